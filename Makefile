@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip --quiet
 SOURCES := $(shell find src CMakeLists.txt pyproject.toml -type f -not -name '*.pyc' -not -name '*.so')
 
 .PHONY: demo test test-all bench bench-llm bench-matvec bench-packaged bench-lengths bench-zoo bench-crowding asan tsan
-.PHONY: bench-train bench-emitted bench-large soak test-aarch64 test-cpus lint clean
+.PHONY: bench-train bench-emitted bench-large bench-webgpu soak test-aarch64 test-cpus lint clean
 
 demo: $(VENV)/ingot.stamp
 	@$(BIN)/ingot demo
@@ -49,6 +49,9 @@ bench-train: $(VENV)/ingot.stamp $(VENV)/bench.stamp
 
 bench-emitted: $(VENV)/ingot.stamp $(VENV)/bench.stamp
 	$(BIN)/python -m benchmarks.emitted
+
+bench-webgpu: $(VENV)/ingot.stamp $(VENV)/extras.stamp $(VENV)/webgpu.stamp
+	PYTHONPATH=tests/kit $(BIN)/python -m benchmarks.webgpu --python $(VENV)/webgpu/bin/python
 
 bench-crowding: $(VENV)/ingot.stamp $(VENV)/bench.stamp
 	$(BIN)/python -m benchmarks.crowding
@@ -115,6 +118,13 @@ $(VENV)/extras.stamp: pyproject.toml | $(BIN)/python $(VENV)/ingot.stamp
 
 $(VENV)/cpus.stamp: pyproject.toml | $(VENV)/extras.stamp
 	$(PIP) install --group cpus
+	@touch $@
+
+# Its module has the name of onnxruntime: an environment of its own.
+$(VENV)/webgpu.stamp: pyproject.toml | $(BIN)/python
+	$(PYTHON) -m venv $(VENV)/webgpu
+	$(VENV)/webgpu/bin/python -m pip --quiet install "pip>=25.1"
+	$(VENV)/webgpu/bin/python -m pip --quiet install --group webgpu
 	@touch $@
 
 # llama-cpp-python comes as source: compiled for this CPU, as a fair opponent must be.

@@ -2,13 +2,12 @@
 benchmarks/emitted.md. `--only REGEX`: those whose name and precision it matches, printed.
 
 Each is in a process of its own that is stopped while the other is measured, rounds are interleaved, and outputs are
-compared bit by bit before anything is timed. Products of integers go without AMX, which emitted C does not have.
+compared bit by bit before anything is timed.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import re
 import statistics
 import sys
@@ -126,7 +125,6 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=THREADS)
     parser.add_argument("--folder", type=Path, default=llm.FOLDER, help="where language models are, or are written")
     asked = parser.parse_args()
-    os.environ["INGOT_AMX"] = "0"
     found, start = [], time.time()
     for each in measured(asked.only, asked.rounds, asked.threads, asked.folder):
         found.append(each)
@@ -145,8 +143,8 @@ language models, {asked.threads} threads, {(time.time() - start) / 60:.0f} minut
 The least microseconds of one run: of a session on bound arrays, and of a call of the C that it was emitted as, compiled
 by `cc -O2` without any other flag. Each is in a process of its own that is stopped while the other is measured; rounds
 are interleaved. Bits are those of all outputs, in the same processes; of the language model, of its logits and
-{llm.GREEDY_TOKENS} greedy tokens, where the time is that of a token. Products of integers go without AMX, which a
-session has and emitted C has not. The most is {worst.minima:.3f}, of {worst.name} in {worst.precision}.
+{llm.GREEDY_TOKENS} greedy tokens, where the time is that of a token. The most is {worst.minima:.3f}, of {worst.name} in
+{worst.precision}.
 
 {table}
 """

@@ -5,13 +5,13 @@ from __future__ import annotations
 import ctypes
 import re
 import tempfile
-import time
 from pathlib import Path
 
 import numpy as np
 
 from benchmarks import llm_model
 from benchmarks.emitted_worker import aligned, begun, library
+from benchmarks.llm_greedy import Greedy
 
 
 class Sampling(ctypes.Structure):
@@ -33,8 +33,8 @@ def sizes_of(header: str) -> dict[str, int]:
     return found
 
 
-class Emitted:
-    """A continuation of prompts, greedily, as `llm_engines.Engine` has it."""
+class Emitted(Greedy):
+    """The functions of the header, with a state of one text."""
 
     def __init__(self, folder: Path, precision: str, threads: int, context: int) -> None:
         from ingot.llm.c_program import emit_language_model
@@ -59,18 +59,9 @@ class Emitted:
         greedily = Sampling(top_p=1, repetition_penalty=1)
         self.model.model_sampler(ctypes.c_void_p(self.sampler.ctypes.data), ctypes.byref(greedily))
 
-    def setting(self, measure: str) -> str:
-        return ""
-
-    def choose(self, measure: str, ids: list[int], count: int) -> None:
-        """Runs once, so that the threads are there."""
-        if count:
-            self.decode(ids, count)
-        else:
-            self.prefill(ids)
-
     def run(self, function: ctypes._CFuncPtr, ids: list[int], begin: int) -> None:
         """The logits after some tokens, which follow the first `begin`."""
+        self.length = begin + len(ids)
         self.ids[: len(ids)], self.take[0] = ids, len(ids) - 1
         self.inputs[1], self.inputs[5] = self.positions.ctypes.data + 4 * begin, len(ids)
         if code := function(self.state, self.inputs, self.outputs):
@@ -87,28 +78,10 @@ class Emitted:
             self.run(self.model.model_prefill, ids[begin : begin + self.rows], begin)
         return self.drawn()
 
-    def prefill(self, ids: list[int]) -> float:
-        begin = time.perf_counter()
-        self.start(ids)
-        return time.perf_counter() - begin
-
-    def following(self, ids: list[int], token: int, count: int) -> list[int]:
-        """The tokens after the first."""
-        tokens = [token]
-        for position in range(len(ids), len(ids) + count):
-            self.run(self.model.model_decode, tokens[-1:], position)
-            tokens.append(self.drawn())
-        return tokens
-
-    def decode(self, ids: list[int], count: int) -> float:
-        token = self.start(ids)
-        begin = time.perf_counter()
-        self.following(ids, token, count)
-        return (time.perf_counter() - begin) / count
+    def follow(self, token: int) -> int:
+        self.run(self.model.model_decode, [token], self.length)
+        return self.drawn()
 
     def logits(self, ids: list[int]) -> list[float]:
         self.start(ids)
         return self.scores.tolist()
-
-    def greedy(self, ids: list[int], count: int) -> list[int]:
-        return self.following(ids, self.start(ids), count - 1)

@@ -19,6 +19,7 @@ import numpy as np
 
 from benchmarks import llm_model
 from benchmarks.cold import peak_bytes
+from benchmarks.llm_greedy import Greedy
 from benchmarks.worker import die_with_parent
 
 PREFILLS = (128, 512)
@@ -47,7 +48,7 @@ def quiet(level: int, text: bytes, _: Any) -> None:
         sys.stderr.write(text.decode(errors="replace"))
 
 
-class LlamaCpp:
+class LlamaCpp(Greedy):
     """llama.cpp through its C interface: no mmap, logits of the last token only, the greatest of them by numpy.
 
     Flash attention is tried on and off, and the faster stays, for each measure.
@@ -85,6 +86,11 @@ class LlamaCpp:
         self.active = self.contexts[setting]
         self.memory = self.c.llama_get_memory(self.active)
 
+    def use_chosen(self, measure: str) -> None:
+        """While none is chosen, what is used goes on."""
+        if measure in self.settings:
+            self.use(self.settings[measure])
+
     def setting(self, measure: str) -> str:
         return self.settings[measure]
 
@@ -105,37 +111,32 @@ class LlamaCpp:
             sys.exit(f"llama_decode gives {status}")
         return np.ctypeslib.as_array(self.c.llama_get_logits_ith(self.active, -1), (llm_model.VOCAB_SIZE,))
 
-    def start(self, measure: str, ids: list[int]) -> int:
-        """The first token after a prompt."""
-        if measure in self.settings:
-            self.use(self.settings[measure])
+    def start(self, ids: list[int]) -> int:
         self.c.llama_memory_clear(self.memory, False)
         return int(self.run(ids).argmax())
 
+    def follow(self, token: int) -> int:
+        return int(self.run([token]).argmax())
+
     def prefill(self, ids: list[int]) -> float:
-        begin = time.perf_counter()
-        self.start(f"prefill {len(ids)}", ids)
-        return time.perf_counter() - begin
+        self.use_chosen(f"prefill {len(ids)}")
+        return super().prefill(ids)
 
     def decode(self, ids: list[int], count: int) -> float:
-        token = self.start("decode", ids)
-        begin = time.perf_counter()
-        for _ in range(count):
-            token = int(self.run([token]).argmax())
-        return (time.perf_counter() - begin) / count
+        self.use_chosen("decode")
+        return super().decode(ids, count)
 
     def logits(self, ids: list[int]) -> list[float]:
-        self.start("prefill 128", ids)
+        self.use_chosen("prefill 128")
+        self.start(ids)
         return np.ctypeslib.as_array(self.c.llama_get_logits_ith(self.active, -1), (llm_model.VOCAB_SIZE,)).tolist()
 
     def greedy(self, ids: list[int], count: int) -> list[int]:
-        tokens = [self.start("decode", ids)]
-        while len(tokens) < count:
-            tokens.append(int(self.run(tokens[-1:]).argmax()))
-        return tokens
+        self.use_chosen("decode")
+        return super().greedy(ids, count)
 
 
-class OpenVino:
+class OpenVino(Greedy):
     """OpenVINO with its own defaults for one sequence: it chooses what products and kept keys are computed in."""
 
     def __init__(self, folder: Path, precision: str, threads: int) -> None:
@@ -146,16 +147,6 @@ class OpenVino:
         self.request = model.create_infer_request()
         self.length = 0
 
-    def setting(self, measure: str) -> str:
-        return ""
-
-    def choose(self, measure: str, ids: list[int], count: int) -> None:
-        """Runs once, so that everything is made ready."""
-        if count:
-            self.decode(ids, count)
-        else:
-            self.prefill(ids)
-
     def run(self, ids: list[int]) -> np.ndarray:
         """The logits that follow these tokens, which follow those before them."""
         positions = np.arange(self.length, self.length + len(ids))[None]
@@ -163,32 +154,20 @@ class OpenVino:
         self.length += len(ids)
         return self.request.infer(feeds, share_inputs=True, share_outputs=True)["logits"][0, 0]
 
-    def start(self, ids: list[int]) -> np.ndarray:
+    def begin(self, ids: list[int]) -> np.ndarray:
         """The logits after a prompt."""
         self.request.reset_state()
         self.length = 0
         return self.run(ids)
 
-    def prefill(self, ids: list[int]) -> float:
-        begin = time.perf_counter()
-        self.start(ids).argmax()
-        return time.perf_counter() - begin
+    def start(self, ids: list[int]) -> int:
+        return int(self.begin(ids).argmax())
 
-    def decode(self, ids: list[int], count: int) -> float:
-        token = int(self.start(ids).argmax())
-        begin = time.perf_counter()
-        for _ in range(count):
-            token = int(self.run([token]).argmax())
-        return (time.perf_counter() - begin) / count
+    def follow(self, token: int) -> int:
+        return int(self.run([token]).argmax())
 
     def logits(self, ids: list[int]) -> list[float]:
-        return self.start(ids).tolist()
-
-    def greedy(self, ids: list[int], count: int) -> list[int]:
-        tokens = [int(self.start(ids).argmax())]
-        while len(tokens) < count:
-            tokens.append(int(self.run(tokens[-1:]).argmax()))
-        return tokens
+        return self.begin(ids).tolist()
 
 
 class Ingot:

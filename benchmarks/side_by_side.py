@@ -30,12 +30,18 @@ class Worker:
     """A process of `program`, stopped except while it answers. Its log goes to the folder that it is told."""
 
     def __init__(
-        self, engine: str, folder: Path, threads: int, program: str = "benchmarks.worker", precision: str = "f32"
+        self,
+        engine: str,
+        folder: Path,
+        threads: int,
+        program: str = "benchmarks.worker",
+        precision: str = "f32",
+        python: str = sys.executable,
     ) -> None:
         self.log = folder / f"{engine}.log"
         with open(self.log, "w") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", program, engine, str(folder), str(threads), precision],
+                [python, "-m", program, engine, str(folder), str(threads), precision],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True,
                 env=os.environ | {"OMP_NUM_THREADS": str(threads)}, cwd=Path(__file__).parents[1],
             )  # fmt: skip

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ingot.dim import AtMost, Expr
-from ingot.dtype import DType, i4, i8, i64, u4, u8
+from ingot.dtype import DType, i32, i64
 from ingot.errors import IngotError, LimitError
 from ingot.lower.lowered import Lowered, Pointer, Step
 from ingot.lower.wgpu.attention import kernels_of
@@ -226,13 +226,14 @@ def _address(lowered: Lowered, plan: Plan, made: Dispatches, pointer: Pointer) -
 
 
 def held(array: np.ndarray, dtype: DType, what: str, error: type[IngotError]) -> np.ndarray:
-    """An array as the device has it: four bytes an element, but for codes and bf16 in panels, which are as they are.
+    """An array as the device has it. dtype: that of the tensor there: i32 for all integers, but for codes in panels,
+    which are as they are.
 
     Raises `error` for integers that do not fit in 32 bits.
     """
-    if dtype.kind == "f" or dtype in (i4, i8, u4, u8):
+    if dtype is not i32:
         return array
-    if dtype is i64 and array.size:
+    if array.dtype == i64.numpy and array.size:
         low, high = np.iinfo(np.int32).min, np.iinfo(np.int32).max
         for value in (int(array.min()), int(array.max())):
             if not low <= value <= high:

@@ -100,6 +100,18 @@ def round_operands(graph: Graph, precision: Precision) -> None:
     eliminate_dead(graph)  # moves of values that are moved rounded
 
 
+def round_products(graph: Graph, dtype: DType) -> None:
+    """Rounds both operands of all products of f32 to a dtype, by casts there and back; sums stay f32.
+
+    For a graph that has been through the passes. What a state holds is rounded for each product of its own, so that no
+    rounded copy of it waits for the next.
+    """
+    rounding = _Rounding(graph, Precision("", dtype, dtype))
+    for node in list(graph.nodes):
+        if node.op.name == "matmul" and graph.type(node.output).dtype is f32:
+            rounding.round_rows(node, 2)
+
+
 def _code_matrices(graph: Graph, dtype: DType) -> None:
     """Makes codes of the fixed matrices of products, and of filters; what several nodes read so is coded once."""
     made: dict[tuple[str, bool], str] = {}
@@ -262,7 +274,7 @@ class _Rounding:
         maker = self.graph.producer(value)
         if maker is not None and maker.op.name == "cast" and self.graph.type(str(maker.operands[0])).dtype is dtype:
             return value
-        if (value, dtype) not in self._made:
+        if (value, dtype) not in self._made or value in self.graph.states:
             there = self._narrow(value, dtype, user)
             back = self.graph.add("cast", [there], f"{value}.{dtype}.f32", before=user, dtype=f32)
             self._made[value, dtype] = back.output
@@ -278,7 +290,7 @@ class _Rounding:
 
     def _narrow(self, value: str, dtype: DType, user: Node) -> str:
         """A value in a dtype: rounded before it was moved about, so that what made it may write it so."""
-        if (value, dtype) not in self._narrowed:
+        if (value, dtype) not in self._narrowed or value in self.graph.states:
             maker = self.graph.producer(value)
             if maker is not None and self._is_move(maker) and not is_fixed(self.graph, value):
                 sources = [self._narrow(str(operand), dtype, user) for operand in maker.operands]

@@ -41,20 +41,74 @@ class Encoder(nn.Module):
         return h, torch.relu(self.shrink(h.permute(0, 2, 1))), h.mean(-1)
 
 
-class Sized:
-    """An emitted model and its library; a session that has a program for each size."""
+class Decoder(nn.Module):
+    """Tokens through a block that looks back alone, to logits."""
 
-    def __init__(self, folder: Path, threads: int):
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens, self.block = nn.Embedding(61, 32), models.Block(32, 4, "manual", True)
+        self.logits = nn.Linear(32, 61, bias=False)
+
+    def forward(self, ids):
+        return self.logits(self.block(self.tokens(ids)))
+
+
+class Sounds(nn.Module):
+    """Frames through convolutions along them: with a step, a dilated one, one for each channel."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Conv1d(8, 24, 3, padding=1), nn.GELU(), nn.Conv1d(24, 24, 3, 2, 1), nn.ReLU(),
+            nn.Conv1d(24, 24, 3, padding=2, dilation=2, groups=24), nn.SiLU(), nn.Conv1d(24, 5, 1),
+        )  # fmt: skip
+
+    def forward(self, x):
+        h = self.layers(x)
+        return h, h.softmax(1), x.amax(-1)
+
+
+class Pair(nn.Module):
+    """Rows that look at other rows, of which there are any number too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.query, self.key = nn.Linear(16, 24), nn.Linear(12, 24)
+
+    def forward(self, x, y):
+        keys = self.key(y)
+        return (self.query(x) @ keys.transpose(-2, -1)).softmax(-1) @ keys, y.cumsum(0)
+
+
+TOKENS = torch.ones(2, 6, dtype=torch.long)
+# Modules, their inputs, the dims of these that may change, and the most of each.
+MODELS: dict[str, tuple[type[nn.Module], tuple[torch.Tensor, ...], dict[str, dict[int, str]], dict[str, int]]] = {
+    "encoder": (Encoder, (TOKENS,), {"ids": {0: "batch", 1: "length"}}, MOST),
+    "decoder": (Decoder, (TOKENS,), {"ids": {0: "batch", 1: "length"}}, {"batch": 2, "length": 35}),
+    "sounds": (Sounds, (torch.ones(1, 8, 20),), {"x": {2: "length"}}, {"length": 40}),
+    "pair": (
+        Pair,
+        (torch.ones(4, 16), torch.ones(5, 12)),
+        {"x": {0: "rows"}, "y": {0: "others"}},
+        {"rows": 20, "others": 34},
+    ),
+}
+
+
+class Sized:
+    """An emitted model of the table and its library; a session that has a program for each size."""
+
+    def __init__(self, folder: Path, threads: int, model: str = "encoder"):
+        make, inputs, dynamic, most = MODELS[model]
         torch.manual_seed(0)
-        names = {0: Dim("batch", min=1, max=9), 1: Dim("length", min=3, max=99)}
-        program = torch.export.export(
-            models.seeded(Encoder), (torch.ones(2, 6, dtype=torch.long),), dynamic_shapes={"ids": names}
-        )
+        dims = {name: Dim(name, min=3 if name == "length" else 1, max=99) for name in most}
+        shapes = {name: {axis: dims[symbol] for axis, symbol in axes.items()} for name, axes in dynamic.items()}
+        program = torch.export.export(models.seeded(make), inputs, dynamic_shapes=shapes)
         self.each = ingot.InferenceSession(program, threads=1, dims={})
-        self.limits = dict(zip(self.each.graph.symbols, MOST.values(), strict=True))
+        self.limits = dict(zip(self.each.graph.symbols, most.values(), strict=True))
         limits = {name: ingot.at_most(most) for name, most in self.limits.items()}
         session = ingot.InferenceSession(program, threads=1, dims=limits)
-        feeds = self.feeds(2, 7)
+        feeds = self.feeds(*(2, 7)[-len(most) :])
         outputs = dict(zip(session.graph.outputs, session.run(None, feeds), strict=True))
         emit(
             session.graph, session.weights, folder, limits=self.limits, threads=threads, vector=Vector(feeds, outputs)
@@ -80,22 +134,34 @@ class Sized:
         pointers = (ctypes.c_void_p(array.ctypes.data) for array in (self._memory, self._weights))
         self._state = ctypes.c_void_p(self._c.model_init(*pointers, threads))
 
-    def feeds(self, batch: int, length: int) -> Arrays:
-        (name,) = self.each.graph.inputs
-        return {name: np.random.default_rng(batch * length).integers(0, 61, (batch, length))}
+    def feeds(self, *sizes: int) -> Arrays:
+        """Inputs of some sizes, in the order of the limits."""
+        values = dict(zip(self.limits, sizes, strict=True))
+        draw = np.random.default_rng(sizes)
+        feeds = {}
+        for argument in self.each.get_inputs():
+            shape = [values[dim] if isinstance(dim, str) else dim for dim in argument.shape]
+            is_ids = argument.type == "tensor(int64)"
+            feeds[argument.name] = draw.integers(0, 61, shape) if is_ids else draw.standard_normal(shape, np.float32)
+        return feeds
 
     def run(self, feeds: Arrays, *sizes: int) -> tuple[int, list[np.ndarray]]:
         """What a run returns, and its outputs, in the shapes that it tells."""
         rows = {(row["kind"], row["name"]): row for row in self._layout["tensors"]}
         made = [rows["output", name] for name in self._layout["outputs"].values()]
         room = [np.zeros(int(np.prod(row["shape"])), DTYPES[row["dtype"]].numpy) for row in made]
-        inputs = (ctypes.c_int64 * 3)(*(feeds[name].ctypes.data for name in self._layout["inputs"].values()), *sizes)
-        ranks = [len(row["shape"]) for row in made]
+        inputs = (ctypes.c_int64 * (len(feeds) + len(sizes)))(
+            *(feeds[name].ctypes.data for name in self._layout["inputs"].values()), *sizes
+        )
+        header = (self.folder / "model.h").read_text()
+        ranks = [
+            len(row["shape"]) * (f"{c}_dims[" in header) for c, row in zip(self._layout["outputs"], made, strict=True)
+        ]
         outputs = (ctypes.c_int64 * (len(room) + sum(ranks)))(*(array.ctypes.data for array in room))
         code = self._c.model_run(self._state, inputs, outputs)
         told, shapes = list(outputs)[len(room) :], []
-        for rank in ranks:
-            shapes.append(tuple(told[:rank]))
+        for rank, row in zip(ranks, made, strict=True):
+            shapes.append(tuple(told[:rank] if rank else row["shape"]))
             del told[:rank]
         return code, [array[: np.prod(shape)].reshape(shape) for array, shape in zip(room, shapes, strict=True)]
 
@@ -107,6 +173,21 @@ def sized(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 def test_bits_of_every_size(sized: Sized) -> None:
     for sizes in ((1, 1), (3, 33), (2, 16), (1, 33), (3, 1), (1, 2), (2, 17), (1, 31)):
+        feeds = sized.feeds(*sizes)
+        code, got = sized.run(feeds, *sizes)
+        expected = sized.each.run(None, feeds)
+        assert code == 0
+        assert [array.shape for array in got] == [array.shape for array in expected]
+        assert all(same_bits(a, b) for a, b in zip(got, expected, strict=True)), sizes
+
+
+@pytest.mark.parametrize("model", [name for name in MODELS if name != "encoder"])
+def test_bits_of_any_size_of_other_models(tmp_path: Path, model: str) -> None:
+    """Every size of the last symbol, and some of the others."""
+    sized = Sized(tmp_path, 1, model)
+    *others, last = sized.limits.values()
+    for size in range(1, last + 1):
+        sizes = [1 + size % most for most in others] + [size]
         feeds = sized.feeds(*sizes)
         code, got = sized.run(feeds, *sizes)
         expected = sized.each.run(None, feeds)

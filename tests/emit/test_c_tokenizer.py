@@ -15,6 +15,7 @@ from tokenizers import Regex, pre_tokenizers
 
 import ingot
 import small_tokenizers
+from ingot.emit.c import HOSTED
 from ingot.emit.language.normal import normal_tables
 from ingot.emit.language.pattern import Automaton, automaton
 from ingot.errors import InputError, UnsupportedError
@@ -134,7 +135,7 @@ FORMS: dict[str, Any] = {
 def test_ids_are_those_of_python(form: str, program: Path, tmp_path: Path):
     tokenizer = Tokenizer.read(small_tokenizers.write_folder(tmp_path / form, FORMS[form]()))
     table = tmp_path / "tokenizer.bin"
-    table.write_bytes(c_tokenizer(tokenizer, (), form))
+    table.write_bytes(c_tokenizer(tokenizer, (), form, HOSTED))
     rows = [(special, text) for text in texts() for special in (0, 1)]
     wrong = [
         (form, special, text, got, wanted)
@@ -175,7 +176,7 @@ def test_normalisation_form_c_is_unicodes(tmp_path: Path):
 
 def test_a_damaged_table_is_refused(program: Path, tmp_path: Path):
     tokenizer = Tokenizer.read(small_tokenizers.write_folder(tmp_path / "model", FORMS["gemma"]()))
-    whole = c_tokenizer(tokenizer, (), "here")
+    whole = c_tokenizer(tokenizer, (), "here", HOSTED)
     path = tmp_path / "tokenizer.bin"
     flipped = bytearray(whole)
     flipped[len(whole) // 2] ^= 1
@@ -204,7 +205,7 @@ def test_other_tokenizers_are_refused_by_name(tmp_path: Path):
     for place, (words, document) in enumerate(cases.items()):
         tokenizer = Tokenizer.read(small_tokenizers.write_folder(tmp_path / str(place), document))
         with pytest.raises(UnsupportedError, match=words):
-            c_tokenizer(tokenizer, (), "here")
+            c_tokenizer(tokenizer, (), "here", HOSTED)
 
 
 def matches(found: Automaton, text: str) -> list[tuple[int, int]]:

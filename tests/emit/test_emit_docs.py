@@ -41,7 +41,7 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, np.ndarray]:
     (folder / "ingot").write_text(f"#!{sys.executable}\nimport ingot.cli\ningot.cli.main()\n")
     (folder / "ingot").chmod(0o755)
     path = {"PATH": f"{folder}:{os.environ['PATH']}", "PYTHONPATH": ":".join(sys.path), "MAKEFLAGS": "CFLAGS=-O0"}
-    command(["sh", "-ec", shown("sh") + "make -C out libdigits.so\n"], folder, **path)
+    command(["sh", "-ec", shown("sh")], folder, **path)
     session = ingot.InferenceSession(str(DATA / "digits.onnx"), dims={"batch": 1})
     (expected,) = session.run(None, {"image": image})
     assert np.array_equal(np.load(folder / "answer.npy"), expected)

@@ -9,7 +9,7 @@ import pytest
 
 from emitted_together import LACKS, Part, built, differing
 from ingot.compile import Mode, compile_mode
-from ingot.dtype import f32, i64
+from ingot.dtype import f32, i8, i64, u8
 from ingot.ir import Graph, TensorType
 from ingot.lower import Target
 from ingot.ops.blocks import BLOCKS
@@ -58,17 +58,42 @@ def of_blocks() -> Iterator[Fed]:
         yield products(lambda g, name, n, k: stored_blocks(g, name, n, k, type), 512, 256, rows)  # noqa: B023
 
 
+def integers(rows: int, k: int, columns: int, is_fixed: bool) -> Fed:
+    """Rows of u8 times a matrix of i8, with zero points, and an image of the same channels."""
+    draw, graph = np.random.default_rng(rows), Graph("integers")
+    x = graph.add_input("x", TensorType(u8, (rows, k)))
+    w = graph.add_input("w", TensorType(i8, (k, columns)))
+    feeds = {"x": draw.integers(0, 256, (rows, k), np.uint8), "w": draw.integers(-128, 128, (k, columns), np.int8)}
+    if is_fixed:
+        w = graph.add_weight("filter", feeds["w"])
+    zero = graph.add_constant("zero", np.array(131, np.uint8))
+    graph.set_output("y", graph.add("matmul_integer", [x, w, None, zero, None], transpose_b=False).output)
+    image = graph.add_input("image", TensorType(u8, (1, k, 9, rows)))
+    feeds["image"] = draw.integers(0, 256, (1, k, 9, rows), np.uint8)
+    taps = graph.add_weight("taps", draw.integers(-128, 128, (columns, k, 3, 2), np.int8))
+    window = {"strides": (2, 1), "pads": (1, 0, 1, 1), "dilations": (1, 1), "groups": 1}
+    graph.set_output("z", graph.add("conv_integer", [image, taps, None, zero, None], **window).output)
+    return graph, feeds
+
+
+def of_integers() -> Iterator[Fed]:
+    for rows, k, columns in ((7, 12, 40), (16, 64, 32), (37, 67, 9), (130, 20, 33)):
+        for is_fixed in (False, True):
+            yield integers(rows, k, columns, is_fixed)
+
+
 def of_floats() -> Iterator[Fed]:
     yield from map(rounded, MODELS)
 
 
 # What is computed in a precision.
 PARTS: dict[str, Callable[[], Iterator[Fed]]] = {
+    "f32 of integers": of_integers,
     "f32 of codes": of_codes, "int8 of codes": of_codes, "int8w of codes": of_codes, "int8 of blocks": of_blocks,
     **{f"{name} of floats": of_floats for name, each in PRECISIONS.items() if name != "f32" and not each.apart},
 }  # fmt: skip
 # What `make test` does, at the level that compilers are quickest at: of these every so manieth.
-QUICK = {"int8 of codes": 7, "int8 of blocks": 9, "bf16 of floats": 5}
+QUICK = {"f32 of integers": 3, "int8 of codes": 7, "int8 of blocks": 9, "bf16 of floats": 5}
 STRICT = ("-Wall", "-Wextra", "-Wpedantic", "-Werror")
 # Debian's clang comes without a library for its sanitizers.
 SANITIZING = (

@@ -121,6 +121,13 @@ def test_bytes_of_a_big_endian_machine(tmp_path: Path) -> None:
     assert '">f4"' in program and '"<f4"' not in program
 
 
+def test_a_compiler_that_widens_floats_is_refused(bare: Path) -> None:
+    """As GCC says of itself on s390x with -std=c11, where sums of floats are rounded as doubles."""
+    words = "cc -U__FLT_EVAL_METHOD__ -D__FLT_EVAL_METHOD__=1 -fsyntax-only digits.c".split()
+    done = subprocess.run(words, cwd=bare, capture_output=True, text=True)
+    assert done.returncode != 0 and "-fexcess-precision=fast" in done.stderr
+
+
 def test_a_big_endian_test_vector(tmp_path: Path) -> None:
     graph = Graph("doubled")
     x = graph.add_input("x", TensorType(f32, (3,)))

@@ -255,3 +255,16 @@ def test_a_table_that_is_fed_is_no_stored_one() -> None:
     program, kernels = compiled(graph)
     assert "gather_i64" in kernels
     assert program.run([table, ids])[0].tobytes() == table.astype(np.float32)[ids].tobytes()
+
+
+@pytest.mark.parametrize("m, n, k", [(1, 33, 2), (13, 65, 300), (40, 96, 515), (30, 7, 1), (5, 40, 0)])
+@pytest.mark.parametrize("is_turned", [False, True])
+def test_products_that_pack_a_stored_matrix(m: int, n: int, k: int, is_turned: bool) -> None:
+    """The bits of the same numbers as floats, whichever way it lies."""
+    a, stored = at_page_end(random(m, k)), narrow(*((n, k) if is_turned else (k, n)), seed=1)
+    fields = {"m": m, "n": n, "k": k, "alpha": 1.0, "a": a, "a_stride": k, "c_stride": n + 3, "bias": random(n, seed=2)}
+    fields |= {"b_k_stride": 1 if is_turned else n, "b_n_stride": k if is_turned else 1, "batch_rank": 0}
+    size = {"row_pad": 3, "scratch": (k + 2) * 32}
+    expected = every("matmul_f32", fields | {"b": stored.astype(np.float32)}, "c", (m, n), **size)
+    found = every("matmul_f32_bf16", fields | {"b": at_page_end(stored.view(np.uint16))}, "c", (m, n), **size)
+    assert found.tobytes() == expected.tobytes()

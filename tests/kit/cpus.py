@@ -19,7 +19,7 @@ import ingot
 import models
 from emitted_on_aarch64 import tells_python_tokens
 from ingot.emit.c import Vector, emit
-from ingot.emit.platform import Platform
+from ingot.emit.platform import ByteOrder, Platform
 from ingot.run.store import WeightStore
 from op_cases import CASES, build, side_by_side
 
@@ -35,7 +35,7 @@ class Cpu:
 
     compiler: tuple[str, ...]
     emulator: tuple[str, ...]
-    byte_order: str = "little"
+    byte_order: ByteOrder = "little"
 
 
 CPUS = {
@@ -141,10 +141,11 @@ def test_same_bits_as_native(emitted, tmp_path: Path, cpu: str, model: str) -> N
     assert out.count(": the bits of test/") == len(out.splitlines()) > 0
 
 
-@pytest.mark.parametrize("cpu", ["riscv64", "armhf"])
-def test_a_language_model_tells_the_tokens_of_python(tmp_path: Path, cpu: str) -> None:
-    (*compiler, _), (emulator,) = CPUS[cpu].compiler, CPUS[cpu].emulator
-    assert tells_python_tokens(tmp_path, f"CC={' '.join(compiler)}", emulator=emulator)
+@pytest.mark.parametrize("cpu, precision", [("riscv64", "f32"), ("armhf", "f32"), ("s390x", "f32"), ("s390x", "bf16w")])
+def test_a_language_model_tells_the_tokens_of_python(tmp_path: Path, cpu: str, precision: str) -> None:
+    found, compiler = CPUS[cpu], f"CC={' '.join(CPUS[cpu].compiler)}"
+    order = found.byte_order
+    assert tells_python_tokens(tmp_path, compiler, emulator=found.emulator, precision=precision, byte_order=order)
 
 
 def test_a_machine_of_the_other_byte_order_is_refused(emitted) -> None:
@@ -267,3 +268,13 @@ def test_guide_to_a_browser(guided, tmp_path: Path) -> None:
     module, store = Module.from_file(engine, str(tmp_path / "web" / "digits.wasm")), Store(engine)
     assert module.imports == []
     assert Instance(store, module, []).exports(store)["digits_check"](store) == 0
+
+
+def test_guide_to_wasi(guided, tmp_path: Path) -> None:
+    """A language model goes on with a text as `LLM` does."""
+    guided("WASI")
+    prompt, given = "def add(a, b):", {"max_tokens": 24, "temperature": 0.8, "seed": 1}
+    options = [word for name, value in given.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+    out = command((*CPUS["wasm"].emulator, "text/generate", "--folder", "text", *options, prompt), tmp_path)
+    llm = ingot.LLM("tiny-lm", context=64, precision="f32", threads=1, sequences=1)
+    assert out == llm.complete(prompt, **given).text + "\n"

@@ -5,13 +5,14 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import ingot
 import models
 from ingot.cli.demo_language import FOLDER
 from ingot.emit.c import Vector, emit
+from ingot.emit.platform import ByteOrder, Platform
 from ingot.llm.c_program import emit_language_model
 
 MODELS: dict[str, Callable[[], models.Built]] = {
@@ -47,15 +48,17 @@ def checked(folder: Path, level: str) -> str:
     return said
 
 
-def tells_python_tokens(folder: Path, *tools: str, emulator: str) -> bool:
+def tells_python_tokens(
+    folder: Path, *tools: str, emulator: Sequence[str], precision: str = "f32", byte_order: ByteOrder = "little"
+) -> bool:
     """Whether the shipped language model, compiled with some tools, gives the tokens of `LLM` by an emulator."""
     prompt, given = "def add(a, b):", {"max_tokens": 24, "temperature": 0.8, "seed": 1}
-    emit_language_model(FOLDER, folder, context=64, precision="f32", threads=2)
-    subprocess.run(["make", "-s", "-C", str(folder), *tools, "LDFLAGS=-static", "generate"], check=True)
+    emit_language_model(FOLDER, folder, context=64, precision=precision, threads=2, platform=Platform(byte_order))
+    subprocess.run(["make", "-s", "-C", str(folder), *tools, "generate"], check=True)
     options = [word for name, value in given.items() for word in (f"--{name.replace('_', '-')}", str(value))]
-    words = [emulator, "./generate", *options, "--threads", "2", "--ids", prompt]
+    words = [*emulator, "./generate", *options, "--threads", "2", "--ids", prompt]
     done = subprocess.run(words, cwd=folder, capture_output=True, text=True)
-    llm = ingot.LLM(FOLDER, context=64, precision="f32", threads=1, sequences=1)
+    llm = ingot.LLM(FOLDER, context=64, precision=precision, threads=1, sequences=1)
     return [int(word) for word in done.stdout.split()] == llm.complete(prompt, **given).tokens  # type: ignore[arg-type]
 
 
@@ -70,7 +73,9 @@ def main() -> int:
         print(f"emitted {name}: {'equal' if equal else said}", flush=True)
         wrong += not equal
     with tempfile.TemporaryDirectory() as folder:
-        equal = tells_python_tokens(Path(folder), "CC=aarch64-linux-gnu-gcc", emulator="qemu-aarch64-static")
+        equal = tells_python_tokens(
+            Path(folder), "CC=aarch64-linux-gnu-gcc", "LDFLAGS=-static", emulator=["qemu-aarch64-static"]
+        )
     print(f"emitted language model: {'equal' if equal else 'other tokens'}", flush=True)
     return int(wrong > 0 or not equal)
 

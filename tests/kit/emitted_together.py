@@ -18,7 +18,10 @@ from ingot.precision import F32, Precision
 from ingot.run.store import WeightStore
 
 # What a CPU of a set is told to lack, so that the dispatch chooses that set.
-LACKS = {"scalar": "avx2 avx512f avx512vnni", "avx2": "avx512f avx512vnni", "avx512": "avx512vnni", "best": ""}
+LACKS = {
+    "scalar": "avx2 avx512f avx512vnni", "avx2": "avx512f avx512vnni", "avx512": "avx512vnni", "avx512vnni": "amx",
+    "best": "",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,7 @@ def by(text: str, dispatch: str) -> str:
     if dispatch == "told":
         tested = r'__builtin_cpu_supports\("(avx2|avx512f|avx512vnni)"\)'
         edited = re.sub(tested, r'(\g<0> && !strstr(getenv("LACKS"), "\1"))', text)
+        edited = edited.replace("may_use_amx() &&", 'may_use_amx() && !strstr(getenv("LACKS"), "amx") &&')
         edited = edited.replace("#include <string.h>", "#include <stdlib.h>\n#include <string.h>")
     else:
         edited = text.replace("defined(__x86_64__)", "0")

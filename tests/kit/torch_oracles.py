@@ -181,6 +181,12 @@ def parts(z: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return z.real, z.imag
 
 
+def torch_batch_norm(x, scale, bias, *, eps):
+    axes = (0, *range(2, x.ndim))
+    y = F.batch_norm(x, None, None, scale, bias, training=True, eps=eps)
+    return y, x.mean(axes), x.var(axes, correction=0)
+
+
 ORACLE = {
     "adamw": torch_adamw,
     "sgd": torch_sgd,
@@ -242,6 +248,7 @@ ORACLE = {
     "rms_norm": lambda x, weight=None, *, eps: F.rms_norm(x, x.shape[-1:], weight, eps),
     "softmax": lambda x, *, axis: F.softmax(x, axis),
     "log_softmax": lambda x, *, axis: F.log_softmax(x, axis),
+    "batch_norm_training": torch_batch_norm,
     "batch_norm": lambda x, s, b, m, v, *, eps: F.batch_norm(x, m, v, s, b, eps=eps),
     "group_norm": lambda x, w=None, b=None, *, groups, eps: F.group_norm(x, groups, w, b, eps),
     "attention": torch_attention,

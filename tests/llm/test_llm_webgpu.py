@@ -1,7 +1,8 @@
-"""Language models on WebGPU, on a software adapter: native's tokens, transformers' logits, and what a token takes."""
+"""Language models on WebGPU, on adapters in software: native's tokens, transformers' logits, and what a token takes."""
 
 import functools
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 import ingot
+from adapters import adapter, quick_on_each
 from hf_models import CASES, Case, expected_logits, save_model
 from ingot.cli import commands
 from ingot.cli.demo_language import FOLDER
@@ -19,12 +21,20 @@ from ingot.llm import Sampling, fit
 from ingot.llm.sampling import Sampler
 from ingot.run.device import open_device
 
+assert adapter
+pytestmark = pytest.mark.usefixtures("adapter")
+
 FIRST_OF_TYPE = {case.type: case for case in reversed(CASES) if case.context is None}
 PROMPTS = ["def fibonacci(n):\n", "import os\n", "class Stack:\n    def __init__(self):\n", "# This module "]
 
 
-@functools.cache
 def shipped(executor: str) -> ingot.LLM:
+    return opened(executor, os.environ["INGOT_WGPU_ADAPTER"] if executor == "webgpu" else "")
+
+
+@functools.cache
+def opened(executor: str, adapter: str) -> ingot.LLM:
+    """adapter: the one that there is when it is opened."""
     return ingot.LLM(FOLDER, executor=executor, precision="f32")
 
 
@@ -41,6 +51,7 @@ def greedy(llm: ingot.LLM, prompts: list[list[int]], count: int) -> list[list[in
     return drawn
 
 
+@quick_on_each
 def test_greedy_tokens_are_native_s() -> None:
     prompt = encoded(PROMPTS[0])
     (tokens,) = greedy(shipped("webgpu"), [prompt], 64)
@@ -86,6 +97,7 @@ def test_a_token_is_one_upload_one_submit_and_one_readback(monkeypatch: pytest.M
     assert done == ["write_buffer", "submit", "map_sync"] * 2
 
 
+@quick_on_each
 def test_small_regions_change_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Matrices and the table of tokens are larger than a binding, all weights are many of them, and states several."""
     found = []

@@ -98,11 +98,29 @@ def test_the_digits_model_goes_on_in_c(tmp_path, rng):
     assert (tmp_path / "out" / "in_c").read_bytes() == (tmp_path / "native").read_bytes()
 
 
-def test_what_cannot_be_written_is_said(tmp_path):
+@pytest.mark.parametrize("dropped", [0.0, 0.2])
+def test_steps_in_parts_have_natives_bits(dropped, tmp_path, rng):
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(3, 9), nn.BatchNorm1d(9), nn.Tanh(), nn.Dropout(dropped), nn.Linear(9, 4))
+    x, y = rng.standard_normal((24, 3), np.float32), rng.integers(0, 4, 24)
+    options = {"optimizer": ingot.AdamW(lr=0.02), "clip": 1.0, "accumulate": 3, "threads": 1}
+    trainer = ingot.Trainer(net, example_inputs=(x[:12], y[:12]), **options)
+    trainer.emit_c(tmp_path / "out", x[:12], y[:12])
+    np.save(tmp_path / "x.npy", x)
+    np.save(tmp_path / "y.npy", y)
+    code, out, err = shell(tmp_path, "make", "-C", "out", "check", FLAGS)
+    assert (code, err) == (0, "") and "3 losses: the bits of test" in out
+    words = ("input=../x.npy", "target=../y.npy", "--steps", 5, "--save", "in_c")
+    assert shell(tmp_path / "out", "./train", *words)[0] == 0
+    for step in range(5):
+        at = step % 2 * 12
+        trainer.step(x[at : at + 12], y[at : at + 12])
+    trainer.save(tmp_path / "native")
+    assert (tmp_path / "out" / "in_c").read_bytes() == (tmp_path / "native").read_bytes()
+
+
+def test_what_cannot_be_written_is_said():
     x, y = np.zeros((4, 2), np.float32), np.zeros((4, 1), np.float32)
     options = {"loss": "mse", "example_inputs": (x, y), "optimizer": ingot.SGD(lr=0.1)}
-    trainer = ingot.Trainer(nn.Linear(2, 1), accumulate=2, **options)
-    with pytest.raises(InputError, match=r"emit_c: steps in parts are not written, got accumulate=2, expected 1"):
-        trainer.emit_c(tmp_path, x, y)
     with pytest.raises(InputError, match=r"option prediction: no such value, got 'z', expected one of \["):
         ingot.Trainer(nn.Linear(2, 1), prediction="z", **options)

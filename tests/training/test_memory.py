@@ -1,9 +1,13 @@
 """Steps within a budget of bytes: what they take, what it costs, and that nothing else changes."""
 
+import ctypes
+import resource
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
-from test_trainer import ADAMW, Block
+from test_trainer import ADAMW, Block, made
 from torch import nn
 
 import ingot
@@ -79,3 +83,37 @@ def test_parts_of_a_batch_have_a_budget_too(rng):
     assert trainer.step(*example) == whole.step(*example)
     for name, value in whole.state_dict().items():
         np.testing.assert_array_equal(trainer.state_dict()[name], value)
+
+
+def resident():
+    """Bytes of this process that are in memory."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+@pytest.mark.slow
+def test_ten_thousand_steps_take_no_memory(rng):
+    module, batch = made("transformer")
+    batches = [batch(rng) for _ in range(8)]
+    trainer = ingot.Trainer(module, example_inputs=batches[0], optimizer=ADAMW, clip=1.0, threads=2)
+    for i in range(200):
+        trainer.step(*batches[i % 8])
+    begun, heap = resident(), used_heap()
+    for i in range(10_000):
+        trainer.step(*batches[i % 8])
+    assert resident() - begun < 1 << 20
+    assert used_heap() - heap < 1 << 16
+
+
+def used_heap():
+    """Bytes that C has given out."""
+    heap = ctypes.CDLL(None).mallinfo2
+    heap.restype = HeapUse
+    return heap().used
+
+
+class HeapUse(ctypes.Structure):
+    """glibc's struct mallinfo2."""
+
+    _fields_ = [
+        (name, ctypes.c_size_t) for name in "arena ordblks smblks hblks hblkhd usmblks fsmblks used free".split()
+    ]

@@ -104,7 +104,7 @@ def under_limits(program: torch.export.ExportedProgram, row: Architecture) -> tu
 
 
 def _answers(module: torch.nn.Module, feeds: dict[str, torch.Tensor]) -> list[np.ndarray]:
-    with torch.inference_mode():
+    with torch.no_grad():  # models keep tensors for others of their kind, which train elsewhere
         return [leaf.numpy() for leaf in tree_leaves(module(**feeds)) if isinstance(leaf, torch.Tensor)]
 
 

@@ -112,6 +112,7 @@ def emit_c(
     some inputs, those of --input or random ones. MODEL may be the folder or GGUF file of a language model: `make -C
     OUTPUT` then builds `generate` and `chat`. With --mode train the program fits MODEL, an ONNX file, to files of rows.
     """
+    from ingot.emit.platform import Platform
     from ingot.look.model import is_language_model
 
     if training is not None:
@@ -122,14 +123,12 @@ def emit_c(
         return
     prefix = "model" if prefix is None else prefix
     if is_language_model(model):
-        foreign = {"--dim": dims, "--input": inputs, "--freestanding": freestanding}
-        _expect_none("a language model", foreign | {"--byte-order": byte_order if byte_order != "little" else None})
+        _expect_none("a language model", {"--dim": dims, "--input": inputs, "--freestanding": freestanding})
         options = {"precision": precision, "context": context, "cache_dtype": cache_dtype, "prefix": prefix}
-        _emit_language_model(model, output, threads=threads or THREADS, **options)
+        _emit_language_model(model, output, threads=threads or THREADS, platform=Platform(byte_order), **options)
         return
     _expect_none("a model without tokens", {"--context": context, "--cache-dtype": cache_dtype})
     from ingot.emit import c
-    from ingot.emit.platform import Platform
 
     threads = threads or (1 if freestanding else THREADS)
     session = Model(model, 0, "native", True, dims, precision).open()

@@ -55,9 +55,16 @@ typedef struct {
   float *sums;                        /* [rows][32] */
 } codes_strip;
 
+/* What gemm_tile_amx.h has in the place of a tile. */
+#if defined(ISA_amx)
+#define CODES_TILED(name) K(name##_many)
+#else
+#define CODES_TILED(name) NULL
+#endif
+
 /* Of what is compiled for CPUs with dot products of int8 too, which only some with AVX-512 have: what this CPU runs,
- * and the declaration of the other. In emitted C these CPUs have a set of their own. CODES_MANY: what AMX does for any
- * number of rows, or null; emitted C has none of it. */
+ * and the declaration of the other. In emitted C these CPUs have a set of their own, and so have those with AMX.
+ * CODES_MANY: what AMX does for any number of rows, or null. */
 #if defined(INGOT_LIBRARY) && defined(ISA_avx512)
 #define CODES_ALSO(name, parameters) void name##_avx512vnni parameters;
 #define CODES_BEST(name) (__builtin_cpu_supports("avx512vnni") ? name##_avx512vnni : K(name))
@@ -65,7 +72,7 @@ typedef struct {
 #else
 #define CODES_ALSO(name, parameters)
 #define CODES_BEST(name) K(name)
-#define CODES_MANY(name) NULL
+#define CODES_MANY(name) CODES_TILED(name)
 #endif
 
 /* A tile of 1 <= rows <= CODES_ROWS for each way. */

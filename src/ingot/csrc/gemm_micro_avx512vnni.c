@@ -52,7 +52,6 @@ typedef int32_t vnni_signed __attribute__((vector_size(64)));
 #include "gemm_tile_codes.h"
 #include "gemm_tile_blocks.h"
 
-/* In emitted C nothing uses AMX. */
-#if defined(INGOT_LIBRARY)
+#if defined(ISA_amx)
 #include "gemm_tile_amx.h"
 #endif

@@ -3,17 +3,15 @@
 #include <math.h>
 #include <string.h>
 
+#include "bf16.h"
 #include "f16.h"
 #include "gemm.h"
 
-/* The bf16 in the lower half of 32 bits, shifted by 16, or in the upper, by 0, as a float. */
-static inline float half_of(const float *p, int shift) {
-  uint32_t bits;
-  memcpy(&bits, p, sizeof bits);
-  bits = (bits << shift) & 0xffff0000u;
-  float value;
-  memcpy(&value, &bits, sizeof value);
-  return value;
+/* The first of a pair of bf16, or the second, as a float. */
+static inline float half_of(const float *pair, int second) {
+  uint16_t halves[2];
+  memcpy(halves, pair, sizeof halves);
+  return bf16_to_float(halves[second]);
 }
 
 #if defined(__x86_64__) && !defined(__FMA__)
@@ -44,8 +42,8 @@ static inline float half_of(const float *p, int shift) {
 #define TILE_LOW(p) _mm_castsi128_ps(_mm_slli_epi32(_mm_loadu_si128((const __m128i *)(p)), 16))
 #define TILE_HIGH(p) _mm_and_ps(_mm_loadu_ps(p), _mm_castsi128_ps(_mm_set1_epi32(-0x10000)))
 #else
-#define TILE_LOW(p) half_of(p, 16)
-#define TILE_HIGH(p) half_of(p, 0)
+#define TILE_LOW(p) half_of(p, 0)
+#define TILE_HIGH(p) half_of(p, 1)
 #endif
 
 #if defined(__x86_64__) && !defined(__FMA__)

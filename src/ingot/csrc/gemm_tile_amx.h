@@ -2,8 +2,6 @@
  * Included behind gemm_tile_blocks.h by a file whose macros have 16 lanes. Sums of integers are exact in any order;
  * floats keep the order of tiles. */
 
-#include "amx.h"
-
 #define AMX_SUMS (AMX_ROWS * CODES_LANES) /* of a tile */
 
 typedef uint16_t amx_halves __attribute__((vector_size(64)));
@@ -211,7 +209,7 @@ static inline __attribute__((always_inline)) void amx_blocks_256(const blocks_ty
 }
 
 #define AMX_CODES(name, ...) \
-  AMX_TARGET void K(name##_many)(int64_t rows, const codes_strip *s) { amx_codes(__VA_ARGS__, rows, s); }
+  void K(name##_many)(int64_t rows, const codes_strip *s) { amx_codes(__VA_ARGS__, rows, s); }
 AMX_CODES(codes_tile_int8, CODES_INT8)
 AMX_CODES(codes_tile_int8_zeros, CODES_INT8_ZEROS)
 AMX_CODES(codes_tile_int8_128, CODES_INT8_128)
@@ -229,7 +227,7 @@ static inline __attribute__((always_inline)) void amx_type(const blocks_type t, 
 }
 
 #define AMX_BLOCKS(name, type)                                                                    \
-  AMX_TARGET void K(name##_many)(int64_t rows, const codes_strip *s) { amx_type(type(), rows, s); }
+  void K(name##_many)(int64_t rows, const codes_strip *s) { amx_type(type(), rows, s); }
 AMX_BLOCKS(blocks_tile_q4_1, blocks_q4_1)
 AMX_BLOCKS(blocks_tile_q5_0, blocks_q5_0)
 AMX_BLOCKS(blocks_tile_q5_1, blocks_q5_1)

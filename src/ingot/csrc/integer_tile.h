@@ -87,46 +87,15 @@ INTEGER_TILE(integer_dots, INTEGER_VNNI, integer_dot)
 #define INTEGER_BEST K(integer_widened_tile)
 #endif
 
-/* What takes the place of tiles where a block has AMX_ROWS rows, or null; emitted C has none of it. */
-#if defined(INGOT_LIBRARY) && defined(ISA_avx512)
-#define INTEGER_MOST (AMX_TILES * AMX_ROWS) /* rows that go together, at most */
+#if defined(ISA_amx)
+#include "integer_tile_amx.h"
+#endif
 
-static inline __attribute__((always_inline)) void integer_columns_many(const int tiles, int64_t rows,
-                                                                       const integer_product *p, int64_t column) {
-  const int64_t end = 4 * p->fours;
-  const int8_t *b = p->b + 4 * column;
-  const uint8_t *a[AMX_TILES];
-  int32_t *to[AMX_TILES];
-  int64_t k = 0;
-  for (int i = 0; i < tiles; i++) {
-    a[i] = p->a + amx_first(rows, i) * p->a_stride;
-    to[i] = p->sums + amx_first(rows, i) * INGOT_PANEL + column;
-  }
-  AMX_LOAD(0, p->first + column, 0);
-  if (tiles > 1) AMX_LOAD(1, p->first + column, 0);
-  if (tiles > 2) AMX_LOAD(2, p->first + column, 0);
-  if (tiles > 3) AMX_LOAD(3, p->first + column, 0);
-  for (; k + 4 * AMX_FOURS <= end; k += 4 * AMX_FOURS, b += 4 * AMX_FOURS * INGOT_PANEL)
-    AMX_STEP(tdpbusd, tiles, a, k, p->a_stride, b, 4, 5);
-  if (k < end) AMX_STEP(tdpbusd, tiles, a, k, p->a_stride, b, 6, 7);
-  AMX_STORE(0, to[0], 4 * INGOT_PANEL);
-  if (tiles > 1) AMX_STORE(1, to[1], 4 * INGOT_PANEL);
-  if (tiles > 2) AMX_STORE(2, to[2], 4 * INGOT_PANEL);
-  if (tiles > 3) AMX_STORE(3, to[3], 4 * INGOT_PANEL);
-}
-
-static AMX_TARGET void K(integer_tile_many)(int64_t rows, const integer_product *p) {
-  for (int64_t column = 0; column < p->columns; column += INTEGER_LANES) {
-    switch ((rows + AMX_ROWS - 1) / AMX_ROWS) {
-      case 1: integer_columns_many(1, rows, p, column); break;
-      case 2: integer_columns_many(2, rows, p, column); break;
-      case 3: integer_columns_many(3, rows, p, column); break;
-      default: integer_columns_many(AMX_TILES, rows, p, column);
-    }
-  }
-}
-
-#define INTEGER_MANY (ingot_amx ? K(integer_tile_many) : NULL)
+/* INTEGER_MANY: what takes the place of tiles where a block has AMX_ROWS rows, or null; INTEGER_MOST: the rows that
+ * then go together, at most. */
+#if defined(ISA_amx)
+#define INTEGER_MOST (AMX_TILES * AMX_ROWS)
+#define INTEGER_MANY (AMX_IS_USED ? K(integer_tile_many) : NULL)
 #else
 #define INTEGER_MOST INTEGER_ROWS
 #define INTEGER_MANY NULL

@@ -52,6 +52,24 @@ void K(matmul_f32)(const void *args, int32_t part, int32_t parts) {
   }
 }
 
+void K(matmul_f32_bf16)(const void *args, int32_t part, int32_t parts) {
+  const matmul_args *g = args;
+  const int64_t panels = (g->n + INGOT_PANEL - 1) / INGOT_PANEL;
+  const gemm_share share = gemm_cut(matmul_batches(g) * panels, g->m, part, parts);
+  float *packed = g->scratch + part * g->scratch_stride;
+  for (int64_t unit = share.panel_begin; unit < share.panel_end; unit++) {
+    const matmul_offsets at = matmul_batch(g, unit / panels);
+    const int64_t column = unit % panels * INGOT_PANEL;
+    const int64_t columns = g->n - column < INGOT_PANEL ? g->n - column : INGOT_PANEL;
+    const gemm_epilogue epilogue = matmul_epilogue(g, g->residual ? g->residual + at.residual : NULL);
+    const uint16_t *b = (const uint16_t *)(const void *)g->b + at.b + column * g->b_n_stride;
+    K(pack_pairs)(b, g->k, columns, g->b_k_stride, g->b_n_stride, packed);
+    const gemm_factors factors = {K(gemm_tile_widened), g->k, g->a + at.a, g->a_stride, packed, 0};
+    gemm_panel(&epilogue, share.row_begin, share.row_end, column, columns, &factors, INGOT_PANEL,
+               g->c + at.c + column, g->c_stride, NULL);
+  }
+}
+
 /* One of the batch in matmul_tn_f32: its operands, and the rows of c that are wanted of it. */
 typedef struct {
   const float *a, *b, *residual;

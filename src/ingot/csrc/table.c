@@ -54,7 +54,7 @@ INGOT_EXPORT int32_t ingot_has_bf16_dots(void) {
   #endif
 }
 
-/* Kernels declare it in amx.h. */
+/* Kernels declare it in amx_tiles.h. */
 int32_t ingot_amx = 0;
 
 /* Linux lets a process use the large registers of tiles once it asked, for all threads, also those that are yet to be

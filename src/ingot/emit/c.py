@@ -99,7 +99,6 @@ def emit(
     if refused := refusals(compiled):
         raise UnsupportedError(refused[0])
     face = interface({RUN: compiled}, prefix, initial=_initial([compiled]))
-    check_byte_order(face.entries[0].lowered, platform)
     has_vector = vector is not None
     programs: dict[str, str | bytes]
     if platform.freestanding:
@@ -126,6 +125,7 @@ def emit_entries(
     companion: Companion = NO_COMPANION,
     initial: Mapping[str, np.ndarray] = {},
     programs: Callable[[Interface], Mapping[str, str | bytes]] = lambda face: {},
+    platform: Platform = HOSTED,
 ) -> list[str]:
     """Writes modes of one graph, compiled with one placement, as C with a function for each, by its name; returns the
     paths. They share weights and states.
@@ -140,7 +140,7 @@ def emit_entries(
             raise UnsupportedError(refused[0])
     begun = {**_initial(entries.values()), **initial}
     face = interface(entries, prefix, can_stop=can_stop, companion=companion, initial=begun)
-    return _write(os.fspath(folder), face, HOSTED, programs(face), weights)
+    return _write(os.fspath(folder), face, platform, programs(face), weights)
 
 
 def refusals(compiled: Compiled) -> list[str]:
@@ -172,6 +172,8 @@ def _write(
     weights: WeightSource,
 ) -> list[str]:
     """Writes the model, programs around it and weights; returns the paths."""
+    for entry in face.entries:
+        check_byte_order(entry.lowered, platform)
     model = source(face, platform)
     files = {f"{face.prefix}.c": model, **pool(face), **programs}
     files["layout.json"] = json.dumps(_layout(face), indent=1) + "\n"

@@ -20,13 +20,17 @@ from ingot.errors import UnsupportedError
 from ingot.precision import Precision
 
 _AVX512 = ("avx512f", "avx512dq", "avx512bw", "avx512vl", "avx2", "fma", "f16c")
+_VNNI = ("avx512vnni", *_AVX512)
+AMX = "amx"
 # The sets that emitted C has bodies for, the least first, and what a CPU must have for each: every CPU of AArch64 has
-# NEON. The last of x86-64 is for kernels that multiply codes: native chooses between its tiles and those of avx512
-# within that set.
+# NEON. The last two of x86-64 are for kernels that multiply codes, or integers: native chooses between their tiles and
+# those of avx512 within that set.
 FEATURES = {
-    "scalar": (), "neon": (),
-    "avx2": ("avx2", "fma", "f16c"), "avx512": _AVX512, "avx512vnni": ("avx512vnni", *_AVX512),
+    "scalar": (), "neon": (), "avx2": ("avx2", "fma", "f16c"), "avx512": _AVX512, "avx512vnni": _VNNI,
+    AMX: ("amx-tile", "amx-int8", *_VNNI),
 }  # fmt: skip
+# Sets that a model has where a body of its kernels asks for them, and what else each is.
+_BEYOND = {"avx512vnni": ("avx512",), AMX: ("avx512vnni", "avx512")}
 
 _COMMENT = r"/\*(?:[^*]|\*(?!/))*\*/"
 # A comment, and below it a conditional region or a definition: its lines after the first are indented, close a brace,
@@ -112,7 +116,6 @@ def kernel_source(
     mine = [piece for piece in pieces if piece in kept]
     own = [piece for piece in mine if piece.names <= {"INGOT_JOIN2", "INGOT_JOIN", "K"}]
     others = [piece for piece in mine if piece not in own]
-    units = {piece.unit for piece in others} - {""}
     again = _shared(others)
     alike = _alike(others, again)
     first = [piece for piece in mine if piece in alike]
@@ -130,7 +133,7 @@ def kernel_source(
         "".join(f"#undef {name} /* each set has its own */\n" for name in varying),
     )
     types_text = _joined([*(_about(piece, kernels) for piece in declarations if piece in kept), *first])
-    return Source(types_text, "\n".join(filter(None, sections)), _features(units))
+    return Source(types_text, "\n".join(filter(None, sections)), _features(mine))
 
 
 def _several(pieces: Iterable[tuple[_Piece, Iterable[str]]]) -> dict[str, int]:
@@ -139,7 +142,7 @@ def _several(pieces: Iterable[tuple[_Piece, Iterable[str]]]) -> dict[str, int]:
     for piece, names in pieces:
         isa = re.fullmatch(r"defined\(ISA_(\w+)\)", piece.condition)
         for name in dict.fromkeys(names):
-            sets[name] += sum(each.startswith(isa[1]) for each in FEATURES) if isa else 2
+            sets[name] += sum(isa[1] in kinds(each) for each in FEATURES) if isa else 2
     return {name: count for name, count in sets.items() if count > 1}
 
 
@@ -165,14 +168,20 @@ def _about(piece: _Piece, kernels: Iterable[str]) -> _Piece:
     return replace(piece, comment="\n".join(paragraphs).rstrip() + " */\n") if piece.comment else piece
 
 
-def _features(units: set[str]) -> dict[str, tuple[str, ...]]:
-    """The sets of a model with some units. Where there are dot products of pairs, sets of avx512 are for CPUs that have
-    them: others take what gives the same bits."""
-    pairs = ("avx512bf16",) if "pairs" in units else ()
+def kinds(isa: str) -> tuple[str, ...]:
+    """A set, and the sets whose bodies it has where it has no others."""
+    return (isa, *_BEYOND.get(isa, ()))
+
+
+def _features(pieces: list[_Piece]) -> dict[str, tuple[str, ...]]:
+    """The sets of a model with some pieces. Where there are dot products of pairs, sets of AVX-512 are for CPUs that
+    have them: others take what gives the same bits."""
+    pairs = ("avx512bf16",) if any(piece.unit == "pairs" for piece in pieces) else ()
+    asked = {piece.condition for piece in pieces}
     return {
-        isa: (*pairs, *features) if isa.startswith("avx512") else features
+        isa: (*pairs, *features) if "avx512" in kinds(isa) else features
         for isa, features in FEATURES.items()
-        if isa != "avx512vnni" or "codes" in units
+        if isa not in _BEYOND or f"defined(ISA_{isa})" in asked
     }
 
 
@@ -216,14 +225,14 @@ def _csrc() -> tuple[tuple[_Piece, ...], tuple[_Piece, ...]]:
     seen = {"abi.h"}
     pieces: list[_Piece] = []
     for unit, files in _UNITS.items():
-        bodies: dict[str, None] = {}
+        bodies: dict[str, str] = {}
         own: list[_Piece] = []
         for file, condition in files.items():
             for piece in _cut(file, condition, seen, macros, unit, bodies):
                 (own if piece.unit else pieces).append(piece)
         read: set[str] = set()
-        for body in bodies:
-            own += _cut(body, "", read, macros, unit)
+        for body, branch in bodies.items():
+            own += _cut(body, branch, read, macros, unit)
         pieces += own
     for name in sources:
         pieces += _cut(name, "", seen, macros)
@@ -236,12 +245,12 @@ def _cut(
     seen: set[str],
     macros: dict[str, str],
     unit: str = "",
-    bodies: dict[str, None] | None = None,
+    bodies: dict[str, str] | None = None,
 ) -> Iterator[_Piece]:
     """The definitions of a file in order, those of the files that it includes before them, each file once.
 
-    bodies: takes the names of files that a file of a unit includes behind its macros, which are left out here. Those
-    that it includes before are everybody's, and so not of the unit.
+    bodies: takes the names of files that a file of a unit includes behind its macros, which are left out here, and the
+    condition on each. Those that it includes before are everybody's, and so not of the unit.
     """
     if file in seen:
         return
@@ -253,12 +262,14 @@ def _cut(
             if bodies is None:
                 yield from _cut(included[1], "", seen, macros, unit)
             elif has_begun:
-                bodies[included[1]] = None
+                bodies[included[1]] = ""
             else:
                 yield from _cut(included[1], "", seen, macros)
         elif branches := _CONDITIONAL_INCLUDE.findall(code):
             for branch, isa, header in sorted(branches, key=lambda found: [*FEATURES, found[1]].index(found[1])):
-                if isa in FEATURES:
+                if isa in FEATURES and has_begun and bodies is not None:
+                    bodies[header] = branch
+                elif isa in FEATURES:
                     yield from _cut(header, branch, seen, macros)
         elif code.startswith("enum {"):  # each constant on its own, so that a model has those that it uses
             for name in re.findall(r"^  (\w+)", code, re.MULTILINE):
@@ -268,6 +279,9 @@ def _cut(
             if macro := re.match(r"#define (\w+)\(", code):
                 macros[macro[1]] = code
             names, plain = defined_names(code, macros)
+            call = re.match(r"(\w+)\((\w+)", code) if condition else None
+            if call and call[1] in macros:  # what only some sets have in the place of a name goes along with it
+                names |= {call[2]}
             has_begun = True
             yield _Piece(comment, code, names, plain, _words(code), condition, title, unit, small)
 
@@ -282,6 +296,9 @@ def _resolved(text: str) -> Iterator[tuple[str, str, bool | None]]:
         elif code.startswith("#if defined(INGOT_SMALL)\n"):
             yield from ((*each, True) for each in definitions(first.partition("\n")[2]))
             yield from ((*each, False) for each in definitions(second))
+        elif second and re.match(r"#if defined\(ISA_(?!scalar)\w+\)\n(?!(?s:.*)\n#elif)", code):
+            yield comment, code, False
+            yield from ((each[0] or comment, each[1], True) for each in definitions(second))
         else:
             yield comment, code, None
 

@@ -91,6 +91,7 @@ def main(face: Interface, platform: Platform) -> str:
     (entry,) = face.entries
     text = _PROGRAM
     for name, value in {
+        "@SHARED@": SHARED,
         **size_texts(entry),
         "@INPUTS@": str(len(entry.inputs)),
         "@PORTS@": str(len(entry.ports)),
@@ -122,6 +123,51 @@ def _row(port: Port, platform: Platform) -> str:
     return "  {" + wrapped(words, ", ", "   ").lstrip() + "},"
 
 
+# What programs around models share, behind their includes.
+SHARED = r"""#if defined(_WIN32)
+#include <malloc.h>
+#define aligned_alloc(alignment, bytes) _aligned_malloc(bytes, alignment)
+#define free(memory) _aligned_free(memory)
+#endif
+
+/* Ends the program: a message about something, and the exit code. */
+static void fail(const char *what, const char *why, const char *more, int code) {
+  fprintf(stderr, "%s: %s%s\n", what, why, more);
+  exit(code);
+}
+
+static void *allocate(size_t bytes) {
+  void *memory = aligned_alloc(64, bytes / 64 * 64 + 64);
+  if (!memory) fail("PREFIX", "no memory", "", 75);
+  return memory;
+}
+
+static int is_npy(const char *path) {
+  const size_t length = strlen(path);
+  return length >= 4 && strcmp(path + length - 4, ".npy") == 0;
+}
+
+/* The first `length` letters of a folder, a name in it, and its ending; the caller frees it. */
+static char *joined(const char *folder, size_t length, const char *name, const char *ending) {
+  char *path = allocate(length + strlen(name) + strlen(ending) + 1);
+  memcpy(path, folder, length);
+  path[length] = 0;
+  return strcat(strcat(path, name), ending);
+}
+
+/* The number behind an option, from 1 on. */
+static long number(const char *option, const char *word, long most) {
+  char *end;
+  const long value = strtol(word, &end, 10);
+  if (end == word || *end || value < 1 || value > most) {
+    fprintf(stderr, "%s: out of range, got %s, expected 1 to %ld\n", option, word, most);
+    exit(2);
+  }
+  return value;
+}
+
+"""
+
 _PROGRAM = r"""/* main.c: emitted by Ingot: the model as a program. `make` builds it, `./PREFIX --help` explains it. */
 #include <stdint.h>
 #include <stdio.h>
@@ -130,12 +176,6 @@ _PROGRAM = r"""/* main.c: emitted by Ingot: the model as a program. `make` build
 
 #include "PREFIX.h"
 #include "PREFIX_check.h"
-
-#if defined(_WIN32)
-#include <malloc.h>
-#define aligned_alloc(alignment, bytes) _aligned_malloc(bytes, alignment)
-#define free(memory) _aligned_free(memory)
-#endif
 
 /* An input or output. descr and shape: as an .npy file has them. kind: 'f' float, 'd' double, 'i' and 'u' integers, ' '
  * what is not printed. infinity: the bits of it, above which no number is; 0 where every element is a number. path: of
@@ -170,24 +210,7 @@ static port ports[PORTS] = {
   }
 @HELP@}
 
-/* Ends the program: a message about something, and the exit code. */
-static void fail(const char *what, const char *why, const char *more, int code) {
-  fprintf(stderr, "%s: %s%s\n", what, why, more);
-  exit(code);
-}
-
-static void *allocate(size_t bytes) {
-  void *memory = aligned_alloc(64, bytes / 64 * 64 + 64);
-  if (!memory) fail("PREFIX", "no memory", "", 75);
-  return memory;
-}
-
-static int is_npy(const char *path) {
-  const size_t length = strlen(path);
-  return length >= 4 && strcmp(path + length - 4, ".npy") == 0;
-}
-
-/* A file to read. */
+@SHARED@/* A file to read. */
 static FILE *opened(const char *path) {
   FILE *file = fopen(path, "rb");
   if (!file) fail(path, "cannot be opened", "", 66);
@@ -308,28 +331,10 @@ static size_t differences(const port *p, const char *path) {
   return count;
 }
 
-/* The first `length` letters of a folder, a name in it, and its ending; the caller frees it. */
-static char *joined(const char *folder, size_t length, const char *name, const char *ending) {
-  char *path = allocate(length + strlen(name) + strlen(ending) + 1);
-  memcpy(path, folder, length);
-  path[length] = 0;
-  return strcat(strcat(path, name), ending);
-}
-
 @LEARNED@static port *port_named(const char *name, size_t length) {
   for (port *p = ports; p < ports + PORTS; p++)
     if (strlen(p->name) == length && strncmp(p->name, name, length) == 0) return p;
   return NULL;
-}
-
-static int number(const char *word) {
-  char *end;
-  const long value = strtol(word, &end, 10);
-  if (end == word || *end || value < 1 || value > MACRO_THREADS) {
-    fprintf(stderr, "--threads: out of range, got %s, expected 1 to %d\n", word, MACRO_THREADS);
-    exit(2);
-  }
-  return (int)value;
 }
 
 /* What the command line says: the files of ports, that of the weights, threads. Returns the folder to check by, or
@@ -346,7 +351,8 @@ static const char *understood(int argc, char **argv, const char **weights, int *
     }
     if (strcmp(argv[i], "--weights") == 0 && i + 1 < argc) *weights = argv[++i];
     else if (strcmp(argv[i], "--check") == 0 && i + 1 < argc) folder = argv[++i];
-    else if (strcmp(argv[i], "--threads") == 0 && i + 1 < argc) *threads = number(argv[++i]);@SAID@
+    else if (strcmp(argv[i], "--threads") == 0 && i + 1 < argc)
+      *threads = (int)number("--threads", argv[++i], MACRO_THREADS);@SAID@
     else if (!p) fail(argv[i], "neither an option nor the NAME=FILE of an input or output; --help says more", "", 2);
     else if (p->path) fail(argv[i], "given twice", "", 2);
     else p->path = sign + 1, named++;

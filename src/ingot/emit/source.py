@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from ingot.dim import dim_of
 from ingot.dtype import f32
 from ingot.emit.checks import check_hooks
+from ingot.emit.dispatch import by_best, inclusions
 from ingot.emit.interface import BAD_INDEX, BAD_SIZE, LINE_BYTES, STOPPED, Entry, Interface, said, wrapped
-from ingot.emit.kernels import FEATURES, kernel_source
+from ingot.emit.kernels import kernel_source
 from ingot.emit.platform import Platform
 from ingot.emit.sizes import c_text, functions
 from ingot.emit.steps import chosen, steps_text
@@ -128,48 +129,6 @@ static __attribute__((noinline)) void K(alone_{kernel})(const void *s) {{ K({ker
 """
 
 
-def inclusions(prefix: str, sets: Mapping[str, tuple[str, ...]]) -> str:
-    """The inclusions of the file by itself: NEON's on AArch64, plain C elsewhere, sets of features on x86-64 beside."""
-    others = "".join(included(prefix, isa, features) for isa, features in sets.items() if features)
-    return f"""\
-#if defined(__aarch64__)
-{included(prefix, "neon", ())}#else
-{included(prefix, "scalar", ())}#endif
-
-#if defined(__x86_64__)
-{others}#endif
-"""
-
-
-def included(prefix: str, isa: str, features: tuple[str, ...]) -> str:
-    """The inclusion of the file by itself for one instruction set, which is also each that its name begins with."""
-    defined = [f"ISA_{base}" for base in FEATURES if isa.startswith(base)]
-    lines = [
-        f"#define ISA {isa}",
-        *(f"#define {name} 1" for name in defined),
-        f'#include "{prefix}.c"',
-        *(f"#undef {name}" for name in ("ISA", *defined)),
-    ]
-    text = "".join(f"{line}\n" for line in lines)
-    if features:
-        target = ",".join(features)
-        text = f"""\
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("{target}"))), \\
-                             apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("{target}")
-#endif
-{text}#if defined(__clang__)
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
-"""
-    return text
-
-
 def _entry_points(face: Interface, sets: Mapping[str, tuple[str, ...]]) -> str:
     """What a caller calls."""
     prefix, macro = face.prefix, face.macro
@@ -198,7 +157,7 @@ size_t {prefix}_state_bytes(void) {{ return sizeof({prefix}_state); }}
 
 /* Runs the steps of the best instruction set that this CPU has. */
 static int run(run_call *call{", int32_t most" if face.threads > 1 else ""}) {{
-{_by_best(declared, "steps", sets, f"{alone}  {called}")}\
+{by_best(declared, "steps", sets, f"{alone}  {called}")}\
   return {f"call->fault.code ? {BAD_INDEX} : " if face.can_fail else ""}{stopped}call->strayed;
 }}
 {entries}"""
@@ -229,32 +188,7 @@ def _called_alone(kernel: str, sets: Mapping[str, tuple[str, ...]]) -> str:
     name = f"alone_{kernel}"
     return f"""
 static void {name}(const void *s) {{
-{_by_best("void (*body)(const void *s)", name, sets, "  body(s);")}}}
-"""
-
-
-def _by_best(declared: str, name: str, sets: Mapping[str, tuple[str, ...]], calls: str) -> str:
-    """Statements that call the best body of a function that each set has. declared: `body`, a pointer to it. calls:
-    what calls that."""
-    others = [isa for isa, features in sets.items() if features]
-    tests = "\n  else ".join(f"if ({supported(sets[isa])})\n    body = {name}_{isa};" for isa in reversed(others))
-    return f"""\
-#if defined(__aarch64__)
-  {declared} = {name}_neon;
-#else
-  {declared} = {name}_scalar;
-#endif
-#if defined(__x86_64__)
-  /* The host may have set another rounding, or denormals to zero: the bits of a result must not depend on it. */
-  const unsigned host_mode = _mm_getcsr();
-  _mm_setcsr(_MM_MASK_MASK);
-  __builtin_cpu_init();
-  {tests}
-#endif
-{calls}
-#if defined(__x86_64__)
-  _mm_setcsr(host_mode);
-#endif
+{by_best("void (*body)(const void *s)", name, sets, "  body(s);")}}}
 """
 
 
@@ -289,9 +223,3 @@ def _measured(entry: Entry) -> str:
         for axis, dim in enumerate(port.tensor.shape if port.dims else ()):
             text += f"  outputs->{port.dims}[{axis}] = {c_text(dim_of(dim), symbols)};\n"
     return text
-
-
-def supported(features: Iterable[str]) -> str:
-    """The C of whether this CPU has some features. Every CPU with AVX2 has F16C, which clang 14 cannot ask for."""
-    tests = [f'__builtin_cpu_supports("{feature}")' for feature in features if feature != "f16c"]
-    return wrapped(tests, " && ", " " * 6).lstrip()

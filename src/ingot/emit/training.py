@@ -5,16 +5,15 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from ingot.emit.interface import Companion, Interface, Port, dims, wrapped
 from ingot.emit.platform import Platform
-from ingot.emit.program import VECTOR
+from ingot.emit.program import SHARED, VECTOR
 
-STEP = "step"  # the function that takes one, behind the prefix
 _PIECE = 400  # bytes of a string in C
 
 
@@ -22,7 +21,8 @@ _PIECE = 400  # bytes of a string in C
 class Fitting:
     """What the program knows of a trainer. rate: the input that is the learning rate; given: what it is unless the
     program is told. step: the state that counts steps. header: the JSON that a checkpoint begins with, a file of
-    safetensors; behind it lie the states, and at its end the digest.
+    safetensors; behind it lie the states, and at its end the digest. parts: in how many a step takes its rows; of
+    several, each adds to `sums`, states and their bytes, and may read which it is by the input `part`.
     """
 
     rate: str
@@ -30,6 +30,9 @@ class Fitting:
     step: str
     header: bytes
     digest: bytes
+    parts: int
+    part: str
+    sums: Mapping[str, int]
 
 
 def kept_states(prefix: str, nbytes: int) -> Companion:
@@ -46,11 +49,13 @@ void *{name}({prefix}_state *state);
 
 
 def training_program(face: Interface, fitting: Fitting, platform: Platform) -> str:
-    """main.c."""
-    entry = next(entry for entry in face.entries if entry.name == STEP)
+    """main.c. The first entry takes rows; of a step in parts, the second updates what is kept."""
+    entry, ports = face.entries[0], _files(face, fitting)
     (loss,) = entry.outputs
-    rows = [_row(port, platform) for port in entry.inputs]
-    rate = next(i for i, port in enumerate(entry.inputs) if port.tensor.name == fitting.rate)
+    rows = [_row(port, platform) for port in ports]
+    rate = next(i for i, port in enumerate(ports) if port.tensor.name == fitting.rate)
+    taken = [f"inputs[{ports.index(port)}].data" if port in ports else "&number" for port in entry.inputs]
+    given = [f".{port.identifier} = {memory}" for port, memory in zip(entry.inputs, taken, strict=True)]
     places = face.kept_places
     *states, (_, _, digest_bytes) = _offsets(fitting.header)
     assert digest_bytes == len(fitting.digest), "what has the smallest elements is the last"
@@ -68,17 +73,50 @@ def training_program(face: Interface, fitting: Fitting, platform: Platform) -> s
         "@STORED@": wrapped(stored, ", ", "  "),
         "@DIGEST@": wrapped(map(str, fitting.digest), ", ", "  "),
         "@DIGEST_BYTES@": str(digest_bytes),
-        "@IN@": wrapped((f".{p.identifier} = inputs[{i}].data" for i, p in enumerate(entry.inputs)), ", ", "      "),
+        "@IN@": wrapped(given, ", ", "      "),
         "@LOSS@": loss.identifier,
+        "@PARTS@": str(fitting.parts),
+        "@TAKE@": entry.name,
+        "@NUMBER@": "\n  double number = 0; /* of a part */" if "&number" in taken else "",
+        "@NUMBERED@": "\n      number = (double)part;" if "&number" in taken else "",
+        **_in_parts(face, fitting, rate),
     }
-    return re.sub("|".join(values), lambda mark: values[mark[0]], _PROGRAM)
+    return re.sub("|".join(values), lambda mark: values[mark[0]], _PROGRAM.replace("@SHARED@", SHARED))
 
 
-def training_vector(face: Interface, inputs: Sequence[np.ndarray], losses: np.ndarray) -> dict[str, bytes]:
+def _files(face: Interface, fitting: Fitting) -> list[Port]:
+    """The inputs that rows of files are for, and the rate."""
+    entries = face.entries[: 1 if fitting.parts == 1 else 2]
+    return [port for entry in entries for port in entry.inputs if port.tensor.name != fitting.part]
+
+
+def _in_parts(face: Interface, fitting: Fitting, rate: int) -> dict[str, str]:
+    """What main.c does around the parts of a step: nothing where there is one."""
+    if fitting.parts == 1:
+        return dict.fromkeys(("@SUMS@", "@BEGIN@", "@UPDATE@", "@UPDATED@"), "")
+    update, places = face.entries[1], face.kept_places
+    (count,) = update.outputs
+    (given,) = update.inputs
+    rows = wrapped((f"{{{places[name]}, {nbytes}}}" for name, nbytes in fitting.sums.items()), ", ", "  ")
+    call = f"{face.function(update)}(state, &by, &after)"
+    return {
+        "@SUMS@": f"\n/* Where the parts of a step add up gradients. */\nstatic const struct {{ size_t at, bytes; }} "
+        f"sums[] = {{\n{rows}\n}};\n",
+        "@BEGIN@": "\n    for (size_t s = 0; s < sizeof sums / sizeof *sums; s++) "
+        "memset(kept + sums[s].at, 0, sums[s].bytes);",
+        "@UPDATE@": f"\n  double steps_after = 0;\n  const {face.inputs(update)} by = "
+        f"{{.{given.identifier} = inputs[RATE].data}};\n  const {face.outputs(update)} after = "
+        f"{{.{count.identifier} = &steps_after}};",
+        "@UPDATED@": f'\n    if ({call}) fail("{face.prefix}", "wrote outside of its results", "", 70);',
+    }
+
+
+def training_vector(
+    face: Interface, fitting: Fitting, inputs: Sequence[np.ndarray], losses: np.ndarray
+) -> dict[str, bytes]:
     """The files of `--check`: rows of each input of a step, in order, and the losses that these must give."""
-    entry = next(entry for entry in face.entries if entry.name == STEP)
     files = {}
-    for port, array in zip(entry.ports, (*inputs, losses), strict=True):
+    for port, array in zip((*_files(face, fitting), *face.entries[0].outputs), (*inputs, losses), strict=True):
         file = io.BytesIO()
         np.save(file, np.asarray(array, order="C"), allow_pickle=False)
         files[f"{VECTOR}/{port.identifier}.npy"] = file.getvalue()
@@ -122,12 +160,6 @@ _PROGRAM = r"""/* main.c: emitted by Ingot: fits a model to files of rows. `./PR
 #include "PREFIX.h"
 #include "PREFIX_check.h"
 
-#if defined(_WIN32)
-#include <malloc.h>
-#define aligned_alloc(alignment, bytes) _aligned_malloc(bytes, alignment)
-#define free(memory) _aligned_free(memory)
-#endif
-
 /* What is read from a file of rows, one behind the other. descr: its elements, as an .npy file has them; inner: the end
  * of its shape, behind the number of rows. batch: the rows that a step takes; size: bytes of a row. rows: those of the
  * file, `count` of them; data: those of a step. */
@@ -139,7 +171,7 @@ typedef struct {
   void *data;
 } input;
 
-enum { INPUTS = @INPUTS@, RATE = @RATE@, LINES = 20, HEADER = 4096, DIGEST = @DIGEST_BYTES@ };
+enum { INPUTS = @INPUTS@, RATE = @RATE@, PARTS = @PARTS@, LINES = 20, HEADER = 4096, DIGEST = @DIGEST_BYTES@ };
 
 static input inputs[INPUTS] = {
 @ROWS@
@@ -158,7 +190,7 @@ static const unsigned char digest[DIGEST] = {
 @DIGEST@
 };
 enum { PIECES = sizeof header / sizeof *header, STATES = sizeof states / sizeof *states };
-
+@SUMS@
 static void help(const char *program) {
   printf("usage: %s [--weights FILE] [--threads N] [--steps N] [--rate R] [--from FILE] [--save FILE] NAME=FILE ...\n"
          "       %s [--weights FILE] [--threads N] --check FOLDER\n"
@@ -175,27 +207,7 @@ static void help(const char *program) {
     printf("  %s  %s in a step, %zu bytes a row\n", p->name, p->type, p->size);
 }
 
-/* Ends the program: a message about something, and the exit code. */
-static void fail(const char *what, const char *why, const char *more, int code) {
-  fprintf(stderr, "%s: %s%s\n", what, why, more);
-  exit(code);
-}
-
-static void *allocate(size_t bytes) {
-  void *memory = aligned_alloc(64, bytes / 64 * 64 + 64);
-  if (!memory) fail("PREFIX", "no memory", "", 75);
-  return memory;
-}
-
-/* A path in a folder, or with something behind it. */
-static char *joined(const char *folder, size_t length, const char *name, const char *ending) {
-  char *path = allocate(length + strlen(name) + strlen(ending) + 1);
-  memcpy(path, folder, length);
-  path[length] = 0;
-  return strcat(strcat(path, name), ending);
-}
-
-/* All bytes of a file. */
+@SHARED@/* All bytes of a file. */
 static char *content_of(const char *path, size_t *bytes) {
   FILE *file = fopen(path, "rb");
   if (!file) fail(path, "cannot be opened", "", 66);
@@ -213,8 +225,8 @@ static char *content_of(const char *path, size_t *bytes) {
 /* Where the elements of an .npy file begin, whose header must be that of a port's rows. */
 static size_t behind_header(const input *p, const char *path, const char *content, size_t bytes) {
   const unsigned char *start = (const unsigned char *)content;
-  const int is_npy = bytes >= 10 && memcmp(content, "\x93NUMPY\1", 7) == 0;
-  const size_t length = is_npy ? start[8] + 256u * start[9] : 0;
+  const int has_header = bytes >= 10 && memcmp(content, "\x93NUMPY\1", 7) == 0;
+  const size_t length = has_header ? start[8] + 256u * start[9] : 0;
   char text[HEADER], descr[64];
   if (length == 0 || length >= HEADER || length > bytes - 10) fail(path, "not an .npy file", "", 65);
   memcpy(text, content + 10, length);
@@ -234,11 +246,9 @@ static size_t behind_header(const input *p, const char *path, const char *conten
 
 /* Reads the rows of an input. */
 static void read_rows(input *p, const char *path) {
-  const size_t letters = strlen(path);
   size_t bytes = 0;
   char *content = content_of(path, &bytes);
-  const int is_npy = letters >= 4 && strcmp(path + letters - 4, ".npy") == 0;
-  const size_t begin = is_npy ? behind_header(p, path, content, bytes) : 0;
+  const size_t begin = is_npy(path) ? behind_header(p, path, content, bytes) : 0;
   p->rows = content;
   p->count = (bytes - begin) / p->size;
   if (p->count < p->batch || p->count * p->size != bytes - begin) {
@@ -249,7 +259,7 @@ static void read_rows(input *p, const char *path) {
   memmove(content, content + begin, bytes - begin); /* which aligns them */
 }
 
-/* The rows of a step. */
+/* The rows of a step, or of a part of one. */
 static void take_rows(const input *p, uint64_t step) {
   for (size_t i = 0; i < p->batch && p->rows; i++)
     memcpy((char *)p->data + i * p->size, p->rows + (step * p->batch + i) % p->count * p->size, p->size);
@@ -299,16 +309,6 @@ static void save(const char *path, const char *kept) {
 #endif
   if (rename(part, path)) fail(path, "cannot be written", "", 73);
   free(part);
-}
-
-static long number(const char *option, const char *word, long most) {
-  char *end;
-  const long value = strtol(word, &end, 10);
-  if (end == word || *end || value < 1 || value > most) {
-    fprintf(stderr, "%s: out of range, got %s, expected 1 to %ld\n", option, word, most);
-    exit(2);
-  }
-  return value;
 }
 
 /* What the command line says. */
@@ -383,24 +383,30 @@ int main(int argc, char **argv) {
   PREFIX_state *state = PREFIX_init(memory, weights, (int)o.threads);
   char *kept = PREFIX_kept(state);
   if (o.from) load(o.from, kept);
-  float loss = 0;
-  const PREFIX_step_inputs taken = {
+  float loss = 0;@NUMBER@
+  const PREFIX_@TAKE@_inputs taken = {
 @IN@
   };
-  const PREFIX_step_outputs made = {.@LOSS@ = &loss};
+  const PREFIX_@TAKE@_outputs made = {.@LOSS@ = &loss};@UPDATE@
   const long steps = o.folder ? (long)expected.count : o.steps, apart = steps < LINES ? 1 : steps / LINES;
   long differing = 0;
   for (long i = 0; i < steps; i++) {
-    double done;
+    double done, mean = 0;
     memcpy(&done, kept + @STEP@, sizeof done);
-    for (const input *p = inputs; p < inputs + INPUTS; p++) take_rows(p, o.folder ? (uint64_t)i : (uint64_t)done);
-    const int result = PREFIX_step(state, &taken, &made);
-    if (result > 0) fail("PREFIX", "an index in the inputs lies outside its table", "", 65);
-    if (result < 0) fail("PREFIX", "wrote outside of its results", "", 70); /* in a checked run alone */
-    if (!isfinite(loss)) {
-      fprintf(stderr, "PREFIX: the loss of step %.0f is %g, expected a number\n", done + 1, (double)loss);
-      return 65;
+    const uint64_t at = o.folder ? (uint64_t)i : (uint64_t)done;@BEGIN@
+    for (uint64_t part = 0; part < PARTS; part++) {
+      for (const input *p = inputs; p < inputs + INPUTS; p++)
+        take_rows(p, p == inputs + RATE ? at : at * PARTS + part);@NUMBERED@
+      const int result = PREFIX_@TAKE@(state, &taken, &made);
+      if (result > 0) fail("PREFIX", "an index in the inputs lies outside its table", "", 65);
+      if (result < 0) fail("PREFIX", "wrote outside of its results", "", 70); /* in a checked run alone */
+      if (!isfinite(loss)) {
+        fprintf(stderr, "PREFIX: the loss of step %.0f is %g, expected a number\n", done + 1, (double)loss);
+        return 65;
+      }
+      mean += (double)loss / PARTS;
     }
+    loss = (float)mean;@UPDATED@
     if (o.folder) differing += memcmp(&loss, expected.rows + (size_t)i * sizeof loss, sizeof loss) != 0;
     else if ((i + 1) % apart == 0 || i + 1 == steps) printf("step %.0f: loss %.6g\n", done + 1, (double)loss);
   }

@@ -1,6 +1,6 @@
 """How gradients flow through each op, as plain ops: rows, and the differentiation of graphs by them."""
 
-from ingot.gradients import conv, elementwise, index, linear, norm, recurrent, reduce, shape
+from ingot.gradients import conv, elementwise, fourier, index, linear, norm, recurrent, reduce, shape, taps
 from ingot.gradients.differentiate import differentiate
 from ingot.gradients.registry import FLAT, GRADIENTS, MISSING, UNROLLED
 
@@ -12,10 +12,12 @@ __all__ = [
     "conv",
     "differentiate",
     "elementwise",
+    "fourier",
     "index",
     "linear",
     "norm",
     "recurrent",
     "reduce",
     "shape",
+    "taps",
 ]

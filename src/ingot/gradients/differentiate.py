@@ -91,7 +91,8 @@ def _take_apart(graph: Graph, node: Node) -> None:
         expand_node(graph, node)
         return
     g = Expansion(graph, node)
-    replace_node(graph, node, UNROLLED[node.op.name].write(g, *node.operands, **node.attributes))
+    results = UNROLLED[node.op.name].write(g, *node.operands, **node.attributes)
+    replace_node(graph, node, results if isinstance(results, tuple) else (results,))
 
 
 def _refusal(node: Node) -> str:

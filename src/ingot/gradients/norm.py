@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from ingot.gradients.registry import Backward, gradient
@@ -82,6 +84,35 @@ def rms_norm(g: Backward, node: Node, d: str) -> list[str | None]:
     weighed = _weighed(g, node, d)
     share = g.mul(normal, g.reduce_mean(g.mul(weighed, normal), axes=last, keepdims=True))
     return [g.mul(g.sub(weighed, share), factor), *_vectors(g, node, d, normal)]
+
+
+@gradient("batch_norm_training")
+def batch_norm_training(
+    g: Backward, node: Node, d: str | None, of_mean: str | None, of_variance: str | None
+) -> list[str]:
+    """As that of layer norm, of a channel; and what its mean and variance get, shared by all its elements."""
+    x, scale, _ = map(str, node.operands)
+    _, mean, variance = node.outputs
+    dims = g.type(x).dims
+    axes, each = (0, *range(2, len(dims))), (dims[1], *[1] * (len(dims) - 2))
+    count = float(math.prod(dims[axis] for axis in axes))
+
+    def channels(vector: str) -> str:
+        return g.reshape(vector, shape=each)
+
+    d = g.zeros(x) if d is None else d
+    centred = g.sub(x, channels(mean))
+    factor = g.reciprocal(g.sqrt(g.add(variance, float(node.eps))))
+    normal = g.mul(centred, channels(factor))
+    of_bias = g.reduce_sum(d, axes=axes, keepdims=False)
+    of_scale = g.reduce_sum(g.mul(d, normal), axes=axes, keepdims=False)
+    share = g.mul(normal, channels(g.div(of_scale, count)))
+    of_x = g.mul(g.sub(g.sub(d, channels(g.div(of_bias, count))), share), channels(g.mul(scale, factor)))
+    if of_mean is not None:
+        of_x = g.add(of_x, channels(g.div(of_mean, count)))
+    if of_variance is not None:
+        of_x = g.add(of_x, g.mul(centred, channels(g.div(of_variance, count / 2))))
+    return [of_x, of_scale, of_bias]
 
 
 @gradient("rotary")

@@ -118,7 +118,7 @@ class Unrolled:
     how many steps it has, why it cannot be, or "".
     """
 
-    write: Callable[..., tuple[str, ...]]
+    write: Callable[..., Any]
     refuse: Callable[[Node, int], str]
 
 
@@ -126,9 +126,11 @@ UNROLLED: dict[str, Unrolled] = {}
 
 
 def unrolled(op: str, *, refuse: Callable[[Node, int], str]) -> Callable[..., Any]:
-    """Declares how an op is taken apart: `write(g, *operands, **attributes)` gives its results, by an `Expansion`."""
+    """Declares how an op is taken apart: `write(g, *operands, **attributes)` gives its result or its results, by an
+    `Expansion`.
+    """
 
-    def declare(write: Callable[..., tuple[str, ...]]) -> Callable[..., tuple[str, ...]]:
+    def declare(write: Callable[..., Any]) -> Callable[..., Any]:
         UNROLLED[op] = Unrolled(write, refuse)
         return write
 
@@ -171,8 +173,6 @@ MISSING: dict[str, str] = {
     ),
     **_listed("the cofactors that it needs are no op", "det"),
     **_listed("a quotient of products fails at zeros", "cumprod"),
-    **_listed("its places are data, and interpolated", "grid_sample deform_conv roi_align"),
-    **_listed("spectra are not trained yet", "fft rfft irfft"),
     **_listed("its scale is chosen for the data", "dynamic_quantize"),
     **_listed("it is the end of a step", "adamw sgd"),
     **_listed("it is solved in steps", "pairwise_coupling"),

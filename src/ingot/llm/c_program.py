@@ -6,11 +6,12 @@ import os
 from dataclasses import replace
 
 from ingot.compile import Compiler
-from ingot.emit.c import emit_entries
+from ingot.emit.c import HOSTED, emit_entries
 from ingot.emit.interface import Interface, check_prefix
 from ingot.emit.kernels import check_precision
 from ingot.emit.language.program import program_files
 from ingot.emit.language.sampler import sampler
+from ingot.emit.platform import Platform
 from ingot.errors import UnsupportedError, bounded
 from ingot.llm.c_chat import chat_of
 from ingot.llm.c_tokenizer import c_tokenizer
@@ -34,12 +35,13 @@ def emit_language_model(
     cache_dtype: str | None = None,
     threads: int = 1,
     prefix: str = "model",
+    platform: Platform = HOSTED,
 ) -> list[str]:
     """Writes a folder's or GGUF file's language model as C; returns the paths.
 
     threads: the most that a run can use; other options as `LLM` takes them. Raises what `LLM` raises, and
-    UnsupportedError for an encoder, for a kernel, a tokenizer or a chat template that C does not have; InputError for a
-    prefix that C cannot have.
+    UnsupportedError for an encoder, for a kernel, a tokenizer or a chat template that C does not have, and for weights
+    that have another byte order than the platform; InputError for a prefix that C cannot have.
     """
     check_prefix(prefix)
     with bounded(os.fspath(path)):
@@ -55,7 +57,7 @@ def emit_language_model(
             raise UnsupportedError(f"emit: a language model that only embeds, got an {model.kind}, expected a decoder")
         compiler = Compiler(model.graph, options.target)
         entries = {name: compiler.compile(mode_of(name, model.context, 1)) for name in modes_of(1)}
-        program = _Program(source, model)
+        program = _Program(source, model, platform)
     beside = sampler(
         prefix,
         vocab=model.vocab_size,
@@ -64,19 +66,26 @@ def emit_language_model(
         rows=min(PREFILL_ROWS, model.context),
     )
     return emit_entries(
-        entries, WeightStore(), folder, prefix=prefix, can_stop=True, companion=beside, programs=program.files
+        entries,
+        WeightStore(),
+        folder,
+        prefix=prefix,
+        can_stop=True,
+        companion=beside,
+        programs=program.files,
+        platform=platform,
     )
 
 
 class _Program:
     """What stands around a model: its tokenizer and its chat format, read before anything is written."""
 
-    def __init__(self, source: Folder, model: LanguageModel):
+    def __init__(self, source: Folder, model: LanguageModel, platform: Platform):
         tokenizer = Tokenizer.read(source)
         self._chat, known = chat_of(source, tokenizer)
         self._ends = end_ids(source, model.vocab_size).eos or tokenizer.eos
         self._sampling = sampling_defaults(source)
-        self._tokenizer = c_tokenizer(tokenizer, known, source.where("tokenizer.json"))
+        self._tokenizer = c_tokenizer(tokenizer, known, source.where("tokenizer.json"), platform)
 
     def files(self, face: Interface) -> dict[str, str | bytes]:
         """By name."""

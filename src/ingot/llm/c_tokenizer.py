@@ -9,6 +9,7 @@ from collections.abc import Collection
 
 from ingot.emit.language.pattern import Ranges
 from ingot.emit.language.tokenizer import Facts, tokenizer_file
+from ingot.emit.platform import Platform
 from ingot.llm.tokenizer import Tokenizer
 
 _SURROGATES = 0xD800, 0xE000
@@ -16,8 +17,8 @@ _TEXT = 0x800  # characters that are asked about together
 _PLANES = 0x40000, 0xE0000  # no character is there, and all are alike
 
 
-def c_tokenizer(tokenizer: Tokenizer, known: Collection[str], where: str) -> bytes:
-    """The bytes. known: added tokens that the chat template writes.
+def c_tokenizer(tokenizer: Tokenizer, known: Collection[str], where: str, platform: Platform) -> bytes:
+    """The bytes, in a platform's order. known: added tokens that the chat template writes.
 
     Raises UnsupportedError for a tokenizer with parts that C does not have.
     """
@@ -30,7 +31,7 @@ def c_tokenizer(tokenizer: Tokenizer, known: Collection[str], where: str) -> byt
         known=known,
         members=members,
     )
-    return tokenizer_file(json.loads(tokenizer.to_json()), facts)
+    return tokenizer_file(json.loads(tokenizer.to_json()), facts, platform)
 
 
 @functools.cache

@@ -76,6 +76,11 @@ def _plain(rank, **attributes):
         sample("x[1,2,7,3,4] w[2,1,3,2,2]", **_plain(3, groups=2, dilations=(2, 1, 2))),
         sample("x[2,6,9] w[6,1,3] b[6]", **_plain(1, groups=6, pads=(1, 1))),
         sample("x[2,5,9] w[7,5,1] b[7]", **_plain(1, groups=1)),
+        sample(
+            "x[2,17,7,6] w[5,17,3,2] b[5]",
+            **_plain(2, groups=1, strides=(2, 1), pads=(1, 0, 2, 1), dilations=(1, 2)),
+        ),
+        sample("x[2,16,9] w[3,16,3]", **_plain(1, groups=1, pads=(1, 1))),
         sample("x[0,3,5,5] w[2,3,3,3]", **_plain(2, groups=1)),
         sample("x[1,1,1,1] w[1,1,1,1] b[1]", **_plain(2, groups=1)),
         sample("x:i32>-9<9[2,3,5,4] w:i32>-9<9[4,3,2,3] b:i32[4]", **_plain(2, groups=1, pads=(1, 0, 1, 2))),

@@ -250,10 +250,12 @@ def log_softmax(x, *, axis: int):
     return shifted - np.log(np.sum(np.exp(shifted), axis, np.float64, keepdims=True)).astype(x.dtype)
 
 
-def _infer_batch_norm(x, scale, bias, mean, variance, *, eps):
+def _infer_batch_norm(x, scale, bias, mean, variance, *, eps, momentum):
     if x.rank < 2:
         raise ShapeError(f"batch_norm: rank too low, got {x}, expected 2 or more")
     _expect_vectors("batch_norm", x, 1, {"scale": scale, "bias": bias, "mean": mean, "variance": variance})
+    if not 0 <= momentum <= 1:
+        raise ShapeError(f"batch_norm: momentum out of range, got {momentum}, expected 0..1")
     return x
 
 
@@ -262,7 +264,7 @@ def _expand_channels(g, vector, rank):
     return g.reshape(vector, shape=(channels, *[1] * (rank - 2)))
 
 
-def _expand_batch_norm(g, x, scale, bias, mean, variance, *, eps):
+def _expand_batch_norm(g, x, scale, bias, mean, variance, *, eps, momentum):
     factor = g.div(scale, g.sqrt(g.add(variance, float(eps))))
     scale, bias, mean = (_expand_channels(g, v, g.type(x).rank) for v in (factor, bias, mean))
     return g.add(g.mul(g.sub(x, mean), scale), bias)
@@ -281,14 +283,51 @@ def _expand_batch_norm(g, x, scale, bias, mean, variance, *, eps):
         sample("x[0,3,2] s[3] b[3] m[3] v>0.1[3]", eps=1e-5),
     ],
 )
-def batch_norm(x, scale, bias, mean, variance, *, eps: float):
+def batch_norm(x, scale, bias, mean, variance, *, eps: float, momentum: float = 0.0):
     """(x - mean) / sqrt(variance + eps) * scale + bias, each [C], for x [N, C, ...]: the inference form.
 
-    Ioffe and Szegedy, "Batch Normalization", 2015.
+    momentum: the share by which a step of training moves mean and variance to those of its batch, which it divides by;
+    0 where it leaves them as they are, and divides by them. Ioffe and Szegedy, "Batch Normalization", 2015.
     """
     factor = scale / np.sqrt(variance + x.dtype.type(eps))
     scale, bias, mean = (v.reshape(-1, *[1] * (x.ndim - 2)) for v in (factor, bias, mean))
     return (x - mean) * scale + bias
+
+
+def _infer_batch_norm_training(x, scale, bias, *, eps):
+    return _infer_batch_norm(x, scale, bias, scale, scale, eps=eps, momentum=0.0), scale, scale
+
+
+def _expand_batch_norm_training(g, x, scale, bias, *, eps):
+    rank = g.type(x).rank
+    axes = (0, *range(2, rank))
+    mean = g.reduce_mean(x, axes=axes, keepdims=False)
+    centred = g.sub(x, _expand_channels(g, mean, rank))
+    variance = g.reduce_mean(g.mul(centred, centred), axes=axes, keepdims=False)
+    factor = _expand_channels(g, g.div(scale, g.sqrt(g.add(variance, float(eps)))), rank)
+    return g.add(g.mul(centred, factor), _expand_channels(g, bias, rank)), mean, variance
+
+
+@op(
+    infer=_infer_batch_norm_training,
+    outputs=3,
+    tolerance={f32: 5e-6},
+    expand=_expand_batch_norm_training,
+    samples=[
+        sample("x[2,3,4,5] s[3] b[3]", eps=1e-5),
+        sample("x[40,17] s[17] b[17]", eps=1e-3),
+        sample("x[2,3,7] s[3] b[3]", eps=1e-5),
+        sample("x[3,1,2,3,2] s[1] b[1]", eps=1e-5),
+    ],
+)
+def batch_norm_training(x, scale, bias, *, eps: float):
+    """batch_norm by the mean and the biased variance that each channel of x has; these are the other results."""
+    shape, axes = (-1, *[1] * (x.ndim - 2)), (0, *range(2, x.ndim))
+    mean = np.mean(x, axes, np.float64).astype(x.dtype)
+    centred = x - mean.reshape(shape)
+    variance = np.mean(centred * centred, axes, np.float64).astype(x.dtype)
+    factor = scale / np.sqrt(variance + x.dtype.type(eps))
+    return centred * factor.reshape(shape) + bias.reshape(shape), mean, variance
 
 
 def _infer_group_norm(x, weight=None, bias=None, *, groups, eps):

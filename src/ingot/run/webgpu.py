@@ -72,7 +72,7 @@ class WebgpuProgram:
         that is lost.
         """
         narrow = [
-            held(array, self.graph.type(name).dtype, f"input {name!r}", InputError)
+            held(array, self.lowered.inputs[name].dtype, f"input {name!r}", InputError)
             for (name, _), array in zip(self._inputs, inputs, strict=True)
         ]
         with self._device.turn.once(), self._device.guarded():
@@ -228,7 +228,8 @@ class WebgpuProgram:
             for name, data in self.graph.initial.items():
                 if data is None:
                     raise LoadError(f"state {name!r}: has no data, got only its type {self.graph.type(name)}")
-                array = held(np.ascontiguousarray(data), self.graph.type(name).dtype, f"state {name!r}", LimitError)
+                dtype = self.lowered.views[name].dtype
+                array = held(np.ascontiguousarray(data), dtype, f"state {name!r}", LimitError)
                 if array.size:
                     self._device.gpu.queue.write_buffer(buffers[places[name].region], places[name].offset, array)
         assert all(buffers[region].size >= size for region, size in sizes.items()), "who shares states has all of them"
@@ -286,7 +287,7 @@ def device_weights(weights: WeightStore, programs: Iterable[tuple[Lowered, Plan]
             sizes[region] = max(sizes.get(region, 0), plan.regions[region])
         for tensor in lowered.tensors.values():
             if tensor.recipe is not None:
-                wanted[tensor.recipe.key] = tensor.name, tensor.recipe, plan.addresses[tensor.id]
+                wanted[tensor.recipe.key] = tensor, tensor.recipe, plan.addresses[tensor.id]
     places = {key: address for key, (_, _, address) in wanted.items()}
     with device.turn.once(), device.guarded():
         shared = device.weights.setdefault(weights, WeakSet())
@@ -295,8 +296,8 @@ def device_weights(weights: WeightStore, programs: Iterable[tuple[Lowered, Plan]
                 return each
         buffers = {region: _buffer(device, size) for region, size in sizes.items()}
         made = DeviceWeights(buffers, places, sum(recipe.nbytes for _, recipe, _ in wanted.values()))
-        for name, recipe, address in wanted.values():
-            array = held(weights.array(recipe), recipe.dtype, f"weight {name!r}", LimitError)
+        for tensor, recipe, address in wanted.values():
+            array = held(weights.array(recipe), tensor.dtype, f"weight {tensor.name!r}", LimitError)
             if array.size:
                 data = array.view(np.uint8)
                 data = np.pad(data, (0, -data.size % 4)) if data.size % 4 else data  # words are written

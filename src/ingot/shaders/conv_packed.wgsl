@@ -1,5 +1,6 @@
 // conv_packed.wgsl: 2-D convolution of images with adjacent channels, and a filter in panels of 32 outputs for each group,
-// k over kernel row, kernel column and channel. A workgroup makes 32 pixels of a panel, a lane 4 of its outputs for 4.
+// k over kernel row, kernel column and channel. A workgroup makes 32 pixels of a panel, a lane 4 of its outputs for ROWS,
+// which are 4. `add_rows` and ROWS are the kernel's.
 
 fn filter_row(i: i32) -> vec4<f32> {
   return vec4<f32>(at_weight(i), at_weight(i + 1), at_weight(i + 2), at_weight(i + 3));
@@ -17,25 +18,27 @@ fn work(group: i32, lane: i32) {
   if (part >= arg_groups() || column >= each) { return; }
   let k = channels * arg_kernel_h() * arg_kernel_w();
   let b = (part * panels + panel) * k * 32 + lane % 8 * 4;
-  let first = group % tiles * 32 + lane / 8 * 4;
-  var total: array<vec4<f32>, 4>;
+  let first = group % tiles * 32 + lane / 8 * ROWS;
+  var total: array<vec4<f32>, ROWS>;
   for (var ky = 0; ky < arg_kernel_h(); ky++) {
     for (var kx = 0; kx < arg_kernel_w(); kx++) {
       let tap = b + (ky * arg_kernel_w() + kx) * channels * 32;
-      for (var r = 0; r < 4; r++) {
+      var sources: array<i32, ROWS>;  // below 0 outside of the image
+      for (var r = 0; r < ROWS; r++) {
         let pixel = min(first + r, pixels - 1);
         let x = pixel % arg_out_width() * arg_stride_w() - arg_pad_left() + kx * arg_dilation_w();
         let y = pixel / arg_out_width() % arg_out_height() * arg_stride_h() - arg_pad_top() + ky * arg_dilation_h();
-        if (x < 0 || x >= arg_width() || y < 0 || y >= arg_height()) { continue; }
+        let is_inside = x >= 0 && x < arg_width() && y >= 0 && y < arg_height();
         let image = pixel / arg_out_width() / arg_out_height();
         let source = image * arg_x_strides(0) + y * arg_x_strides(1) + x * arg_x_strides(2) + part * channels;
-        var sum = vec4<f32>();
-        for (var c = 0; c < channels; c++) { sum += at_x(source + c) * filter_row(tap + c * 32); }
-        total[r] += sum;
+        sources[r] = select(-1, source, is_inside);
       }
+      var sum = array<vec4<f32>, ROWS>();
+      for (var c = 0; c < channels; c++) { add_rows(&sum, &sources, c, filter_row(tap + c * 32)); }
+      for (var r = 0; r < ROWS; r++) { total[r] += sum[r]; }
     }
   }
-  for (var r = 0; r < 4; r++) {
+  for (var r = 0; r < ROWS; r++) {
     let pixel = first + r;
     if (pixel >= pixels) { continue; }
     let x = pixel % arg_out_width();

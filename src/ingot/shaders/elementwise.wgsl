@@ -533,5 +533,17 @@ fn cast_bool_i64(x: i32) -> i32 { return x; }
 
 fn cast_bool_i32(x: i32) -> i32 { return x; }
 
+// Integers of 8 bits for floats: x / y, rounded and moved by a zero point. And back.
+fn quantize_u8(x: f32, y: f32, z: i32) -> i32 { return code_of_float(x / y, f32(z), 0.0f, 255.0f); }
+
+fn quantize_i8(x: f32, y: f32, z: i32) -> i32 { return code_of_float(x / y, f32(z), -128.0f, 127.0f); }
+
+fn dequantize(x: i32, y: f32, z: i32) -> f32 { return (f32(x) - f32(z)) * y; }
+
+// A number rounded, with halves to even, and moved by the zero point, which NaN becomes.
+fn code_of_float(x: f32, zero: f32, low: f32, high: f32) -> i32 {
+  return i32(clamp(select(round(clamp(x, -0x1p30f, 0x1p30f)), 0.0f, is_nan(x)) + zero, low, high));
+}
+
 // Elements of any type, moved as bits.
 fn copy_b(x: i32) -> i32 { return x; }

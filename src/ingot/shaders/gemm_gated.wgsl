@@ -1,35 +1,33 @@
 // gemm_gated.wgsl: c[m, n] = activation(gate) * up, the halves of alpha a[m, k] @ b[k, 2n] + bias. A panel of b holds 16
-// columns of the first half, then 16 of the second. A workgroup makes 32 rows of 16 columns, a lane 2 rows of 4.
+// columns of the first half, then 16 of the second. A workgroup makes 16 ROWS rows of 16 columns, a lane 4 columns of
+// ROWS. `add_rows` and ROWS are the kernel's.
 
 fn work(group: i32, lane: i32) {
-  let tiles = (arg_m() + 31) / 32;
+  let tiles = (arg_m() + 16 * ROWS - 1) / (16 * ROWS);
   let panel = group / tiles;
   let column = panel * 16 + lane % 4 * 4;
   if (column >= arg_n()) { return; }
-  let row = group % tiles * 32 + lane / 4 * 2;
+  let row = (group % tiles * 16 + lane / 4) * ROWS;
   let last = arg_m() - 1;
   let b = panel * panel_words(arg_k());
-  var first: array<vec4<f32>, 2>;
-  var second: array<vec4<f32>, 2>;
+  var a: array<i32, ROWS>;
+  for (var r = 0; r < ROWS; r++) { a[r] = min(row + r, last) * arg_a_stride(); }
+  var first: array<vec4<f32>, ROWS>;
+  var second: array<vec4<f32>, ROWS>;
   for (var begin = 0; begin < arg_k(); begin += 256) {
-    var sum = array<vec4<f32>, 4>();
+    var gate = array<vec4<f32>, ROWS>();
+    var up = array<vec4<f32>, ROWS>();
     let end = min(begin + 256, arg_k());
     for (var i = begin; i < end; i++) {
-      let gate = panel_row(b, lane % 4 * 4, i);
-      let up = panel_row(b, 16 + lane % 4 * 4, i);
-      let one = at_a(min(row, last) * arg_a_stride() + i);
-      let two = at_a(min(row + 1, last) * arg_a_stride() + i);
-      sum[0] += one * gate;
-      sum[1] += two * gate;
-      sum[2] += one * up;
-      sum[3] += two * up;
+      add_rows(&gate, &a, i, panel_row(b, lane % 4 * 4, i));
+      add_rows(&up, &a, i, panel_row(b, 16 + lane % 4 * 4, i));
     }
-    for (var r = 0; r < 2; r++) {
-      first[r] += sum[r];
-      second[r] += sum[r + 2];
+    for (var r = 0; r < ROWS; r++) {
+      first[r] += gate[r];
+      second[r] += up[r];
     }
   }
-  for (var r = 0; r < 2; r++) {
+  for (var r = 0; r < ROWS; r++) {
     for (var c = 0; c < 4; c++) {
       if (row + r < arg_m() && column + c < arg_n()) {
         set_c((row + r) * arg_c_stride() + column + c, gated(first[r][c], second[r][c], column + c));

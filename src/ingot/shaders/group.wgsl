@@ -1,14 +1,22 @@
-// group.wgsl: what the lanes of a workgroup make together. Each adds what all have found, in one order, so that every run
-// gives the same bits, and a barrier before and after is enough.
+// group.wgsl: what the lanes of a workgroup make together: eight of them what eight lanes have found each, in order, then
+// all of them what those eight have, so that every run gives the same bits. Two barriers are enough: who writes for the
+// next time has passed the one behind which all have read.
 
 var<workgroup> found: array<f32, LANES>;
+
+var<workgroup> found_by_eight: array<f32, 8>;
 
 fn group_sum(x: f32, lane: i32) -> f32 {
   found[lane] = x;
   workgroupBarrier();
-  var total = found[0];
-  for (var i = 1; i < LANES; i++) { total += found[i]; }
+  if (lane < 8) {
+    var sum = found[lane * 8];
+    for (var i = 1; i < 8; i++) { sum += found[lane * 8 + i]; }
+    found_by_eight[lane] = sum;
+  }
   workgroupBarrier();
+  var total = found_by_eight[0];
+  for (var i = 1; i < 8; i++) { total += found_by_eight[i]; }
   return total;
 }
 
@@ -16,8 +24,13 @@ fn group_sum(x: f32, lane: i32) -> f32 {
 fn group_max(x: f32, lane: i32) -> f32 {
   found[lane] = x;
   workgroupBarrier();
-  var most = found[0];
-  for (var i = 1; i < LANES; i++) { most = maximum_f32(most, found[i]); }
+  if (lane < 8) {
+    var most = found[lane * 8];
+    for (var i = 1; i < 8; i++) { most = maximum_f32(most, found[lane * 8 + i]); }
+    found_by_eight[lane] = most;
+  }
   workgroupBarrier();
+  var most = found_by_eight[0];
+  for (var i = 1; i < 8; i++) { most = maximum_f32(most, found_by_eight[i]); }
   return most;
 }

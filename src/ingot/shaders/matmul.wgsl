@@ -1,10 +1,10 @@
-// matmul.wgsl: gemm_packed for each of a batch, with a b that lies anyhow. A workgroup makes 32 rows and columns, a lane
-// 4 of each, which lie 8 apart.
+// matmul.wgsl: gemm_packed for each of a batch, with a b that lies anyhow. A workgroup makes 8 ROWS rows of 32 columns, a
+// lane 4 columns of ROWS, both of which lie 8 apart. `add_rows` and ROWS are the kernel's.
 
 fn work(group: i32, lane: i32) {
-  let rows = (arg_m() + 31) / 32;
+  let rows = (arg_m() + 8 * ROWS - 1) / (8 * ROWS);
   let columns = (arg_n() + 31) / 32;
-  let row = group % rows * 32 + lane / 8;
+  let row = group % rows * 8 * ROWS + lane / 8;
   let column = group / rows % columns * 32 + lane % 8;
   var batch = group / rows / columns;
   var a = 0;
@@ -20,24 +20,20 @@ fn work(group: i32, lane: i32) {
     residual += i * arg_residual_batch_strides(d);
   }
   if (batch > 0) { return; }
-  var total: array<vec4<f32>, 4>;
+  var rows_of_a: array<i32, ROWS>;
+  for (var r = 0; r < ROWS; r++) { rows_of_a[r] = a + min(row + 8 * r, arg_m() - 1) * arg_a_stride(); }
+  let columns_of_b = b + min(column + vec4<i32>(0, 8, 16, 24), vec4<i32>(arg_n() - 1)) * arg_b_n_stride();
+  var total: array<vec4<f32>, ROWS>;
   for (var begin = 0; begin < arg_k(); begin += 256) {
-    var sum = array<vec4<f32>, 4>();
+    var sum = array<vec4<f32>, ROWS>();
     let end = min(begin + 256, arg_k());
     for (var i = begin; i < end; i++) {
-      var those = vec4<f32>();
-      for (var s = 0; s < 4; s++) {
-        let y = min(column + 8 * s, arg_n() - 1);
-        those[s] = at_b(b + i * arg_b_k_stride() + y * arg_b_n_stride());
-      }
-      for (var r = 0; r < 4; r++) {
-        let x = min(row + 8 * r, arg_m() - 1);
-        sum[r] += at_a(a + x * arg_a_stride() + i) * those;
-      }
+      let y = columns_of_b + i * arg_b_k_stride();
+      add_rows(&sum, &rows_of_a, i, vec4<f32>(at_b(y.x), at_b(y.y), at_b(y.z), at_b(y.w)));
     }
-    for (var r = 0; r < 4; r++) { total[r] += sum[r]; }
+    for (var r = 0; r < ROWS; r++) { total[r] += sum[r]; }
   }
-  for (var r = 0; r < 4; r++) {
+  for (var r = 0; r < ROWS; r++) {
     for (var s = 0; s < 4; s++) {
       let x = row + 8 * r;
       let y = column + 8 * s;

@@ -9,6 +9,7 @@ from ingot.compile import Mode, compile_mode
 from ingot.ir import Graph
 from ingot.lower import Target
 from ingot.plan import Placement
+from ingot.precision import F32, Precision
 from ingot.training.graph import LOSS, gradient_graph, step_graph, update_graph
 from ingot.training.losses import CrossEntropy
 from ingot.training.optimizers import Optimizer
@@ -43,14 +44,15 @@ def training_graphs(
     target: Target,
     budget: int | None,
     seed: int = 0,
+    precision: Precision = F32,
 ) -> tuple[dict[str, Graph], Trade | None]:
     """The graphs of a step by name, TRAIN alone or, in parts, GRADIENTS and UPDATE; and the trade where there is a
     budget, the most bytes that they may take together. Raises what `step_graph` and `fit_budget` raise.
     """
     if accumulate == 1:
-        first, others = step_graph(forward, loss, optimizer, trained, clip, seed), {}
+        first, others = step_graph(forward, loss, optimizer, trained, clip, seed, precision), {}
     else:
-        first = gradient_graph(forward, loss, trained, accumulate, seed)
+        first = gradient_graph(forward, loss, trained, accumulate, seed, precision)
         others = {UPDATE: update_graph(first, optimizer, clip)}
     name, trade = GRADIENTS if others else TRAIN, None
     if budget is not None:

@@ -12,7 +12,7 @@ from ingot.compile import Mode, compile_mode
 from ingot.emit.c import HOSTED, emit_entries
 from ingot.emit.interface import Interface, check_prefix
 from ingot.emit.program import cmake_lists, makefile
-from ingot.emit.training import STEP, Fitting, kept_states, training_program, training_vector
+from ingot.emit.training import Fitting, kept_states, training_program, training_vector
 from ingot.ir import Graph
 from ingot.lower import Target
 from ingot.plan import Placement
@@ -37,8 +37,8 @@ def emit_training(
     prefix: str,
     threads: int,
 ) -> list[str]:
-    """Writes graphs over one set of states as C, each as a function, with a program around that of STEP; returns the
-    paths.
+    """Writes graphs over one set of states as C, each as a function, with a program around the first, which takes rows,
+    and, of a step in parts, the second, which updates what is kept; returns the paths.
 
     states: what they begin with. Raises what `emit_entries` does.
     """
@@ -52,10 +52,10 @@ def emit_training(
             "main.c": training_program(face, fitting, HOSTED),
             "Makefile": makefile(face, has_vector=True),
             "CMakeLists.txt": cmake_lists(face, has_vector=True),
-            **training_vector(face, checked.inputs, checked.losses),
+            **training_vector(face, fitting, checked.inputs, checked.losses),
         }
 
-    nbytes = entries[STEP].native[1].regions["state"]
+    nbytes = max(entry.native[1].regions["state"] for entry in entries.values())
     return emit_entries(
         entries, WeightStore(threads), folder, prefix=prefix, companion=kept_states(prefix, nbytes), initial=states,
         programs=programs,

@@ -6,6 +6,7 @@ are one state in all of them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -15,6 +16,7 @@ from ingot.gradients.differentiate import differentiate, scatter_into
 from ingot.gradients.registry import Backward
 from ingot.ir import Graph, TensorType
 from ingot.passes import optimize
+from ingot.precision import F32, Precision, round_products
 from ingot.training.losses import CrossEntropy, loss_of
 from ingot.training.optimizers import RATE, STEP, Optimizer
 from ingot.training.recompute import recompute_activations
@@ -45,12 +47,16 @@ def loss_graph(forward: Graph, loss: str | CrossEntropy, trained: Sequence[str],
 
 
 def forward_graph(forward: Graph, trained: Sequence[str], seed: int | None = None) -> Graph:
-    """A graph whose trained weights are states. seed: what its dropout draws from, with the state STEP; None for none,
-    as outside of training.
+    """A graph whose trained weights and `moving_statistics` are states. seed: what its dropout draws from, with the
+    state STEP; None outside of training, without dropout and by the statistics as they are.
+
+    Raises InputError for a batch of which a channel has no variance.
     """
     graph = forward.copy()
-    for name in trained:
+    for name in (*trained, *moving_statistics(forward)):
         graph.keep(name)
+    if seed is not None:
+        _norm_by_batches(graph)
     dropouts = [node for node in graph.nodes if node.op.name == "dropout" and seed is not None]
     if dropouts:
         _add_step(graph)
@@ -62,6 +68,33 @@ def forward_graph(forward: Graph, trained: Sequence[str], seed: int | None = Non
     return graph
 
 
+def moving_statistics(forward: Graph) -> list[str]:
+    """The weights of a model that batches move: means and variances of batch norms."""
+    found = [o for node in forward.nodes if node.op.name == "batch_norm" and node.momentum for o in node.operands[3:]]
+    return list(dict.fromkeys(map(str, found)))
+
+
+def _norm_by_batches(graph: Graph) -> None:
+    """Has batch norms divide by what they find in a batch, and move their statistics towards that, as torch does: the
+    variance by the unbiased one.
+    """
+    g = Backward(graph)
+    for node in [node for node in graph.nodes if node.op.name == "batch_norm" and node.momentum]:
+        x, scale, bias, *statistics = map(str, node.operands)
+        batch, _, *spatial = graph.type(x).dims
+        count = math.prod((batch, *spatial))
+        if count < 2:
+            raise InputError(f"batch norm {node.output!r}: too small a batch, got {graph.type(x)}, expected 2 or more")
+        names = [f"{node.output}.{what}" for what in ("by_batch", "mean", "variance")]
+        made = graph.add("batch_norm_training", [x, scale, bias], names, before=node, eps=node.eps)
+        g.at(node.output)
+        shares = (1.0, count / (count - 1))
+        for state, found, share in zip(statistics, made.outputs[1:], shares, strict=True):
+            kept = g.mul(graph.states[state], 1 - node.momentum)
+            graph.set_state(state, g.add(kept, g.mul(found, node.momentum * share)))
+        graph.replace(node, made.outputs[0])
+
+
 def step_graph(
     forward: Graph,
     loss: str | CrossEntropy,
@@ -69,21 +102,34 @@ def step_graph(
     trained: Sequence[str],
     clip: float | None = None,
     seed: int = 0,
+    precision: Precision = F32,
 ) -> Graph:
     """A whole step: as `loss_graph`, with RATE as another input, and gradients and the optimiser's step of them.
 
-    clip: the most that the norm of all gradients together may be. seed: of dropout. Raises as `loss_graph`,
+    clip: the most that the norm of all gradients together may be. seed: of dropout. precision: what products round both
+    their operands to. Raises as `loss_graph`,
     UnsupportedError for an op without a gradient, and InputError where the loss depends on nothing that is trained.
     """
     graph = loss_graph(forward, loss, trained, seed)
     _write_update(graph, _gradients(graph, graph.outputs[LOSS], trained), optimizer, clip)
+    return _finished(graph, precision)
+
+
+def _finished(graph: Graph, precision: Precision) -> Graph:
     optimize(graph)
     recompute_activations(graph, graph.outputs[LOSS])
+    if precision.rows is not None:
+        round_products(graph, precision.rows)
     return graph
 
 
 def gradient_graph(
-    forward: Graph, loss: str | CrossEntropy, trained: Sequence[str], parts: int = 1, seed: int = 0
+    forward: Graph,
+    loss: str | CrossEntropy,
+    trained: Sequence[str],
+    parts: int = 1,
+    seed: int = 0,
+    precision: Precision = F32,
 ) -> Graph:
     """As `step_graph` up to the gradients, which are added to states of their names, see `gradient_name`.
 
@@ -106,9 +152,7 @@ def gradient_graph(
             before = following[graph.producer(d)]
             d = graph.add("add", [total, d], f"{name}.gradient", before=before).output
         graph.set_state(total, d)
-    optimize(graph)
-    recompute_activations(graph, graph.outputs[LOSS])
-    return graph
+    return _finished(graph, precision)
 
 
 def update_graph(gradients: Graph, optimizer: Optimizer, clip: float | None = None) -> Graph:

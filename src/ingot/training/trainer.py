@@ -20,6 +20,7 @@ from ingot.locks import OwnedLock
 from ingot.lower import Target
 from ingot.machine import byte_number, usable_threads
 from ingot.ort.session import InferenceSession
+from ingot.precision import F32, precision_of
 from ingot.run.interpret import bind_symbols
 from ingot.run.library import load
 from ingot.session import Shared
@@ -35,6 +36,7 @@ from ingot.training.graph import (
     gradient_graph,
     gradient_name,
     loss_graph,
+    moving_statistics,
     update_graph,
 )
 from ingot.training.losses import CrossEntropy, loss_of
@@ -46,6 +48,7 @@ from ingot.training.sources import batch_part, load_trained, trained_weights
 assert ingot.ops  # the import registers every op
 
 MAX_THREADS = 256  # of a trainer
+_PRECISIONS = ("f32", "bf16", "bf16amx")  # of steps
 _CHECKED_STEPS = 3  # that emitted C takes to check itself
 
 
@@ -62,12 +65,13 @@ class Trainer:
     that the norm of all gradients together may be. accumulate: in how many equal parts along the first axis a step
     takes its inputs, one after another; memory is planned for one of them. memory: the most bytes that steps may take,
     such as "2GB": activations are then computed again, as few as must be; `trade` says which. seed: what dropout draws
-    from. threads: 0 means what the machine allows.
+    from. precision: "f32", or "bf16" or "bf16amx", by which steps round both operands of matrix products for the CPU's
+    dot products; sums, parameters and what the optimiser keeps stay f32. threads: 0 means what the machine allows.
 
     Of a module in training mode, dropout is done in steps, which the seed, the step, the node and the element alone
-    decide, but for that of attention's weights; the statistics of batch norm stay as in eval mode. Its own parameters
-    are read once and never written. The loss and the parameters have the same bits for any number of threads and any
-    instruction set.
+    decide, but for that of attention's weights; batch norms in training mode divide by what they find in a batch, and
+    move their statistics. Its own parameters are read once and never written. The loss and the parameters have the same
+    bits for any number of threads and, in f32, any instruction set.
 
     Raises InputError for options and examples that do not fit and where there is nothing to train, KindError for what
     is no model or loss, LimitError where no steps fit the memory, UnsupportedError naming every op without a gradient
@@ -88,12 +92,15 @@ class Trainer:
         accumulate: int = 1,
         memory: str | int | None = None,
         seed: int = 0,
+        precision: str = F32.name,
         threads: int = 0,
     ):
         if not 0 <= seed < 2**63:
             raise InputError(f"option seed: out of range, got {seed}, expected 0..{2**63 - 1}")
         if not 0 <= threads <= MAX_THREADS:
             raise InputError(f"option threads: out of range, got {threads}, expected 0..{MAX_THREADS}")
+        if precision not in _PRECISIONS:
+            raise InputError(f"option precision: unknown value, got {precision!r}, expected one of {list(_PRECISIONS)}")
         if clip is not None and not 0 < clip < float("inf"):
             raise InputError(f"option clip: out of range, got {clip}, expected more than 0")
         if len(example_inputs) < 2:
@@ -109,23 +116,27 @@ class Trainer:
         with bounded(f"source {type(source).__name__}"):
             self._forward, candidates = load_trained(source, tuple(example[:-1]), prediction)
             self._trained, self.adapters = trained_weights(self._forward, candidates, trainable)
-            target = Target(load().isa(), threads or usable_threads())
+            isa, self._precision = load().isa(), precision_of(precision)
+            rounded = self._precision.rounded(load().dots(isa))
+            target = Target(isa, threads or usable_threads(), rounded=rounded, apart=self._precision.apart)
             self._programs = TrainingPrograms(target)
             graphs, self.trade = training_graphs(
-                self._forward, loss, optimizer, self._trained, clip, accumulate, target, self._budget, seed
-            )
+                self._forward, loss, optimizer, self._trained, clip, accumulate, target, self._budget, seed,
+                self._precision,
+            )  # fmt: skip
             self.graph = next(iter(graphs.values()))
             for name, graph in graphs.items():
                 self._programs.add(name, graph)
         self.parameters = [name for name in self._trained if name in self.graph.states]
+        self._statistics = moving_statistics(self._forward)
         self._ranges = _ranges(self.graph)
         self._ignored = row.ignore_index if isinstance(row := loss_of(loss), CrossEntropy) else None
         if self._ignored is not None:
             self._ranges[TARGET] = 0, _classes(self._forward)
         self._loss = np.zeros((), np.float32)
         self._half_trained = ""  # why states are those of no step, or ""
-        settings = repr((loss_of(loss), self._trained, replace(optimizer, lr=0.0), clip, seed))
-        self._digest = checkpoint.digest(self._forward, self._trained, settings)
+        settings = repr((loss_of(loss), self._trained, replace(optimizer, lr=0.0), clip, seed, precision))
+        self._digest = checkpoint.digest(self._forward, [*self._trained, *self._statistics], settings)
         self._feed(example)
 
     @property
@@ -220,10 +231,10 @@ class Trainer:
         return InferenceSession(shared, threads=programs.target.threads)
 
     def state_dict(self) -> dict[str, np.ndarray]:
-        """Copies of the parameters that are trained, by name."""
+        """Copies of the parameters that are trained, and of statistics that batches moved, by name."""
         with self._turn.once():
             self._expect_whole()
-            return {name: self._programs.states[name].copy() for name in self.parameters}
+            return {name: self._programs.states[name].copy() for name in (*self.parameters, *self._statistics)}
 
     def emit_c(
         self, folder: str | os.PathLike[str], *inputs: Any, prefix: str = "train", threads: int = 1
@@ -231,27 +242,34 @@ class Trainer:
         """Writes what goes on from here as plain C, with a program that takes files of rows; returns the paths.
 
         inputs: those of a step, with which `make check` takes a few steps and compares their losses to the bit; nothing
-        is trained here. prefix, threads: as `ingot.emit.c.emit` has them. Raises InputError where a step takes its
-        inputs in parts, and what `step` and `emit` raise.
+        is trained here. prefix, threads: as `ingot.emit.c.emit` has them. Raises InputError for another precision than
+        f32, and what `step` and `emit` raise.
         """
         from ingot.emit.training import Fitting
         from ingot.training.c_program import Checked, emit_training
 
-        if self._accumulate > 1:
-            raise InputError(f"emit_c: steps in parts are not written, got accumulate={self._accumulate}, expected 1")
+        if self._precision is not F32:
+            raise InputError(f"emit_c: steps of f32 are written, got {self._precision.name!r}, expected {F32.name!r}")
         before = {name: array.copy() for name, array in self._kept_states().items()}
         rates = np.array([rate_at(self._schedule, self.steps + i) for i in range(_CHECKED_STEPS)])
         try:
             losses = np.array([self.step(*inputs) for _ in rates], np.float32)
         finally:
             self._go_on(before)
-        graphs = {
-            "step": self.graph,
+        first = {"step": self.graph}
+        if self._accumulate > 1:
+            update = update_graph(self.graph, self.optimizer, self._clip)
+            update.set_output("steps", update.states[STEP])
+            first = {GRADIENTS: self.graph, UPDATE: update}
+        graphs = first | {
             "evaluate": loss_graph(self._forward, self._loss_name, self._trained),
             "predict": forward_graph(self._forward, self._trained),
         }
-        fitting = Fitting(RATE, self.rate, STEP, checkpoint.header(self._digest, before), self._digest.tobytes())
-        fed = [*self._feed(inputs), rates]
+        fitting = Fitting(
+            RATE, self.rate, STEP, checkpoint.header(self._digest, before), self._digest.tobytes(),
+            self._accumulate, PART, {gradient_name(name): total.nbytes for name, total in self._totals().items()},
+        )  # fmt: skip
+        fed = [*map(np.concatenate, zip(*self._parts(inputs), strict=True)), rates]
         return emit_training(graphs, before, fitting, folder, Checked(fed, losses), prefix=prefix, threads=threads)
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -272,7 +290,8 @@ class Trainer:
     def _add_gradients(self) -> None:
         """Compiles what adds up gradients and what takes a step by them, where that is not done yet."""
         if GRADIENTS not in self._programs:
-            graph = gradient_graph(self._forward, self._loss_name, self._trained, self._accumulate, self._seed)
+            settings = self._accumulate, self._seed, self._precision
+            graph = gradient_graph(self._forward, self._loss_name, self._trained, *settings)
             self._programs.add(GRADIENTS, graph)
             self._programs.add(UPDATE, update_graph(graph, self.optimizer, self._clip))
 

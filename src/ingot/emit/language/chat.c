@@ -1,8 +1,10 @@
 /* chat.c: emitted by Ingot: a conversation. `make` builds it, `./chat --help` explains it. */
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#if !defined(__wasi__)
+#include <signal.h>
+#endif
 #if defined(__unix__) || defined(__APPLE__)
 #include <unistd.h>
 #endif
@@ -118,15 +120,12 @@ static int encode_conversation(const tokenizer *t, const conversation *c, token_
   return failed;
 }
 
-static void interrupt(int number) {
-  interrupted = 1;
-  signal(number, SIG_DFL);
-}
-
+#if !defined(__wasi__)
 static void drop_line(int number) {
   (void)number;
   interrupted = 1;
 }
+#endif
 
 /* Has Ctrl-C end the reading of a line, where the system can. */
 static void await_line(void) {
@@ -134,7 +133,7 @@ static void await_line(void) {
 #if defined(__unix__) || defined(__APPLE__)
   const struct sigaction action = {.sa_handler = drop_line};
   sigaction(SIGINT, &action, NULL);
-#else
+#elif !defined(__wasi__)
   signal(SIGINT, drop_line);
 #endif
 }
@@ -146,7 +145,7 @@ static void answer(language *l, const options *o, conversation *c, const byte_li
   append_bytes(&said, "", 0);
   append_bytes(new_text(c), message->bytes, message->count);
   interrupted = 0;
-  signal(SIGINT, interrupt);
+  watch_interrupts();
   int ended = -1;
   if (encode_conversation(l->tokenizer, c, &ids)) fprintf(stderr, "message: becomes a control token\n");
   else ended = language_answer(l, o, &ids, &said);

@@ -1,5 +1,4 @@
 /* generate.c: emitted by Ingot: continues a text. `make` builds it, `./generate --help` explains it. */
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,11 +8,6 @@
 static void help(const char *program) {
   printf("usage: %s [OPTION ...] PROMPT\n\nContinues PROMPT; a PROMPT of - is read from stdin.\n\n%s", program,
          options_help);
-}
-
-static void interrupt(int number) {
-  interrupted = 1;
-  signal(number, SIG_DFL);
 }
 
 static void read_input(byte_list *text) {
@@ -40,7 +34,7 @@ int main(int argc, char **argv) {
   else append_bytes(&text, prompt, strlen(prompt));
   expect_utf8("PROMPT", text.bytes, text.count);
 
-  signal(SIGINT, interrupt);
+  watch_interrupts();
   language l = language_open(&o, argv[0]);
   token_list ids = {0};
   size_t count;

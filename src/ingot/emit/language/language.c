@@ -7,7 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#if defined(__unix__) || defined(__APPLE__)
+#if !defined(__wasi__)
+#include <signal.h>
+#endif
+#if defined(__unix__) || defined(__APPLE__) || defined(__wasi__)
 #include <unistd.h>
 #endif
 
@@ -35,6 +38,17 @@ _Noreturn void fail(const char *what, const char *why, const char *more, int cod
   fprintf(stderr, "%s: %s%s\n", what, why, more);
   exit(code);
 }
+
+#if defined(__wasi__)
+void watch_interrupts(void) {} /* there are no signals */
+#else
+static void interrupt(int number) {
+  interrupted = 1;
+  signal(number, SIG_DFL);
+}
+
+void watch_interrupts(void) { signal(SIGINT, interrupt); }
+#endif
 
 options default_options(void) {
   return (options){.sampling = DEFAULT_SAMPLING, .max_tokens = -1, .threads = MODEL_THREADS};
@@ -320,11 +334,17 @@ static void finish_text(text_stream *s) {
 /* -- tokens -------------------------------------------------------------------------------------------------------- */
 
 static uint64_t random_seed(void) {
+#if defined(__wasi__) /* which has no such file, and no clock of a process */
+  uint64_t seed = (uint64_t)time(NULL);
+  if (getentropy(&seed, sizeof seed)) fail("seed", "none to be had", "; --seed gives one", 75);
+  return seed;
+#else
   uint64_t found = (uint64_t)time(NULL) * 0x9e3779b97f4a7c15u ^ (uint64_t)clock();
   FILE *file = fopen("/dev/urandom", "rb");
   if (file && fread(&found, sizeof found, 1, file) != 1) found ^= (uintptr_t)&found;
   if (file) fclose(file);
   return found;
+#endif
 }
 
 /* How many of the tokens that the state holds a prompt goes on from; never all of the prompt. */

@@ -37,6 +37,9 @@ enum { ENDED_STOP, ENDED_LENGTH, ENDED_INTERRUPT };
 /* What Ctrl-C sets; the run under way ends at its next layer. */
 extern volatile int interrupted;
 
+/* Has Ctrl-C set it from now on, once: a second one ends the program. */
+void watch_interrupts(void);
+
 /* Ends the program with a message and an exit code. */
 _Noreturn void fail(const char *what, const char *why, const char *more, int code);
 

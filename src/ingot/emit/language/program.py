@@ -128,7 +128,7 @@ language.o: language.c language.h facts.h tokenizer.h {name}.h {name}_check.h
 generate.o{" chat.o" if has_chat else ""}: language.h facts.h tokenizer.h {name}.h
 
 %.o: %.c
-	$(CC) -std=c11 -D_DEFAULT_SOURCE $(CFLAGS) -c $<
+	$(CC) -std=gnu11 $(CFLAGS) -c $<
 
 clean:
 	rm -f {programs} *.o

@@ -6,7 +6,6 @@ expression or by spaces. All others are refused by name.
 
 from __future__ import annotations
 
-import struct
 import unicodedata
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ import numpy as np
 
 from ingot.emit.language.normal import normal_tables
 from ingot.emit.language.pattern import Automaton, Ranges, automaton
+from ingot.emit.platform import Platform
 from ingot.errors import UnsupportedError
 
 MAGIC = b"INGOTTOK"
@@ -63,8 +63,8 @@ class Form:
     patterns: tuple[str, ...] = ()
 
 
-def tokenizer_file(document: Mapping[str, Any], facts: Facts) -> bytes:
-    """The bytes of tokenizer.bin. document: as the package `tokenizers` writes it.
+def tokenizer_file(document: Mapping[str, Any], facts: Facts, platform: Platform) -> bytes:
+    """The bytes of tokenizer.bin, in a platform's order. document: as the package `tokenizers` writes it.
 
     Raises UnsupportedError that names a part which tokenizer.c has not.
     """
@@ -80,7 +80,7 @@ def tokenizer_file(document: Mapping[str, Any], facts: Facts) -> bytes:
     ]  # fmt: skip
     spelled = {_raw(text, form): index for text, index in model["vocab"].items()}
     words = sorted((raw, index) for raw, index in spelled.items() if raw is not None and model["ignore_merges"])
-    sections = [
+    sections: list[np.ndarray | bytes] = [
         _numbers(settings),
         *_texts([text for text, _ in pieces]),
         bytes(kind for _, kind in pieces),
@@ -94,7 +94,7 @@ def tokenizer_file(document: Mapping[str, Any], facts: Facts) -> bytes:
         _numbers(facts.prefix),
         *(_numbers(table.reshape(-1)) for table in (normal_tables() if form.compose else [np.empty(0)] * 3)),
     ]
-    return _file(sections)
+    return _file(sections, platform)
 
 
 def _refused(where: str, part: str, got: object, expected: str) -> UnsupportedError:
@@ -227,7 +227,7 @@ def _merges(merges: Sequence[tuple[str, ...]], vocab: Mapping[str, int]) -> np.n
     return rows[np.lexsort((rows[:, 1], rows[:, 0]))].reshape(-1)
 
 
-def _added(document: Mapping[str, Any], facts: Facts, form: Form) -> list[bytes]:
+def _added(document: Mapping[str, Any], facts: Facts, form: Form) -> list[np.ndarray | bytes]:
     """Where the text of each added token ends, the texts, and (id, bits) of each."""
     texts, rows = [], []
     for token in document["added_tokens"]:
@@ -245,7 +245,7 @@ def _added(document: Mapping[str, Any], facts: Facts, form: Form) -> list[bytes]
     return [*_texts(texts), _numbers(rows)]
 
 
-def _stages(stages: Sequence[Automaton]) -> list[bytes]:
+def _stages(stages: Sequence[Automaton]) -> list[np.ndarray]:
     """(width, first run, runs, first transition) of each automaton; runs as (start, class); transitions."""
     rows: list[int] = []
     runs: list[int] = []
@@ -257,28 +257,33 @@ def _stages(stages: Sequence[Automaton]) -> list[bytes]:
     return [_numbers(rows), _numbers(runs), _numbers(transitions)]
 
 
-def _numbers(values: Iterable[int] | np.ndarray) -> bytes:
-    return np.asarray(values if isinstance(values, np.ndarray) else list(values), "<i4").tobytes()
+def _numbers(values: Iterable[int] | np.ndarray) -> np.ndarray:
+    return np.asarray(values if isinstance(values, np.ndarray) else list(values), np.int32)
 
 
-def _texts(texts: Sequence[bytes]) -> tuple[bytes, bytes]:
+def _texts(texts: Sequence[bytes]) -> tuple[np.ndarray, bytes]:
     """Where each text begins, and the last one ends; the texts."""
     return _numbers(np.cumsum([0, *map(len, texts)])), b"".join(texts)
 
 
-def _file(sections: Sequence[bytes]) -> bytes:
+def _file(sections: Sequence[np.ndarray | bytes], platform: Platform) -> bytes:
     """The head: magic, hash of what follows it, bytes of the file, then offset and bytes of each section."""
+
+    def stored(*numbers: int, dtype: type[np.generic]) -> bytes:
+        return platform.ordered(np.array(numbers, dtype)).tobytes()
+
     offset, rows, body = len(MAGIC) + 16 + 8 * len(sections), b"", b""
     for section in sections:
-        rows += struct.pack("<ii", offset + len(body), len(section))
-        body += section + bytes(-len(section) % 8)
-    content = struct.pack("<q", offset + len(body)) + rows + body
-    return MAGIC + struct.pack("<Q", fnv(content)) + content
+        content = section if isinstance(section, bytes) else platform.ordered(section).tobytes()
+        rows += stored(offset + len(body), len(content), dtype=np.int32)
+        body += content + bytes(-len(content) % 8)
+    hashed = stored(offset + len(body), dtype=np.int64) + rows + body
+    return MAGIC + stored(fnv(hashed, platform), dtype=np.uint64) + hashed
 
 
-def fnv(content: bytes) -> int:
-    """FNV-1a over words of 8 bytes, the last filled up with zeros."""
+def fnv(content: bytes, platform: Platform) -> int:
+    """FNV-1a over words of 8 bytes, in a platform's order, the last filled up with zeros."""
     total = 0xCBF29CE484222325
-    for word in np.frombuffer(content + bytes(-len(content) % 8), "<u8").tolist():
+    for word in np.frombuffer(content + bytes(-len(content) % 8), platform.dtype(np.dtype(np.uint64))).tolist():
         total = (total ^ word) * 0x100000001B3 & 0xFFFFFFFFFFFFFFFF
     return total

@@ -25,6 +25,7 @@ GAPS = {
     "append_values_int4": _CACHE,
     "append_values_int8": _CACHE,
     "attention_gradient": _TRAINS,
+    "batch_norm_training": _TRAINS,
     "cached_attention": _CACHE,
     "cross_entropy": _TRAINS,
     "cross_entropy_gradient": _TRAINS,

@@ -99,7 +99,7 @@ def _content(plan: WebPlan, weights: WeightSource, region: str) -> np.ndarray:
     for tensor, place in plan.weights.values():
         if place.region == region:
             assert tensor.recipe is not None
-            array = held(weights.array(tensor.recipe), tensor.recipe.dtype, f"weight {tensor.name!r}", LimitError)
+            array = held(weights.array(tensor.recipe), tensor.dtype, f"weight {tensor.name!r}", LimitError)
             content[place.offset : place.offset + array.nbytes] = array.reshape(-1).view(np.uint8)
     return content
 

@@ -1,7 +1,8 @@
 """What rules build with: plain ops, constants, casts after torch's promotion, and sizes that become data."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -65,9 +66,11 @@ class AtenBuilder:
     `target` is its overload name, `hint` names its values, `result` is the type that torch gives its result (a list
     of types when there are several; of complex numbers, the type of a part, and `makes_complex`), which spares the
     rules of views all arithmetic on shapes. `ops` are the names of what was added for it. `drops`: dropout stays.
+    `moving`: the running means of batch norms that are trained, and by what share a step moves them.
     """
 
     drops = False
+    moving: Mapping[str, float] = MappingProxyType({})
 
     def __init__(self, graph: Graph):
         self.graph = graph

@@ -96,7 +96,9 @@ def batch_norm(
         raise UnsupportedError(f"torch node {b.hint!r}: batch norm in training mode, expected module.eval()")
     channels = b.static(b.shape(mean)[0], "the channel count")
     scale = weight or _filled(b, channels, 1, b.dtype(mean))
-    return b.add("batch_norm", x, scale, bias or _filled(b, channels, 0, b.dtype(mean)), mean, variance, eps=float(eps))
+    moves = {"momentum": b.moving[mean]} if mean in b.moving else {}
+    bias = bias or _filled(b, channels, 0, b.dtype(mean))
+    return b.add("batch_norm", x, scale, bias, mean, variance, eps=float(eps), **moves)
 
 
 @aten("_native_batch_norm_legit.no_stats")

@@ -7,7 +7,8 @@ the simpler calls it makes are translated instead; what even that does not resol
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -55,8 +56,8 @@ Fakes = Callable[[], tuple[Any, Any, dict[int, str]]]  # arguments as fake tenso
 
 
 def load_any(source: Any, example_inputs: tuple | dict[str, Any] | None, *, is_trained: bool = False) -> Graph | None:
-    """The graph of an ExportedProgram, or of a module with its example inputs; None for anything else. is_trained: the
-    dropout of what is in training mode stays.
+    """The graph of an ExportedProgram, or of a module with its example inputs; None for anything else. is_trained: what
+    is in training mode stays so: dropout, and batch norm of a module.
 
     Raises KindError for a module without example inputs, and what `load_exported` and `load_module` raise.
     """
@@ -73,27 +74,45 @@ def load_any(source: Any, example_inputs: tuple | dict[str, Any] | None, *, is_t
         raise KindError(
             f"module {type(source).__name__}: example_inputs: got an array of numpy, expected torch.from_numpy(array)"
         )
-    return load_module(source, example_inputs, drops=is_trained and source.training)
+    return load_module(source, example_inputs, is_trained=is_trained)
 
 
 def load_module(
-    module: torch.nn.Module, example_inputs: tuple | dict[str, Any], dynamic_shapes: Any = None, *, drops: bool = False
+    module: torch.nn.Module,
+    example_inputs: tuple | dict[str, Any],
+    dynamic_shapes: Any = None,
+    *,
+    is_trained: bool = False,
 ) -> Graph:
     """The graph of a module in eval mode, exported with `example_inputs`: a tuple, or a dict of keyword arguments.
 
     `dynamic_shapes` is torch.export's; the names of its Dims become the graph's symbols. Parameters are views of the
-    module's storage. drops: dropout stays. Raises UnsupportedError, listing every op that has neither a rule nor a
-    decomposition.
+    module's storage. is_trained: see `load_any`. Raises UnsupportedError, listing every op that has neither a rule nor
+    a decomposition.
     """
     args, kwargs = ((), example_inputs) if isinstance(example_inputs, dict) else (tuple(example_inputs), {})
-    was_training = module.training
+    modes = {part: part.training for part in module.modules()}
+    moving = _moving_means(module) if is_trained else {}
     module.eval()
     try:
         with torch.no_grad():
             program = torch.export.export(module, args, kwargs, dynamic_shapes=dynamic_shapes, strict=False)
     finally:
-        module.train(was_training)
-    return load_exported(program, dim_names(program, (*args, *kwargs.values()), dynamic_shapes), drops=drops)
+        for part, mode in modes.items():
+            part.training = mode
+    names = dim_names(program, (*args, *kwargs.values()), dynamic_shapes)
+    return load_exported(program, names, drops=is_trained and module.training, moving=moving)
+
+
+def _moving_means(module: torch.nn.Module) -> dict[str, float]:
+    """The running means of batch norms in training mode, and by what share a batch moves each."""
+    found: dict[str, float] = {}
+    for name, part in module.named_modules():
+        if isinstance(part, torch.nn.modules.batchnorm._BatchNorm) and part.training and part.running_mean is not None:
+            if part.momentum is None:
+                raise UnsupportedError(f"module {name!r}: momentum of batch norm, got None, expected a number")
+            found[f"{name}.running_mean" if name else "running_mean"] = part.momentum
+    return found
 
 
 def load_pt2(path: str | os.PathLike, *, is_mapped: bool = False) -> Graph:
@@ -111,18 +130,22 @@ def load_pt2(path: str | os.PathLike, *, is_mapped: bool = False) -> Graph:
 
 
 def load_exported(
-    program: torch.export.ExportedProgram, symbol_names: dict[str, str] | None = None, *, drops: bool = False
+    program: torch.export.ExportedProgram,
+    symbol_names: dict[str, str] | None = None,
+    *,
+    drops: bool = False,
+    moving: Mapping[str, float] = MappingProxyType({}),
 ) -> Graph:
     """The graph of an ExportedProgram, in training IR or in core ATen.
 
     Parameters and buffers are weights under their qualified names, views of the program's storage; mutated buffers
-    are states. `symbol_names` renames the program's symbols. drops: dropout stays, in whatever mode.
-    Raises UnsupportedError like `load_module`, also for a program that writes into its inputs.
+    are states. `symbol_names` renames the program's symbols. drops: dropout stays, in whatever mode. moving: see
+    `AtenBuilder`. Raises UnsupportedError like `load_module`, also for a program that writes into its inputs.
     """
     if any(_mutates(node.target) for node in program.graph.nodes):
         program = program.run_decompositions({})  # makes it functional and decomposes nothing
     importer = Importer(Symbols(symbol_names))
-    importer.builder.drops = drops
+    importer.builder.drops, importer.builder.moving = drops, moving
     _declare_inputs(importer, program)
     results = importer.run(program.graph_module)
     _declare_outputs(importer, program, results)

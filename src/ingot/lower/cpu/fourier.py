@@ -18,7 +18,7 @@ from ingot.lower.recipe import Static
 from ingot.lower.view import View, collapse
 
 _PASS = 0.35  # nanoseconds of an element in a pass, on one thread
-_LANES = {f32: 16, f64: 1}
+LANES = {f32: 16, f64: 1}  # of a vector
 _LINES = abi.constant("INGOT_FFT_LINES")
 _MAX_IN_BLOCKS = 8192  # numbers of a line; a block of longer ones leaves the second-level cache
 _PLAIN, _SPLIT, _JOIN, _MIRROR = (abi.constant(f"INGOT_FFT_{name}") for name in ("PLAIN", "SPLIT", "JOIN", "MIRROR"))
@@ -114,7 +114,7 @@ def _transform(kernel: str, dtype: DType, op: str) -> None:
             places[real] = first, own, 2 * step
             places[imaginary] = replace(first, byte_offset=first.byte_offset + step * dtype.itemsize), own, 2 * step
         block = _LINES if math.prod(map(int, shape)) >= _LINES and length <= _MAX_IN_BLOCKS else 1
-        angles, roots_at = _factors(length, block, _LANES[dtype], size if is_paired else 0)
+        angles, roots_at = _factors(length, block, LANES[dtype], size if is_paired else 0)
         table = Static(f"{op}.{size}", (TensorType(f64, angles.shape),), data=angles).derive("cos")
         factors = lowering.weight(table if dtype is f64 else table.derive("cast", dtype=dtype))
         is_inverse = op == "irfft" or (op == "fft" and node.inverse)

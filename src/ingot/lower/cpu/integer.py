@@ -108,6 +108,11 @@ def _kind(dtype: DType) -> int:
     return abi.constant(f"INGOT_INTEGER_{str(dtype).upper()}")
 
 
+def _dtype(lowering: Lowering, value: str | None) -> DType:
+    """What the graph says: a device may hold it in another one."""
+    return lowering.graph.type(str(value)).dtype
+
+
 def _add_residual(
     lowering: Lowering, group: Group, fields: dict[str, Field], reads: list[View], out: View,
     lying: Callable[[str | None], tuple[View, tuple[int, ...]]],
@@ -120,8 +125,10 @@ def _add_residual(
         return ()
     fields["residual_first"] = int(group.residual_first)
     codes = group.residual_codes
-    residual, strides = lying(codes.operands[0] if codes else group.residual)
-    fields |= {"residual": pointer(residual), "residual_strides": strides, "residual_type": _kind(residual.dtype)}
+    value = codes.operands[0] if codes else group.residual
+    residual, strides = lying(value)
+    fields |= {"residual": pointer(residual), "residual_strides": strides}
+    fields["residual_type"] = _kind(_dtype(lowering, value))
     if codes is not None:
         fields["residual_scale"], fields["residual_zero"] = _steps(lowering, codes)
     if group.middle is not None:
@@ -196,7 +203,7 @@ def _lower(
     _add_pointers(lowering, fields, reads, column_sums=sums, bias=bias, x_zero=x_zero, weight_zero=zeros)
     if zeros is not None:
         fields["weight_zero_step"] = int(lowering.view(zeros).size > 1)
-    fields |= {"x_flip": _FLIP[x.dtype], "weight_flip": flip}
+    fields |= {"x_flip": _FLIP[_dtype(lowering, group.root.operands[0])], "weight_flip": flip}
     inplace = _add_residual(lowering, group, fields, reads, out, lying)
     multiply_add = _DEPTHWISE if kernel == "integer_depthwise" else _MULTIPLY_ADD
     work = products * multiply_add + out.size * _ROUNDED
@@ -367,7 +374,8 @@ def _matmul_computed(lowering: Lowering, node: Node) -> None:
     for name, view in (("a", a), ("b", b), ("c", out)):
         fields[f"{name}_batch_strides"] = view.strides[:-2]
     fields |= {"a_stride": a.strides[-2], "b_k_stride": b.strides[-2], "b_n_stride": b.strides[-1]}
-    fields |= {"c_stride": out.strides[-2], "a_flip": _FLIP[a.dtype], "b_flip": 128 - _FLIP[b.dtype]}
+    flips = [_FLIP[_dtype(lowering, operand)] for operand in root.operands[:2]]
+    fields |= {"c_stride": out.strides[-2], "a_flip": flips[0], "b_flip": 128 - flips[1]}
     work = out.size * (k * _MULTIPLY_ADD + _ROUNDED) + b.size * 0.5
     lowering.step("integer_matmul", "integer_matmul_args", fields, reads, [out], work=work)
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from ingot import abi
 from ingot.dtype import DType, bf16, f32, f64, i8, i32, i64, u64
-from ingot.ir import Node
-from ingot.lower.cpu.formats import FORMATS, PANEL, pack_fields, rounded_bytes
+from ingot.ir import Graph, Node
+from ingot.lower.cpu.formats import BF16, F32, FORMATS, PANEL, pack_fields, rounded_bytes
 from ingot.lower.cpu.rows import Condition, both, of, row, stored
 from ingot.lower.epilogue import EpilogueLimits, Group, column_axis
 from ingot.lower.formats import Dots, Format
@@ -31,6 +31,7 @@ EPILOGUES = EpilogueLimits(
 )
 _ROUNDED = {i8: "i8", i32: "i24"}  # what rows become by a step of their own, as its kernel is named
 _GEMV_ROWS = 4
+_MANY_ROWS = 64  # beside so many, packing a matrix in each product costs little
 _DOT_ROWS = 16  # up to so many are a batch that is decoded together, with the bits of a row alone
 
 
@@ -45,8 +46,25 @@ def _lasting_matrix(lowering: Lowering, node: Node) -> str:
     return "the left operand is transposed" if root.transpose_a else ""
 
 
+def _one_way(lowering: Lowering, node: Node) -> str:
+    """Refuses a fixed matrix that many rows are multiplied with as it is, and others transposed, as gradients are."""
+    root, graph = lowering.group(node).root, lowering.graph
+    matrix = str(root.operands[1])
+    if lowering.group(node).gate or matrix not in lowering.static or _rows_of(graph, root) < _MANY_ROWS:
+        return ""
+    readers = (user for user in graph.users(matrix) if user.op is root.op and user.operands[1] == matrix)
+    others = (user for user in readers if user.transpose_b != root.transpose_b and not user.transpose_a)
+    if any(_rows_of(graph, other) >= _MANY_ROWS for other in others):
+        return "the right operand is read transposed, too: it is kept once, and packed as it is read"
+    return ""
+
+
+def _rows_of(graph: Graph, product: Node) -> int:
+    return math.prod(graph.type(product.output).dims[:-1])
+
+
 def _row_count(lowering: Lowering, node: Node) -> int:
-    return math.prod(lowering.graph.type(lowering.group(node).root.output).dims[:-1])
+    return _rows_of(lowering.graph, lowering.group(node).root)
 
 
 def _few_rows(lowering: Lowering, node: Node) -> str:
@@ -86,6 +104,8 @@ def _packed(kernel: str, format: Format, *conditions: Condition, dots: Dots | No
 
 def _products(format: Format, suffix: str, *conditions: Condition, few: bool) -> None:
     """Declares a format's kernels for products, the most particular first. few: one of them is for few rows."""
+    if format in (F32, BF16):  # which products pack as they read them
+        conditions = (*conditions, _one_way)
     conditions = both(*conditions, _lasting_matrix, stored(1, format))
     for dots in format.dots:
         takes = takes_dots(format, dots)
@@ -228,12 +248,61 @@ def _rows_apart(lowering: Lowering, node: Node) -> str:
     return "" if view.has_adjacent_columns else "the left operand's columns are apart"
 
 
+def _both_rounded(lowering: Lowering, node: Node) -> str:
+    """Refuses operands that are not both rounded for dot products, by pairs."""
+    root = lowering.group(node).root
+    if bf16 not in lowering.target.rounded:
+        return "the target has no dot products of bf16, or they are not wanted"
+    if any(undecoded(lowering.graph, operand, bf16) is None for operand in root.operands):
+        return "the operands are not rounded to bf16"
+    if lowering.graph.type(str(root.operands[1])).rank != 2:
+        return "the right operand is not a matrix"
+    k = lowering.graph.type(str(root.operands[0])).dims[-2 if root.transpose_a else -1]
+    return f"rows have {k} elements, expected an even number" if k % 2 else ""
+
+
+@row("matmul", "gemm_bf16_packed", both(of(f32, f32), _both_rounded))
+def _matmul_bf16(lowering: Lowering, node: Node) -> None:
+    """Of matrices that a run computes: the right one is packed by a step of its own."""
+    group = lowering.group(node)
+    root = group.root
+    a, b = (lowering.view(undecoded(lowering.graph, operand, bf16)) for operand in root.operands)
+    a, b = _swap(a) if root.transpose_a else a, _swap(b) if root.transpose_b else b
+    rows = a.rows() if a.has_adjacent_columns else None
+    if rows is None or rows.offset % 2 or rows.strides[0] % 2:  # each begins with a pair
+        rows = lowering.copy(a).rows()
+    assert rows is not None
+    panels = lowering.temporary(f"{root.output}.panels", bf16, (BF16.panel_bytes(*b.shape) // bf16.itemsize,))
+    fields: dict[str, Field] = {"src": pointer(b), "dst": pointer(panels)}
+    fields |= pack_fields(b.shape, b.strides, False)
+    lowering.step(BF16.pack, "pack_args", fields, [b], [panels], work=panels.size * _PACKED)
+    residual = None if group.residual is None else lowering.rows(group.residual)
+    c = lowering.result(group.output).rows()
+    packed_step(lowering, "gemm_bf16_packed", BF16, group, rows, panels, group.bias, residual, c, None)
+
+
+def _fixed_matrix(lowering: Lowering, node: Node) -> str:
+    root = lowering.group(node).root
+    if root.transpose_a:
+        return "the left operand is transposed"
+    return "" if root.operands[1] in lowering.static else "the right operand is not constant"
+
+
+@row("matmul", "matmul_f32_bf16", both(of(f32, f32), stored(1, BF16), _fixed_matrix))
+def _matmul_f32_bf16(lowering: Lowering, node: Node) -> None:
+    group = lowering.group(node)
+    a = lowering.adjacent(group.root.operands[0])
+    b = lowering.weight(lowering.static_value(str(group.root.operands[1])).stored(BF16)[0])
+    _lower_matmul(lowering, group, "matmul_f32_bf16", a, b, {})
+
+
 @row("matmul", "matmul_tn_f32", both(of(f32, f32), _left_transposed), misplaced=_rows_apart)
 def _matmul_tn(lowering: Lowering, node: Node) -> None:
     group = lowering.group(node)
     a = _swap(lowering.view(group.root.operands[0]))
     is_sum = group.residual is not None and group.root.scale == 1.0 and not group.bias and not group.activation
-    _lower_matmul(lowering, group, "matmul_tn_f32", a, {"continues": int(is_sum)})
+    b = lowering.view(group.root.operands[1])
+    _lower_matmul(lowering, group, "matmul_tn_f32", a, b, {"continues": int(is_sum)})
 
 
 @row("matmul", "matmul_f32", of(f32, f32))
@@ -243,17 +312,16 @@ def _matmul(lowering: Lowering, node: Node) -> None:
     a = _swap(a) if group.root.transpose_a else a
     if not a.has_adjacent_columns:
         a = lowering.copy(a)
-    _lower_matmul(lowering, group, "matmul_f32", a, {})
+    _lower_matmul(lowering, group, "matmul_f32", a, lowering.view(group.root.operands[1]), {})
 
 
-def _lower_matmul(lowering: Lowering, group: Group, kernel: str, a: View, fields: dict[str, Field]) -> None:
+def _lower_matmul(lowering: Lowering, group: Group, kernel: str, a: View, b: View, fields: dict[str, Field]) -> None:
     """A product of a [..., m, k], as its kernel takes it, and a right operand that is packed as it is read."""
     root = group.root
-    b = lowering.view(root.operands[1])
     b = _swap(b) if root.transpose_b else b
     out = lowering.accepted_result(group.output, lambda view: view.has_adjacent_columns)
     residual = None if group.residual is None else lowering.adjacent(group.residual)
-    if kernel == "matmul_f32" and len(b.shape) == 2:
+    if kernel != "matmul_tn_f32" and len(b.shape) == 2:
         a, out, residual = _rows_together(a, out, residual)
     batch = out.shape[:-2]
     (m, k), n = a.shape[-2:], b.shape[-1]
@@ -264,7 +332,7 @@ def _lower_matmul(lowering: Lowering, group: Group, kernel: str, a: View, fields
     fields |= epilogue_fields(lowering, group, group.bias, reads)
     inplace: tuple[int, ...] = ()
     if residual is not None:
-        may_be_sums = kernel == "matmul_f32" or fields["continues"]  # else c holds other sums before it is read
+        may_be_sums = kernel != "matmul_tn_f32" or fields["continues"]  # else c holds other sums before it is read
         inplace = (len(reads),) if may_be_sums and residual.strides == out.strides else ()
         reads.append(residual)
         fields |= {"residual": pointer(residual), "residual_stride": residual.strides[-2]}
@@ -278,6 +346,8 @@ def _lower_matmul(lowering: Lowering, group: Group, kernel: str, a: View, fields
     fields |= {"a_stride": a.strides[-1 if kernel == "matmul_tn_f32" else -2], "c_stride": out.strides[-2]}
     fields |= {"b_k_stride": b.strides[-2], "b_n_stride": b.strides[-1]}
     lowering.step(kernel, "matmul_args", fields, reads, [out], work=out.size * k * _FMA, inplace=inplace)
+    if group.rounding is not None:
+        lowering.backend.cast(lowering, out, lowering.result(group.rounding.output))
 
 
 def _rows_together(a: View, out: View, residual: View | None) -> tuple[View, View, View | None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -114,21 +115,31 @@ def _pool(
 
 
 @restates("max_pool_indices")
-def _max_pool_indices(g: Expansion, x: str, *, kernel: Sizes, **window: Sizes) -> str:
-    """The first tap that has the largest element, NaN before others, and where it reads."""
+def _max_pool_indices(g: Expansion, x: str, *, kernel: Sizes, strides: Sizes, pads: Sizes, dilations: Sizes) -> str:
+    """Where the first tap that has the largest element reads, NaN before others. Tap by tap: no more is there at once
+    than an element of each window.
+    """
     dtype, (batch, channels, *sizes), rank = g.type(x).dtype, g.type(x).dims, len(kernel)
-    count, least = math.prod(kernel), lowest(dtype.numpy)
-    positions = np.arange(math.prod(sizes)).reshape(1, 1, *sizes)
-    values = _unrolled(g, x, rank, kernel, window, least)
-    places = _unrolled(g, g.constant(positions, i64), rank, kernel, window, -1)
-    out = g.type(values).dims[1 : 1 + rank]
-    shape = (batch, *out, channels, count)
-    values = g.reshape(values, shape=shape)
-    places = g.expand(g.reshape(places, shape=(1, *out, 1, count)), shape=shape)
-    matches = g.equal(values, g.reduce_max(values, axes=(rank + 2,), keepdims=True))
-    if dtype.kind == "f":
-        matches = g.logical_or(matches, g.isnan(values))
-    matches = g.logical_and(matches, g.greater_equal(places, 0))
-    found = g.argmax(g.where(matches, g.constant(1, i64), 0), axis=rank + 2, keepdims=True)
-    y = g.reshape(g.gather_elements(places, found, axis=rank + 2), shape=shape[:-1])
-    return g.permute(y, axes=(0, 1 + rank, *range(1, 1 + rank)))
+    low, high = (0, 0, *pads[:rank]), (0, 0, *pads[rank:])
+    places = np.arange(math.prod(sizes)).reshape(1, 1, *sizes)
+    places = np.pad(places, list(zip(low, high, strict=True)), constant_values=-1)
+    if any(pads):
+        x = g.pad(x, low=low, high=high, value=lowest(dtype.numpy))
+    taps = []
+    for tap in np.ndindex(*kernel):
+        starts = [int(at) * apart for at, apart in zip(tap, dilations, strict=True)]
+        spans = zip(places.shape[2:], kernel, dilations, strict=True)
+        stops = [start + dim - apart * (count - 1) for start, (dim, count, apart) in zip(starts, spans, strict=True)]
+        read = g.slice(x, starts=(0, 0, *starts), stops=(batch, channels, *stops), steps=(1, 1, *strides))
+        own = tuple(slice(*each) for each in zip(starts, stops, strides, strict=True))
+        taps.append((read, places[(slice(None), slice(None), *own)]))
+    first = functools.reduce(lambda found, other: np.where(found < 0, other, found), (place for _, place in taps))
+    best = taps[0][0]
+    found = g.expand(g.constant(first, i64), shape=g.type(best).dims)
+    for read, place in taps[1:]:
+        is_more = g.greater(read, best)
+        if dtype.kind == "f":
+            is_more = g.logical_or(is_more, g.logical_and(g.isnan(read), g.equal(best, best)))
+        found = g.where(is_more, g.constant(place, i64), found)
+        best = g.where(is_more, read, best)
+    return found

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ingot.config import knob
-from ingot.dtype import boolean, f32, i32, i64
+from ingot.dtype import boolean, f32, i8, i32, i64, u8
 from ingot.errors import InputError
+from ingot.ir import Node
 from ingot.lower.cpu.cost import cost
 from ingot.lower.cpu.elementwise import add_cast, add_copy
 from ingot.lower.cpu.linear import EPILOGUES, add_pack
 from ingot.lower.cpu.rows import ROWS
 from ingot.lower.cpu.shape import VIEW
 from ingot.lower.cpu.strip import STRIPS, add_strip
-from ingot.lower.lowering import Backend, Lowering
+from ingot.lower.lowering import Backend, Lowering, Row
 from ingot.lower.target import Target
 from ingot.lower.view import View
 from ingot.lower.wgpu.attention import ATTENTION, attention_floats
-from ingot.lower.wgpu.kernels import KERNELS, PANEL_FORMATS
+from ingot.lower.wgpu.kernels import KERNELS, PANEL_FORMATS, scratch_floats
 from ingot.lower.wgpu.wgsl import functions
 from ingot.precision import Precision
 
@@ -43,17 +45,30 @@ def webgpu_target(precision: Precision) -> Target:
 _TAKEN = {*KERNELS, *ATTENTION, VIEW, "copy_b"}
 
 
+def _four_bytes(lowering: Lowering, node: Node) -> str:
+    sizes = {lowering.graph.type(str(name)).dtype.held.itemsize for name in (node.operands[0], node.output)}
+    return "" if sizes == {4} else "elements are held in another size"
+
+
+def _rows() -> Mapping[str, Sequence[Row]]:
+    """The rows whose kernels there are, and of what moves bits the part that has them as the CPU does."""
+    rows = {op: [row for row in rows if row.kernel in _TAKEN] for op, rows in ROWS.items()}
+    rows["bitcast"] = [replace(row, conditions=(*row.conditions, _four_bytes)) for row in ROWS["bitcast"]]
+    return rows
+
+
 def _cast(lowering: Lowering, source: View, target: View) -> None:
     (add_copy if source.dtype is target.dtype else add_cast)(lowering, source, target)
 
 
 WGPU = Backend(
-    rows={op: [row for row in rows if row.kernel in _TAKEN] for op, rows in ROWS.items()},
-    held={f32: f32, i32: i32, i64: i32, boolean: i32},
+    rows=_rows(),
+    held={f32: f32, **dict.fromkeys((i32, i64, boolean, u8, i8), i32)},
     epilogues=replace(
         EPILOGUES,
         activations=frozenset(op for op in EPILOGUES.activations if f"{op}_f32" in functions()),
         rounded=frozenset(),
+        slopes=False,
     ),
     strips=replace(
         STRIPS,
@@ -65,6 +80,6 @@ WGPU = Backend(
     pack=add_pack,
     copy=add_copy,
     cast=_cast,
-    scratch_floats=attention_floats,
+    scratch_floats=lambda kernel, fields: attention_floats(kernel, fields) or scratch_floats(kernel, fields),
     cost=cost,
 )

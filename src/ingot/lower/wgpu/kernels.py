@@ -6,9 +6,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ingot import abi
+from ingot.dtype import f32
+from ingot.lower.cpu import fourier
 from ingot.lower.cpu.formats import BF16, CODES, F32, PANEL
 from ingot.lower.formats import Format
 from ingot.lower.lowered import Field, Step
@@ -105,6 +107,40 @@ def _tiles(fields: Numbers, columns: int, rows: int) -> int:
     return batch * -(-_number(fields, "n") // columns) * -(-_number(fields, "m") // rows)
 
 
+_MOST_ROWS = 8  # of a lane, which has four columns of each: sums, factors and places have room in registers
+
+
+def _lane_rows(fields: Numbers, rows: int) -> int:
+    """The rows that a lane makes where a workgroup makes `rows` times as many: no more than there are."""
+    count, m = 1, _number(fields, "m")
+    while count < _MOST_ROWS * 8 // rows and count * rows < m:
+        count *= 2
+    return count
+
+
+def _gemm_tiles(columns: int, rows: int) -> Callable[[Numbers], int]:
+    return lambda fields: _tiles(fields, columns, rows * _lane_rows(fields, rows))
+
+
+def _add_rows(rows: int, element: str) -> str:
+    """A product's inner step: element i of as many rows, times four columns. element: of the row at a place.
+
+    It is written out, because drivers do not unroll loops over what is to be in registers.
+    """
+    given = "sum: ptr<function, array<vec4<f32>, ROWS>>, a: ptr<function, array<i32, ROWS>>, i: i32, those: vec4<f32>"
+    lines = [f"  (*sum)[{r}] += {element.format(f'(*a)[{r}]')} * those;" for r in range(rows)]
+    return "\n".join((f"const ROWS: i32 = {rows};\n\nfn add_rows({given}) {{", *lines, "}"))
+
+
+def _gemm_rows(rows: int) -> Callable[[Numbers], str]:
+    """The inner step of a product whose workgroups make `rows` times what a lane makes."""
+    return lambda fields: _add_rows(_lane_rows(fields, rows), "at_a({0} + i)")
+
+
+def _pixels(fields: Numbers) -> str:
+    return _add_rows(4, "select(0.0f, at_x(max({0}, 0) + i), {0} >= 0)")
+
+
 def _filter_tiles(fields: Numbers) -> int:
     pixels = math.prod(_number(fields, name) for name in ("batch", "out_height", "out_width"))
     groups = _number(fields, "groups")
@@ -113,6 +149,17 @@ def _filter_tiles(fields: Numbers) -> int:
 
 def _expert_panels(fields: Numbers) -> int:
     return _number(fields, "rows") * _number(fields, "slots") * -(-_number(fields, "n") // 32)
+
+
+def _panel_lanes(fields: Numbers) -> int:
+    """A lane for each element of panels."""
+    return -(-(-(-_number(fields, "n") // PANEL) * _number(fields, "k") * PANEL) // LANES)
+
+
+def _lines(fields: Numbers) -> int:
+    """A lane for each line along an axis."""
+    axis = _number(fields, "axis")
+    return -(-math.prod(dim for d, dim in enumerate(_numbers(fields, "shape")) if d != axis) // LANES)
 
 
 def _outer(fields: Numbers) -> int:
@@ -127,7 +174,7 @@ def _nest(function: str) -> Callable[[Numbers], str]:
 
     def text(fields: Numbers) -> str:
         known = functions()[function]
-        operands = dict(zip(known.parameters, "ab", strict=False))
+        operands = dict(zip(known.parameters, "abc", strict=False))
         given = []
         for name, type in known.parameters.items():
             if name in ("alpha", "beta"):
@@ -149,22 +196,122 @@ def _where(fields: Numbers) -> str:
 
 
 def _convert(fields: Numbers) -> str:
-    """A cast from one type of integers to another, which are all held alike but for bool."""
-    to_bool = fields.get("to") == abi.constant("INGOT_DTYPE_bool")
-    return _store(f"set_int_out(out, {'i32(int_a(a) != 0)' if to_bool else 'int_a(a)'})")
+    """A cast that has no kernel of its own: of integers of 8 bits, which are held as others are, from and to any."""
+    source, target = (
+        abi.constant_names("INGOT_DTYPE_")[_number(fields, name)].removeprefix("INGOT_DTYPE_")
+        for name in ("from", "to")
+    )
+    if target == "f32":
+        return _store("set_out(out, f32(int_a(a)))")
+    x = "select(i32(at_a(a)), 0, is_nan(at_a(a)))" if source == "f32" else "int_a(a)"
+    if target == "bool":
+        return _store(f"set_int_out(out, i32({x} != 0))")
+    if limits := {"u8": (0, 255), "i8": (-128, 127)}.get(target):
+        sign = "i32" if target == "i8" else "u32"
+        wrapped = f"i32(extractBits({sign}({x}), 0u, 8u))"
+        return _store(f"set_int_out(out, {f'clamp({x}, {limits[0]}, {limits[1]})' if source == 'f32' else wrapped})")
+    return _store(f"set_int_out(out, {x})")
+
+
+def _activation(function: str, number: int, values: Mapping[str, Field]) -> str:
+    """A function that is an activation. number: which one, an INGOT_ACT_*. values: of its attributes."""
+    name = abi.constant_names("INGOT_ACT_")[number].removeprefix("INGOT_ACT_")
+    if name == "none":
+        return f"fn {function}(x: f32) -> f32 {{ return x; }}"
+    numbers = []
+    for parameter in list(functions()[f"{name}_f32"].parameters)[1:]:
+        value = values[parameter]
+        assert isinstance(value, float)
+        numbers.append(floating(value))
+    return f"fn {function}(x: f32) -> f32 {{ return {name}_f32({', '.join(['x', *numbers])}); }}"
 
 
 def _activate(fields: Numbers) -> str:
     """The activation of an epilogue."""
-    name = abi.constant_names("INGOT_ACT_")[_number(fields, "activation")].removeprefix("INGOT_ACT_")
-    if name == "none":
-        return "fn activate(x: f32) -> f32 { return x; }"
-    numbers = []
-    for parameter in list(functions()[f"{name}_f32"].parameters)[1:]:
-        value = fields[f"act_{parameter}"]
-        assert isinstance(value, float)
-        numbers.append(floating(value))
-    return f"fn activate(x: f32) -> f32 {{ return {name}_f32({', '.join(['x', *numbers])}); }}"
+    values = {name: fields[f"act_{name}"] for name in ("alpha", "beta") if f"act_{name}" in fields}
+    return _activation("activate", _number(fields, "activation"), values)
+
+
+def _cell(op: str) -> Callable[[Numbers], str]:
+    """The cell of a recurrent layer, and its activations."""
+    given = "gates: i32, h: i32, unit: i32, own: i32"
+    cell = f"fn cell({given}) -> f32 {{ return {op}_cell(gates, h, unit, own); }}"
+
+    def text(fields: Numbers) -> str:
+        alphas, betas = fields["act_alpha"], fields["act_beta"]
+        assert isinstance(alphas, tuple) and isinstance(betas, tuple)
+        activations = [
+            _activation(f"activate_{i}", number, {"alpha": alphas[i], "beta": betas[i]})
+            for i, number in enumerate(_numbers(fields, "activation"))
+        ]
+        return "\n\n".join((cell, *activations))
+
+    return text
+
+
+_FFT_ENDS = {
+    "PLAIN": ("given(line, i)", "held(x, i)"),
+    "SPLIT": ("given(line, i)", "parted(x, i)"),
+    "JOIN": ("joined(line, i)", "held(x, i)"),
+    "MIRROR": ("mirrored(line, i)", "held(x, i)"),
+}
+
+
+def _fft_ends(fields: Numbers) -> str:
+    """What passes begin and end with."""
+    forms = {abi.constant(f"INGOT_FFT_{name}"): ends for name, ends in _FFT_ENDS.items()}
+    first, last = forms[_number(fields, "form")]
+    return (
+        f"fn first(line: vec2<i32>, i: i32) -> vec2<f32> {{ return {first}; }}\n\n"
+        f"fn last(x: i32, i: i32) -> vec2<f32> {{ return {last}; }}\n\n"
+        f"const NARROW: i32 = {fourier.LANES[f32]};"
+    )
+
+
+def _merged(element: str) -> Callable[[Numbers], str]:
+    """What scatter makes of what is there and of an update."""
+
+    def text(fields: Numbers) -> str:
+        merge = abi.constant_names("INGOT_MERGE_")[_number(fields, "merge")].removeprefix("INGOT_MERGE_")
+        made = "y" if merge == "none" else f"{_COMBINED[_SCATTERED[merge]][element][0]}(x, y)"
+        return f"fn merged(x: T, y: T) -> T {{ return {made}; }}"
+
+    return text
+
+
+def _is_better(fields: Numbers) -> str:
+    """Which of two votes of trees wins."""
+    sign = "<" if fields.get("merge") == abi.constant("INGOT_MERGE_min") else ">"
+    return f"fn is_better(x: f32, y: f32) -> bool {{ return x {sign} y; }}"
+
+
+_SUMS, _FLOATS, _SIGNED = (abi.constant(f"INGOT_INTEGER_{name}") for name in ("I32", "F32", "I8"))
+
+
+def _leave(pointer: str) -> Callable[[Numbers], str]:
+    """What becomes of exact sums, and what their residual is. pointer: where they go."""
+
+    def text(fields: Numbers) -> str:
+        result, residual = _number(fields, "result"), _number(fields, "residual_type")
+        codes = f"set_int_{pointer}(place, code_of_sum(y))"
+        left = {_SUMS: f"set_int_{pointer}(place, sum)", _FLOATS: f"set_{pointer}(place, y)"}.get(result, codes)
+        kind = "float" if residual == _FLOATS else "coded"
+        return "\n\n".join(
+            (
+                f"fn leave(place: i32, sum: i32, y: f32) {{ {left}; }}",
+                f"const least: f32 = {'-128.0f' if result == _SIGNED else '0.0f'};",
+                f"fn residual_of(place: i32) -> f32 {{ return {kind}_residual(place); }}",
+                _activate(fields),
+            )
+        )
+
+    return text
+
+
+def _weight_of(kind: str) -> Callable[[Numbers], str]:
+    given = "part: i32, channel: i32, ky: i32, kx: i32, c: i32"
+    text = f"fn weight_of({given}) -> i32 {{ return {kind}_weight(part, channel, ky, kx, c); }}"
+    return lambda fields: text
 
 
 def _reduction(op: str, element: str, finish: str = "x") -> Callable[[Numbers], str]:
@@ -182,6 +329,7 @@ def _reduction(op: str, element: str, finish: str = "x") -> Callable[[Numbers], 
     return text
 
 
+_SCATTERED = {"add": "sum", "mul": "prod", "max": "max", "min": "min"}
 _COMBINED = {
     "sum": {"f32": ("add_f32", "0.0f"), "i32": ("add_i64", "0")},
     "prod": {"f32": ("mul_f32", "1.0f"), "i32": ("mul_i64", "1")},
@@ -274,7 +422,7 @@ _PIXELS = ("batch", "out_height", "out_width")
 
 KERNELS: dict[str, Kernel] = {
     "strip_f32": Kernel("", strip_groups, strip_text),
-    "matmul_f32": Kernel("matmul", lambda f: _tiles(f, 32, 32), _activate, (*_EPILOGUE, "batch_rank")),
+    "matmul_f32": Kernel("matmul", _gemm_tiles(32, 8), _together(_activate, _gemm_rows(8)), (*_EPILOGUE, "batch_rank")),
     "softmax_f32": Kernel("softmax", _by_rows("rows"), _share("exp_f32(x) / total")),
     "log_softmax_f32": Kernel("softmax", _by_rows("rows"), _share("x - log_f32(total)")),
     "layer_norm_f32": Kernel("norm", _by_rows("rows"), _is_centred("true")),
@@ -291,7 +439,7 @@ KERNELS: dict[str, Kernel] = {
     "append_keys_f32": Kernel("append", _by_rows("rows", "kv_heads"), _slot_place("keys")),
     "append_values_f32": Kernel("append", _by_rows("rows", "kv_heads"), _slot_place("values")),
     "rotary_f32": Kernel("rotary", lambda f: -(-_by_rows("batch", "heads", "rows", "head_dim")(f) // (2 * LANES))),
-    "conv2d_f32_packed": Kernel("conv_packed", _filter_tiles, _activate, _EPILOGUE),
+    "conv2d_f32_packed": Kernel("conv_packed", _filter_tiles, _together(_activate, _pixels), _EPILOGUE),
     "conv2d_f32_depthwise": Kernel("conv_depthwise", _by_lanes(*_PIXELS, "channels"), _activate, _EPILOGUE),
     "conv2d_f32": Kernel("conv", _by_lanes(*_PIXELS, "out_channels"), _activate, _EPILOGUE),
     "max_pool_f32": Kernel("pool", _by_lanes(*_PIXELS, "channels"), _reduction("max", "f32")),
@@ -302,6 +450,27 @@ KERNELS: dict[str, Kernel] = {
             "sum", "f32", "x / f32(select(count, arg_kernel_h() * arg_kernel_w(), arg_count_include_pad() != 0))"
         ),
     ),
+    "pack_f32": Kernel("pack", _panel_lanes),
+    "fft_f32": Kernel("fft", lambda f: math.prod(_numbers(f, "shape")), _fft_ends, ("radices",)),
+    "det_f32": Kernel("det", _by_lanes("count")),
+    "product_i64": Kernel("product", _ELEMENTS, baked=("rank",), element="i32"),
+    "tree_ensemble_f32": Kernel("trees", _by_lanes("rows"), _is_better),
+    "scatter_b": Kernel("scatter", _lines, _merged("i32"), ("rank", "axis"), element="i32"),
+    "scatter_f32": Kernel("scatter", _lines, _merged("f32"), ("rank", "axis")),
+    "scatter_i64": Kernel("scatter", _lines, _merged("i32"), ("rank", "axis"), element="i32"),
+    "integer_packed": Kernel(
+        "integer_conv", _by_lanes(*_PIXELS, "out_channels"), _together(_leave("out"), _weight_of("packed"))
+    ),
+    "integer_depthwise": Kernel(
+        "integer_conv", _by_lanes(*_PIXELS, "out_channels"), _together(_leave("out"), _weight_of("depthwise"))
+    ),
+    "integer_matmul": Kernel("integer_matmul", _by_lanes("batch_shape", "m", "n"), _leave("c"), ("batch_rank",)),
+    "quantize_u8": Kernel("nest", _ELEMENTS, _nest("quantize_u8"), ("rank",)),
+    "quantize_i8": Kernel("nest", _ELEMENTS, _nest("quantize_i8"), ("rank",)),
+    "dequantize_u8": Kernel("nest", _ELEMENTS, _nest("dequantize"), ("rank",)),
+    "dequantize_i8": Kernel("nest", _ELEMENTS, _nest("dequantize"), ("rank",)),
+    "dequantize_i32": Kernel("nest", _ELEMENTS, _nest("dequantize"), ("rank",)),
+    "dynamic_quantize_f32": Kernel("dynamic_quantize", lambda fields: 1),
     "convert": Kernel("nest", _ELEMENTS, _convert, ("rank", "from", "to", "saturate", "rounding")),
     "copy_b4": Kernel("nest", _ELEMENTS, _nest("copy_b"), ("rank",)),
 }
@@ -311,19 +480,29 @@ for _name, _kind in (("i64", "rows"), ("i32", "rows"), ("bf16", "bf16_rows")):
 for _format in PANEL_FORMATS:
     assert _format.products is not None
     _name, _own = _format.products, _together(_activate, _panels(_format))
-    KERNELS[f"gemm_{_name}_packed"] = Kernel("gemm_packed", lambda f: _tiles(f, 32, 32), _own, _EPILOGUE)
+    _wide, _halved = _together(_own, _gemm_rows(8)), _together(_own, _gemm_rows(16))
+    KERNELS[f"gemm_{_name}_packed"] = Kernel("gemm_packed", _gemm_tiles(32, 8), _wide, _EPILOGUE)
     KERNELS[f"gemv_{_name}_packed"] = Kernel("gemv_packed", lambda f: _tiles(f, 32, 1), _own, _EPILOGUE)
-    KERNELS[f"gemm_{_name}_gated"] = Kernel("gemm_gated", lambda f: _tiles(f, 16, 32), _own, (*_EPILOGUE, "gate"))
+    KERNELS[f"gemm_{_name}_gated"] = Kernel("gemm_gated", _gemm_tiles(16, 16), _halved, (*_EPILOGUE, "gate"))
     KERNELS[f"gemv_{_name}_gated"] = Kernel("gemv_gated", lambda f: _tiles(f, 16, 1), _own, (*_EPILOGUE, "gate"))
     KERNELS[f"expert_matmul_{_name}_packed"] = Kernel("experts", _expert_panels, _panels(_format, "experts"))
+    for _op in ("lstm", "gru", "rnn") if _format.scales is None else ():
+        _own = _together(_cell(_op), _panels(_format, "weights", "hidden"))
+        KERNELS[f"{_op}_{_name}_packed"] = Kernel("recurrent", _by_rows("batch"), _own)
     _own = _together(_element_of("panels"), _panels(_format, "table", "inner"))
     KERNELS[f"gather_{_format.tables}_panels"] = Kernel("gather", _LOOKED_UP, _own, more=("begin", "end"))
 for _op in ("sum", "prod", "max", "min"):
     KERNELS[f"reduce_{_op}_f32"] = Kernel("reduce", _outer, _reduction(_op, "f32"))
     KERNELS[f"reduce_{_op}_i64"] = Kernel("reduce", _outer, _reduction(_op, "i32"), element="i32")
+for _name in [name for name, kernel in KERNELS.items() if kernel.body == "reduce"]:
+    KERNELS[f"{_name}_few"] = replace(KERNELS[_name], body="reduce_few", groups=lambda f: -(-_outer(f) // LANES))
 for _op in ("argmax", "argmin"):
     KERNELS[f"{_op}_f32"] = Kernel("arg_reduce", _outer, _better(_op, "f32"))
     KERNELS[f"{_op}_i64"] = Kernel("arg_reduce", _outer, _better(_op, "i32"), element="i32")
+for _name in ("i64", "u8", "i8"):
+    KERNELS[f"max_pool_{_name}"] = Kernel(
+        "pool", _by_lanes(*_PIXELS, "channels"), _reduction("max", "i32"), element="i32"
+    )
 for _bytes in (1, 4, 8):  # which all are held in four
     KERNELS[f"where_b{_bytes}"] = Kernel("nest", _ELEMENTS, _where, ("rank",))
 for _name in [*abi.elementwise(), *(name for name in abi.kernels() if name.startswith("cast_"))]:
@@ -332,6 +511,18 @@ for _name in [*abi.elementwise(), *(name for name in abi.kernels() if name.start
 
 
 def kernel_of(step: Step) -> Kernel:
-    """The kernel of a step: that of few rows for products with codes or gates, too, which have one name in lowering."""
+    """The kernel of a step: of products that of few rows, for those with codes or gates, too, which have one name in
+    lowering, and of reductions that of few elements.
+    """
+    short = KERNELS.get(f"{step.kernel}_few")
+    if short is not None and math.prod(_numbers(step.fields, "reduced_shape")) <= LANES:
+        return short
     few = KERNELS.get(step.kernel.replace("gemm_", "gemv_", 1))
     return KERNELS[step.kernel] if few is None or _number(step.fields, "m") > _FEW_ROWS else few
+
+
+def scratch_floats(kernel: str, fields: Numbers) -> int:
+    """What all workgroups of a step together need beside what it reads and writes."""
+    if kernel == "fft_f32":
+        return math.prod(_numbers(fields, "shape")) * 4 * _number(fields, "length")
+    return _number(fields, "count") * _number(fields, "n") ** 2 if kernel == "det_f32" else 0

@@ -23,7 +23,9 @@ PARAMETER_WORDS = 64  # of a step, which begin at multiples of WebGPU's 256 byte
 # eight.
 REGIONS = ("arena0", "arena1", "arena2", "arena3", "inputs", "outputs", "weights", "state")
 READ_ONLY = frozenset(("inputs", "weights"))
-_LIBRARIES = ("attention", "elementwise", "epilogue", "gemv", "group", "index", "paged", "panels", "places")
+_LIBRARIES = (
+    "attention", "elementwise", "epilogue", "gemv", "group", "index", "integer", "paged", "panels", "places",
+)  # fmt: skip
 _NAME = re.compile(r"^(?:@\S+ )*(?:fn|var(?:<[^>]*>)?|const|alias) (\w+)", re.MULTILINE)
 _MAIN = """@compute @workgroup_size(LANES)
 fn main(
@@ -210,9 +212,9 @@ def _accessors(arguments: Sequence[Argument], regions: Mapping[str, str], word: 
             continue
         name, type = f"arg_{argument.name}", "f32" if argument.is_float else "i32"
         if argument.is_baked:
-            (value,) = argument.values
-            text = floating(value) if argument.is_float else str(int(value))
-            made[name] = f"fn {name}() -> {type} {{ return {text}; }}"
+            made[name] = _baked(
+                name, type, [floating(v) if argument.is_float else str(int(v)) for v in argument.values]
+            )
             continue
         if argument.count:
             at = f"let w = u32(i) + {word}u;" if word else "let w = u32(i);"
@@ -224,6 +226,13 @@ def _accessors(arguments: Sequence[Argument], regions: Mapping[str, str], word: 
     return made
 
 
+def _baked(name: str, type: str, values: list[str]) -> str:
+    if len(values) == 1:
+        return f"fn {name}() -> {type} {{ return {values[0]}; }}"
+    known = f"var known = array<{type}, {len(values)}>({', '.join(values)});"
+    return f"fn {name}(i: i32) -> {type} {{\n  {known}\n  return known[i];\n}}"
+
+
 def _word(number: int) -> str:
     return f"parameters[{number // 4}].{'xyzw'[number % 4]}"
 
@@ -232,12 +241,13 @@ def _pointer(argument: Argument, region: str | None, word: int) -> dict[str, str
     name = argument.name
     made = {f"has_{name}": f"const has_{name}: bool = {'false' if region is None else 'true'};"}
     for prefix, type in (("at", "T"), ("int", "i32")):
+        setter = f"set_{name}" if prefix == "at" else f"set_int_{name}"
         if region is None:
             made[f"{prefix}_{name}"] = f"fn {prefix}_{name}(i: i32) -> {type} {{ return {type}(); }}"
+            made[setter] = f"fn {setter}(i: i32, value: {type}) {{}}"
             continue
         place = f"{region}[u32(i + i32({_word(word)}))]"
         made[f"{prefix}_{name}"] = f"fn {prefix}_{name}(i: i32) -> {type} {{ return bitcast<{type}>({place}); }}"
-        setter = f"set_{name}" if prefix == "at" else f"set_int_{name}"
         if not is_read_only(region):
             made[setter] = f"fn {setter}(i: i32, value: {type}) {{ {place} = bitcast<u32>(value); }}"
     return made

@@ -1,0 +1,120 @@
+"""The bodies that model.c has for each instruction set, and which of them a CPU gets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from ingot.emit.interface import wrapped
+from ingot.emit.kernels import AMX, kinds
+
+Sets = Mapping[str, tuple[str, ...]]
+
+# What a CPU has with the other features of a set, and what not every compiler can ask for by name.
+_NOT_ASKED = ("f16c", "amx-tile", "amx-int8")
+_TILES = """\
+/* Linux lets a process use the registers of AMX once it asked; older compilers do not know them. */
+#if defined(__x86_64__) && defined(__linux__) && (defined(__clang__) || __GNUC__ > 10)
+#define HAS_AMX 1
+#include <cpuid.h>
+
+/* Whether the CPU has tiles of bytes and the process may use them, which is asked once. */
+static int may_use_amx(void) {
+  static int answer; /* 0: not asked yet; 1: no; 2: yes */
+  int known = __atomic_load_n(&answer, __ATOMIC_RELAXED);
+  if (!known) {
+    unsigned a, b, c, d;
+    long error = 1; /* of arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) */
+    if (__get_cpuid_count(7, 0, &a, &b, &c, &d) && (d >> 24 & d >> 25 & 1))
+      __asm__ volatile("syscall" : "=a"(error) : "a"(158L), "D"(0x1023L), "S"(18L) : "rcx", "r11", "memory");
+    known = error ? 1 : 2;
+    __atomic_store_n(&answer, known, __ATOMIC_RELAXED);
+  }
+  return known == 2;
+}
+#endif
+
+"""
+
+
+def inclusions(prefix: str, sets: Sets) -> str:
+    """The inclusions of the file by itself: NEON's on AArch64, plain C elsewhere, sets of features on x86-64 beside."""
+    others = "".join(_included(prefix, isa, features) for isa, features in sets.items() if features)
+    return f"""\
+{_TILES if AMX in sets else ""}\
+#if defined(__aarch64__)
+{_included(prefix, "neon", ())}#else
+{_included(prefix, "scalar", ())}#endif
+
+#if defined(__x86_64__)
+{others}#endif
+"""
+
+
+def _included(prefix: str, isa: str, features: tuple[str, ...]) -> str:
+    """The inclusion of the file by itself for one instruction set, and for those that it also is."""
+    defined = [f"ISA_{each}" for each in kinds(isa)]
+    lines = [
+        f"#define ISA {isa}",
+        *(f"#define {name} 1" for name in defined),
+        f'#include "{prefix}.c"',
+        *(f"#undef {name}" for name in ("ISA", *defined)),
+    ]
+    text = "".join(f"{line}\n" for line in lines)
+    if features:
+        target = ",".join(features)
+        text = f"""\
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("{target}"))), \\
+                             apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("{target}")
+#endif
+{text}#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+"""
+    return _where_known(isa, text)
+
+
+def _where_known(isa: str, text: str) -> str:
+    """C about a set, which not every system has."""
+    return f"#if defined(HAS_AMX)\n{text}#endif\n" if isa == AMX else text
+
+
+def by_best(declared: str, name: str, sets: Sets, calls: str) -> str:
+    """Statements that call the best body of a function that each set has. declared: `body`, a pointer to it. calls:
+    what calls that."""
+    tests = {
+        isa: f"if ({_supported(features)})\n    body = {name}_{isa};" for isa, features in sets.items() if features
+    }
+    best = f"  {tests.pop(AMX)}\n  else\n" if AMX in tests else ""
+    others = "\n  else ".join(reversed(tests.values()))
+    return f"""\
+#if defined(__aarch64__)
+  {declared} = {name}_neon;
+#else
+  {declared} = {name}_scalar;
+#endif
+#if defined(__x86_64__)
+  /* The host may have set another rounding, or denormals to zero: the bits of a result must not depend on it. */
+  const unsigned host_mode = _mm_getcsr();
+  _mm_setcsr(_MM_MASK_MASK);
+  __builtin_cpu_init();
+{_where_known(AMX, best) if best else ""}  {others}
+#endif
+{calls}
+#if defined(__x86_64__)
+  _mm_setcsr(host_mode);
+#endif
+"""
+
+
+def _supported(features: Iterable[str]) -> str:
+    """The C of whether this CPU has some features."""
+    tests = [f'__builtin_cpu_supports("{feature}")' for feature in features if feature not in _NOT_ASKED]
+    if "amx-tile" in features:
+        tests.insert(0, "may_use_amx()")
+    return wrapped(tests, " && ", " " * 6).lstrip()

@@ -1,0 +1,12 @@
+// reduce_few.wgsl: reduce for no more elements than a workgroup has lanes, in the same order; a lane makes an element of
+// out.
+
+fn work(group: i32, lane: i32) {
+  let element = group * LANES + lane;
+  if (element >= outer_count()) { return; }
+  let x = outer_place(element);
+  let count = reduced_count();
+  var value = neutral();
+  for (var i = 0; i < count; i++) { value = combine(value, at_x(x + reduced_place(i))); }
+  set_out(element, finish(value, count));
+}
