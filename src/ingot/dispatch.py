@@ -1,7 +1,8 @@
 """What a run on a device of WebGPU submits: shaders, parameters of dispatches, and where everything lies. Pure data.
 
 Steps that follow one another, none of which touches what another writes, become one dispatch: its first workgroups are
-the first step's, and so on. A device waits between dispatches, and language models are made of small ones.
+the first step's, and so on. A device waits between dispatches, and language models are made of small ones. A step that
+needs all of what its workgroups have found takes several.
 
 A binding is a region of memory and not a tensor: views are places in the parameters, and in place or beside makes no
 difference. So one bind group serves every step, unless a program has more regions than a device binds at once.
@@ -21,7 +22,8 @@ from ingot.dim import AtMost, Expr
 from ingot.dtype import DType, i32, i64
 from ingot.errors import IngotError, LimitError
 from ingot.lower.lowered import Lowered, Pointer, Step
-from ingot.lower.wgpu.kernels import kernel_of
+from ingot.lower.wgpu.attention import kernels_of
+from ingot.lower.wgpu.kernels import Kernel
 from ingot.lower.wgpu.wgsl import PARAMETER_WORDS, REGIONS, Argument, Part, pointers, shader, words
 from ingot.plan import Plan, Touched
 
@@ -80,7 +82,7 @@ class Dispatches:
 
 @dataclass(slots=True)
 class _Ready:
-    """A step with its part of a shader, its parameters, its workgroups, what it touches, and the regions of that."""
+    """A kernel of a step: its shader, parameters, workgroups, what the step touches, and the regions of that."""
 
     index: int
     step: Step
@@ -89,6 +91,7 @@ class _Ready:
     workgroups: int
     touched: Touched
     regions: frozenset[str]
+    is_alone: bool
 
 
 def dispatches(lowered: Lowered, plan: Plan) -> Dispatches:
@@ -97,7 +100,11 @@ def dispatches(lowered: Lowered, plan: Plan) -> Dispatches:
     """
     made = Dispatches()
     _place(lowered, plan, made)
-    found = [_ready(lowered, plan, made, step, index) for index, step in enumerate(plan.steps)]
+    found = [
+        _ready(lowered, plan, made, step, index, kernel)
+        for index, step in enumerate(plan.steps)
+        for kernel in kernels_of(step)
+    ]
     is_one = frozenset[str]().union(*(ready.regions for ready in found)) <= frozenset(REGIONS)
     together: list[list[_Ready]] = []
     for ready in found:
@@ -115,12 +122,11 @@ def dispatches(lowered: Lowered, plan: Plan) -> Dispatches:
     return made
 
 
-def _ready(lowered: Lowered, plan: Plan, made: Dispatches, step: Step, index: int) -> _Ready:
-    kernel = kernel_of(step)
+def _ready(lowered: Lowered, plan: Plan, made: Dispatches, step: Step, index: int, kernel: Kernel) -> _Ready:
     arguments = [_numbered(argument, index) for argument in kernel.arguments(step)]
     found = {name: _address(lowered, plan, made, pointer) for name, pointer in pointers(arguments).items()}
     regions = {name: region for name, (region, _) in found.items()}
-    part = Part(kernel.body, kernel.text(step.fields), arguments, regions, kernel.element)
+    part = Part(kernel.bodies, kernel.text(step.fields), arguments, regions, kernel.element)
     parameters = words(arguments, {name: place for name, (_, place) in found.items()})
     workgroups = kernel.groups(step.fields)
     if workgroups > GRID_SIDE**2:
@@ -128,11 +134,14 @@ def _ready(lowered: Lowered, plan: Plan, made: Dispatches, step: Step, index: in
     reached = frozenset(regions.values()) | (FAULT_REGION if "fault" in step.fields else frozenset())
     if len(reached) > len(REGIONS):
         raise LimitError(f"node {step.node!r}: too many regions, got {len(reached)}, expected at most {len(REGIONS)}")
-    return _Ready(index, step, part, parameters, workgroups, Touched.by(step, lowered, plan), reached)
+    touched = Touched.by(step, lowered, plan)
+    return _Ready(index, step, part, parameters, workgroups, touched, reached, kernel.is_alone)
 
 
 def _may_join(together: list[_Ready], ready: _Ready, is_one: bool) -> bool:
-    """Whether a step may run beside others: their parameters and regions have room, and none waits for another."""
+    """Whether a step may run beside others: what they share has room for all, and none waits for another."""
+    if ready.is_alone or together[0].is_alone:
+        return False
     count = len(together) + sum(len(each.words) for each in (*together, ready))
     groups = sum(each.workgroups for each in (*together, ready))
     regions = ready.regions.union(*(each.regions for each in together))

@@ -254,8 +254,8 @@ def test_weights_that_are_not_there(call, tmp_path) -> None:
 
 
 def test_what_each_executor_takes(call, tmp_path) -> None:
-    assert runs(validated(call, DIGITS)[1]) == {"native", "strict", "interpret", "emit-c"}
-    assert runs(validated(call, "tiny-lm")[1]) == {"native", "strict", "emit-c"}
+    assert runs(validated(call, DIGITS)[1]) == {"native", "strict", "interpret", "emit-c", "webgpu", "emit-web"}
+    assert runs(validated(call, "tiny-lm")[1]) == {"native", "strict", "emit-c", "webgpu", "emit-web"}
     node = helper.make_node("LabelEncoder", ["x"], ["y"], domain="ai.onnx.ml", keys_int64s=[1], values_floats=[2.0])
     ports = (
         [helper.make_tensor_value_info("x", TensorProto.INT64, [3])],

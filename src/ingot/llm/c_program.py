@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
 from dataclasses import replace
 
 from ingot.compile import Compiler
 from ingot.emit.c import HOSTED, emit_entries
 from ingot.emit.interface import Interface, check_prefix
 from ingot.emit.kernels import check_precision
-from ingot.emit.language.program import ChatFormat, program_files
+from ingot.emit.language.program import program_files
 from ingot.emit.language.sampler import sampler
 from ingot.emit.platform import Platform
 from ingot.errors import UnsupportedError, bounded
-from ingot.llm.c_chat import chat_format, known_tokens
+from ingot.llm.c_chat import chat_of
 from ingot.llm.c_tokenizer import c_tokenizer
-from ingot.llm.chat import ChatTemplate, has_template
 from ingot.llm.engine import PREFILL_ROWS, mode_of, modes_of
 from ingot.llm.options import Options
 from ingot.llm.sampling import sampling_defaults
@@ -84,7 +82,7 @@ class _Program:
 
     def __init__(self, source: Folder, model: LanguageModel, platform: Platform):
         tokenizer = Tokenizer.read(source)
-        self._chat, known = _chat(source, tokenizer)
+        self._chat, known = chat_of(source, tokenizer)
         self._ends = end_ids(source, model.vocab_size).eos or tokenizer.eos
         self._sampling = sampling_defaults(source)
         self._tokenizer = c_tokenizer(tokenizer, known, source.where("tokenizer.json"), platform)
@@ -93,14 +91,3 @@ class _Program:
         """By name."""
         texts = program_files(face, self._ends, self._sampling, self._chat)
         return {**texts, "tokenizer.bin": self._tokenizer}
-
-
-def _chat(source: Folder, tokenizer: Tokenizer) -> tuple[ChatFormat | None, Collection[str]]:
-    """How a conversation is written, and the tokens that only the template writes; nothing where there is none."""
-    if not has_template(source):
-        return None, ()
-    template = ChatTemplate.read(source)
-    try:
-        return chat_format(template, source.path), known_tokens(template, tokenizer)
-    finally:
-        template.close()

@@ -8,6 +8,7 @@ from typing import Any
 from ingot.compile import Compiled
 from ingot.dim import Limit
 from ingot.emit.c import refusals
+from ingot.emit.web.plan import web_plan
 from ingot.errors import IngotError, InputError
 from ingot.look.document import VERSION
 from ingot.look.model import LookedAt
@@ -19,6 +20,8 @@ EXECUTORS = {
     "strict": "kernels alone (--strict)",
     "interpret": "the numpy reference alone (--executor interpret)",
     "emit-c": "plain C (ingot emit-c)",
+    "webgpu": "kernels on a GPU, the numpy reference where there is none (--executor webgpu)",
+    "emit-web": "a page in a browser (ingot emit-web)",
 }
 _ASSUMED = 1  # for dims without a value
 
@@ -38,8 +41,9 @@ def validate_document(
     FileNotFoundError for a path with nothing there, InputError for options that the model does not have.
     """
     document: dict[str, Any] = {"version": VERSION, "model": path, "format": None, "stage": stage, "assumed": {}}
+    options: dict[str, Any] = {"dims": dims, "precision": precision, "threads": threads, "mode": mode}
     try:
-        model = LookedAt(path, dims=dims, precision=precision, threads=threads, mode=mode, assumed=_ASSUMED)
+        model = LookedAt(path, assumed=_ASSUMED, **options)
     except (FileNotFoundError, InputError):
         raise
     except IngotError as error:
@@ -50,13 +54,14 @@ def validate_document(
     code = 65 if absent else 0
     if stage != STAGES[0]:
         code = code or _check_programs(model, stage, executors)
+        _check_webgpu(path, stage, options, executors["webgpu"], executors["emit-web"])
     rows = [row | {"runs": not absent and not row["problems"]} for row in executors.values()]
     return document | {"exit_code": code, "problems": absent, "executors": rows}
 
 
 def _check_programs(model: LookedAt, stage: str, executors: dict[str, dict[str, Any]]) -> int:
     """Adds what stops each executor to its row. Returns the exit code of what stops the native one."""
-    native, strict, interpret, emitted = (executors[name] for name in EXECUTORS)
+    native, strict, interpret, emitted = (executors[name] for name in ("native", "strict", "interpret", "emit-c"))
     if model.language is not None:
         interpret["problems"].append("a language model runs as native steps or C alone")
         emitted["notes"].append("its tokenizer and chat template are looked at when it is written")
@@ -82,6 +87,29 @@ def _check_programs(model: LookedAt, stage: str, executors: dict[str, dict[str, 
         for row in (native, strict, emitted):
             row["problems"].append(f"memory: weights, states and arena of {needed} bytes, expected at most {there}")
     return 69 if native["problems"] else 0
+
+
+def _check_webgpu(
+    path: str, stage: str, options: Mapping[str, Any], device: dict[str, Any], page: dict[str, Any]
+) -> None:
+    """Adds what stops the two that need WebGPU to their rows, on a device that has what each has at least."""
+    try:
+        model = LookedAt(path, assumed=_ASSUMED, executor="webgpu", **options)
+        _ = model.optimized
+        if stage == "optimized":
+            return
+        compiled = model.compiled
+    except IngotError as error:
+        for row in (device, page):
+            row["problems"] += str(error).splitlines()
+        return
+    if compiled.fallback:
+        reason = f"on the numpy reference, which is slow: {', '.join(compiled.fallback)}"
+        device["problems" if model.language is not None else "notes"].append(reason)
+    try:
+        web_plan({"run": compiled})
+    except IngotError as error:
+        page["problems"] += [line.removeprefix("emit: ") for line in str(error).splitlines()]
 
 
 def _bytes_needed(compiled: Compiled) -> int:

@@ -109,7 +109,8 @@ class Static:
         """
         if self.node is None:
             if self.data is None:
-                raise LoadError(f"weight {self.name!r}: has no data, got only its type {self.types[0]}")
+                reason = "a saved program may have it in native's packing alone"
+                raise LoadError(f"weight {self.name!r}: has no data, got only its type {self.types[0]}; {reason}")
             return self.data
         return self._apply(*(None if operand is None else operand.evaluate() for operand in self.operands))
 

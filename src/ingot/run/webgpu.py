@@ -149,7 +149,7 @@ class WebgpuProgram:
             for row in times:
                 found = self._device.timed(self._steps, self._grids)
                 for step, nanoseconds in zip(self.places.steps, found.tolist(), strict=True):
-                    row[list(step.numbers)] = nanoseconds // len(step.numbers)
+                    row[list(step.numbers)] += nanoseconds // len(step.numbers)
         return times
 
     def _read(self, encoder: Any, nbytes: int) -> np.ndarray:

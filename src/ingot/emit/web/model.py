@@ -14,7 +14,7 @@ from ingot.emit.weights import WeightSource
 from ingot.errors import InputError
 from ingot.ir import Graph, has_sizes
 from ingot.lower.wgpu import webgpu_target
-from ingot.precision import F32
+from ingot.precision import F32, Precision
 
 RUN = "run"  # the program of a model that has one
 LARGEST_SIDE = 256  # pixels of an image that is drawn
@@ -28,13 +28,14 @@ def emit_model(
     *,
     limits: Mapping[str, int] = {},
     ink: float = 1.0,
+    precision: Precision = F32,
 ) -> list[str]:
     """Writes a graph that has been through the passes as a site; returns the paths.
 
     limits: the most of each symbol, whose sizes runs say; the first dim of inputs is 1 where it has none. ink: a pixel
-    of an image that is drawn on. Raises InputError for symbols without a limit and for ink that is no number,
-    UnsupportedError where there is no one program for all sizes up to the limits, and what `emit_site` and
-    `compile_mode` raise.
+    of an image that is drawn on. precision: one that rounds fixed matrices alone. Raises InputError for symbols without
+    a limit, for ink that is no number and for another precision, UnsupportedError where there is no one program for all
+    sizes up to the limits, and what `emit_site` and `compile_mode` raise.
     """
     sizes: dict[str, int] = _batches(graph) | {symbol: AtMost(most, symbol) for symbol, most in limits.items()}
     if missing := [symbol for symbol in graph.symbols if symbol not in sizes]:
@@ -42,7 +43,7 @@ def emit_model(
     if not math.isfinite(ink):
         raise InputError(f"option ink: no number, got {ink}, expected the value of a pixel")
     compile = compile_at_most if limits else compile_mode
-    compiled = compile(graph, webgpu_target(F32), Mode(sizes=sizes))
+    compiled = compile(graph, webgpu_target(precision), Mode(sizes=sizes, precision=precision))
     page = Page("draw", {"ink": ink}) if reads_images(compiled.graph) else Page()
     return emit_site(name, {RUN: compiled}, weights, folder, page)
 

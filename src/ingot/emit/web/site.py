@@ -25,12 +25,16 @@ PART_BYTES = 8 << 20  # of a file of weights
 _SITE = Path(__file__).parent / "site"
 _RUNNER = ("model.js", "model.d.ts")
 _FRAME, _STYLE = "frame.html", "style.css"
+_LANGUAGE = (
+    "page.js", "answer.js", "language.js", "language.d.ts", "conversation.js", "sample.js", "tokenizer.js",
+)  # fmt: skip
 # What each kind of page needs beside the runner and the style.
 _SCRIPTS = {
     "plain": ("page.js", "plain.js"),
     "draw": ("page.js", "draw.js"),
     "encoder": ("page.js", "encoder.js", "tokenizer.js"),
-    "text": ("page.js", "text.js", "language.js", "language.d.ts", "tokenizer.js"),
+    "text": (*_LANGUAGE, "text.js"),
+    "chat": (*_LANGUAGE, "chat.js"),
 }
 
 

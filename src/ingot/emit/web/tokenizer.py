@@ -48,9 +48,17 @@ def word_pieces(
 
 
 def byte_level(
-    document: Mapping[str, Any], prefix: Sequence[int], members: Callable[[str], Ranges], where: str
+    document: Mapping[str, Any],
+    prefix: Sequence[int],
+    members: Callable[[str], Ranges],
+    where: str,
+    template: str = "",
+    known: Collection[str] = (),
 ) -> dict[str, Any]:
     """Byte-level BPE. members: which characters an atom of an expression matches; the rest as for `word_pieces`.
+
+    template: what a chat template writes around messages, whose control tokens a page has to know. known: tokens that
+    only the template and the model write.
 
     Raises UnsupportedError.
     """
@@ -58,14 +66,18 @@ def byte_level(
     if not form.bytes:
         got = f"{model['type']} over characters"
         raise UnsupportedError(f"{where}: a page has no such tokenizer, got {got}, expected BPE over bytes")
-    vocab, added = model["vocab"], _added(document, where)
-    hidden = [token["id"] for token in document["added_tokens"] if token["special"]]
+    vocab, tokens = model["vocab"], document["added_tokens"]
+    added = _found([token for token in tokens if not token["special"]], where)
+    control = _found([token for token in tokens if token["special"] and token["content"] in template], where)
+    hidden = [token["id"] for token in tokens if token["special"]]
     merges = [each.split(" ") if isinstance(each, str) else each for each in model["merges"]]
     stages = [automaton(pattern, members, f"{where}: pre_tokenizer") for pattern in form.patterns]
     return {
         "kind": "bpe",
         "vocab": _texts(vocab | added, hidden),
         "added": added,
+        "control": control,
+        "known": sorted(added.keys() & set(known)),
         "merges": [[vocab[left], vocab[right], vocab[left + right]] for left, right in merges],
         "whole": model["ignore_merges"],
         "compose": form.compose,
@@ -77,12 +89,10 @@ def byte_level(
     }
 
 
-def _added(document: Mapping[str, Any], where: str) -> dict[str, int]:
-    """The tokens that are found before a text is cut into words. Those of control stay text on a page."""
+def _found(tokens: Sequence[Mapping[str, Any]], where: str) -> dict[str, int]:
+    """Tokens that are found before a text is cut into words, and their ids."""
     found = {}
-    for token in document["added_tokens"]:
-        if token["special"]:
-            continue
+    for token in tokens:
         if token["lstrip"] or token["rstrip"] or token["single_word"]:
             got = repr(token["content"])
             raise UnsupportedError(f"{where}: added_tokens: a page takes no space with them, got {got}, expected none")

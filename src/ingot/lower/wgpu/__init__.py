@@ -18,6 +18,7 @@ from ingot.lower.cpu.strip import STRIPS, add_strip
 from ingot.lower.lowering import Backend, Lowering, Row
 from ingot.lower.target import Target
 from ingot.lower.view import View
+from ingot.lower.wgpu.attention import ATTENTION, attention_floats
 from ingot.lower.wgpu.kernels import KERNELS, PANEL_FORMATS, scratch_floats
 from ingot.lower.wgpu.wgsl import functions
 from ingot.precision import Precision
@@ -41,7 +42,7 @@ def webgpu_target(precision: Precision) -> Target:
     return replace(WEBGPU, region_bytes=region_bytes)
 
 
-_TAKEN = {*KERNELS, VIEW, "copy_b"}
+_TAKEN = {*KERNELS, *ATTENTION, VIEW, "copy_b"}
 
 
 def _four_bytes(lowering: Lowering, node: Node) -> str:
@@ -79,6 +80,6 @@ WGPU = Backend(
     pack=add_pack,
     copy=add_copy,
     cast=_cast,
-    scratch_floats=scratch_floats,
+    scratch_floats=lambda kernel, fields: attention_floats(kernel, fields) or scratch_floats(kernel, fields),
     cost=cost,
 )

@@ -30,7 +30,8 @@ class Kernel:
 
     groups: workgroups, of the fields of a step, and thus of the sizes of a run. text: functions that a step adds.
     baked: fields that are part of its text, because they decide what is computed. element: the type of what it reads
-    and writes. more: numbers that a step may have beside its struct's.
+    and writes. more: numbers that a step may have beside its struct's. beside: a file of what the body asks for.
+    is_alone: whether it needs all the memory that a workgroup has, so that no other runs in its dispatch.
     """
 
     body: str
@@ -39,6 +40,13 @@ class Kernel:
     baked: tuple[str, ...] = ()
     element: str = "f32"
     more: tuple[str, ...] = ()
+    beside: str = ""
+    is_alone: bool = False
+
+    @property
+    def bodies(self) -> list[str]:
+        """The files of shaders/ that are its own."""
+        return [name for name in (self.body, self.beside) if name]
 
     def arguments(self, step: Step) -> list[Argument]:
         """The fields of a step's struct in order, those that it leaves out included."""
@@ -425,14 +433,11 @@ KERNELS: dict[str, Kernel] = {
     "cumsum_i64": Kernel("running", _by_lanes("outer", "inner"), _reduction("sum", "i32"), element="i32"),
     "cumprod_i64": Kernel("running", _by_lanes("outer", "inner"), _reduction("prod", "i32"), element="i32"),
     "gather_elements_i64": Kernel("gather_elements", _ELEMENTS, baked=("rank", "axis")),
-    "attention_f32": Kernel("attention", _by_rows("batch", "heads", "q_len"), baked=("causal", "mask_kind")),
-    "attention_f32_online": Kernel("attention", _by_rows("batch", "heads", "q_len"), baked=("causal", "mask_kind")),
     "topk_f32": Kernel("topk", _by_rows("rows"), _key("float_key(x)")),
     "topk_i64": Kernel("topk", _by_rows("rows"), _key("x"), element="i32"),
     "topk_i32": Kernel("topk", _by_rows("rows"), _key("x"), element="i32"),
     "append_keys_f32": Kernel("append", _by_rows("rows", "kv_heads"), _slot_place("keys")),
     "append_values_f32": Kernel("append", _by_rows("rows", "kv_heads"), _slot_place("values")),
-    "cached_attention_f32": Kernel("cached_attention", _by_rows("rows", "heads"), baked=("softcap",)),
     "rotary_f32": Kernel("rotary", lambda f: -(-_by_rows("batch", "heads", "rows", "head_dim")(f) // (2 * LANES))),
     "conv2d_f32_packed": Kernel("conv_packed", _filter_tiles, _together(_activate, _pixels), _EPILOGUE),
     "conv2d_f32_depthwise": Kernel("conv_depthwise", _by_lanes(*_PIXELS, "channels"), _activate, _EPILOGUE),

@@ -23,7 +23,9 @@ PARAMETER_WORDS = 64  # of a step, which begin at multiples of WebGPU's 256 byte
 # eight.
 REGIONS = ("arena0", "arena1", "arena2", "arena3", "inputs", "outputs", "weights", "state")
 READ_ONLY = frozenset(("inputs", "weights"))
-_LIBRARIES = ("elementwise", "epilogue", "group", "index", "integer", "paged", "panels", "places")
+_LIBRARIES = (
+    "attention", "elementwise", "epilogue", "gemv", "group", "index", "integer", "paged", "panels", "places",
+)  # fmt: skip
 _NAME = re.compile(r"^(?:@\S+ )*(?:fn|var(?:<[^>]*>)?|const|alias) (\w+)", re.MULTILINE)
 _MAIN = """@compute @workgroup_size(LANES)
 fn main(
@@ -83,13 +85,13 @@ def floating(value: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A kernel for a shader, which may have several. body: a file of shaders/, or "". own: functions beside it.
+    """A kernel for a shader, which may have several. bodies: files of shaders/. own: functions beside them.
 
     regions: of each pointer that is not null. element: the type of what pointers point to, where a body does not ask
     for integers.
     """
 
-    body: str
+    bodies: Sequence[str]
     own: str
     arguments: Sequence[Argument]
     regions: Mapping[str, str]
@@ -145,7 +147,9 @@ def _of_any_kernel(bindings: Sequence[str]) -> dict[str, str]:
 def _of_part(part: Part, word: int) -> dict[str, str]:
     """The declarations of a kernel alone. word: its first parameter."""
     chunks = {"T": f"alias T = {part.element};"} | _accessors(part.arguments, part.regions, word)
-    return chunks | _chunks(_read(part.body) if part.body else "") | _chunks(part.own)
+    for body in part.bodies:
+        chunks |= _chunks(_read(body))
+    return chunks | _chunks(part.own)
 
 
 def _reached(chunks: Mapping[str, str]) -> dict[str, str]:

@@ -1,5 +1,8 @@
 // A language model over model.js: tokens in, tokens out. The cache of keys and values stays on the device.
 
+import { written } from './conversation.js';
+import { ModelError } from './model.js';
+import { anySeed, draw } from './sample.js';
 import { loadTokenizer } from './tokenizer.js';
 
 /** The language model of a folder whose model is loaded. */
@@ -13,26 +16,36 @@ class Language {
   constructor(model, tokenizer) {
     this.model = model;
     this.tokenizer = tokenizer;
-    ({ context: this.context, ends: this.ends } = model.plan.page);
+    ({ context: this.context, ends: this.ends, chat: this.form = null } = model.plan.page);
   }
 
   /** Texts that go on with a prompt, each as soon as it is known, until the model ends it or `signal` is aborted. */
   async *stream(prompt, options = {}) {
+    yield* this.#texts(this.tokenizer.encode(prompt), options);
+  }
+
+  /** The same of an answer to a conversation. */
+  async *chat(messages, options = {}) {
+    if (!this.form) throw new ModelError('input', 'the model has no chat template here, expected a prompt');
+    yield* this.#texts(this.tokenizer.encodeParts(written(this.form, messages)), options);
+  }
+
+  async *#texts(prompt, options) {
     const text = this.tokenizer.decoder();
-    for await (const id of this.tokens(this.tokenizer.encode(prompt), options)) yield text(id);
+    for await (const id of this.tokens(prompt, options)) yield text(id);
   }
 
   /**
    * Ids that go on with others. temperature: 0 for the most probable one each time, else how far chance goes among the
-   * `most` best. count: how many at most.
+   * `most` best. seed: of chance. count: how many at most.
    */
-  async *tokens(prompt, { temperature = 0, most = 40, count = Infinity, signal } = {}) {
-    if (!prompt.length) throw new Error('no text, expected at least one token');
+  async *tokens(prompt, { temperature = 0, most = 40, seed = anySeed(), count = Infinity, signal } = {}) {
+    if (!prompt.length) throw new ModelError('input', 'no text, expected at least one token');
     if (prompt.length > this.context) {
-      throw new Error(`the text is too long: ${prompt.length} tokens, expected at most ${this.context}`);
+      throw new ModelError('input', `the text is too long: ${prompt.length} tokens, expected at most ${this.context}`);
     }
     const outputs = temperature > 0 ? ['logits'] : ['tokens'];
-    const drawn = ({ tokens, logits }) => tokens?.data[0] ?? draw(logits.data, temperature, most);
+    const chance = { temperature, most, seed: BigInt(seed) };
     // The last one is computed anew: its logits are wanted.
     let known = 0;
     while (known < prompt.length - 1 && this.#cached[known] === prompt[known]) known++;
@@ -44,7 +57,7 @@ class Language {
       found = await this.#append('prefill', prompt.slice(begin, begin + rows), outputs);
     }
     for (let i = 0; i < count; i++) {
-      const id = drawn(found);
+      const id = found.tokens?.data[0] ?? draw(found.logits.data, chance, i);
       if (signal?.aborted || this.ends.includes(id)) return;
       yield id;
       if (this.#cached.length === this.context || i + 1 === count) return;
@@ -68,14 +81,4 @@ class Language {
     this.#cached.push(...ids);
     return found;
   }
-}
-
-/** One of the best ids by chance. */
-function draw(logits, temperature, most) {
-  const best = Array.from(logits.keys())
-    .sort((a, b) => logits[b] - logits[a])
-    .slice(0, most);
-  const weights = best.map((id) => Math.exp((logits[id] - logits[best[0]]) / temperature));
-  let left = Math.random() * weights.reduce((sum, weight) => sum + weight, 0);
-  return best.find((_, i) => (left -= weights[i]) < 0) ?? best[0];
 }

@@ -24,6 +24,9 @@ export function tell(error) {
   element('said').textContent = error.message;
 }
 
+/** Says that nothing is wrong. */
+export const settle = () => say(ready);
+
 /** The model of this folder; the page's own part can be used from then on. */
 export async function open() {
   const progress = element('progress');
@@ -61,7 +64,7 @@ export function latest(work) {
       while (isWanted) {
         isWanted = false;
         await work();
-        say(ready);
+        settle();
       }
     } catch (error) {
       tell(error);

@@ -1,10 +1,14 @@
 // Text to ids and back, as tokenizer.json beside this file says: byte-level BPE, or BERT's WordPiece.
 // What a text spells of control tokens stays text.
 
+import { ModelError } from './model.js';
+
 /** The tokenizer of a folder: `{ encode(text), decoder() }`. */
 export async function loadTokenizer(url) {
-  const response = await fetch(url);
-  if (!response.ok) throw new Error(`${url}: cannot be fetched, got status ${response.status}`);
+  const response = await fetch(url).catch((cause) => {
+    throw new ModelError('load', `${url}: cannot be fetched: ${cause.message}`, { cause });
+  });
+  if (!response.ok) throw new ModelError('load', `${url}: cannot be fetched, got status ${response.status}`);
   const file = await response.json();
   return file.kind === 'bpe' ? new BytePairs(file) : new WordPieces(file);
 }
@@ -16,22 +20,54 @@ function byteLetters() {
   return Array.from({ length: 256 }, (_, byte) => String.fromCodePoint(isPlain(byte) ? byte : 256 + others++));
 }
 
+/** Tokens that are found before a text is cut into words. */
+class Added {
+  constructor(ids) {
+    this.ids = new Map(Object.entries(ids));
+    const longest = [...this.ids.keys()].sort((a, b) => b.length - a.length);
+    const spelled = (token) => Array.from(token, (each) => `\\u{${each.codePointAt(0).toString(16)}}`).join('');
+    this.borders = longest.length ? new RegExp(`(${longest.map(spelled).join('|')})`, 'u') : null;
+  }
+
+  /** The ids of those that a text has, and the texts between them. */
+  cut(text) {
+    return this.borders ? text.split(this.borders).map((part) => this.ids.get(part) ?? part) : [text];
+  }
+}
+
 class BytePairs {
   constructor(file) {
     this.file = file;
     this.letters = byteLetters();
     this.bytes = new Map(this.letters.map((letter, byte) => [letter, byte]));
     this.ids = new Map(file.vocab.map((token, id) => [token, id]));
-    this.added = new Map(Object.entries(file.added));
-    const longest = [...this.added.keys()].sort((a, b) => b.length - a.length);
-    const spelled = (token) => Array.from(token, (each) => `\\u{${each.codePointAt(0).toString(16)}}`).join('');
-    this.borders = longest.length ? new RegExp(`(${longest.map(spelled).join('|')})`, 'u') : null;
+    this.added = new Added(file.added);
+    const plain = Object.fromEntries(Object.entries(file.added).filter(([token]) => !file.known.includes(token)));
+    this.by = {
+      template: new Added({ ...file.added, ...file.control }),
+      assistant: this.added,
+      user: new Added(plain),
+      system: new Added(plain),
+    };
     this.merges = new Map(file.merges.map(([left, right, id], rank) => [`${left} ${right}`, { rank, id }]));
   }
 
   encode(text) {
-    const parts = this.borders ? text.split(this.borders) : [text];
-    return [...this.file.prefix, ...parts.flatMap((part) => this.added.get(part) ?? this.#between(part))];
+    return [...this.file.prefix, ...this.#ids(this.added.cut(text))];
+  }
+
+  /** The ids of a conversation's parts. Only the template's have control tokens, and those tokens that it knows. */
+  encodeParts(parts) {
+    const found = [];
+    for (const part of parts.flatMap(({ text, by }) => this.by[by].cut(text))) {
+      if (typeof part === 'string' && typeof found.at(-1) === 'string') found.push(found.pop() + part);
+      else found.push(part);
+    }
+    return this.#ids(found);
+  }
+
+  #ids(parts) {
+    return parts.flatMap((part) => (typeof part === 'string' ? this.#between(part) : part));
   }
 
   /** The ids of a text between added tokens. */

@@ -1,0 +1,55 @@
+// What the pages of language models share: an answer that comes text by text, what it is drawn with, and what stops it.
+
+import { element, settle, tell } from './page.js';
+
+let running = null;
+
+function settings() {
+  const seed = element('seed').value.trim();
+  if (!/^\d*$/.test(seed)) throw new Error(`seed: got ${seed}, expected digits, or nothing`);
+  return { temperature: Number(element('temperature').value), ...(seed && { seed: BigInt(seed) }) };
+}
+
+/** Gives `add` each text of `stream(options)`. Returns whether nothing went wrong; what did is told. */
+export async function answer(stream, add) {
+  const { signal } = (running = new AbortController());
+  element('go').disabled = true;
+  element('stop').disabled = false;
+  settle();
+  const begin = performance.now();
+  let count = 0;
+  try {
+    for await (const text of stream({ ...settings(), signal })) {
+      add(text);
+      count++;
+      const seconds = (performance.now() - begin) / 1000;
+      element('speed').textContent = `${count} tokens, ${(count / seconds).toFixed(1)} a second`;
+    }
+    return true;
+  } catch (error) {
+    tell(error);
+    return false;
+  } finally {
+    running = null;
+    element('go').disabled = false;
+    element('stop').disabled = true;
+  }
+}
+
+/** Begins with `begin` where the form is sent, unless an answer is under way; `isKey` says which key sends it. */
+export function onSend(field, isKey, begin) {
+  element('form').addEventListener('submit', (event) => {
+    event.preventDefault();
+    if (!running) begin();
+  });
+  element(field).addEventListener('keydown', (event) => {
+    if (event.key !== 'Enter' || event.isComposing || !isKey(event)) return;
+    event.preventDefault();
+    element('form').requestSubmit();
+  });
+}
+
+element('stop').addEventListener('click', () => running?.abort());
+element('temperature').addEventListener('input', ({ target }) => {
+  element('chosen').textContent = target.value;
+});

@@ -1,0 +1,41 @@
+// A conversation as the text that a model was trained on, in the form that its chat template has.
+
+import { ModelError } from './model.js';
+
+const ROLES = ['user', 'assistant'];
+// What Python, and so a template, takes for space at the ends of a text.
+const SPACE = '[\\t-\\r\\x1c-\\x20\\x85\\xa0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000]+';
+const ENDS = new RegExp(`^${SPACE}|${SPACE}$`, 'g');
+
+/**
+ * The parts of a conversation's text, each with who wrote it: "template" or a role. form: "chat" of what plan.json tells
+ * the page. messages: a system message, where the model takes one, then the user's and the assistant's in turns.
+ */
+export function written(form, messages) {
+  const system = messages[0]?.role === 'system' ? messages[0] : null;
+  const said = system ? messages.slice(1) : messages;
+  if (said.length % 2 === 0) throw new ModelError('input', `${messages.length} messages, expected the user's as the last`);
+  if (system && form.before_system === null) throw new ModelError('input', 'messages[0]: the model takes no system message');
+  const by = (text) => ({ text, by: 'template' });
+  const parts = system
+    ? [by(form.before_system), changed(form, system, 'system'), by(form.after_system)]
+    : [by(form.first)];
+  said.forEach((message, place) => {
+    const next = place === said.length - 1 ? form.last : place % 2 ? form.to_user : form.to_model;
+    parts.push(changed(form, message, ROLES[place % 2]), by(next));
+  });
+  return parts;
+}
+
+/** What a template makes of a message. */
+function changed(form, { role, content }, expected) {
+  if (role !== expected || typeof content !== 'string') {
+    throw new ModelError('input', `a message of ${role}: ${content}, expected a text of ${expected}`);
+  }
+  let text = content;
+  if (role === 'assistant' && form.thoughts) {
+    const rest = text.split('</think>').at(-1);
+    text = form.thoughts > 1 && rest !== text ? rest.replace(/^\n+/, '') : rest;
+  }
+  return { text: form.trims.includes(role) ? text.replace(ENDS, '') : text, by: role };
+}

@@ -1,0 +1,28 @@
+// attention_join.wgsl: a row of a head of attention, of what the parts of its keys have left in scratch.
+
+fn work(group: i32, lane: i32) {
+  let row = group % row_count();
+  let head = group / row_count() % arg_heads();
+  let batch = group / row_count() / arg_heads();
+  if (batch >= batch_count()) { return; }
+  let seen = seen_by(batch, row);
+  let first = seen.y / PART_KEYS;
+  let end = (seen.z + PART_KEYS - 1) / PART_KEYS;
+  var most = -infinity();
+  for (var part = first; part < end; part++) {
+    most = maximum_f32(most, at_scratch(part_place(group, part) + arg_v_dim()));
+  }
+  var total = 0.0f;
+  for (var part = first; part < end; part++) {
+    let place = part_place(group, part) + arg_v_dim();
+    total += at_scratch(place + 1) * weight_of(at_scratch(place), most);
+  }
+  for (var d = lane; d < arg_v_dim(); d += LANES) {
+    var sum = 0.0f;
+    for (var part = first; part < end; part++) {
+      let place = part_place(group, part);
+      sum += at_scratch(place + d) * weight_of(at_scratch(place + arg_v_dim()), most);
+    }
+    set_out(out_place(batch, head, row) + d, settled(sum, total));
+  }
+}
