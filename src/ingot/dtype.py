@@ -37,7 +37,7 @@ class DType:
 
     def span(self, begin: int, end: int) -> tuple[int, int]:
         """The bytes that elements from `begin` to `end` touch: the first, and one past the last."""
-        return begin * self.bits // 8, self.nbytes(end)
+        return begin * self.bits // 8, -(-int(end) * self.bits // 8)
 
     @property
     def is_native(self) -> bool:

@@ -96,6 +96,13 @@ class Graph:
         return {op for op, count in self._uses.items() if count}
 
     @property
+    def bodies(self) -> list[Graph]:
+        """The subgraphs of its nodes."""
+        if not any(OPS[name].takes_bodies for name in self.ops):  # as in most graphs
+            return []
+        return [value for node in self.nodes for value in node.attributes.values() if isinstance(value, Graph)]
+
+    @property
     def types(self) -> list[Type]:
         """The types of its values: few, since equal ones are mostly one object."""
         return list({id(value.type): value.type for value in self.values.values()}.values())
@@ -300,7 +307,9 @@ class Graph:
         if old == new:
             return
         value = self.values[old]
-        self._declare(Value(new, value.type, value.kind, value.data, value.producer, value.users))
+        if new in self.values:
+            raise self._taken(new)
+        value.name, self.values[new] = new, value
         if value.producer is not None:
             value.producer.outputs = tuple([new if o == old else o for o in value.producer.outputs])
         for node in value.users:
@@ -446,11 +455,14 @@ class Graph:
 
     def _declare(self, value: Value) -> None:
         if value.name in self.values:
-            raise LoadError(f"graph {self.name!r}: value {value.name!r} is defined twice")
+            raise self._taken(value.name)
         value.type = self._once(value.name, value.type)
         if len(self) > MAX_NODES:
             raise LimitError(f"graph {self.name!r}: too many nodes, expected at most {MAX_NODES}")
         self.values[value.name] = value
+
+    def _taken(self, name: str) -> LoadError:
+        return LoadError(f"graph {self.name!r}: value {name!r} is defined twice")
 
     def _once(self, name: str, type: Type) -> Type:
         """The one object for a type, which is checked when a first value has it."""

@@ -38,14 +38,15 @@ class Op:
     tolerance: dict[DType, float]
     domain: tuple[float, float]
     any_type: bool
+    takes_bodies: bool
     expand: Callable[..., Any] | None
     doc: str
 
     def misuse(self, operands: Sequence[str | None], attributes: Mapping[str, Any]) -> str:
         """What is wrong with a use of this op before any type is looked at; "" when nothing is."""
-        unknown = attributes.keys() - self.attributes.keys()
         missing = [k for k, v in self.attributes.items() if v is REQUIRED and k not in attributes]
-        if unknown or missing:
+        if missing or not attributes.keys() <= self.attributes.keys():
+            unknown = attributes.keys() - self.attributes.keys()
             return f"{self.name}: unknown attributes {sorted(unknown)}, missing {missing}"
         names, optional = self.operand_names, self.optional_operands
         count = self.variadic or len(names) - len(optional) <= len(operands) <= len(names)

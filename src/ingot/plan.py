@@ -317,19 +317,20 @@ _Range = tuple[str, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Touched:
-    """The memory that a step reads and writes, its scratch included."""
+    """The memory that a step reads and writes, its scratch included; inputs and weights aside, which no step writes."""
 
     reads: list[_Range]
     writes: list[_Range]
 
     @staticmethod
     def by(step: Step, lowered: Lowered, plan: Plan) -> Touched:
-        """What a step of a plan touches."""
-        reads = [_byte_range(plan, v) for v in step.reads]
+        """What a step of a plan touches, but for what no step writes."""
+        tensors = lowered.tensors
+        reads = [_byte_range(plan, v) for v in step.reads if tensors[v.tensor].kind not in ("input", "weight")]
         writes = [_byte_range(plan, v) for v in step.writes]
         if step.scratch is not None:
             address = plan.addresses[step.scratch]
-            writes.append((address.region, address.offset, address.offset + lowered.tensors[step.scratch].nbytes))
+            writes.append((address.region, address.offset, address.offset + tensors[step.scratch].nbytes))
         return Touched(reads, writes)
 
     def waits_for(self, other: Touched) -> bool:

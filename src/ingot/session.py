@@ -16,6 +16,7 @@ import ingot.ops
 from ingot import saved
 from ingot.bindings import MAX_BINDINGS, GraphEach, Growth, OneGraph, Programs, bindings_of, exact_and_limits, unbound
 from ingot.cache import Keeping, entry_of, folder_of
+from ingot.collector import uncollected
 from ingot.compile import compile_at_most, compile_mode
 from ingot.config import debug
 from ingot.dim import AtMost, Limit, given
@@ -474,6 +475,7 @@ class Context:
         with self._compiling.once():
             return self._programs.find(sizes, compile)
 
+    @uncollected()
     def _compile(self, sizes: Mapping[str, int], growth: Growth | None = None) -> Program:
         """The program for sizes of all symbols. Raises UnsizedError where it cannot be one for all up to a limit, and
         what `Growth.expect_room` raises.

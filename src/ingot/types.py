@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
@@ -58,7 +57,11 @@ class TensorType:
     @property
     def extent(self) -> int:
         """The product of the dims that are known and not 0: a bound on strides, and on loops over rows of nothing."""
-        return math.prod(int(dim) for dim in self.shape if isinstance(dim, int) and dim != 0)
+        extent = 1
+        for dim in self.shape:
+            if isinstance(dim, int) and int(dim):
+                extent *= int(dim)
+        return extent
 
     @property
     def nbytes(self) -> int:

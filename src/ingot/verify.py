@@ -5,6 +5,7 @@ It walks the steps with a map of which tensor owns which bytes, and asserts; a f
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product as cartesian
 from math import prod
@@ -123,23 +124,29 @@ def _elements(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, int]:
 def _verify_pointers(lowered: Lowered, plan: Plan, reaches: _Reaches) -> None:
     """What a kernel is given lies in what its step says it reads and writes, as far as its argument struct tells."""
     for index, step in enumerate(plan.steps):
-        spans = _spans(lowered, step, reaches)
-        extents = _EXTENTS.get(step.args_type, {}) | _EXTENTS.get(step.kernel, {})
+        read, written = _spans(lowered, step, reaches)
+        extents = _extents(step.args_type, step.kernel)
         for name, value in step.fields.items():
-            if value.__class__ is int or value.__class__ is float:  # as most are
+            kind = value.__class__
+            if kind is int or kind is float:  # as most are
                 continue
-            for i, pointer in enumerate(value if isinstance(value, tuple) else (value,)):
+            for i, pointer in enumerate(value if kind is tuple else (value,)):  # type: ignore[arg-type]
                 if not isinstance(pointer, Pointer) or pointer.tensor == FAULT:
                     continue
-                nest = extents[name](step.fields, i) if name in extents else ((), ())
-                low, high = _bytes(lowered.tensors[pointer.tensor], *_elements(*nest))
+                reach = _elements(*extents[name](step.fields, i)) if name in extents else (0, 1)
+                low, high = _bytes(lowered.tensors[pointer.tensor], *reach)
                 low, high = pointer.byte_offset + low, pointer.byte_offset + high
-                for written in (False, True):
-                    begin, end = spans.get((pointer.tensor, written), _NOWHERE)
+                for begin, end in (read.get(pointer.tensor, _NOWHERE), written.get(pointer.tensor, _NOWHERE)):
                     if (begin <= low and high <= end) or (begin <= end and (low == high or begin == end)):
                         break
                 else:
                     _fail(f"step {index} {step.kernel}: {name} takes {low}..{high} of {pointer.tensor}, not its views")
+
+
+@functools.cache
+def _extents(args_type: str, kernel: str) -> Mapping[str, _Extent]:
+    """How far the pointers of a struct reach in a kernel, by field."""
+    return _EXTENTS.get(args_type, {}) | _EXTENTS.get(kernel, {})
 
 
 _NOWHERE = (0, -1)  # no span: what is empty lies in none
@@ -154,21 +161,25 @@ def _bytes(tensor: Tensor, low: int, high: int) -> tuple[int, int]:
     return low // block.elements * block.nbytes, block.size(high)
 
 
-def _spans(lowered: Lowered, step: Step, reaches: _Reaches) -> dict[tuple[str, bool], tuple[int, int]]:
-    """The bytes of each tensor that a step's views read (False) and write (True)."""
-    spans: dict[tuple[str, bool], tuple[int, int]] = {}
-    for written, views in ((False, step.reads), (True, step.writes)):
+_Spans = dict[str, tuple[int, int]]  # bytes of tensors, by id
+
+
+def _spans(lowered: Lowered, step: Step, reaches: _Reaches) -> tuple[_Spans, _Spans]:
+    """The bytes of each tensor that a step's views read, and write."""
+    read: _Spans = {}
+    written: _Spans = {}
+    for spans, views in ((read, step.reads), (written, step.writes)):
         for view in views:
             recipe = lowered.tensors[view.tensor].recipe
             if recipe is not None and recipe.layout != "raw":  # whose views say what was packed, not how it lies
-                spans[view.tensor, written] = 0, recipe.nbytes
+                spans[view.tensor] = 0, recipe.nbytes
                 continue
             low, high = view.dtype.span(*reaches[id(view)])
-            known = spans.get((view.tensor, written))
-            spans[view.tensor, written] = (low, high) if known is None else (min(low, known[0]), max(high, known[1]))
+            known = spans.get(view.tensor)
+            spans[view.tensor] = (low, high) if known is None else (min(low, known[0]), max(high, known[1]))
     if step.scratch is not None:
-        spans[step.scratch, True] = 0, lowered.tensors[step.scratch].nbytes
-    return spans
+        written[step.scratch] = 0, lowered.tensors[step.scratch].nbytes
+    return read, written
 
 
 def _verify_lifetimes(lowered: Lowered, plan: Plan) -> None:

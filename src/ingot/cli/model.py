@@ -16,6 +16,7 @@ import numpy as np
 
 from ingot.cli.fetch import with_path
 from ingot.cli.terminal import progress
+from ingot.collector import uncollected
 from ingot.dim import Limit, at_most
 from ingot.dtype import DTYPES
 from ingot.errors import InputError
@@ -145,14 +146,11 @@ def _nothing_collected() -> Iterator[None]:
     """Looks for no garbage, not at the end of the process either: the objects of a graph live as long as the command,
     and there are many to look through.
     """
-    is_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.freeze()
-        if is_enabled:
-            gc.enable()
+    with uncollected():
+        try:
+            yield
+        finally:
+            gc.freeze()
 
 
 def _with_options(command: Callable[..., None]) -> Callable[..., None]:

@@ -57,7 +57,7 @@ def segments(graph: Graph, target: Target) -> list[Segment]:
     for an op without a kernel beside states.
     """
     given = graph
-    has_bodies = any(isinstance(value, Graph) for node in graph.nodes for value in node.attributes.values())
+    has_bodies = bool(graph.bodies)
     if has_bodies:
         graph = given.copy()
         for node in list(graph.nodes):

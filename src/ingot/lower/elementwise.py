@@ -7,7 +7,7 @@ from ingot.ir import Node
 
 def kernel_op(node: Node) -> str:
     """The op's name, with the words among its attributes: gelu with approximate="erf" is gelu_erf."""
-    words = [word for word in node.attributes.values() if isinstance(word, str)]
+    words = [word for word in node.attributes.values() if isinstance(word, str)] if node.attributes else None
     return "_".join([node.op.name, *words]) if words else node.op.name
 
 

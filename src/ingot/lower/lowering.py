@@ -298,11 +298,12 @@ class Lowering:
         """A static value in the layout a kernel wants; raw ones keep their shape. beside, group: see `Recipe`."""
         value = self.static_value(value) if isinstance(value, str) else value
         recipe = make_recipe(value, layout, transposed, format, beside, group)
-        dtype, shape = self.backend.held[recipe.dtype] if format is None else recipe.dtype, value.dims
+        own, shape = recipe.dtype, value.dims
+        dtype = self.backend.held[own] if format is None else own
         id = self._weights.get(recipe.key)
         if id is None:
             id = self._weights[recipe.key] = self._id()
-            held = recipe.nbytes * dtype.bits // recipe.dtype.bits
+            held = recipe.nbytes if dtype is own else recipe.nbytes * dtype.bits // own.bits
             self.lowered.tensors[id] = Tensor(id, value.name, dtype, shape, "weight", held, recipe)
         return View(id, dtype, 0, shape, contiguous_strides(shape))
 
@@ -524,7 +525,7 @@ class Lowering:
         """
         if all(w.size == 0 for w in writes):
             return
-        aside = {} if keeps else self._put_aside(reads, writes, inplace)
+        aside = self._put_aside(reads, writes, inplace) if self.graph.states and not keeps else {}
         written = [moved(view, aside) for view in writes] if aside else writes
         fields = {name: moved_field(value, aside) for name, value in fields.items()} if aside else fields
         scratch = None

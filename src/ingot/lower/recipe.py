@@ -455,7 +455,8 @@ class Recipe:
     @property
     def dtype(self) -> DType:
         """Of the value, and of the array that holds the bytes; codes lie one after another, and scales among them."""
-        return self.value.type.dtype if self.beside else self.value.type.dtype.held
+        dtype = self.value.type.dtype
+        return dtype if self.beside else dtype.held
 
     @property
     def parts(self) -> tuple[Static, ...]:
@@ -470,9 +471,8 @@ class Recipe:
     @property
     def shape(self) -> tuple[int, ...]:
         """Of the value; of blocks, what the elements have."""
-        if self.format is None or not self.value.dims:
-            return self.value.dims
-        return (*self.value.dims[:-1], self.format.columns(self.value.dims[-1]))
+        dims = self.value.dims
+        return (*dims[:-1], self.format.columns(dims[-1])) if self.format is not None and dims else dims
 
     @property
     def panels(self) -> Format:
@@ -481,12 +481,12 @@ class Recipe:
         return self.format
 
     def _size(self) -> int:
+        if self.format is None:
+            return self.dtype.nbytes(self.value.type.size)
         if self.layout != "raw":
             *several, k, n = self.shape
             n, k = (k, n) if self.transposed else (n, k)
-            return math.prod(several) * self.panels.panel_bytes(k, n)
-        if self.format is None:
-            return self.dtype.nbytes(self.value.type.size)
+            return math.prod(several) * self.format.panel_bytes(k, n)
         *rows, columns = self.shape
         return math.prod(rows) * self.format.stored.size(columns)
 

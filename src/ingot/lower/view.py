@@ -13,10 +13,13 @@ from ingot.record import record
 
 def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
     """Row-major strides, in elements. What a run does not use of a dim takes no place."""
-    strides = [1] * len(shape)
-    for i in range(len(shape) - 2, -1, -1):
-        strides[i] = strides[i + 1] * (shape[i + 1] if shape[i + 1] != 0 else 1)
-    return tuple(strides)
+    strides: list[int] = []
+    stride = 1
+    for dim in reversed(shape):
+        strides.append(stride)
+        if dim != 0:
+            stride = stride * dim
+    return tuple(reversed(strides))
 
 
 def ordered_strides(shape: Sequence[int], order: Sequence[int]) -> tuple[int, ...]:
@@ -56,8 +59,9 @@ class View:
     @property
     def byte_offset(self) -> int:
         """Where its first element lies in the tensor, which must be at the beginning of a byte."""
-        assert self.offset * self.dtype.bits % 8 == 0, f"{self} begins inside a byte"
-        return self.offset * self.dtype.bits // 8
+        bits = self.offset * self.dtype.bits
+        assert bits % 8 == 0, f"{self} begins inside a byte"
+        return bits // 8
 
     @property
     def is_contiguous(self) -> bool:
@@ -174,7 +178,7 @@ class View:
         count, columns = 1, self.shape[-1]
         for dim in self.shape[:-1]:
             count *= dim
-        if self.size and self.is_contiguous:  # which needs no division of sizes
+        if count and columns and self.is_contiguous:  # which needs no division of sizes
             return View(self.tensor, self.dtype, self.offset, (count, columns), (columns, 1))
         flat = self.reshape((count, columns))
         if flat is None or (columns > 1 and flat.strides[1] != 1):

@@ -109,7 +109,10 @@ def unregister_op(name: str) -> None:
 
 def find_onnx(domain: str, op_type: str) -> Op | None:
     """The registered op that an ONNX node is."""
-    return next((OPS[name] for name, custom in CUSTOM.items() if custom.onnx == (domain, op_type)), None)
+    for name, custom in CUSTOM.items():
+        if custom.onnx == (domain, op_type):
+            return OPS[name]
+    return None
 
 
 def find_torch(target: str) -> Op | None:

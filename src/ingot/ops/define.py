@@ -86,7 +86,8 @@ def op(
             label, function, infer, tuple(operands), frozenset(optional), variadic, attributes,
             {attribute: hints[attribute] for attribute in attributes},
             outputs, view, computes and not view, inplace, acts_on, tuple(samples),
-            {f32: 2e-6, f16: 2e-3, f64: 1e-12} | (tolerance or {}), domain, any_type, expand and _bound(expand),
+            {f32: 2e-6, f16: 2e-3, f64: 1e-12} | (tolerance or {}), domain, any_type,
+            any(hints[attribute] == Subgraph for attribute in attributes), expand and _bound(expand),
             (function.__doc__ or "").partition("\n")[0],  # `python -OO` leaves none
         )  # fmt: skip
         return function

@@ -105,7 +105,7 @@ def optimize(graph: Graph, passes: tuple[str, ...] | None = None) -> None:
     if unknown:
         raise InputError(f"passes: unknown names, got {', '.join(unknown)}, expected some of {', '.join(PASSES)}")
     run_until_stable(graph, {name: PASSES[name] for name in names})
-    for body in [value for node in graph.nodes for value in node.attributes.values() if isinstance(value, Graph)]:
+    for body in graph.bodies:
         optimize(body, passes)
     if graph.measured:
         graph.sort()  # a pass looks at operands alone when it moves a node

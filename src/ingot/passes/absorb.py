@@ -51,7 +51,7 @@ def absorb_scale(graph: Graph) -> bool:
     for node in graph.nodes:
         if node.op.name in ("matmul", "attention") and has_known_type(graph, node.output):
             changed |= _absorb_operands(graph, node)
-    for node in graph.nodes:
+    for node in graph.nodes if not graph.ops.isdisjoint(("mul", "div")) else ():
         if node.op.name in ("mul", "div"):
             changed |= _absorb_result(graph, node)
     return changed

@@ -18,7 +18,7 @@ def merge_equal(graph: Graph) -> bool:
     alike: dict[Any, dict[Any, Node]] = {}
     measured = set(graph.measured.values())
     for node in graph.nodes:
-        if not measured.isdisjoint(node.outputs):
+        if measured and not measured.isdisjoint(node.outputs):
             continue  # what mentions its dims names them
         kept = _first(first, alike, node)
         if kept is not node:

@@ -327,7 +327,8 @@ def substitute(
 
 def replace(graph: Graph, node: Node, name: str) -> bool:
     """Replaces a one-output node by an existing value of the same type; False when their types differ."""
-    if name == node.output or not same_type(graph.type(name), graph.type(node.output)):
+    (output,) = node.outputs
+    if name == output or not same_type(graph.type(name), graph.type(output)):
         return False
     graph.replace(node, name)
     return True

@@ -33,6 +33,7 @@ class Arguments:
         self._library, self._lowered, self._plan = library, lowered, plan
         self._weights, self._addresses, self._slots, self._sizes = weights, addresses, slots, sizes
         self._held: list[Any] = []
+        self._bases: dict[str, int] = {}  # of tensors, by id
         self._patches: list[tuple[Any, int, int]] = []
         self._resizes: list[tuple[Any, int, int, int]] = []
         self._fault = library.new("ingot_fault")
@@ -80,13 +81,15 @@ class Arguments:
                 numbers[name] = value
         args = self._library.new(step.args_type, numbers)
         self._held.append(args)
+        words, places = self._library.cast("uintptr_t*", args), self._library.words[step.args_type]
         for name, value in pointers:
-            if isinstance(value, Pointer):
-                self._point(args, name, value, index)
-                continue
-            array = getattr(args, name)
-            for i, element in enumerate(value):
-                array[i] = self._address(args, element, name, i)
+            if value.__class__ is not Pointer:
+                for i, element in enumerate(value):
+                    words[places[name] + i] = self._address(args, element, name, i)
+            elif value.tensor == FAULT:
+                args.fault, args.step = self._fault, index
+            else:
+                words[places[name]] = self._address(args, value, name)
         for name, value in numbers.items() if self._sizes else ():
             for i, element in enumerate(value if isinstance(value, tuple) else ()):
                 self._note_size(args, element, name, i)
@@ -105,26 +108,21 @@ class Arguments:
         ffi = self._library.ffi
         return self._library.cast("char*", args) + ffi.offsetof(ffi.typeof(args).item, *field)
 
-    def _point(self, args: Any, name: str, pointer: Pointer, index: int) -> None:
-        if pointer.tensor == FAULT:
-            args.fault, args.step = self._fault, index
-        else:
-            setattr(args, name, self._address(args, pointer, name))
-
-    def _address(self, args: Any, pointer: Pointer, *field: str | int) -> Any:
-        """Where a pointer points; null for one that is set at each run, which is noted as a patch of the field."""
-        library = self._library
-        tensor, address = self._lowered.tensors[pointer.tensor], self._plan.addresses[pointer.tensor]
-        if address.region not in self._slots:
-            base = self._base(tensor.id, address)
-            self._note_size(args, pointer.byte_offset, *field, base=base)
-            return library.cast("void*", base + pointer.byte_offset)
-        where = library.cast("void**", self._field(args, field))
-        self._patches.append((where, self._slots[address.region], pointer.byte_offset))
-        return library.ffi.NULL
+    def _address(self, args: Any, pointer: Pointer, *field: str | int) -> int:
+        """Where a pointer points; 0 for one that is set at each run, which is noted as a patch of the field."""
+        address, offset = self._plan.addresses[pointer.tensor], pointer.byte_offset
+        if address.region in self._slots:
+            where = self._library.cast("void**", self._field(args, field))
+            self._patches.append((where, self._slots[address.region], offset))
+            return 0
+        if (base := self._bases.get(pointer.tensor)) is None:
+            base = self._bases[pointer.tensor] = self._base(pointer.tensor, address)
+        if self._sizes:
+            self._note_size(args, offset, *field, base=base)
+        return base + int(offset)
 
     def _base(self, id: str, address: Address) -> int:
         recipe = self._lowered.tensors[id].recipe
         if recipe is None:
             return self._addresses[address.region] + address.offset
-        return self._weights[recipe.key].ctypes.data
+        return int(self._weights[recipe.key].__array_interface__["data"][0])

@@ -23,8 +23,8 @@ ISAS = ("scalar", "avx2", "avx512", "neon")
 # What else is made where weights are packed and programs run: pointers and arrays, each as the C that stands around a
 # declared name.
 _OTHER_TYPES = (
-    "char*", "void*", "void**", "void*[]", "int32_t*", "int64_t*", "int64_t[]", "uint32_t*", "float[]",
-    "ingot_sampler*[]", "ingot_packing[]", "ingot_step[]", "ingot_patch[]", "ingot_resize[]",
+    "char*", "void*", "void**", "void*[]", "int32_t*", "int64_t*", "int64_t[]", "uint32_t*", "uintptr_t*",
+    "float[]", "ingot_sampler*[]", "ingot_packing[]", "ingot_step[]", "ingot_patch[]", "ingot_resize[]",
 )  # fmt: skip
 
 _opened: dict[Path, "Library"] = {}
@@ -45,7 +45,8 @@ class Kernel:
 class Library:
     """The open library. `ffi` makes argument structs, `entry` has the functions that `abi.h` declares.
 
-    types: a pointer to each struct of `abi.h`, by name, and what else is made, by what it is in C.
+    types: a pointer to each struct of `abi.h`, by name, and what else is made, by what it is in C. words: where its
+    fields begin, in pointers' sizes rounded down, by name.
     has_bf16_dots: whether this CPU has dot products of bf16; without them gemm_bf16's kernels cannot run on avx512.
     has_bf16_tiles: the same of those that sum apart.
     amx: what `use_amx` said when the library was opened.
@@ -55,6 +56,7 @@ class Library:
     ffi: Any
     entry: Any
     types: dict[str, Any]
+    words: dict[str, dict[str, int]]
     kernels: dict[str, Kernel]
     best_isa: str
     has_bf16_dots: bool
@@ -183,8 +185,12 @@ def _open(path: Path) -> Library:
     best_isa = _text(ffi, entry.ingot_best_isa())
     has_bf16_dots = best_isa == "avx512" and bool(entry.ingot_has_bf16_dots())
     amx = _text(ffi, entry.ingot_use_amx(bool(knob("INGOT_AMX"))))
+    word = ffi.sizeof("uintptr_t")
+    words = {name: {field: place.offset // word for field, place in types[name].item.fields} for name in abi.structs()}
     kernels = _kernel_table(ffi, entry, types)
-    return Library(path, ffi, entry, types, kernels, best_isa, has_bf16_dots, bool(entry.ingot_has_bf16_tiles()), amx)
+    return Library(
+        path, ffi, entry, types, words, kernels, best_isa, has_bf16_dots, bool(entry.ingot_has_bf16_tiles()), amx
+    )
 
 
 def _resolve(entry: Any) -> None:

@@ -65,6 +65,8 @@ class WeightStore:
             for key in self._saved.keys() & made.keys():
                 _expect_fit(wanted[key], made[key])
             missing = [recipe for key, recipe in wanted.items() if key not in made]
+            if not missing:
+                return made
             data = (source.data for recipe in missing for source in recipe.sources())
             sources = mapped_files(array for array in data if array is not None)
             for file in sources:

@@ -177,10 +177,13 @@ class OnnxBuilder(Builder):
     # -- inside -------------------------------------------------------------------------------------------------
 
     def _add(self, op: str, *operands: str | np.ndarray | Known | float | None, **attributes: Any) -> str:
-        values = [self.constant(o) if isinstance(o, np.ndarray) else o for o in operands]
-        has_numbers = any(isinstance(o, (int, float, Expr)) for o in values)
-        dtypes = [self.type(o).dtype for o in values if isinstance(o, str)] if has_numbers else []
-        names = [self.scalar(o, dtypes[-1]) if isinstance(o, (int, float, Expr)) else o for o in values]
+        if {str, type(None)}.issuperset(map(type, operands)):  # as most are
+            names: list[str | None] = [*operands]  # type: ignore[list-item]
+        else:
+            values = [self.constant(o) if isinstance(o, np.ndarray) else o for o in operands]
+            has_numbers = any(isinstance(o, (int, float, Expr)) for o in values)
+            dtypes = [self.type(o).dtype for o in values if isinstance(o, str)] if has_numbers else []
+            names = [self.scalar(o, dtypes[-1]) if isinstance(o, (int, float, Expr)) else o for o in values]
         (output,) = self._insert(op, names, attributes)
         return output
 
@@ -192,10 +195,12 @@ class OnnxBuilder(Builder):
             for name in filter(None, names):
                 self.type(name)
             raise
-        fixed = all(n is None or n in self.facts.constants for n in names)
+        fixed = self.facts.constants.issuperset(filter(None, names))
         for output in node.outputs:
-            self.graph.narrow(output, self.facts.measure(self.graph.values[output].type))
             type = self.graph.values[output].type
+            if (measured := self.facts.measure(type)) is not type:
+                self.graph.narrow(output, measured)
+                type = self.graph.values[output].type
             if not isinstance(type, TensorType):
                 continue
             if type.extent > MAX_ELEMENTS:
@@ -216,15 +221,17 @@ class OnnxBuilder(Builder):
 
     def _evaluated(self, node: Node) -> tuple[str, ...] | None:
         """The results of a node over known numbers, in the place of the node; None when they are not known."""
+        operands: list[Array | None] = []
+        for name in node.operands:
+            operands.append(None if name is None else self.facts.symbolic.get(name, self._data(name)))
+            if operands[-1] is None and name is not None:
+                return None
         types = [t for name in node.outputs if isinstance(t := self.graph.values[name].type, TensorType)]
         if len(types) < len(node.outputs) or any(isinstance(value, Graph) for value in node.attributes.values()):
             return None
         if node.op.name == "dequantize":  # passes look for what small filters are made of, too
             return None
         if any(not t.is_static or t.extent > MAX_KNOWN_ELEMENTS or t.dtype.kind not in "iubf" for t in types):
-            return None
-        operands = [None if name is None else self.facts.symbolic.get(name, self._data(name)) for name in node.operands]
-        if any(array is None and name is not None for array, name in zip(operands, node.operands, strict=True)):
             return None
         nbytes = sum(array.nbytes for array in operands if array is not None) + sum(t.nbytes for t in types)
         if self.facts.totals.evaluated_bytes + nbytes > MAX_KNOWN_BYTES:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import onnx_ir
@@ -33,18 +33,21 @@ class Body:
     captured: tuple[str, ...]
 
 
+class Around(Protocol):
+    """What a call knows of the graph around its node; see `Call`, whose methods of these names ask it."""
+
+    def body(self, call: Call, attribute: str, types: Sequence[Type]) -> Body: ...
+
+    def branch(self, call: Call, attribute: str) -> Body | IngotError: ...
+
+    def named(self, name: str) -> str: ...
+
+
 class Call:
     """A node with its operands looked up and its attributes resolved.
 
     `call[i]` is operand i as a graph value (LoadError when it is missing), `call.get(i)` the same or None.
-    `call.body(attribute, types)` loads a subgraph whose inputs are of these types, `call.branch(attribute)` one without
-    inputs; where dims were given values that it does not fit, it is the error. `call.named(name)` is the value that the
-    graph around the node has under a name.
     """
-
-    body: Callable[[str, Sequence[Type]], Body]
-    branch: Callable[[str], Body | IngotError]
-    named: Callable[[str], str]
 
     def __init__(
         self,
@@ -53,8 +56,10 @@ class Call:
         operands: Sequence[str | None],
         attributes: Mapping[str, onnx_ir.Attr],
         build: OnnxBuilder,
+        around: Around,
     ):
         self.node = node
+        self.around = around
         self.op = node.op_type
         self.domain = "" if node.domain == "ai.onnx" else node.domain
         self.opset = opset
@@ -62,6 +67,18 @@ class Call:
         self.attributes = attributes
         self.outputs = [o.name or "" for o in node.outputs]
         self.build = build
+
+    def body(self, attribute: str, types: Sequence[Type]) -> Body:
+        """A subgraph whose inputs are of these types."""
+        return self.around.body(self, attribute, types)
+
+    def branch(self, attribute: str) -> Body | IngotError:
+        """A subgraph without inputs; where dims were given values that it does not fit, the error."""
+        return self.around.branch(self, attribute)
+
+    def named(self, name: str) -> str:
+        """The value that the graph around the node has under a name."""
+        return self.around.named(name)
 
     def restated(self, *operands: str | np.ndarray | None, **attributes: int | str | Sequence[int]) -> Call:
         """The same node of other operands, where arrays become constants, and with some attributes set."""

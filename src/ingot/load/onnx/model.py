@@ -7,7 +7,6 @@ same limits on depth and number of nodes. Unsupported nodes are collected, and r
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ import onnx
 import onnx_ir
 from onnx_ir.serde import SerdeError
 
+from ingot.collector import uncollected
 from ingot.errors import IngotError, LimitError, LoadError, ShapeError, UnboundError, UnsupportedError
 from ingot.ir import Graph, OptionalType, TensorType, Type, forget
 from ingot.load.made import note
@@ -47,6 +47,7 @@ def load_onnx(source: str | os.PathLike | bytes) -> Graph:
     return load_parsed(parse_model(source))
 
 
+@uncollected()
 def load_parsed(parsed: Parsed, sizes: Mapping[str, int] = {}, *, is_trained: bool = False) -> Graph:
     """As `load_onnx`, of a model that is parsed already; sizes: values of its symbolic dims. is_trained: whether small
     initializers are weights, too, so that nothing is computed of them at load.
@@ -104,6 +105,23 @@ class _Frame:
     attributes: dict[str, onnx_ir.Attr] = field(default_factory=dict)
     outer: _Frame | None = None
     captured: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Around:
+    """The frame that a node is in, to its call: they hold no call, so that calls leave one by one."""
+
+    loader: _Loader
+    frame: _Frame
+
+    def body(self, call: Call, attribute: str, types: Sequence[Type]) -> Body:
+        return self.loader.body(call, self.frame, attribute, types)
+
+    def branch(self, call: Call, attribute: str) -> Body | IngotError:
+        return self.loader.fitting_branch(call, self.frame, attribute)
+
+    def named(self, name: str) -> str:
+        return _value_named(self.frame, name)
 
 
 class _Loader:
@@ -196,10 +214,7 @@ class _Loader:
         """One node's results. Every error that leaves names the node; an unsupported one is noted, not raised."""
         hint = node.outputs[0].name or node.op_type if node.outputs else node.op_type
         build = OnnxBuilder(frame.facts, hint)
-        call = Call(node, frame.opset, operands, _resolve(node, frame), build)
-        call.body = functools.partial(self.body, call, frame)
-        call.branch = functools.partial(self.fitting_branch, call, frame)
-        call.named = functools.partial(_value_named, frame)
+        call = Call(node, frame.opset, operands, _resolve(node, frame), build, _Around(self, frame))
         try:
             results = self.apply(call, frame)
             results = results[: len(node.outputs)]
@@ -220,6 +235,8 @@ class _Loader:
             raise LoadError(
                 f"{_where(node)} ({node.op_type}): malformed, {type(error).__name__}: {str(error)[:200]}"
             ) from error
+        if len(results) == 1:
+            return (self.named(results[0], node.outputs[0].name, build),)
         final: dict[str | _Missing | None, str | _Missing | None] = {}  # one value may be several outputs
         for result, output in zip(results, node.outputs, strict=True):
             final.setdefault(result, self.named(result, output.name, build))

@@ -17,6 +17,7 @@ import onnx_ir
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx_ir.serde import SerdeError, deserialize_model
 
+from ingot.collector import uncollected
 from ingot.errors import LimitError, LoadError, MissingFileError, ShapeError, UnsupportedError
 from ingot.files import MappedFile
 from ingot.load.onnx.external import map_external, view_of
@@ -61,6 +62,7 @@ class Parsed:
         return {key: value for key, value in said.items() if value}
 
 
+@uncollected()
 def parse_model(source: str | os.PathLike | bytes, *, may_lack_data: bool = False) -> Parsed:
     """Reads and checks a model. External data is mapped, and only looked for beside a model that came as a path.
 
@@ -243,13 +245,13 @@ def _check_graph(graph: Graph, scopes: list[set[str]], where: str, raw_bytes: Ma
         label = f"{where}, node {_label(node)} ({node.op_type[:100]})"
         _check_text(label, node.op_type, node.domain, node.overload, node.name)
         for name in node.input:
-            if name and not any(name in scope for scope in visible):
+            if name and name not in defined and not any(name in scope for scope in scopes):
                 raise LoadError(f"{label}: {_missing(name, graph)}")
         for subgraph in _check_attributes(node, label, in_function):
             _check_graph(subgraph, visible, label)
         for name in filter(None, node.output):
             _check_name(name, label)
-            if any(name in scope for scope in visible):
+            if name in defined or any(name in scope for scope in scopes):
                 raise LoadError(f"{label}: output {name[:200]!r} is defined twice")
             defined.add(name)
     for name in outputs:

@@ -49,8 +49,10 @@ def onnx(*names: str, since: int = 1, domain: str = "") -> Callable[[Declared], 
 
 def find_rule(domain: str, name: str, opset: int) -> Rule | None:
     """The rule for an op type at an opset."""
-    rules = [rule for since, rule in RULES.get((domain, name), []) if since <= opset]
-    return rules[-1] if rules else None
+    for since, rule in reversed(RULES.get((domain, name), ())):
+        if since <= opset:
+            return rule
+    return None
 
 
 def foreign_name(domain: str, name: str) -> str:

@@ -1,0 +1,39 @@
+"""The collector of cycles waits while programs are made, and is as it was afterwards."""
+
+import gc
+
+import numpy as np
+import pytest
+
+from ingot import InferenceSession, ShapeError
+from ingot.collector import uncollected
+from ingot.text import parse
+
+
+def test_it_waits_and_goes_on() -> None:
+    with uncollected():
+        assert not gc.isenabled()
+        with uncollected():
+            assert not gc.isenabled()
+        assert not gc.isenabled()
+    assert gc.isenabled()
+
+
+def test_it_stays_off_where_it_was() -> None:
+    gc.disable()
+    try:
+        with uncollected():
+            assert not gc.isenabled()
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
+
+
+def test_it_is_on_after_a_binding_that_fails() -> None:
+    lines = ["graph g", "input x: f32[n]", "y = reshape(x, shape=[2, (n)//2]): f32[2, (n)//2]", "output y = y"]
+    session = InferenceSession(parse("\n".join(lines) + "\n"), threads=1)
+    with pytest.raises(ShapeError):
+        session.run(None, {"x": np.zeros(3, np.float32)})
+    assert gc.isenabled()
+    assert session.run(None, {"x": np.ones(4, np.float32)})[0].shape == (2, 2)
+    assert gc.isenabled()
