@@ -25,8 +25,8 @@ from benchmarks.report import machine, table
 from benchmarks.side_by_side import Worker
 
 ENGINES = ("ingot", "onnxruntime-webgpu")
-ROUNDS = 9
-BATCH_SECONDS = 0.2
+ROUNDS = 25
+BATCH_SECONDS = 0.05
 MODELS: dict[str, Callable[[], models.Built]] = {
     "mlp 32x256": lambda: models.mlp(32, (256, 512, 512, 64)),
     "bert 2x32": lambda: models.bert(batch=1, rows=32),
@@ -36,9 +36,9 @@ MODELS: dict[str, Callable[[], models.Built]] = {
     "mobilenet_v2": lambda: models.image("mobilenet_v2", 1),
 }
 _ABOUT = """Milliseconds of one run through the engine's Python interface, inputs and outputs in the host's memory: the
-least of interleaved rounds, each engine in a process of its own that is stopped while the other is measured. The models
-are the small ones of `tests/kit/models.py`, from the same ONNX files. Differences are relative to the largest output
-or 1."""
+least of interleaved rounds, each engine in a process of its own that is stopped while the other is measured. CPUs: what
+all of its threads take together, which depends less on what else the machine does. The models are the small ones of
+`tests/kit/models.py`, from the same ONNX files. Differences are relative to the largest output or 1."""
 _SOFTWARE = """These are two implementations of WebGPU, wgpu-native's and Dawn's, with the same CPU under them, which
 runs the lanes of a workgroup one after another: they say how much work the engines leave to a device, and nothing of
 how fast a GPU does it.
@@ -58,23 +58,24 @@ def write(folder: Path, name: str) -> None:
     np.savez(folder / f"{name}.npz", **{key: np.asarray(x) for key, x in zip(names, inputs, strict=True)})
 
 
-def measure(folder: Path, name: str, pythons: dict[str, str], rounds: int) -> tuple[dict[str, float], float]:
-    """Least seconds of each engine, and the largest difference of their outputs."""
+def measure(folder: Path, name: str, pythons: dict[str, str], rounds: int) -> tuple[list[float], list[float], float]:
+    """Least seconds of each engine, those of all CPUs together, and the largest difference of their outputs."""
     workers = {e: Worker(e, folder, 1, "benchmarks.webgpu_worker", python=python) for e, python in pythons.items()}
     try:
         for worker in workers.values():
             answer(worker, build=name)
         ours, theirs = (list(np.load(folder / f"{engine}.npz").values()) for engine in ENGINES)
         runs = {engine: int(answer(w, calibrate=BATCH_SECONDS)["runs"]) for engine, w in workers.items()}
-        times: dict[str, list[float]] = {engine: [] for engine in ENGINES}
+        found: dict[str, list[dict[str, float]]] = {engine: [] for engine in ENGINES}
         for number in range(rounds):
             for engine in ENGINES[:: 1 if number % 2 else -1]:
-                times[engine].append(answer(workers[engine], run=runs[engine])["seconds"])
+                found[engine].append(answer(workers[engine], run=runs[engine]))
     finally:
         for worker in workers.values():
             worker.close()
     differences = (np.abs(a - b).max() / max(1, np.abs(b).max()) for a, b in zip(ours, theirs, strict=True))
-    return {engine: min(each) for engine, each in times.items()}, float(max(differences))
+    elapsed, used = ([min(each[key] for each in found[e]) for e in ENGINES] for key in ("seconds", "cpu_seconds"))
+    return elapsed, used, float(max(differences))
 
 
 def answer(worker: Worker, **request: object) -> dict[str, float]:
@@ -113,11 +114,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for name in (name for name in MODELS if asked.only in name):
             write(Path(folder), name)
-            seconds, difference = measure(Path(folder), name, pythons, asked.rounds)
-            times = [seconds[engine] for engine in ENGINES]
-            rows.append([name, *(f"{1e3 * t:.2f}" for t in times), f"{times[0] / times[1]:.2f}", f"{difference:.1e}"])
+            *both, difference = measure(Path(folder), name, pythons, asked.rounds)
+            cells = [[*(f"{1e3 * t:.2f}" for t in times), f"{times[0] / times[1]:.2f}"] for times in both]
+            rows.append([name, *cells[0], *cells[1], f"{difference:.1e}"])
             print(*rows[-1], sep=" | ", file=sys.stderr, flush=True)
-    text = f"# WebGPU\n\n{where}\n\n{_ABOUT}\n\n{table(['model', *ENGINES, 'ratio', 'difference'], rows)}"
+    head = ["model", *ENGINES, "ratio", *(f"{engine}, CPUs" for engine in ENGINES), "ratio", "difference"]
+    text = f"# WebGPU\n\n{where}\n\n{_ABOUT}\n\n{table(head, rows)}"
     if asked.adapter == SWIFTSHADER_NAME:
         text += f"\n\n{_SOFTWARE}"
     if asked.adapter == SWIFTSHADER_NAME and not asked.only:

@@ -1,7 +1,7 @@
 """One engine on WebGPU in a process of its own: `python -m benchmarks.webgpu_worker ENGINE FOLDER THREADS`.
 
-Requests and answers are those of `benchmarks.worker`. FOLDER has models, and their inputs by name; outputs go there, to
-be compared. It runs where torch is not installed.
+Requests and answers are those of `benchmarks.worker`, with what a run takes of all CPUs. FOLDER has models, and their
+inputs by name; outputs go there, to be compared. It runs where torch is not installed.
 """
 
 from __future__ import annotations
@@ -58,7 +58,9 @@ def serve(engine: str, folder: Path) -> None:
         elif "calibrate" in request:
             answer = {"runs": max(1, round(request["calibrate"] / timed(call, warm(call))))}
         else:
+            before = time.process_time()
             answer = {"seconds": timed(call, request["run"])}
+            answer["cpu_seconds"] = (time.process_time() - before) / request["run"]
         print(json.dumps(answer), file=answers, flush=True)
 
 
