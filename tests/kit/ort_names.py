@@ -42,8 +42,10 @@ import ingot
 sys.modules["onnxruntime"] = ingot.ort
 ```
 
-silero-vad, rapidocr, magika, and sentence-transformers through optimum run like this and give the same results. Tools
-that ONNX Runtime ships beside itself, such as `onnxruntime.quantization`, are found where it is installed.
+silero-vad, rapidocr's engine, magika, sentence-transformers' ONNX backend, and language models through optimum run like
+this and give the same results, as `tests/ort/test_clients.py` holds (optimum-onnx 0.1 wants transformers 4). Tools that
+ONNX Runtime ships beside itself, such as `onnxruntime.quantization`, are found where it is installed:
+sentence-transformers exports models in int8 by them.
 
 What differs on purpose:
 

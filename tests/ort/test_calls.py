@@ -19,7 +19,6 @@ import ingot
 import ingot.ort.capi.onnxruntime_pybind11_state as errors
 from ingot.errors import KindError, MissingFileError
 
-ROOT = Path(__file__).parents[2]
 RNG = np.random.default_rng(0)
 X, W = RNG.standard_normal((3, 4)).astype(np.float32), RNG.standard_normal((4, 5)).astype(np.float32)
 
@@ -497,15 +496,3 @@ def test_errors_by_their_import() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "True True\n"
-
-
-def test_clients_of_onnxruntime(tmp_path: Path) -> None:
-    """silero-vad, magika and rapidocr's engine find the same speech, types and text."""
-    answers = {}
-    for module in ("onnxruntime", "ingot"):
-        out = tmp_path / f"{module}.json"
-        script = ROOT / "tests" / "kit" / "ort_clients.py"
-        subprocess.run([sys.executable, "-W", "ignore", str(script), module, str(out)], check=True, capture_output=True)
-        answers[module] = json.loads(out.read_text())
-    assert [answers[module].pop("module") for module in answers] == ["onnxruntime", "ingot.ort"]
-    assert answers["ingot"] == answers["onnxruntime"]

@@ -7,26 +7,22 @@ import contextlib
 import json
 import os
 import re
-import signal
-import socket
 import sys
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ingot.cli.gguf import named
+from ingot.cli.interrupt import Interruptible
 from ingot.cli.llm import ModelFolder, stream, summary, with_folder, with_generation
 from ingot.cli.terminal import counting, print_folded, print_text, printable
-from ingot.errors import IngotError, InputError, LimitError, StoppedError
+from ingot.errors import IngotError, InputError, LimitError
 from ingot.files import make_folder, written
 
 if TYPE_CHECKING:
     from ingot.llm import LLM
-    from ingot.run.modes import BoundModes
 
 HELP = '''\
 /reset              forget the conversation
@@ -234,54 +230,6 @@ COMMANDS_OF_CHAT: dict[str, Callable[[Conversation, str], str]] = {
     "/save": Conversation.save,
     "/load": Conversation.load,
 }
-
-
-class Interruptible:
-    """While it is entered, a Ctrl-C stops the answer, also in the midst of a run, which no handler of Python's can
-    reach: a thread hears of the signal and tells the model. The next one is a KeyboardInterrupt again.
-    """
-
-    def __init__(self, modes: BoundModes) -> None:
-        self.stopped = False
-        self._modes = modes
-
-    def __enter__(self) -> Interruptible:
-        self._heard, self._signals = socket.socketpair()
-        self._signals.setblocking(False)
-        self._before = signal.signal(signal.SIGINT, self._stop)
-        self._wakeup = signal.set_wakeup_fd(self._signals.fileno())
-        self._listener = threading.Thread(target=self._listen, daemon=True)
-        self._listener.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        signal.set_wakeup_fd(self._wakeup)
-        signal.signal(signal.SIGINT, self._before)
-        self._signals.close()
-        self._listener.join()
-        self._heard.close()
-        self._modes.is_stopping = False
-
-    def _listen(self) -> None:
-        while numbers := self._heard.recv(16):
-            if signal.SIGINT in numbers:
-                self._modes.is_stopping = True
-
-    def _stop(self, number: int, frame: FrameType | None) -> None:
-        self.stopped = True
-        signal.signal(signal.SIGINT, self._before)
-
-    def until_stopped(self, pieces: Iterator[str]) -> Iterator[str]:
-        """The pieces that come before a Ctrl-C."""
-        try:
-            for piece in pieces:
-                yield piece
-                if self.stopped:
-                    return
-        except StoppedError:
-            return
 
 
 COMMANDS = [chat]

@@ -14,6 +14,7 @@ import click
 
 from ingot.cli.fetch import with_path
 from ingot.cli.gguf import bits_per_weight, named
+from ingot.cli.interrupt import Interruptible
 from ingot.cli.model import as_json
 from ingot.cli.terminal import counting, human_bytes, print_json, print_table, print_text, printable, progress
 from ingot.errors import InputError
@@ -137,9 +138,12 @@ def generate(folder: ModelFolder, prompt: str, generation: dict[str, Any], stric
         print_json(answer | facts(llm, completion.usage))
         expect_whole(completion.usage, generation, strict)
         return
-    with counting("reading the prompt") as llm.engine.on_prefill:
-        stream(llm.stream(text, **generation))
+    modes = llm.engine.modes
+    with Interruptible(modes) as interruptible, counting("reading the prompt") as llm.engine.on_prefill:
+        stream(interruptible.until_stopped(llm.stream(text, **generation)))
     click.echo()
+    if interruptible.stopped:
+        raise click.Abort
     if sys.stderr.isatty():
         click.secho(summary(llm.usage), dim=True, err=True)
     expect_whole(llm.usage, generation, strict)

@@ -231,9 +231,10 @@ class _Worker:
         command = [sys.executable, "-I", "-S", script.origin, *folders]
         kept = {name: os.environ[name] for name in ("TZ", "LD_LIBRARY_PATH") if name in os.environ}
         try:
-            process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=kept, bufsize=0
-            )
+            process = subprocess.Popen(  # in a group of its own: a terminal's Ctrl-C is for this process alone
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=kept, bufsize=0,
+                process_group=0,
+            )  # fmt: skip
         except OSError as error:
             raise ResourceError(f"{sys.executable}: cannot be started to render a chat template ({error})") from error
         owner = os.getpid()
