@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import ingot.ops
+from adapters import adapter
 from attention_cases import ATTENTION, TILES
 from ingot.dtype import f32
 from ingot.ir import OPS, Graph, Sample, TensorType
@@ -11,8 +12,9 @@ from ingot.run.interpret import interpret
 from ingot.session import InferenceSession
 from op_cases import one_node
 
-assert ingot.ops
+assert ingot.ops and adapter
 
+pytestmark = pytest.mark.usefixtures("adapter")
 CASES = [(op, bodies, case) for op, cases in ATTENTION.items() for bodies, case in cases]
 
 

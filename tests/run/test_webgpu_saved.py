@@ -7,12 +7,14 @@ import pytest
 
 import ingot
 import ingot.ops
+from adapters import adapter
 from ingot.dtype import f32
 from ingot.errors import LoadError, ResourceError, UnsupportedError
 from ingot.ir import Graph, TensorType
 from ingot.run.device import open_device
 
-assert ingot.ops
+assert ingot.ops and adapter
+pytestmark = pytest.mark.usefixtures("adapter")
 
 
 @pytest.mark.parametrize("precision", ["f32", "int8w"])
