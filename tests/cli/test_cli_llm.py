@@ -4,6 +4,8 @@ import dataclasses
 import json
 import os
 import pty
+import re
+import select
 import shutil
 import signal
 import sys
@@ -265,7 +267,7 @@ def test_an_interrupt_on_a_terminal_drops_the_line_and_nothing_else(llm, tmp_pat
     expected = answers(llm, "import os", "import re", max_tokens=3)[1]
     child, terminal = chat_on_a_terminal(tmp_path)
     os.write(terminal, b"import os\r")
-    read_until(terminal, "> ")
+    read_until(terminal, "decode 3 tokens", "> ")
     os.write(terminal, b"some\x03")
     read_until(terminal, "Ctrl-D leaves")
     os.write(terminal, b"import re\r/exit\r")
@@ -284,10 +286,11 @@ def chat_on_a_terminal(state: Path) -> tuple[int, int]:
     return child, terminal
 
 
-def read_until(terminal: int, words: str) -> str:
-    """What a terminal shows up to some words, or, for none, up to its end."""
-    shown = b""
-    while not words or words.encode() not in shown:
+def read_until(terminal: int, *words: str) -> str:
+    """What a terminal shows up to some words, one behind another, or, for "", up to its end."""
+    shown, pattern = b"", ".*?".join(map(re.escape, words))
+    while not pattern or not re.search(pattern, shown.decode(errors="replace"), re.DOTALL):
+        assert select.select([terminal], [], [], 300)[0], f"expected {words}, got {shown!r}"
         try:
             shown += os.read(terminal, 4096)
         except OSError:  # the other end is closed
