@@ -1,16 +1,9 @@
-// panels.wgsl: panels of 32 columns of a matrix, [n / 32][k][32] as floats, [n / 32][ceil(k / 2)][32] of pairs along k as
-// bf16 or f16, and codes in blocks of 32 along k. `panel_words`, and `panel_row` of 4 columns, are a kernel's.
+// panels.wgsl: panels of 32 columns of a matrix, [n / 32][k][32] as floats or as f16, [n / 32][ceil(k / 2)][32] of pairs
+// along k as bf16, and codes in blocks of 32 along k. `panel_words`, and `panel_row` of 4 columns, are a kernel's.
 
 // Element i of pairs.
 fn bf16_of(pairs: vec4<u32>, i: i32) -> vec4<f32> {
   return bitcast<vec4<f32>>(select(pairs << vec4<u32>(16u), pairs & vec4<u32>(0xffff0000u), (i & 1) == 1));
-}
-
-fn f16_of(pairs: vec4<u32>, i: i32) -> vec4<f32> {
-  let those = pairs >> vec4<u32>(u32(i & 1) * 16u);
-  return vec4<f32>(
-    unpack2x16float(those.x).x, unpack2x16float(those.y).x, unpack2x16float(those.z).x, unpack2x16float(those.w).x,
-  );
 }
 
 // Element i of a block of codes, of the words where four elements of 8 bits lie, or eight of 4.

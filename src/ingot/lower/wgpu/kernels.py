@@ -365,9 +365,16 @@ def _panels(format: Format, matrix: str = "b", k: str = "k") -> Callable[[Number
     if format is F32:
         words = "k * 32"
         lines = [f"return bitcast<vec4<f32>>({four('panel + i * 32 + column')});"]
-    elif format in (BF16, F16):
+    elif format is BF16:
         words = "(k + 1) / 2 * 32"
-        lines = [f"return {format.name}_of({four('panel + i / 2 * 32 + column')}, i);"]
+        lines = [f"return bf16_of({four('panel + i / 2 * 32 + column')}, i);"]
+    elif format is F16:
+        words = "(k + 1) / 2 * 32"
+        lines = [
+            "let place = panel + i * 16 + column / 2;",
+            f"let two = unpack2x16float(u32(int_{matrix}(place)));",
+            f"return vec4<f32>(two, unpack2x16float(u32(int_{matrix}(place + 1))));",
+        ]
     else:
         bits, span = format.dtype.bits, format.shared.elements // format.packed.elements
         codes, beside = format.packed.nbytes * PANEL // 4, format.shared.nbytes * PANEL // 4
