@@ -46,6 +46,11 @@ KNOBS = {
             128 << 20,
             "bytes of a region of memory in programs of webgpu; the default is what every device can bind",
         ),
+        Knob(
+            "INGOT_WGPU_FEATURES",
+            "",
+            "what programs of webgpu use beyond what every device has, as subgroups,shader-f16; empty means nothing",
+        ),
         Knob("INGOT_LIBRARY", "", "path of another build of the native library (sanitizer builds use it)"),
     )
 }

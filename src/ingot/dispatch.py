@@ -117,7 +117,8 @@ def dispatches(lowered: Lowered, plan: Plan) -> Dispatches:
     numbers: dict[str, int] = {}
     for group in together:
         regions = frozenset[str]().union(*(ready.regions for ready in group))
-        made.steps.append(_dispatch(group, REGIONS if is_one else tuple(sorted(regions)), numbers))
+        bindings = REGIONS if is_one else tuple(sorted(regions))
+        made.steps.append(_dispatch(group, bindings, numbers, lowered.target.features))
     made.shaders = list(numbers)
     return made
 
@@ -150,7 +151,9 @@ def _may_join(together: list[_Ready], ready: _Ready, is_one: bool) -> bool:
     return is_small and is_bound and not any(ready.touched.waits_for(each.touched) for each in together)
 
 
-def _dispatch(together: list[_Ready], bindings: tuple[str, ...], numbers: dict[str, int]) -> Dispatch:
+def _dispatch(
+    together: list[_Ready], bindings: tuple[str, ...], numbers: dict[str, int], features: tuple[str, ...]
+) -> Dispatch:
     ends = list(accumulate(each.workgroups for each in together))
     found = [*ends[:-1], *(word for each in together for word in each.words)]
     assert len(found) <= PARAMETER_WORDS, f"{len(found)} parameters of a step, expected at most {PARAMETER_WORDS}"
@@ -160,7 +163,7 @@ def _dispatch(together: list[_Ready], bindings: tuple[str, ...], numbers: dict[s
         for each in together
     ]
     return Dispatch(
-        numbers.setdefault(shader(parts, tuple(names.values())), len(numbers)),
+        numbers.setdefault(shader(parts, tuple(names.values()), features), len(numbers)),
         tuple(int(word) for word in found),
         tuple((place, word.dim) for place, word in enumerate(found) if isinstance(word, AtMost)),
         ends[-1],

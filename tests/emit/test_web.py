@@ -6,6 +6,7 @@ import json
 import math
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 
 import ingot
 import ingot.ops
+from adapters import BY_SUBGROUPS
 from attention_cases import ATTENTION
 from chromium import Chromium, Tab, served
 from ingot.compile import Compiled, compile_mode
@@ -148,7 +150,7 @@ def test_a_run_takes_any_size_up_to_the_limit(library: Tab) -> None:
     ("run", "error"),
     [
         ("{}", "input: input x is missing, got "),
-        ("{ x: [1], z: [1] }", "input: no such input, got z, expected x"),
+        ("{ x: [1], z: [1] }", "input: no input z, expected x"),
         ("{ x: [1, 2, 0, 1, 2, 0] }", "input: dim n: got 6, expected 1 to 5"),
         ("{ x: 3 }", "input: dim n: got NaN, expected 1 to 5"),
         ("{ x: { data: [1, 2], shape: [3] } }", "input: input x: got [3], expected [3]"),
@@ -179,6 +181,8 @@ def test_what_cannot_be_loaded(library: Tab, tmp_path: Path) -> None:
         r"unsupported: maxStorageBufferBindingSize: the GPU has \d+, the model needs 1099511627776",
         with_plan(regions=regions),
     )
+    lacks = "unsupported: the GPU has no chronometer, which the model needs"
+    assert with_plan(features=["chronometer"]) == lacks
     (part,) = plan["weights"]["parts"]
     other = {"bytes": 512, "parts": [part | {"bytes": 512, "sha256": "other"}]}
     assert with_plan(weights=other) == "load: weights-00.bin: got 256 bytes, expected 512"
@@ -255,26 +259,28 @@ def samples_of(op: Op) -> list[Sample]:
     return [s for s, graph, feeds in made if fits(compile_mode(graph, WEBGPU), graph, feeds)]
 
 
-@pytest.fixture(scope="module")
-def ops() -> dict[str, tuple[Compiled, Graph, dict[str, np.ndarray]]]:
-    """All samples of each op as one program."""
-    placement, found = Placement(), {}
+@pytest.fixture(scope="module", params=["wgsl", "wgsl+subgroups"])
+def ops(request: pytest.FixtureRequest) -> dict[str, tuple[Compiled, Graph, dict[str, np.ndarray]]]:
+    """All samples of each op as one program; those that subgroups change, for a device that has them."""
+    target, placement, found = replace(WEBGPU, isa=request.param), Placement(), {}
     for op in OPS.values():
-        if samples := samples_of(op):
+        if (not target.features or op.name in BY_SUBGROUPS) and (samples := samples_of(op)):
             graph, feeds = in_one_graph(dict(enumerate((op, sample) for sample in samples)))
-            found[op.name] = compile_mode(graph, WEBGPU, placement=placement), graph, feeds
-    assert len(found) > 100
+            found[op.name] = compile_mode(graph, target, placement=placement), graph, feeds
+    assert len(found) > (10 if target.features else 100)
     return found
 
 
 def test_every_shader_passes_tint(opened: Opened, ops: dict[str, tuple[Compiled, Any, Any]], tmp_path: Path) -> None:
     """Of every sample of every op."""
     plan = web_plan({name: compiled for name, (compiled, _, _) in ops.items()})
-    (tmp_path / "shaders.json").write_text(json.dumps({file: text for text, file in plan.shaders.items()}))
+    shaders = {file: text for text, file in plan.shaders.items()}
+    (tmp_path / "shaders.json").write_text(json.dumps({"features": plan.features, "shaders": shaders}))
     found = opened(tmp_path, BLANK).evaluate("""(async () => {
-      const device = await (await navigator.gpu.requestAdapter()).requestDevice();
+      const read = await (await fetch('shaders.json')).json();
+      const device = await (await navigator.gpu.requestAdapter()).requestDevice({ requiredFeatures: read.features });
       device.addEventListener('uncapturederror', (event) => event.preventDefault());
-      const shaders = Object.entries(await (await fetch('shaders.json')).json());
+      const shaders = Object.entries(read.shaders);
       const asked = shaders.map(async ([name, code]) => {
         const { messages } = await device.createShaderModule({ code }).getCompilationInfo();
         return messages.map(({ type, message }) => `${name}: ${type}: ${message}`);
@@ -349,7 +355,7 @@ def test_a_dim_as_json_is_what_it_was() -> None:
         assert value(json.loads(json.dumps(form(dim)))) == bind(dim, {"n": 7, "m": 3})
 
 
-def test_what_no_site_is_made_of(tmp_path: Path) -> None:
+def test_what_no_site_is_made_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = Graph("shares")
     graph.add_input("x", TensorType(f32, (symbol("n"), symbol("m"), symbol("m"))))
     graph.set_output("y", graph.add("pairwise_coupling", ["x"], "shares").output)
@@ -371,6 +377,9 @@ def test_what_no_site_is_made_of(tmp_path: Path) -> None:
         emit_model("large", large, WeightStore(), tmp_path)
     with pytest.raises(InputError, match="option ink: no number, got nan"):
         emit_model("rows", rows_of_a_table(), WeightStore(), tmp_path, limits={"n": 5}, ink=math.nan)
+    monkeypatch.setenv("INGOT_WGPU_FEATURES", "shader-f16")
+    with pytest.raises(UnsupportedError, match="INGOT_WGPU_FEATURES has what pages do not, got 'shader-f16'"):
+        emit_model("rows", rows_of_a_table(), WeightStore(), tmp_path, limits={"n": 5})
     document = json.loads(trained("byte_fallback"))
     with pytest.raises(UnsupportedError, match="here: a page has no such tokenizer, got BPE over characters"):
         byte_level(document, (), members, "here")

@@ -15,6 +15,11 @@ NAMES = ["llvmpipe"] if list(Path("/usr/share/vulkan/icd.d").glob("lvp_icd*.json
 if SWIFTSHADER.exists():
     NAMES.append(SWIFTSHADER_NAME)
     os.environ["VK_ADD_DRIVER_FILES"] = str(SWIFTSHADER)
+# Ops of which the lanes of a workgroup make something together.
+BY_SUBGROUPS = {
+    "append_keys", "attention", "cached_attention", "group_norm", "layer_norm", "log_softmax", "reduce_max",
+    "reduce_mean", "reduce_min", "reduce_prod", "reduce_sum", "rms_norm", "softmax",
+}  # fmt: skip
 # A test that is quick enough to run on each.
 quick_on_each = pytest.mark.parametrize("adapter", NAMES or [""], indirect=True)
 

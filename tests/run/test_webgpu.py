@@ -15,10 +15,10 @@ import torch
 import ingot
 import ingot.ops
 import models
-from adapters import adapter, quick_on_each
+from adapters import BY_SUBGROUPS, adapter, quick_on_each
 from ingot import abi
 from ingot.compile import compile_mode
-from ingot.dtype import bf16, boolean, f32, from_numpy, i64
+from ingot.dtype import DType, bf16, boolean, f16, f32, from_numpy, i64
 from ingot.errors import InputError, LimitError, ReferenceWarning, UnsupportedError
 from ingot.ir import OPS, Graph, Op, Sample, TensorType
 from ingot.lower import Target
@@ -106,6 +106,13 @@ def expect_reference(graph: Graph, feeds: dict[str, np.ndarray], tolerance: floa
         assert error_of(result, exact[name]) <= tolerance, name
 
 
+def expect_samples(name: str) -> None:
+    op, samples = OPS[name], [s for s in whole(name) if (name, s.operands) not in WIDE]
+    assert whole(name) or name in GAPS
+    if samples:
+        expect_reference(*side_by_side(op, samples), op.tolerance[f32])
+
+
 # -- ops --------------------------------------------------------------------------------------------------------
 
 SAMPLED = sorted(op.name for op in OPS.values() if op.samples and op.operand_names)
@@ -113,10 +120,19 @@ SAMPLED = sorted(op.name for op in OPS.values() if op.samples and op.operand_nam
 
 @pytest.mark.parametrize("name", sorted({*SAMPLED} - NOWHERE))
 def test_samples_are_the_reference_s(name: str) -> None:
-    op, samples = OPS[name], [s for s in whole(name) if (name, s.operands) not in WIDE]
-    assert whole(name) or name in GAPS
-    if samples:
-        expect_reference(*side_by_side(op, samples), op.tolerance[f32])
+    expect_samples(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name in BY_SUBGROUPS else pytest.param(name, marks=pytest.mark.slow)
+        for name in sorted({*SAMPLED} - NOWHERE)
+    ],
+)
+def test_samples_by_subgroups_are_the_reference_s(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INGOT_WGPU_FEATURES", "subgroups")
+    expect_samples(name)
 
 
 @quick_on_each
@@ -200,11 +216,12 @@ def expect_native(module: object, example: tuple[np.ndarray, ...]) -> None:
 
 
 @pytest.mark.parametrize("k", [64, 37])
-def test_weights_stored_in_bf16_are_kept_so(k: int) -> None:
+@pytest.mark.parametrize("dtype", [bf16, f16], ids=str)
+def test_weights_stored_in_16_bits_are_kept_so(dtype: DType, k: int) -> None:
     """In panels and rows of pairs, of which a half may be left over."""
 
     def pairs(graph: Graph, name: str, n: int, columns: int) -> str:
-        weight = graph.add_weight(name, random(name, n, columns).astype(bf16.numpy))
+        weight = graph.add_weight(name, random(name, n, columns).astype(dtype.numpy))
         return graph.add("cast", [weight], f"{name}.f32", dtype=f32).output
 
     for rows in (1, 40):
@@ -213,7 +230,7 @@ def test_weights_stored_in_bf16_are_kept_so(k: int) -> None:
         exact, session = interpret(graph, feeds, float64=True), on_webgpu(graph)
         for name, result in zip(graph.outputs, session.run(None, feeds), strict=True):
             assert error_of(result, exact[name]) <= 1e-5
-        assert {t.dtype for t in session.program.only.lowered.tensors.values() if t.kind == "weight"} == {bf16}
+        assert {t.dtype for t in session.program.only.lowered.tensors.values() if t.kind == "weight"} == {dtype}
 
 
 @pytest.mark.parametrize("name", CODES)

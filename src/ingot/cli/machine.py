@@ -100,10 +100,11 @@ def adapters_found() -> list[str]:
         found = adapters()
     except ResourceError as error:
         return [str(error)]
-    lines = [
-        f"{each.name} ({each.kind}, {each.backend}; {', '.join(f'{name} {n}' for name, n in each.limits.items())})"
-        for each in found
-    ]
+    lines = []
+    for each in found:
+        limits = ", ".join(f"{name} {n}" for name, n in each.limits.items())
+        features = ", ".join(each.features) or "no features"
+        lines.append(f"{each.name} ({each.kind}, {each.backend}; {limits}; {features})")
     return lines or ["webgpu: no adapter"]
 
 

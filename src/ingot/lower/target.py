@@ -9,7 +9,8 @@ from ingot.dtype import DType
 class Target:
     """Where a plan will run.
 
-    device: the kind of device, which says what lowering chooses from. isa: its instruction set. threads: parts a step
+    device: the kind of device, which says what lowering chooses from. isa: its instruction set, with what it is to have
+    beyond the least of its kind behind a + each. threads: parts a step
     may be cut into. alignment: bytes, of every root tensor. region_bytes: the largest region.
     inplace and reuse: whether memory may be shared at all (off, they are oracles for the planner). strips: whether
     element-wise ops, reductions and norms become strip programs (off, it is their oracle).
@@ -32,3 +33,8 @@ class Target:
     part_nanoseconds: int = 1500
     run_nanoseconds: int = 25_000
     device: str = "cpu"
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """What the device is to have beyond the least of its kind."""
+        return tuple(self.isa.split("+")[1:])

@@ -1,4 +1,4 @@
-"""Devices of WebGPU: which adapters there are, the one that INGOT_WGPU_ADAPTER names, and what is made on it once."""
+"""Devices of WebGPU: which adapters there are, the one that is wanted, and what is made on it once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ import numpy as np
 from ingot.config import knob
 from ingot.errors import InputError, LimitError, ResourceError, UnsupportedError
 from ingot.locks import OwnedLock
-from ingot.lower.wgpu.wgsl import PARAMETER_WORDS, is_read_only
+from ingot.lower.wgpu import wanted_features
+from ingot.lower.wgpu.wgsl import F16, FEATURES, PARAMETER_WORDS, SUBGROUPS, enabled, is_read_only
 
 _LIMITS = {
     "binding_bytes": "max-storage-buffer-binding-size",
@@ -27,6 +28,9 @@ _LIMITS = {
     "invocations": "max-compute-invocations-per-workgroup",
     "alignment": "min-storage-buffer-offset-alignment",
 }
+# What wgpu calls features. WGSL's word for subgroups is one that it does not know yet: they need none there.
+_FEATURES = {SUBGROUPS: "subgroup", F16: "shader-f16"}
+_ENABLED = (F16,)
 _BACKENDS = ("Vulkan", "Metal", "DX12")  # not OpenGL, under which limits are lower than WebGPU's
 PARAMETER_BYTES = 4 * PARAMETER_WORDS
 READ = ("MAP_READ", "COPY_DST")  # usages of a buffer that the host reads
@@ -38,12 +42,15 @@ Encodable = tuple[Any, Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
-    """What a device may be opened of. kind: such as "CPU", "IntegratedGPU". limits: in bytes, or how many."""
+    """What a device may be opened of. kind: such as "CPU", "IntegratedGPU". limits: in bytes, or how many. features: of
+    FEATURES, those that it has.
+    """
 
     name: str
     kind: str
     backend: str
     limits: dict[str, int]
+    features: list[str]
 
 
 def adapters() -> list[Adapter]:
@@ -64,11 +71,13 @@ def adapters() -> list[Adapter]:
 class Device:
     """An open device; runs on it take turns. Pipelines, by the text of their shaders, stay as long as the process.
 
-    weights: what programs share, by the store that made it. states: their buffers, by the arena that they belong to.
+    features: what shaders may use. weights: what programs share, by the store that made it. states: their buffers, by
+    the arena that they belong to.
     """
 
     adapter: Adapter
     gpu: Any
+    features: tuple[str, ...] = ()
     turn: OwnedLock = field(default_factory=lambda: OwnedLock("run"))
     weights: WeakKeyDictionary[Any, WeakSet[Any]] = field(default_factory=WeakKeyDictionary)
     states: WeakKeyDictionary[Any, Any] = field(default_factory=WeakKeyDictionary)
@@ -92,7 +101,8 @@ class Device:
         """The pipeline of a shader. bindings: as it has them."""
         key = text, *map(is_read_only, bindings)
         if key not in self._pipelines:
-            module = self.gpu.create_shader_module(code=text)
+            features = [feature for feature in self.features if feature in _ENABLED]
+            module = self.gpu.create_shader_module(code=enabled(text, features))
             compute = {"module": module, "entry_point": "main"}
             layout = self.gpu.create_pipeline_layout(bind_group_layouts=[self.bind_layout(bindings)])
             self._pipelines[key] = self.gpu.create_compute_pipeline(layout=layout, compute=compute)
@@ -186,15 +196,17 @@ def mapped(buffer: Any, nbytes: int) -> np.ndarray:
 
 
 def open_device() -> Device:
-    """The device of the adapter that INGOT_WGPU_ADAPTER names, or of the first; opened once.
+    """The device of the adapter that INGOT_WGPU_ADAPTER names, or of the first, with what INGOT_WGPU_FEATURES names;
+    opened once.
 
-    Raises ResourceError where the package wgpu, or any adapter, is missing, InputError for a name that none has.
+    Raises ResourceError where the package wgpu, or any adapter, is missing, InputError for a name that none has,
+    UnsupportedError for a feature that the adapter lacks, and as `wanted_features` does.
     """
-    return _opened(str(knob("INGOT_WGPU_ADAPTER")))
+    return _opened(str(knob("INGOT_WGPU_ADAPTER")), wanted_features())
 
 
 @functools.cache
-def _opened(wanted: str) -> Device:
+def _opened(wanted: str, features: tuple[str, ...]) -> Device:
     found = _enumerate()
     if not found:
         raise ResourceError("webgpu: no adapter, got none, expected a driver of Vulkan such as Mesa's lavapipe")
@@ -205,10 +217,15 @@ def _opened(wanted: str) -> Device:
     import wgpu
 
     adapter = _described(chosen[0])
+    if missing := [feature for feature in features if feature not in adapter.features]:
+        has = f"expected some of {', '.join(adapter.features) or 'none'}"
+        raise UnsupportedError(f"INGOT_WGPU_FEATURES: {adapter.name!r} lacks one, got {missing[0]!r}, {has}")
     try:
-        features = [_CLOCK] if _CLOCK in chosen[0].features else []
+        asked = [_FEATURES[feature] for feature in features]
+        asked += [_CLOCK] if _CLOCK in chosen[0].features else []
         limits = {_LIMITS[name]: adapter.limits[name] for name in ("binding_bytes", "buffer_bytes")}
-        return Device(adapter, chosen[0].request_device_sync(required_features=features, required_limits=limits))
+        gpu = chosen[0].request_device_sync(required_features=asked, required_limits=limits)
+        return Device(adapter, gpu, features)
     except (RuntimeError, wgpu.GPUError) as error:
         raise ResourceError(f"webgpu: {adapter.name!r} gives no device: {error}") from error
 
@@ -227,7 +244,8 @@ def _enumerate() -> list[Any]:
 def _described(adapter: Any) -> Adapter:
     info = adapter.info
     limits = {name: int(adapter.limits[limit]) for name, limit in _LIMITS.items()}
-    return Adapter(info["device"], info["adapter_type"], info["backend_type"], limits)
+    features = [feature for feature in FEATURES if _FEATURES[feature] in adapter.features]
+    return Adapter(info["device"], info["adapter_type"], info["backend_type"], limits, features)
 
 
 if __name__ == "__main__":

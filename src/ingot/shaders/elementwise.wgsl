@@ -13,6 +13,14 @@ fn nan() -> f32 { return of_bits(0x7fc00000u); }
 
 fn infinity() -> f32 { return of_bits(0x7f800000u); }
 
+// An integer for each float, in the order of floats: one for both zeros, and for NaN the largest.
+fn float_key(x: f32) -> i32 {
+  let bits = bitcast<i32>(select(x, 0.0f, x == 0.0f));
+  return select(bits ^ ((bits >> 31u) & 0x7fffffff), 0x7fffffff, is_nan(x));
+}
+
+fn float_of_key(key: i32) -> f32 { return bitcast<f32>(key ^ ((key >> 31u) & 0x7fffffff)); }
+
 fn with_sign(x: f32, y: f32) -> f32 {
   return of_bits((bitcast<u32>(x) & 0x7fffffffu) | (bitcast<u32>(y) & 0x80000000u));
 }

@@ -9,6 +9,11 @@ fn bf16_rows_element(outer: i32, row: i32, i: i32) -> i32 {
   return select(pair << 16u, pair & ~0xffff, (place & 1) == 1);
 }
 
+fn f16_rows_element(outer: i32, row: i32, i: i32) -> i32 {
+  let place = row * arg_inner() + i;
+  return bitcast<i32>(unpack2x16float(u32(int_table(place / 2)))[place & 1]);
+}
+
 fn panels_element(outer: i32, row: i32, i: i32) -> i32 {
   let found = panel_row(row / 32 * panel_words(arg_inner()), row % 32 / 4 * 4, i);
   return bitcast<i32>(found[row % 4]);

@@ -14,17 +14,17 @@ fn work(group: i32, lane: i32) {
   for (var r = 0; r < ROWS; r++) { a[r] = min(row + r, last) * arg_a_stride(); }
   var first: array<vec4<f32>, ROWS>;
   var second: array<vec4<f32>, ROWS>;
-  for (var begin = 0; begin < arg_k(); begin += 256) {
-    var gate = array<vec4<f32>, ROWS>();
-    var up = array<vec4<f32>, ROWS>();
-    let end = min(begin + 256, arg_k());
+  for (var begin = 0; begin < arg_k(); begin += TERMS) {
+    var gate = array<vec4<Term>, ROWS>();
+    var up = array<vec4<Term>, ROWS>();
+    let end = min(begin + TERMS, arg_k());
     for (var i = begin; i < end; i++) {
       add_rows(&gate, &a, i, panel_row(b, lane % 4 * 4, i));
       add_rows(&up, &a, i, panel_row(b, 16 + lane % 4 * 4, i));
     }
     for (var r = 0; r < ROWS; r++) {
-      first[r] += gate[r];
-      second[r] += up[r];
+      first[r] += vec4<f32>(gate[r]);
+      second[r] += vec4<f32>(up[r]);
     }
   }
   for (var r = 0; r < ROWS; r++) {

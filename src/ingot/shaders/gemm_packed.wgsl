@@ -1,6 +1,6 @@
 // gemm_packed.wgsl: c[m, n] = epilogue(alpha a[m, k] @ b[k, n]), b in panels of 32 columns. A workgroup makes 8 ROWS rows
-// of a panel's 32 columns, a lane 4 columns of ROWS. Sums go in blocks of 256 along k, added in order. `add_rows` and ROWS
-// are the kernel's.
+// of a panel's 32 columns, a lane 4 columns of ROWS. Sums go in blocks of TERMS along k, added in order. `add_rows` and
+// ROWS are the kernel's.
 
 fn work(group: i32, lane: i32) {
   let tiles = (arg_m() + 8 * ROWS - 1) / (8 * ROWS);
@@ -13,11 +13,11 @@ fn work(group: i32, lane: i32) {
   for (var r = 0; r < ROWS; r++) { a[r] = min(row + r, last) * arg_a_stride(); }
   var total: array<vec4<f32>, ROWS>;
   let b = panel * panel_words(arg_k());
-  for (var begin = 0; begin < arg_k(); begin += 256) {
-    var sum = array<vec4<f32>, ROWS>();
-    let end = min(begin + 256, arg_k());
+  for (var begin = 0; begin < arg_k(); begin += TERMS) {
+    var sum = array<vec4<Term>, ROWS>();
+    let end = min(begin + TERMS, arg_k());
     for (var i = begin; i < end; i++) { add_rows(&sum, &a, i, panel_row(b, lane % 8 * 4, i)); }
-    for (var r = 0; r < ROWS; r++) { total[r] += sum[r]; }
+    for (var r = 0; r < ROWS; r++) { total[r] += vec4<f32>(sum[r]); }
   }
   for (var r = 0; r < ROWS; r++) {
     for (var c = 0; c < 4; c++) {

@@ -34,3 +34,16 @@ fn group_max(x: f32, lane: i32) -> f32 {
   for (var i = 1; i < 8; i++) { most = maximum_f32(most, found_by_eight[i]); }
   return most;
 }
+
+var<workgroup> found_values: array<T, LANES>;
+
+// What the first `count` lanes have found, by a kernel's `combine`: the first lane gets it.
+fn group_combined(value: T, count: i32, lane: i32) -> T {
+  found_values[lane] = value;
+  workgroupBarrier();
+  var all = value;
+  if (lane == 0) {
+    for (var i = 1; i < min(LANES, count); i++) { all = combine(all, found_values[i]); }
+  }
+  return all;
+}

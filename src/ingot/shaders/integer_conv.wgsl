@@ -1,12 +1,14 @@
 // integer_conv.wgsl: 2-D convolution of integers of 8 bits with adjacent channels, and thus products of matrices of them. A
 // lane makes an element. `weight_of` is the kernel's: what a tap of the filter of a channel is.
 
-// In panels of 32 channels of a group, four elements of a channel side by side, k over kernel row, column and channel.
+// In panels of 32 channels of a group, four elements of a channel side by side, k over kernel row, column and channel; zeros
+// fill up the last four of each row.
 fn packed_weight(part: i32, channel: i32, ky: i32, kx: i32, c: i32) -> i32 {
   let channels = arg_channels() / arg_groups();
   let each = arg_out_channels() / arg_groups();
-  let words = (channels * arg_kernel_h() * arg_kernel_w() + 3) / 4 * 32;
-  let i = (ky * arg_kernel_w() + kx) * channels + c;
+  let row = (channels * arg_kernel_w() + 3) / 4 * 4;
+  let words = row * arg_kernel_h() * 8;
+  let i = ky * row + kx * channels + c;
   let own = channel - part * each;
   let word = int_weight((part * ((each + 31) / 32) + own / 32) * words + i / 4 * 32 + own % 32);
   return extractBits(word, u32(i % 4) * 8u, 8u);

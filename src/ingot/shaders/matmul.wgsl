@@ -24,14 +24,14 @@ fn work(group: i32, lane: i32) {
   for (var r = 0; r < ROWS; r++) { rows_of_a[r] = a + min(row + 8 * r, arg_m() - 1) * arg_a_stride(); }
   let columns_of_b = b + min(column + vec4<i32>(0, 8, 16, 24), vec4<i32>(arg_n() - 1)) * arg_b_n_stride();
   var total: array<vec4<f32>, ROWS>;
-  for (var begin = 0; begin < arg_k(); begin += 256) {
-    var sum = array<vec4<f32>, ROWS>();
-    let end = min(begin + 256, arg_k());
+  for (var begin = 0; begin < arg_k(); begin += TERMS) {
+    var sum = array<vec4<Term>, ROWS>();
+    let end = min(begin + TERMS, arg_k());
     for (var i = begin; i < end; i++) {
       let y = columns_of_b + i * arg_b_k_stride();
       add_rows(&sum, &rows_of_a, i, vec4<f32>(at_b(y.x), at_b(y.y), at_b(y.z), at_b(y.w)));
     }
-    for (var r = 0; r < ROWS; r++) { total[r] += sum[r]; }
+    for (var r = 0; r < ROWS; r++) { total[r] += vec4<f32>(sum[r]); }
   }
   for (var r = 0; r < ROWS; r++) {
     for (var s = 0; s < 4; s++) {

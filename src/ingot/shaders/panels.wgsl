@@ -1,5 +1,5 @@
-// panels.wgsl: panels of 32 columns of a matrix, [n / 32][k][32] as floats, [n / 32][ceil(k / 2)][32] of pairs along k as
-// bf16, and codes in blocks of 32 along k. `panel_words`, and `panel_row` of 4 columns, are a kernel's.
+// panels.wgsl: panels of 32 columns of a matrix, [n / 32][k][32] as floats or as f16, [n / 32][ceil(k / 2)][32] of pairs
+// along k as bf16, and codes in blocks of 32 along k. `panel_words`, and `panel_row` of 4 columns, are a kernel's.
 
 // Element i of pairs.
 fn bf16_of(pairs: vec4<u32>, i: i32) -> vec4<f32> {

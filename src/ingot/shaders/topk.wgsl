@@ -6,11 +6,6 @@ var<workgroup> found_keys: array<i32, LANES>;
 
 var<workgroup> found_places: array<i32, LANES>;
 
-fn float_key(x: f32) -> i32 {
-  let bits = bitcast<i32>(select(x, 0.0f, x == 0.0f));
-  return select(bits ^ ((bits >> 31u) & 0x7fffffff), 0x7fffffff, is_nan(x));
-}
-
 fn is_better(key: i32, place: i32, other: i32, other_place: i32) -> bool {
   return other_place < 0 || key > other || (key == other && place < other_place);
 }

@@ -16,7 +16,7 @@ from ingot.dispatch import Dispatches, Place, dispatches
 from ingot.errors import UnsupportedError
 from ingot.ir import Graph
 from ingot.lower.lowered import Tensor
-from ingot.lower.wgpu.wgsl import PARAMETER_WORDS, is_read_only
+from ingot.lower.wgpu.wgsl import F16, PARAMETER_WORDS, SUBGROUPS, enabled, is_read_only
 
 FORMAT, VERSION = "ingot-web", 1
 
@@ -39,12 +39,13 @@ class WebProgram:
 class WebPlan:
     """Programs by name over the same memory.
 
-    regions: bytes of each, the most that a program needs. groups: regions that are bound together. layouts: of groups.
-    shaders: a file of each text. pipelines: a text and its layout. weights: a tensor of each recipe, by its key, and
-    where it lies.
+    features: that the device is to have. regions: bytes of each, the most that a program needs. groups: regions that
+    are bound together. layouts: of groups. shaders: a file of each text. pipelines: a text and its layout. weights: a
+    tensor of each recipe, by its key, and where it lies.
     """
 
     programs: dict[str, WebProgram] = field(default_factory=dict)
+    features: tuple[str, ...] = ()
     regions: dict[str, int] = field(default_factory=dict)
     layouts: list[Layout] = field(default_factory=list)
     groups: list[tuple[str, ...]] = field(default_factory=list)
@@ -56,14 +57,15 @@ class WebPlan:
 def web_plan(entries: Mapping[str, Compiled]) -> WebPlan:
     """The plan of modes of one graph that were compiled with one placement, by name.
 
-    Raises UnsupportedError for an op without a kernel in WGSL and for states that begin with data, LimitError for what
-    no binding of WebGPU holds.
+    Raises UnsupportedError for an op without a kernel in WGSL, for states that begin with data and for arithmetic in
+    f16, LimitError for what no binding of WebGPU holds.
     """
     plan = WebPlan()
     for name, compiled in entries.items():
-        _expect_kernels(compiled)
+        _expect_known(compiled)
         lowered, planned = compiled.native
-        made = dispatches(lowered, planned)
+        made, plan.features = dispatches(lowered, planned), lowered.target.features
+        made.shaders = [enabled(text, plan.features) for text in made.shaders]
         plan.programs[name] = WebProgram(compiled, made, tuple(step.node for step in planned.steps))
         for region, nbytes in made.regions.items():
             plan.regions[region] = max(nbytes, plan.regions.get(region, 0))
@@ -91,12 +93,14 @@ def _add(items: list[T], item: T) -> None:
         items.append(item)
 
 
-def _expect_kernels(compiled: Compiled) -> None:
+def _expect_known(compiled: Compiled) -> None:
     if missing := [*compiled.fallback, *compiled.choosing]:
         expected = "expected one for each node; InferenceSession(executor='webgpu') runs these on the CPU"
         raise UnsupportedError(f"emit: no kernel of webgpu, got {', '.join(missing)}, {expected}")
     if compiled.graph.initial:
         raise UnsupportedError(f"emit: states begin with data, got {', '.join(compiled.graph.initial)}, expected zeros")
+    if F16 in compiled.native[0].target.features:  # no browser on a CPU has it, so that none has compiled these shaders
+        raise UnsupportedError(f"emit: INGOT_WGPU_FEATURES has what pages do not, got {F16!r}, expected {SUBGROUPS}")
 
 
 def document(plan: WebPlan, name: str, parts: list[dict[str, Any]], page: Mapping[str, Any]) -> dict[str, Any]:
@@ -105,6 +109,7 @@ def document(plan: WebPlan, name: str, parts: list[dict[str, Any]], page: Mappin
         "format": FORMAT,
         "version": VERSION,
         "name": name,
+        "features": plan.features,
         "parameter_bytes": 4 * PARAMETER_WORDS,
         "regions": [{"name": region, "bytes": nbytes} for region, nbytes in plan.regions.items()],
         "layouts": plan.layouts,

@@ -20,7 +20,7 @@ from ingot.lower.target import Target
 from ingot.lower.view import View
 from ingot.lower.wgpu.attention import ATTENTION, attention_floats
 from ingot.lower.wgpu.kernels import KERNELS, PANEL_FORMATS, scratch_floats
-from ingot.lower.wgpu.wgsl import functions
+from ingot.lower.wgpu.wgsl import FEATURES, functions
 from ingot.precision import Precision
 
 # What every device of WebGPU has: bytes of a binding, and how far apart places in one may have to lie.
@@ -30,8 +30,8 @@ WEBGPU = Target("wgsl", 1, alignment=ALIGNMENT, region_bytes=REGION_BYTES, devic
 
 
 def webgpu_target(precision: Precision) -> Target:
-    """The target of the executor webgpu. Raises InputError for a precision that it does not have, and for regions
-    smaller than a tensor may have to be aligned to.
+    """The target of the executor webgpu. Raises InputError for a precision that it does not have, for regions smaller
+    than a tensor may have to be aligned to, and as `wanted_features` does.
     """
     if precision.name not in PRECISIONS:
         expected = f"one of {', '.join(PRECISIONS)}"
@@ -39,7 +39,16 @@ def webgpu_target(precision: Precision) -> Target:
     region_bytes = int(knob("INGOT_WGPU_BINDING_BYTES"))
     if region_bytes < ALIGNMENT:
         raise InputError(f"INGOT_WGPU_BINDING_BYTES: too small, got {region_bytes}, expected at least {ALIGNMENT}")
-    return replace(WEBGPU, region_bytes=region_bytes)
+    return replace(WEBGPU, isa="+".join((WEBGPU.isa, *wanted_features())), region_bytes=region_bytes)
+
+
+def wanted_features() -> tuple[str, ...]:
+    """What INGOT_WGPU_FEATURES names, in the order of FEATURES. Raises InputError for a name that is not there."""
+    wanted = {name.strip() for name in str(knob("INGOT_WGPU_FEATURES")).split(",")} - {""}
+    if unknown := sorted(wanted - FEATURES.keys()):
+        expected = f"some of {', '.join(FEATURES)}"
+        raise InputError(f"INGOT_WGPU_FEATURES: no such feature, got {unknown[0]!r}, expected {expected}")
+    return tuple(name for name in FEATURES if name in wanted)
 
 
 _TAKEN = {*KERNELS, *ATTENTION, VIEW, "copy_b"}

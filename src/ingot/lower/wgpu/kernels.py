@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from ingot import abi
 from ingot.dtype import f32
 from ingot.lower.cpu import fourier
-from ingot.lower.cpu.formats import BF16, CODES, F32, PANEL
+from ingot.lower.cpu.formats import BF16, CODES, F16, F32, PANEL
 from ingot.lower.formats import Format
 from ingot.lower.lowered import Field, Step
 from ingot.lower.wgpu.strip import strip_arguments, strip_groups, strip_text
@@ -19,7 +19,7 @@ from ingot.lower.wgpu.wgsl import LANES, Argument, floating, functions
 
 Numbers = Mapping[str, Field]
 
-PANEL_FORMATS = (F32, BF16, *CODES)  # how products may have their matrices
+PANEL_FORMATS = (F32, BF16, F16, *CODES)  # how products may have their matrices
 _FAR = 1 << 30
 _FEW_ROWS = 4
 
@@ -122,14 +122,17 @@ def _gemm_tiles(columns: int, rows: int) -> Callable[[Numbers], int]:
     return lambda fields: _tiles(fields, columns, rows * _lane_rows(fields, rows))
 
 
-def _add_rows(rows: int, element: str) -> str:
-    """A product's inner step: element i of as many rows, times four columns. element: of the row at a place.
+def _add_rows(rows: int, element: str, term: str = "Term") -> str:
+    """A product's inner step: element i of as many rows, times four columns. element: of the row at a place. term: the
+    type that it is done in.
 
     It is written out, because drivers do not unroll loops over what is to be in registers.
     """
-    given = "sum: ptr<function, array<vec4<f32>, ROWS>>, a: ptr<function, array<i32, ROWS>>, i: i32, those: vec4<f32>"
-    lines = [f"  (*sum)[{r}] += {element.format(f'(*a)[{r}]')} * those;" for r in range(rows)]
-    return "\n".join((f"const ROWS: i32 = {rows};\n\nfn add_rows({given}) {{", *lines, "}"))
+    sums, places = f"ptr<function, array<vec4<{term}>, ROWS>>", "ptr<function, array<i32, ROWS>>"
+    given = f"sum: {sums}, a: {places}, i: i32, those: vec4<f32>"
+    lines = [f"  (*sum)[{r}] += {term}({element.format(f'(*a)[{r}]')}) * four;" for r in range(rows)]
+    begin = f"const ROWS: i32 = {rows};\n\nfn add_rows({given}) {{\n  let four = vec4<{term}>(those);"
+    return "\n".join((begin, *lines, "}"))
 
 
 def _gemm_rows(rows: int) -> Callable[[Numbers], str]:
@@ -138,7 +141,7 @@ def _gemm_rows(rows: int) -> Callable[[Numbers], str]:
 
 
 def _pixels(fields: Numbers) -> str:
-    return _add_rows(4, "select(0.0f, at_x(max({0}, 0) + i), {0} >= 0)")
+    return _add_rows(4, "select(0.0f, at_x(max({0}, 0) + i), {0} >= 0)", "f32")
 
 
 def _filter_tiles(fields: Numbers) -> int:
@@ -323,6 +326,7 @@ def _reduction(op: str, element: str, finish: str = "x") -> Callable[[Numbers], 
                 f"fn combine(x: T, y: T) -> T {{ return {combine}(x, y); }}",
                 f"fn neutral() -> T {{ return {neutral}; }}",
                 f"fn finish(x: T, count: i32) -> T {{ return {finish}; }}",
+                f"fn of_subgroup(x: T) -> T {{ return {op}_of_subgroup_{element}(x); }}",
             )
         )
 
@@ -364,6 +368,13 @@ def _panels(format: Format, matrix: str = "b", k: str = "k") -> Callable[[Number
     elif format is BF16:
         words = "(k + 1) / 2 * 32"
         lines = [f"return bf16_of({four('panel + i / 2 * 32 + column')}, i);"]
+    elif format is F16:
+        words = "(k + 1) / 2 * 32"
+        lines = [
+            "let place = panel + i * 16 + column / 2;",
+            f"let two = unpack2x16float(u32(int_{matrix}(place)));",
+            f"return vec4<f32>(two, unpack2x16float(u32(int_{matrix}(place + 1))));",
+        ]
     else:
         bits, span = format.dtype.bits, format.shared.elements // format.packed.elements
         codes, beside = format.packed.nbytes * PANEL // 4, format.shared.nbytes * PANEL // 4
@@ -475,7 +486,7 @@ KERNELS: dict[str, Kernel] = {
     "copy_b4": Kernel("nest", _ELEMENTS, _nest("copy_b"), ("rank",)),
 }
 _LOOKED_UP = _by_lanes("outer", "count", "inner")
-for _name, _kind in (("i64", "rows"), ("i32", "rows"), ("bf16", "bf16_rows")):
+for _name, _kind in (("i64", "rows"), ("i32", "rows"), ("bf16", "bf16_rows"), ("f16", "f16_rows")):
     KERNELS[f"gather_{_name}"] = Kernel("gather", _LOOKED_UP, _element_of(_kind), more=("begin", "end"))
 for _format in PANEL_FORMATS:
     assert _format.products is not None

@@ -23,8 +23,11 @@ PARAMETER_WORDS = 64  # of a step, which begin at multiples of WebGPU's 256 byte
 # eight.
 REGIONS = ("arena0", "arena1", "arena2", "arena3", "inputs", "outputs", "weights", "state")
 READ_ONLY = frozenset(("inputs", "weights"))
+# What shaders may use beyond what every device of WebGPU has, by WebGPU's name, and what WGSL enables it by.
+SUBGROUPS, F16 = "subgroups", "shader-f16"
+FEATURES = {SUBGROUPS: "subgroups", F16: "f16"}
 _LIBRARIES = (
-    "attention", "elementwise", "epilogue", "gemv", "group", "index", "integer", "paged", "panels", "places",
+    "attention", "elementwise", "epilogue", "gemv", "index", "integer", "paged", "panels", "places",
 )  # fmt: skip
 _NAME = re.compile(r"^(?:@\S+ )*(?:fn|var(?:<[^>]*>)?|const|alias) (\w+)", re.MULTILINE)
 _MAIN = """@compute @workgroup_size(LANES)
@@ -103,20 +106,25 @@ def is_read_only(region: str) -> bool:
     return region.rstrip("0123456789") in READ_ONLY
 
 
-def shader(parts: Sequence[Part], bindings: Sequence[str]) -> str:
+def shader(parts: Sequence[Part], bindings: Sequence[str], features: Sequence[str] = ()) -> str:
     """The text of kernels that run side by side: equal for steps that differ in parameters alone. bindings: regions in
-    the order of their numbers.
+    the order of their numbers. features: of FEATURES, those to use, which it is for `enabled` to say.
 
     The first parameters say at which workgroup each part but the last ends; then follow those of the parts.
     """
     made: dict[str, str] = {}
-    shared, word = _of_any_kernel(bindings), len(parts) - 1
+    shared, word = _of_any_kernel(bindings, features), len(parts) - 1
     for number, part in enumerate(parts):
         chunks = _reached(shared | _of_part(part, word))
         made |= chunks if len(parts) == 1 else _apart(chunks, shared, number)
         word += _word_count(part.arguments)
     order = [*shared, *(name for name in made if name not in shared)]
     return "\n\n".join([made[name] for name in order if name in made] + [_MAIN.format(calls=_calls(len(parts)))])
+
+
+def enabled(text: str, features: Sequence[str]) -> str:
+    """A shader that says which features it may use."""
+    return "".join(f"enable {FEATURES[feature]};\n\n" for feature in features) + text
 
 
 def _calls(parts: int) -> str:
@@ -132,14 +140,16 @@ def _calls(parts: int) -> str:
     )
 
 
-def _of_any_kernel(bindings: Sequence[str]) -> dict[str, str]:
+def _of_any_kernel(bindings: Sequence[str], features: Sequence[str]) -> dict[str, str]:
     """The declarations that any kernel may reach, by name."""
     chunks = {"LANES": f"const LANES: i32 = {LANES};"}
     chunks["parameters"] = f"@group(0) @binding(0) var<uniform> parameters: array<vec4<u32>, {PARAMETER_WORDS // 4}>;"
     for number, region in enumerate(bindings, 1):
         access = "read" if is_read_only(region) else "read_write"
         chunks[region] = f"@group(0) @binding({number}) var<storage, {access}> {region}: array<u32>;"
-    for library in _LIBRARIES:
+    term, count = ("f16", 8) if F16 in features else ("f32", 256)
+    chunks |= {"Term": f"alias Term = {term};", "TERMS": f"const TERMS: i32 = {count};"}
+    for library in (*_LIBRARIES, "subgroup" if SUBGROUPS in features else "group"):
         chunks |= _chunks(_read(library))
     return chunks
 

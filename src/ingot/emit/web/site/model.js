@@ -50,13 +50,15 @@ async function opened(plan) {
   if (!gpu) throw new ModelError('unsupported', 'no WebGPU here: it takes a recent browser, and https or localhost');
   const adapter = await gpu.requestAdapter();
   if (!adapter) throw new ModelError('unsupported', 'WebGPU has no adapter: no GPU that this browser may use');
+  const lacking = plan.features.find((name) => !adapter.features.has(name));
+  if (lacking) throw new ModelError('unsupported', `the GPU has no ${lacking}, which the model needs`);
   const largest = Math.max(...plan.regions.map((region) => region.bytes));
   const requiredLimits = { maxStorageBufferBindingSize: largest, maxBufferSize: largest };
   for (const [name, needed] of Object.entries(requiredLimits)) {
     const most = adapter.limits[name];
     if (needed > most) throw new ModelError('unsupported', `${name}: the GPU has ${most}, the model needs ${needed}`);
   }
-  return adapter.requestDevice({ requiredLimits }).catch((cause) => {
+  return adapter.requestDevice({ requiredFeatures: plan.features, requiredLimits }).catch((cause) => {
     throw new ModelError('unsupported', `WebGPU gives no device: ${cause.message}`, { cause });
   });
 }
@@ -79,8 +81,7 @@ class Model {
   }
 
   async prepare(folder, onProgress) {
-    const device = this.#device;
-    const { plan } = this;
+    const [device, plan] = [this.#device, this.plan];
     device.pushErrorScope('validation');
     device.pushErrorScope('out-of-memory');
     const { STORAGE, UNIFORM, COPY_DST, COPY_SRC, MAP_READ } = GPUBufferUsage;
@@ -265,8 +266,7 @@ function sizesOf(program, inputs) {
 /** Where each input goes, and its words. */
 function converted(program, inputs, sizes) {
   const unknown = Object.keys(inputs).filter((name) => !(name in program.inputs));
-  const known = Object.keys(program.inputs);
-  if (unknown.length) throw new ModelError('input', `no such input, got ${unknown}, expected ${known}`);
+  if (unknown.length) throw new ModelError('input', `no input ${unknown}, expected ${Object.keys(program.inputs)}`);
   return Object.entries(program.inputs).map(([name, { dtype, shape, offset }]) => {
     const { data, shape: given } = tensorOf(inputs, name);
     const dims = shape.map((dim) => valueOf(dim, sizes));

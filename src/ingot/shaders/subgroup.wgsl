@@ -1,0 +1,57 @@
+// subgroup.wgsl: group.wgsl by subgroups: each reads what all lanes have found, a lane of it every so many, and adds that
+// up among its own. So every lane gets the same, however a device cuts a workgroup into subgroups, of which WebGPU says
+// nothing. The second barrier is for who writes next.
+
+var<workgroup> found: array<f32, LANES>;
+
+var<workgroup> found_values: array<T, LANES>;
+
+fn group_sum(x: f32, lane: i32) -> f32 {
+  found[lane] = x;
+  workgroupBarrier();
+  let size = subgroupAdd(1);
+  var sum = 0.0f;
+  for (var i = subgroupExclusiveAdd(1); i < LANES; i += size) { sum += found[i]; }
+  let total = subgroupAdd(sum);
+  workgroupBarrier();
+  return total;
+}
+
+// A NaN wins.
+fn group_max(x: f32, lane: i32) -> f32 {
+  found[lane] = x;
+  workgroupBarrier();
+  let size = subgroupAdd(1);
+  var most = -infinity();
+  for (var i = subgroupExclusiveAdd(1); i < LANES; i += size) { most = maximum_f32(most, found[i]); }
+  let all = max_of_subgroup_f32(most);
+  workgroupBarrier();
+  return all;
+}
+
+// What the first `count` lanes have found, by a kernel's `combine`.
+fn group_combined(value: T, count: i32, lane: i32) -> T {
+  found_values[lane] = value;
+  workgroupBarrier();
+  let size = subgroupAdd(1);
+  var all = neutral();
+  for (var i = subgroupExclusiveAdd(1); i < min(LANES, count); i += size) { all = combine(all, found_values[i]); }
+  return of_subgroup(all);
+}
+
+fn sum_of_subgroup_f32(x: f32) -> f32 { return subgroupAdd(x); }
+
+fn sum_of_subgroup_i32(x: i32) -> i32 { return subgroupAdd(x); }
+
+fn prod_of_subgroup_f32(x: f32) -> f32 { return subgroupMul(x); }
+
+fn prod_of_subgroup_i32(x: i32) -> i32 { return subgroupMul(x); }
+
+fn max_of_subgroup_i32(x: i32) -> i32 { return subgroupMax(x); }
+
+fn min_of_subgroup_i32(x: i32) -> i32 { return subgroupMin(x); }
+
+// By keys, because WebGPU lets subgroups drop NaN.
+fn max_of_subgroup_f32(x: f32) -> f32 { return float_of_key(subgroupMax(float_key(x))); }
+
+fn min_of_subgroup_f32(x: f32) -> f32 { return -max_of_subgroup_f32(-x); }
