@@ -155,7 +155,7 @@ COUNTING = re.compile(r"\t(?:cmp|test|add|sub|dec|inc)[bwlq]?\t")
 def flags_of(isa: str) -> list[str]:
     """The compiler's flags for an instruction set, read from CMakeLists.txt."""
     text = (ROOT / "CMakeLists.txt").read_text()
-    found = re.search(r"^set\(FLAGS (.*)\)$", text, re.M), re.search(rf"^set\(ISA_FLAGS_{isa} (.*)\)$", text, re.M)
+    found = re.search(r"^set\(FLAGS (.*)\)$", text, re.M), re.search(rf"^set\(ISA_FLAGS_{isa} ([^)]*)\)$", text, re.M)
     words = " ".join(match.group(1) for match in found if match).replace('"', "").split()
     return [word for word in words if word.startswith("-")]
 

@@ -24,6 +24,15 @@ FOUND = {
         output y = y
         output w = w
         """,
+    "a static output of 4 bits": """
+        input x: f32[2]
+        weight w: f32[4, 5]
+        weight s: f32[]
+        q = quantize(w, s, axis=0, block=0, precision=@f32, dtype=@f4e2m1)
+        y = exp(x)
+        output q = q
+        output y = y
+        """,
     "an output that is a view of another output": """
         input x: f32[2, 6]
         a = exp(x)

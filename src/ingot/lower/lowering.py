@@ -299,7 +299,7 @@ class Lowering:
         value = self.static_value(value) if isinstance(value, str) else value
         recipe = make_recipe(value, layout, transposed, format, beside, group)
         own, shape = recipe.dtype, value.dims
-        dtype = self.backend.held[own] if format is None else own
+        dtype = self.backend.held[value.type.dtype] if format is None else own
         id = self._weights.get(recipe.key)
         if id is None:
             id = self._weights[recipe.key] = self._id()
