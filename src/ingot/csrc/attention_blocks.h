@@ -8,14 +8,9 @@
 
 #define ATTENTION_MOST 32 /* rows of a block */
 
-/* How the rows of a head of keys are cut into blocks: by query head and row, or, when `heads_each` > 1, by head. */
-typedef struct {
-  int64_t most;       /* rows of a block, at most */
-  int64_t group;      /* query heads of a head of keys */
-  int64_t heads_each; /* heads in a block, at most */
-  int64_t per_head;   /* blocks of a query head, when heads_each is 1 */
-  int64_t blocks;     /* of a head of keys */
-} attention_cut;
+/* How the rows of a head of keys are cut into `blocks` of at most `most` rows: per_head for each of its `group` query
+ * heads, or one for up to heads_each of them where that is more than 1. */
+typedef struct { int64_t most, group, heads_each, per_head, blocks; } attention_cut;
 
 /* Rows [row, row + rows) of query heads from `head` on. Row r of the block is row `at[r]` of query head `of[r]`; scores
  * so far were at most largest[r], and their weights add up to total[r]. */
@@ -36,18 +31,15 @@ static inline attention_cut attention_plan(const attention_args *g, int64_t most
 
 /* How many of columns [begin, end) a causal mask leaves a row. */
 static inline int64_t attention_seen(const attention_args *g, int64_t row, int64_t begin, int64_t end) {
-  int64_t seen = end;
-  if (g->causal && g->causal_offset < end - row) seen = row + g->causal_offset + 1;
-  if (seen > end) seen = end;
+  const int64_t seen = g->causal && g->causal_offset < end - row ? row + g->causal_offset + 1 : end;
   return seen > begin ? seen - begin : 0;
 }
 
-/* The mask of row r of a block from a column on, or null. */
-static inline const char *attention_mask_row(const attention_args *g, const attention_block *b, int64_t r,
-                                             int64_t column) {
+/* The mask of row r of a block from column j on, or null. */
+static inline const char *attention_mask_row(const attention_args *g, const attention_block *b, int64_t r, int64_t j) {
   const int64_t item = g->mask_kind == INGOT_MASK_BOOL ? 1 : (int64_t)sizeof(float);
   const int64_t at = b->batch * g->mask_strides[0] + b->of[r] * g->mask_strides[1] + b->at[r] * g->mask_strides[2] +
-                     column * g->mask_strides[3];
+                     j * g->mask_strides[3];
   return g->mask ? (const char *)g->mask + item * at : NULL;
 }
 
@@ -125,9 +117,7 @@ static inline attention_block attention_begin(const attention_args *g, const att
 /* What a block costs, in rows times columns. */
 static inline int64_t attention_cost(const attention_args *g, const attention_cut *cut, int64_t block) {
   const attention_block b = attention_begin(g, cut, block, NULL);
-  int64_t columns = g->kv_len;
-  if (g->causal && g->causal_offset < columns - b.row - b.rows) columns = b.row + b.rows + g->causal_offset;
-  return b.count * (columns > 0 ? columns + INGOT_PANEL : INGOT_PANEL);
+  return b.count * (attention_seen(g, b.row + b.rows - 1, 0, g->kv_len) + INGOT_PANEL);
 }
 
 /* The first block of a part, such that parts cost the same. Every head of keys costs the same. */

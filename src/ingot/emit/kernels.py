@@ -357,9 +357,10 @@ def defined_names(code: str, macros: Mapping[str, str]) -> tuple[frozenset[str],
 
 
 def _with_rows(piece: _Piece, constants: set[str]) -> _Piece:
-    """A table or switch with the lines of these constants alone; any other piece as it is."""
+    """A table or switch with the lines of these constants alone, and no switch of none; any other piece as it is."""
     line = re.compile(r"^ +(?:\[|case )(INGOT_\w+)(?:\] = |: ).*\n", re.MULTILINE)
     text = line.sub(lambda m: m[0] if m[1] in constants else "", piece.code)
+    text = re.sub(r"^ +switch \(.*->.*\) \{\n +\}\n", "", text, flags=re.MULTILINE)  # a parameter stays used
     return piece if text == piece.code else replace(piece, code=text, uses=_words(text))
 
 
@@ -386,11 +387,12 @@ def _reached(pieces: tuple[_Piece, ...], wanted: set[str]) -> set[_Piece]:
 
 
 def _joined(pieces: list[_Piece]) -> str:
-    """The pieces in order, their files' titles above them, one-liners together, sets under conditions."""
+    """The pieces in order, their files' titles above them, one-liners and macros together, sets under conditions."""
     text = title = condition = before = ""
     for piece in pieces:
         code = piece.comment + piece.code
-        together = before.split(" ")[0] == code.split(" ")[0] and "\n" not in before + code
+        kind = code.split(" ")[0]
+        together = before.split(" ")[0] == kind and (kind == "#define" or "\n" not in before + code)
         if piece.condition != condition:
             text += f"\n{'#endif' if not piece.condition else '#elif' if condition else '#if'}"
             text += f" {piece.condition}\n" if piece.condition else "\n"
