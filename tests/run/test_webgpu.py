@@ -515,7 +515,7 @@ def test_doctor_names_adapters_and_their_limits(tmp_path: Path) -> None:
     found = printed("-m", "ingot", "doctor", "--json", XDG_RUNTIME_DIR="")
     assert found.stderr == ""
     lines = json.loads(found.stdout)["adapters"]
-    assert any(open_device().adapter.name in line and "binding_bytes" in line for line in lines)
+    assert any(open_device().adapter.name in line and "binding_bytes" in line and "subgroups" in line for line in lines)
     (tmp_path / "wgpu.py").write_text("import os\nos.abort()\n")
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
     (line,) = json.loads(printed("-m", "ingot", "doctor", "--json", PYTHONPATH=path).stdout)["adapters"]

@@ -55,6 +55,13 @@ def test_the_shipped_model_s_tokens_are_native_s_by_subgroups(monkeypatch: pytes
     prompt = llms[0].tokenizer.encode("def fibonacci(n):\n")
     found, expected = (list(llm.generate_tokens(prompt, max_tokens=24)) for llm in llms)
     assert found == expected and len(found) == 24
+    assert "subgroupAdd" in "".join(llms[0].engine.mode("decode").native.places.shaders)
+
+
+def of_f16(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """A product in float64, and how far from it one in f16 may be."""
+    a, b = a.astype(np.float64), b.astype(np.float64)
+    return a @ b, F16_ERROR * (np.abs(a) @ np.abs(b))
 
 
 @quick_on_each
@@ -68,19 +75,25 @@ def test_products_in_f16_are_within_their_tolerance(monkeypatch: pytest.MonkeyPa
             InferenceSession(Path(ingot.__file__).parent / "data" / "digits.onnx", executor="webgpu")
         return
     rng = np.random.default_rng(3)
-    for m, k, n in ((5, 37, 20), (40, 300, 70)):
-        a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((m, k), (k, n)))
+    for m, k, n in ((5, 37, 32), (40, 300, 64)):
+        a, b, v = (rng.standard_normal(shape).astype(np.float32) for shape in ((m, k), (k, n), (k, n)))
         graph = Graph("products")
-        for name, array in (("a", a), ("b", b)):
+        feeds = {"a": a, "b": b, "again": a}
+        for name, array in feeds.items():
             graph.add_input(name, TensorType(f32, array.shape))
-        weight = graph.add_weight("w", b)
-        graph.set_output("packed", graph.add("matmul", ["a", weight]).output)
+        gate, up = (graph.add("matmul", ["a", graph.add_weight(*each)]).output for each in (("w", b), ("v", v)))
+        graph.set_output("gated", graph.add("mul", [graph.add("relu", [gate]).output, up]).output)
         graph.set_output("given", graph.add("matmul", ["a", "b"]).output)
-        session = InferenceSession(graph, executor="webgpu", strict=True, passes=())
-        assert any("alias Term = f16;" in text for text in session.program.only.places.shaders)
-        exact, most = a.astype(np.float64) @ b, F16_ERROR * (np.abs(a.astype(np.float64)) @ np.abs(b))
-        for result in session.run(None, {"a": a, "b": b}):
-            assert (np.abs(result - exact) <= most).all()
+        graph.set_output("packed", graph.add("matmul", ["again", graph.add_weight("z", b)]).output)
+        session = InferenceSession(graph, executor="webgpu", strict=True)
+        lowered = session.program.only
+        assert all("alias Term = f16;" in text for text in lowered.places.shaders)
+        assert {step.kernel for step in lowered.plan.steps} == {"gemm_f32_gated", "gemm_f32_packed", "matmul_f32"}
+        (x, x_most), (y, y_most) = (of_f16(a, each) for each in (b, v))
+        gated, given, packed = session.run(None, feeds)
+        assert (np.abs(gated - np.maximum(0, x) * y) <= x_most * (np.abs(y) + y_most) + np.abs(x) * y_most).all()
+        for result in (given, packed):
+            assert (np.abs(result - x) <= x_most).all()
 
 
 def test_features_are_told_and_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,9 +9,9 @@ from ingot.dtype import DType
 class Target:
     """Where a plan will run.
 
-    device: the kind of device, which says what lowering chooses from. isa: its instruction set, with what it is to have
-    beyond the least of its kind behind a + each. threads: parts a step
-    may be cut into. alignment: bytes, of every root tensor. region_bytes: the largest region.
+    device: the kind of device, which says what lowering chooses from. isa: its instruction set, and behind a + each
+    what it is to have beyond the least of its kind. threads: parts a step may be cut into. alignment: bytes, of every
+    root tensor. region_bytes: the largest region.
     inplace and reuse: whether memory may be shared at all (off, they are oracles for the planner). strips: whether
     element-wise ops, reductions and norms become strip programs (off, it is their oracle).
     rounded: dtypes such as bf16 to which products of many rows round these for weights of that dtype, by dot products

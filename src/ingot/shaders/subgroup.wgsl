@@ -29,13 +29,14 @@ fn group_max(x: f32, lane: i32) -> f32 {
   return all;
 }
 
-// What the first `count` lanes have found, by a kernel's `combine`.
+// What lanes have found, by a kernel's `combine`. Of those behind the first `count` that is `neutral`: they are not left
+// out, so that no lane of a subgroup leaves the loop before others.
 fn group_combined(value: T, count: i32, lane: i32) -> T {
   found_values[lane] = value;
   workgroupBarrier();
   let size = subgroupAdd(1);
   var all = neutral();
-  for (var i = subgroupExclusiveAdd(1); i < min(LANES, count); i += size) { all = combine(all, found_values[i]); }
+  for (var i = subgroupExclusiveAdd(1); i < LANES; i += size) { all = combine(all, found_values[i]); }
   return of_subgroup(all);
 }
 

@@ -108,7 +108,7 @@ def is_read_only(region: str) -> bool:
 
 def shader(parts: Sequence[Part], bindings: Sequence[str], features: Sequence[str] = ()) -> str:
     """The text of kernels that run side by side: equal for steps that differ in parameters alone. bindings: regions in
-    the order of their numbers. features: of FEATURES, those to use, which it is for `enabled` to say.
+    the order of their numbers. features: of FEATURES, those that it uses; `enabled` says so in the text.
 
     The first parameters say at which workgroup each part but the last ends; then follow those of the parts.
     """
