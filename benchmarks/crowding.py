@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from benchmarks.crowding_worker import DECODE
 from benchmarks.goals import verdict
 from benchmarks.report import table
 from benchmarks.side_by_side import Worker
@@ -22,7 +23,7 @@ from benchmarks.side_by_side import Worker
 ROUNDS = 7
 BATCH_SECONDS = 0.1
 LIMIT, NEIGHBOUR_LIMIT = 1.5, 1.25
-WORKLOADS = ("mlp 32x512", "block-sdpa 4x64x128", "bert 32")
+WORKLOADS = ("mlp 32x512", "block-sdpa 4x64x128", "bert 32", DECODE)
 
 
 @contextlib.contextmanager
@@ -66,7 +67,7 @@ def crowding() -> tuple[str, bool]:
         workers = {}
         for threads in (1, cores, 2 * cores):
             (Path(folder) / str(threads)).mkdir()
-            workers[threads] = Worker("ingot", Path(folder) / str(threads), threads)
+            workers[threads] = Worker("ingot", Path(folder) / str(threads), threads, "benchmarks.crowding_worker")
             stack.callback(workers[threads].close)
         for name in WORKLOADS:
             for worker in workers.values():

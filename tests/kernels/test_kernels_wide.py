@@ -14,6 +14,7 @@ from ingot.abi import Elementwise
 from ingot.dtype import DTYPES, f32, i64
 from ingot.errors import InputError
 from ingot.ir import OPS, Graph, TensorType
+from ingot.lower.view import contiguous_strides
 from ingot.run.interpret import interpret
 from kernel_calls import ISAS, close, element_strides, every
 
@@ -102,8 +103,8 @@ def test_running(op: str, dtype: str) -> None:
 @pytest.mark.parametrize("b_is_turned", [False, True])
 @pytest.mark.parametrize("dtype", ["f64", "i64"])
 def test_products(dtype: str, b_is_turned: bool) -> None:
-    """Rows of whole groups of neighbours and of less: each sum in order."""
-    for rows, k, columns in ((3, 37, 35), (1, 300, 64), (19, 8, 1), (2, 0, 17), (1, 1, 1)):
+    """Whole panels and less, read once and often: each sum in order."""
+    for rows, k, columns in ((3, 37, 35), (1, 300, 64), (19, 8, 1), (21, 520, 33), (2, 0, 17), (1, 1, 1)):
         a = numbers(dtype, (rows, k))
         b = numbers(dtype, (columns, k), 5).T if b_is_turned else numbers(dtype, (k, columns), 5)
         with np.errstate(over="ignore"):
@@ -114,8 +115,26 @@ def test_products(dtype: str, b_is_turned: bool) -> None:
             "a": a, "b": b, "rank": 2, "shape": (rows, columns), "a_strides": (a_row, 0), "b_strides": (0, b_column),
             "out_strides": (columns, 1), "k": k, "a_k_stride": a_k, "b_k_stride": b_k,
         }  # fmt: skip
-        kernel = "product_f64" if dtype == "f64" else "product_i64"
+        kernel = f"product_{dtype}"
         np.testing.assert_array_equal(every(kernel, fields, "out", (rows, columns), dtype=a.dtype), expected)
+
+
+@pytest.mark.parametrize("dtype", ["f64", "i64"])
+def test_products_of_batches(dtype: str) -> None:
+    """Matrices one by one, with vectors, and rows with rows."""
+    a, b = numbers(dtype, (2, 9, 300)), numbers(dtype, (2, 18, 300), 5)
+    kernel, each = f"product_{dtype}", {"k": 300, "a_k_stride": 1, "b_k_stride": 1}
+    with np.errstate(over="ignore"):
+        terms = (a[:, :, None] * b[:, None]).cumsum(-1)[..., -1]
+    for shape, a_strides, b_strides, expected in (
+        ((2, 9, 18), (2700, 300, 0), (5400, 0, 300), terms),
+        ((2, 9), (2700, 300), (5400, 0), terms[:, :, 0]),
+        ((9,), (300,), (300,), np.diagonal(terms[0])),
+        ((), (), (), terms[0, 0, 0]),
+    ):
+        fields = {"a": a, "b": b, "rank": len(shape), "shape": shape, "a_strides": a_strides, "b_strides": b_strides}
+        fields |= each | {"out_strides": contiguous_strides(shape)}
+        np.testing.assert_array_equal(every(kernel, fields, "out", shape, dtype=a.dtype), expected)
 
 
 @pytest.mark.parametrize("dtype", WIDE)

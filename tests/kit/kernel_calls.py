@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ingot import abi
 from ingot.lower.view import contiguous_strides
 from ingot.run.library import load
 
@@ -86,13 +87,15 @@ def element_strides(array: np.ndarray) -> list[int]:
 
 
 def run(kernel: str, isa: str, parts: int, fields: dict[str, Any], turns: int = 1) -> None:
-    """Runs the parts of a kernel, in each turn the last first; on avx512 by AMX only where `isa` says so. fields: its
-    arguments; arrays stand for their addresses."""
+    """Runs the parts of a kernel, in each turn the last first; on avx512 by AMX only where `isa` says so. Two parts are
+    done in three portions, where the kernel can. fields: its arguments; arrays stand for their addresses."""
     row, ffi = LIBRARY.kernels[kernel], LIBRARY.ffi
     values = {
         name: ffi.cast("void *", value.ctypes.data) if isinstance(value, np.ndarray) else value
         for name, value in fields.items()
     }
+    if parts == 2 and any(field.name == "portions" for field in abi.structs()[row.args_type]):
+        values["portions"] = turns = 3
     args = ffi.new(row.args_type + " *", values)
     LIBRARY.use_amx(isa == AMX)
     for turn in range(turns):

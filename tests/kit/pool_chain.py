@@ -45,7 +45,7 @@ class Chain:
     def run_stopped(self) -> int | None:
         """How many steps a run made before it was stopped; None for one that was not, and has its bits.
 
-        Raises AssertionError when a step that was made is not whole, or one behind it was begun.
+        Raises AssertionError when a step that was made is not whole, or one behind the next was begun.
         """
         self.values.fill(np.nan)
         fault = self.native.ffi.new("ingot_fault *")
@@ -55,7 +55,7 @@ class Chain:
             return None
         assert code == abi.constant("INGOT_STOPPED") == fault.code
         whole = [i for i, row in enumerate(self.values) if not np.isnan(row).any()]
-        assert whole == list(range(fault.step)) and np.isnan(self.values[fault.step :]).all()
+        assert whole == list(range(fault.step)) and np.isnan(self.values[fault.step + 1 :]).all()
         return int(fault.step)
 
     def run_profiled(self) -> bool:

@@ -8,6 +8,7 @@ import threading
 import numpy as np
 import pytest
 
+from ingot import abi
 from ingot.run import library
 from places import KIT
 from pool_chain import Chain
@@ -147,7 +148,7 @@ def test_a_run_is_stopped_between_two_steps(threads: int) -> None:
     chain = Chain(threads, 4, steps=2000)
     chain.stop[0] = 1
     made = chain.run_stopped()
-    assert made is not None and made <= 1  # nothing waits before the first step
+    assert made == 0
     chain.stop[0] = 0
     assert chain.run_stopped() is None
     made, pauses = None, itertools.cycle(range(40))
@@ -159,3 +160,34 @@ def test_a_run_is_stopped_between_two_steps(threads: int) -> None:
         timer.join()
     chain.stop[0] = 0
     assert chain.run()
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_a_long_step_is_stopped_on_its_way(threads: int) -> None:
+    native = library.load()
+    ffi = native.ffi
+    m, k, n, portions = 64, 1024, 8192, 64
+    a, b, c = np.ones((m, k), np.float32), np.ones((n // 32, k, 32), np.float32), np.empty((m, n), np.float32)
+    args = ffi.new("gemm_args *", {"m": m, "n": n, "k": k, "a_stride": k, "c_stride": n, "alpha": 1, "portions": portions})
+    args.a, args.b, args.c = (ffi.cast("void *", each.ctypes.data) for each in (a, b, c))
+    steps = ffi.new("ingot_step[]", [(native.kernel("gemm_f32_packed", native.isa()), args, threads, 0, 1, portions)])
+    stop, fault = ffi.new("int32_t *"), ffi.new("ingot_fault *")
+    program = ffi.new("ingot_program *", {"steps": steps, "step_count": 1, "threads": threads, "stop": stop})
+
+    def stop_when_begun() -> None:
+        while np.isnan(c[0, 0]):
+            pass
+        stop[0] = 1
+
+    code = 0
+    while code == 0:  # until it was seen to begin before it was done
+        c.fill(np.nan)
+        watcher = threading.Thread(target=stop_when_begun)
+        watcher.start()
+        code = native.entry.ingot_run(program, ffi.NULL, fault)
+        watcher.join()
+        stop[0] = 0
+    assert code == fault.code == abi.constant("INGOT_STOPPED") and fault.step == 0
+    assert np.isnan(c).any()
+    assert native.entry.ingot_run(program, ffi.NULL, fault) == 0
+    assert (c == k).all()

@@ -137,7 +137,7 @@ enum {
 };
 
 /* The first bad run-time index of a run. code 0: none; 1: index outside [-limit, limit); 2: outside [0, limit). Or
- * code INGOT_STOPPED: the run ended before `step`, because it was told to. */
+ * code INGOT_STOPPED: the run ended before `step` was done, because it was told to. */
 #define INGOT_STOPPED 3
 typedef struct { int32_t code; int32_t step; int64_t index; int64_t limit; } ingot_fault;
 
@@ -281,7 +281,7 @@ typedef struct {
   int64_t m; int64_t n; int64_t k;
   int64_t a_stride; int64_t residual_stride; int64_t c_stride; int64_t rounded_stride;
   float alpha; float act_alpha; float act_beta; int32_t activation; int32_t residual_first; int32_t gate;
-  int32_t apart;
+  int32_t apart; int32_t portions;
 } gemm_args;
 
 /* gemm's c for each of a batch, with a b that is not constant: it is packed into scratch, per part. Batch strides may
@@ -309,7 +309,7 @@ typedef struct {
   const float *x; const int64_t *chosen; const void *experts; float *out; float *scratch; ingot_fault *fault;
   int64_t rows; int64_t slots; int64_t n; int64_t k; int64_t count;
   int64_t x_strides[2];
-  int64_t scratch_stride; int32_t step;
+  int64_t scratch_stride; int32_t step; int32_t portions;
 } expert_args;
 
 /* out = softmax(scale * q @ k^T + mask) @ v; head h of q reads head h / (heads / kv_heads) of k and v.
@@ -356,7 +356,7 @@ typedef struct {
   int64_t q_strides[2]; int64_t out_strides[2];
   int64_t total_blocks; int64_t sequences; int64_t blocks_each; int64_t window; int64_t scratch_stride;
   float scale; float softcap;
-  int32_t step;
+  int32_t step; int32_t portions;
 } cached_attention_args;
 
 /* x with pairs (i, i + half) rotated: out = x * cos + rotate_half(x) * sin, over the last dim.
@@ -478,7 +478,7 @@ typedef struct {
  * x[count], count a multiple of INGOT_PROBE_GRAIN, `passes` times. out: parts slots of INGOT_PROBE_LANES floats. */
 typedef struct { const float *x; float *out; int64_t count; int64_t passes; } probe_args;
 
-/* Does one part of the work. A call of several turns counts on: part 1 of 4 is part 5 in its second turn. */
+/* Does one part of the work. A call of several turns counts on: part 1 of 4 is part 5 in its second turn, or portion. */
 typedef void (*ingot_kernel)(const void *args, int32_t part, int32_t parts);
 
 /* Draws the tokens of one sequence (sample.c); the caller owns all memory, arrays of `vocab`, NULL where not needed:
@@ -509,8 +509,12 @@ typedef struct {
 } ingot_kernel_row;
 
 /* One kernel call. parts: how many pieces it is cut into; barrier: every thread waits before it. turns: all parts are
- * done so many times, one turn after the other, so that a part reads what others wrote in the turn before. */
-typedef struct { ingot_kernel kernel; const void *args; int32_t parts; int32_t barrier; int32_t turns; } ingot_step;
+ * done so many times, one turn after the other, so that a part reads what others wrote in the turn before.
+ * portions, where there is one turn: a part is done in so many, one after the other on its thread, so that a run can end
+ * in between; the kernel's arguments say so, too, and 0 is 1. */
+typedef struct {
+  ingot_kernel kernel; const void *args; int32_t parts; int32_t barrier; int32_t turns; int32_t portions;
+} ingot_step;
 
 /* A matrix to pack, and the pages of mapped files that are let go of afterwards: so many bytes from each, or 0. */
 typedef struct {
@@ -527,7 +531,8 @@ typedef struct { int64_t *where; int64_t size; int64_t factor; int64_t base; } i
 
 /* What one context runs. threads: at most this many take part. sizes_slot: of the binding that holds a run's sizes,
  * an int64_t for each, where there are resizes. lock: of the memory that the steps use, 0 at first; NULL where no
- * other run can be in it. stop: not 0 ends a run between two steps, and may be set at any time; NULL where none is. */
+ * other run can be in it. stop: not 0 ends a run before the next part that a thread would take, and may be set at any
+ * time; NULL where none is. */
 typedef struct {
   const ingot_step *steps; const ingot_patch *patches; const ingot_resize *resizes;
   ingot_fault *fault; uint32_t *lock; const int32_t *stop;

@@ -7,7 +7,7 @@
 
 static inline void gemm_packed(const gemm_args *g, gemm_factors f, int32_t part, int32_t parts) {
   const gemm_epilogue epilogue = gemm_args_epilogue(g);
-  const gemm_share share = gemm_cut_fixed((g->n + INGOT_PANEL - 1) / INGOT_PANEL, g->m, part, parts);
+  const gemm_share share = gemm_args_share(g, (g->n + INGOT_PANEL - 1) / INGOT_PANEL, part, parts);
   const int64_t rows = share.row_end - share.row_begin, panels = share.panel_end - share.panel_begin;
   /* Beside a small matrix, rows go by in chunks that stay near, too, and are read and written in one piece. */
   const int64_t bytes = rows * (f.k + panels * INGOT_PANEL) * 4, most = rows / GEMM_CHUNK;
@@ -81,7 +81,7 @@ static inline void gemm_apart_panel(const gemm_args *g, apart_product product, i
 static inline void gemm_apart(const gemm_args *g, int32_t part, int32_t parts) {
   static const int64_t none[1] = {0};
   const gemm_factors f = gemm_bf16_factors(g);
-  const gemm_share share = gemm_cut_fixed((g->n + INGOT_PANEL - 1) / INGOT_PANEL, g->m, part, parts);
+  const gemm_share share = gemm_args_share(g, (g->n + INGOT_PANEL - 1) / INGOT_PANEL, part, parts);
   const int64_t rows = share.row_end - share.row_begin, panels = share.panel_end - share.panel_begin;
   const int64_t bytes = rows * (f.k + panels * INGOT_PANEL) * 4, most = rows / APART_ROWS;
   int64_t chunks = (rows + GEMM_CHUNK_ROWS - 1) / GEMM_CHUNK_ROWS;

@@ -29,7 +29,7 @@ static inline void gemm_codes(const gemm_args *g, codes_way any, codes_sizes siz
                               int32_t part, int32_t parts) {
   const gemm_epilogue epilogue = gemm_args_epilogue(g);
   const int64_t width = gated ? INGOT_PANEL / 2 : INGOT_PANEL; /* columns of c in a panel */
-  const gemm_share share = gemm_cut_fixed((g->n + width - 1) / width, g->m, part, parts);
+  const gemm_share share = gemm_args_share(g, (g->n + width - 1) / width, part, parts);
   const int64_t all_rows = share.row_end - share.row_begin;
   const codes_way way = codes_way_for(any, all_rows * digits);
   const int64_t tile_rows = way.rows / digits;

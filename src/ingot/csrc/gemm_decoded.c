@@ -114,7 +114,7 @@ static inline void gemm_decoded(const gemm_args *g, decoded_panel panel_of, int6
                                 int32_t part, int32_t parts) {
   const gemm_epilogue epilogue = gemm_args_epilogue(g);
   const int64_t width = gated ? INGOT_PANEL / 2 : INGOT_PANEL; /* columns of c in a panel */
-  const gemm_share share = gemm_cut_fixed((g->n + width - 1) / width, g->m, part, parts);
+  const gemm_share share = gemm_args_share(g, (g->n + width - 1) / width, part, parts);
   const int64_t all_rows = share.row_end - share.row_begin;
   const int64_t chunks = (all_rows + INGOT_CODES_ROWS - 1) / INGOT_CODES_ROWS;
   float sums[INGOT_CODES_ROWS * INGOT_PANEL];

@@ -6,7 +6,7 @@
 #define GATED_PANELS 4 /* the widest tile of any instruction set */
 
 static inline void gemm_gated(const gemm_args *g, const gemm_factors *f, int32_t part, int32_t parts) {
-  const gemm_share share = gemm_cut_fixed(g->n / 16, g->m, part, parts);
+  const gemm_share share = gemm_args_share(g, g->n / 16, part, parts);
   const int64_t all_rows = share.row_end - share.row_begin;
   const int64_t most = all_rows <= GATED_ROWS ? GATED_PANELS : 1;
   float sums[(GEMM_ROWS > GATED_ROWS * GATED_PANELS ? GEMM_ROWS : GATED_ROWS * GATED_PANELS) * INGOT_PANEL];

@@ -10,38 +10,49 @@
 #include "lock.h"
 #include "pool.h"
 
-/* ended: the step before which thread 0 has ended the run; more than there are while it goes on. */
+/* ended: the first step of which a thread left a part undone; more than there are while the run goes on. */
 typedef struct {
   const ingot_program *program;
   int64_t *nanoseconds;
   _Atomic int64_t ended;
 } running;
 
+/* Whether a part of step i is to be left undone: one was, or the run has been told to stop. */
+static inline int is_ended(running *run, int64_t i) {
+  const int32_t *stop = run->program->stop;
+  int64_t ended = atomic_load_explicit(&run->ended, memory_order_relaxed);
+  if (ended != INT64_MAX) return 1;
+  if (!stop || !__atomic_load_n(stop, __ATOMIC_RELAXED)) return 0;
+  while (i < ended && !atomic_compare_exchange_weak_explicit(&run->ended, &ended, i, memory_order_relaxed,
+                                                             memory_order_relaxed)) {
+  }
+  return 1;
+}
+
 /* Part p of a step belongs to thread p % threads: a step of one part is thread 0's, and its turns need no waiting. */
-static inline void run_step(const ingot_step *step, pool_member *member) {
+static inline void run_step(running *run, int64_t i, pool_member *member) {
+  const ingot_step *step = &run->program->steps[i];
+  const int32_t portions = step->portions > 1 ? step->portions : 1;
   for (int32_t turn = 0; turn < step->turns; turn++) {
     if (turn > 0 && step->parts > 1) pool_barrier(member);
-    for (int32_t part = member->thread; part < step->parts; part += member->threads)
-      step->kernel(step->args, turn * step->parts + part, step->parts);
+    for (int32_t portion = turn; portion < turn + portions; portion++) {
+      for (int32_t part = member->thread; part < step->parts && !is_ended(run, i); part += member->threads)
+        step->kernel(step->args, portion * step->parts + part, step->parts);
+    }
   }
 }
 
-/* Whether the run ends before step i. Thread 0 alone looks at `stop`, before a barrier, behind which all threads see
- * what it saw: they pass the same barriers. It may be further on by then: what ends a later step ends none before. */
-static inline int is_ended(running *run, int64_t i, pool_member *member) {
-  const ingot_program *program = run->program;
-  if (member->thread == 0 && program->stop && __atomic_load_n(program->stop, __ATOMIC_RELAXED))
-    atomic_store_explicit(&run->ended, i, memory_order_relaxed);
-  if (program->steps[i].barrier) pool_barrier(member);
-  return atomic_load_explicit(&run->ended, memory_order_relaxed) <= i;
-}
-
+/* A thread that left something undone goes on to the next barrier: behind that, all threads see that the run has ended,
+ * and none has passed it that does not. What is left undone behind a barrier ends the run at none before it. */
 static void run_steps(void *state, pool_member *member) {
   running *run = state;
-  const ingot_program *program = run->program;
-  for (int64_t i = 0; i < program->step_count; i++) {
-    if ((program->steps[i].barrier || member->threads == 1) && is_ended(run, i, member)) return;
-    run_step(&program->steps[i], member);
+  const ingot_step *steps = run->program->steps;
+  for (int64_t i = 0; i < run->program->step_count; i++) {
+    if (steps[i].barrier) {
+      pool_barrier(member);
+      if (atomic_load_explicit(&run->ended, memory_order_relaxed) < i) return;
+    }
+    run_step(run, i, member);
   }
 }
 
@@ -52,11 +63,11 @@ static int64_t now_nanoseconds(void) {
 }
 
 static void run_steps_profiled(void *state, pool_member *member) {
-  const running *run = state;
+  running *run = state;
   pool_barrier(member);
   int64_t begin = now_nanoseconds();
   for (int64_t i = 0; i < run->program->step_count; i++) {
-    run_step(&run->program->steps[i], member);
+    run_step(run, i, member);
     pool_barrier(member);
     int64_t end = now_nanoseconds();
     if (member->thread == 0) run->nanoseconds[i] = end - begin;

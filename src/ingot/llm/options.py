@@ -17,6 +17,7 @@ CACHE_DTYPES = {"f32": f32, "bf16": bf16, "int8": i8, "int4": i4}
 DEFAULT_CONTEXT = 4096
 MAX_SEQUENCES = 256  # generated at once
 MAX_THREADS = 256  # of a language model
+_PORTION_NANOSECONDS = 4_000_000  # a slow or busy machine takes several times as long, and 200 ms feel like at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,13 @@ class Options:
         isa = library.isa()
         # Few rows are never rounded to bf16: where the CPU has no dot products, many are not either.
         rounded = chosen.rounded(library.dots(isa), required=False)
-        target = Target(isa, threads or usable_threads(), rounded=rounded, apart=chosen.apart)
+        target = Target(
+            isa,
+            threads or usable_threads(),
+            rounded=rounded,
+            apart=chosen.apart,
+            portion_nanoseconds=_PORTION_NANOSECONDS,
+        )
         return Options(chosen.name, cache_dtype, positions, sequences, weights, target)
 
     def load(self, folder: Folder) -> LanguageModel:

@@ -52,7 +52,8 @@ class Step:
     The last `keeps` reads are what writes[0], writes[1] ... hold before the call, which changes only some elements of
     what lies there.
     `parts` is how many pieces the call is cut into; `scratch` is the tensor that holds a slot for each. `turns`: all
-    pieces are done so many times, and threads wait for each other in between.
+    pieces are done so many times, and threads wait for each other in between. `portions`: each piece is done in so
+    many, one after the other, between which a run can end.
     """
 
     kernel: str
@@ -66,6 +67,7 @@ class Step:
     scratch: str | None = None
     keeps: int = 0
     turns: int = 1
+    portions: int = 1
 
     @property
     def pointers(self) -> list[Pointer]:

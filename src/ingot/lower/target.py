@@ -1,5 +1,6 @@
 """What lowering is told about the machine; it never asks."""
 
+import math
 from dataclasses import dataclass
 
 from ingot.dtype import DType
@@ -18,7 +19,8 @@ class Target:
     that the device must have. apart: whether these dot products take 32 numbers and sum those of even and of odd places
     apart, as AMX does, and not two after the other.
     part_nanoseconds: the work of a part that is worth its barrier. run_nanoseconds: the work of a whole run that is
-    worth waking another thread for.
+    worth waking another thread for. portion_nanoseconds: the work after which a run that is to end does, where
+    kernels can; None where no run is told to.
     """
 
     isa: str = "avx512"
@@ -32,9 +34,14 @@ class Target:
     apart: bool = False
     part_nanoseconds: int = 1500
     run_nanoseconds: int = 25_000
+    portion_nanoseconds: int | None = None
     device: str = "cpu"
 
     @property
     def features(self) -> tuple[str, ...]:
         """What the device is to have beyond the least of its kind."""
         return tuple(self.isa.split("+")[1:])
+
+    def portions(self, nanoseconds: float) -> int:
+        """In how many portions a part is done that takes so long."""
+        return 1 if self.portion_nanoseconds is None else max(1, math.ceil(nanoseconds / self.portion_nanoseconds))

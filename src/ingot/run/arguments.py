@@ -49,7 +49,8 @@ class Arguments:
             row = steps[index]
             row.kernel = library.kernel(step.kernel, isa)
             row.args = self._arguments(step, index)
-            row.parts, row.barrier, row.turns = step.parts, self._plan.barriers[index], step.turns
+            row.parts, row.barrier = step.parts, self._plan.barriers[index]
+            row.turns, row.portions = step.turns, step.portions
         patches = library.new("ingot_patch[]", max(1, len(self._patches)))
         for index, (where, slot, offset) in enumerate(self._patches):
             row = patches[index]

@@ -91,7 +91,7 @@ class BoundModes:
 
     @property
     def is_stopping(self) -> bool:
-        """Whether runs end between two steps, with a StoppedError, until this is False again; any thread may say so."""
+        """Whether runs end soon, with a StoppedError, until this is False again; any thread may say so."""
         return bool(self._stop[0])
 
     @is_stopping.setter

@@ -247,7 +247,7 @@ class NativeProgram:
         fault = table.fault
         node = self.plan.steps[fault.step].node
         if fault.code == _STOPPED:
-            raise StoppedError(f"run: stopped before node {node!r}")
+            raise StoppedError(f"run: stopped before node {node!r} was done")
         raise index_error(node, fault.code, fault.index, fault.limit)
 
     def _run_checked(
