@@ -1,4 +1,4 @@
-"""`benchmarks.worker` that knows one more workload, a language model's decode: many small steps, a barrier after most."""
+"""`benchmarks.worker` with one more workload, a language model's decode: many small steps, a barrier after most."""
 
 from __future__ import annotations
 

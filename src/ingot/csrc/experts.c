@@ -54,12 +54,13 @@ static inline void expert_matmul(const expert_args *e, gemm_factors f, int32_t p
   const int32_t own = part % parts;
   const int64_t panels = (e->n + INGOT_PANEL - 1) / INGOT_PANEL, pairs = e->rows * e->slots;
   const int64_t begin = part_begin(panels, own, parts), end = part_begin(panels, own + 1, parts);
-  const item_range experts = portion_items((item_range){0, e->count}, part / parts, e->portions);
+  int64_t first = 0, last = e->count;
   float *gathered = e->scratch + own * e->scratch_stride;
   int64_t members[INGOT_EXPERT_ROWS];
   if (begin == end) return;
   expert_faults(e, begin, end);
-  for (int64_t expert = experts.begin; expert < experts.end; expert++) {
+  portion_cut(&first, &last, part / parts, e->portions);
+  for (int64_t expert = first; expert < last; expert++) {
     f.b = (const float *)e->experts + expert * panels * f.panel_size;
     int64_t rows = 0;
     for (int64_t i = 0; i < pairs; i++) {
@@ -120,14 +121,15 @@ static inline void expert_matmul_codes(const expert_args *e, codes_way way, code
   const int32_t own = part % parts;
   const int64_t panels = (e->n + INGOT_PANEL - 1) / INGOT_PANEL, pairs = e->rows * e->slots;
   const int64_t begin = part_begin(panels, own, parts), end = part_begin(panels, own + 1, parts);
-  const item_range experts = portion_items((item_range){0, e->count}, part / parts, e->portions);
+  int64_t first = 0, last = e->count;
   const int64_t row_bytes = (codes_row_of(e->k).bytes + 63) / 64 * 64 * digits, most = INGOT_CODES_ROWS / digits;
   const int64_t expert_bytes = panels * codes_sized(sizes, codes_row_of(e->k).blocks);
   int8_t *gathered = (int8_t *)(e->scratch + own * e->scratch_stride);
   int64_t members[INGOT_CODES_ROWS];
   if (begin == end) return;
   expert_faults(e, begin, end);
-  for (int64_t expert = experts.begin; expert < experts.end; expert++) {
+  portion_cut(&first, &last, part / parts, e->portions);
+  for (int64_t expert = first; expert < last; expert++) {
     int64_t rows = 0;
     for (int64_t i = 0; i < pairs; i++) {
       if (e->chosen[i] == expert) {

@@ -6,13 +6,13 @@
 static inline void gemv_packed(const gemm_args *g, gemm_factors f, int32_t part, int32_t parts) {
   const gemm_epilogue epilogue = gemm_args_epilogue(g);
   const int64_t panels = (g->n + INGOT_PANEL - 1) / INGOT_PANEL;
-  const item_range all = {part_begin(panels, part % parts, parts), part_begin(panels, part % parts + 1, parts)};
-  const item_range own = portion_items(all, part / parts, g->portions);
+  int64_t begin = part_begin(panels, part % parts, parts), end = part_begin(panels, part % parts + 1, parts);
   float sums[4 * GEMV_PANELS * INGOT_PANEL];
   if (g->m == 0) return;
-  for (int64_t panel = own.begin; panel < own.end; panel += GEMV_PANELS) {
+  portion_cut(&begin, &end, part / parts, g->portions);
+  for (int64_t panel = begin; panel < end; panel += GEMV_PANELS) {
     const int64_t column = panel * INGOT_PANEL;
-    const int64_t count = own.end - panel < GEMV_PANELS ? own.end - panel : GEMV_PANELS;
+    const int64_t count = end - panel < GEMV_PANELS ? end - panel : GEMV_PANELS;
     const int64_t columns = g->n - column < count * INGOT_PANEL ? g->n - column : count * INGOT_PANEL;
     const gemm_product product = {
       .k = f.k, .a = f.a, .a_stride = f.a_stride, .b = f.b + panel * f.panel_size, .b_stride = INGOT_PANEL,

@@ -43,15 +43,12 @@ static inline int64_t part_begin_grain(int64_t count, int64_t grain, int32_t par
   return begin < count ? begin : count;
 }
 
-/* Items [begin, end). */
-typedef struct { int64_t begin, end; } item_range;
-
-/* What a portion has of the items of its part; 0 portions are one. */
-static inline item_range portion_items(item_range part, int32_t portion, int32_t portions) {
-  const int64_t count = part.end - part.begin;
-  if (portions < 2) return part;
-  return (item_range){part.begin + part_begin(count, portion, portions),
-                      part.begin + part_begin(count, portion + 1, portions)};
+/* Leaves one of its portions of the items [*begin, *end) of a part; 0 portions are one. */
+static inline void portion_cut(int64_t *begin, int64_t *end, int32_t portion, int32_t portions) {
+  const int64_t first = *begin, count = *end - first;
+  if (portions < 2) return;
+  *begin = first + part_begin(count, portion, portions);
+  *end = first + part_begin(count, portion + 1, portions);
 }
 
 /* Reports a bad index from any thread; the first report of a run stays. The kernel then reads nothing and goes on. */

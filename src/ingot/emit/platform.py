@@ -74,11 +74,9 @@ class Platform:
 {_FREESTANDING if self.freestanding else _HOSTED}
 #if __BYTE_ORDER__ != __ORDER_{self.byte_order.upper()}_ENDIAN__
 #error "the weights are {self.byte_order}-endian: ingot emit-c --byte-order writes others"
-#endif
-#if __FLT_EVAL_METHOD__ == 1 || __FLT_EVAL_METHOD__ == 2
+#elif __FLT_EVAL_METHOD__ == 1 || __FLT_EVAL_METHOD__ == 2
 #error "sums of floats would be rounded as wider ones: -fexcess-precision=fast, as in -std=gnu11, or -mfpmath=sse"
-#endif
-#if {macro}_WEIGHTS_BYTES > PTRDIFF_MAX || {macro}_STATE_BYTES > PTRDIFF_MAX
+#elif {macro}_WEIGHTS_BYTES > PTRDIFF_MAX || {macro}_STATE_BYTES > PTRDIFF_MAX
 #error "the model is larger than the memory that this machine has addresses for"
 #endif
 """

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 from ingot.dtype import DType
 
+_PORTIONED = ("gemm_args", "expert_args", "cached_attention_args")  # of kernels that do a part in portions
+
 
 @dataclass(frozen=True, slots=True)
 class Target:
@@ -42,6 +44,8 @@ class Target:
         """What the device is to have beyond the least of its kind."""
         return tuple(self.isa.split("+")[1:])
 
-    def portions(self, nanoseconds: float) -> int:
+    def portions(self, args_type: str, nanoseconds: float) -> int:
         """In how many portions a part is done that takes so long."""
-        return 1 if self.portion_nanoseconds is None else max(1, math.ceil(nanoseconds / self.portion_nanoseconds))
+        if self.portion_nanoseconds is None or args_type not in _PORTIONED:
+            return 1
+        return max(1, math.ceil(nanoseconds / self.portion_nanoseconds))
