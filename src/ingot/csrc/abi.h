@@ -478,7 +478,7 @@ typedef struct {
  * x[count], count a multiple of INGOT_PROBE_GRAIN, `passes` times. out: parts slots of INGOT_PROBE_LANES floats. */
 typedef struct { const float *x; float *out; int64_t count; int64_t passes; } probe_args;
 
-/* Does one part of the work. A call of several turns counts on: part 1 of 4 is part 5 in its second turn, or portion. */
+/* Does one part of the work. A call of several turns counts on: part 1 of 4 is part 5 in a second turn or portion. */
 typedef void (*ingot_kernel)(const void *args, int32_t part, int32_t parts);
 
 /* Draws the tokens of one sequence (sample.c); the caller owns all memory, arrays of `vocab`, NULL where not needed:
@@ -510,8 +510,8 @@ typedef struct {
 
 /* One kernel call. parts: how many pieces it is cut into; barrier: every thread waits before it. turns: all parts are
  * done so many times, one turn after the other, so that a part reads what others wrote in the turn before.
- * portions, where there is one turn: a part is done in so many, one after the other on its thread, so that a run can end
- * in between; the kernel's arguments say so, too, and 0 is 1. */
+ * portions, where there is one turn: a part is done in so many, one after the other on its thread, so that a run can
+ * end in between; the kernel's arguments say so, too, and 0 is 1. */
 typedef struct {
   ingot_kernel kernel; const void *args; int32_t parts; int32_t barrier; int32_t turns; int32_t portions;
 } ingot_step;

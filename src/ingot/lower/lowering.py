@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ingot import abi
 from ingot.dtype import DType, f32
 from ingot.ir import Graph, Node, TensorType, is_sized
 from ingot.lower.beyond import beyond
@@ -559,16 +558,14 @@ class Lowering:
         return aside
 
     def _cut(self) -> None:
-        """Cuts steps into parts, where the run as a whole is worth threads, and what takes long into portions; scratch grows to
-        a slot for each part.
-        """
+        """Cuts steps into parts, if the run is worth threads, and long ones into portions; each part has scratch."""
         if sum(self._work) < self.target.run_nanoseconds:
             return
         for step, work in zip(self.lowered.steps, self._work, strict=True):
             worth = int(work / step.turns / self.target.part_nanoseconds)  # each turn has a barrier of its own
             step.parts = max(1, min(self.target.threads, worth))
             portions = self.target.portions(work / step.parts)
-            if portions > 1 and any(field.name == "portions" for field in abi.structs()[step.args_type]):
+            if portions > 1 and "portions" in step.fields:
                 step.portions = step.fields["portions"] = portions
             if step.scratch is not None:
                 tensor = self.lowered.tensors[step.scratch]

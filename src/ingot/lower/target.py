@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 from ingot.dtype import DType
 
+_MOST_PORTIONS = 64  # attention over a cache finds the place of each, also where most of the cache is empty
+
 
 @dataclass(frozen=True, slots=True)
 class Target:
@@ -38,4 +40,6 @@ class Target:
 
     def portions(self, nanoseconds: float) -> int:
         """In how many portions a part is done that takes so long."""
-        return 1 if self.portion_nanoseconds is None else max(1, math.ceil(nanoseconds / self.portion_nanoseconds))
+        if self.portion_nanoseconds is None:
+            return 1
+        return min(_MOST_PORTIONS, max(1, math.ceil(nanoseconds / self.portion_nanoseconds)))
