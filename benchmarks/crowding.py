@@ -1,7 +1,8 @@
 """`make bench-crowding`: more threads than cores, and a neighbour that never rests, cost little. Ends with 1 if not.
 
 Two threads for each core must take at most 1.5 of the time of one for each; and beside a process that keeps one core
-busy, a thread for each core must take at most 1.25 of the time of a single thread.
+busy, a thread for each core must take at most 1.25 of the time of a single thread. Language models decode, too: many
+small steps, and a barrier after most.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`benchmarks.worker` with one more workload, a language model's decode: many small steps, a barrier after most."""
+"""`benchmarks.worker` with one workload more, a language model's decode."""
 
 from __future__ import annotations
 

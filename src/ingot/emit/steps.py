@@ -333,6 +333,7 @@ class _Writer:
 
     def _calls(self, step: Step, indent: str) -> str:
         """The calls of a step's kernel. A run with fewer threads than were planned for cuts it into fewer parts."""
+        assert step.portions == 1, "runs of emitted C end between steps"
         kernel = f"K({step.kernel})" if len(self._face.entries) == 1 else f"K(step_{step.kernel})"
         turns = f"{indent}  for (int32_t turn = 0; turn < {step.turns}; turn++) "
         if step.parts == 1:

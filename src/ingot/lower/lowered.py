@@ -53,7 +53,7 @@ class Step:
     what lies there.
     `parts` is how many pieces the call is cut into; `scratch` is the tensor that holds a slot for each. `turns`: all
     pieces are done so many times, and threads wait for each other in between. `portions`: each piece is done in so
-    many, one after the other, between which a run can end.
+    many, one after the other, between which a run can end; of a kernel that can, `fields` has them, too.
     """
 
     kernel: str

@@ -564,7 +564,8 @@ class Lowering:
         for step, work in zip(self.lowered.steps, self._work, strict=True):
             worth = int(work / step.turns / self.target.part_nanoseconds)  # each turn has a barrier of its own
             step.parts = max(1, min(self.target.threads, worth))
-            if (portions := self.target.portions(step.args_type, work / step.parts)) > 1:
+            portions = self.target.portions(work / step.parts)
+            if portions > 1 and "portions" in step.fields:
                 step.portions = step.fields["portions"] = portions
             if step.scratch is not None:
                 tensor = self.lowered.tensors[step.scratch]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from ingot.dtype import DType
 
-_PORTIONED = ("gemm_args", "expert_args", "cached_attention_args")  # of kernels that do a part in portions
+_MOST_PORTIONS = 64  # attention over a cache finds the place of each, also where most of the cache is empty
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +44,8 @@ class Target:
         """What the device is to have beyond the least of its kind."""
         return tuple(self.isa.split("+")[1:])
 
-    def portions(self, args_type: str, nanoseconds: float) -> int:
+    def portions(self, nanoseconds: float) -> int:
         """In how many portions a part is done that takes so long."""
-        if self.portion_nanoseconds is None or args_type not in _PORTIONED:
+        if self.portion_nanoseconds is None:
             return 1
-        return max(1, math.ceil(nanoseconds / self.portion_nanoseconds))
+        return min(_MOST_PORTIONS, max(1, math.ceil(nanoseconds / self.portion_nanoseconds)))

@@ -62,7 +62,7 @@ def _declare_attention(kernel: str, dtype: DType, *beside: DType) -> None:
             "q": pointer(q), "keys": pointer(caches[0]), "values": pointer(caches[1]), "out": pointer(out),
             "rows": rows, "heads": heads, "kv_heads": caches[0].shape[1], "head_dim": head_dim, "v_dim": v_dim,
             "q_strides": q.strides[:2], "out_strides": out.strides[:2], "total_blocks": caches[0].shape[0],
-            "window": node.window, "scale": node.scale, "softcap": node.softcap,
+            "window": node.window, "scale": node.scale, "softcap": node.softcap, "portions": 0,
         }  # fmt: skip
         if len(caches) > 2:
             fields |= {"key_scales": pointer(caches[2]), "value_scales": pointer(caches[3])}

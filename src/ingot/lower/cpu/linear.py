@@ -175,7 +175,7 @@ def packed_step(
     reads = [a, b]
     scale = group.root.scale if group.root.op.name == "matmul" else 1.0
     fields: dict[str, Field] = {"m": m, "n": n, "k": k, "alpha": scale, "apart": int(lowering.target.apart)}
-    fields |= epilogue_fields(lowering, group, bias, reads)
+    fields |= epilogue_fields(lowering, group, bias, reads) | {"portions": 0}
     for name in ("bias", "slopes") if column else ():
         if isinstance(first := fields.get(name), Pointer):
             fields[name] = replace(first, byte_offset=first.byte_offset + column * f32.itemsize)
@@ -458,7 +458,7 @@ def _lower_experts(lowering: Lowering, node: Node, kernel: str, format: Format, 
     fields: dict[str, Field] = {
         "x": pointer(x), "chosen": pointer(chosen), "experts": pointer(matrices), "out": pointer(out),
         "fault": Pointer(FAULT), "rows": rows, "slots": slots, "n": n, "k": k, "count": count,
-        "x_strides": spread.strides[:2],
+        "x_strides": spread.strides[:2], "portions": 0,
     }  # fmt: skip
     work = max(rows * slots * n * k * _FMA, min(rows * slots, count) * n * k * format.element_bytes * _BYTE)
     reads = [x, chosen, matrices]
