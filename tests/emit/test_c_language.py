@@ -159,6 +159,7 @@ def test_tokens_of_ones_own_need_the_header_alone(built: Path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("built", ["gcc"], indirect=True)
 def test_the_programs_misuse_no_memory(built: Path):
     """Nor do the steps of a checked run write where they should not, nor kernels read where nothing is."""
     sanitized = "cc -g -fsanitize=address,undefined -fno-sanitize-recover=all".split()

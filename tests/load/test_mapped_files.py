@@ -149,8 +149,8 @@ def test_nothing_stays_of_what_is_let_go_part_by_part(tmp_path: Path, step: int)
     assert not whole.any() and resident(path) > 20 << 10
     files.release(whole)
     begins = range(0, whole.size, step)
-    for begin in [*begins[::2], *begins[1::2]]:
+    for number, begin in enumerate([*begins[::2], *begins[1::2]]):
         part = whole[begin : begin + step]
-        assert not part.any() and resident(path) > 0
+        assert not part.any() and (number % 16 or resident(path) > 0)  # which takes its time to say
         files.release(part)
     assert resident(path) == 0
