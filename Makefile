@@ -59,6 +59,7 @@ bench-crowding: $(VENV)/ingot.stamp $(VENV)/bench.stamp
 soak: $(VENV)/ingot.stamp $(VENV)/extras.stamp
 	$(BIN)/python tests/kit/soak.py --count 10000
 	$(BIN)/python tests/kit/schedules.py --count 1000
+	$(BIN)/python tests/kit/pool_stress.py --rounds 20000
 	$(BIN)/python tests/kit/session_interrupts.py
 	$(BIN)/python tests/kit/llm_interrupts.py
 	$(BIN)/python tests/kit/onnx_survival.py --count 50000

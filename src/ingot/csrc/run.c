@@ -21,8 +21,7 @@ typedef struct {
 static inline int is_ended(running *run, int64_t i) {
   const int32_t *stop = run->program->stop;
   int64_t ended = atomic_load_explicit(&run->ended, memory_order_relaxed);
-  if (ended != INT64_MAX) return 1;
-  if (!stop || !__atomic_load_n(stop, __ATOMIC_RELAXED)) return 0;
+  if (ended == INT64_MAX && (!stop || !__atomic_load_n(stop, __ATOMIC_RELAXED))) return 0;
   while (i < ended && !atomic_compare_exchange_weak_explicit(&run->ended, &ended, i, memory_order_relaxed,
                                                              memory_order_relaxed)) {
   }

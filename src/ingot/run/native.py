@@ -50,8 +50,8 @@ class NativeProgram:
     """One Lowered and Plan made ready on an arena: argument structs filled, kernels looked up, inputs and outputs late.
 
     Runs of all programs of an arena take turns, inside the C call: while one has the arena, no line of Python of its
-    thread is run. state: where states lie, if they outlive this arena. stop: an `int32_t *` that ends a run between two
-    steps while it is not 0; what the run was to write is then half written.
+    thread is run. state: where states lie, if they outlive this arena. stop: an `int32_t *` that ends a run soon while
+    it is not 0, at times in the midst of a step; what the run was to write is then half written.
     """
 
     def __init__(

@@ -62,18 +62,23 @@ typedef struct {
   const int64_t *x;
   int64_t *out;
   int32_t count;
+  int32_t portions;
 } mix_args;
 
-/* out[part] = 31 * sum(x) + part, in 64 bits that wrap. */
+#define UNTOUCHED (-1) /* a number of out before it is made */
+
+/* out[i] = 31 * sum(x) + i, in 64 bits that wrap; i counts the portions of each part. */
 static void mix(const void *args, int32_t part, int32_t parts) {
   const mix_args *a = args;
-  REQUIRE(part >= 0 && part < parts);
+  REQUIRE(part >= 0 && part < parts * a->portions);
+  const int32_t i = part % parts * a->portions + part / parts;
   uint64_t sum = 0;
-  for (int32_t i = 0; i < a->count; i++) sum += (uint64_t)a->x[i];
-  a->out[part] = (int64_t)(sum * 31 + (uint64_t)part);
+  for (int32_t k = 0; k < a->count; k++) sum += (uint64_t)a->x[k];
+  a->out[i] = (int64_t)(sum * 31 + (uint64_t)i);
 }
 
-/* A chain of mix steps over rows of `values`; the first row is the caller's, bound late. */
+/* A chain of mix steps over rows of `values`; the first row is the caller's, bound late. Most steps read what the one
+ * before them made; a few read what that one reads, and wait for nobody. */
 typedef struct {
   int64_t first[MAX_PARTS];
   int64_t values[STEPS][MAX_PARTS];
@@ -81,22 +86,31 @@ typedef struct {
   ingot_step steps[STEPS];
   ingot_patch patch;
   ingot_program program;
+  int32_t stop;
 } chain;
+
+static int32_t items(const chain *c, int32_t s) { return c->steps[s].parts * c->args[s].portions; }
 
 static chain *chain_make(int32_t threads, int32_t parts, int32_t seed) {
   chain *c = calloc(1, sizeof *c);
   REQUIRE(c != NULL);
   for (int32_t i = 0; i < MAX_PARTS; i++) c->first[i] = seed * 1000 + i;
-  int32_t count = MAX_PARTS;
   for (int32_t s = 0; s < STEPS; s++) {
-    int32_t pieces = (s + seed) % 4 == 0 ? 1 : parts;
-    c->args[s] = (mix_args){s == 0 ? NULL : c->values[s - 1], c->values[s], count};
-    c->steps[s] = (ingot_step){mix, &c->args[s], pieces, s > 0, 1};
-    count = pieces;
+    const int32_t pieces = (s + seed) % 4 == 0 ? 1 : parts, most = MAX_PARTS / pieces;
+    const int32_t portions = 1 + (s + seed) % 3 < most ? 1 + (s + seed) % 3 : most;
+    const int32_t is_beside = s % 4 == 2;
+    mix_args *a = &c->args[s];
+    *a = (mix_args){.out = c->values[s], .count = MAX_PARTS, .portions = portions};
+    if (s > 0) {
+      a->x = is_beside ? a[-1].x : a[-1].out;
+      a->count = is_beside ? a[-1].count : items(c, s - 1);
+    }
+    c->steps[s] = (ingot_step){mix, a, pieces, s > 0 && !is_beside, 1, portions};
   }
   c->patch = (ingot_patch){(void **)&c->args[0].x, 0, 0};
   c->program = (ingot_program){
-    .steps = c->steps, .patches = &c->patch, .step_count = STEPS, .patch_count = 1, .threads = threads};
+    .steps = c->steps, .patches = &c->patch, .step_count = STEPS, .patch_count = 1, .threads = threads,
+    .stop = &c->stop};
   return c;
 }
 
@@ -106,15 +120,34 @@ static void chain_run(chain *c) {
   REQUIRE(ingot_run(&c->program, bindings, NULL) == 0);
 }
 
+/* How many numbers of a step are made, all of them right. */
+static int32_t chain_made(const chain *c, int32_t s) {
+  const mix_args *a = &c->args[s];
+  uint64_t sum = 0;
+  int32_t made = 0;
+  for (int32_t k = 0; k < a->count; k++) sum += (uint64_t)a->x[k];
+  for (int32_t i = 0; i < items(c, s); i++) {
+    if (a->out[i] == UNTOUCHED) continue;
+    REQUIRE(a->out[i] == (int64_t)(sum * 31 + (uint64_t)i));
+    made++;
+  }
+  return made;
+}
+
 static void chain_check(const chain *c) {
-  const int64_t *x = c->first;
-  int32_t count = MAX_PARTS;
+  for (int32_t s = 0; s < STEPS; s++) REQUIRE(chain_made(c, s) == items(c, s));
+}
+
+/* Of a run that ended at a step: those before it are whole, it is not, and nothing behind the next barrier is begun. */
+static void chain_check_stopped(const chain *c, int32_t ended) {
+  int32_t is_behind = 0;
+  REQUIRE(ended >= 0 && ended < STEPS);
   for (int32_t s = 0; s < STEPS; s++) {
-    uint64_t sum = 0;
-    for (int32_t i = 0; i < count; i++) sum += (uint64_t)x[i];
-    count = c->steps[s].parts;
-    for (int32_t i = 0; i < count; i++) REQUIRE(c->values[s][i] == (int64_t)(sum * 31 + (uint64_t)i));
-    x = c->values[s];
+    is_behind |= s > ended && c->steps[s].barrier;
+    const int32_t made = chain_made(c, s);
+    if (s < ended) REQUIRE(made == items(c, s));
+    if (s == ended) REQUIRE(made < items(c, s));
+    if (is_behind) REQUIRE(made == 0);
   }
 }
 
@@ -209,7 +242,7 @@ typedef struct {
 static void ripple(const void *args, int32_t part, int32_t parts) {
   ripple_args *a = (void *)args;
   const int32_t turn = part / parts;
-  const mix_args row = {turn ? a->values[turn - 1] : a->x, a->values[turn], turn ? parts : MAX_PARTS};
+  const mix_args row = {turn ? a->values[turn - 1] : a->x, a->values[turn], turn ? parts : MAX_PARTS, 1};
   mix(&row, part % parts, parts);
 }
 
@@ -234,6 +267,56 @@ static void turns(void) {
     for (int32_t k = 0; k < MAX_PARTS; k++) REQUIRE(args->values[count][k] == -1);
   }
   free(args);
+}
+
+typedef struct {
+  chain *c;
+  _Atomic int32_t is_done;
+} stopped_runs;
+
+/* Runs until enough were made, and one of them ended on its way. */
+static void *keep_running(void *runs) {
+  stopped_runs *r = runs;
+  chain *c = r->c;
+  void *bindings[1] = {c->first};
+  int32_t is_halved = 0;
+  for (int32_t i = 0; i < rounds || !is_halved; i++) {
+    int64_t nanoseconds[STEPS];
+    ingot_fault fault = {0};
+    memset(c->values, 0xff, sizeof c->values);
+    __atomic_store_n(&c->stop, 0, __ATOMIC_RELAXED);
+    const int32_t code = i % 5 == 4 ? ingot_run_profiled(&c->program, bindings, &fault, nanoseconds)
+                                    : ingot_run(&c->program, bindings, &fault);
+    if (code == 0) {
+      chain_check(c);
+      continue;
+    }
+    REQUIRE(code == INGOT_STOPPED && fault.code == code);
+    chain_check_stopped(c, fault.step);
+    is_halved |= fault.step > 0;
+  }
+  r->is_done = 1;
+  return NULL;
+}
+
+/* Two programs, alone or with one lock, each of which this thread stops at any moment. */
+static void stopped(void) {
+  for (int32_t seed = 0; seed < 4; seed++) {
+    uint32_t lock = 0, random = 12345 + (uint32_t)seed;
+    stopped_runs runs[2] = {{chain_make(4, 5, seed), 0}, {chain_make(2 + seed, 8 - seed, seed + 1), 0}};
+    pthread_t threads[2];
+    for (int32_t i = 0; i < 2; i++) {
+      if (seed % 2) runs[i].c->program.lock = &lock;
+      REQUIRE(pthread_create(&threads[i], NULL, keep_running, &runs[i]) == 0);
+    }
+    while (!runs[0].is_done || !runs[1].is_done) {
+      random = random * 1664525 + 1013904223;
+      if (random >> 30) usleep(random >> 24 & 127);
+      __atomic_store_n(&runs[random >> 16 & 1].c->stop, 1, __ATOMIC_RELAXED);
+    }
+    for (int32_t i = 0; i < 2; i++) REQUIRE(pthread_join(threads[i], NULL) == 0);
+    for (int32_t i = 0; i < 2; i++) free(runs[i].c);
+  }
 }
 
 /* In a child, which has no workers yet: no thread can be had, then two. */
@@ -338,12 +421,12 @@ static const struct {
   void (*run)(void);
 } scenarios[] = {
     {"regions", regions}, {"concurrent", concurrent}, {"crowded", crowded}, {"profiled", profiled}, {"turns", turns},
-    {"host_modes", host_modes}, {"refusals", refusals}, {"forks", forks}, {"exits", exits},
+    {"stopped", stopped}, {"host_modes", host_modes}, {"refusals", refusals}, {"forks", forks}, {"exits", exits},
 };
 
 int main(int count, char **names) {
-  alarm(300);
   if (getenv("POOL_STRESS_ROUNDS")) rounds = atoi(getenv("POOL_STRESS_ROUNDS"));
+  alarm(300 + (unsigned)rounds / 10);
   for (size_t i = 0; i < sizeof scenarios / sizeof scenarios[0]; i++) {
     int wanted = count == 1;
     for (int n = 1; n < count; n++) wanted |= strcmp(names[n], scenarios[i].name) == 0;
