@@ -22,6 +22,7 @@ from ingot.run.interpret import interpret
 from ingot.text import dump, parse
 from made_by_rules import REWRITE, made_by_onnx
 from onnx_cases import INTEGERS, INTEGERS_BY_REFERENCE, NODES, SYMBOLIC
+from onnx_export import export_onnx
 from onnx_math_cases import MULTINOMIAL, RANDOM
 from onnx_models import Case, model, one_node, run_oracle, text_model, value_info
 
@@ -307,7 +308,7 @@ def test_exported_module(name: str, dynamic: bool, tmp_path: Path) -> None:
     module, inputs = MODULES[name]()
     axes = {0: "batch"} if name in ("mlp", "convnet") else {0: "batch", 1: "rows"}
     options = {"dynamic_shapes": tuple(axes for _ in inputs)} if dynamic else {}
-    torch.onnx.export(module, inputs, tmp_path / "m.onnx", dynamo=True, external_data=True, verbose=False, **options)
+    export_onnx(module, inputs, tmp_path / "m.onnx", external_data=True, **options)
     graph = load_onnx(tmp_path / "m.onnx")
     graph.validate()
     if dynamic:

@@ -18,6 +18,7 @@ from ingot.load.onnx import load_onnx
 from ingot.passes import PASSES, optimize
 from ingot.run.interpret import interpret
 from ingot.text import dump
+from onnx_export import export_onnx
 from pass_case import read
 
 TEXT = """
@@ -252,7 +253,7 @@ def test_models_through_onnx(model, attention):
     module, inputs = getattr(models, model)(attention)
     rows, batch = torch.export.Dim("S", min=2, max=64), torch.export.Dim("B", min=2, max=64)
     shapes = tuple({0: batch, 1: rows} for _ in inputs) if model == "bert" else None
-    exported = torch.onnx.export(module, inputs, dynamo=True, verbose=False, dynamic_shapes=shapes)
+    exported = export_onnx(module, inputs, dynamic_shapes=shapes)
     graph = load_onnx(exported.model_proto.SerializeToString())
     feeds = {name: x.numpy() for name, x in zip(graph.inputs, inputs, strict=True)}
     plain = interpret(graph, feeds)

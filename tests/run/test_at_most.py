@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 import ingot
 from ingot.text import parse
+from onnx_export import export_onnx
 
 pytestmark = [pytest.mark.native, pytest.mark.checked]
 
@@ -165,7 +166,7 @@ def test_bits_of_a_session_for_each_length(name):
 def test_through_onnx(tmp_path):
     """A dim's name, positions cut to a length, and a file that is loaded twice, the second time from the cache."""
     program, feeds = exported("texts, fused")
-    torch.onnx.export(program, f=tmp_path / "texts.onnx", dynamo=True, verbose=False)
+    export_onnx(program, file=tmp_path / "texts.onnx")
     each = ingot.InferenceSession(tmp_path / "texts.onnx", dims={})
     _, length = each.get_inputs()[0].shape
     for _ in range(2):

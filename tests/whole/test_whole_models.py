@@ -16,6 +16,7 @@ import models
 from ingot.load.aten import load_module
 from ingot.run.interpret import interpret
 from ingot.run.library import load
+from onnx_export import export_onnx
 
 pytestmark = pytest.mark.checked
 
@@ -127,7 +128,7 @@ DOORS = [
 def test_onnx_and_torch_give_the_same_numbers(build, tmp_path) -> None:
     module, inputs = build()
     path = tmp_path / "model.onnx"
-    torch.onnx.export(module, inputs, path, dynamo=True)
+    export_onnx(module, inputs, path)
     by_torch = ingot.InferenceSession(module, example_inputs=inputs, threads=2)
     by_onnx = ingot.InferenceSession(path, threads=2, strict=True)
     (a, b) = (s.run(None, feeds_of([arg.name for arg in s.get_inputs()], inputs))[0] for s in (by_torch, by_onnx))
@@ -162,7 +163,7 @@ def test_minilm_embeds_sentences_as_torch_does(tmp_path) -> None:
     with torch.inference_mode():
         expected = embed(first(module(*inputs)).numpy(), mask)
     path = tmp_path / "minilm.onnx"
-    torch.onnx.export(module, inputs, path, dynamo=True)
+    export_onnx(module, inputs, path)
     for source, options in ((module, {"example_inputs": inputs}), (path, {})):
         session = ingot.InferenceSession(source, threads=2, **options)
         hidden = session.run(None, feeds_of([arg.name for arg in session.get_inputs()], inputs))[0]

@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_leaves
 
 import ingot
 from ingot.errors import IngotError
+from onnx_export import export_onnx
 
 SHAPES = ("static", "symbolic")
 DOORS = ("torch", "onnx")
@@ -35,13 +36,6 @@ def inputs_of(row: Architecture, which: int) -> dict[str, torch.Tensor]:
     return row.inputs(*row.sizes[which])
 
 
-def as_onnx(program: torch.export.ExportedProgram) -> bytes:
-    """The bytes of the ONNX model that torch makes of a program. Raises what torch.onnx.export raises."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return torch.onnx.export(program, dynamo=True, verbose=False).model_proto.SerializeToString()
-
-
 def why_not(row: Architecture, shapes: str, doors: Sequence[str] = DOORS) -> dict[str, Mark | None]:
     """Way -> why it does not work, or None: with these shapes, through each of the doors."""
     module = row.build()
@@ -58,7 +52,7 @@ def why_not(row: Architecture, shapes: str, doors: Sequence[str] = DOORS) -> dic
 
 def _through_onnx(program: torch.export.ExportedProgram, results: list) -> Mark | None:
     try:
-        model = as_onnx(program)
+        model = export_onnx(program).model_proto.SerializeToString()
     except RuntimeError as error:
         return _mark("torch", error)
     return _compare(model, results)
