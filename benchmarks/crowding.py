@@ -44,20 +44,8 @@ def seconds(workers: dict[int, Worker], runs: dict[int, int]) -> dict[int, float
     rounds: dict[int, list[float]] = {threads: [] for threads in workers}
     for _ in range(ROUNDS):
         for threads, worker in workers.items():
-            rounds[threads].append(answer(worker, run=runs[threads])["seconds"])
+            rounds[threads].append(worker.told(run=runs[threads])["seconds"])
     return {threads: statistics.median(times) for threads, times in rounds.items()}
-
-
-def answer(worker: Worker, **request: object) -> dict[str, float]:
-    """The worker's answer to a request."""
-    return received(worker, worker.ask(**request))
-
-
-def received(worker: Worker, reply: dict[str, float] | None) -> dict[str, float]:
-    """A worker's answer; ends this program when there is none."""
-    if reply is None:
-        sys.exit(worker.close())
-    return reply
 
 
 def crowding() -> tuple[str, bool]:
@@ -74,8 +62,8 @@ def crowding() -> tuple[str, bool]:
             for worker in workers.values():
                 worker.send(build=name)
             for worker in workers.values():
-                received(worker, worker.answer())
-            runs = {t: int(answer(worker, calibrate=BATCH_SECONDS)["runs"]) for t, worker in workers.items()}
+                worker.expect(worker.answer())
+            runs = {t: worker.told(calibrate=BATCH_SECONDS)["runs"] for t, worker in workers.items()}
             alone = seconds(workers, runs)
             with neighbour():
                 beside = seconds(workers, runs)

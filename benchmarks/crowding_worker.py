@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -45,4 +44,4 @@ def build(engine: str, name: str, folder: Path, threads: int, precision: str) ->
 
 
 if __name__ == "__main__":
-    worker.serve(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4], build)
+    worker.serve(build)

@@ -16,7 +16,6 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from benchmarks import llm, report
 from benchmarks.goals import verdict
@@ -54,14 +53,6 @@ class Beside:
         return [self.name, self.precision, *cells, bits, verdict(self.minima <= MOST)]
 
 
-def answer(worker: Worker, **request: Any) -> Any:
-    """A worker's answer; ends this program when there is none."""
-    reply = worker.ask(**request)
-    if reply is None:
-        sys.exit(worker.close())
-    return reply
-
-
 def workload(name: str, precision: str, rounds: int, threads: int) -> Beside:
     """A workload of the other benchmarks."""
     times: dict[str, list[float]] = {"native": [], "emitted": []}
@@ -69,11 +60,11 @@ def workload(name: str, precision: str, rounds: int, threads: int) -> Beside:
         program = "benchmarks.emitted_worker"
         workers = {each: Worker(each, Path(folder), threads, program, precision) for each in times}
         try:
-            same = all(answer(worker, build=name)["same"] for worker in workers.values())
-            runs = {each: answer(worker, calibrate=BATCH_SECONDS)["runs"] for each, worker in workers.items()}
+            same = all(worker.told(build=name)["same"] for worker in workers.values())
+            runs = {each: worker.told(calibrate=BATCH_SECONDS)["runs"] for each, worker in workers.items()}
             for number in range(rounds):
                 for each in sorted(times, reverse=bool(number % 2)):
-                    times[each].append(answer(workers[each], run=runs[each])["seconds"])
+                    times[each].append(workers[each].told(run=runs[each])["seconds"])
         finally:
             for worker in workers.values():
                 worker.close()
@@ -86,16 +77,16 @@ def language_model(precision: str, rounds: int, threads: int, folder: Path) -> I
     workers = {each: Worker(each, folder, threads, llm.PROGRAM) for each in ("ingot", "emitted")}
     try:
         for worker in workers.values():
-            answer(worker, load=precision)
+            worker.told(load=precision)
         said = [
-            [answer(worker, logits=llm.LOGITS_PROMPT), answer(worker, greedy=llm.GREEDY_TOKENS)]
+            [worker.told(logits=llm.LOGITS_PROMPT), worker.told(greedy=llm.GREEDY_TOKENS)]
             for worker in workers.values()
         ]
         times: dict[str, dict[str, list[float]]] = {}
         for number in range(rounds):
             for each in sorted(workers, reverse=bool(number % 2)):
-                asked = {f"prefill {n}": answer(workers[each], prefill=n, seed=number) / n for n in PREFILLS}
-                asked["decode"] = answer(workers[each], decode=llm.DECODE_TOKENS, seed=number)
+                asked = {f"prefill {n}": workers[each].told(prefill=n, seed=number) / n for n in PREFILLS}
+                asked["decode"] = workers[each].told(decode=llm.DECODE_TOKENS, seed=number)
                 for name, seconds in asked.items():
                     times.setdefault(name, {}).setdefault(each, []).append(seconds)
     finally:

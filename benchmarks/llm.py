@@ -17,7 +17,6 @@ import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -58,13 +57,6 @@ class Run:
     measured: dict[str, Measurement] = field(default_factory=dict)  # seconds of a token
     peak_bytes: int = 0
 
-    def ask(self, **request: Any) -> Any:
-        """The worker's answer; ends this program when it died."""
-        reply = self.worker.ask(**request)
-        if reply is None:
-            sys.exit(self.worker.close())
-        return reply
-
 
 Runs = dict[str, Run]
 
@@ -87,14 +79,14 @@ def measure(precision: str, engines: list[str], rounds: int, threads: int, folde
     runs = {engine: Run(Worker(engine, folder, threads, PROGRAM)) for engine in engines}
     try:
         for run in runs.values():
-            reply = run.ask(load=precision)
+            reply = run.worker.told(load=precision)
             run.load_seconds, run.settings = reply["seconds"], reply["settings"]
             run.measured = {name: Measurement() for name in run.settings}
         for number in range(rounds):
             turn = number % len(engines)
             measure_round(number, {engine: runs[engine] for engine in engines[turn:] + engines[:turn]})
         for run in runs.values():
-            run.peak_bytes = run.ask(peak=0)
+            run.peak_bytes = run.worker.told(peak=0)
         return runs, agreement(precision, runs)
     finally:
         for run in runs.values():
@@ -106,10 +98,15 @@ def measure_round(number: int, runs: Runs) -> None:
     for tokens in PREFILLS:
         for run in runs.values():
             if f"prefill {tokens}" in run.measured:
-                run.measured[f"prefill {tokens}"].rounds.append(run.ask(prefill=tokens, seed=number) / tokens)
+                run.measured[f"prefill {tokens}"].rounds.append(run.worker.told(prefill=tokens, seed=number) / tokens)
     for run in runs.values():
-        run.measured["decode"].rounds.append(run.ask(decode=DECODE_TOKENS, seed=number))
+        run.measured["decode"].rounds.append(run.worker.told(decode=DECODE_TOKENS, seed=number))
     print(f"round {number + 1}", file=sys.stderr, flush=True)
+
+
+def said_by(worker: Worker) -> tuple[np.ndarray, list[int]]:
+    """The logits after a prompt, and greedy tokens after another."""
+    return np.array(worker.told(logits=LOGITS_PROMPT)), worker.told(greedy=GREEDY_TOKENS)
 
 
 def agreement(precision: str, runs: Runs) -> str:
@@ -119,10 +116,10 @@ def agreement(precision: str, runs: Runs) -> str:
     others = [engine for engine in _computing(runs) if engine != "ingot"]
     if "ingot" not in runs:
         return ""
-    mine, my_tokens = np.array(runs["ingot"].ask(logits=LOGITS_PROMPT)), runs["ingot"].ask(greedy=GREEDY_TOKENS)
+    mine, my_tokens = said_by(runs["ingot"].worker)
     said = []
     for engine in others:
-        theirs, their_tokens = np.array(runs[engine].ask(logits=LOGITS_PROMPT)), runs[engine].ask(greedy=GREEDY_TOKENS)
+        theirs, their_tokens = said_by(runs[engine].worker)
         difference = float(np.abs(mine - theirs).max() / np.abs(theirs).max())
         equal = next((i for i in range(GREEDY_TOKENS) if their_tokens[i] != my_tokens[i]), GREEDY_TOKENS)
         found = f"logits differ from those of {engine} by at most {difference:.1e} of the largest"

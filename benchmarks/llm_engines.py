@@ -8,10 +8,9 @@ after the first, over n of them; {"logits": n} those that follow a prompt of n t
 
 from __future__ import annotations
 
-import json
-import os
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,7 +19,7 @@ import numpy as np
 from benchmarks import llm_model
 from benchmarks.cold import peak_bytes
 from benchmarks.llm_greedy import Greedy
-from benchmarks.worker import die_with_parent
+from benchmarks.worker import answer_requests
 
 PREFILLS = (128, 512)
 DECODE_PROMPT = 16
@@ -170,7 +169,7 @@ class OpenVino(Greedy):
         return self.begin(ids).tolist()
 
 
-class Ingot:
+class Ingot(Greedy):
     """Ingot as a program uses it."""
 
     def __init__(self, folder: Path, precision: str, threads: int) -> None:
@@ -178,35 +177,18 @@ class Ingot:
 
         hf, _ = llm_model.paths(folder, precision)
         self.model = LLM(hf, context=CHUNK * 2, threads=threads, precision=None if hf.is_file() else precision)
+        self.tokens: Iterator[int] = iter(())
 
-    def setting(self, measure: str) -> str:
-        return ""
+    def start(self, ids: list[int]) -> int:
+        self.tokens = self.model.generate_tokens(ids, temperature=0)
+        return next(self.tokens)
 
-    def choose(self, measure: str, ids: list[int], count: int) -> None:
-        """Runs once, so that everything is bound."""
-        if count:
-            self.decode(ids, count)
-        else:
-            self.prefill(ids)
-
-    def prefill(self, ids: list[int]) -> float:
-        begin = time.perf_counter()
-        next(self.model.generate_tokens(ids, max_tokens=1, temperature=0))
-        return time.perf_counter() - begin
-
-    def decode(self, ids: list[int], count: int) -> float:
-        tokens = self.model.generate_tokens(ids, max_tokens=count + 1, temperature=0)
-        next(tokens)
-        begin = time.perf_counter()
-        for _ in tokens:
-            pass
-        return (time.perf_counter() - begin) / count
+    def follow(self, token: int) -> int:
+        return next(self.tokens)
 
     def logits(self, ids: list[int]) -> list[float]:
+        self.tokens = iter(())  # the answer that went on until now holds the only place
         return self.model.logits(ids)[-1].tolist()
-
-    def greedy(self, ids: list[int], count: int) -> list[int]:
-        return list(self.model.generate_tokens(ids, max_tokens=count, temperature=0))
 
 
 class Read:
@@ -280,18 +262,17 @@ def load(name: str, precision: str, folder: Path, threads: int) -> tuple[Any, di
 
 
 def serve(name: str, folder: Path, threads: int) -> None:
-    """Answers requests until stdin ends. What libraries print goes to stderr, not between the answers."""
-    die_with_parent()
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
+    """Answers requests to an engine."""
     engine = None
-    for line in sys.stdin:
-        request = json.loads(line)
+
+    def reply(request: dict[str, Any]) -> Any:
+        nonlocal engine
         if "load" in request:
-            engine, reply = load(name, request["load"], folder, threads)
-        else:
-            reply = answer(engine, request)
-        print(json.dumps(reply), file=answers, flush=True)
+            engine, told = load(name, request["load"], folder, threads)
+            return told
+        return answer(engine, request)
+
+    answer_requests(reply)
 
 
 if __name__ == "__main__":

@@ -37,26 +37,18 @@ def measure(name: str, threads: int, rounds: int) -> tuple[dict[str, float], flo
         workers = {engine: Worker(engine, Path(folder), threads, "benchmarks.packaged_worker") for engine in ENGINES}
         try:
             for worker in workers.values():
-                answer(worker, build=name)
+                worker.told(build=name)
             ours, theirs = (list(np.load(Path(folder) / f"{engine}.npz").values()) for engine in ENGINES)
-            runs = {engine: int(answer(w, calibrate=BATCH_SECONDS)["runs"]) for engine, w in workers.items()}
+            runs = {engine: w.told(calibrate=BATCH_SECONDS)["runs"] for engine, w in workers.items()}
             times: dict[str, list[float]] = {engine: [] for engine in ENGINES}
             for number in range(rounds):
                 for engine in ENGINES[:: 1 if number % 2 else -1]:
-                    times[engine].append(answer(workers[engine], run=runs[engine])["seconds"])
+                    times[engine].append(workers[engine].told(run=runs[engine])["seconds"])
         finally:
             for worker in workers.values():
                 worker.close()
     differences = (np.abs(a - b).max() / max(1, np.abs(b).max()) for a, b in zip(ours, theirs, strict=True))
     return {engine: statistics.median(each) for engine, each in times.items()}, float(max(differences))
-
-
-def answer(worker: Worker, **request: object) -> dict[str, float]:
-    """A worker's answer; ends this program when there is none."""
-    reply = worker.ask(**request)
-    if reply is None:
-        sys.exit(worker.close())
-    return reply
 
 
 def versions() -> str:

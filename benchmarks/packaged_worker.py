@@ -1,20 +1,16 @@
 """One engine with one model of a package, in a process of its own: `python -m benchmarks.packaged_worker ENGINE FOLDER
-THREADS`. Requests and answers are those of `benchmarks.worker`; outputs go to FOLDER, to be compared.
+THREADS PRECISION`. Requests and answers are those of `benchmarks.worker`; outputs go to FOLDER, to be compared.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import sys
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.worker import die_with_parent, timed, warm
+from benchmarks.worker import serve
 from packaged_models import workloads
 
 
@@ -33,28 +29,13 @@ def engine_run(engine: str, path: Path, threads: int) -> Callable[[Mapping[str, 
     return lambda feeds: session.run(None, feeds)
 
 
-def serve(engine: str, folder: Path, threads: int) -> None:
-    """Answers requests until stdin ends. What libraries print goes to stderr, not between the answers."""
-    die_with_parent()
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
-    call: Callable[[], list[np.ndarray]] | None = None
-    for line in sys.stdin:
-        request = json.loads(line)
-        answer: dict[str, Any]
-        if "build" in request:
-            start = time.perf_counter()
-            path, feeds = workloads()[request["build"]]
-            run = engine_run(engine, path, threads)
-            call = lambda run=run, feeds=feeds: run(feeds)  # noqa: E731
-            np.savez(folder / f"{engine}.npz", *call())
-            answer = {"build_seconds": time.perf_counter() - start}
-        elif "calibrate" in request:
-            answer = {"runs": max(1, round(request["calibrate"] / timed(call, warm(call))))}
-        else:
-            answer = {"seconds": timed(call, request["run"])}
-        print(json.dumps(answer), file=answers, flush=True)
+def build(engine: str, name: str, folder: Path, threads: int, precision: str) -> tuple[Any, dict[str, Any]]:
+    """The engine's call."""
+    path, feeds = workloads()[name]
+    run = engine_run(engine, path, threads)
+    np.savez(folder / f"{engine}.npz", *run(feeds))
+    return lambda: run(feeds), {}
 
 
 if __name__ == "__main__":
-    serve(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]))
+    serve(build)

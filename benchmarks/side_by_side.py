@@ -51,6 +51,16 @@ class Worker:
         self.send(**request)
         return self.answer()
 
+    def told(self, **request: Any) -> Any:
+        """The answer; ends this program when the process died of the request."""
+        return self.expect(self.ask(**request))
+
+    def expect(self, answer: Any) -> Any:
+        """An answer that is there; ends this program where it is None."""
+        if answer is None:
+            sys.exit(self.close())
+        return answer
+
     def send(self, **request: Any) -> None:
         """Lets the process go on, with something to do."""
         self.signal(signal.SIGCONT)

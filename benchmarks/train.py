@@ -49,13 +49,13 @@ def measure(name: str, engines: list[str], rounds: int, threads: int) -> dict[st
                 if told is None:
                     found[engine] = {"failure": worker.close()}
                     continue
-                runs = worker.ask(calibrate=BATCH_SECONDS)["runs"]
+                runs = worker.told(calibrate=BATCH_SECONDS)["runs"]
                 workers[engine], found[engine] = worker, told | {"runs": runs, "rounds": []}
             for number in range(rounds):
                 turn = number % max(1, len(workers))
                 for engine in [*list(workers)[turn:], *list(workers)[:turn]]:
                     told = found[engine]
-                    told["rounds"].append(workers[engine].ask(run=told["runs"])["seconds"])
+                    told["rounds"].append(workers[engine].told(run=told["runs"])["seconds"])
         finally:
             for worker in workers.values():
                 worker.close()

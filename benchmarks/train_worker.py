@@ -7,7 +7,6 @@ steps, of Ingot the bytes that it planned, and the most memory that the process 
 from __future__ import annotations
 
 import resource
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -60,8 +59,11 @@ def by_ingot(training: Any, module: Any, threads: int) -> tuple[Step, int]:
 
 def build(engine: str, name: str, folder: Path, threads: int, precision: str) -> tuple[Any, dict[str, Any]]:
     """A call that takes a step, and what is known of the first steps."""
+    import torch
+
     from benchmarks.train_models import TRAININGS
 
+    torch.set_num_threads(threads)
     training = TRAININGS[name]
     module, planned = training.build(), 0
     start = time.perf_counter()
@@ -78,4 +80,4 @@ def build(engine: str, name: str, folder: Path, threads: int, precision: str) ->
 
 
 if __name__ == "__main__":
-    serve(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4], build)
+    serve(build)

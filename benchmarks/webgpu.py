@@ -63,27 +63,19 @@ def measure(folder: Path, name: str, pythons: dict[str, str], rounds: int) -> tu
     workers = {e: Worker(e, folder, 1, "benchmarks.webgpu_worker", python=python) for e, python in pythons.items()}
     try:
         for worker in workers.values():
-            answer(worker, build=name)
+            worker.told(build=name)
         ours, theirs = (list(np.load(folder / f"{engine}.npz").values()) for engine in ENGINES)
-        runs = {engine: int(answer(w, calibrate=BATCH_SECONDS)["runs"]) for engine, w in workers.items()}
+        runs = {engine: w.told(calibrate=BATCH_SECONDS)["runs"] for engine, w in workers.items()}
         found: dict[str, list[dict[str, float]]] = {engine: [] for engine in ENGINES}
         for number in range(rounds):
             for engine in ENGINES[:: 1 if number % 2 else -1]:
-                found[engine].append(answer(workers[engine], run=runs[engine]))
+                found[engine].append(workers[engine].told(run=runs[engine]))
     finally:
         for worker in workers.values():
             worker.close()
     differences = (np.abs(a - b).max() / max(1, np.abs(b).max()) for a, b in zip(ours, theirs, strict=True))
     elapsed, used = ([min(each[key] for each in found[e]) for e in ENGINES] for key in ("seconds", "cpu_seconds"))
     return elapsed, used, float(max(differences))
-
-
-def answer(worker: Worker, **request: object) -> dict[str, float]:
-    """A worker's answer; ends this program when there is none."""
-    reply = worker.ask(**request)
-    if reply is None:
-        sys.exit(worker.close())
-    return reply
 
 
 def device(adapter: str) -> str:

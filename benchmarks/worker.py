@@ -2,7 +2,7 @@
 
 Reads one JSON request a line and answers with one JSON line: {"build": workload} compiles it and compares the output
 with that of torch in float64; {"calibrate": seconds} warms up and says how many runs take so long; {"run": n} runs n
-times and gives the seconds of one run.
+times and gives the seconds of one run, and those that all CPUs together spent on it.
 """
 
 from __future__ import annotations
@@ -28,26 +28,33 @@ def die_with_parent() -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def serve(engine: str, folder: Path, threads: int, precision: str, build: Build) -> None:
+def answer_requests(answer: Callable[[dict[str, Any]], Any]) -> None:
     """Answers requests until stdin ends. What libraries print goes to stderr, not between the answers."""
     die_with_parent()
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    import torch
-
-    torch.set_num_threads(threads)
-    call = None
     for line in sys.stdin:
-        request = json.loads(line)
-        answer: dict[str, Any]
+        print(json.dumps(answer(json.loads(line))), file=answers, flush=True)
+
+
+def serve(build: Build) -> None:
+    """Answers the requests to the engine that the command line names."""
+    engine, folder, threads, precision = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+    call = None
+
+    def answer(request: dict[str, Any]) -> dict[str, Any]:
+        nonlocal call
         if "build" in request:
             call = None
-            call, answer = build(engine, request["build"], folder, threads, precision)
-        elif "calibrate" in request:
-            answer = {"runs": max(1, round(request["calibrate"] / timed(call, warm(call))))}
-        else:
-            answer = {"seconds": timed(call, request["run"])}
-        print(json.dumps(answer), file=answers, flush=True)
+            call, said = build(engine, request["build"], folder, threads, precision)
+            return said
+        if "calibrate" in request:
+            seconds, _ = timed(call, warm(call))
+            return {"runs": max(1, round(request["calibrate"] / seconds))}
+        seconds, cpu_seconds = timed(call, request["run"])
+        return {"seconds": seconds, "cpu_seconds": cpu_seconds}
+
+    answer_requests(answer)
 
 
 def build(engine: str, name: str, folder: Path, threads: int, precision: str) -> tuple[Any, dict[str, Any]]:
@@ -55,10 +62,12 @@ def build(engine: str, name: str, folder: Path, threads: int, precision: str) ->
     value.
     """
     import numpy as np
+    import torch
 
     from benchmarks.engines import ENGINES, exact
     from benchmarks.workloads import find
 
+    torch.set_num_threads(threads)
     workload = find(name)
     start = time.perf_counter()
     call = ENGINES[engine](workload, folder, threads, precision)
@@ -80,16 +89,18 @@ def warm(call: Any) -> int:
     return max(1, runs * 2 // 5)
 
 
-def timed(call: Any, runs: int) -> float:
-    """Seconds of one run, over `runs` of them, after a moment to get the caches back from the neighbours."""
+def timed(call: Any, runs: int) -> tuple[float, float]:
+    """Seconds of one run, and those of all CPUs, over `runs` of them, after a moment to get the caches back from the
+    neighbours.
+    """
     end = time.perf_counter() + REGAIN_SECONDS
     while time.perf_counter() < end:
         call()
-    start = time.perf_counter()
+    begin, start = time.process_time(), time.perf_counter()
     for _ in range(runs):
         call()
-    return (time.perf_counter() - start) / runs
+    return (time.perf_counter() - start) / runs, (time.process_time() - begin) / runs
 
 
 if __name__ == "__main__":
-    serve(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4], build)
+    serve(build)
