@@ -22,8 +22,8 @@ def built(folder: Path) -> Path:
     """The program. Raises CalledProcessError."""
     csrc, program = Path(str(files("ingot") / "csrc")), folder / "pool_stress"
     sources = [KIT / "native" / "pool_stress.c", *(csrc / name for name in SOURCES)]
-    words = ["cc", "-std=gnu11", "-O1", "-g", "-fsanitize=thread", "-fvisibility=hidden", f"-I{csrc}", "-pthread"]
-    subprocess.run([*words, *sources, "-ldl", "-o", program], check=True)
+    words = ["cc", "-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fsanitize=thread", "-fvisibility=hidden"]
+    subprocess.run([*words, f"-I{csrc}", *sources, "-pthread", "-ldl", "-o", program], check=True)
     return program
 
 

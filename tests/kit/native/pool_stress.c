@@ -254,7 +254,7 @@ static void turns(void) {
   for (int32_t i = 0; i < rounds; i++) {
     const int32_t parts = 1 + i % MAX_PARTS, count = 1 + i % 64;
     memset(args->values, 0xff, sizeof args->values);
-    ingot_step step = {ripple, args, parts, 0, count};
+    ingot_step step = {ripple, args, parts, 0, count, 1};
     ingot_program program = {.steps = &step, .step_count = 1, .threads = 1 + i % 5};
     int64_t nanoseconds;
     REQUIRE((i % 3 ? ingot_run(&program, NULL, NULL) : ingot_run_profiled(&program, NULL, NULL, &nanoseconds)) == 0);
@@ -348,7 +348,7 @@ static void drowse(const void *args, int32_t part, int32_t parts) {
 
 static int32_t members(void) {
   pthread_t who[4];
-  ingot_step steps[2] = {{drowse, who, 4, 0, 1}, {drowse, who, 4, 1, 1}};
+  ingot_step steps[2] = {{drowse, who, 4, 0, 1, 1}, {drowse, who, 4, 1, 1, 1}};
   ingot_program program = {.steps = steps, .step_count = 2, .threads = 4};
   REQUIRE(ingot_run(&program, NULL, NULL) == 0);
   int32_t found = 0;
@@ -387,7 +387,7 @@ static void host_modes(void) {
   float expected[64], x[64], *pointer = expected;
   divide(&pointer, 0, 1);
   pointer = x;
-  ingot_step step = {divide, &pointer, 4, 0, 1};
+  ingot_step step = {divide, &pointer, 4, 0, 1, 1};
   for (int32_t threads = 1; threads <= 4; threads++)
     for (size_t i = 0; i < sizeof modes / sizeof modes[0]; i++) {
       ingot_program program = {.steps = &step, .step_count = 1, .threads = threads};
