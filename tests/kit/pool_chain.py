@@ -30,11 +30,11 @@ class Chain:
         patches = ffi.new("ingot_patch[]", [(where, 0, 4 * (LENGTH - 1))])
         self.bindings = ffi.new("void *[]", [ffi.cast("void *", self.x.ctypes.data)])
         self.nanoseconds = ffi.new("int64_t[]", steps)
-        self.stop = ffi.new("int32_t *")
+        self.stop = np.zeros(1, np.int32)
         fields = {"steps": rows, "patches": patches, "step_count": steps, "patch_count": 1, "threads": threads}
-        fields |= {"stop": self.stop}
+        fields |= {"stop": ffi.from_buffer("int32_t[]", self.stop)}
         self.program = ffi.new("ingot_program *", fields)
-        self.alive = (rows, patches)
+        self.alive = (rows, patches, fields)
 
     def run(self) -> bool:
         """Whether the result has the bits that it must have."""

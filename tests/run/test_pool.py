@@ -173,8 +173,9 @@ def test_a_long_step_is_stopped_on_its_way(threads: int) -> None:
     )
     args.a, args.b, args.c = (ffi.cast("void *", each.ctypes.data) for each in (a, b, c))
     steps = ffi.new("ingot_step[]", [(native.kernel("gemm_f32_packed", native.isa()), args, threads, 0, 1, portions)])
-    stop, fault = ffi.new("int32_t *"), ffi.new("ingot_fault *")
-    program = ffi.new("ingot_program *", {"steps": steps, "step_count": 1, "threads": threads, "stop": stop})
+    stop, fault = np.zeros(1, np.int32), ffi.new("ingot_fault *")
+    told = ffi.from_buffer("int32_t[]", stop)
+    program = ffi.new("ingot_program *", {"steps": steps, "step_count": 1, "threads": threads, "stop": told})
 
     def stop_when_begun() -> None:
         while np.isnan(c[0, 0]):

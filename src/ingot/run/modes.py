@@ -87,16 +87,18 @@ class BoundModes:
         self._weights = WeightStore(target.threads)
         self._state = Arena()
         self._programs: dict[str, Bound] = {}
-        self._stop = load().new("int32_t*")
+        # Runs read it meanwhile: numpy stores a number at once, cffi copies its bytes.
+        self._stopping = np.zeros(1, np.int32)
+        self._stop = load().ffi.from_buffer("int32_t[]", self._stopping)
 
     @property
     def is_stopping(self) -> bool:
         """Whether runs end soon, with a StoppedError, until this is False again; any thread may say so."""
-        return bool(self._stop[0])
+        return bool(self._stopping[0])
 
     @is_stopping.setter
     def is_stopping(self, value: bool) -> None:
-        self._stop[0] = value
+        self._stopping[0] = value
 
     def add(self, modes: Iterable[Compiled]) -> None:
         """Makes modes ready to run. The weights of one are packed while the next is compiled."""
