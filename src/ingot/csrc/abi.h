@@ -320,6 +320,8 @@ typedef struct {
  * k's, and head_dim is even; products are gemm_bf16's, with weights rounded to bf16, the rest is f32.
  * attention_bf16_tiles: the same, by tiles of INGOT_KV_TILE, with products whose sums are apart.
  * scratch: parts slots of scratch_stride floats. */
+ * attention_dropout_f32 and its _online: as attention_f32, of weights that meet v with zeros among them, and the others
+ * times kept, as dropout_args has it of their places in [batch, heads, q_len, kv_len]. step and what follows is theirs.
 typedef struct {
   const float *q; const float *k; const float *v; const void *mask; float *out; float *scratch;
   int64_t batch; int64_t heads; int64_t kv_heads; int64_t q_len; int64_t kv_len; int64_t head_dim; int64_t v_dim;
@@ -328,6 +330,7 @@ typedef struct {
   int64_t scratch_stride; int64_t causal_offset;
   float scale; int32_t causal; int32_t safe; int32_t zero_nan; int32_t mask_kind; int32_t rounds;
 } attention_args;
+  const double *step; const double *part; int64_t seed; int64_t stream; int64_t threshold; float kept;
 
 /* Rows of x written into a cache of keys, [total_blocks][kv_heads][dim][64], or of values, [..][64][dim]: row r of x is
  * position p = positions[r] of sequence s = owners[r], which lies in slot p % 64 of block

@@ -68,8 +68,8 @@ class Trainer:
     from. precision: "f32", or "bf16" or "bf16amx", by which steps round both operands of matrix products for the CPU's
     dot products; sums, parameters and what the optimiser keeps stay f32. threads: 0 means what the machine allows.
 
-    Of a module in training mode, dropout is done in steps, which the seed, the step, the node and the element alone
-    decide, but for that of attention's weights; batch norms in training mode divide by what they find in a batch, and
+    Of a module in training mode, dropout is done in steps, that of attention's weights too, which the seed, the step,
+    the node and the element alone decide; batch norms in training mode divide by what they find in a batch, and
     move their statistics. Its own parameters are read once and never written. The loss and the parameters have the same
     bits for any number of threads and, in f32, any instruction set.
 
