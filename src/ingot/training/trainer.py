@@ -17,16 +17,14 @@ from ingot.errors import InputError, bounded
 from ingot.feeds import arrays
 from ingot.ir import Graph
 from ingot.locks import OwnedLock
-from ingot.lower import Target
-from ingot.machine import byte_number, usable_threads
+from ingot.machine import byte_number
 from ingot.ort.session import InferenceSession
-from ingot.precision import F32, precision_of
+from ingot.precision import F32
 from ingot.run.interpret import bind_symbols
-from ingot.run.library import load
 from ingot.session import Shared
 from ingot.training import checkpoint
 from ingot.training.adapters import Lora
-from ingot.training.budget import GRADIENTS, TRAIN, UPDATE, training_graphs
+from ingot.training.budget import GRADIENTS, TRAIN, UPDATE, step_target, training_graphs
 from ingot.training.diagnosis import first_bad
 from ingot.training.graph import (
     PART,
@@ -48,7 +46,6 @@ from ingot.training.sources import batch_part, load_trained, trained_weights
 assert ingot.ops  # the import registers every op
 
 MAX_THREADS = 256  # of a trainer
-_PRECISIONS = ("f32", "bf16", "bf16amx")  # of steps
 _CHECKED_STEPS = 3  # that emitted C takes to check itself
 
 
@@ -99,8 +96,6 @@ class Trainer:
             raise InputError(f"option seed: out of range, got {seed}, expected 0..{2**63 - 1}")
         if not 0 <= threads <= MAX_THREADS:
             raise InputError(f"option threads: out of range, got {threads}, expected 0..{MAX_THREADS}")
-        if precision not in _PRECISIONS:
-            raise InputError(f"option precision: unknown value, got {precision!r}, expected one of {list(_PRECISIONS)}")
         if clip is not None and not 0 < clip < float("inf"):
             raise InputError(f"option clip: out of range, got {clip}, expected more than 0")
         if len(example_inputs) < 2:
@@ -113,12 +108,10 @@ class Trainer:
         self._seed = seed
         self._turn = OwnedLock("step")
         example = batch_part(example_inputs, 0, accumulate)
+        target, self._precision = step_target(precision, threads)
         with bounded(f"source {type(source).__name__}"):
             self._forward, candidates = load_trained(source, tuple(example[:-1]), prediction)
             self._trained, self.adapters = trained_weights(self._forward, candidates, trainable)
-            isa, self._precision = load().isa(), precision_of(precision)
-            rounded = self._precision.rounded(load().dots(isa))
-            target = Target(isa, threads or usable_threads(), rounded=rounded, apart=self._precision.apart)
             self._programs = TrainingPrograms(target)
             graphs, self.trade = training_graphs(
                 self._forward, loss, optimizer, self._trained, clip, accumulate, target, self._budget, seed,
