@@ -6,6 +6,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -107,8 +108,8 @@ class Trainer:
         self._schedule: float | Schedule = optimizer.lr
         self._seed = seed
         self._turn = OwnedLock("step")
-        example = batch_part(example_inputs, 0, accumulate)
         target, self._precision = step_target(precision, threads)
+        example = batch_part(example_inputs, 0, accumulate)
         with bounded(f"source {type(source).__name__}"):
             self._forward, candidates = load_trained(source, tuple(example[:-1]), prediction)
             self._trained, self.adapters = trained_weights(self._forward, candidates, trainable)
@@ -128,8 +129,7 @@ class Trainer:
             self._ranges[TARGET] = 0, _classes(self._forward)
         self._loss = np.zeros((), np.float32)
         self._half_trained = ""  # why states are those of no step, or ""
-        settings = repr((loss_of(loss), self._trained, replace(optimizer, lr=0.0), clip, seed, precision))
-        self._digest = checkpoint.digest(self._forward, [*self._trained, *self._statistics], settings)
+        self._settings = repr((loss_of(loss), self._trained, replace(optimizer, lr=0.0), clip, seed, precision))
         self._feed(example)
 
     @property
@@ -277,6 +277,11 @@ class Trainer:
         Raises LoadError for what is no checkpoint, is damaged, or is of another trainer; then nothing has changed.
         """
         self._go_on(checkpoint.read(path, self._digest, self._kept_states()))
+
+    @cached_property
+    def _digest(self) -> np.ndarray:
+        """What checkpoints are known by. It reads all frozen weights, so it waits for the first that asks."""
+        return checkpoint.digest(self._forward, [*self._trained, *self._statistics], self._settings)
 
     # -- inside -------------------------------------------------------------------------------------------------
 
