@@ -15,7 +15,7 @@ from ingot.errors import InputError, UnsupportedError
 from ingot.gradients.differentiate import differentiate, scatter_into
 from ingot.gradients.registry import Backward
 from ingot.ir import Graph, TensorType
-from ingot.passes import optimize
+from ingot.passes import PASSES, optimize
 from ingot.precision import F32, Precision, round_products
 from ingot.training.losses import CrossEntropy, loss_of
 from ingot.training.optimizers import RATE, STEP, Optimizer
@@ -65,7 +65,7 @@ def forward_graph(forward: Graph, trained: Sequence[str], seed: int | None = Non
         settings = node.attributes | {"seed": seed, "stream": stream}
         drawn = graph.add("dropout", [node.operands[0], STEP, None], f"{node.output}.drawn", before=node, **settings)
         graph.replace(node, drawn.output)
-    optimize(graph)
+    _optimize(graph)
     if seed is not None:
         _drop_weights(graph, seed, len(dropouts))
     return graph
@@ -133,8 +133,15 @@ def step_graph(
     return _finished(graph, precision)
 
 
+def _optimize(graph: Graph) -> None:
+    """Runs the passes but for the one that puts stored matrices side by side, which would copy what both directions
+    read where it lies.
+    """
+    optimize(graph, tuple(name for name in PASSES if name != "merge_matmul"))
+
+
 def _finished(graph: Graph, precision: Precision) -> Graph:
-    optimize(graph)
+    _optimize(graph)
     recompute_activations(graph, graph.outputs[LOSS])
     if precision.rows is not None:
         round_products(graph, precision.rows)
@@ -183,7 +190,7 @@ def update_graph(gradients: Graph, optimizer: Optimizer, clip: float | None = No
         if gradient_name(name) in gradients.states:
             given[name] = graph.add_state(gradient_name(name), gradients.type(name))
     _write_update(graph, given, optimizer, clip)
-    optimize(graph)
+    _optimize(graph)
     return graph
 
 
