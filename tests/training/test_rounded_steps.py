@@ -6,11 +6,12 @@ import torch
 from test_trainer import ADAMW, made
 
 import ingot
-from ingot.dtype import DTYPES, bf16, f32, i4, i8
+from ingot.dtype import DTYPES, bf16, f32, i4, i8, u4, u8
 from ingot.errors import InputError
 from ingot.ir import OPS, Graph, TensorType
 from ingot.run.interpret import interpret
 from ingot.run.library import load
+from op_cases import build, run
 
 torch.set_num_threads(1)  # its threads spin, and the models are small
 
@@ -85,3 +86,39 @@ def test_a_frozen_matrix_lies_once(stored, rng):
     held = sum(tensor.nbytes for tensor in tensors if tensor.kind == "weight")
     assert held < 2 * 96 * 160 * BYTES[stored] + 1024
     assert states[0] == states[1]
+
+
+@pytest.mark.parametrize("group", [32, 128])
+@pytest.mark.parametrize("dtype", [i8, i4, u8, u4], ids=str)
+def test_codes_are_read_both_ways_with_the_bits_of_floats(dtype, group, rng):
+    """The last group of a row is not whole, nor are the last panels; on every instruction set."""
+    n, k = 300, 170
+    low, high = (0, 1 << dtype.bits) if dtype in (u8, u4) else (-(1 << dtype.bits - 1), 1 << dtype.bits - 1)
+    held = [rng.integers(low, high, (n, k)), rng.uniform(0.01, 0.1, (n, -(-k // group))).astype(np.float16)]
+    held += [rng.integers(low, high, held[1].shape)] if low == 0 else []
+    held = [array if i == 1 else array.astype(dtype.numpy) for i, array in enumerate(held)]
+
+    def products(matrix=None):
+        graph = Graph("both")
+        x = graph.add_input("x", TensorType(f32, (5, k)))
+        if matrix is None:
+            stored = [graph.add_weight(f"w{i}", array) for i, array in enumerate(held)]
+            weight = graph.add("dequantize", stored, "w", axis=1, block=group, dtype=f32).output
+        else:
+            weight = graph.add_weight("w", matrix)
+        up = graph.add("matmul", [x, weight], transpose_b=True, scale=0.1).output
+        graph.set_output("y", graph.add("matmul", [up, weight], scale=0.1).output)
+        graph.set_output("w", weight)
+        return graph
+
+    x = rng.standard_normal((5, k), np.float32)
+    coded, kernels = products(), set()
+    matrix = interpret(coded, {"x": x})["w"]
+    coded.remove_output("w")
+    plain = products(matrix)
+    plain.remove_output("w")
+    for isa in load().isas():
+        program, beside = (build(graph, isa=isa, threads=2) for graph in (coded, plain))
+        kernels |= {step.kernel for step in program.single.plan.steps}
+        np.testing.assert_array_equal(run(program, {"x": x})[0], run(beside, {"x": x})[0])
+    assert any(kernel.endswith("_turned") for kernel in kernels)
