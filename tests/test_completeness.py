@@ -31,7 +31,8 @@ TABLES = {
 }  # fmt: skip
 # What trainers alone make.
 TRAINING = {
-    "adamw", "attention_gradient", "batch_norm_training", "cross_entropy", "cross_entropy_gradient", "dropout",
+    "adamw", "attention_dropout", "attention_dropout_gradient", "attention_gradient", "batch_norm_training",
+    "cross_entropy", "cross_entropy_gradient", "dropout",
     "gelu_gradient", "layer_norm_gradient", "relu_gradient", "rms_norm_gradient", "sgd", "silu_gradient",
 }  # fmt: skip
 # Their operands are no tensors, or they run subgraphs: samples cannot say that, and no kernel takes them.

@@ -61,6 +61,7 @@ _ROWS = (
     Precision("int8", i8, i8), Precision("int4", i4, i8), Precision("int8w", i8, i32), Precision("int4w", i4, i32),
 )  # fmt: skip
 PRECISIONS = {each.name: each for each in _ROWS}
+STEP_PRECISIONS = ("f32", "bf16", "bf16amx")  # that steps of training may have
 
 
 def precision_of(name: str) -> Precision:
@@ -104,12 +105,20 @@ def round_products(graph: Graph, dtype: DType) -> None:
     """Rounds both operands of all products of f32 to a dtype, by casts there and back; sums stay f32.
 
     For a graph that has been through the passes. What a state holds is rounded for each product of its own, so that no
-    rounded copy of it waits for the next.
+    rounded copy of it waits for the next. Products with matrices of codes stay as they are: rounded, these would take
+    more bytes.
     """
     rounding = _Rounding(graph, Precision("", dtype, dtype))
     for node in list(graph.nodes):
-        if node.op.name == "matmul" and graph.type(node.output).dtype is f32:
+        if node.op.name == "matmul" and graph.type(node.output).dtype is f32 and not _is_coded(graph, node.operands[1]):
             rounding.round_rows(node, 2)
+
+
+def _is_coded(graph: Graph, value: str | None) -> bool:
+    """Whether a value is decoded of codes, however it was moved about since."""
+    while (maker := graph.producer(value)) is not None and maker.op.name in (*_VIEWS, "concat"):
+        value = maker.operands[0]
+    return maker is not None and maker.op.name in ("dequantize", "decode_blocks") and is_fixed(graph, value)
 
 
 def _code_matrices(graph: Graph, dtype: DType) -> None:

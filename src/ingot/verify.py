@@ -363,6 +363,10 @@ def _panels(fields: Mapping[str, Any], _: int) -> _Nest:
     return [-(-columns // 32) * 32 * fields["k"]], [1]
 
 
+def _panels_turned(fields: Mapping[str, Any], i: int) -> _Nest:
+    return _panels({"n": fields["k"], "k": fields["n"]}, i)
+
+
 def _bias(fields: Mapping[str, Any], _: int) -> _Nest:
     return [fields["n"] * (2 if fields.get("gate") else 1)], [1]
 
@@ -403,6 +407,10 @@ _EXTENTS: dict[str, dict[str, _Extent]] = {
         "a": _strided("m k", "a_stride"), "b": _panels, "bias": _bias,
         "residual": _strided("m n", "residual_stride"), "c": _strided("m n", "c_stride"),
         "rounded": _strided("m n", "rounded_stride"),
+    },
+    **{
+        f"gemm_f32_{codes}{group}{zeros}_turned": {"b": _panels_turned}
+        for codes, group, zeros in cartesian(("int8", "int4"), ("", "_128"), ("", "_zeros"))
     },
     "pack_args": {"src": _strided("n k", "n_stride k_stride"), "dst": _packed},
     "matmul_args": {

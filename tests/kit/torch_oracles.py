@@ -148,6 +148,19 @@ def torch_dropout(x, step=None, part=None, *, rate, seed=0, stream=0):
     return torch.where(kept, x / (1 - rate), 0)
 
 
+def torch_attention_dropout(
+    q, k, v, mask=None, step=None, part=None, *, rate, seed=0, stream=0, **attributes
+):  # fmt: skip
+    k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
+    each = torch.eye(k.shape[2], dtype=q.dtype).expand(*k.shape[:3], -1)
+    weights = torch_attention(q, k, each, mask, **attributes)
+    return torch_dropout(weights, step, part, rate=rate, seed=seed, stream=stream) @ v
+
+
+def torch_attention_dropout_gradient(q, k, v, d, step, part=None, **attributes):
+    return back(lambda *leaves: torch_attention_dropout(*leaves, None, step, part, **attributes))(q, k, v, d)
+
+
 def torch_cross_entropy(logits, labels, *, ignored=-100, smoothing=0.0):
     classes = logits.shape[-1]
     losses = F.cross_entropy(
@@ -199,6 +212,8 @@ ORACLE = {
         lambda x: F.gelu(x, approximate={"erf": "none"}.get(approximate, approximate))
     )(*torch.broadcast_tensors(x, d))[0],
     "attention_gradient": back(torch_attention),
+    "attention_dropout": torch_attention_dropout,
+    "attention_dropout_gradient": torch_attention_dropout_gradient,
     "layer_norm_gradient": torch_norm_gradients(F.layer_norm),
     "rms_norm_gradient": torch_norm_gradients(F.rms_norm),
     "fft": lambda re, im, *, axis, inverse: parts(

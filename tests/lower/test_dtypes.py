@@ -32,7 +32,11 @@ LANGUAGE = {
     "append_keys", "append_values", "append_keys_int4", "append_keys_int8", "append_values_int4", "append_values_int8",
     "cached_attention", "expert_matmul",
 }  # fmt: skip
-TRAINING = {"dropout"}  # graphs of f32, which the reference computes in f64 too
+TRAINING = {
+    "dropout",
+    "attention_dropout",
+    "attention_dropout_gradient",
+}  # graphs of f32, which the reference computes in f64 too
 NATIVE = {row["op"] for row in matrix() if row["kernels"] or row["without one"] != "reference"} - LANGUAGE - TRAINING
 
 

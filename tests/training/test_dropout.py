@@ -21,30 +21,67 @@ def net():
     )
 
 
+class Attending(nn.Module):
+    """Causal attention of 4 heads over 2 of keys, whose weights are dropped as they are anywhere: while it trains."""
+
+    def __init__(self):
+        super().__init__()
+        # No bias of keys: it changes no weight, so that Adam would take steps by what is rounded.
+        self.queries, self.keys, self.values = nn.Linear(12, 32), nn.Linear(12, 16, bias=False), nn.Linear(12, 16)
+        self.rate, self.head = 0.3, nn.Linear(32, 5)
+
+    def forward(self, x):
+        x = x.unflatten(0, (-1, 32))
+        q, k, v = (f(x).unflatten(2, (-1, 8)).transpose(1, 2) for f in (self.queries, self.keys, self.values))
+        rate = self.rate if self.training else 0.0
+        x = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True, dropout_p=rate)
+        return self.head(x.transpose(1, 2).flatten(2).flatten(0, 1))
+
+
+def attention_net():
+    torch.manual_seed(0)
+    return Attending()
+
+
+class Own(nn.Module):
+    """Attention as torch's own modules call it."""
+
+    def __init__(self, needs_weights):
+        super().__init__()
+        self.attention = nn.MultiheadAttention(12, 2, dropout=0.3, batch_first=True)
+        self.needs_weights, self.head = needs_weights, nn.Linear(12, 5)
+
+    def forward(self, x):
+        x = x[None]
+        return self.head(self.attention(x, x, x, need_weights=self.needs_weights)[0])[0]
+
+
 def batches(rng, rows=512):
     return [(rng.standard_normal((rows, 12), np.float32), rng.integers(0, 5, rows)) for _ in range(2)]
 
 
-def trained(given, **options):
-    trainer = ingot.Trainer(net(), example_inputs=given[0], optimizer=ADAMW, **({"threads": 1} | options))
+def trained(make, given, **options):
+    trainer = ingot.Trainer(make(), example_inputs=given[0], optimizer=ADAMW, **({"threads": 1} | options))
     losses = [trainer.step(*each) for each in given]
     return losses, {name: value.tobytes() for name, value in trainer.state_dict().items()}
 
 
-def test_masks_depend_on_seed_step_node_and_element_alone(rng, monkeypatch):
+@pytest.mark.parametrize("make", [net, attention_net])
+def test_masks_depend_on_seed_step_node_and_element_alone(make, rng, monkeypatch):
     given = batches(rng)
-    losses, states = trained(given)
+    losses, states = trained(make, given)
     for isa in load().isas():
         monkeypatch.setenv("INGOT_ISA", isa)
-        assert trained(given, threads=2) == (losses, states), isa
-    assert trained(given, accumulate=2)[1] == states, "a part has the mask that it has in the whole"
-    assert trained(given, memory=10**9)[1] == states
-    assert trained(given, seed=1)[1] != states
+        assert trained(make, given, threads=2) == (losses, states), isa
+    assert trained(make, given, accumulate=2)[1] == states, "a part has the mask that it has in the whole"
+    assert trained(make, given, memory=10**9)[1] == states
+    assert trained(make, given, seed=1)[1] != states
 
 
-def test_a_step_is_what_the_reference_computes_and_others_drop_nothing(rng):
-    x, labels = batches(rng, 20)[0]
-    module = net()
+@pytest.mark.parametrize("make", [net, attention_net])
+def test_a_step_is_what_the_reference_computes_and_others_drop_nothing(make, rng):
+    x, labels = batches(rng, 64)[0]
+    module = make()
     trainer = ingot.Trainer(module, example_inputs=(x, labels), optimizer=ADAMW)
     feeds = dict(zip(trainer.graph.inputs, (x, labels, np.array(ADAMW.lr)), strict=True))
     expected = interpret(trainer.graph, feeds, float64=True)
@@ -52,10 +89,21 @@ def test_a_step_is_what_the_reference_computes_and_others_drop_nothing(rng):
     assert trainer.evaluate(x, labels) == pytest.approx(at_rest, rel=1e-6)
     with torch.no_grad():
         logits = module(torch.from_numpy(x)).numpy()
-    np.testing.assert_allclose(trainer.session().run(None, {"input": x})[0], logits, rtol=0, atol=1e-5)
+    found = trainer.session().run(None, {next(iter(trainer.graph.inputs)): x})[0]
+    np.testing.assert_allclose(found, logits, rtol=0, atol=1e-5)
     assert trainer.step(x, labels) == pytest.approx(expected["loss"], rel=1e-6) != pytest.approx(at_rest, rel=1e-3)
     for name, value in trainer.state_dict().items():
         np.testing.assert_allclose(value, expected[f"state:{name}"], rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("needs_weights", [False, True])
+def test_attention_of_torch_is_dropped_where_it_trains(needs_weights, rng):
+    module, batch = Own(needs_weights), batches(rng, 9)[0]
+    for trains in (True, False):
+        module.attention.train(trains)
+        trainer = ingot.Trainer(module, example_inputs=batch, optimizer=ADAMW, threads=1)
+        ops = [node.op.name for node in trainer.graph.nodes]
+        assert ("attention_dropout" in ops or "dropout" in ops) == trains == module.attention.training
 
 
 def test_a_share_of_the_elements_becomes_zero():

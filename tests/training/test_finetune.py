@@ -14,9 +14,11 @@ from safetensors.numpy import load_file
 
 import ingot
 from ingot.cli.demo_language import FOLDER
+from ingot.dtype import bf16
 from ingot.errors import InputError, LoadError
 from ingot.load.hf import read_folder
 from ingot.quantize import Plan, quantize_folder
+from ingot.run.library import load
 from ingot.training.curve import drawn
 from ingot.training.finetune import FineTuning
 from ingot.training.memory import fit_training
@@ -105,9 +107,13 @@ def test_all_weights_train_and_are_merged(tmp_path):
     assert isinstance(merged.generate("def ", max_tokens=2), str)
 
 
-def test_bytes_are_known_before_anything_is_read():
-    tuning = tuned(1)
-    planned = fit_training(FOLDER, adapters=SMALL["adapters"], context=24, batch=2, threads=1)
+ROUNDED = [name for name in ("bf16", "bf16amx") if (bf16, name == "bf16amx") in load().dots(load().isa())]
+
+
+@pytest.mark.parametrize("precision", ["f32", *ROUNDED])
+def test_bytes_are_known_before_anything_is_read(precision):
+    tuning = tuned(1, precision=precision)
+    planned = fit_training(FOLDER, adapters=SMALL["adapters"], context=24, batch=2, threads=1, precision=precision)
     programs = tuning.trainer._programs
     assert planned.states == programs.state.nbytes and planned.weights == programs.weights.nbytes
     assert planned.arena == programs._arena.nbytes
@@ -141,6 +147,13 @@ def test_the_command_trains_resumes_and_merges(call, tmp_path, monkeypatch):
     assert code == 0 and [point["step"] for point in json.loads(out)["curve"]] == list(range(8))
     code, out, _ = call("fit", FOLDER, "--train", "--lora", 2, "--context", 24, "--batch", 2, "--json")
     assert code == 0 and json.loads(out)["parameters"] == 2 * 5 * 3392
+    for name in ROUNDED:
+        code, out, _ = call("train", FOLDER, TEXT, "--steps", 2, *options, "--precision", name, "--json", "-o", name)
+        assert code == 0 and len(json.loads(out)["curve"]) == 2
+    code, _, err = call("train", FOLDER, TEXT, *options, "--precision", "int8", "-o", "int8")
+    assert code == 2 and "'int8' is not one of 'f32', 'bf16', 'bf16amx'" in err
+    code, _, err = call("fit", FOLDER, "--train", "--precision", "int8")
+    assert code == 65 and "option precision: unknown value, got 'int8', expected one of ['f32', 'bf16'" in err
     Path("short").write_text("def f(): pass")
     code, _, err = call("train", FOLDER, "short", *options, "-o", "other")
     assert code == 65 and "text: too short" in err

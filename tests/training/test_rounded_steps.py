@@ -6,10 +6,12 @@ import torch
 from test_trainer import ADAMW, made
 
 import ingot
-from ingot.dtype import DTYPES, bf16, f32
+from ingot.dtype import DTYPES, bf16, f32, i4, i8, u4, u8
 from ingot.errors import InputError
-from ingot.ir import Graph, TensorType
+from ingot.ir import OPS, Graph, TensorType
+from ingot.run.interpret import interpret
 from ingot.run.library import load
+from op_cases import build, run
 
 torch.set_num_threads(1)  # its threads spin, and the models are small
 
@@ -37,28 +39,86 @@ def test_rounded_steps_follow_those_of_f32(rng):
         ingot.Trainer(module, precision="int8", **options)
 
 
-@pytest.mark.parametrize("dtype", ["f32", "bf16"])
-def test_a_frozen_matrix_lies_once(dtype, rng):
-    """For all rows that it is multiplied with, either way; with the bits of one whose elements are stored as f32."""
-    shapes = {"up": (160, 96), "down": (96, 160)}
-    data = {name: rng.standard_normal(dims).astype(bf16.numpy) for name, dims in shapes.items()}
-    x, target = rng.standard_normal((80, 96), np.float32), rng.standard_normal((80, 96), np.float32)
-    states = []
-    for stored in ("f32", dtype):
-        graph = Graph("frozen")
-        value = graph.add_input("x", TensorType(f32, (80, 96)))
-        for name, array in data.items():
+SHAPES = {"up": (160, 96), "down": (96, 160)}
+BYTES = {"f32": 4, "bf16": 2, "int8": 1.25, "int4": 0.6}  # at most, of an element with its share of scales
+
+
+def frozen(stored, data):
+    """A graph of two products with frozen matrices, which are stored in a format."""
+    graph = Graph("frozen")
+    value = graph.add_input("x", TensorType(f32, (80, 96)))
+    for name, array in data.items():
+        if stored in DTYPES:
             matrix = graph.add_weight(f"{name}.weight", array.astype(DTYPES[stored].numpy))
             matrix = graph.add("cast", [matrix], dtype=f32).output
-            value = graph.add("matmul", [value, matrix], transpose_b=True, scale=0.1).output
-            value = graph.add("tanh", [value]).output
-        graph.set_output("y", value)
+        else:
+            dtype = {"int8": i8, "int4": i4}[stored]
+            coded = OPS["quantize_groups"].function(array, group=32, dtype=dtype)
+            held = [graph.add_weight(f"{name}.weight{i}", part) for i, part in enumerate(coded)]
+            matrix = graph.add("dequantize", held, axis=1, block=32, dtype=f32).output
+        value = graph.add("matmul", [value, matrix], transpose_b=True, scale=0.1).output
+        value = graph.add("tanh", [value]).output
+    graph.set_output("y", value)
+    return graph
+
+
+@pytest.mark.parametrize("stored", BYTES)
+def test_a_frozen_matrix_lies_once(stored, rng):
+    """For all rows that it is multiplied with, either way; with the bits of one whose elements are stored as f32."""
+    data = {name: rng.standard_normal(dims).astype(bf16.numpy).astype(np.float32) for name, dims in SHAPES.items()}
+    x, target = rng.standard_normal((80, 96), np.float32), rng.standard_normal((80, 96), np.float32)
+    coded = frozen(stored, data)
+    products = [node for node in coded.nodes if node.op.name == "matmul"]
+    decoded = {name: str(node.operands[1]) for name, node in zip(data, products, strict=True)}
+    for name, value in decoded.items():
+        coded.set_output(name, value)
+    plain = interpret(coded, {"x": x})
+    for name in decoded:
+        coded.remove_output(name)
+    states = []
+    for graph in (frozen("f32", {name: plain[name] for name in data}), coded):
         options = {"trainable": ingot.lora(r=2), "threads": 1, "loss": "mse", "optimizer": ADAMW}
         trainer = ingot.Trainer(graph, example_inputs=(x, target), **options)
         for _ in range(3):
             trainer.step(x, target)
-        states.append({name: array.tobytes() for name, array in trainer.state_dict().items()})
-        tensors = trainer.compiled.native[0].tensors.values()
-        frozen = sum(tensor.nbytes for tensor in tensors if tensor.kind == "weight")
-        assert frozen < 2 * 96 * 160 * DTYPES[stored].itemsize + 1024
+        states.append([array.tobytes() for array in trainer.state_dict().values()])
+    tensors = trainer.compiled.native[0].tensors.values()
+    held = sum(tensor.nbytes for tensor in tensors if tensor.kind == "weight")
+    assert held < 2 * 96 * 160 * BYTES[stored] + 1024
     assert states[0] == states[1]
+
+
+@pytest.mark.parametrize("group", [32, 128])
+@pytest.mark.parametrize("dtype", [i8, i4, u8, u4], ids=str)
+def test_codes_are_read_both_ways_with_the_bits_of_floats(dtype, group, rng):
+    """The last group of a row is not whole, nor are the last panels; on every instruction set."""
+    n, k = 300, 170
+    low, high = (0, 1 << dtype.bits) if dtype in (u8, u4) else (-(1 << dtype.bits - 1), 1 << dtype.bits - 1)
+    held = [rng.integers(low, high, (n, k)), rng.uniform(0.01, 0.1, (n, -(-k // group))).astype(np.float16)]
+    held += [rng.integers(low, high, held[1].shape)] if low == 0 else []
+    held = [array if i == 1 else array.astype(dtype.numpy) for i, array in enumerate(held)]
+
+    def products(matrix=None):
+        graph = Graph("both")
+        x = graph.add_input("x", TensorType(f32, (5, k)))
+        if matrix is None:
+            stored = [graph.add_weight(f"w{i}", array) for i, array in enumerate(held)]
+            weight = graph.add("dequantize", stored, "w", axis=1, block=group, dtype=f32).output
+        else:
+            weight = graph.add_weight("w", matrix)
+        up = graph.add("matmul", [x, weight], transpose_b=True, scale=0.1).output
+        graph.set_output("y", graph.add("matmul", [up, weight], scale=0.1).output)
+        graph.set_output("w", weight)
+        return graph
+
+    x = rng.standard_normal((5, k), np.float32)
+    coded, kernels = products(), set()
+    matrix = interpret(coded, {"x": x})["w"]
+    coded.remove_output("w")
+    plain = products(matrix)
+    plain.remove_output("w")
+    for isa in load().isas():
+        program, beside = (build(graph, isa=isa, threads=2) for graph in (coded, plain))
+        kernels |= {step.kernel for step in program.single.plan.steps}
+        np.testing.assert_array_equal(run(program, {"x": x})[0], run(beside, {"x": x})[0])
+    assert any(kernel.endswith("_turned") for kernel in kernels)

@@ -19,7 +19,7 @@ from ingot.cli.model import as_json
 from ingot.cli.terminal import counting, human_bytes, print_json, print_table, print_text, printable, progress
 from ingot.errors import InputError
 from ingot.machine import byte_number
-from ingot.precision import PRECISIONS
+from ingot.precision import F32, PRECISIONS
 
 if TYPE_CHECKING:
     from ingot.llm import LLM, Usage
@@ -255,6 +255,7 @@ def _fit_training(folder: ModelFolder, r: int, batch: int, memory: int | None, a
     context, threads = folder.options["context"] or 256, folder.options["threads"]
     adapters = lora(r) if r else None
     options = {"context": context, "batch": batch, "memory": memory, "threads": threads}
+    options["precision"] = folder.options["precision"] or F32.name
     plan = fit_training(folder.path, adapters=adapters, **options)
     if as_json:
         print_json(asdict(plan) | {"total": plan.total})

@@ -18,10 +18,12 @@ from ingot.cli.perplexity import read_text
 from ingot.cli.terminal import print_json, print_text, progress
 from ingot.errors import OutputError
 from ingot.files import expect_writable
+from ingot.precision import F32, STEP_PRECISIONS
 
 if TYPE_CHECKING:
     from ingot.training.finetune import FineTuning, Progress
 
+_PRECISION = "What products of a step are rounded to; the weights that are trained stay f32."
 _LINES = 20  # of progress where no terminal shows it
 
 
@@ -38,6 +40,7 @@ _LINES = 20  # of progress where no terminal shows it
 @click.option("--rate", type=float, help="The highest learning rate; else 0.002 with adapters, 0.0001 without.")
 @click.option("--clip", type=float, default=1.0, show_default=True, help="The most that gradients' norm may be.")
 @click.option("--memory", metavar="BYTES", help="The most that steps may take, as in 2GB; see fit --train.")
+@click.option("--precision", type=click.Choice(STEP_PRECISIONS), default=F32.name, show_default=True, help=_PRECISION)
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
 @click.option("--every", type=click.IntRange(1), default=100, show_default=True, help="Steps between checkpoints.")
 @click.option(
@@ -64,6 +67,7 @@ def train(
     rate: float | None,
     clip: float,
     memory: str | None,
+    precision: str,
     seed: int,
     every: int,
     output: str | None,
@@ -99,6 +103,7 @@ def train(
             rate=rate,
             clip=clip,
             memory=memory,
+            precision=precision,
             seed=seed,
             threads=threads,
         )

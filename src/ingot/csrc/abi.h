@@ -272,6 +272,7 @@ typedef struct {
  * elements in another, rounded like this; what both add up to is added to the sum.
  * gemm_int8, gemm_i24_int8, gemm_q4_k, gemm_f32_int8 and so on: b has panels of codes; gemm_codes.c and gemm_decoded.c
  * say more.
+ * gemm_f32_int8_turned and so on: b has those of a matrix [n, k], k being its columns, and is multiplied transposed.
  * _gated: c[m, n] = activation(gate) * up, where gate and up are the halves (gate: which is which) of
  * alpha * a[m, k] @ b[k, 2n] + bias[2n]; n is a multiple of 16, panel p of b holds columns 16p..16p+15 and
  * n+16p..n+16p+15, and there is no residual. */
@@ -319,6 +320,8 @@ typedef struct {
  * attention_bf16 and its _online: q, k and v are bf16, their rows begin at multiples of 4 bytes where they are q's and
  * k's, and head_dim is even; products are gemm_bf16's, with weights rounded to bf16, the rest is f32.
  * attention_bf16_tiles: the same, by tiles of INGOT_KV_TILE, with products whose sums are apart.
+ * attention_dropout_f32 and its _online: as attention_f32, of weights that meet v with zeros among them, and the others
+ * times kept, as dropout_args has it of their places in [batch, heads, q_len, kv_len]. step and what follows is theirs.
  * scratch: parts slots of scratch_stride floats. */
 typedef struct {
   const float *q; const float *k; const float *v; const void *mask; float *out; float *scratch;
@@ -327,6 +330,7 @@ typedef struct {
   int64_t mask_strides[4];                 /* batch, head, row, column */
   int64_t scratch_stride; int64_t causal_offset;
   float scale; int32_t causal; int32_t safe; int32_t zero_nan; int32_t mask_kind; int32_t rounds;
+  const double *step; const double *part; int64_t seed; int64_t stream; int64_t threshold; float kept;
 } attention_args;
 
 /* Rows of x written into a cache of keys, [total_blocks][kv_heads][dim][64], or of values, [..][64][dim]: row r of x is

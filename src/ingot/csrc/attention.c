@@ -7,6 +7,8 @@
  * depends on shapes only. Scores are in units of log2(e), so that a weight is a power of two; a masked score is -inf
  * and its weight exactly 0.
  *
+ * attention_dropout_f32 drops weights when their sum is known, drawn by their places.
+ *
  * attention_bf16 multiplies pairs of bf16, which lie in the place of floats: in queries and keys along head_dim, in
  * weights and values along the columns. Scores are scaled after the product; weights are rounded for the second one,
  * not for their sum. */
@@ -14,6 +16,7 @@
 #include <string.h>
 
 #include "attention_blocks.h"
+#include "dropout.h"
 
 #define ATTENTION_ROWS INGOT_ATTENTION_ROWS
 #define ATTENTION_HALF 12 /* rows that are multiplied with the same number of values: a tile's on AVX-512 */
@@ -21,12 +24,14 @@
 #define ATTENTION_FEW INGOT_ATTENTION_FEW
 
 /* What is multiplied: floats, or pairs of bf16, which `pairs` packs; their scores are scaled after the product, and
- * weights narrowed. */
+ * weights narrowed. drop: what becomes of the first weights of row r of a block, which begin at a column, or null. */
 typedef struct {
   void (*tile)(int64_t rows, int64_t panels, const gemm_product *p);
   void (*pairs)(const uint16_t *src, int64_t k, int64_t n, int64_t k_stride, int64_t n_stride, float *panel);
   void (*scale)(const attention_args *g, const gemm_product *p, int64_t rows, int64_t panels);
   void (*narrow)(int64_t columns, float *weights);
+  void (*drop)(const attention_args *g, const attention_block *b, int64_t r, int64_t begin, int64_t count,
+               float *weights);
 } attention_form;
 
 /* A part's scratch slot, and which keys and values it holds. head_dim counts floats or pairs. */
@@ -181,6 +186,15 @@ static inline void attention_narrow(int64_t columns, float *weights) {
   }
 }
 
+/* Weights that are dropped. */
+static inline void attention_drop(const attention_args *g, const attention_block *b, int64_t r, int64_t begin,
+                                  int64_t count, float *weights) {
+  const dropout_draw draw = {(uint64_t)g->seed, (uint64_t)*g->step, g->stream, g->threshold, g->kept};
+  const int64_t row = (b->batch * g->heads + b->of[r]) * g->q_len + b->at[r];
+  const int64_t all = g->part ? (int64_t)*g->part * g->batch * g->heads * g->q_len : 0;
+  dropout_elements(&draw, (uint64_t)((all + row) * g->kv_len + begin), count, weights, weights);
+}
+
 /* The block's scores become weights; fade gets what the sums of earlier tiles are to be multiplied with. */
 static inline void attention_softmax(const attention_args *g, const attention_slot *s, attention_block *b,
                                      const attention_view *view, int64_t begin, float *fade) {
@@ -196,6 +210,7 @@ static inline void attention_softmax(const attention_args *g, const attention_sl
     }
     for (int64_t r = first; r < end; r++) {
       total[r] = attention_weights(shift[r], view->visible[r], columns, s->scores + r * s->score_stride);
+      if (s->form.drop) s->form.drop(g, b, r, begin, view->visible[r], s->scores + r * s->score_stride);
       if (s->form.narrow) s->form.narrow(columns, s->scores + r * s->score_stride);
     }
   }
@@ -331,8 +346,19 @@ void K(attention_f32_online)(const void *args, int32_t part, int32_t parts) {
   attention_run(g, (attention_form){.tile = K(gemm_tile)}, tile, part, parts);
 }
 
+void K(attention_dropout_f32)(const void *args, int32_t part, int32_t parts) {
+  const attention_args *g = args;
+  attention_run(g, (attention_form){.tile = K(gemm_tile), .drop = attention_drop}, g->kv_len, part, parts);
+}
+
+void K(attention_dropout_f32_online)(const void *args, int32_t part, int32_t parts) {
+  const attention_args *g = args;
+  const int64_t tile = g->kv_len < INGOT_KV_TILE ? g->kv_len : INGOT_KV_TILE;
+  attention_run(g, (attention_form){.tile = K(gemm_tile), .drop = attention_drop}, tile, part, parts);
+}
+
 static inline attention_form attention_of_pairs(void) {
-  return (attention_form){K(gemm_tile_dots), K(pack_pairs), attention_scale, attention_narrow};
+  return (attention_form){K(gemm_tile_dots), K(pack_pairs), attention_scale, attention_narrow, NULL};
 }
 
 void K(attention_bf16)(const void *args, int32_t part, int32_t parts) {

@@ -6,6 +6,7 @@
 #include <math.h>
 
 #include "attention.h"
+#include "dropout.h"
 #include "gemm.h"
 
 #define BACK_ROWS INGOT_ATTENTION_GRADIENT_ROWS
@@ -23,13 +24,14 @@ typedef struct {
   float *scores;        /* their gradients, alike */
   float *sums;          /* of one share of rows: [BACK_SHARE][head] */
   float *dk, *dv;       /* [kv_len][head], [kv_len][value] */
+  float *kept;          /* what dropout multiplies a row of weights with: [kv_len] */
 } back_slot;
 
-/* A block of rows of one query head. seen[r]: how many keys row r sees. */
+/* A block of rows of one query head. seen[r]: how many keys row r sees. row: the first, counted over all heads. */
 typedef struct {
   const float *q, *d;
   float *dq;
-  int64_t rows;
+  int64_t rows, row;
   int64_t seen[BACK_ROWS];
 } back_block;
 
@@ -47,6 +49,7 @@ static inline back_slot back_open(const attention_gradient_args *g, int32_t part
   s.sums = s.scores + BACK_ROWS * s.stride;
   s.dk = s.sums + BACK_SHARE * s.head;
   s.dv = s.dk + keys * s.head;
+  s.kept = s.dv + keys * s.value;
   return s;
 }
 
@@ -151,8 +154,29 @@ static inline void back_write(float scale, int64_t rows, int64_t columns, const 
   }
 }
 
+/* A row times what dropout multiplies weights with. */
+static inline void back_keep(const back_slot *s, int64_t seen, float *row) {
+  for (int64_t j = 0; j < seen; j += 16) v_store(row + j, v_mul(v_load(row + j), v_load(s->kept + j)));
+}
+
+/* Weights of a row, and of what they get what scores get. What was dropped gets nothing, and gives v nothing. */
+static inline void back_row(const attention_gradient_args *g, const back_slot *s, const back_block *b, int64_t r,
+                            int64_t columns, const int drops, float *weights, float *scores) {
+  back_weights(g->scale, b->seen[r], columns, weights);
+  if (drops) {
+    const dropout_draw draw = {(uint64_t)g->seed, (uint64_t)*g->step, g->stream, g->threshold, g->kept};
+    const int64_t all = g->part ? (int64_t)*g->part * g->batch * g->heads * g->q_len : 0;
+    for (int64_t j = 0; j < b->seen[r]; j += 16) v_store(s->kept + j, v_set(1.0f));
+    dropout_elements(&draw, (uint64_t)((all + b->row + r) * g->kv_len), b->seen[r], s->kept, s->kept);
+    back_keep(s, b->seen[r], scores);
+  }
+  back_scores(b->seen[r], columns, weights, scores);
+  if (drops) back_keep(s, b->seen[r], weights);
+}
+
 /* Block by block: weights, their gradients, those of scores, and with these what q, k and v get. */
-static inline void back_run(const attention_gradient_args *g, const back_slot *s, const back_block *b) {
+static inline void back_run(const attention_gradient_args *g, const back_slot *s, const back_block *b,
+                            const int drops) {
   int64_t reach = 0;
   for (int64_t r = 0; r < b->rows; r++) reach = b->seen[r] > reach ? b->seen[r] : reach;
   const int64_t columns = (reach + 31) / 32 * 32;
@@ -166,10 +190,8 @@ static inline void back_run(const attention_gradient_args *g, const back_slot *s
                  g->head_dim * INGOT_PANEL, weights, s->stride);
     back_product(rows, panels, g->v_dim, b->d + first * g->d_strides[2], g->d_strides[2], s->values_across,
                  g->v_dim * INGOT_PANEL, scores, s->stride);
-    for (int64_t r = 0; r < rows; r++) {
-      back_weights(g->scale, b->seen[first + r], columns, weights + r * s->stride);
-      back_scores(b->seen[first + r], columns, weights + r * s->stride, scores + r * s->stride);
-    }
+    for (int64_t r = 0; r < rows; r++)
+      back_row(g, s, b, first + r, columns, drops, weights + r * s->stride, scores + r * s->stride);
     back_product(rows, s->head / 32, keys, scores, s->stride, s->keys, g->kv_len * INGOT_PANEL, s->sums, s->head);
     back_write(g->scale, rows, g->head_dim, s->sums, s->head, b->dq + first * g->dq_strides[2], g->dq_strides[2]);
   }
@@ -178,7 +200,8 @@ static inline void back_run(const attention_gradient_args *g, const back_slot *s
 }
 
 /* All that reads one head of keys. */
-static inline void back_head(const attention_gradient_args *g, const back_slot *s, int64_t batch, int64_t kv_head) {
+static inline void back_head(const attention_gradient_args *g, const back_slot *s, int64_t batch, int64_t kv_head,
+                             const int drops) {
   const int64_t group = g->heads / g->kv_heads;
   const float *k = g->k + batch * g->k_strides[0] + kv_head * g->k_strides[1];
   const float *v = g->v + batch * g->v_strides[0] + kv_head * g->v_strides[1];
@@ -192,14 +215,15 @@ static inline void back_head(const attention_gradient_args *g, const back_slot *
       back_block b = {g->q + batch * g->q_strides[0] + head * g->q_strides[1] + row * g->q_strides[2],
                       g->d + batch * g->d_strides[0] + head * g->d_strides[1] + row * g->d_strides[2],
                       g->dq + batch * g->dq_strides[0] + head * g->dq_strides[1] + row * g->dq_strides[2],
-                      g->q_len - row < BACK_ROWS ? g->q_len - row : BACK_ROWS, {0}};
+                      g->q_len - row < BACK_ROWS ? g->q_len - row : BACK_ROWS,
+                      (batch * g->heads + head) * g->q_len + row, {0}};
       for (int64_t r = 0; r < b.rows; r++) {
         int64_t seen = g->kv_len;
         if (g->causal && g->causal_offset < seen - row - r) seen = row + r + g->causal_offset + 1;
         if (seen > g->kv_len) seen = g->kv_len;
         b.seen[r] = seen > 0 ? seen : 0;
       }
-      back_run(g, s, &b);
+      back_run(g, s, &b, drops);
     }
   }
   back_write(g->scale, g->kv_len, g->head_dim, s->dk, s->head,
@@ -208,11 +232,17 @@ static inline void back_head(const attention_gradient_args *g, const back_slot *
              g->dv + batch * g->dv_strides[0] + kv_head * g->dv_strides[1], g->dv_strides[2]);
 }
 
-void K(attention_gradient_f32)(const void *args, int32_t part, int32_t parts) {
-  const attention_gradient_args *g = args;
+static inline void back_part(const attention_gradient_args *g, const int drops, int32_t part, int32_t parts) {
   const back_slot slot = back_open(g, part);
   const int64_t count = g->batch * g->kv_heads, end = part_begin(count, part + 1, parts);
-  for (int64_t i = part_begin(count, part, parts); i < end; i++) back_head(g, &slot, i / g->kv_heads, i % g->kv_heads);
+  for (int64_t i = part_begin(count, part, parts); i < end; i++)
+    back_head(g, &slot, i / g->kv_heads, i % g->kv_heads, drops);
+}
+
+void K(attention_gradient_f32)(const void *args, int32_t part, int32_t parts) { back_part(args, 0, part, parts); }
+
+void K(attention_dropout_gradient_f32)(const void *args, int32_t part, int32_t parts) {
+  back_part(args, 1, part, parts);
 }
 
 #undef BACK_ROWS

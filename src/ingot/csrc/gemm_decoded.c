@@ -1,6 +1,7 @@
 /* gemm_decoded.c: gemm of floats with panels of codes, for any number of rows. Codes become the floats that they stand
  * for, which is exact, as they are read: for few rows in registers, for more a strip of a panel at a time. The bits are
- * those of gemm with panels of these floats. */
+ * those of gemm with panels of these floats. _turned: the product with the transposed matrix, of the same panels: sums
+ * run over their columns. */
 #include <string.h>
 
 #include "codes.h"
@@ -107,11 +108,42 @@ static inline __attribute__((always_inline)) void decoded_many(const gemm_args *
   }
 }
 
-/* A panel of gemm_decoded, sums[rows, 32]. */
-typedef void (*decoded_panel)(const gemm_args *g, int64_t rows, const float *a, const uint8_t *panel, float *sums);
+/* sums[rows, 32] of the columns of c from `column` on: the elements of a block of every panel, turned. g->k counts the
+ * columns of the panels, g->n their elements. */
+static inline __attribute__((always_inline)) void decoded_turned(const gemm_args *g, int64_t rows, const int bits,
+                                                                 const int zeros, const int span, int64_t column,
+                                                                 const float *a, float *sums) {
+  const int64_t blocks = (g->n + INGOT_CODES_BLOCK - 1) / INGOT_CODES_BLOCK, tiles = gemm_blocks(rows, g->a_stride);
+  const int64_t panel_bytes = codes_bytes(blocks, bits, zeros, span);
+  float strip[INGOT_K_BLOCK * INGOT_PANEL], tile[INGOT_CODES_BLOCK * INGOT_PANEL];
+  if (g->k == 0) memset(sums, 0, (size_t)rows * INGOT_PANEL * sizeof *sums);
+  for (int64_t begin = 0; begin < g->k; begin += INGOT_K_BLOCK) {
+    const int64_t count = g->k - begin < INGOT_K_BLOCK ? g->k - begin : INGOT_K_BLOCK;
+    for (int64_t k = 0; k < count; k += INGOT_PANEL) {
+      const uint8_t *panel = (const uint8_t *)g->b + (begin + k) / INGOT_PANEL * panel_bytes;
+      const decoded_block b = decoded_at(panel, column, blocks, bits, zeros, span);
+      INGOT_UNROLL for (int i = 0; i < INGOT_CODES_BLOCK; i++) {
+        INGOT_UNROLL for (int j = 0; j < 2; j++)
+          v_store(tile + i * INGOT_PANEL + 16 * j, decoded_columns(&b, i, j, bits));
+      }
+      K(pack_panel)(tile, count - k < INGOT_PANEL ? count - k : INGOT_PANEL, INGOT_CODES_BLOCK, 1, INGOT_PANEL, 1.0f,
+                    strip + k * INGOT_PANEL);
+    }
+    for (int64_t i = 0; i < tiles; i++) {
+      const int64_t row = part_begin(rows, (int32_t)i, (int32_t)tiles);
+      const gemm_product product = {
+        .k = count, .a = a + row * g->a_stride + begin, .a_stride = g->a_stride, .b = strip, .b_stride = INGOT_PANEL,
+        .sums = sums + row * INGOT_PANEL, .sums_stride = INGOT_PANEL, .more = begin > 0};
+      K(gemm_tile)(part_begin(rows, (int32_t)i + 1, (int32_t)tiles) - row, 1, &product);
+    }
+  }
+}
 
-static inline void gemm_decoded(const gemm_args *g, decoded_panel panel_of, int64_t panel_bytes, const int gated,
-                                int32_t part, int32_t parts) {
+/* A panel of gemm_decoded, sums[rows, 32]; column: its first one in c. */
+typedef void (*decoded_panel)(const gemm_args *g, int64_t rows, int64_t column, const float *a, float *sums);
+
+static inline void gemm_decoded(const gemm_args *g, decoded_panel panel_of, const int gated, int32_t part,
+                                int32_t parts) {
   const gemm_epilogue epilogue = gemm_args_epilogue(g);
   const int64_t width = gated ? INGOT_PANEL / 2 : INGOT_PANEL; /* columns of c in a panel */
   const gemm_share share = gemm_args_share(g, (g->n + width - 1) / width, part, parts);
@@ -125,7 +157,7 @@ static inline void gemm_decoded(const gemm_args *g, decoded_panel panel_of, int6
       const int64_t rows = share.row_begin + part_begin(all_rows, (int32_t)chunk + 1, (int32_t)chunks) - begin;
       float *c = g->c ? g->c + begin * g->c_stride + column : NULL;
       uint16_t *rounded = g->rounded ? g->rounded + begin * g->rounded_stride + column : NULL;
-      panel_of(g, rows, (const float *)g->a + begin * g->a_stride, (const uint8_t *)g->b + panel * panel_bytes, sums);
+      panel_of(g, rows, panel * INGOT_PANEL, (const float *)g->a + begin * g->a_stride, sums);
       if (gated)
         gated_columns(g, column, rows, 1, sums, INGOT_PANEL, c, rounded);
       else
@@ -135,24 +167,22 @@ static inline void gemm_decoded(const gemm_args *g, decoded_panel panel_of, int6
 }
 
 #define GEMM_DECODED(name, ...)                                                                                     \
-  static void K(name##_panel)(const gemm_args *g, int64_t rows, const float *a, const uint8_t *panel, float *sums) { \
+  static void K(name##_panel)(const gemm_args *g, int64_t rows, int64_t column, const float *a, float *sums) {      \
+    const int64_t blocks = (g->k + INGOT_CODES_BLOCK - 1) / INGOT_CODES_BLOCK;                                      \
+    const uint8_t *panel = (const uint8_t *)g->b + column / INGOT_PANEL * codes_bytes(blocks, __VA_ARGS__);         \
     switch (rows) {                                                                                                 \
-      case 1: decoded_few(g, 1, __VA_ARGS__, a, panel, sums); break;                                                 \
-      case 2: decoded_few(g, 2, __VA_ARGS__, a, panel, sums); break;                                                 \
-      case 3: decoded_few(g, 3, __VA_ARGS__, a, panel, sums); break;                                                 \
-      case 4: decoded_few(g, 4, __VA_ARGS__, a, panel, sums); break;                                                 \
-      default: decoded_many(g, rows, __VA_ARGS__, a, panel, sums);                                                   \
+      case 1: decoded_few(g, 1, __VA_ARGS__, a, panel, sums); break;                                                \
+      case 2: decoded_few(g, 2, __VA_ARGS__, a, panel, sums); break;                                                \
+      case 3: decoded_few(g, 3, __VA_ARGS__, a, panel, sums); break;                                                \
+      case 4: decoded_few(g, 4, __VA_ARGS__, a, panel, sums); break;                                                \
+      default: decoded_many(g, rows, __VA_ARGS__, a, panel, sums);                                                  \
     }                                                                                                               \
   }                                                                                                                 \
   void K(name##_packed)(const void *args, int32_t part, int32_t parts) {                                            \
-    const gemm_args *g = args;                                                                                      \
-    const int64_t blocks = (g->k + INGOT_CODES_BLOCK - 1) / INGOT_CODES_BLOCK;                                       \
-    gemm_decoded(g, K(name##_panel), codes_bytes(blocks, __VA_ARGS__), 0, part, parts);                              \
+    gemm_decoded(args, K(name##_panel), 0, part, parts);                                                            \
   }                                                                                                                 \
   void K(name##_gated)(const void *args, int32_t part, int32_t parts) {                                             \
-    const gemm_args *g = args;                                                                                      \
-    const int64_t blocks = (g->k + INGOT_CODES_BLOCK - 1) / INGOT_CODES_BLOCK;                                       \
-    gemm_decoded(g, K(name##_panel), codes_bytes(blocks, __VA_ARGS__), 1, part, parts);                              \
+    gemm_decoded(args, K(name##_panel), 1, part, parts);                                                            \
   }
 GEMM_DECODED(gemm_f32_int8, CODES_INT8)
 GEMM_DECODED(gemm_f32_int8_zeros, CODES_INT8_ZEROS)
@@ -163,5 +193,22 @@ GEMM_DECODED(gemm_f32_int4_zeros, CODES_INT4_ZEROS)
 GEMM_DECODED(gemm_f32_int4_128, CODES_INT4_128)
 GEMM_DECODED(gemm_f32_int4_128_zeros, CODES_INT4_128_ZEROS)
 
+#define GEMM_TURNED(name, ...)                                                                                      \
+  static void K(name##_across)(const gemm_args *g, int64_t rows, int64_t column, const float *a, float *sums) {     \
+    decoded_turned(g, rows, __VA_ARGS__, column, a, sums);                                                          \
+  }                                                                                                                 \
+  void K(name##_turned)(const void *args, int32_t part, int32_t parts) {                                            \
+    gemm_decoded(args, K(name##_across), 0, part, parts);                                                           \
+  }
+GEMM_TURNED(gemm_f32_int8, CODES_INT8)
+GEMM_TURNED(gemm_f32_int8_zeros, CODES_INT8_ZEROS)
+GEMM_TURNED(gemm_f32_int8_128, CODES_INT8_128)
+GEMM_TURNED(gemm_f32_int8_128_zeros, CODES_INT8_128_ZEROS)
+GEMM_TURNED(gemm_f32_int4, CODES_INT4)
+GEMM_TURNED(gemm_f32_int4_zeros, CODES_INT4_ZEROS)
+GEMM_TURNED(gemm_f32_int4_128, CODES_INT4_128)
+GEMM_TURNED(gemm_f32_int4_128_zeros, CODES_INT4_128_ZEROS)
+
 #undef DECODED_FEW
 #undef GEMM_DECODED
+#undef GEMM_TURNED

@@ -145,7 +145,29 @@ def attention(g: Backward, node: Node, d: str) -> list[str | None]:
         made = g.graph.add("attention_gradient", [q, k, v, d], names, **settings).outputs
         return [*made, None][: len(node.operands)]
     of_q, of_k, of_v, scores = expand_gradients(g, q, k, v, d, mask, **node.attributes)
-    has_gradient = mask is not None and g.type(mask).dtype.kind == "f"
-    return [of_q, of_k, of_v, g.summed(scores, mask) if has_gradient and mask is not None else None][
-        : len(node.operands)
-    ]
+    return [of_q, of_k, of_v, _of_mask(g, mask, scores)][: len(node.operands)]
+
+
+def _of_mask(g: Backward, mask: str | None, scores: str) -> str | None:
+    """What a mask gets, of floats that are added to scores."""
+    return g.summed(scores, mask) if mask is not None and g.type(mask).dtype.kind == "f" else None
+
+
+@gradient("attention_dropout")
+def attention_dropout(g: Backward, node: Node, d: str) -> list[str | None]:
+    """As that of attention; what was dropped is drawn again."""
+    q, k, v, mask, step, part = (*map(str, node.operands[:3]), *node.operands[3:], None, None, None)[:6]
+    settings = {name: getattr(node, name) for name in ("scale", "causal", "causal_offset")}
+    drawing = {name: getattr(node, name) for name in ("rate", "seed", "stream")}
+    if mask is None and step is not None and node.safe and not node.zero_nan:
+        names = [f"{name}.gradient" for name in (q, k, v)]
+        operands = [q, k, v, d, step, part]
+        made = g.graph.add("attention_dropout_gradient", operands, names, **settings, **drawing).outputs
+        return [*made, *[None] * 3][: len(node.operands)]
+
+    def drops(x: str) -> str:
+        return g.dropout(x, step, part, **drawing)
+
+    settings |= {"safe": node.safe, "zero_nan": node.zero_nan}
+    of_q, of_k, of_v, scores = expand_gradients(g, q, k, v, d, mask, drops, **settings)
+    return [of_q, of_k, of_v, _of_mask(g, mask, scores), None, None][: len(node.operands)]

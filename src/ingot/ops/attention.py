@@ -6,14 +6,18 @@ from ingot.dtype import f32, i64
 from ingot.errors import ShapeError
 from ingot.ir import TensorType
 from ingot.ops.define import broadcast_shapes, expect_kind, op, sample, unify
+from ingot.ops.dropout import dropout as drop
+from ingot.ops.dropout import infer_dropout
 
 _LOG2E = float(np.log2(np.e))
 
 
-def _infer_attention(q, k, v, mask=None, *, scale, causal, causal_offset, safe, zero_nan):
+def _infer_attention(q, k, v, mask=None, *, scale, causal, causal_offset, safe, zero_nan, dropout=0.0):
     if not q.rank == k.rank == v.rank == 4 or not q.dtype is k.dtype is v.dtype:
         raise ShapeError(f"attention: bad operands, got {q}, {k} and {v}, expected rank 4 and one dtype")
     expect_kind("attention", q, "f")
+    if not 0 <= dropout < 1:
+        raise ShapeError(f"attention: dropout out of range, got {dropout}, expected 0 <= dropout < 1")
     where, said = "attention of {}, {} and {}", (q, k, v)
     batch = unify(where, unify(where, q.shape[0], k.shape[0], *said), v.shape[0], *said)
     heads, kv_heads = q.shape[1], unify(where, k.shape[1], v.shape[1], *said)
@@ -45,7 +49,7 @@ def expand_heads(g, x, heads):
     return g.reshape(x, shape=(batch, heads, length, width))
 
 
-def expand_weights(g, q, k, mask, *, scale, causal, causal_offset, safe, zero_nan):
+def expand_weights(g, q, k, mask, *, scale, causal, causal_offset, safe, zero_nan, dropout=0.0):
     """What attention weighs v with, [B,H,S,T], of a k with a head for each of q."""
     rows, columns = g.type(q).shape[2], g.type(k).shape[2]
     scores = g.matmul(q, k, transpose_b=True, scale=scale)
@@ -101,6 +105,7 @@ def _expand_attention(g, q, k, v, mask=None, **attributes):
 def attention(
     q, k, v, mask=None, *,
     scale: float, causal: bool = False, causal_offset: int = 0, safe: bool = True, zero_nan: bool = False,
+    dropout: float = 0.0,
 ):  # fmt: skip
     """softmax(scale * q k^T + mask) v, a group of query heads over each key and value head.
 
@@ -108,7 +113,8 @@ def attention(
     causal: row i sees columns up to i + causal_offset. A row that sees nothing, all of its scores being -inf, gives
     zeros when safe, as attention of torch and ONNX does; else NaN, as their softmax does. q is scaled first; a row with
     scores of +inf or NaN, beyond the range of floats, is NaN, and scores of any size below that give the limit.
-    zero_nan: every row that would be NaN gives zeros, as the weights that are NaN count as zero.
+    zero_nan: every row that would be NaN gives zeros, as the weights that are NaN count as zero. dropout: the share of
+    weights that a step of training drops; a run knows nothing of it.
     Vaswani et al., "Attention Is All You Need", 2017; Ainslie et al., "GQA", 2023.
     """
     stored = q.dtype
@@ -116,7 +122,12 @@ def attention(
         q, k, v = (x.astype(np.float32) for x in (q, k, v))
         mask = mask if mask is None or mask.dtype.kind == "b" else mask.astype(np.float32)
     groups = q.shape[1] // max(k.shape[1], 1)
-    k, v = np.repeat(k, groups, 1), np.repeat(v, groups, 1)
+    weights = _weights(q, np.repeat(k, groups, 1), mask, scale, causal, causal_offset, safe, zero_nan)
+    return np.matmul(weights, np.repeat(v, groups, 1)).astype(stored)
+
+
+def _weights(q, k, mask, scale, causal, causal_offset, safe, zero_nan):
+    """What v is weighed with, of a k with a head for each of q."""
     turned = np.swapaxes(k, -1, -2)
     scores = np.matmul(q * q.dtype.type(scale), turned)
     if not (np.abs(scores) < 1e36).all():  # in kernels' units, log2(e), scores leave the range of floats earlier
@@ -132,7 +143,53 @@ def attention(
     power = np.exp(scores - np.where(blind, 0, largest))
     total = np.sum(power, -1, np.float64, keepdims=True).astype(power.dtype)
     weights = power / np.where(blind, 1, total)
-    return np.matmul(np.where(np.isnan(weights) & zero_nan, 0, weights), v).astype(stored)
+    return np.where(np.isnan(weights) & zero_nan, 0, weights)
+
+
+def _infer_attention_dropout(q, k, v, mask=None, step=None, part=None, *, rate, seed, stream, **attributes):
+    made = _infer_attention(q, k, v, mask, **attributes)
+    infer_dropout(made, step, part, rate=rate, seed=seed, stream=stream)
+    return made
+
+
+def _expand_attention_dropout(g, q, k, v, mask=None, step=None, part=None, *, rate, seed, stream, **attributes):
+    heads = g.type(q).shape[1]
+    weights = expand_weights(g, q, expand_heads(g, k, heads), mask, **attributes)
+    weights = g.dropout(weights, step, part, rate=rate, seed=seed, stream=stream)
+    return g.matmul(weights, expand_heads(g, v, heads))
+
+
+@op(
+    infer=_infer_attention_dropout,
+    tolerance={f32: 5e-6},
+    expand=_expand_attention_dropout,
+    samples=[
+        sample("q[2,3,5,8] k[2,3,7,8] v[2,3,7,8] none s:f64>0<9[] none", scale=0.35, rate=0.3, seed=5),
+        sample(
+            "q[2,4,9,16] k[2,2,9,16] v[2,2,9,5] none s:f64>0<9[] p:f64>1<5[]",
+            scale=0.25, causal=True, rate=0.5, seed=2**40 + 3, stream=2,
+        ),
+        sample("q[2,2,5,4] k[2,2,6,4] v[2,2,6,4] m[2,1,1,6] s:f64>0<9[] none", scale=0.5, rate=0.2, stream=1),
+        sample("q[1,2,30,8] k[1,2,70,8] v[1,2,70,8] m:bool[30,70] s:f64>0<9[] none", scale=0.5, rate=0.1),
+        sample("q[1,1,5,4] k[1,1,3,4] v[1,1,3,4] none none none", scale=0.5, rate=0.5),
+        sample("q[0,2,3,4] k[0,2,3,4] v[0,2,3,4] none s:f64>0<9[] none", scale=0.5, rate=0.5),
+        sample("q[1,2,3,4] k[1,2,0,4] v[1,2,0,4] none s:f64>0<9[] none", scale=0.5, rate=0.5),
+    ],
+)  # fmt: skip
+def attention_dropout(
+    q, k, v, mask=None, step=None, part=None, *,
+    scale: float, causal: bool = False, causal_offset: int = 0, safe: bool = True, zero_nan: bool = False,
+    rate: float, seed: int = 0, stream: int = 0,
+):  # fmt: skip
+    """attention whose weights, [B,H,S,T], go through dropout before they meet v.
+
+    Which are dropped is what `dropout` of them drops with the same step, part, rate, seed and stream; without a step
+    none are.
+    """
+    groups = q.shape[1] // max(k.shape[1], 1)
+    weights = _weights(q, np.repeat(k, groups, 1), mask, scale, causal, causal_offset, safe, zero_nan)
+    weights = drop(weights, step, part, rate=rate, seed=seed, stream=stream)
+    return np.matmul(weights, np.repeat(v, groups, 1))
 
 
 def _infer_attention_gradient(q, k, v, d, *, scale, causal, causal_offset):
@@ -153,16 +210,18 @@ def _expand_grouped(g, d, like):
     return g.reduce_sum(d, axes=(2,), keepdims=False)
 
 
-def expand_gradients(g, q, k, v, d, mask, **attributes):
-    """The gradients of q, k, v and of the scores: of these as that of softmax, then of the products."""
+def expand_gradients(g, q, k, v, d, mask, drops=lambda x: x, **attributes):
+    """The gradients of q, k, v and of the scores: of these as that of softmax, then of the products. drops: what is
+    done to weights before they meet v, and so to what these get.
+    """
     heads = g.type(q).shape[1]
     wide_k, wide_v = expand_heads(g, k, heads), expand_heads(g, v, heads)
     weights = expand_weights(g, q, wide_k, mask, **attributes)
-    read = g.mul(weights, g.matmul(d, wide_v, transpose_b=True))
+    read = g.mul(weights, drops(g.matmul(d, wide_v, transpose_b=True)))
     scores = g.sub(read, g.mul(weights, g.reduce_sum(read, axes=(3,), keepdims=True)))
     of_q = g.matmul(scores, wide_k, scale=attributes["scale"])
     of_k = g.matmul(scores, q, transpose_a=True, scale=attributes["scale"])
-    of_v = g.matmul(weights, d, transpose_a=True)
+    of_v = g.matmul(drops(weights), d, transpose_a=True)
     return of_q, _expand_grouped(g, of_k, k), _expand_grouped(g, of_v, v), scores
 
 
@@ -192,25 +251,64 @@ def attention_gradient(q, k, v, d, *, scale: float, causal: bool = False, causal
     A row that sees nothing has weights of 0, and so gradients of 0. The gradients of a head of keys and values are the
     sums over the query heads that read it. Dao and others, "FlashAttention", 2022.
     """
+    return _gradients(q, k, v, d, scale, causal, causal_offset, lambda x: x)
+
+
+def _gradients(q, k, v, d, scale, causal, causal_offset, drops):
     groups = q.shape[1] // max(k.shape[1], 1)
     wide_k, wide_v = np.repeat(k, groups, 1), np.repeat(v, groups, 1)
     real = q.dtype.type(scale)
-    scores = np.matmul(q * real, np.swapaxes(wide_k, -1, -2))
-    if causal:
-        rows, columns = np.arange(q.shape[2])[:, None], np.arange(k.shape[2])
-        scores = np.where(columns - rows <= causal_offset, scores, -np.inf)
-    largest = np.max(scores, -1, keepdims=True, initial=-np.inf)
-    power = np.exp(scores - np.where(largest == -np.inf, 0, largest))
-    total = np.sum(power, -1, np.float64, keepdims=True).astype(power.dtype)
-    weights = power / np.where(total == 0, 1, total)
-    read = weights * np.matmul(d, np.swapaxes(wide_v, -1, -2))
+    weights = _weights(q, wide_k, None, scale, causal, causal_offset, True, False)
+    read = weights * drops(np.matmul(d, np.swapaxes(wide_v, -1, -2)))
     scores = (read - weights * np.sum(read, -1, keepdims=True)) * real
 
     def grouped(x, like):
         return x.reshape(*like.shape[:2], max(groups, 1), *like.shape[2:]).sum(2) if like.size else np.zeros_like(like)
 
     of_k = grouped(np.matmul(np.swapaxes(scores, -1, -2), q), k)
-    return np.matmul(scores, wide_k), of_k, grouped(np.matmul(np.swapaxes(weights, -1, -2), d), v)
+    return np.matmul(scores, wide_k), of_k, grouped(np.matmul(np.swapaxes(drops(weights), -1, -2), d), v)
+
+
+def _infer_dropout_gradient(q, k, v, d, step, part=None, *, rate, seed, stream, **attributes):
+    infer_dropout(q, step, part, rate=rate, seed=seed, stream=stream)
+    return _infer_attention_gradient(q, k, v, d, **attributes)
+
+
+def _expand_dropout_gradient(g, q, k, v, d, step, part=None, *, rate, seed, stream, **attributes):
+    def drops(x):
+        return g.dropout(x, step, part, rate=rate, seed=seed, stream=stream)
+
+    return expand_gradients(g, q, k, v, d, None, drops, **attributes, safe=True, zero_nan=False)[:3]
+
+
+@op(
+    infer=_infer_dropout_gradient,
+    outputs=3,
+    tolerance={f32: 2e-5},
+    expand=_expand_dropout_gradient,
+    samples=[
+        sample("q[2,3,5,8] k[2,3,7,8] v[2,3,7,8] d[2,3,5,8] s:f64>0<9[] none", scale=0.35, rate=0.3, seed=5),
+        sample(
+            "q[2,4,70,33] k[2,2,70,33] v[2,2,70,40] d[2,4,70,40] s:f64>0<9[] p:f64>1<5[]",
+            scale=0.2, causal=True, rate=0.5, seed=2**40 + 3, stream=2,
+        ),
+        sample("q[0,2,3,4] k[0,2,3,4] v[0,2,3,4] d[0,2,3,4] s:f64>0<9[] none", scale=0.5, rate=0.5),
+        sample("q[1,2,3,4] k[1,2,0,4] v[1,2,0,4] d[1,2,3,4] s:f64>0<9[] none", scale=0.5, rate=0.5),
+    ],
+)  # fmt: skip
+def attention_dropout_gradient(
+    q, k, v, d, step, part=None, *,
+    scale: float, causal: bool = False, causal_offset: int = 0, rate: float, seed: int = 0, stream: int = 0,
+):  # fmt: skip
+    """The gradients of q, k and v of attention_dropout without a mask, of d, that of its result.
+
+    As those of attention; what was dropped gets nothing, and gives v nothing.
+    """
+
+    def drops(x):
+        return drop(x, step, part, rate=rate, seed=seed, stream=stream)
+
+    return _gradients(q, k, v, d, scale, causal, causal_offset, drops)
 
 
 def _infer_rotary(x, cos, sin):

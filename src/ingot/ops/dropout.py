@@ -17,7 +17,7 @@ def threshold(rate: float) -> int:
     return math.floor(rate * _WORD)
 
 
-def _infer(x, step, part, *, rate, seed, stream):
+def infer_dropout(x, step, part, *, rate, seed, stream):
     numbers = [each for each in (step, part) if each is not None]
     is_number = all(each.dtype is f64 and not each.rank for each in numbers)
     if x.dtype not in (f32, f64) or not is_number or not 0 <= rate < 1:
@@ -45,7 +45,7 @@ def _philox(words, key):
 
 
 @op(
-    infer=_infer,
+    infer=infer_dropout,
     inplace=(0,),
     samples=[
         sample("x[5,7] s:f64>0<9[] none", rate=0.3, seed=5, stream=2),

@@ -6,10 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ingot.compile import Mode, compile_mode
+from ingot.errors import InputError
 from ingot.ir import Graph
 from ingot.lower import Target
+from ingot.machine import usable_threads
 from ingot.plan import Placement
-from ingot.precision import F32, Precision
+from ingot.precision import F32, STEP_PRECISIONS, Precision, precision_of
+from ingot.run.library import load
 from ingot.training.graph import LOSS, gradient_graph, step_graph, update_graph
 from ingot.training.losses import CrossEntropy
 from ingot.training.optimizers import Optimizer
@@ -32,6 +35,20 @@ class StepBytes:
     @property
     def total(self) -> int:
         return self.weights + self.states + self.arena + self.arrays
+
+
+def step_target(precision: str, threads: int) -> tuple[Target, Precision]:
+    """What steps of a precision by name are lowered for, and what their products are rounded to; threads: 0 means what
+    the machine allows. Raises InputError for another name than those of STEP_PRECISIONS, and UnsupportedError where the
+    CPU lacks the dot products.
+    """
+    if precision not in STEP_PRECISIONS:
+        expected = f"one of {list(STEP_PRECISIONS)}"
+        raise InputError(f"option precision: unknown value, got {precision!r}, expected {expected}")
+    library, row = load(), precision_of(precision)
+    isa = library.isa()
+    rounded = row.rounded(library.dots(isa))
+    return Target(isa, threads or usable_threads(), rounded=rounded, apart=row.apart), row
 
 
 def training_graphs(

@@ -16,6 +16,7 @@ from ingot.files import make_folder, written
 from ingot.llm.tokenizer import Tokenizer
 from ingot.load.hub import located
 from ingot.load.language import read_model
+from ingot.precision import F32
 from ingot.training.adapters import Lora, lora, write_adapters
 from ingot.training.curve import Point, svg
 from ingot.training.merge import merge
@@ -82,7 +83,7 @@ class FineTuning:
     folder: of a decoder, or the name of a model. adapters: how it gets adapters, which alone are trained; None trains
     all weights. context: tokens of a window; batch: windows of a step, taken in `accumulate` parts. rate: the highest
     learning rate, after a warm-up and before a cosine to 0; None for the default. seed: of the adapters and of which
-    windows a step takes. memory: as `Trainer` has it.
+    windows a step takes. memory, precision: as `Trainer` has them.
 
     Raises what `Trainer` and reading a folder raise, and InputError for a text that is too short.
     """
@@ -101,6 +102,7 @@ class FineTuning:
         clip: float | None = 1.0,
         memory: str | int | None = None,
         seed: int = 0,
+        precision: str = F32.name,
         threads: int = 0,
     ):
         self.folder = read_model(located(os.fspath(folder)))
@@ -118,6 +120,7 @@ class FineTuning:
             clip=clip,
             accumulate=accumulate,
             memory=memory,
+            precision=precision,
             threads=threads,
         )
         self.curve: list[Point] = []

@@ -15,7 +15,7 @@ from ingot.errors import InputError, UnsupportedError
 from ingot.gradients.differentiate import differentiate, scatter_into
 from ingot.gradients.registry import Backward
 from ingot.ir import Graph, TensorType
-from ingot.passes import optimize
+from ingot.passes import PASSES, optimize
 from ingot.precision import F32, Precision, round_products
 from ingot.training.losses import CrossEntropy, loss_of
 from ingot.training.optimizers import RATE, STEP, Optimizer
@@ -23,6 +23,7 @@ from ingot.training.recompute import recompute_activations
 
 TARGET, LOSS = "target", "loss"  # the input that predictions are compared with, and the only output
 PART = "part"  # the input that says which part of a batch this is, f64[]
+_DROPOUTS = ("dropout", "attention_dropout")  # whose last operands are the step and the part
 _LEAST_NORM = 1e-6  # that gradients are divided by, as torch.nn.utils.clip_grad_norm_ has it
 
 
@@ -64,8 +65,25 @@ def forward_graph(forward: Graph, trained: Sequence[str], seed: int | None = Non
         settings = node.attributes | {"seed": seed, "stream": stream}
         drawn = graph.add("dropout", [node.operands[0], STEP, None], f"{node.output}.drawn", before=node, **settings)
         graph.replace(node, drawn.output)
-    optimize(graph)
+    _optimize(graph)
+    if seed is not None:
+        _drop_weights(graph, seed, len(dropouts))
     return graph
+
+
+def _drop_weights(graph: Graph, seed: int, stream: int) -> None:
+    """Has attention drop weights, as its attribute says; for a graph whose passes know what its masks are. stream: the
+    first.
+    """
+    for node in [node for node in graph.nodes if node.op.name == "attention" and node.dropout]:
+        if STEP not in graph.states:
+            _add_step(graph)
+        settings = {name: value for name, value in node.attributes.items() if name != "dropout"}
+        operands = [*node.operands, *[None] * (4 - len(node.operands)), STEP, None]
+        settings |= {"rate": node.dropout, "seed": seed, "stream": stream}
+        drawn = graph.add("attention_dropout", operands, f"{node.output}.drawn", before=node, **settings)
+        graph.replace(node, drawn.output)
+        stream += 1
 
 
 def moving_statistics(forward: Graph) -> list[str]:
@@ -115,8 +133,15 @@ def step_graph(
     return _finished(graph, precision)
 
 
+def _optimize(graph: Graph) -> None:
+    """Runs the passes but for the one that puts stored matrices side by side, which would copy what both directions
+    read where it lies.
+    """
+    optimize(graph, tuple(name for name in PASSES if name != "merge_matmul"))
+
+
 def _finished(graph: Graph, precision: Precision) -> Graph:
-    optimize(graph)
+    _optimize(graph)
     recompute_activations(graph, graph.outputs[LOSS])
     if precision.rows is not None:
         round_products(graph, precision.rows)
@@ -137,11 +162,11 @@ def gradient_graph(
     there is dropout, the number of the part is an input, PART.
     """
     graph = loss_graph(forward, loss, trained, seed)
-    dropouts = [node for node in graph.nodes if node.op.name == "dropout" and parts > 1]
+    dropouts = [node for node in graph.nodes if node.op.name in _DROPOUTS and parts > 1]
     if dropouts:
         _add_input(graph, PART, TensorType(f64, ()))
     for node in dropouts:
-        graph.set_operands(node, [*node.operands[:2], PART])
+        graph.set_operands(node, [*node.operands[:-1], PART])
     g, value = Backward(graph), graph.outputs[LOSS]
     g.at(value)
     gradients = _gradients(graph, g.mul(value, 1 / parts) if parts > 1 else value, trained)
@@ -165,7 +190,7 @@ def update_graph(gradients: Graph, optimizer: Optimizer, clip: float | None = No
         if gradient_name(name) in gradients.states:
             given[name] = graph.add_state(gradient_name(name), gradients.type(name))
     _write_update(graph, given, optimizer, clip)
-    optimize(graph)
+    _optimize(graph)
     return graph
 
 

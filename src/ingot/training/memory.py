@@ -9,11 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ingot.dtype import i64
-from ingot.lower import Target
-from ingot.machine import usable_threads
-from ingot.run.library import load
+from ingot.precision import F32
 from ingot.training.adapters import Lora
-from ingot.training.budget import StepBytes, step_bytes, training_graphs
+from ingot.training.budget import StepBytes, step_bytes, step_target, training_graphs
 from ingot.training.optimizers import AdamW
 from ingot.training.recompute import Trade
 from ingot.training.sources import load_trained, trained_weights
@@ -38,6 +36,7 @@ def fit_training(
     accumulate: int = 1,
     clip: float | None = 1.0,
     memory: int | None = None,
+    precision: str = F32.name,
     threads: int = 0,
 ) -> TrainingMemory:
     """What `FineTuning` with the same options allocates for steps, to the byte; no weight is read.
@@ -47,8 +46,10 @@ def fit_training(
     ids = np.zeros((batch // accumulate, context), i64.numpy)
     forward, candidates = load_trained(os.fspath(folder), (ids,))
     trained, _ = trained_weights(forward, candidates, adapters)
-    target = Target(load().isa(), threads or usable_threads())
-    graphs, trade = training_graphs(forward, "cross_entropy", AdamW(), trained, clip, accumulate, target, memory)
+    target, rounding = step_target(precision, threads)
+    graphs, trade = training_graphs(
+        forward, "cross_entropy", AdamW(), trained, clip, accumulate, target, memory, precision=rounding
+    )
     planned = step_bytes(graphs, target)
     count = sum(math.prod(forward.type(name).dims) for name in trained)
     return TrainingMemory(planned.weights, planned.states, planned.arena, planned.arrays, context, batch, count, trade)

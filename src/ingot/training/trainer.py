@@ -6,6 +6,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,16 +18,14 @@ from ingot.errors import InputError, bounded
 from ingot.feeds import arrays
 from ingot.ir import Graph
 from ingot.locks import OwnedLock
-from ingot.lower import Target
-from ingot.machine import byte_number, usable_threads
+from ingot.machine import byte_number
 from ingot.ort.session import InferenceSession
-from ingot.precision import F32, precision_of
+from ingot.precision import F32
 from ingot.run.interpret import bind_symbols
-from ingot.run.library import load
 from ingot.session import Shared
 from ingot.training import checkpoint
 from ingot.training.adapters import Lora
-from ingot.training.budget import GRADIENTS, TRAIN, UPDATE, training_graphs
+from ingot.training.budget import GRADIENTS, TRAIN, UPDATE, step_target, training_graphs
 from ingot.training.diagnosis import first_bad
 from ingot.training.graph import (
     PART,
@@ -48,7 +47,6 @@ from ingot.training.sources import batch_part, load_trained, trained_weights
 assert ingot.ops  # the import registers every op
 
 MAX_THREADS = 256  # of a trainer
-_PRECISIONS = ("f32", "bf16", "bf16amx")  # of steps
 _CHECKED_STEPS = 3  # that emitted C takes to check itself
 
 
@@ -68,8 +66,8 @@ class Trainer:
     from. precision: "f32", or "bf16" or "bf16amx", by which steps round both operands of matrix products for the CPU's
     dot products; sums, parameters and what the optimiser keeps stay f32. threads: 0 means what the machine allows.
 
-    Of a module in training mode, dropout is done in steps, which the seed, the step, the node and the element alone
-    decide, but for that of attention's weights; batch norms in training mode divide by what they find in a batch, and
+    Of a module in training mode, dropout is done in steps, that of attention's weights too, which the seed, the step,
+    the node and the element alone decide; batch norms in training mode divide by what they find in a batch, and
     move their statistics. Its own parameters are read once and never written. The loss and the parameters have the same
     bits for any number of threads and, in f32, any instruction set.
 
@@ -99,8 +97,6 @@ class Trainer:
             raise InputError(f"option seed: out of range, got {seed}, expected 0..{2**63 - 1}")
         if not 0 <= threads <= MAX_THREADS:
             raise InputError(f"option threads: out of range, got {threads}, expected 0..{MAX_THREADS}")
-        if precision not in _PRECISIONS:
-            raise InputError(f"option precision: unknown value, got {precision!r}, expected one of {list(_PRECISIONS)}")
         if clip is not None and not 0 < clip < float("inf"):
             raise InputError(f"option clip: out of range, got {clip}, expected more than 0")
         if len(example_inputs) < 2:
@@ -112,13 +108,11 @@ class Trainer:
         self._schedule: float | Schedule = optimizer.lr
         self._seed = seed
         self._turn = OwnedLock("step")
+        target, self._precision = step_target(precision, threads)
         example = batch_part(example_inputs, 0, accumulate)
         with bounded(f"source {type(source).__name__}"):
             self._forward, candidates = load_trained(source, tuple(example[:-1]), prediction)
             self._trained, self.adapters = trained_weights(self._forward, candidates, trainable)
-            isa, self._precision = load().isa(), precision_of(precision)
-            rounded = self._precision.rounded(load().dots(isa))
-            target = Target(isa, threads or usable_threads(), rounded=rounded, apart=self._precision.apart)
             self._programs = TrainingPrograms(target)
             graphs, self.trade = training_graphs(
                 self._forward, loss, optimizer, self._trained, clip, accumulate, target, self._budget, seed,
@@ -135,8 +129,7 @@ class Trainer:
             self._ranges[TARGET] = 0, _classes(self._forward)
         self._loss = np.zeros((), np.float32)
         self._half_trained = ""  # why states are those of no step, or ""
-        settings = repr((loss_of(loss), self._trained, replace(optimizer, lr=0.0), clip, seed, precision))
-        self._digest = checkpoint.digest(self._forward, [*self._trained, *self._statistics], settings)
+        self._settings = repr((loss_of(loss), self._trained, replace(optimizer, lr=0.0), clip, seed, precision))
         self._feed(example)
 
     @property
@@ -284,6 +277,11 @@ class Trainer:
         Raises LoadError for what is no checkpoint, is damaged, or is of another trainer; then nothing has changed.
         """
         self._go_on(checkpoint.read(path, self._digest, self._kept_states()))
+
+    @cached_property
+    def _digest(self) -> np.ndarray:
+        """What checkpoints are known by. It reads all frozen weights, so it waits for the first that asks."""
+        return checkpoint.digest(self._forward, [*self._trained, *self._statistics], self._settings)
 
     # -- inside -------------------------------------------------------------------------------------------------
 

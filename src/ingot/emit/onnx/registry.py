@@ -24,6 +24,8 @@ GAPS = {
     "append_values": _CACHE,
     "append_values_int4": _CACHE,
     "append_values_int8": _CACHE,
+    "attention_dropout": _TRAINS,
+    "attention_dropout_gradient": _TRAINS,
     "attention_gradient": _TRAINS,
     "batch_norm_training": _TRAINS,
     "cached_attention": _CACHE,

@@ -13,7 +13,7 @@ def attention(
     is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
 ) -> Tensor:  # fmt: skip
     """Axes before the heads are joined into the batch; operands without heads get one head."""
-    if dropout_p:
+    if dropout_p and not (b.drops and dropout_p < 1):
         raise UnsupportedError(f"torch node {b.hint!r}: attention with dropout, got {dropout_p}, expected 0")
     if scale is None:
         scale = 1 / math.sqrt(b.static(b.shape(query)[-1], "the head size"))
@@ -24,7 +24,7 @@ def attention(
     mask = None if attn_mask is None else _mask(b, attn_mask, leading, rank)
     if mask is not None and b.dtype(mask).kind == "f":
         mask = b.cast(mask, b.dtype(q))
-    result = b.add("attention", q, k, v, mask, scale=float(scale), causal=bool(is_causal))
+    result = b.add("attention", q, k, v, mask, scale=float(scale), causal=bool(is_causal), dropout=float(dropout_p))
     return b.reshape(result, (*leading, *shape[-3:]) if rank > 3 else shape)
 
 

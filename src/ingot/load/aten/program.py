@@ -6,8 +6,9 @@ the simpler calls it makes are translated instead; what even that does not resol
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -17,6 +18,7 @@ from torch._decomp import decomposition_table
 from torch._guards import detect_fake_mode
 from torch.export.graph_signature import InputKind, OutputKind
 from torch.fx import GraphModule, Node
+from torch.fx import config as fx_config
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
@@ -91,17 +93,62 @@ def load_module(
     a decomposition.
     """
     args, kwargs = ((), example_inputs) if isinstance(example_inputs, dict) else (tuple(example_inputs), {})
-    modes = {part: part.training for part in module.modules()}
     moving = _moving_means(module) if is_trained else {}
+    drops = is_trained and module.training
+    program = _exported(module, args, kwargs, dynamic_shapes)
+    if drops and (attending := _attending(module, program)):
+        program = _exported(module, args, kwargs, dynamic_shapes, attending)
+    names = dim_names(program, (*args, *kwargs.values()), dynamic_shapes)
+    return load_exported(program, names, drops=drops, moving=moving)
+
+
+def _exported(
+    module: torch.nn.Module,
+    args: tuple,
+    kwargs: dict[str, Any],
+    dynamic_shapes: Any,
+    attending: Iterable[torch.nn.Module] = (),
+) -> torch.export.ExportedProgram:
+    """A module's program in eval mode, but for parts that are in training mode as they are called."""
+    modes = {part: part.training for part in module.modules()}
     module.eval()
+    for part in attending:
+        part.training = True
     try:
-        with torch.no_grad():
-            program = torch.export.export(module, args, kwargs, dynamic_shapes=dynamic_shapes, strict=False)
+        with torch.no_grad(), _without_stack_traces():
+            return torch.export.export(module, args, kwargs, dynamic_shapes=dynamic_shapes, strict=False)
     finally:
         for part, mode in modes.items():
             part.training = mode
-    names = dim_names(program, (*args, *kwargs.values()), dynamic_shapes)
-    return load_exported(program, names, drops=is_trained and module.training, moving=moving)
+
+
+@contextlib.contextmanager
+def _without_stack_traces() -> Iterator[None]:
+    """While it is open, torch notes of no node where in Python it was made: a quarter of what exporting takes."""
+    before = getattr(fx_config, "do_not_emit_stack_traces", False)
+    fx_config.do_not_emit_stack_traces = True
+    try:
+        yield
+    finally:
+        fx_config.do_not_emit_stack_traces = before
+
+
+def _attending(module: torch.nn.Module, program: torch.export.ExportedProgram) -> list[torch.nn.Module]:
+    """The parts in training mode that call attention, or a dropout of nothing: in eval mode they hand on a rate of 0,
+    whatever theirs is. torch's own may then write attention by hand, without any.
+    """
+    own = [part for part in module.modules() if isinstance(part, torch.nn.MultiheadAttention)]
+    found: dict[torch.nn.Module, None] = {part: None for part in own if part.training and part.dropout}
+    for node in program.graph.nodes:
+        target = str(node.target)
+        is_of_nothing = target == "aten.dropout.default" and not node.args[1]
+        if not is_of_nothing and target != "aten.scaled_dot_product_attention.default":
+            continue
+        path = [*node.meta["nn_module_stack"].values()][-1][0].partition("@")[0]
+        part = module.get_submodule(path)
+        if part.training:
+            found[part] = None
+    return list(found)
 
 
 def _moving_means(module: torch.nn.Module) -> dict[str, float]:

@@ -6,6 +6,7 @@ from ingot import abi
 from ingot.dtype import DType, bf16, f32
 from ingot.ir import Node
 from ingot.lower.cpu.formats import PANEL
+from ingot.lower.cpu.optimise import DRAWN, drawing_fields
 from ingot.lower.cpu.rows import Condition, accept, both, of, row
 from ingot.lower.lowered import Field
 from ingot.lower.lowering import Lowering, pointer
@@ -63,7 +64,7 @@ _declare("attention_f32_online", f32)
 
 
 def _lower_attention(lowering: Lowering, node: Node, kernel: str, q: View, k: View, v: View) -> None:
-    rounding = lowering.group(node).rounding
+    rounding = lowering.groups[node].rounding if node in lowering.groups else None
     value = node.output if rounding is None else rounding.output
     out = lowering.accepted_result(value, lambda view: view.has_adjacent_columns)
     (batch, heads, q_len, head_dim), (_, kv_heads, kv_len, _), v_dim = q.shape, k.shape, v.shape[-1]
@@ -86,12 +87,41 @@ def _lower_attention(lowering: Lowering, node: Node, kernel: str, q: View, k: Vi
         kind = "INGOT_MASK_FLOAT" if mask.dtype is f32 else "INGOT_MASK_BOOL"
         fields |= {"mask": pointer(mask), "mask_strides": mask.strides, "mask_kind": abi.constant(kind)}
     work = batch * heads * _head_nanoseconds(int(q_len), int(kv_len), head_dim, v_dim)
+    if node.op.name == "attention_dropout":
+        fields |= _drawn(lowering, node, 4, reads)
+        work += batch * heads * q_len * kv_len * DRAWN
     lowering.step(kernel, "attention_args", fields, reads, [out], work=work)
 
 
+def _drawn(lowering: Lowering, node: Node, first: int, reads: list[View]) -> dict[str, Field]:
+    """The fields that say which weights are dropped; step and part, the operands from `first` on, join the reads."""
+    found = drawing_fields(node)
+    for name, operand in zip(("step", "part"), node.operands[first:], strict=False):
+        if operand is not None:
+            reads.append(lowering.contiguous(operand))
+            found[name] = pointer(reads[-1])
+    return found
+
+
+def _in_step(lowering: Lowering, node: Node) -> str:
+    return "" if node.operands[4] is not None else "nothing is dropped"
+
+
+def _declare_dropout(kernel: str, avoid: Condition = accept) -> None:
+    @row("attention_dropout", kernel, both(of(f32, f32, f32), _in_step), avoid)
+    def lower(lowering: Lowering, node: Node) -> None:
+        q, k, v = (lowering.adjacent(operand) for operand in node.operands[:3])
+        _lower_attention(lowering, node, kernel, q, k, v)
+
+
+_declare_dropout("attention_dropout_f32", avoid=_many_keys)
+_declare_dropout("attention_dropout_f32_online")
+
+
 @row("attention_gradient", "attention_gradient_f32", of(f32, f32, f32, f32))
+@row("attention_dropout_gradient", "attention_dropout_gradient_f32", of(f32, f32, f32, f32))
 def _attention_gradient(lowering: Lowering, node: Node) -> None:
-    reads = [lowering.adjacent(operand) for operand in node.operands]
+    reads = [lowering.adjacent(operand) for operand in node.operands[:4]]
     writes = [lowering.accepted_result(value, lambda view: view.has_adjacent_columns) for value in node.outputs]
     (batch, heads, q_len, head_dim), (_, kv_heads, kv_len, v_dim) = reads[0].shape, reads[2].shape
     if not kv_heads:
@@ -104,7 +134,10 @@ def _attention_gradient(lowering: Lowering, node: Node) -> None:
     for name, view in zip(("q", "k", "v", "d", "dq", "dk", "dv"), (*reads, *writes), strict=True):
         fields |= {name: pointer(view), f"{name}_strides": view.strides[:3]}
     work = 2.5 * batch * heads * _head_nanoseconds(int(q_len), int(kv_len), head_dim, v_dim)
-    lowering.step("attention_gradient_f32", "attention_gradient_args", fields, reads, writes, work=work)
+    if node.op.name == "attention_dropout_gradient":
+        fields |= _drawn(lowering, node, 4, reads)
+        work += batch * heads * q_len * kv_len * DRAWN
+    lowering.step(f"{node.op.name}_f32", "attention_gradient_args", fields, reads, writes, work=work)
 
 
 def _head_nanoseconds(q_len: int, kv_len: int, head_dim: int, v_dim: int) -> float:

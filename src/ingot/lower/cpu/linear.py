@@ -52,11 +52,24 @@ def _one_way(lowering: Lowering, node: Node) -> str:
     matrix = str(root.operands[1])
     if lowering.group(node).gate or matrix not in lowering.static or _rows_of(graph, root) < _MANY_ROWS:
         return ""
-    readers = (user for user in graph.users(matrix) if user.op is root.op and user.operands[1] == matrix)
-    others = (user for user in readers if user.transpose_b != root.transpose_b and not user.transpose_a)
-    if any(_rows_of(graph, other) >= _MANY_ROWS for other in others):
+    if any(_rows_of(graph, other) >= _MANY_ROWS for other in _other_way(graph, root)):
         return "the right operand is read transposed, too: it is kept once, and packed as it is read"
     return ""
+
+
+def _both_ways(lowering: Lowering, node: Node) -> str:
+    """Refuses a matrix that no product reads as it was packed: panels of this product's own are faster."""
+    root, graph = lowering.group(node).root, lowering.graph
+    if lowering.group(node).gate:
+        return "half of its columns gates the other"
+    return "" if _other_way(graph, root) else "the right operand is read one way alone"
+
+
+def _other_way(graph: Graph, product: Node) -> list[Node]:
+    """The products that read the right operand of one transposed."""
+    matrix = str(product.operands[1])
+    readers = (user for user in graph.users(matrix) if user.op is product.op and user.operands[1] == matrix)
+    return [user for user in readers if user.transpose_b != product.transpose_b and not user.transpose_a]
 
 
 def _rows_of(graph: Graph, product: Node) -> int:
@@ -94,12 +107,16 @@ def takes_dots(format: Format, dots: Dots) -> Condition:
     return refuse
 
 
-def _packed(kernel: str, format: Format, *conditions: Condition, dots: Dots | None = None) -> None:
-    """Declares a kernel for products with fixed weights of a format. dots: what it rounds rows for, if it does."""
+def _packed(
+    kernel: str, format: Format, *conditions: Condition, dots: Dots | None = None, turned: bool = False
+) -> None:
+    """Declares a kernel for products with fixed weights of a format. dots: what it rounds rows for, if it does.
+    turned: it sums over the columns of panels.
+    """
 
     @row("matmul", kernel, both(of(f32, f32), *conditions))
     def lower(lowering: Lowering, node: Node) -> None:
-        _lower_packed(lowering, lowering.group(node), kernel, format, dots)
+        _lower_packed(lowering, lowering.group(node), kernel, format, dots, turned)
 
 
 def _products(format: Format, suffix: str, *conditions: Condition, few: bool) -> None:
@@ -123,9 +140,14 @@ for _format in reversed(FORMATS):
     _products(_format, "gated", _is_gated, few=False)
 for _format in reversed(FORMATS):
     _products(_format, "packed", few=True)
+    if _format.products is not None and _format.scales is not None:
+        _turned = stored(1, _format, turned=True)
+        _packed(f"gemm_{_format.products}_turned", _format, _lasting_matrix, *_turned, _both_ways, turned=True)
 
 
-def _lower_packed(lowering: Lowering, group: Group, kernel: str, format: Format, dots: Dots | None) -> None:
+def _lower_packed(
+    lowering: Lowering, group: Group, kernel: str, format: Format, dots: Dots | None, turned: bool
+) -> None:
     root = group.root
     narrow = None
     if dots and dots.rows in lowering.narrow:
@@ -134,7 +156,7 @@ def _lower_packed(lowering: Lowering, group: Group, kernel: str, format: Format,
     if dots and not narrow:
         a = round_rows(lowering, a, dots.rows) if dots.rows in _ROUNDED else lowering.cast(a, dots.rows)
     layout = "gate_panels" if group.gate else "panels"
-    operand = str(root.operands[1]), format, layout, root.transpose_b
+    operand = str(root.operands[1]), format, layout, root.transpose_b ^ turned
     runs = column_runs(lowering, *operand)
     residual = None if group.residual is None else lowering.rows(group.residual)
     c = None if lowering.is_only_rounded(group) else lowering.result(group.output).rows()

@@ -10,7 +10,7 @@ from ingot.lower.lowered import Field
 from ingot.lower.lowering import Lowering, pointer
 from ingot.ops.dropout import threshold
 
-_ADAMW, _SGD, _DROPOUT = 1.2, 0.5, 3.0  # nanoseconds for an element on one thread
+_ADAMW, _SGD, DRAWN = 1.2, 0.5, 3.0  # nanoseconds for an element on one thread
 
 
 def _lower_step(
@@ -48,6 +48,13 @@ def _sgd(lowering: Lowering, node: Node) -> None:
     _lower_step(lowering, node, ("parameter", "velocity"), ("gradient", "rate"), numbers, _SGD)
 
 
+def drawing_fields(node: Node) -> dict[str, Field]:
+    """What decides which elements are dropped, beside the step and their places; kept: what others are times."""
+    return {
+        "seed": node.seed, "stream": node.stream, "threshold": threshold(node.rate), "kept": 1 / (1 - node.rate)
+    }  # fmt: skip
+
+
 @row("dropout", "dropout_f32", of(f32))
 def _dropout(lowering: Lowering, node: Node) -> None:
     if node.operands[1] is None:
@@ -57,6 +64,5 @@ def _dropout(lowering: Lowering, node: Node) -> None:
     out = lowering.result(node.output)
     fields: dict[str, Field] = {"x": pointer(x), "out": pointer(out), "step": pointer(numbers[0]), "count": x.size}
     fields |= {"part": pointer(numbers[1])} if len(numbers) > 1 else {}
-    fields |= {"seed": node.seed, "stream": node.stream, "threshold": threshold(node.rate)}
-    fields["scale"] = 1 / (1 - node.rate)
-    lowering.step("dropout_f32", "dropout_args", fields, [x, *numbers], [out], work=x.size * _DROPOUT, inplace=(0,))
+    fields |= drawing_fields(node)
+    lowering.step("dropout_f32", "dropout_args", fields, [x, *numbers], [out], work=x.size * DRAWN, inplace=(0,))

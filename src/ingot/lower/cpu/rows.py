@@ -72,20 +72,23 @@ def _made(index: int) -> Condition:
     return refuse
 
 
-def stored(index: int, format: Format) -> tuple[Condition, ...]:
-    """Refuse unless an operand is what a file holds in a format, decoded where that is not f32."""
-    return (_stored(index, format),) if format.decoder is None else (_made(index), _stored(index, format))
+def stored(index: int, format: Format, *, turned: bool = False) -> tuple[Condition, ...]:
+    """Refuse unless an operand is what a file holds in a format, decoded where that is not f32. turned: unless it is
+    one of codes whose groups lie along the columns of a product, not along what that sums over.
+    """
+    condition = _stored(index, format, turned)
+    return (condition,) if format.decoder is None else (_made(index), condition)
 
 
 @functools.cache
-def _stored(index: int, format: Format) -> Condition:
+def _stored(index: int, format: Format, turned: bool) -> Condition:
     def refuse(lowering: Lowering, node: Node) -> str:
         target = lowering.groups[node].root if node in lowering.groups else node
         value = str(target.operands[index])
         if format.scales is not None:
             groups = lowering.static_value(value).groups(format) if value in lowering.static else None
             columns = 1 if target.op.name == "matmul" and not target.transpose_b else 0
-            return "" if groups and groups.axis == columns else _OTHERWISE
+            return "" if groups and groups.axis == columns ^ turned else _OTHERWISE
         if format.type is not None:
             is_rows = target.op.name != "matmul" or target.transpose_b
             is_stored = value in lowering.static and is_rows and lowering.static_value(value).is_stored(format)
