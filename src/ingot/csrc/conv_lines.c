@@ -129,8 +129,7 @@ void K(conv2d_f32_lines)(const void *args, int32_t part, int32_t parts) {
   t.sums = g->scratch + part * g->scratch_stride;
   t.values = t.sums + LINES_SUMS * INGOT_CONV_PAIRS * INGOT_PANEL;
   const int64_t pairs = g->batch * g->out_height * t.across;
-  /* A filter larger than the second cache is read by one part only. */
-  const int by_panels = 4 * g->channels * g->out_channels > 1 << 18;
+  const int by_panels = conv_by_panels(4 * g->channels * g->out_channels, pairs, INGOT_CONV_PAIRS, parts);
   const gemm_share share = by_panels ? gemm_turn(gemm_cut(t.panels, pairs, part, parts))
                                      : gemm_cut(pairs, t.panels, part, parts);
   const int64_t count = share.panel_end - share.panel_begin;

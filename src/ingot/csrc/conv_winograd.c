@@ -215,8 +215,7 @@ static inline __attribute__((always_inline)) void winograd(const int narrow, win
   t.products = g->scratch + part * g->scratch_stride;
   t.values = t.products + WINOGRAD_POINTS * t.most * INGOT_PANEL;
   const int64_t tiles = g->batch * t.down * t.across;
-  /* A filter larger than the second cache is read by one part only. */
-  const int by_panels = WINOGRAD_POINTS * t.steps * g->out_channels > 1 << 18;
+  const int by_panels = conv_by_panels(WINOGRAD_POINTS * t.steps * g->out_channels, tiles, t.most, parts);
   const gemm_share share = by_panels ? gemm_turn(gemm_cut(t.panels, tiles, part, parts))
                                      : gemm_cut(tiles, t.panels, part, parts);
   const int64_t count = share.panel_end - share.panel_begin;
