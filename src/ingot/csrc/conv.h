@@ -36,4 +36,25 @@ static inline float *conv_out(const conv_args *g, conv_pixel at) {
   return g->out ? g->out + at.image * g->out_strides[0] + at.y * g->out_strides[1] + at.x * g->out_strides[2] : NULL;
 }
 
+/* What becomes of sums[count][32] of channels from `channel` on, for output pixels that lie evenly. */
+static inline void conv_apply(const gemm_epilogue *e, int64_t channel, int64_t count, int64_t columns,
+                              const float *sums, float *out, int64_t out_stride) {
+  if (columns % 16 || !epilogue_is_light(e)) {
+    epilogue_apply(e, 0, channel, count, columns, sums, INGOT_PANEL, out, out_stride);
+    return;
+  }
+  const gemm_finish finish = epilogue_finish(e, 0, channel, out, out_stride);
+  for (int64_t j = 0; j < columns; j += 16) {
+    const vf bias = finish.bias ? v_load(finish.bias + j) : v_set(-0.0f);
+    for (int64_t i = 0; i < count; i++) finish_sums(&finish, bias, i, j, v_load(sums + i * INGOT_PANEL + j));
+  }
+}
+
+/* Whether parts take panels of a filter rather than some of the `units` that it is read for, `most` at a time: of a
+ * filter larger than the second cache, where a part reads clearly less of it so. */
+static inline int conv_by_panels(int64_t elements, int64_t units, int64_t most, int32_t parts) {
+  const int64_t own = (units + parts - 1) / parts, blocks = (own + most - 1) / most;
+  return elements > 1 << 18 && 4 * ((units + most - 1) / most) < 3 * parts * blocks;
+}
+
 #endif

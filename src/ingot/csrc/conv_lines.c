@@ -11,7 +11,7 @@
 typedef struct { int64_t image, y, x; } lines_pair;
 
 /* What is multiplied: values[pair][row_stride] of INGOT_CONV_PAIRS pairs, five pieces of the image's channels each, and
- * sums[LINES_SUMS][pair][32] of one panel and GEMM_ROWS pairs; `across` pairs lie beside one another. */
+ * sums[LINES_SUMS][pair][32] of these and one panel; `across` pairs lie beside one another. */
 typedef struct {
   const conv_args *g;
   float *values, *sums;
@@ -22,18 +22,20 @@ static inline lines_pair lines_pair_at(const lines_task *t, int64_t pair) {
   return (lines_pair){pair / t->across / t->g->out_height, pair / t->across % t->g->out_height, pair % t->across};
 }
 
-/* The values of a pair: x0 - x2, x1, x3, x4 - x2 and x2 of all channels. */
-static inline void lines_read(const lines_task *t, lines_pair at, float *to) {
+/* The values of a pair: x0 - x2, x1, x3, x4 - x2 and x2 of all channels. With `inner` what it reads lies inside the
+ * line and fills vectors. */
+static inline __attribute__((always_inline)) void lines_read(const lines_task *t, lines_pair at, const int inner,
+                                                             float *to) {
   const conv_args *g = t->g;
   const int64_t line = at.y * g->stride_h - g->pad_top, left = 4 * at.x - g->pad_left;
   const int64_t width = line >= 0 && line < g->height ? g->width : 0;
   const float *from = width ? g->x + at.image * g->x_strides[0] + line * g->x_strides[1] : g->x;
   for (int64_t channel = 0; channel < g->channels; channel += 16) {
-    const int64_t lanes = g->channels - channel < 16 ? g->channels - channel : 16;
+    const int64_t lanes = inner || g->channels - channel >= 16 ? 16 : g->channels - channel;
     vf x[LINES_PIXELS];
     INGOT_UNROLL for (int i = 0; i < LINES_PIXELS; i++) {
       const int64_t column = left + i, at_column = column * g->x_strides[2] + channel;
-      x[i] = column >= 0 && column < width ? conv_load(0, from, at_column, lanes) : v_set(0.0f);
+      x[i] = inner || (column >= 0 && column < width) ? conv_load(0, from, at_column, lanes) : v_set(0.0f);
     }
     const vf pieces[LINES_PIXELS] = {v_sub(x[0], x[2]), x[1], x[3], v_sub(x[4], x[2]), x[2]};
     INGOT_UNROLL for (int i = 0; i < LINES_PIXELS; i++) {
@@ -45,17 +47,31 @@ static inline void lines_read(const lines_task *t, lines_pair at, float *to) {
   }
 }
 
-/* The output pixels of `count` pairs of one panel from their sums, which begin with those of the pair `first`; line by
- * line. */
-static inline void lines_write(const lines_task *t, int64_t first, int64_t count, int64_t panel) {
+/* The values of `count` pairs. */
+static inline void lines_read_pairs(const lines_task *t, int64_t first, int64_t count) {
   const conv_args *g = t->g;
-  const int64_t channel = panel * INGOT_PANEL, left = g->out_channels - channel, shared = 2 * GEMM_ROWS * INGOT_PANEL;
+  for (int64_t i = 0; i < count; i++) {
+    const lines_pair at = lines_pair_at(t, first + i);
+    const int64_t line = at.y * g->stride_h - g->pad_top, left = 4 * at.x - g->pad_left;
+    float *to = t->values + i * t->row_stride;
+    if (g->channels % 16 == 0 && line >= 0 && line < g->height && left >= 0 && left + LINES_PIXELS <= g->width)
+      lines_read(t, at, 1, to);
+    else
+      lines_read(t, at, 0, to);
+  }
+}
+
+/* The output pixels of at most GEMM_ROWS pairs of one panel, of which `first` is the first; line by line. sums: theirs,
+ * the first of LINES_SUMS. */
+static inline void lines_write(const lines_task *t, int64_t first, int64_t count, int64_t panel, const float *sums) {
+  const conv_args *g = t->g;
+  const int64_t channel = panel * INGOT_PANEL, left = g->out_channels - channel, size = INGOT_CONV_PAIRS * INGOT_PANEL;
   const int64_t columns = left < INGOT_PANEL ? left : INGOT_PANEL;
   float pixels[2 * GEMM_ROWS * INGOT_PANEL];
   for (int64_t i = 0; i < 2 * count; i++) {
-    const float *own = t->sums + (i % 2 * GEMM_ROWS + i / 2) * INGOT_PANEL;
+    const float *own = sums + i % 2 * size + i / 2 * INGOT_PANEL, *shared = sums + 2 * size + i / 2 * INGOT_PANEL;
     for (int64_t j = 0; j < columns; j += 16)
-      v_store(pixels + i * INGOT_PANEL + j, v_add(v_load(own + j), v_load(t->sums + shared + i / 2 * INGOT_PANEL + j)));
+      v_store(pixels + i * INGOT_PANEL + j, v_add(v_load(own + j), v_load(shared + j)));
   }
   for (int64_t done = 0, run; done < count; done += run) {
     const lines_pair at = lines_pair_at(t, first + done);
@@ -71,30 +87,37 @@ static inline void lines_write(const lines_task *t, int64_t first, int64_t count
   }
 }
 
-/* `count` pairs, of which the values are there, for panels [begin, end). */
+/* `count` pairs, of which the values are there, for panels [begin, end): INGOT_K_BLOCK rows of a panel stay in the
+ * first cache while all pairs pass. */
 static inline void lines_multiply(const lines_task *t, int64_t first, int64_t count, int64_t begin, int64_t end) {
   const conv_args *g = t->g;
-  const int64_t panel_size = 4 * g->channels * INGOT_PANEL, sums_size = GEMM_ROWS * INGOT_PANEL;
+  const int64_t panel_size = 4 * g->channels * INGOT_PANEL, sums_size = INGOT_CONV_PAIRS * INGOT_PANEL;
   const int32_t blocks = (int32_t)((count + GEMM_ROWS - 1) / GEMM_ROWS);
   const int64_t ahead_step = (4 * 4 * INGOT_PANEL + LINES_PIXELS * blocks - 1) / (LINES_PIXELS * blocks);
   for (int64_t panel = begin; panel < end; panel++) {
     const float *weight = g->weight + panel * panel_size;
     const char *ahead = panel + 1 < end ? (const char *)(weight + panel_size) : NULL;
-    for (int32_t block = 0; block < blocks; block++) {
-      const int64_t skip = part_begin(count, block, blocks), rows = part_begin(count, block + 1, blocks) - skip;
-      const float *values = t->values + skip * t->row_stride;
-      for (int64_t sum = 0; sum < LINES_SUMS; sum++) {
-        const int64_t k = sum < 2 ? 2 * g->channels : g->channels;
-        const int64_t row = sum == 0 ? 0 : sum == 1 ? g->channels : 3 * g->channels; /* of the panel */
-        const gemm_product product = {
-          .k = k, .a = values + 2 * sum * g->channels, .a_stride = t->row_stride, .b = weight + row * INGOT_PANEL,
-          .b_stride = INGOT_PANEL, .sums = t->sums + sum * sums_size, .sums_stride = INGOT_PANEL, .ahead = ahead,
-          .ahead_step = ahead ? ahead_step : 0,
-          .halved = g->out_channels - panel * INGOT_PANEL <= INGOT_PANEL / 2};
-        K(gemm_tile)(rows, 1, &product);
-        if (ahead) ahead += k * ahead_step;
+    for (int64_t sum = 0; sum < LINES_SUMS; sum++) {
+      const int64_t k = sum < 2 ? 2 * g->channels : g->channels;
+      const int64_t row = sum == 0 ? 0 : sum == 1 ? g->channels : 3 * g->channels; /* of the panel */
+      for (int64_t done = 0; done < k; done += INGOT_K_BLOCK) {
+        const int64_t steps = k - done < INGOT_K_BLOCK ? k - done : INGOT_K_BLOCK;
+        for (int32_t block = 0; block < blocks; block++) {
+          const int64_t skip = part_begin(count, block, blocks), rows = part_begin(count, block + 1, blocks) - skip;
+          const gemm_product product = {
+            .k = steps, .a = t->values + skip * t->row_stride + 2 * sum * g->channels + done,
+            .a_stride = t->row_stride, .b = weight + (row + done) * INGOT_PANEL, .b_stride = INGOT_PANEL,
+            .sums = t->sums + sum * sums_size + skip * INGOT_PANEL, .sums_stride = INGOT_PANEL, .ahead = ahead,
+            .ahead_step = ahead ? ahead_step : 0, .more = done > 0,
+            .halved = g->out_channels - panel * INGOT_PANEL <= INGOT_PANEL / 2};
+          K(gemm_tile)(rows, 1, &product);
+          if (ahead) ahead += steps * ahead_step;
+        }
       }
-      lines_write(t, first + skip, rows, panel);
+    }
+    for (int32_t block = 0; block < blocks; block++) {
+      const int64_t skip = part_begin(count, block, blocks), pairs = part_begin(count, block + 1, blocks) - skip;
+      lines_write(t, first + skip, pairs, panel, t->sums + skip * INGOT_PANEL);
     }
   }
 }
@@ -104,10 +127,9 @@ void K(conv2d_f32_lines)(const void *args, int32_t part, int32_t parts) {
   lines_task t = {.g = g, .row_stride = (LINES_PIXELS * g->channels + 15) / 16 * 16 + 16, /* no power of two */
                   .across = (g->out_width + 1) / 2, .panels = (g->out_channels + INGOT_PANEL - 1) / INGOT_PANEL};
   t.sums = g->scratch + part * g->scratch_stride;
-  t.values = t.sums + LINES_SUMS * GEMM_ROWS * INGOT_PANEL;
+  t.values = t.sums + LINES_SUMS * INGOT_CONV_PAIRS * INGOT_PANEL;
   const int64_t pairs = g->batch * g->out_height * t.across;
-  /* A filter larger than the second cache is read by one part only. */
-  const int by_panels = 4 * g->channels * g->out_channels > 1 << 18;
+  const int by_panels = conv_by_panels(4 * g->channels * g->out_channels, pairs, INGOT_CONV_PAIRS, parts);
   const gemm_share share = by_panels ? gemm_turn(gemm_cut(t.panels, pairs, part, parts))
                                      : gemm_cut(pairs, t.panels, part, parts);
   const int64_t count = share.panel_end - share.panel_begin;
@@ -116,8 +138,7 @@ void K(conv2d_f32_lines)(const void *args, int32_t part, int32_t parts) {
   for (int32_t i = 0; i < blocks; i++) {
     const int64_t first = share.panel_begin + part_begin(count, i, blocks);
     const int64_t end = share.panel_begin + part_begin(count, i + 1, blocks);
-    for (int64_t pair = first; pair < end; pair++)
-      lines_read(&t, lines_pair_at(&t, pair), t.values + (pair - first) * t.row_stride);
+    lines_read_pairs(&t, first, end - first);
     lines_multiply(&t, first, end - first, share.row_begin, share.row_end);
   }
 }

@@ -155,8 +155,8 @@ static inline void conv_finish(const conv_task *t, int64_t pixel, int64_t count,
     const int64_t length = g->out_width - at.x < count - done ? g->out_width - at.x : count - done;
     const gemm_epilogue epilogue = conv_epilogue(g, at);
     float *out = conv_out(g, at);
-    epilogue_apply(&epilogue, 0, channel, length, columns, sums + done * INGOT_PANEL, INGOT_PANEL,
-                   out ? out + channel : NULL, g->out_strides[2]);
+    conv_apply(&epilogue, channel, length, columns, sums + done * INGOT_PANEL, out ? out + channel : NULL,
+               g->out_strides[2]);
     done += length;
   }
 }
@@ -385,8 +385,7 @@ static inline int conv_is_short(const conv_task *t) {
 static inline void conv_share(conv_task *t, int32_t part, int32_t parts) {
   const conv_args *g = t->g;
   const int64_t pixels = g->batch * g->out_height * g->out_width, units = g->groups * t->panels;
-  /* A weight larger than the second cache is read by one part only. */
-  const int by_panels = t->k * g->out_channels > 1 << 18;
+  const int by_panels = conv_by_panels(t->k * g->out_channels, pixels, INGOT_CONV_PIXELS, parts);
   gemm_share share = by_panels ? gemm_cut(units, pixels, part, parts) : gemm_cut(pixels, units, part, parts);
   if (by_panels) share = (gemm_share){share.row_begin, share.row_end, share.panel_begin, share.panel_end};
   const int is_short = conv_is_short(t);

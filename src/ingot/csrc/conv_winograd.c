@@ -5,16 +5,17 @@
  * added is f32. */
 #include "conv.h"
 
-#define WINOGRAD_POINTS 16     /* matrices */
-#define WINOGRAD_STEPS 128     /* of k: with more of them fewer tiles are transformed together, for the second cache */
-#define WINOGRAD_FEW 24        /* tiles then */
+#define WINOGRAD_POINTS 16 /* matrices */
+#define WINOGRAD_RUN 12    /* tiles whose pixels are written together */
+#define WINOGRAD_FEW 64    /* steps of k with which what becomes of a few tiles stays in the first cache */
+#define WINOGRAD_MANY 128  /* with more of them fewer tiles are transformed together, for the second cache */
 
 /* Output pixels (2y, 2x) to (2y + 1, 2x + 1) of an image. */
 typedef struct { int64_t image, y, x; } winograd_tile;
 
-/* What is multiplied: values[point][tile][row_stride] of `most` tiles, and products[point][tile][32] of one panel and
- * GEMM_ROWS tiles; `across` tiles lie beside one another. An element of k is what `tile` multiplies, a channel or a
- * pair of them; there are `steps`. */
+/* What is multiplied: values[point][tile][row_stride] of `most` tiles, and products[point][tile][32] of these and one
+ * panel; `across` tiles lie beside one another. An element of k is what `tile` multiplies, a channel or a pair of them;
+ * there are `steps`. */
 typedef struct {
   const conv_args *g;
   void (*tile)(int64_t rows, int64_t panels, const gemm_product *p);
@@ -34,34 +35,56 @@ static inline void winograd_forward(const vf from[4], vf to[4]) {
   to[3] = v_sub(from[1], from[3]);
 }
 
-/* The values of a tile, at `to` for the first point. With `inner` what it reads lies inside the image. */
-static inline __attribute__((always_inline)) void winograd_read(const winograd_task *t, winograd_tile at,
-                                                                const int inner, const int narrow, float *to) {
+/* Up to 16 channels of four pixels of a column as four points; from: the first of them. With `whole` all pixels of a
+ * column inside the image are, too, and there are 16 channels. */
+static inline __attribute__((always_inline)) void winograd_column(const winograd_task *t, const int narrow, int whole,
+                                                                  int64_t from, int64_t top, int64_t column,
+                                                                  int64_t lanes, vf points[4][4], int at) {
   const conv_args *g = t->g;
-  const int64_t top = 2 * at.y - g->pad_top, left = 2 * at.x - g->pad_left, point_stride = t->most * t->row_stride;
-  const int64_t image = at.image * g->x_strides[0] + top * g->x_strides[1] + left * g->x_strides[2];
+  vf x[4], to[4];
+  if (column < 0 || column >= g->width) {
+    INGOT_UNROLL for (int i = 0; i < 4; i++) x[i] = v_set(0.0f);
+  } else if (whole) {
+    INGOT_UNROLL for (int i = 0; i < 4; i++) x[i] = conv_load(narrow, g->x, from + i * g->x_strides[1], 16);
+  } else {
+    INGOT_UNROLL for (int i = 0; i < 4; i++) {
+      const int inside = top + i >= 0 && top + i < g->height;
+      x[i] = inside ? conv_load(narrow, g->x, from + i * g->x_strides[1], lanes) : v_set(0.0f);
+    }
+  }
+  winograd_forward(x, to);
+  INGOT_UNROLL for (int i = 0; i < 4; i++) points[i][at] = to[i];
+}
+
+/* The values of `count` tiles beside one another, of which `at` is the first. Two columns of a tile are also the next
+ * one's. */
+static inline __attribute__((always_inline)) void winograd_read(const winograd_task *t, winograd_tile at,
+                                                                int64_t count, const int narrow, float *values) {
+  const conv_args *g = t->g;
+  const int64_t top = 2 * at.y - g->pad_top, point_stride = t->most * t->row_stride;
   for (int64_t channel = 0; channel < g->channels; channel += 16) {
     const int64_t lanes = g->channels - channel < 16 ? g->channels - channel : 16;
+    const int whole = lanes == 16 && top >= 0 && top + 4 <= g->height;
+    int64_t left = 2 * at.x - g->pad_left;
+    int64_t from = at.image * g->x_strides[0] + top * g->x_strides[1] + left * g->x_strides[2] + channel;
     vf half[4][4];
-    INGOT_UNROLL for (int j = 0; j < 4; j++) {
-      vf column[4], points[4];
-      INGOT_UNROLL for (int i = 0; i < 4; i++) {
-        const int64_t from = image + i * g->x_strides[1] + j * g->x_strides[2] + channel;
-        const int inside = inner || (top + i >= 0 && top + i < g->height && left + j >= 0 && left + j < g->width);
-        column[i] = inside ? conv_load(narrow, g->x, from, lanes) : v_set(0.0f);
-      }
-      winograd_forward(column, points);
-      INGOT_UNROLL for (int i = 0; i < 4; i++) half[i][j] = points[i];
-    }
-    INGOT_UNROLL for (int i = 0; i < 4; i++) {
-      vf points[4];
-      winograd_forward(half[i], points);
-      INGOT_UNROLL for (int j = 0; j < 4; j++) {
-        float *values = to + (4 * i + j) * point_stride;
-        if (narrow)
-          v_store_bf16((uint16_t *)(void *)values + channel, points[j]);
-        else
-          v_store(values + channel, points[j]);
+    INGOT_UNROLL for (int j = 0; j < 2; j++)
+      winograd_column(t, narrow, whole, from + j * g->x_strides[2], top, left + j, lanes, half, j);
+    for (int64_t tile = 0; tile < count; tile++, left += 2, from += 2 * g->x_strides[2]) {
+      float *to = values + tile * t->row_stride;
+      INGOT_UNROLL for (int j = 2; j < 4; j++)
+        winograd_column(t, narrow, whole, from + j * g->x_strides[2], top, left + j, lanes, half, j);
+      INGOT_UNROLL for (int i = 0; i < 4; i++, to += 4 * point_stride) {
+        vf points[4];
+        winograd_forward(half[i], points);
+        INGOT_UNROLL for (int j = 0; j < 4; j++) {
+          if (narrow)
+            v_store_bf16((uint16_t *)(void *)(to + j * point_stride) + channel, points[j]);
+          else
+            v_store(to + j * point_stride + channel, points[j]);
+        }
+        half[i][0] = half[i][2];
+        half[i][1] = half[i][3];
       }
     }
   }
@@ -70,14 +93,10 @@ static inline __attribute__((always_inline)) void winograd_read(const winograd_t
 /* The values of `count` tiles. */
 static inline __attribute__((always_inline)) void winograd_read_tiles(const winograd_task *t, const int narrow,
                                                                       int64_t first, int64_t count) {
-  const conv_args *g = t->g;
-  for (int64_t i = 0; i < count; i++) {
-    const winograd_tile at = winograd_tile_at(t, first + i);
-    const int64_t top = 2 * at.y - g->pad_top, left = 2 * at.x - g->pad_left;
-    if (top >= 0 && top + 4 <= g->height && left >= 0 && left + 4 <= g->width)
-      winograd_read(t, at, 1, narrow, t->values + i * t->row_stride);
-    else
-      winograd_read(t, at, 0, narrow, t->values + i * t->row_stride);
+  for (int64_t done = 0, run; done < count; done += run) {
+    const winograd_tile at = winograd_tile_at(t, first + done);
+    run = t->across - at.x < count - done ? t->across - at.x : count - done;
+    winograd_read(t, at, run, narrow, t->values + done * t->row_stride);
   }
 }
 
@@ -87,9 +106,8 @@ static inline void winograd_backward(vf a, vf b, vf c, vf d, vf to[2]) {
   to[1] = v_sub(v_sub(b, c), d);
 }
 
-/* 16 columns of a tile's four pixels from its products, to[row][pixel][32]. */
-static inline void winograd_pixels(const float *products, float *to, int64_t row_stride) {
-  const int64_t point = GEMM_ROWS * INGOT_PANEL;
+/* 16 columns of a tile's pixels from its products, those of a point `point` floats behind those of the one before. */
+static inline void winograd_pixels(const float *products, int64_t point, vf pixels[2][2]) {
   vf half[2][4];
   INGOT_UNROLL for (int j = 0; j < 4; j++) {
     vf rows[2];
@@ -98,60 +116,87 @@ static inline void winograd_pixels(const float *products, float *to, int64_t row
     half[0][j] = rows[0];
     half[1][j] = rows[1];
   }
-  INGOT_UNROLL for (int i = 0; i < 2; i++) {
-    vf pixels[2];
-    winograd_backward(half[i][0], half[i][1], half[i][2], half[i][3], pixels);
-    v_store(to + i * row_stride, pixels[0]);
-    v_store(to + i * row_stride + INGOT_PANEL, pixels[1]);
-  }
+  INGOT_UNROLL for (int i = 0; i < 2; i++)
+    winograd_backward(half[i][0], half[i][1], half[i][2], half[i][3], pixels[i]);
 }
 
-/* The pixels of `count` tiles of one panel from their products, which begin with those of the tile `first`; run by run
- * of tiles that lie beside one another. */
-static inline void winograd_write(const winograd_task *t, int64_t first, int64_t count, int64_t panel) {
+/* A row of output pixels. */
+typedef struct { gemm_epilogue epilogue; gemm_finish finish; float *out; } winograd_row;
+
+/* The pixels of at most WINOGRAD_RUN tiles beside one another, of which `at` is the first, from their products. */
+static inline void winograd_write_run(const winograd_task *t, winograd_tile at, int64_t run, int64_t panel,
+                                      const float *products) {
   const conv_args *g = t->g;
-  const int64_t channel = panel * INGOT_PANEL, left = g->out_channels - channel;
+  const int64_t channel = panel * INGOT_PANEL, left = g->out_channels - channel, x = 2 * at.x;
   const int64_t columns = left < INGOT_PANEL ? left : INGOT_PANEL;
-  float pixels[2][2 * GEMM_ROWS * INGOT_PANEL];
+  const int64_t length = g->out_width - x < 2 * run ? g->out_width - x : 2 * run;
+  const int64_t rows = g->out_height - 2 * at.y < 2 ? 1 : 2;
+  winograd_row to[2];
+  float waiting[2][2 * WINOGRAD_RUN * INGOT_PANEL];
+  for (int64_t row = 0; row < rows; row++) {
+    const conv_pixel pixel = {at.image, 2 * at.y + row, x};
+    float *out = conv_out(g, pixel);
+    if (out) out += channel;
+    const gemm_epilogue epilogue = conv_epilogue(g, pixel);
+    to[row] = (winograd_row){epilogue, epilogue_finish(&epilogue, 0, channel, out, g->out_strides[2]), out};
+  }
+  const int light = columns % 16 == 0 && epilogue_is_light(&to[0].epilogue);
+  for (int64_t j = 0; j < columns; j += 16) {
+    const vf bias = light && g->bias ? v_load(g->bias + channel + j) : v_set(-0.0f);
+    for (int64_t i = 0; i < run; i++) {
+      vf pixels[2][2];
+      winograd_pixels(products + i * INGOT_PANEL + j, t->most * INGOT_PANEL, pixels);
+      INGOT_UNROLL for (int row = 0; row < 2; row++) {
+        INGOT_UNROLL for (int column = 0; column < 2; column++) {
+          const int64_t pixel = 2 * i + column;
+          if (!light)
+            v_store(waiting[row] + pixel * INGOT_PANEL + j, pixels[row][column]);
+          else if (row < rows && pixel < length)
+            finish_sums(&to[row].finish, bias, pixel, j, pixels[row][column]);
+        }
+      }
+    }
+  }
+  for (int64_t row = 0; row < rows && !light; row++)
+    epilogue_apply(&to[row].epilogue, 0, channel, length, columns, waiting[row], INGOT_PANEL, to[row].out,
+                   g->out_strides[2]);
+}
+
+/* The pixels of `count` tiles of one panel from their products, which begin with those of the tile `first`. */
+static inline void winograd_write(const winograd_task *t, int64_t first, int64_t count, int64_t panel) {
   for (int64_t done = 0, run; done < count; done += run) {
     const winograd_tile at = winograd_tile_at(t, first + done);
     run = t->across - at.x < count - done ? t->across - at.x : count - done;
-    for (int64_t i = 0; i < run; i++) {
-      for (int64_t j = 0; j < columns; j += 16)
-        winograd_pixels(t->products + (done + i) * INGOT_PANEL + j, pixels[0] + 2 * i * INGOT_PANEL + j,
-                        2 * GEMM_ROWS * INGOT_PANEL);
-    }
-    const int64_t x = 2 * at.x, length = g->out_width - x < 2 * run ? g->out_width - x : 2 * run;
-    for (int64_t row = 0; row < 2 && 2 * at.y + row < g->out_height; row++) {
-      const int64_t y = 2 * at.y + row, *r = g->residual_strides, *o = g->out_strides, *w = g->rounded_strides;
-      const gemm_epilogue epilogue = {
-        g->bias, g->slopes, NULL, g->residual ? g->residual + at.image * r[0] + y * r[1] + x * r[2] : NULL, r[2], 1.0f,
-        g->act_alpha, g->act_beta, g->activation, g->residual_first,
-        g->rounded ? g->rounded + at.image * w[0] + y * w[1] + x * w[2] : NULL, w[2]};
-      epilogue_apply(&epilogue, 0, channel, length, columns, pixels[row], INGOT_PANEL,
-                     g->out ? g->out + at.image * o[0] + y * o[1] + x * o[2] + channel : NULL, o[2]);
-    }
+    if (run > WINOGRAD_RUN) run = WINOGRAD_RUN;
+    winograd_write_run(t, at, run, panel, t->products + done * INGOT_PANEL);
   }
 }
 
-/* `count` tiles, of which the values are there, for panels [begin, end). */
+/* `count` tiles, of which the values are there, for panels [begin, end): a panel of a point stays in the first cache
+ * while all tiles pass. */
 static inline void winograd_multiply(const winograd_task *t, int64_t first, int64_t count, int64_t begin, int64_t end) {
   const conv_args *g = t->g;
   const int64_t panel_size = t->steps * INGOT_PANEL;
   const int32_t blocks = (int32_t)((count + GEMM_ROWS - 1) / GEMM_ROWS);
+  const int64_t ahead_step = (4 * INGOT_PANEL + blocks - 1) / blocks;
   for (int64_t panel = begin; panel < end; panel++) {
-    for (int32_t block = 0; block < blocks; block++) {
-      const int64_t skip = part_begin(count, block, blocks), rows = part_begin(count, block + 1, blocks) - skip;
-      for (int64_t point = 0; point < WINOGRAD_POINTS; point++) {
+    for (int64_t point = 0; point < WINOGRAD_POINTS; point++) {
+      const float *weight = g->weight + (point * t->panels + panel) * panel_size;
+      const float *next = point + 1 < WINOGRAD_POINTS ? weight + t->panels * panel_size
+                          : panel + 1 < end           ? g->weight + (panel + 1) * panel_size
+                                                      : NULL;
+      for (int32_t block = 0; block < blocks; block++) {
+        const int64_t skip = part_begin(count, block, blocks), rows = part_begin(count, block + 1, blocks) - skip;
         const gemm_product product = {
           .k = t->steps, .a = t->values + (point * t->most + skip) * t->row_stride, .a_stride = t->row_stride,
-          .b = g->weight + (point * t->panels + panel) * panel_size, .b_stride = INGOT_PANEL,
-          .sums = t->products + point * GEMM_ROWS * INGOT_PANEL, .sums_stride = INGOT_PANEL,
+          .b = weight, .b_stride = INGOT_PANEL, .sums = t->products + (point * t->most + skip) * INGOT_PANEL,
+          .sums_stride = INGOT_PANEL, .ahead = next ? (const char *)next + block * t->steps * ahead_step : NULL,
+          .ahead_step = next ? ahead_step : 0,
           .halved = g->out_channels - panel * INGOT_PANEL <= INGOT_PANEL / 2};
         t->tile(rows, 1, &product);
       }
-      winograd_write(t, first + skip, rows, panel);
     }
+    winograd_write(t, first, count, panel);
   }
 }
 
@@ -163,13 +208,14 @@ static inline __attribute__((always_inline)) void winograd(const int narrow, win
   t.across = (g->out_width + 1) / 2;
   t.down = (g->out_height + 1) / 2;
   t.panels = (g->out_channels + INGOT_PANEL - 1) / INGOT_PANEL;
-  t.most = t.steps > WINOGRAD_STEPS ? WINOGRAD_FEW : INGOT_CONV_PIXELS;
-  t.row_stride = (t.steps + 15) / 16 * 16 + 16; /* 16 more, so that rows do not all share a set of the cache */
+  t.most = t.steps <= WINOGRAD_FEW ? WINOGRAD_RUN : t.steps <= WINOGRAD_MANY ? INGOT_CONV_PIXELS : 24;
+  if (t.steps > WINOGRAD_MANY && t.steps <= 2 * WINOGRAD_MANY) t.most = 36;
+  t.row_stride = (t.steps + 15) / 16 * 16;
+  if (t.steps > WINOGRAD_FEW) t.row_stride += 16; /* so that rows do not all share a set of the cache */
   t.products = g->scratch + part * g->scratch_stride;
-  t.values = t.products + WINOGRAD_POINTS * GEMM_ROWS * INGOT_PANEL;
+  t.values = t.products + WINOGRAD_POINTS * t.most * INGOT_PANEL;
   const int64_t tiles = g->batch * t.down * t.across;
-  /* A filter larger than the second cache is read by one part only. */
-  const int by_panels = WINOGRAD_POINTS * t.steps * g->out_channels > 1 << 18;
+  const int by_panels = conv_by_panels(WINOGRAD_POINTS * t.steps * g->out_channels, tiles, t.most, parts);
   const gemm_share share = by_panels ? gemm_turn(gemm_cut(t.panels, tiles, part, parts))
                                      : gemm_cut(tiles, t.panels, part, parts);
   const int64_t count = share.panel_end - share.panel_begin;
@@ -192,5 +238,6 @@ void K(conv2d_bf16_winograd)(const void *args, int32_t part, int32_t parts) {
 }
 
 #undef WINOGRAD_POINTS
-#undef WINOGRAD_STEPS
+#undef WINOGRAD_RUN
 #undef WINOGRAD_FEW
+#undef WINOGRAD_MANY

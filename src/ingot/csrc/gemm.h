@@ -158,6 +158,19 @@ static inline gemm_finish epilogue_finish(const gemm_epilogue *e, int64_t row, i
 /* Whether there is something at p. */
 static inline int32_t is_given(const void *p) { return p != NULL; }
 
+/* What a light epilogue makes of 16 sums that belong at (row, column) of its operands, with that column's bias. */
+static inline void finish_sums(const gemm_finish *f, vf bias, int64_t row, int64_t column, vf v) {
+  const vf rest = f->residual ? v_load(f->residual + row * f->residual_stride + column) : v_set(-0.0f);
+  v = v_add(v, bias);
+  if (f->residual_first) v = v_add(v, rest);
+  v = v_min(v_set(f->high), v_max(v_set(f->low), v));
+  if (!f->residual_first) v = v_add(v, rest);
+  if (f->out) v_store(f->out + row * f->out_stride + column, v);
+  switch (is_given(f->rounded)) {
+    case INGOT_ROUNDED: v_store_bf16(f->rounded + row * f->rounded_stride + column, v);
+  }
+}
+
 /* Up to 16 numbers as bf16. */
 static inline void epilogue_round(vf v, int64_t lanes, uint16_t *to) {
   uint16_t all[16];
