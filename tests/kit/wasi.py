@@ -1,5 +1,5 @@
-"""`python wasi.py --dir FOLDER PROGRAM ARGUMENTS`: runs it as the command `wasmtime` does, which the package of that name
-lacks: with the files of the folder; exits as it does.
+"""`python wasi.py --dir FOLDER PROGRAM ARGUMENTS`: what the command `wasmtime` does, which the package has not. Runs it
+with the files of the folder, and exits as it does.
 """
 
 import sys
