@@ -9,7 +9,7 @@ import pytest
 
 from emitted_together import LACKS, Part, built, differing
 from ingot.compile import Mode, compile_mode
-from ingot.dtype import f32, i8, i64, u8
+from ingot.dtype import DType, f32, i8, i64, u8
 from ingot.ir import Graph, TensorType
 from ingot.lower import Target
 from ingot.ops.blocks import BLOCKS
@@ -76,7 +76,39 @@ def integers(rows: int, k: int, columns: int, is_fixed: bool) -> Fed:
     return graph, feeds
 
 
+def codes_of_images(channels: int, height: int, dtype: DType) -> Fed:
+    """Convolutions whose sums become codes, codes beside codes, and floats, beside both."""
+    draw, graph = np.random.default_rng(height), Graph("codes")
+    step, zero = graph.add_constant("step", np.array(0.07, np.float32)), None
+    if dtype is u8:
+        zero = graph.add_constant("zero", np.array(101, np.uint8))
+    fixed = {"axis": 0, "block": 0}
+
+    def rounded(x: str) -> str:
+        codes = graph.add("quantize", [x, step, zero], **fixed, dtype=dtype, precision=f32).output
+        return graph.add("dequantize", [codes, step, zero], **fixed, dtype=f32).output
+
+    def conv(x: str, name: str, filter: tuple[int, ...], **given: object) -> str:
+        bias, scales = draw.standard_normal(filter[0], np.float32), draw.uniform(0.001, 0.003, filter[0])
+        taps = graph.add_weight(name, draw.integers(-128, 128, filter, np.int8))
+        operands = [taps, graph.add_constant(f"{name} scales", scales.astype(np.float32))]
+        weight = graph.add("dequantize", operands, **fixed, dtype=f32).output
+        window = {"strides": (1, 1), "dilations": (1, 1), "groups": 1, "pads": (filter[2] // 2,) * 4} | given
+        return graph.add("conv", [x, weight, graph.add_constant(f"{name} bias", bias)], **window).output
+
+    image = TensorType(f32, (2, channels, height, 9))
+    x = rounded(graph.add_input("x", image))
+    a = rounded(graph.add("relu", [conv(x, "a", (40, channels, 3, 3), strides=(2, 1))]).output)
+    b = rounded(graph.add("add", [conv(a, "b", (40, 40, 1, 1)), a]).output)
+    c = conv(b, "c", (64, 20, 3, 3), groups=2)
+    graph.set_output("c", rounded(c))
+    graph.set_output("y", graph.add("add", [conv(rounded(c), "d", (64, 64, 1, 1)), c]).output)
+    return graph, {"x": 5 * draw.standard_normal(image.shape, np.float32)}
+
+
 def of_integers() -> Iterator[Fed]:
+    for channels, height, dtype in ((3, 13, u8), (24, 7, i8)):
+        yield codes_of_images(channels, height, dtype)
     for rows, k, columns in ((7, 12, 40), (16, 64, 32), (37, 67, 9), (130, 20, 33)):
         for is_fixed in (False, True):
             yield integers(rows, k, columns, is_fixed)

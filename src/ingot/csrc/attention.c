@@ -142,16 +142,14 @@ static inline void attention_scores(const attention_args *g, attention_slot *s, 
 /* Masks scores[0, visible) of row r; returns the largest. */
 static inline float attention_largest(const attention_args *g, const attention_block *b, int64_t r, int64_t begin,
                                       int64_t visible, float *scores) {
-  const int64_t item = g->mask_kind == INGOT_MASK_BOOL ? 1 : (int64_t)sizeof(float);
-  const char *mask = attention_mask_row(g, b, r, begin);
+  const int64_t mask = attention_mask_at(g, b, r, begin);
   vf largest = v_set(-INFINITY);
   int64_t j = 0;
   if (g->mask_kind == INGOT_MASK_NONE)
     for (; j + 16 <= visible; j += 16) largest = v_max(largest, v_load(scores + j));
   for (; j < visible; j += 16) {
     const int64_t lanes = visible - j < 16 ? visible - j : 16;
-    const vf score =
-        attention_mask(g, v_load(scores + j), mask ? mask + item * j * g->mask_strides[3] : NULL, lanes);
+    const vf score = attention_mask(g, v_load(scores + j), mask + j * g->mask_strides[3], lanes);
     v_store(scores + j, score);
     largest = v_max(largest, score);
   }

@@ -35,30 +35,36 @@ static inline int64_t attention_seen(const attention_args *g, int64_t row, int64
   return seen > begin ? seen - begin : 0;
 }
 
-/* The mask of row r of a block from column j on, or null. */
-static inline const char *attention_mask_row(const attention_args *g, const attention_block *b, int64_t r, int64_t j) {
-  const int64_t item = g->mask_kind == INGOT_MASK_BOOL ? 1 : (int64_t)sizeof(float);
-  const int64_t at = b->batch * g->mask_strides[0] + b->of[r] * g->mask_strides[1] + b->at[r] * g->mask_strides[2] +
-                     j * g->mask_strides[3];
-  return g->mask ? (const char *)g->mask + item * at : NULL;
+/* The element of the mask for row r of a block and column j. */
+static inline int64_t attention_mask_at(const attention_args *g, const attention_block *b, int64_t r, int64_t j) {
+  return b->batch * g->mask_strides[0] + b->of[r] * g->mask_strides[1] + b->at[r] * g->mask_strides[2] +
+         j * g->mask_strides[3];
 }
 
-/* `lanes` scores with the mask at `mask` applied; a lane past them gets -inf. */
-static inline vf attention_mask(const attention_args *g, vf score, const char *mask, int64_t lanes) {
+/* What is added to scores. */
+static inline vf attention_added(const attention_args *g, const float *mask, int64_t lanes) {
   float m[16];
-  if (g->mask_kind == INGOT_MASK_FLOAT) {
-    const float *from = (const float *)(const void *)mask;
-    if (lanes < 16 || g->mask_strides[3] != 1) {
-      for (int64_t l = 0; l < 16; l++) m[l] = l < lanes ? from[l * g->mask_strides[3]] : 0.0f;
-      from = m;
-    }
-    /* The lowest float is a popular mask and must not become -inf. */
-    const vf added = v_load(from), low = v_set(-0x1.fffffep+127f), scaled = v_mul(added, v_set(INGOT_LOG2E));
-    score = v_add(score, v_select(v_lt(added, low), added, v_max(low, scaled)));
-  } else if (g->mask_kind == INGOT_MASK_BOOL) {
-    const uint8_t *from = (const uint8_t *)mask;
-    for (int64_t l = 0; l < 16; l++) m[l] = l < lanes && from[l * g->mask_strides[3]] ? 1.0f : 0.0f;
-    score = v_select(v_eq(v_load(m), v_set(0.0f)), v_set(-INFINITY), score);
+  if (lanes < 16 || g->mask_strides[3] != 1) {
+    for (int64_t l = 0; l < 16; l++) m[l] = l < lanes ? mask[l * g->mask_strides[3]] : 0.0f;
+    mask = m;
+  }
+  /* The lowest float is a popular mask and must not become -inf. */
+  const vf added = v_load(mask), low = v_set(-0x1.fffffep+127f), scaled = v_mul(added, v_set(INGOT_LOG2E));
+  return v_select(v_lt(added, low), added, v_max(low, scaled));
+}
+
+/* Scores where the mask keeps them. */
+static inline vf attention_kept(const attention_args *g, vf score, const uint8_t *mask, int64_t lanes) {
+  float m[16];
+  for (int64_t l = 0; l < 16; l++) m[l] = l < lanes && mask[l * g->mask_strides[3]] ? 1.0f : 0.0f;
+  return v_select(v_eq(v_load(m), v_set(0.0f)), v_set(-INFINITY), score);
+}
+
+/* `lanes` scores with the mask from an element on applied; a lane past them gets -inf. */
+static inline vf attention_mask(const attention_args *g, vf score, int64_t element, int64_t lanes) {
+  switch (g->mask_kind) {
+    case INGOT_MASK_BOOL: score = attention_kept(g, score, (const uint8_t *)g->mask + element, lanes); break;
+    case INGOT_MASK_FLOAT: score = v_add(score, attention_added(g, (const float *)g->mask + element, lanes)); break;
   }
   if (lanes < 16) score = v_select(v_lt(v_load(attention_lanes), v_set((float)lanes)), score, v_set(-INFINITY));
   return score;

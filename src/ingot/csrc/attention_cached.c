@@ -522,17 +522,17 @@ static inline void cached_units(const cached_attention_args *g, const paged_rows
 static inline void cached_run(const cached_attention_args *g, int32_t kind, int32_t part, int32_t parts) {
   const paged_rows t = cached_rows(g);
   const cached_cut cut = cached_plan(g);
-  const int64_t portions = g->portions > 1 ? g->portions : 1, shares = parts * portions;
-  const int64_t share = part % parts * portions + part / parts;
-  int64_t whole = 0, done = 0, count = 0;
+  int64_t whole = 1, done = 0, count = 0;
   for (cached_unit u = cached_first(g, &cut); cached_next(g, &t, &cut, &u);) whole += cached_cost(g, &u);
+  int64_t begin = part_begin(whole, part % parts, parts), end = part_begin(whole, part % parts + 1, parts);
+  portion_cut(&begin, &end, part / parts, g->portions);
   cached_slot slot = cached_open(g, kind, part % parts);
   cached_unit units[CACHED_UNITS];
   for (cached_unit u = cached_first(g, &cut); cached_next(g, &t, &cut, &u);) {
     const int64_t cost = cached_cost(g, &u), middle = done + cost / 2;
     done += cost;
-    if (middle < whole / shares * share) continue;
-    if (share + 1 < shares && middle >= whole / shares * (share + 1)) break;
+    if (middle < begin) continue;
+    if (middle >= end) break;
     if (count == CACHED_UNITS || (count > 0 && (units[0].run != u.run || units[0].kv_head != u.kv_head))) {
       cached_units(g, &t, &slot, units, count);
       count = 0;

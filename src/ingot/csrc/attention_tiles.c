@@ -92,16 +92,14 @@ static inline float *attend_scores(const attend_task *t, int64_t r, int64_t colu
 static inline float attend_largest(const attend_task *t, const attention_block *b, int64_t r, int64_t begin,
                                    int64_t visible) {
   const attention_args *g = t->g;
-  const int64_t item = g->mask_kind == INGOT_MASK_BOOL ? 1 : (int64_t)sizeof(float);
-  const char *mask = attention_mask_row(g, b, r, begin);
+  const int64_t mask = attention_mask_at(g, b, r, begin);
   const vf scale = v_set(g->scale * INGOT_LOG2E);
   vf largest = v_set(-INFINITY);
   for (int64_t j = 0; j < visible; j += 16) {
     const int64_t lanes = visible - j < 16 ? visible - j : 16;
     float *at = attend_scores(t, r, j);
     vf score = v_mul(v_load(at), scale);
-    if (mask || lanes < 16)
-      score = attention_mask(g, score, mask ? mask + item * j * g->mask_strides[3] : NULL, lanes);
+    if (g->mask || lanes < 16) score = attention_mask(g, score, mask + j * g->mask_strides[3], lanes);
     v_store(at, score);
     largest = v_max(largest, score);
   }

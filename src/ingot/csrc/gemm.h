@@ -331,16 +331,10 @@ static inline gemm_share gemm_cut_fixed(int64_t panels, int64_t rows, int32_t pa
 }
 
 /* That of gemm; a portion takes some of its panels. */
-#if defined(INGOT_LIBRARY)
 static inline gemm_share gemm_args_share(const gemm_args *g, int64_t panels, int32_t part, int32_t parts) {
   gemm_share share = gemm_cut_fixed(panels, g->m, part % parts, parts);
   portion_cut(&share.panel_begin, &share.panel_end, part / parts, g->portions);
   return share;
 }
-#else
-static inline gemm_share gemm_args_share(const gemm_args *g, int64_t panels, int32_t part, int32_t parts) {
-  return gemm_cut_fixed(panels, g->m, part, parts);
-}
-#endif
 
 #endif

@@ -37,7 +37,6 @@ static inline void tile_round(uint16_t *to, TILE_V v) {
 /* The factors from column `at` of a row of b on. second: of the two elements of k that a row has. */
 static inline __attribute__((always_inline)) TILE_V tile_factor(const float *b, int64_t at, const int kind,
                                                                 const int second) {
-  (void)second; /* of a model of floats */
   switch (kind) {
     case INGOT_TILE_HALVES: return TILE_HALVES((const uint16_t *)(const void *)b + second * INGOT_PANEL + at);
     case INGOT_TILE_PAIRS: return second ? TILE_HIGH(b + at) : TILE_LOW(b + at);

@@ -4,6 +4,10 @@
 #include "integer_conv.h"
 #include "integer_tile.h"
 
+#if defined(ISA_amx)
+#include "integer_regions.h"
+#endif
+
 /* Per group: `channels`, `out_channels`, `panels`. line: bytes of a row of a window, with those that fill up its last
  * four; k: those of a window. */
 typedef struct {
@@ -144,9 +148,8 @@ static inline integer_task integer_task_of(const integer_args *g, int32_t part) 
 #define INTEGER_LARGE (1 << 19) /* bytes of a filter that one part alone reads */
 
 /* Whether a convolution goes by AMX without gathered windows, which it then does. */
-#if defined(INGOT_LIBRARY) && defined(ISA_amx)
-int K(integer_regions)(const integer_args *g, int32_t part, int32_t parts);
-#define INTEGER_REGIONS(g, part, parts) (ingot_amx && K(integer_regions)(g, part, parts))
+#if defined(ISA_amx)
+#define INTEGER_REGIONS(g, part, parts) (AMX_IS_USED && integer_regions(g, part, parts))
 #else
 #define INTEGER_REGIONS(g, part, parts) 0
 #endif

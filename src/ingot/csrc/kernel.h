@@ -43,13 +43,17 @@ static inline int64_t part_begin_grain(int64_t count, int64_t grain, int32_t par
   return begin < count ? begin : count;
 }
 
-/* Leaves one of its portions of the items [*begin, *end) of a part; 0 portions are one. */
+/* Leaves one of its portions of the items [*begin, *end) of a part; 0 portions are one, and emitted C has no others. */
+#if defined(INGOT_LIBRARY)
 static inline void portion_cut(int64_t *begin, int64_t *end, int32_t portion, int32_t portions) {
   const int64_t first = *begin, count = *end - first;
   if (portions < 2) return;
   *begin = first + part_begin(count, portion, portions);
   *end = first + part_begin(count, portion + 1, portions);
 }
+#else
+#define portion_cut(begin, end, portion, portions)
+#endif
 
 /* Reports a bad index from any thread; the first report of a run stays. The kernel then reads nothing and goes on. */
 static inline void report_fault(ingot_fault *fault, int32_t code, int32_t step, int64_t index, int64_t limit) {

@@ -360,8 +360,14 @@ def _with_rows(piece: _Piece, constants: set[str]) -> _Piece:
     """A table or switch with the lines of these constants alone, and no switch of none; any other piece as it is."""
     line = re.compile(r"^ +(?:\[|case )(INGOT_\w+)(?:\] = |: ).*\n", re.MULTILINE)
     text = line.sub(lambda m: m[0] if m[1] in constants else "", piece.code)
-    text = re.sub(r"^ +switch \(.*->.*\) \{\n +\}\n", "", text, flags=re.MULTILINE)  # a parameter stays used
-    return piece if text == piece.code else replace(piece, code=text, uses=_words(text))
+    text = re.sub(r"^ +switch \(.*\) \{\n +\}\n", "", text, flags=re.MULTILINE)
+    if text == piece.code:
+        return piece
+    head, brace, body = text.partition(" {\n")
+    parameters = re.findall(r"(\w+)[,)]", re.sub(rf"{_ATTRIBUTE}|\bK\(\w+\)", "", head)) if head.endswith(")") else []
+    unused = [name for name in parameters if not re.search(rf"\b{name}\b", body)]  # now, which compilers warn of
+    text = head + brace + "".join(f"  (void){name};\n" for name in unused) + body
+    return replace(piece, code=text, uses=_words(text))
 
 
 def _reached(pieces: tuple[_Piece, ...], wanted: set[str]) -> set[_Piece]:

@@ -1,7 +1,10 @@
-/* integer_regions.c: convolutions of integers of 8 bits by AMX without gathered windows. The lines that a region of the
+/* integer_regions.h: convolutions of integers of 8 bits by AMX without gathered windows. The lines that a region of the
  * result reads are copied once with zero points around them, or read where they lie, so that windows of pixels beside
  * one another lie evenly, and those of the next line behind them. Between lines are pixels that nobody wants; they are
  * multiplied along. */
+#ifndef INGOT_INTEGER_REGIONS_H
+#define INGOT_INTEGER_REGIONS_H
+
 #include <math.h>
 #include <string.h>
 
@@ -9,7 +12,6 @@
 #include "gemm.h"
 #include "integer_conv.h"
 
-#if defined(INGOT_LIBRARY) && defined(ISA_amx)
 #define REGION_NEAR 1152       /* bytes of a row that are multiplied while a panel's columns stay in the first cache */
 #define REGION_FEW 64          /* rows, for which columns are hardly kept: shorter pieces are fetched more evenly */
 #define REGION_SHORT 384       /* bytes of a row in such pieces */
@@ -80,7 +82,7 @@ static inline __attribute__((always_inline)) void region_tiles(const int both, c
     const uint8_t *a = p->a + p->offsets[run], *other = a + second * p->a_stride;
     int64_t k = 0;
     for (; k + step <= p->k; k += step, b += step * INGOT_PANEL) {
-      for (const char *end = ahead + p->ahead_step; ahead < end; ahead += 64) __builtin_prefetch(ahead, 0, 2);
+      for (int64_t i = 0; i < p->ahead_step; i += 64, ahead += 64) __builtin_prefetch(ahead, 0, 2);
       REGION_STEP(both, wide, a + k, other + k, p->a_stride, b, 4, 5);
     }
     if (k < p->k) REGION_STEP(both, wide, a + k, other + k, p->a_stride, b, 6, 7);
@@ -454,7 +456,7 @@ static inline void region_do(const region_task *t, region *r, int64_t begin, int
 }
 
 /* Whether a convolution went by regions, which its shapes alone decide. */
-int K(integer_regions)(const integer_args *args, int32_t part, int32_t parts) {
+static inline int integer_regions(const integer_args *args, int32_t part, int32_t parts) {
   integer_args g = *args;
   if (g.batch * g.out_height * g.out_width < AMX_ROWS) return 0;
   region_flatten(&g);
@@ -485,4 +487,5 @@ int K(integer_regions)(const integer_args *args, int32_t part, int32_t parts) {
   AMX_END(1);
   return 1;
 }
+
 #endif
