@@ -15,7 +15,7 @@ from ingot.lower.recipe import make_recipe, static_value
 from ingot.run.interpret import interpret
 from ingot.run.store import WeightStore
 from kernel_calls import APART_ISAS, DOT_ISAS, ISAS, at_page_end, blank, element_strides, every, run, ways
-from products import gamma, gate_packed, packed, product_fields, random
+from products import gamma, gate_packed, packed, product_fields, random, summed
 from stored_products import compiled, expect_emitted, products_of
 
 pytestmark = pytest.mark.native
@@ -69,17 +69,6 @@ def test_the_bits_of_f32_gate_panels(m: int, n: int, k: int, gate: int) -> None:
 
 
 DOTS = [(1, 33, 2), (4, 40, 600), (5, 64, 1024), (13, 300, 514), (25, 16, 64), (30, 96, 1026), (3, 8, 0)]
-
-
-def summed(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """a @ b in f32 as abi.h says of sums that are apart, of numbers whose products are no denormals."""
-    total = np.zeros((len(a), b.shape[1]), np.float32)
-    for at in range(0, b.shape[0], 32):
-        chains = np.zeros((2, *total.shape), np.float32)
-        for i in range(at, min(at + 32, b.shape[0])):
-            chains[i % 2] += a[:, i, None].astype(np.float32) * b[i].astype(np.float32)  # a product is exact
-        total += chains[0] + chains[1]
-    return total
 
 
 @pytest.mark.parametrize("m, n, k", DOTS)

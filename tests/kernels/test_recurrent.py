@@ -13,8 +13,9 @@ from ingot.dtype import DType, bf16, f16, f32, f64
 from ingot.ir import OPS, Graph
 from ingot.ops.define import sample
 from ingot.run.interpret import interpret
-from kernel_calls import ISAS
+from kernel_calls import APART_ISAS, DOT_ISAS, ISAS
 from op_cases import build, one_node, run
+from products import summed
 
 pytestmark = [pytest.mark.native, pytest.mark.checked]
 
@@ -89,29 +90,75 @@ def test_weights_that_a_run_computes_are_packed_by_it(op, options):
         np.testing.assert_array_equal(got, wanted)
 
 
+def narrowed(graph: Graph, stored_as: DType, **changed: Any) -> Graph:
+    """A layer with its matrix stored in 16 bits, whose numbers take its place there, too. changed: attributes."""
+    wide = graph.values["w1"].data
+    assert wide is not None
+    stored = wide.astype(stored_as.numpy)
+    graph.values["w1"].data = stored.astype(np.float32)
+    narrow, names = Graph("narrow"), {}
+    for name in graph.inputs:
+        names[name] = narrow.add_input(name, graph.type(name))
+    names["w1"] = narrow.add("cast", [narrow.add_weight("w1", stored)], dtype=f32).output
+    (node,) = graph.nodes
+    operands = [None if operand is None else names[operand] for operand in node.operands]
+    for i, output in enumerate(narrow.add(node.op.name, operands, **{**node.attributes, **changed}).outputs):
+        narrow.set_output(f"y{i}", output)
+    return narrow
+
+
 @pytest.mark.parametrize("hidden", [5, 32, 75])
 @pytest.mark.parametrize("stored_as", [bf16, f16], ids=str)
 @pytest.mark.parametrize("op, options", LAYERS, ids=str)
 def test_weights_of_16_bits_stay_so(op, options, stored_as, hidden):
     """The bits are those of the same numbers as floats."""
     graph, feeds = layer(op, 3, 5, hidden, **options)
-    wide = graph.values["w1"].data
-    assert wide is not None
-    graph.values["w1"].data = wide = wide.astype(stored_as.numpy).astype(np.float32)
-    narrow, names = Graph("narrow"), {}
-    for name in graph.inputs:
-        names[name] = narrow.add_input(name, graph.type(name))
-    stored = narrow.add_weight("w1", wide.astype(stored_as.numpy))
-    names["w1"] = narrow.add("cast", [stored], dtype=f32).output
-    (node,) = graph.nodes
-    operands = [None if operand is None else names[operand] for operand in node.operands]
-    for i, output in enumerate(narrow.add(op, operands, **node.attributes).outputs):
-        narrow.set_output(f"y{i}", output)
+    narrow = narrowed(graph, stored_as)
     for isa in ISAS:
         program = build(narrow, isa=isa)
         assert [step.kernel for step in program.native[0].plan.steps] == [f"{op}_f32_{stored_as}_packed"]
         for got, wanted in zip(run(program, feeds), run(build(graph, isa=isa), feeds), strict=True):
             np.testing.assert_array_equal(got, wanted)
+
+
+ROUNDED_WAYS = [("packed", False, DOT_ISAS), ("tiles", True, APART_ISAS)]
+
+
+@pytest.mark.parametrize("size", [(3, 1, 2), (3, 17, 70), (2, 34, 64)], ids=str)
+@pytest.mark.parametrize("way, apart, isas", ROUNDED_WAYS)
+@pytest.mark.parametrize("op, options", LAYERS, ids=str)
+def test_rounded_states_have_one_definition(op, options, way, apart, isas, size):
+    """Bits do not depend on sets, parts or batch; numbers are the reference's but for roundings near a half."""
+    steps, batch, hidden = size
+    whole, feeds = layer(op, *size, **options)
+    graph = narrowed(whole, bf16, rounded=True)
+    given = {"rounded": (bf16,), "apart": apart}
+    expected = run(build(graph, isa=isas[0], **given), feeds)
+    for name, got in zip(graph.outputs, expected, strict=True):
+        np.testing.assert_allclose(got, interpret(graph, feeds, float64=True)[name], rtol=0, atol=4e-3)
+    for isa, threads in product(isas, (1, 3)):
+        program = build(graph, isa=isa, threads=threads, **given, **EAGER)
+        assert f"{op}_bf16_{way}" in [step.kernel for step in program.native[0].plan.steps]
+        for got, wanted in zip(run(program, feeds), expected, strict=True):
+            np.testing.assert_array_equal(got, wanted, err_msg=f"{isa}, {threads} parts")
+    one = layer(op, steps, 1, hidden, **options)[0]
+    one.values["w1"].data = whole.values["w1"].data
+    alone = run(build(narrowed(one, bf16, rounded=True), **given), rows(op, feeds, batch - 1, batch))
+    for got, wanted in zip(alone, expected, strict=True):
+        np.testing.assert_array_equal(got, wanted.take([batch - 1], wanted.ndim - 2))
+
+
+@pytest.mark.parametrize("isa", APART_ISAS)
+def test_the_sums_of_a_rounded_state_are_apart(isa):
+    """Those of a step's product, which nothing is added to, are summed as any product's."""
+    numbers = {"activations": ("relu",), "alphas": (0.0,), "betas": (0.0,)}
+    graph, feeds = one_node(OPS["rnn"], sample("g[1,5,98] r[98,98] h[5,98]", **numbers), static=(1,))
+    feeds["x0"][:] = 0
+    narrow = narrowed(graph, bf16, rounded=True)
+    (y, last) = run(build(narrow, isa=isa, rounded=(bf16,), apart=True), feeds)
+    sums = summed(feeds["x2"].astype(bf16.numpy), graph.values["w1"].data.T)
+    np.testing.assert_array_equal(y[0], np.maximum(sums, 0))
+    np.testing.assert_array_equal(last, y[0])
 
 
 PLANNED = """graph g

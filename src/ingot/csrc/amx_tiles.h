@@ -14,7 +14,7 @@ extern int32_t ingot_amx;
 #define AMX_IS_USED 1
 #endif
 
-/* Numbers of tiles are literals. The rows of p lie `stride` bytes apart; with 0 all are the same. */
+/* Numbers of tiles are literals. The rows of p lie `stride` bytes apart. */
 #define AMX_LOAD(tile, p, stride) \
   __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #tile : : "r"(p), "r"((int64_t)(stride)) : "memory")
 #define AMX_STORE(tile, p, stride) \
@@ -37,6 +37,22 @@ extern int32_t ingot_amx;
     if ((tiles) > 2) AMX_DOT(op, 2, x, w);                \
     if ((tiles) > 3) AMX_LOAD(x, (a)[3] + (at), stride);  \
     if ((tiles) > 3) AMX_DOT(op, 3, x, w);                \
+  } while (0)
+
+/* Tiles 0 to 3 of sums += those of up to two tiles of rows, at a and below, which go to tile x, times those of up to
+ * two tiles of columns of a panel, at b, which go to tile w. tall, wide: whether there are two of rows, and of columns;
+ * constants. Sums of the second tile of columns are in tiles 1 and 3, of the second of rows in 2 and 3. */
+#define AMX_SQUARE(op, tall, wide, a, below, stride, b, x, w)                  \
+  do {                                                                         \
+    AMX_LOAD(w, b, 4 * INGOT_PANEL);                                           \
+    AMX_LOAD(x, a, stride);                                                    \
+    AMX_DOT(op, 0, x, w);                                                      \
+    if (tall) AMX_LOAD(x, below, stride);                                      \
+    if (tall) AMX_DOT(op, 2, x, w);                                            \
+    if (wide) AMX_LOAD(w, (const char *)(b) + 4 * AMX_FOURS, 4 * INGOT_PANEL); \
+    if ((tall) && (wide)) AMX_DOT(op, 3, x, w);                                \
+    if ((tall) && (wide)) AMX_LOAD(x, a, stride);                              \
+    if (wide) AMX_DOT(op, 1, x, w);                                            \
   } while (0)
 
 typedef struct { uint8_t palette, start, none[14]; uint16_t row_bytes[16]; uint8_t rows[16]; } amx_shapes;

@@ -52,6 +52,7 @@ typedef struct {
   int64_t first, count;
   const uint8_t *b;
   const struct blocks_opened *opened; /* the same of b, where the tile reads this */
+  const uint8_t *ahead; int64_t ahead_step; /* what is read next, of which what AMX does asks for so much with a row */
   float *sums;                        /* [rows][32] */
 } codes_strip;
 
@@ -104,6 +105,11 @@ static inline int64_t codes_sized(codes_sizes s, int64_t blocks) {
 /* Codes, and the scales behind those that share them, perhaps with zeros. */
 static inline int64_t codes_bytes(int64_t blocks, const int bits, const int zeros, const int span) {
   return codes_sized(codes_sizes_of(bits, zeros, span), blocks);
+}
+
+/* Asks for bytes [begin, end) of what is read next. */
+static inline void codes_expect(const uint8_t *next, int64_t begin, int64_t end) {
+  for (int64_t i = begin; i < end; i += 64) __builtin_prefetch(next + i, 0, 2);
 }
 
 #endif

@@ -29,17 +29,16 @@ static inline codes_way codes_way_for(codes_way way, int64_t rows) {
 
 #define CODES_LEFT (INGOT_CODES_BLOCK / 4) /* fours of a block, as many as a tile does not fill */
 
-/* Asks for bytes [begin, end) of what is read next. */
-static inline void codes_expect(const uint8_t *next, int64_t begin, int64_t end) {
-  for (int64_t i = begin; i < end; i += 64) __builtin_prefetch(next + i, 0, 2);
-}
-
-/* Some of the tiles that rows are cut into evenly; a row of floats is as many of bytes as it has digits. */
-typedef struct { int64_t rows, tiles, begin, end, digits; } codes_share;
+/* Some of the tiles that rows are cut into evenly, in units of `grain`; a row of floats is as many of bytes as it has
+ * digits. */
+typedef struct { int64_t rows, grain, tiles, begin, end, digits; } codes_share;
 
 static inline int64_t codes_row_at(const codes_share *s, int64_t tile) {
-  return part_begin(s->rows, (int32_t)tile, (int32_t)s->tiles) * s->digits;
+  return part_begin_grain(s->rows, s->grain, (int32_t)tile, (int32_t)s->tiles) * s->digits;
 }
+
+/* Of rows that fill no tile of AMX, as many are multiplied as do. */
+static inline int64_t codes_grain(codes_way way) { return way.many ? AMX_ROWS : 1; }
 
 /* sums[rows, 32] of one panel, those of the share, whose first a points to, `stride` bytes apart; sums have a row for
  * each digit. */
@@ -54,7 +53,7 @@ static inline void codes_panel(int64_t k, int64_t stride, codes_way way, codes_s
   int64_t ends[INGOT_CODES_ROWS]; /* of tiles; each asks for its share of the next strip, but few rows read on */
   for (int64_t i = 0; i < tiles; i++) ends[i] = codes_row_at(share, share->begin + i + 1) - first_row;
   const int64_t ahead = ends[tiles - 1] > CODES_ROWS ? (codes_sized(sizes, CODES_BLOCKS) / 64 + tiles) / tiles * 64 : 0;
-  memset(sums, 0, (size_t)ends[tiles - 1] * INGOT_PANEL * sizeof *sums);
+  if (!way.many || !row.blocks) memset(sums, 0, (size_t)ends[tiles - 1] * INGOT_PANEL * sizeof *sums);
   for (int64_t first = 0; first < row.blocks; first += CODES_BLOCKS) {
     const int64_t left = row.blocks - first, count = left < CODES_BLOCKS ? left : CODES_BLOCKS;
     const int64_t nbytes = codes_sized(sizes, count);
@@ -62,9 +61,10 @@ static inline void codes_panel(int64_t k, int64_t stride, codes_way way, codes_s
       const codes_strip strip = {
         .a = a + begin * a_stride, .a_stride = a_stride, .offsets = offsets, .steps = row.steps,
         .halves = row.halves, .wholes = row.wholes, .first = first, .count = count, .b = b,
-        .opened = opens ? &opened : NULL, .sums = sums + begin * INGOT_PANEL};
+        .opened = opens ? &opened : NULL, .ahead = b + nbytes,
+        .ahead_step = (nbytes / (ends[i] - begin) + 63) / 64 * 64, .sums = sums + begin * INGOT_PANEL};
       if (opens && i == 0) way.open(&strip, &opened);
-      codes_expect(b + nbytes, i * ahead, (i + 1) * ahead);
+      if (!way.many) codes_expect(b + nbytes, i * ahead, (i + 1) * ahead);
       (opens ? way.opened : way.tile)(ends[i] - begin, &strip);
       begin = ends[i];
     }

@@ -7,9 +7,10 @@
 #include "conv.h"
 
 #if defined(INGOT_LIBRARY)
-/* Lines of an image that are computed together, `lines` at most. Of those that they read, every stride_h-th lies in one
- * plane; there are `planes` of them, of `depth` lines, and `pitch` output pixels fit in a line. A row of a window, or
- * of a dilated one a tap, is a run of `run` pairs, `runs` of them. Per group: `channels`, pairs, and so on. */
+/* Lines of an image that are computed together, `lines` at most: as many as scratch has room for. Of those that they
+ * read, every stride_h-th lies in one plane; there are `planes` of them, of `depth` lines, and `pitch` output pixels
+ * fit in a line. A row of a window, or of a dilated one a tap, is a run of `run` pairs, `runs` of them. Per group:
+ * `channels`, pairs, and so on. */
 typedef struct {
   const conv_args *g;
   int64_t channels, out_channels, panels;
@@ -122,9 +123,11 @@ static inline tiles_task tiles_task_of(const conv_args *g, int32_t part) {
   tiles_task t = {.g = g, .channels = g->channels / g->groups, .out_channels = g->out_channels / g->groups};
   t.panels = (t.out_channels + INGOT_PANEL - 1) / INGOT_PANEL;
   t.pitch = g->out_width + across / g->stride_w;
-  t.lines = INGOT_TILE_PIXELS / t.pitch + 1 < g->out_height ? INGOT_TILE_PIXELS / t.pitch + 1 : g->out_height;
   t.planes = span + 1 < g->stride_h ? span + 1 : g->stride_h;
-  t.depth = t.lines + span / g->stride_h;
+  const int64_t read = t.planes * tiles_line(&t), below = span / g->stride_h;
+  const int64_t beyond = APART_ROWS * INGOT_PANEL + t.channels * ((APART_ROWS - 1) * g->stride_w + across + 1) + 16;
+  t.lines = (g->scratch_stride - beyond - below * read) / (t.pitch * INGOT_PANEL + read);
+  t.depth = t.lines + below;
   t.sums = g->scratch + part * g->scratch_stride;
   t.image = t.sums + (t.lines * t.pitch + APART_ROWS) * INGOT_PANEL;
   const int64_t taps = g->dilation_w == 1 ? 1 : g->kernel_w;

@@ -101,8 +101,8 @@ static inline void expert_codes(const expert_args *e, codes_way way, codes_sizes
                                 int64_t rows, const int64_t *members) {
   const int64_t tile_rows = way.rows / digits, tiles = (rows + tile_rows - 1) / tile_rows;
   const int64_t panel_bytes = codes_sized(sizes, codes_row_of(e->k).blocks);
-  const codes_share all = {rows, tiles, 0, tiles, digits};
-  float sums[INGOT_CODES_ROWS * INGOT_PANEL];
+  const codes_share all = {rows, codes_grain(way), tiles, 0, tiles, digits};
+  _Alignas(64) float sums[INGOT_CODES_ROWS * INGOT_PANEL];
   AMX_BEGIN(way.many != NULL, CODES_LEFT);
   for (int64_t panel = begin; panel < end; panel++) {
     const int64_t column = panel * INGOT_PANEL;

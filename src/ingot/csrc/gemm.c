@@ -45,14 +45,16 @@ void K(gemm_f32_f16_packed)(const void *args, int32_t part, int32_t parts) {
 static inline void gemm_apart_panel(const gemm_args *g, apart_product product, int64_t begin, int64_t end,
                                     int64_t panel, const float *next) {
   const gemm_epilogue e = gemm_args_epilogue(g);
-  const int64_t column = panel * INGOT_PANEL, k = product.k, piece = apart_piece(k);
+  const int64_t column = panel * INGOT_PANEL, k = product.k;
   const int64_t columns = g->n - column < INGOT_PANEL ? g->n - column : INGOT_PANEL;
   const int32_t blocks = (int32_t)((end - begin + APART_ROWS - 1) / APART_ROWS);
+  /* One block reads a panel once, line after line, which a processor sees by itself. */
+  const int64_t piece = blocks > 1 || !k ? apart_piece(k) : k;
   const float *a = product.a, *b = product.b;
   _Alignas(64) float sums[GEMM_CHUNK_ROWS * INGOT_PANEL];
   product.halved = columns <= INGOT_PANEL / 2;
   for (int64_t done = 0; done < k || !done; done += piece) {
-    const float *after = done + piece < k ? b + (done + piece) * INGOT_PANEL : next;
+    const float *after = blocks == 1 ? NULL : done + piece < k ? b + (done + piece) * INGOT_PANEL : next;
     product.k = k - done < piece ? k - done : piece;
     product.b = b + done * INGOT_PANEL;
     product.more = done > 0;

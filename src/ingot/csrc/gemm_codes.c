@@ -37,7 +37,7 @@ static inline void gemm_codes(const gemm_args *g, codes_way any, codes_sizes siz
   const int64_t chunks = (tiles + most - 1) / most;
   const codes_row row = codes_row_of(g->k);
   const int64_t panel_bytes = codes_sized(sizes, row.blocks);
-  float sums[INGOT_CODES_ROWS * INGOT_PANEL];
+  _Alignas(64) float sums[INGOT_CODES_ROWS * INGOT_PANEL];
   const int64_t near = 1 + CODES_NEAR / (INGOT_CODES_ROWS * (row.bytes + 1));
   AMX_BEGIN(way.many != NULL, CODES_LEFT);
   for (int64_t first = 0; first < chunks; first += near) {
@@ -45,7 +45,8 @@ static inline void gemm_codes(const gemm_args *g, codes_way any, codes_sizes siz
     for (int64_t panel = share.panel_begin; panel < share.panel_end; panel++) {
       const int64_t column = panel * width, columns = g->n - column < width ? g->n - column : width;
       for (int64_t chunk = first; chunk < last; chunk++) {
-        const codes_share part_of = {all_rows, tiles, part_begin(tiles, (int32_t)chunk, (int32_t)chunks),
+        const codes_share part_of = {all_rows, codes_grain(way), tiles,
+                                     part_begin(tiles, (int32_t)chunk, (int32_t)chunks),
                                      part_begin(tiles, (int32_t)chunk + 1, (int32_t)chunks), digits};
         const int64_t begin = share.row_begin + codes_row_at(&part_of, part_of.begin) / digits;
         const int64_t rows = share.row_begin + codes_row_at(&part_of, part_of.end) / digits - begin;

@@ -44,20 +44,6 @@ void K(apart_begin)(int64_t rows, int64_t k) {
 
 void K(apart_end)(void) { __asm__ volatile("tilerelease" : : : "memory"); }
 
-/* Pairs of up to two tiles of rows, a and other, which go to tile x, times a panel's columns, which go to tile w. */
-#define APART_STEP(both, wide, a, other, a_stride, b, x, w)   \
-  do {                                                        \
-    AMX_LOAD(w, b, 4 * INGOT_PANEL);                          \
-    AMX_LOAD(x, a, a_stride);                                 \
-    AMX_DOT(tdpbf16ps, 0, x, w);                              \
-    if (both) AMX_LOAD(x, other, a_stride);                   \
-    if (both) AMX_DOT(tdpbf16ps, 2, x, w);                    \
-    if (wide) AMX_LOAD(w, (b) + AMX_FOURS, 4 * INGOT_PANEL);  \
-    if (both && wide) AMX_DOT(tdpbf16ps, 3, x, w);            \
-    if (both && wide) AMX_LOAD(x, a, a_stride);               \
-    if (wide) AMX_DOT(tdpbf16ps, 1, x, w);                    \
-  } while (0)
-
 /* both: whether there are two tiles of rows, which may share some. */
 static inline __attribute__((always_inline)) void apart_tiles(const int both, const int wide, int64_t rows,
                                                               const apart_product *p, float *sums) {
@@ -80,9 +66,9 @@ static inline __attribute__((always_inline)) void apart_tiles(const int both, co
     int64_t k = 0;
     for (; k + APART_PAIRS <= p->k; k += APART_PAIRS, b += APART_PAIRS * INGOT_PANEL) {
       for (const char *end = ahead + p->ahead_step; ahead < end; ahead += 64) __builtin_prefetch(ahead, 0, 2);
-      APART_STEP(both, wide, a + k, other + k, a_stride, b, 4, 5);
+      AMX_SQUARE(tdpbf16ps, both, wide, a + k, other + k, a_stride, b, 4, 5);
     }
-    if (k < p->k) APART_STEP(both, wide, a + k, other + k, a_stride, b, 6, 7);
+    if (k < p->k) AMX_SQUARE(tdpbf16ps, both, wide, a + k, other + k, a_stride, b, 6, 7);
     b += (p->k - k) * INGOT_PANEL;
   }
   AMX_STORE(0, sums, 4 * INGOT_PANEL);

@@ -13,27 +13,29 @@ typedef struct {
   _Alignas(64) uint32_t high[INGOT_ROUND_GROUP / 4 * INGOT_PANEL];
 } amx_digits;
 
-/* The sums of some blocks of a tile of rows. b: their bytes, which are codes as they lie or signed. */
-static inline __attribute__((always_inline)) void amx_blocks(const int is_signed, const int8_t *a, int64_t stride,
+/* The sums of some blocks: tall tiles of rows, at a and below, times wide tiles of columns, which stand in this order
+ * in sums. b: their bytes, which are codes as they lie or signed. */
+static inline __attribute__((always_inline)) void amx_blocks(const int is_signed, const int tall, const int wide,
+                                                             const int8_t *a, const int8_t *below, int64_t stride,
                                                              int64_t blocks, const uint8_t *b, int32_t *sums) {
   AMX_ZERO(0);
-  for (; blocks > 1; blocks -= 2, a += 2 * INGOT_CODES_BLOCK, b += 2 * INGOT_CODES_BLOCK * INGOT_PANEL) {
-    AMX_LOAD(5, b, 4 * INGOT_PANEL);
-    AMX_LOAD(4, a, stride);
+  if (wide) AMX_ZERO(1);
+  if (tall) AMX_ZERO(2);
+  if (tall && wide) AMX_ZERO(3);
+  for (; blocks > 1; blocks -= 2, b += 2 * INGOT_CODES_BLOCK * INGOT_PANEL) {
     if (is_signed)
-      AMX_DOT(tdpbssd, 0, 4, 5);
+      AMX_SQUARE(tdpbssd, tall, wide, a, below, stride, b, 4, 5);
     else
-      AMX_DOT(tdpbsud, 0, 4, 5);
+      AMX_SQUARE(tdpbsud, tall, wide, a, below, stride, b, 4, 5);
+    a += 2 * INGOT_CODES_BLOCK;
+    below += 2 * INGOT_CODES_BLOCK;
   }
-  if (blocks) {
-    AMX_LOAD(7, b, 4 * INGOT_PANEL);
-    AMX_LOAD(6, a, stride);
-    if (is_signed)
-      AMX_DOT(tdpbssd, 0, 6, 7);
-    else
-      AMX_DOT(tdpbsud, 0, 6, 7);
-  }
+  if (blocks && is_signed) AMX_SQUARE(tdpbssd, tall, wide, a, below, stride, b, 6, 7);
+  if (blocks && !is_signed) AMX_SQUARE(tdpbsud, tall, wide, a, below, stride, b, 6, 7);
   AMX_STORE(0, sums, 4 * CODES_LANES);
+  if (wide) AMX_STORE(1, sums + AMX_SUMS, 4 * CODES_LANES);
+  if (tall) AMX_STORE(2, sums + (1 + wide) * AMX_SUMS, 4 * CODES_LANES);
+  if (tall && wide) AMX_STORE(3, sums + 3 * AMX_SUMS, 4 * CODES_LANES);
 }
 
 /* How codes and their scales lie: bits as in panels, or less than 8 where they are signed; has_less: whether sums of a
@@ -41,19 +43,45 @@ static inline __attribute__((always_inline)) void amx_blocks(const int is_signed
 typedef struct { int bits, zeros, span, has_less; } amx_way;
 
 /* What the groups of a strip with one scale have for 16 columns. */
-typedef struct {
-  const uint8_t *codes[CODES_BLOCKS];
-  CODES_F scale[CODES_BLOCKS], less[CODES_BLOCKS];
-  CODES_I zero[CODES_BLOCKS];
-} amx_groups;
+typedef struct { CODES_F scale[CODES_BLOCKS], less[CODES_BLOCKS]; CODES_I zero[CODES_BLOCKS]; } amx_scales;
 
-/* A row's sums of a strip, times scales and the row's step. */
-static inline __attribute__((always_inline)) void amx_row(const amx_way w, const int64_t groups, const amx_groups *g,
-                                                          const int8_t *offsets, const int8_t *step,
-                                                          const int32_t *sums, float *to) {
+/* Those groups, and what they have for 32 columns, or for 16 where there are many of them. */
+typedef struct { const uint8_t *codes[CODES_BLOCKS]; amx_scales scales[2]; } amx_groups;
+
+/* Whether 32 columns go together. */
+static inline int amx_is_wide(const amx_way w) { return w.span > 1; }
+
+/* The integers from the sums of a group of a strip to those of the next, for so many tiles of rows. */
+static inline int64_t amx_apart(const amx_way w, int64_t tall) { return (1 + amx_is_wide(w)) * tall * AMX_SUMS; }
+
+/* The groups of a strip. whole: that many, none of which lacks a block, or 0; a constant. */
+static inline int64_t amx_count(const amx_way w, const int whole, const codes_strip *s) {
+  return whole ? whole : (s->count + w.span - 1) / w.span;
+}
+
+/* The sums of a strip for one or two tiles of rows. */
+static inline __attribute__((always_inline)) void amx_products(const amx_way w, const int whole, const int tall,
+                                                               const int8_t *a, const int8_t *below,
+                                                               const amx_groups *g, const codes_strip *s,
+                                                               int32_t *sums) {
+  const int64_t count = amx_count(w, whole, s), group_bytes = w.span * INGOT_CODES_BLOCK;
+  INGOT_UNROLL for (int i = 0; i < CODES_BLOCKS / w.span; i++, sums += amx_apart(w, 1 + tall)) {
+    if (i >= count) break;
+    const int64_t left = s->count - i * w.span, blocks = whole || left > w.span ? w.span : left;
+    amx_blocks(w.bits < 8, tall, amx_is_wide(w), a + i * group_bytes, below + i * group_bytes, s->a_stride, blocks,
+               g->codes[i], sums);
+  }
+}
+
+/* A row's sums of a strip for 16 columns, those of groups `apart` integers apart, times scales and the row's step.
+ * begins: whether the strip is the first. */
+static inline __attribute__((always_inline)) void amx_row(const amx_way w, const int64_t groups, const amx_scales *g,
+                                                          const int8_t *offsets, const int8_t *step, int begins,
+                                                          const int32_t *sums, int64_t apart, float *to) {
   CODES_F inner = CODES_ZERO();
-  INGOT_UNROLL for (int i = 0; i < groups; i++) {
-    CODES_I sum = CODES_LOAD(sums + i * AMX_SUMS);
+  INGOT_UNROLL for (int i = 0; i < CODES_BLOCKS / w.span; i++) {
+    if (i >= groups) break;
+    CODES_I sum = CODES_LOAD(sums + i * apart);
     if (w.bits == 8 && w.zeros)
       sum = CODES_TAKEN(sum, g->zero[i], CODES_SET(offsets + 4 * i));
     else if (w.bits == 8)
@@ -61,27 +89,48 @@ static inline __attribute__((always_inline)) void amx_row(const amx_way w, const
     inner = CODES_FMA(CODES_FLOATS(sum), g->scale[i], inner);
     if (w.has_less) inner = CODES_FMA(CODES_FLOATS(CODES_SET(offsets + 4 * i)), g->less[i], inner);
   }
-  CODES_WRITE(to, CODES_FMA(inner, (CODES_F)CODES_SET(step), CODES_READ(to)));
+  CODES_WRITE(to, CODES_FMA(inner, (CODES_F)CODES_SET(step), begins ? CODES_ZERO() : CODES_READ(to)));
 }
 
-/* 16 columns of a strip whose scales are floats, times all rows. is_whole: no block is missing, a constant. */
-static inline __attribute__((always_inline)) void amx_columns(const amx_way w, const int is_whole, int64_t rows,
-                                                              const amx_groups *groups, const codes_strip *s,
-                                                              int64_t column) {
-  const int64_t count = is_whole ? CODES_BLOCKS / w.span : (s->count + w.span - 1) / w.span;
+/* What becomes of the sums of a tile of rows, which begins at row `first`, from its own row `from` on. */
+static inline __attribute__((always_inline)) void amx_results(const amx_way w, const int whole, const amx_groups *all,
+                                                              const codes_strip *s, int64_t column, int64_t first,
+                                                              int64_t from, const int32_t *sums, int64_t apart) {
+  const int64_t count = amx_count(w, whole, s);
   const int64_t offsets = s->offsets + 4 * (s->first / w.span), step = s->steps + 4 * (s->first / CODES_BLOCKS);
-  const amx_groups g = *groups;
-  _Alignas(64) int32_t sums[CODES_BLOCKS][AMX_SUMS];
-  for (int64_t row = 0; row < rows; row += AMX_ROWS) {
-    const int64_t first = amx_first(rows, row / AMX_ROWS);
-    const int8_t *a = s->a + first * s->a_stride, *codes = a + s->first * INGOT_CODES_BLOCK;
-    INGOT_UNROLL for (int64_t i = 0; i < count; i++, codes += w.span * INGOT_CODES_BLOCK) {
-      const int64_t left = s->count - i * w.span, blocks = is_whole || left > w.span ? w.span : left;
-      amx_blocks(w.bits < 8, codes, s->a_stride, blocks, g.codes[i], sums[i]);
+  const int8_t *a = s->a + (first + from) * s->a_stride;
+  float *to = s->sums + (first + from) * INGOT_PANEL + column;
+  amx_scales g[2];
+  INGOT_UNROLL for (int half = 0; half <= amx_is_wide(w); half++) g[half] = all->scales[half];
+  const uint8_t *ahead = s->ahead + (first + from) * s->ahead_step;
+  const int64_t ahead_step = column ? 0 : s->ahead_step;
+  for (int64_t r = from; r < AMX_ROWS; r++, a += s->a_stride, to += INGOT_PANEL, ahead += ahead_step) {
+    codes_expect(ahead, 0, ahead_step);
+    INGOT_UNROLL for (int half = 0; half <= amx_is_wide(w); half++)
+      amx_row(w, count, &g[half], a + offsets, a + step, s->first == 0, sums + half * AMX_SUMS + r * CODES_LANES,
+              apart, to + half * CODES_LANES);
+  }
+}
+
+/* Columns of a strip whose scales are floats, times all rows. */
+static inline __attribute__((always_inline)) void amx_columns(const amx_way w, const int whole, int64_t rows,
+                                                              const amx_groups *g, const codes_strip *s,
+                                                              int64_t column) {
+  const int64_t tiles = (rows + AMX_ROWS - 1) / AMX_ROWS;
+  const int8_t *codes = s->a + s->first * INGOT_CODES_BLOCK;
+  _Alignas(64) int32_t sums[2 * CODES_BLOCKS * AMX_SUMS];
+  for (int64_t tile = 0; tile < tiles; tile += 2) {
+    const int64_t together = tile + 1 < tiles ? 2 : 1, apart = amx_apart(w, together);
+    const int8_t *a = codes + amx_first(rows, tile) * s->a_stride;
+    const int8_t *below = codes + amx_first(rows, tile + together - 1) * s->a_stride;
+    if (together > 1)
+      amx_products(w, whole, 1, a, below, g, s, sums);
+    else
+      amx_products(w, whole, 0, a, below, g, s, sums);
+    for (int64_t t = tile; t < tile + together; t++) {
+      const int64_t first = amx_first(rows, t);
+      amx_results(w, whole, g, s, column, first, t * AMX_ROWS - first, sums + (t - tile) * amx_apart(w, 1), apart);
     }
-    for (int64_t r = row - first; r < AMX_ROWS; r++)
-      amx_row(w, count, &g, a + r * s->a_stride + offsets, a + r * s->a_stride + step, sums[0] + r * CODES_LANES,
-              s->sums + (first + r) * INGOT_PANEL + column);
   }
 }
 
@@ -101,26 +150,32 @@ static inline __attribute__((always_inline)) void amx_open_codes(int64_t blocks,
 
 static inline __attribute__((always_inline)) void amx_codes(const int bits, const int zeros, const int span,
                                                             int64_t rows, const codes_strip *s) {
+  const amx_way way = {bits, zeros, span, 0};
+  const int64_t width = amx_is_wide(way) ? INGOT_PANEL : CODES_LANES;
   amx_digits digits;
   amx_groups g;
-  for (int64_t column = 0; column < INGOT_PANEL; column += CODES_LANES) {
+  for (int64_t column = 0; column < INGOT_PANEL; column += width) {
     const uint8_t *b = s->b;
     for (int64_t i = 0; i * span < s->count; i++) {
       const int64_t left = s->count - i * span, blocks = left < span ? left : span;
       const uint8_t *shared = b + blocks * INGOT_PANEL * INGOT_CODES_BLOCK * bits / 8;
-      BLOCKS_W zero = (BLOCKS_W)CODES_NONE() + 8 * 0x01010101u;
-      g.scale[i] = CODES_SCALES((const uint16_t *)shared + column);
-      if (zeros) g.zero[i] = CODES_ZEROS(shared + 2 * INGOT_PANEL + column);
-      if (zeros) zero = ((BLOCKS_W)g.zero[i] >> 4) * 0x01010101u;
       uint32_t *open = digits.low + i * span * 8 * INGOT_PANEL + column;
-      if (bits == 4) amx_open_codes(blocks, b + 4 * column, zero, open);
       g.codes[i] = bits == 4 ? (const uint8_t *)open : b + 4 * column;
+      for (int64_t half = 0, at = column; half * CODES_LANES < width; half++, at += CODES_LANES) {
+        BLOCKS_W zero = (BLOCKS_W)CODES_NONE() + 8 * 0x01010101u;
+        g.scales[half].scale[i] = CODES_SCALES((const uint16_t *)shared + at);
+        if (zeros) g.scales[half].zero[i] = CODES_ZEROS(shared + 2 * INGOT_PANEL + at);
+        if (zeros) zero = ((BLOCKS_W)g.scales[half].zero[i] >> 4) * 0x01010101u;
+        if (bits == 4) amx_open_codes(blocks, b + 4 * at, zero, open + half * CODES_LANES);
+      }
       b = shared + (2 + zeros) * INGOT_PANEL;
     }
     if (s->count == CODES_BLOCKS)
-      amx_columns((amx_way){bits, zeros, span, 0}, 1, rows, &g, s, column);
+      amx_columns(way, CODES_BLOCKS / span, rows, &g, s, column);
+    else if (s->count == span)
+      amx_columns(way, 1, rows, &g, s, column);
     else
-      amx_columns((amx_way){bits, zeros, span, 0}, 0, rows, &g, s, column);
+      amx_columns(way, 0, rows, &g, s, column);
   }
 }
 
@@ -135,8 +190,8 @@ static inline __attribute__((always_inline)) void amx_alone(const blocks_type t,
       const uint16_t *halves = (const uint16_t *)b + column;
       uint32_t *open = digits.low + i * 8 * INGOT_PANEL + column;
       g.codes[i] = (const uint8_t *)open;
-      g.scale[i] = CODES_SCALES(halves);
-      if (t.has_m) g.less[i] = CODES_MUL(CODES_SCALES(halves + INGOT_PANEL), CODES_SPREAD(-1.0f / 128));
+      g.scales->scale[i] = CODES_SCALES(halves);
+      if (t.has_m) g.scales->less[i] = CODES_MUL(CODES_SCALES(halves + INGOT_PANEL), CODES_SPREAD(-1.0f / 128));
       INGOT_UNROLL for (int q = 0; q < 8; q++, open += INGOT_PANEL) {
         const amx_bytes four = (amx_bytes)blocks_four(t, b + blocks_head(t) + 4 * column, q) - offset;
         memcpy(open, &four, sizeof four);
@@ -170,7 +225,8 @@ static inline __attribute__((always_inline)) void amx_open_blocks(const blocks_t
 /* A row's sums of digits, times scales, less mins, times the row's step. */
 static inline __attribute__((always_inline)) void amx_digits_row(const blocks_type t, const CODES_I beside[8],
                                                                  CODES_F d, CODES_F m, const int8_t *wholes,
-                                                                 const int8_t *step, const int32_t *sums, float *to) {
+                                                                 const int8_t *step, int begins, const int32_t *sums,
+                                                                 float *to) {
   const BLOCKS_W low = (BLOCKS_W)CODES_LOAD(sums), high = (BLOCKS_W)CODES_LOAD(sums + AMX_SUMS);
   CODES_F group = CODES_MUL(CODES_FLOATS((CODES_I)(low + (high << 8))), d);
   if (t.has_m) {
@@ -178,7 +234,7 @@ static inline __attribute__((always_inline)) void amx_digits_row(const blocks_ty
     INGOT_UNROLL for (int n = 0; n < 128 / t.part; n++) taken = BLOCKS_PAIRS(taken, beside[n], wholes + 4 * n);
     group = CODES_FMA(CODES_FLOATS(taken), m, group);
   }
-  CODES_WRITE(to, CODES_FMA(group, (CODES_F)CODES_SET(step), CODES_READ(to)));
+  CODES_WRITE(to, CODES_FMA(group, (CODES_F)CODES_SET(step), begins ? CODES_ZERO() : CODES_READ(to)));
 }
 
 /* Blocks of 256: their codes times scales are integers of 16 bits, and so two digits. */
@@ -199,11 +255,13 @@ static inline __attribute__((always_inline)) void amx_blocks_256(const blocks_ty
     for (int64_t row = 0; row < rows; row += AMX_ROWS) {
       const int64_t first = amx_first(rows, row / AMX_ROWS), stride = s->a_stride;
       const int8_t *a = s->a + first * stride, *codes = a + s->first * INGOT_CODES_BLOCK;
-      amx_blocks(0, codes, stride, CODES_BLOCKS, (const uint8_t *)(digits.low + column), sums[0]);
-      amx_blocks(1, codes, stride, CODES_BLOCKS, (const uint8_t *)(digits.high + column), sums[1]);
-      for (int64_t r = row - first; r < AMX_ROWS; r++)
-        amx_digits_row(t, beside, d, m, a + r * stride + wholes, a + r * stride + step, sums[0] + r * CODES_LANES,
-                       s->sums + (first + r) * INGOT_PANEL + column);
+      amx_blocks(0, 0, 0, codes, codes, stride, CODES_BLOCKS, (const uint8_t *)(digits.low + column), sums[0]);
+      amx_blocks(1, 0, 0, codes, codes, stride, CODES_BLOCKS, (const uint8_t *)(digits.high + column), sums[1]);
+      for (int64_t r = row - first; r < AMX_ROWS; r++) {
+        if (!column) codes_expect(s->ahead, (first + r) * s->ahead_step, (first + r + 1) * s->ahead_step);
+        amx_digits_row(t, beside, d, m, a + r * stride + wholes, a + r * stride + step, s->first == 0,
+                       sums[0] + r * CODES_LANES, s->sums + (first + r) * INGOT_PANEL + column);
+      }
     }
   }
 }
