@@ -23,7 +23,7 @@ GATES = {"lstm": 4, "gru": 3, "rnn": 1}
 ACTIVATIONS = {"lstm": ("sigmoid", "tanh", "tanh"), "gru": ("sigmoid", "tanh"), "rnn": ("tanh",)}
 LAYERS = [("lstm", {}), ("gru", {}), ("gru", {"linear_before_reset": True}), ("rnn", {})]
 # Steps, batch and hidden: units in one panel and several, with and without a rest; rows of one tile and of more.
-SIZES = [(5, 1, 1), (3, 4, 31), (4, 1, 32), (3, 13, 33), (2, 3, 64), (3, 30, 70), (2, 2, 300)]
+SIZES = [(5, 1, 1), (3, 4, 31), (4, 1, 32), (3, 13, 33), (2, 3, 64), (3, 8, 65), (3, 30, 70), (2, 2, 300), (2, 8, 300)]
 EAGER = {"part_nanoseconds": 1, "run_nanoseconds": 0}  # one nanosecond of work is worth a part
 
 
@@ -107,12 +107,12 @@ def narrowed(graph: Graph, stored_as: DType, **changed: Any) -> Graph:
     return narrow
 
 
-@pytest.mark.parametrize("hidden", [5, 32, 75])
+@pytest.mark.parametrize("batch, hidden", [(5, 5), (5, 32), (8, 75)])
 @pytest.mark.parametrize("stored_as", [bf16, f16], ids=str)
 @pytest.mark.parametrize("op, options", LAYERS, ids=str)
-def test_weights_of_16_bits_stay_so(op, options, stored_as, hidden):
+def test_weights_of_16_bits_stay_so(op, options, stored_as, batch, hidden):
     """The bits are those of the same numbers as floats."""
-    graph, feeds = layer(op, 3, 5, hidden, **options)
+    graph, feeds = layer(op, 3, batch, hidden, **options)
     narrow = narrowed(graph, stored_as)
     for isa in ISAS:
         program = build(narrow, isa=isa)

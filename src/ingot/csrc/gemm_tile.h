@@ -44,28 +44,35 @@ static inline __attribute__((always_inline)) TILE_V tile_factor(const float *b, 
   }
 }
 
-/* Where a row has its element of k, or the first of two. `third` points to it in every third row of a, or in the first
+/* Where a row has its element of k, or a later one. `third` points to it in every third row of a, or in the first
  * where rows lie side by side. */
 static inline __attribute__((always_inline)) const float *tile_left(const int kind, const float *const third[],
-                                                                    const int i, int64_t a_stride) {
-  return kind == INGOT_TILE_COLUMNS ? third[0] + i : third[i / 3] + i % 3 * a_stride;
+                                                                    const int i, const int later, int64_t a_stride) {
+  if (kind == INGOT_TILE_COLUMNS) return third[0] + later * a_stride + i;
+  return third[i / 3] + i % 3 * a_stride + later;
 }
 
-/* One element of k: sum += a x b. */
+/* One element of k, the one that is `later` than those at `third`: sum += a x b. b points to its row, or to that of two
+ * elements, in the panel of the first column, which is register `from` of a row; from is 0 where width is no more than
+ * that. second: it is the second of the two. */
 static inline __attribute__((always_inline)) void tile_step(const int rows, const int width, const int kind,
-                                                            const int second, const gemm_product *p, const float *b,
+                                                            const int from, const int later, const int second,
+                                                            const gemm_product *p, const float *b,
                                                             const float *const third[], TILE_V sum[][TILE_WIDEST]) {
   const int64_t a_stride = p->a_stride;
-  if (width <= 2) {
-    TILE_V bv[2];
-    TILE_UNROLL for (int j = 0; j < width; j++) bv[j] = tile_factor(b, TILE_LANES * j, kind, second);
+  if (width <= 3) {
+    TILE_V bv[3];
+    TILE_UNROLL for (int j = 0; j < width; j++) {
+      const int at = from + j;
+      bv[j] = tile_factor(b + at / TILE_PANEL * p->panel_stride, at % TILE_PANEL * TILE_LANES, kind, second);
+    }
     TILE_UNROLL for (int i = 0; i < rows; i++) {
-      const TILE_V av = TILE_SET1(tile_left(kind, third, i, a_stride) + second);
+      const TILE_V av = TILE_SET1(tile_left(kind, third, i, later, a_stride));
       TILE_UNROLL for (int j = 0; j < width; j++) sum[i][j] = TILE_FMA(av, bv[j], sum[i][j]);
     }
   } else {
     TILE_V av[GEMM_ROWS];
-    TILE_UNROLL for (int i = 0; i < rows; i++) av[i] = TILE_SET1(tile_left(kind, third, i, a_stride) + second);
+    TILE_UNROLL for (int i = 0; i < rows; i++) av[i] = TILE_SET1(tile_left(kind, third, i, later, a_stride));
     TILE_UNROLL for (int j = 0; j < width; j++) {
       const TILE_V bv = tile_factor(b + j / TILE_PANEL * p->panel_stride, j % TILE_PANEL * TILE_LANES, kind, second);
       TILE_UNROLL for (int i = 0; i < rows; i++) sum[i][j] = TILE_FMA(av[i], bv, sum[i][j]);
@@ -105,16 +112,18 @@ static inline __attribute__((always_inline)) void tile_close(const int rows, con
   }
 }
 
-/* `rows`, `width` (registers in a row of sums), `kind` (what b holds), `stride` (elements of k in a row of b) and
- * `shrink` (columns in a float) are constants at every call: the arrays become registers. */
+/* `rows`, `width` (registers in a row of sums), `kind` (what b holds), `stride` (elements of k in a row of b), `shrink`
+ * (columns in a float) and `from` (as tile_step has it) are constants at every call: the arrays become registers. */
 static inline __attribute__((always_inline)) void tile_body(const int rows, const int width, const int kind,
-                                                            const int stride, const int shrink,
+                                                            const int stride, const int shrink, const int from,
                                                             const gemm_product *p, int64_t column, const char *ahead,
                                                             int64_t ahead_step) {
-  const int64_t within = column % INGOT_PANEL / shrink; /* in floats */
+  const int64_t within = (column % INGOT_PANEL - from * TILE_LANES) / shrink; /* in floats */
   const float *b = p->b + column / INGOT_PANEL * p->panel_stride + within;
   const int64_t k = p->k, a_stride = p->a_stride;
   const int by_columns = kind == INGOT_TILE_COLUMNS;
+  /* Where a tile is long to fill, what a loop takes beside its sums counts: two elements of k share it. */
+  const int elements = width == 3 ? 2 : stride;
   int64_t done = 0;
   do {
     const int64_t steps = k - done < INGOT_K_BLOCK ? k - done : INGOT_K_BLOCK;
@@ -126,15 +135,16 @@ static inline __attribute__((always_inline)) void tile_body(const int rows, cons
     const float *third[(GEMM_ROWS + 2) / 3];
     TILE_UNROLL for (int i = 0; i < rows; i += 3)
       third[i / 3] = p->a + (by_columns ? done * a_stride : i * a_stride + done);
-    for (int64_t s = 0; s + stride <= steps; s += stride) {
-      __builtin_prefetch(ahead, 0, 2);
-      ahead += stride * ahead_step;
-      tile_step(rows, width, kind, 0, p, b, third, sum);
-      if (stride == 2) tile_step(rows, width, kind, 1, p, b, third, sum);
-      TILE_UNROLL for (int i = 0; i < rows; i += 3) third[i / 3] += by_columns ? a_stride : stride;
-      b += p->b_stride;
+    for (int64_t s = 0; s + elements <= steps; s += elements) {
+      TILE_UNROLL for (int e = 0; e < elements; e++) {
+        if (e % stride == 0) __builtin_prefetch(ahead + e * ahead_step, 0, 2);
+        tile_step(rows, width, kind, from, e, e % stride, p, b + e / stride * p->b_stride, third, sum);
+      }
+      ahead += elements * ahead_step;
+      TILE_UNROLL for (int i = 0; i < rows; i += 3) third[i / 3] += elements * (by_columns ? a_stride : 1);
+      b += elements / stride * p->b_stride;
     }
-    if (stride == 2 && steps % 2) tile_step(rows, width, kind, 0, p, b, third, sum);
+    if (steps % elements) tile_step(rows, width, kind, from, 0, 0, p, b, third, sum);
     tile_close(rows, width, p, column, p->more || done > 0, done + steps >= k, sum);
     done += steps;
   } while (done < k);
@@ -172,7 +182,10 @@ static inline void tile_run(const tile_row *t, int64_t rows, int64_t panels, con
   static inline __attribute__((always_inline)) void K(name##_body)(const int rows, const int width,                   \
                                                                    const gemm_product *p, int64_t column,             \
                                                                    const char *ahead, int64_t step) {                 \
-    tile_body(rows, width, kind, stride, shrink, p, column, ahead, step);                                             \
+    if (width == 3 && column % INGOT_PANEL)                                                                           \
+      tile_body(rows, width, kind, stride, shrink, 1, p, column, ahead, step);                                        \
+    else                                                                                                              \
+      tile_body(rows, width, kind, stride, shrink, 0, p, column, ahead, step);                                        \
   }                                                                                                                   \
   TILE_SHAPES(TILE_INSTANCE, name)                                                                                    \
   void K(name)(int64_t rows, int64_t panels, const gemm_product *p) {                                                 \

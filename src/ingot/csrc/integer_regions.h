@@ -52,20 +52,6 @@ typedef struct {
   const char *ahead; int64_t ahead_step;
 } region_product;
 
-/* Fours of up to two tiles of rows, a and other, which go to tile x, times a panel's columns, which go to tile w. */
-#define REGION_STEP(both, wide, a, other, a_stride, b, x, w)      \
-  do {                                                            \
-    AMX_LOAD(w, b, 4 * INGOT_PANEL);                              \
-    AMX_LOAD(x, a, a_stride);                                     \
-    AMX_DOT(tdpbusd, 0, x, w);                                    \
-    if (both) AMX_LOAD(x, other, a_stride);                       \
-    if (both) AMX_DOT(tdpbusd, 2, x, w);                          \
-    if (wide) AMX_LOAD(w, (b) + 4 * AMX_FOURS, 4 * INGOT_PANEL);  \
-    if (both && wide) AMX_DOT(tdpbusd, 3, x, w);                  \
-    if (both && wide) AMX_LOAD(x, a, a_stride);                   \
-    if (wide) AMX_DOT(tdpbusd, 1, x, w);                          \
-  } while (0)
-
 /* sums[rows][32] of up to two tiles of rows, which may share some. both, wide: whether there are two of them, and of
  * columns; constants. */
 static inline __attribute__((always_inline)) void region_tiles(const int both, const int wide, int64_t rows,
@@ -83,9 +69,9 @@ static inline __attribute__((always_inline)) void region_tiles(const int both, c
     int64_t k = 0;
     for (; k + step <= p->k; k += step, b += step * INGOT_PANEL) {
       for (int64_t i = 0; i < p->ahead_step; i += 64, ahead += 64) __builtin_prefetch(ahead, 0, 2);
-      REGION_STEP(both, wide, a + k, other + k, p->a_stride, b, 4, 5);
+      AMX_SQUARE(tdpbusd, both, wide, a + k, other + k, p->a_stride, b, 4, 5);
     }
-    if (k < p->k) REGION_STEP(both, wide, a + k, other + k, p->a_stride, b, 6, 7);
+    if (k < p->k) AMX_SQUARE(tdpbusd, both, wide, a + k, other + k, p->a_stride, b, 6, 7);
     b += (p->k - k + 3) / 4 * 4 * INGOT_PANEL;
   }
   AMX_STORE(0, sums, 4 * INGOT_PANEL);
