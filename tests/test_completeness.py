@@ -32,8 +32,8 @@ TABLES = {
 # What trainers alone make.
 TRAINING = {
     "adamw", "attention_dropout", "attention_dropout_gradient", "attention_gradient", "batch_norm_training",
-    "cross_entropy", "cross_entropy_gradient", "dropout",
-    "gelu_gradient", "layer_norm_gradient", "relu_gradient", "rms_norm_gradient", "sgd", "silu_gradient",
+    "conv_filter_gradient", "cross_entropy", "cross_entropy_gradient", "dropout", "gelu_gradient",
+    "layer_norm_gradient", "max_pool_gradient", "relu_gradient", "rms_norm_gradient", "sgd", "silu_gradient",
 }  # fmt: skip
 # Their operands are no tensors, or they run subgraphs: samples cannot say that, and no kernel takes them.
 TRIED_IN_MODELS = {
@@ -109,6 +109,7 @@ def test_kernels_rows_and_bodies_are_one_list() -> None:
     copies = {f"copy_b{size}" for size in (1, 2, 4, 8)}
     assert used <= declared
     alone = {
+        "conv2d_filter_points_f32",
         "strip_f32",
         "probe_fma_f32",
         "probe_read_f32",

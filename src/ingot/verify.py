@@ -375,6 +375,10 @@ def _packed(fields: Mapping[str, Any], _: int) -> _Nest:
     return [-(-fields["n"] // 32) * 32 * fields["k"]], [1]
 
 
+def _pixels(fields: Mapping[str, Any]) -> int:
+    return prod(_numbers(fields, ["batch", "out_height", "out_width"]))
+
+
 def _shared_state(whole: int, halves: int) -> _Extent:
     """So many times [batch, hidden], for turns that are steps of time and for halves of them."""
     return lambda fields, _: (
@@ -422,6 +426,20 @@ _EXTENTS: dict[str, dict[str, _Extent]] = {
     "matmul_tn_f32": {"a": _strided("batch_shape k m", "a_batch_strides a_stride")},
     "adamw_args": {name: _dense("count") for name in ("parameter", "mean", "square", "gradient")},
     "sgd_args": {name: _dense("count") for name in ("parameter", "velocity", "gradient")},
+    "conv_filter_args": {
+        "x": _strided("batch height width channels", "x_strides"),
+        "d": lambda fields, _: ([_pixels(fields), fields["out_channels"]], [fields["d_stride"], 1]),
+        "out": _dense("out_channels", "channels", "kernel_h", "kernel_w"),
+    },
+    "filter_points_args": {
+        "weight": _strided("out_channels channels 3 3", "strides"),
+        "out": lambda fields, _: ([16 * -(-fields["out_channels"] // 32) * 32 * fields["channels"]], [1]),
+    },
+    "max_pool_gradient_args": {
+        "x": _strided("batch height width channels", "x_strides"),
+        "d": _strided("batch out_height out_width channels", "d_strides"),
+        "out": _strided("batch height width channels", "out_strides"),
+    },
     "attention_args": {
         "q": _strided("batch heads q_len head_dim", "q_strides"),
         "k": _strided("batch kv_heads kv_len head_dim", "k_strides"),

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
+from ingot import abi
 from kernel_calls import at_page_end, bits, element_strides, every, run, ways
-from products import ACTIVATIONS, PANEL, gamma, random
+from products import ACTIVATIONS, gamma, random
 
 pytestmark = pytest.mark.native
 
@@ -22,7 +23,7 @@ def transposed(m, n, k, batch=(), **more):
 
 
 def scratch(m):
-    return (m + BLOCK) * PANEL
+    return abi.scratch_floats("matmul_tn_f32", {"m": m})
 
 
 @pytest.mark.parametrize("m, n, k", SIZES)
@@ -30,7 +31,10 @@ def test_matmul_tn_has_the_bits_of_a_product_of_a_copy(m, n, k):
     fields, a, b = transposed(m, n, k, c_stride=n + 3)
     result = every("matmul_tn_f32", fields, "c", (m, n), row_pad=3, scratch=scratch(m))
     copied = fields | {"a": at_page_end(np.ascontiguousarray(a.T)), "a_stride": k}
-    assert every("matmul_f32", copied, "c", (m, n), row_pad=3, scratch=max(k, 1) * PANEL).tobytes() == result.tobytes()
+    other = every(
+        "matmul_f32", copied, "c", (m, n), row_pad=3, scratch=abi.scratch_floats("matmul_f32", {"k": max(k, 1)})
+    )
+    assert other.tobytes() == result.tobytes()
     bound = gamma(k) * (abs(a.T).astype(float) @ abs(b).astype(float)) + 1e-9
     assert (abs(result - a.T.astype(float) @ b.astype(float)) <= 1.2 * bound).all()
 

@@ -78,7 +78,7 @@ def vectors(rng):
 
 def digits(rng):
     with np.load(str(files("ingot") / "data" / "digits.npz")) as stored:
-        chosen = rng.integers(0, len(stored["labels"]), 16)
+        chosen = rng.integers(0, len(stored["labels"]), 64)
         images, labels = stored["images"][chosen], stored["labels"][chosen]
     return images[:, None].astype(np.float32) / 16, labels.astype(np.int64)
 

@@ -1,5 +1,5 @@
 /* matmul.c: batches of c = activation(alpha * a @ b + bias) + residual where b is computed in the same run. */
-#include "gemm.h"
+#include "gemm_columns.h"
 
 /* Where batch `index`, counted in row-major order, lies in each operand. */
 typedef struct { int64_t a, b, residual, c; } matmul_offsets;
@@ -28,27 +28,54 @@ static inline gemm_epilogue matmul_epilogue(const matmul_args *g, const float *r
                          g->activation, g->residual_first, NULL, 0};
 }
 
+#define MATMUL_NEAR (1 << 17) /* floats of packed panels that stay in the second cache beside rows */
+#define MATMUL_PANELS 8       /* at most; kernels.def knows both */
+#define MATMUL_ROWS 48        /* that go by them together */
+
+/* The panels that a part's rows go by together: c is then written in longer pieces, and a is read from near. */
+static inline int64_t matmul_together(const matmul_args *g) {
+  const int64_t fit = MATMUL_NEAR / INGOT_PANEL / (g->k ? g->k : 1);
+  return fit < 1 ? 1 : fit < MATMUL_PANELS ? fit : MATMUL_PANELS;
+}
+
+/* Panels [begin, end) of one of the batch, for the rows of a share. */
+static inline void matmul_panels(const matmul_args *g, matmul_offsets at, const gemm_share *share, int64_t begin,
+                                 int64_t end, float *packed) {
+  const gemm_epilogue epilogue = matmul_epilogue(g, g->residual ? g->residual + at.residual : NULL);
+  const int64_t rows = share->row_end - share->row_begin, size = g->k * INGOT_PANEL;
+  const int32_t chunks = end - begin > 1 ? (int32_t)((rows + MATMUL_ROWS - 1) / MATMUL_ROWS) : 1;
+  /* A panel that is read only once or twice is read where it lies, if its rows are whole. */
+  const int lies = g->b_n_stride == 1 && end * INGOT_PANEL <= g->n && rows <= 2 * GEMM_ROWS;
+  const float *b = g->b + at.b + begin * INGOT_PANEL * g->b_n_stride;
+  for (int64_t panel = begin; panel < end && !lies; panel++) {
+    const int64_t left = g->n - panel * INGOT_PANEL, columns = left < INGOT_PANEL ? left : INGOT_PANEL;
+    K(pack_panel)(b + (panel - begin) * INGOT_PANEL * g->b_n_stride, g->k, columns, g->b_k_stride, g->b_n_stride, 1.0f,
+                  packed + (panel - begin) * size);
+  }
+  for (int32_t chunk = 0; chunk < chunks; chunk++) {
+    const int64_t first = share->row_begin + part_begin(rows, chunk, chunks);
+    const int64_t last = share->row_begin + part_begin(rows, chunk + 1, chunks);
+    for (int64_t panel = begin; panel < end; panel++) {
+      const int64_t column = panel * INGOT_PANEL, left = g->n - column;
+      const float *own = lies ? b + (panel - begin) * INGOT_PANEL : packed + (panel - begin) * size;
+      const gemm_factors factors = {K(gemm_tile), g->k, g->a + at.a, g->a_stride, own, size};
+      gemm_panel(&epilogue, first, last, column, left < INGOT_PANEL ? left : INGOT_PANEL, &factors,
+                 lies ? g->b_k_stride : INGOT_PANEL, g->c + at.c + column, g->c_stride, NULL);
+    }
+  }
+}
+
 void K(matmul_f32)(const void *args, int32_t part, int32_t parts) {
   const matmul_args *g = args;
-  const int64_t panels = (g->n + INGOT_PANEL - 1) / INGOT_PANEL;
+  const int64_t panels = (g->n + INGOT_PANEL - 1) / INGOT_PANEL, together = matmul_together(g);
   const gemm_share share = gemm_cut(matmul_batches(g) * panels, g->m, part, parts);
-  for (int64_t unit = share.panel_begin; unit < share.panel_end; unit++) {
-    const matmul_offsets at = matmul_batch(g, unit / panels);
-    const int64_t column = unit % panels * INGOT_PANEL;
-    const int64_t columns = g->n - column < INGOT_PANEL ? g->n - column : INGOT_PANEL;
-    const gemm_epilogue epilogue = matmul_epilogue(g, g->residual ? g->residual + at.residual : NULL);
-    const float *b = g->b + at.b + column * g->b_n_stride;
-    int64_t b_stride = g->b_k_stride;
-    /* A panel that is read only once or twice is read where it lies, if its rows are whole. */
-    if (g->b_n_stride != 1 || columns < INGOT_PANEL || share.row_end - share.row_begin > 2 * GEMM_ROWS) {
-      float *packed = g->scratch + part * g->scratch_stride;
-      K(pack_panel)(b, g->k, columns, g->b_k_stride, g->b_n_stride, 1.0f, packed);
-      b = packed;
-      b_stride = INGOT_PANEL;
-    }
-    const gemm_factors factors = {K(gemm_tile), g->k, g->a + at.a, g->a_stride, b, g->k * INGOT_PANEL};
-    gemm_panel(&epilogue, share.row_begin, share.row_end, column, columns, &factors, b_stride, g->c + at.c + column,
-               g->c_stride, NULL);
+  for (int64_t unit = share.panel_begin, end; unit < share.panel_end; unit = end) {
+    const int64_t last = (unit / panels + 1) * panels;
+    end = unit + together;
+    if (end > last) end = last;
+    if (end > share.panel_end) end = share.panel_end;
+    matmul_panels(g, matmul_batch(g, unit / panels), &share, unit % panels, unit % panels + end - unit,
+                  g->scratch + part * g->scratch_stride);
   }
 }
 
@@ -70,12 +97,13 @@ void K(matmul_f32_bf16)(const void *args, int32_t part, int32_t parts) {
   }
 }
 
-/* One of the batch in matmul_tn_f32: its operands, and the rows of c that are wanted of it. */
+/* One of the batch in matmul_tn_f32: its operands, and some of the rows of c, whose columns of a are in tiles for a
+ * block of k. */
 typedef struct {
   const float *a, *b, *residual;
   float *c;
   int64_t row_begin, row_end;
-  float *scratch;
+  float *scratch, *tiles;
 } matmul_tn_item;
 
 /* Where the sums of a row wait: in c itself, but for a last panel whose columns fill no vectors. */
@@ -101,19 +129,20 @@ static inline void matmul_tn_begin(const matmul_args *g, const matmul_tn_item *t
 static inline void matmul_tn_panel(const matmul_args *g, const gemm_epilogue *e, const matmul_tn_item *t, int64_t done,
                                    int64_t k, int64_t column, float *panel) {
   const int64_t columns = g->n - column < INGOT_PANEL ? g->n - column : INGOT_PANEL;
-  const int64_t rows = t->row_end - t->row_begin, blocks = (rows + GEMM_ROWS - 1) / GEMM_ROWS;
+  const int64_t rows = t->row_end - t->row_begin;
+  const int32_t tiles = gemm_column_tiles(rows);
   const int light = columns % (INGOT_PANEL / 2) == 0 && epilogue_is_light(e), completes = done + k >= g->k;
   if (g->continues && done == 0) matmul_tn_begin(g, t, column, columns);
   K(pack_panel)(t->b + done * g->b_k_stride + column * g->b_n_stride, k, columns, g->b_k_stride, g->b_n_stride, 1.0f,
                 panel);
-  for (int64_t block = 0; block < blocks; block++) {
-    const int64_t row = t->row_begin + part_begin(rows, (int32_t)block, (int32_t)blocks);
-    const int64_t count = t->row_begin + part_begin(rows, (int32_t)block + 1, (int32_t)blocks) - row;
+  for (int32_t tile = 0; tile < tiles; tile++) {
+    const int64_t row = t->row_begin + part_begin(rows, tile, tiles);
+    const int64_t count = t->row_begin + part_begin(rows, tile + 1, tiles) - row;
     float *to = t->c + row * g->c_stride + column;
     const matmul_tn_sums sums = matmul_tn_at(g, t, row, column);
     const gemm_finish finish = epilogue_finish(e, row, column, to, g->c_stride);
     const gemm_product product = {
-        .k = k, .a = t->a + done * g->a_stride + row, .a_stride = g->a_stride, .b = panel, .b_stride = INGOT_PANEL,
+        .k = k, .a = t->tiles + tile * k * GEMM_ROWS, .a_stride = GEMM_ROWS, .b = panel, .b_stride = INGOT_PANEL,
         .sums = sums.row, .sums_stride = sums.stride, .finish = light && completes ? &finish : NULL,
         .more = done > 0 || g->continues, .halved = columns <= INGOT_PANEL / 2};
     K(gemm_tile_columns)(count, 1, &product);
@@ -121,23 +150,34 @@ static inline void matmul_tn_panel(const matmul_args *g, const gemm_epilogue *e,
   }
 }
 
-/* A block of k goes through all that a part has of one of the batch before the next: the rows of a that it reads, whose
- * elements tiles share, are then read from the second-level cache by all panels but the first. */
+/* A block of k goes through all that a part has of one of the batch before the next, some rows of c after the other. */
 void K(matmul_tn_f32)(const void *args, int32_t part, int32_t parts) {
   const matmul_args *g = args;
   const int64_t panels = (g->n + INGOT_PANEL - 1) / INGOT_PANEL;
   const gemm_share share = gemm_cut(matmul_batches(g) * panels, g->m, part, parts);
-  float *panel = g->scratch + part * g->scratch_stride;
+  const int64_t rows = share.row_end - share.row_begin;
+  const int32_t pieces = gemm_column_pieces(rows);
+  float *panel = g->scratch + part * g->scratch_stride, *tiles = panel + INGOT_K_BLOCK * INGOT_PANEL;
+  float *sums = tiles + INGOT_K_BLOCK * (GEMM_COLUMNS + GEMM_ROWS);
   for (int64_t unit = share.panel_begin, end; unit < share.panel_end; unit = end) {
     const matmul_offsets at = matmul_batch(g, unit / panels);
     end = (unit / panels + 1) * panels < share.panel_end ? (unit / panels + 1) * panels : share.panel_end;
-    const matmul_tn_item item = {g->a + at.a, g->b + at.b, g->residual ? g->residual + at.residual : NULL, g->c + at.c,
-                                 share.row_begin, share.row_end, panel + INGOT_K_BLOCK * INGOT_PANEL};
-    const gemm_epilogue epilogue = matmul_epilogue(g, g->continues ? NULL : item.residual);
     for (int64_t done = 0; done == 0 || done < g->k; done += INGOT_K_BLOCK) {
       const int64_t k = g->k - done < INGOT_K_BLOCK ? g->k - done : INGOT_K_BLOCK;
-      for (int64_t i = unit; i < end; i++)
-        matmul_tn_panel(g, &epilogue, &item, done, k, i % panels * INGOT_PANEL, panel);
+      for (int32_t piece = 0; piece < pieces; piece++) {
+        const int64_t begin = part_begin(rows, piece, pieces), stop = part_begin(rows, piece + 1, pieces);
+        const matmul_tn_item item = {
+            g->a + at.a, g->b + at.b, g->residual ? g->residual + at.residual : NULL, g->c + at.c,
+            share.row_begin + begin, share.row_begin + stop, sums + begin * INGOT_PANEL, tiles};
+        const gemm_epilogue epilogue = matmul_epilogue(g, g->continues ? NULL : item.residual);
+        gemm_pack_columns(item.a + done * g->a_stride + item.row_begin, k, stop - begin, g->a_stride, tiles);
+        for (int64_t i = unit; i < end; i++)
+          matmul_tn_panel(g, &epilogue, &item, done, k, i % panels * INGOT_PANEL, panel);
+      }
     }
   }
 }
+
+#undef MATMUL_NEAR
+#undef MATMUL_PANELS
+#undef MATMUL_ROWS

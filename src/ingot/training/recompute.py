@@ -199,6 +199,8 @@ def _operations(graph: Graph, node: Node) -> int:
         return 2 * size * dims[0][-2 if node.transpose_a else -1]
     if node.op.name.startswith("attention"):
         return 4 * math.prod(dims[0]) * dims[1][-2]
+    if node.op.name == "conv_filter_gradient":
+        return 2 * size * math.prod(dims[1]) // max(dims[1][1], 1)
     if node.op.name.startswith("conv"):
         return 2 * size * math.prod(dims[1][1:])
     return _ELEMENT * size

@@ -5,6 +5,7 @@ from ingot.dtype import DTYPES
 from ingot.lower.cpu import (
     attention,
     conv,
+    conv_gradient,
     elementwise,
     fourier,
     index,
@@ -38,6 +39,6 @@ CPU = Backend(
 )
 
 __all__ = [
-    "CPU", "ROWS", "attention", "conv", "elementwise", "fourier", "index", "integer", "kv_cache", "linear", "norm",
-    "optimise", "recurrent", "shape", "trees",
+    "CPU", "ROWS", "attention", "conv", "conv_gradient", "elementwise", "fourier", "index", "integer", "kv_cache",
+    "linear", "norm", "optimise", "recurrent", "shape", "trees",
 ]  # fmt: skip

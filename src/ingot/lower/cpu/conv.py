@@ -11,7 +11,7 @@ from collections.abc import Callable
 from ingot import abi
 from ingot.dtype import DType, bf16, f32, f64, i8, i64, u8
 from ingot.ir import Node
-from ingot.lower.cpu.formats import F32, FORMATS
+from ingot.lower.cpu.formats import F32, FORMATS, pack_fields
 from ingot.lower.cpu.image import image_fields, image_result, image_strides, two
 from ingot.lower.cpu.integer import coded_filter, lower_coded
 from ingot.lower.cpu.linear import epilogue_fields, packed_step
@@ -31,6 +31,8 @@ _TRANSFORMED_LEAST, _TRANSFORMED_BYTES = 16, 1 << 19  # channels, and bytes of a
 _LAST = channels_last(4)
 _FORMATS = tuple(format for format in reversed(FORMATS) if not format.is_coded)  # of filters
 _GEMV_PIXELS = 4
+_MANY_PIXELS = 64  # for so many, packing a filter in each run costs little
+_PACKED = 0.25  # nanoseconds for an element that is packed, on one thread
 _TILE_PIXELS, _TILE_RUNS = abi.constant("INGOT_TILE_PIXELS"), abi.constant("INGOT_TILE_RUNS")
 
 
@@ -38,13 +40,25 @@ def _root(lowering: Lowering, node: Node) -> Node:
     return lowering.groups[node].root if node in lowering.groups else node
 
 
-def _flat(lowering: Lowering, node: Node) -> str:
+def flat(lowering: Lowering, node: Node) -> str:
+    """Refuses images of more than two dims."""
     rank = operand_type(lowering, node).rank
     return "" if rank in (3, 4) else f"rank is {rank}, expected 3 or 4"
 
 
 def _fixed_filter(lowering: Lowering, node: Node) -> str:
     return "" if _root(lowering, node).operands[1] in lowering.static else "the filter is not constant"
+
+
+def _packable_filter(lowering: Lowering, node: Node) -> str:
+    """Refuses a filter that the run computes where packing it first would not pay."""
+    root = _root(lowering, node)
+    if root.operands[1] in lowering.static:
+        return ""
+    count = _pixel_count(lowering, node)
+    if root.groups != 1 or count < _MANY_PIXELS:
+        return f"the filter is not constant, for {count} pixels in {root.groups} groups"
+    return ""
 
 
 def _pointwise(lowering: Lowering, node: Node) -> str:
@@ -122,13 +136,23 @@ def _no_planes(dots: Dots | None) -> Condition:
     return misplaced
 
 
-def _few_pixels(lowering: Lowering, node: Node) -> str:
+def _pixel_count(lowering: Lowering, node: Node) -> int:
     batch, _, *spatial = lowering.graph.type(node.output).dims
-    count = batch * math.prod(spatial)
+    return batch * math.prod(spatial)
+
+
+def _few_pixels(lowering: Lowering, node: Node) -> str:
+    count = _pixel_count(lowering, node)
     return "" if count <= _GEMV_PIXELS else f"{count} pixels, expected at most {_GEMV_PIXELS}"
 
 
-_CONV = both(of(f32, f32), _flat, _fixed_filter)
+_CONV = both(of(f32, f32), flat, _fixed_filter)
+
+
+def _with_filter(format: Format) -> tuple[Condition, ...]:
+    """A run packs filters of f32 alone."""
+    found = _packable_filter if format is F32 else _fixed_filter
+    return both(of(f32, f32), flat, found, stored(1, format))
 
 
 def _rounded(dots: Dots) -> Condition:
@@ -159,13 +183,13 @@ row("conv", "integer_packed", both(_CONV, coded_filter))(lower_coded)
 
 
 def _product(kernel: str, format: Format, *conditions: Condition, dots: Dots | None = None) -> None:
-    @row("conv", kernel, both(_CONV, _pointwise, stored(1, format), *conditions))
+    @row("conv", kernel, both(_with_filter(format), _pointwise, *conditions))
     def lower(lowering: Lowering, node: Node) -> None:
         """A product of the filter with the pixels, which are rows of channels."""
         group = lowering.group(node)
-        x = _pixels(lowering, _image(lowering, group.root.operands[0], dots))
+        x = pixels(lowering, _image(lowering, group.root.operands[0], dots))
         weight = _packed_filter(lowering, group.root, _LAST, format)
-        residual = None if group.residual is None else _pixels(lowering, group.residual)
+        residual = None if group.residual is None else pixels(lowering, group.residual)
         order = channels_last(lowering.graph.type(group.output).rank)
 
         def rows(value: str) -> View | None:
@@ -185,7 +209,7 @@ for _format in _FORMATS:
     _product(f"gemm_{_format.products}_packed", _format)
 
 
-def _pixels(lowering: Lowering, value: str | None) -> View:
+def pixels(lowering: Lowering, value: str | None) -> View:
     """An image [N, C, H, W] as [N * H * W, C] with adjacent channels; copied where its pixels do not lie evenly."""
     image = lowering.image(value)
     rows = _as_rows(image) or _as_rows(lowering.copy(image, _LAST))
@@ -204,6 +228,8 @@ def _bias(conv: Node) -> str | None:
 
 def _packed_filter(lowering: Lowering, conv: Node, order: tuple[int, ...], format: Format) -> View:
     """The filter [O, C / groups, kh, kw] as panels of a product for each group, its dims in `order`."""
+    if conv.operands[1] not in lowering.static:
+        return _packed_by_step(lowering, str(conv.operands[1]), order)
     weight = _filter(lowering, conv, format)
     shape = weight.dims
     if order != (0, 1, 2, 3):
@@ -211,6 +237,19 @@ def _packed_filter(lowering: Lowering, conv: Node, order: tuple[int, ...], forma
     rows = (shape[0] // conv.groups, math.prod(shape[1:]))
     weight = weight.derive("reshape", shape=rows if conv.groups == 1 else (conv.groups, *rows))
     return lowering.weight(weight, "panels", True, format)
+
+
+def _packed_by_step(lowering: Lowering, filter: str, order: tuple[int, ...]) -> View:
+    """The panels of a filter that the run computes."""
+    turned = lowering.view(filter).as_image().permute(order)
+    shape = (turned.shape[0], math.prod(turned.shape[1:]))
+    rows = turned.reshape(shape) or lowering.copy(turned).reshape(shape)
+    assert rows is not None
+    panels = lowering.temporary(f"{filter}.panels", f32, (F32.panel_bytes(shape[1], shape[0]) // f32.itemsize,))
+    fields: dict[str, Field] = {"src": pointer(rows), "dst": pointer(panels)}
+    fields |= pack_fields(rows.shape, rows.strides, True)
+    lowering.step(F32.pack, "pack_args", fields, [rows], [panels], work=panels.size * _PACKED)
+    return panels
 
 
 def _filter(lowering: Lowering, conv: Node, format: Format) -> Static:
@@ -246,7 +285,7 @@ _conv_depthwise("conv2d_f32_depthwise", lambda lowering, value: value)
 
 
 def _planes(kernel: str, format: Format, *conditions: Condition, dots: Dots | None = None) -> None:
-    @row("conv", kernel, both(_CONV, _few_channels, stored(1, format), *conditions), misplaced=_no_planes(dots))
+    @row("conv", kernel, both(_with_filter(format), _few_channels, *conditions), misplaced=_no_planes(dots))
     def lower(lowering: Lowering, node: Node) -> None:
         root = lowering.group(node).root
         x = lowering.view(_image(lowering, root.operands[0], dots)).as_image()
@@ -273,7 +312,7 @@ def _in_tiles(lowering: Lowering, node: Node) -> str:
 
 
 def _packed(kernel: str, format: Format, *conditions: Condition, dots: Dots | None = None) -> None:
-    @row("conv", kernel, both(_CONV, stored(1, format), *conditions))
+    @row("conv", kernel, both(_with_filter(format), *conditions))
     def lower(lowering: Lowering, node: Node) -> None:
         root = lowering.group(node).root
         x = lowering.image(_image(lowering, root.operands[0], dots))
@@ -281,16 +320,19 @@ def _packed(kernel: str, format: Format, *conditions: Condition, dots: Dots | No
 
 
 def _winograd(kernel: str, format: Format, *conditions: Condition, dots: Dots | None = None) -> None:
-    refuse, avoid = both(_CONV, _three_by_three, stored(1, format), *conditions), _badly_transformed(format)
+    refuse, avoid = both(_with_filter(format), _three_by_three, *conditions), _badly_transformed(format)
 
     @row("conv", kernel, refuse, avoid=avoid, by_size=False)
     def lower(lowering: Lowering, node: Node) -> None:
         root = lowering.group(node).root
+        x = lowering.image(_image(lowering, root.operands[0], dots))
+        work = math.prod(lowering.graph.type(root.output).dims) * x.shape[1] * 4 * _multiply_add(x) * 1.2
+        if root.operands[1] not in lowering.static:
+            _emit(lowering, node, kernel, x, _transformed_by_step(lowering, str(root.operands[1])), work)
+            return
         weight = _transformed(lowering, _filter(lowering, root, F32))
         if format.decoder is not None:
             weight = weight.derive("cast", dtype=format.dtype)
-        x = lowering.image(_image(lowering, root.operands[0], dots))
-        work = math.prod(lowering.graph.type(root.output).dims) * x.shape[1] * 4 * _multiply_add(x) * 1.2
         _emit(lowering, node, kernel, x, lowering.weight(weight, "panels", True, format), work)
 
 
@@ -322,6 +364,18 @@ def _transformed(lowering: Lowering, weight: Static) -> Static:
         weight = a.derive("concat", *inner, c, axis=axis)
     out, channels = weight.dims[:2]
     return weight.derive("permute", axes=(2, 3, 0, 1)).derive("reshape", shape=(16, out, channels))
+
+
+def _transformed_by_step(lowering: Lowering, filter: str) -> View:
+    """The panels of these matrices of a filter that the run computes, by the same additions."""
+    weight = lowering.view(filter)
+    out, channels = weight.shape[:2]
+    points = lowering.temporary(f"{filter}.points", f32, (16 * F32.panel_bytes(channels, out) // f32.itemsize,))
+    fields: dict[str, Field] = {"weight": pointer(weight), "out": pointer(points), "strides": weight.strides}
+    fields |= {"out_channels": out, "channels": channels}
+    work = points.size * _PACKED
+    lowering.step("conv2d_filter_points_f32", "filter_points_args", fields, [weight], [points], work=work)
+    return points
 
 
 def _at(weight: Static, axis: int, index: int) -> Static:
@@ -381,7 +435,7 @@ def _emit(lowering: Lowering, node: Node, kernel: str, x: View, weight: View, wo
     lowering.step(kernel, "conv_args", fields, reads, writes, work=work, inplace=inplace)
 
 
-@row("conv", "conv2d_f32", both(of(f32, f32), _flat))
+@row("conv", "conv2d_f32", both(of(f32, f32), flat))
 def _conv_nchw(lowering: Lowering, node: Node) -> None:
     """For a filter that is computed in the same run."""
     group = lowering.group(node)
@@ -402,7 +456,7 @@ def _conv_nchw(lowering: Lowering, node: Node) -> None:
 
 
 def _pool(op: str, dtype: DType) -> None:
-    @row(op, f"{op}_{dtype}", both(of(dtype), _flat))
+    @row(op, f"{op}_{dtype}", both(of(dtype), flat))
     def lower(lowering: Lowering, node: Node) -> None:
         x = lowering.image(node.operands[0])
         out = image_result(lowering, node.output)

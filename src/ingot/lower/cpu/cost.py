@@ -79,3 +79,9 @@ def _attention(fields: Numbers) -> int:
 def _conv(fields: Numbers) -> int:
     outputs = _product(fields, "batch", "out_channels", "out_height", "out_width")
     return 2 * outputs * _product(fields, "channels", "kernel_h", "kernel_w") // _number(fields, "groups")
+
+
+@_flops("conv_filter_args")
+def _conv_filter(fields: Numbers) -> int:
+    pixels = _product(fields, "batch", "out_height", "out_width")
+    return 2 * pixels * _product(fields, "out_channels", "channels", "kernel_h", "kernel_w")

@@ -1,0 +1,29 @@
+/* gemm_columns.h: products of the transpose of a matrix that lies in rows, x^T @ g: some of its columns as tiles. */
+#ifndef INGOT_GEMM_COLUMNS_H
+#define INGOT_GEMM_COLUMNS_H
+
+#include "gemm.h"
+
+#define GEMM_COLUMNS 480 /* that go together: INGOT_K_BLOCK rows of them stay in the second cache. kernels.def knows */
+
+/* The tiles that so many columns are cut into, as part_begin does, and the pieces of GEMM_COLUMNS at most. */
+static inline int32_t gemm_column_tiles(int64_t columns) { return (int32_t)((columns + GEMM_ROWS - 1) / GEMM_ROWS); }
+static inline int32_t gemm_column_pieces(int64_t columns) {
+  return (int32_t)((columns + GEMM_COLUMNS - 1) / GEMM_COLUMNS);
+}
+
+/* The first columns of a[k][a_stride] for gemm_tile_columns, a_stride GEMM_ROWS there: tile after tile, each
+ * [k][GEMM_ROWS]. Read where they lie, the elements of a tile may be a page apart from one k to the next. */
+static inline void gemm_pack_columns(const float *a, int64_t k, int64_t columns, int64_t a_stride, float *to) {
+  const int32_t tiles = gemm_column_tiles(columns);
+  for (int64_t i = 0; i < k; i++, a += a_stride) {
+    int64_t at = 0;
+    for (int32_t tile = 0; tile < tiles; tile++) {
+      const int64_t next = part_begin(columns, tile + 1, tiles);
+      v_store_n(to + (tile * k + i) * GEMM_ROWS, v_load_n(a + at, next - at), next - at);
+      at = next;
+    }
+  }
+}
+
+#endif

@@ -1,0 +1,45 @@
+"""Rows of the gradients of filters and of max pooling."""
+
+from __future__ import annotations
+
+import math
+
+from ingot.dtype import f32
+from ingot.ir import Node
+from ingot.lower.cpu.conv import flat, pixels
+from ingot.lower.cpu.image import image_fields, image_result, image_strides, two
+from ingot.lower.cpu.rows import both, of, row
+from ingot.lower.lowered import Field
+from ingot.lower.lowering import Lowering, pointer
+
+# Nanoseconds on one thread: per multiply-add of a product, per element of a window.
+_FMA, _POOLED = 0.02, 0.3
+
+
+def _one_group(lowering: Lowering, node: Node) -> str:
+    return "" if node.groups == 1 else f"{node.groups} groups, expected 1"
+
+
+@row("conv_filter_gradient", "conv2d_filter_gradient_f32", both(of(f32, f32), flat, _one_group))
+def _filter_gradient(lowering: Lowering, node: Node) -> None:
+    x, d = lowering.image(node.operands[0]), pixels(lowering, node.operands[1])
+    out, made = lowering.result(node.output), lowering.view(node.operands[1]).as_image()
+    kernel_h, kernel_w = two(node.kernel, 1)
+    fields = image_fields(x, made, node) | {"x": pointer(x), "d": pointer(d), "out": pointer(out)}
+    fields |= {"channels": x.shape[1], "out_channels": d.shape[1], "kernel_h": kernel_h, "kernel_w": kernel_w}
+    fields |= {"x_strides": image_strides(x), "d_stride": d.strides[0]}
+    work = out.size * d.shape[0] * _FMA
+    lowering.step("conv2d_filter_gradient_f32", "conv_filter_args", fields, [x, d], [out], work=work)
+
+
+@row("max_pool_gradient", "max_pool_gradient_f32", both(of(f32, f32), flat))
+def _pool_gradient(lowering: Lowering, node: Node) -> None:
+    x, d = (lowering.image(operand) for operand in node.operands)
+    out = image_result(lowering, node.output)
+    kernel_h, kernel_w = two(node.kernel, 1)
+    fields: dict[str, Field] = image_fields(x, d, node) | {"channels": x.shape[1]}
+    fields |= {"kernel_h": kernel_h, "kernel_w": kernel_w}
+    for name, view in (("x", x), ("d", d), ("out", out)):
+        fields |= {name: pointer(view), f"{name}_strides": image_strides(view)}
+    work = d.size * math.prod(node.kernel) * _POOLED
+    lowering.step("max_pool_gradient_f32", "max_pool_gradient_args", fields, [x, d], [out], work=work)
