@@ -98,3 +98,29 @@ def test_each_norm_is_in_its_own_mode(rng):
     one = tuple(each[:1] for each in example)
     with pytest.raises(InputError, match=r"batch norm '.*': too small a batch, got f32\[1, 6\], expected 2 or more"):
         ingot.Trainer(net(), example_inputs=one, optimizer=ADAMW)
+
+
+class Below(nn.Module):
+    """The root of what may be below zero."""
+
+    def forward(self, x):
+        return x.sqrt()
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_a_loss_that_is_no_number_is_blamed_on_what_trains(accumulate, rng, monkeypatch):
+    monkeypatch.setenv("INGOT_CHECK", "1")
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.BatchNorm1d(4, momentum=0.2), Below(), nn.Linear(4, 3))
+    with torch.no_grad():
+        module[0].running_mean.fill_(-100.0)  # by which no element is below zero
+    x, labels = rng.standard_normal((16, 4), np.float32), rng.integers(0, 3, 16)
+    options = {"optimizer": ADAMW, "accumulate": accumulate, "threads": 1}
+    trainer = ingot.Trainer(module, example_inputs=(x, labels), **options)
+    assert np.isfinite(trainer.evaluate(x, labels))
+    with pytest.raises(InputError, match=r"step 1: the loss is nan, made by sqrt '.*', expected a number"):
+        trainer.step(x, labels)
+    if accumulate == 1:
+        for use in (trainer.state_dict, lambda: trainer.step(x, labels)):
+            with pytest.raises(InputError, match=r"a step is half done, got a loss of nan in step 1"):
+                use()

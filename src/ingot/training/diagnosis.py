@@ -7,13 +7,25 @@ from collections.abc import Mapping
 import numpy as np
 
 from ingot.ir import Graph
+from ingot.passes.dce import eliminate_dead
 from ingot.run.interpret import interpret
+
+
+def way_to(graph: Graph, output: str) -> Graph:
+    """A copy of a graph that computes nothing but one output, by name; its states stay as they are."""
+    way = graph.copy()
+    for external in [external for external in way.outputs if external != output]:
+        way.remove_output(external)
+    for state in way.states:
+        way.set_state(state, state)
+    eliminate_dead(way)
+    return way
 
 
 def first_bad(graph: Graph, feeds: Mapping[str, np.ndarray], loss: float) -> str:
     """What has made a loss NaN or infinite, as the reference computes it: an input, a state, or a node.
 
-    graph: that of the loss. feeds: its inputs and states.
+    graph: that of the loss, as it trains. feeds: its inputs, and the states that it reads.
     """
     is_bad = np.isnan if np.isnan(loss) else np.isinf
 

@@ -26,8 +26,9 @@ from ingot.session import Shared
 from ingot.training import checkpoint
 from ingot.training.adapters import Lora
 from ingot.training.budget import GRADIENTS, TRAIN, UPDATE, step_target, training_graphs
-from ingot.training.diagnosis import first_bad
+from ingot.training.diagnosis import first_bad, way_to
 from ingot.training.graph import (
+    LOSS,
     PART,
     RATE,
     TARGET,
@@ -317,8 +318,9 @@ class Trainer:
         loss = 0.0
         for number, fed in enumerate(fed_parts):
             part = [np.array(number, np.float64)] if PART in self.graph.inputs else []
+            before = self._states_read()
             self._programs.run(GRADIENTS, [*fed, *part], [self._loss])
-            loss += self._number(self.steps + 1, fed, self._programs.states) / self._accumulate
+            loss += self._number(self.steps + 1, [*fed, *part], before) / self._accumulate
         return loss
 
     def _update(self) -> None:
@@ -326,26 +328,39 @@ class Trainer:
 
     def _taken(self, fed: list[np.ndarray]) -> float:
         """The loss of a step in one run."""
-        before = {name: self._programs.states[name].copy() for name in self.parameters} if check() else {}
+        before = self._states_read()
         try:
             self._programs.run(TRAIN, [*fed, self._rate()], [self._loss])
-            return self._number(self.steps, fed, before)
         except InputError as error:
             self._half_trained = str(error)
             raise
+        if not math.isfinite(self._loss):
+            self._half_trained = f"a loss of {self._loss} in step {self.steps}"
+        return self._number(self.steps, fed, before)
 
-    def _number(self, step: int, fed: list[np.ndarray], parameters: Mapping[str, np.ndarray]) -> float:
+    @cached_property
+    def _way(self) -> Graph:
+        """What the graph of a step computes for the loss."""
+        return way_to(self.graph, LOSS)
+
+    def _states_read(self) -> dict[str, np.ndarray]:
+        """Copies of the states that the loss of the next run is of, for `_number`; none but under INGOT_CHECK."""
+        if not check():
+            return {}
+        return {name: self._programs.states[name].copy() for name in self._way.states if self._way.users(name)}
+
+    def _number(self, step: int, fed: list[np.ndarray], before: dict[str, np.ndarray]) -> float:
         """The loss of the last run, which was for a step. Raises InputError where it is none: under INGOT_CHECK with
-        the first node that made it of what was fed and of the parameters before.
+        the first node that made it of what was fed and of the states before.
         """
         loss = float(self._loss)
         if math.isfinite(loss):
             return loss
         why = "INGOT_CHECK=1 says which node made it"
         if check():
-            graph = loss_graph(self._forward, self._loss_name, self._trained)
-            feeds = dict(zip(graph.inputs, fed, strict=True)) | {name: parameters[name] for name in graph.states}
-            why = first_bad(graph, feeds, loss)
+            names = [name for name in self._way.inputs if name != RATE]
+            own = {RATE: self._rate()} if RATE in self._way.inputs else {}
+            why = first_bad(self._way, dict(zip(names, fed, strict=True)) | own | before, loss)
         raise InputError(f"step {step}: the loss is {loss}, {why}, expected a number")
 
     def _rate(self) -> np.ndarray:
