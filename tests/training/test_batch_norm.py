@@ -124,3 +124,25 @@ def test_a_loss_that_is_no_number_is_blamed_on_what_trains(accumulate, rng, monk
         for use in (trainer.state_dict, lambda: trainer.step(x, labels)):
             with pytest.raises(InputError, match=r"a step is half done, got a loss of nan in step 1"):
                 use()
+
+
+def test_statistics_move_with_gradients_by_all_parts_or_none(rng):
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.BatchNorm1d(4, momentum=0.2), nn.Linear(4, 3))
+    x, labels = rng.standard_normal((16, 4), np.float32), rng.integers(0, 3, 16)
+    bad = np.where(np.arange(16)[:, None] < 8, x, np.float32(np.nan))  # the second part alone
+    for accumulate in (1, 2):
+        options = {"optimizer": ADAMW, "accumulate": accumulate, "threads": 1}
+        trainer = ingot.Trainer(module, example_inputs=(x, labels), **options)
+        before = trainer.state_dict()
+        for use in (trainer.gradients, trainer.step)[:accumulate]:
+            with pytest.raises(InputError, match=r"step 1: the loss is nan"):
+                use(bad, labels)
+        found = trainer.state_dict()
+        assert all(np.array_equal(value, before[name]) for name, value in found.items()) and trainer.steps == 0
+        trainer.gradients(x, labels)
+        for part in np.split(x, accumulate):
+            module(torch.from_numpy(part))
+        for name, value in trainer.state_dict().items():
+            np.testing.assert_allclose(value, module.state_dict()[name].detach().numpy(), rtol=1e-5, atol=1e-6)
+        module[0].reset_running_stats()

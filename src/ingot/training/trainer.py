@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -156,8 +157,9 @@ class Trainer:
         """One step: the loss of these inputs, the last of them the target, before their step is taken.
 
         The rate of the step is `rate`. Raises InputError for other shapes or dtypes than those of the example, labels
-        that are no class, and an input of indices outside a table; then nothing has been trained. So does an index that
-        the model itself computes; then a step is half done, and everything but `load` raises InputError.
+        that are no class, and an input of indices outside a table; then nothing has been trained. So do an index that
+        the model itself computes and a loss that is no number; then nothing has been trained where steps are taken in
+        parts, else a step is half done, and everything but `load` raises InputError.
         """
         if self._accumulate == 1:
             fed = self._feed(inputs)
@@ -185,9 +187,10 @@ class Trainer:
             return total
 
     def gradients(self, *inputs: Any) -> tuple[float, dict[str, np.ndarray]]:
-        """The loss of inputs, and the gradients of the parameters that it depends on, by name; nothing is trained.
+        """The loss of inputs, and the gradients of the parameters that it depends on, by name; these stay as they are.
 
-        Raises as `step`.
+        Statistics of batch norms move, as they do in a step: `gradients` and `apply` together are one. Raises as
+        `step`; then nothing has moved.
         """
         fed_parts = self._parts(inputs)
         with self._turn.once():
@@ -297,9 +300,12 @@ class Trainer:
     def _go_on(self, states: Mapping[str, np.ndarray]) -> None:
         """Goes on from what lasted from step to step."""
         with self._turn.once():
-            for name, array in states.items():
-                self._programs.states[name][...] = array
+            self._put(states)
             self._half_trained = ""
+
+    def _put(self, states: Mapping[str, np.ndarray]) -> None:
+        for name, array in states.items():
+            self._programs.states[name][...] = array
 
     def _kept_states(self) -> dict[str, np.ndarray]:
         """What lasts from step to step."""
@@ -312,15 +318,20 @@ class Trainer:
         return {name: states[gradient_name(name)] for name in self._trained if gradient_name(name) in states}
 
     def _add_up(self, fed_parts: Sequence[list[np.ndarray]]) -> float:
-        """Adds up the gradients of the parts of a batch; their mean loss."""
+        """Adds up the gradients of the parts of a batch; their mean loss. Statistics move by all parts or, where that
+        fails, by none.
+        """
         for total in self._totals().values():
             total.fill(0)
         loss = 0.0
-        for number, fed in enumerate(fed_parts):
-            part = [np.array(number, np.float64)] if PART in self.graph.inputs else []
-            before = self._states_read()
-            self._programs.run(GRADIENTS, [*fed, *part], [self._loss])
-            loss += self._number(self.steps + 1, [*fed, *part], before) / self._accumulate
+        with ExitStack() as undo:
+            undo.callback(self._put, {name: self._programs.states[name].copy() for name in self._statistics})
+            for number, fed in enumerate(fed_parts):
+                part = [np.array(number, np.float64)] if PART in self.graph.inputs else []
+                before = self._states_read()
+                self._programs.run(GRADIENTS, [*fed, *part], [self._loss])
+                loss += self._number(self.steps + 1, [*fed, *part], before) / self._accumulate
+            undo.pop_all()
         return loss
 
     def _update(self) -> None:
