@@ -124,3 +124,18 @@ def test_what_cannot_be_written_is_said():
     options = {"loss": "mse", "example_inputs": (x, y), "optimizer": ingot.SGD(lr=0.1)}
     with pytest.raises(InputError, match=r"option prediction: no such value, got 'z', expected one of \["):
         ingot.Trainer(nn.Linear(2, 1), prediction="z", **options)
+
+
+def test_what_is_half_trained_is_not_written(tmp_path):
+    x, y = np.ones((4, 2), np.float32), np.zeros((4, 1), np.float32)
+    trainer = ingot.Trainer(nn.Linear(2, 1), loss="mse", example_inputs=(x, y), optimizer=ingot.SGD(lr=0.1), threads=1)
+    before = trainer.state_dict()
+    with pytest.raises(InputError, match=r"step 1: the loss is nan"):
+        trainer.emit_c(tmp_path / "out", x * np.float32(np.nan), y)
+    assert all(np.array_equal(value, before[name]) for name, value in trainer.state_dict().items())
+    with pytest.raises(InputError, match=r"step 1: the loss is nan"):
+        trainer.step(x * np.float32(np.nan), y)
+    for use in (lambda: trainer.emit_c(tmp_path / "out", x, y), trainer.state_dict):
+        with pytest.raises(InputError, match=r"a step is half done"):
+            use()
+    assert not (tmp_path / "out").exists()

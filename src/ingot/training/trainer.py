@@ -161,17 +161,10 @@ class Trainer:
         the model itself computes and a loss that is no number; then nothing has been trained where steps are taken in
         parts, else a step is half done, and everything but `load` raises InputError.
         """
-        if self._accumulate == 1:
-            fed = self._feed(inputs)
-            with self._turn.once():
-                self._expect_whole()
-                return self._taken(fed)
         fed_parts = self._parts(inputs)
         with self._turn.once():
             self._expect_whole()
-            loss = self._add_up(fed_parts)
-            self._update()
-            return loss
+            return self._stepped(fed_parts)
 
     def evaluate(self, *inputs: Any) -> float:
         """The loss of inputs, the last of them the target; nothing is trained. Raises as `step`."""
@@ -247,12 +240,15 @@ class Trainer:
 
         if self._precision is not F32:
             raise InputError(f"emit_c: steps of f32 are written, got {self._precision.name!r}, expected {F32.name!r}")
-        before = {name: array.copy() for name, array in self._kept_states().items()}
-        rates = np.array([rate_at(self._schedule, self.steps + i) for i in range(_CHECKED_STEPS)])
-        try:
-            losses = np.array([self.step(*inputs) for _ in rates], np.float32)
-        finally:
-            self._go_on(before)
+        fed_parts = self._parts(inputs)
+        with self._turn.once():
+            self._expect_whole()
+            before = {name: array.copy() for name, array in self._kept_states().items()}
+            rates = np.array([rate_at(self._schedule, self.steps + i) for i in range(_CHECKED_STEPS)])
+            try:
+                losses = np.array([self._stepped(fed_parts) for _ in rates], np.float32)
+            finally:
+                self._go_on(before)
         first = {"step": self.graph}
         if self._accumulate > 1:
             update = update_graph(self.graph, self.optimizer, self._clip)
@@ -263,10 +259,10 @@ class Trainer:
             "predict": forward_graph(self._forward, self._trained),
         }
         fitting = Fitting(
-            RATE, self.rate, STEP, checkpoint.header(self._digest, before), self._digest.tobytes(),
+            RATE, float(rates[0]), STEP, checkpoint.header(self._digest, before), self._digest.tobytes(),
             self._accumulate, PART, {gradient_name(name): total.nbytes for name, total in self._totals().items()},
         )  # fmt: skip
-        fed = [*map(np.concatenate, zip(*self._parts(inputs), strict=True)), rates]
+        fed = [*map(np.concatenate, zip(*fed_parts, strict=True)), rates]
         return emit_training(graphs, before, fitting, folder, Checked(fed, losses), prefix=prefix, threads=threads)
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -280,7 +276,9 @@ class Trainer:
 
         Raises LoadError for what is no checkpoint, is damaged, or is of another trainer; then nothing has changed.
         """
-        self._go_on(checkpoint.read(path, self._digest, self._kept_states()))
+        states = checkpoint.read(path, self._digest, self._kept_states())
+        with self._turn.once():
+            self._go_on(states)
 
     @cached_property
     def _digest(self) -> np.ndarray:
@@ -299,9 +297,8 @@ class Trainer:
 
     def _go_on(self, states: Mapping[str, np.ndarray]) -> None:
         """Goes on from what lasted from step to step."""
-        with self._turn.once():
-            self._put(states)
-            self._half_trained = ""
+        self._put(states)
+        self._half_trained = ""
 
     def _put(self, states: Mapping[str, np.ndarray]) -> None:
         for name, array in states.items():
@@ -336,6 +333,14 @@ class Trainer:
 
     def _update(self) -> None:
         self._programs.run(UPDATE, [self._rate()], [])
+
+    def _stepped(self, fed_parts: Sequence[list[np.ndarray]]) -> float:
+        """The loss of a step."""
+        if self._accumulate == 1:
+            return self._taken(fed_parts[0])
+        loss = self._add_up(fed_parts)
+        self._update()
+        return loss
 
     def _taken(self, fed: list[np.ndarray]) -> float:
         """The loss of a step in one run."""
@@ -383,6 +388,8 @@ class Trainer:
 
     def _parts(self, inputs: Sequence[Any]) -> list[list[np.ndarray]]:
         """The arrays of each part of a batch."""
+        if self._accumulate == 1:
+            return [self._feed(inputs)]
         _expect_parts(inputs, self._accumulate)
         return [self._feed(batch_part(inputs, i, self._accumulate)) for i in range(self._accumulate)]
 
