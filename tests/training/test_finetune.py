@@ -15,7 +15,7 @@ from safetensors.numpy import load_file
 import ingot
 from ingot.cli.demo_language import FOLDER
 from ingot.dtype import bf16
-from ingot.errors import InputError, LoadError
+from ingot.errors import InputError, LimitError, LoadError
 from ingot.load.hf import read_folder
 from ingot.quantize import Plan, quantize_folder
 from ingot.run.library import load
@@ -127,8 +127,25 @@ def test_a_text_that_is_too_short_and_a_checkpoint_of_another_are_errors(tmp_pat
     tuning.run(tmp_path, on_progress=quiet)
     with pytest.raises(LoadError, match=r"cannot be resumed, got a checkpoint of another model"):
         tuned(1, adapters=ingot.lora(r=3)).resume(tmp_path)
-    (tmp_path / "curve.json").write_text("[{}]")
-    with pytest.raises(LoadError, match=r"no curve of losses"):
+    row = json.loads((tmp_path / "curve.json").read_text())[0]
+    changes = (("step", "1"), ("step", 1.5), ("step", True), ("step", -1), ("loss", None), ("loss", "2"), ("rate", [1]))
+    changes += ("held_out", {}), ("held_out", 10**50), ("loss", -1e300), ("seconds", False), ("more", 1)
+    wrong = [json.dumps([row | {name: value}]) for name, value in changes]
+    for content in (*wrong, "[{}]", "[[]]", "[1]", "{}", "1", json.dumps([row, row])):
+        (tmp_path / "curve.json").write_text(content)
+        with pytest.raises(LoadError, match=r"curve\.json: no curve of losses"):
+            tuning.resume(tmp_path)
+    for content in (
+        "[",
+        json.dumps([row | {"loss": np.inf}]),
+        json.dumps([row | {"loss": np.nan}]),
+        '[{"loss": 1e999}]',
+    ):
+        (tmp_path / "curve.json").write_text(content)
+        with pytest.raises(LoadError, match=r"curve\.json: not JSON"):
+            tuning.resume(tmp_path)
+    (tmp_path / "curve.json").write_text("[" * 10**6)
+    with pytest.raises(LimitError, match=r"curve\.json: nested too deep"):
         tuning.resume(tmp_path)
 
 

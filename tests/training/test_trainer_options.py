@@ -84,6 +84,17 @@ def test_gradients_can_be_had_and_applied(rng):
         assert not np.array_equal(before[name], value)
     with pytest.raises(InputError, match=r"gradients: do not fit, got 0\.weight \[33, 10\], expected 0\.weight"):
         applied.apply({"0.weight": gradients["0.weight"]})
+    for bad in ("text", np.array(["text"]), None, {}, [[1.0], []]):
+        with pytest.raises(InputError, match=r"0\.weight"):
+            applied.apply(gradients | {"0.weight": bad})
+    with pytest.raises(KindError, match=r"names are needed, got list"):
+        applied.apply(list(gradients.values()))
+    for rate in (np.nan, np.inf, -1.0, "fast", None, 10**400):
+        with pytest.raises(InputError, match=r"rate: "):
+            applied.rate = rate
+    assert applied.rate == ADAMW.lr
+    applied.apply({name: torch.from_numpy(value) for name, value in gradients.items()})
+    assert applied.steps == 4
 
 
 def test_a_session_runs_the_parameters_where_they_lie(rng):

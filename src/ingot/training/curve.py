@@ -5,9 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from ingot.errors import LoadError
+from ingot.load.hf.strict_json import parse_json, shown
 
 _WIDTH, _HEIGHT, _MARGIN = 720, 360, 48  # of the SVG, in its units
 _TICKS = 5
+_LARGEST = float(np.finfo(np.float32).max)  # of the numbers of a step
 _NAMESPACE = "http:" + "//www.w3.org/2000/svg"  # a name, which nobody fetches
 _SERIES = (("training", "loss", "#4878a8"), ("held out", "held_out", "#c8502d"))
 
@@ -24,6 +32,30 @@ class Point:
     held_out: float | None
     rate: float
     seconds: float
+
+
+def read_points(content: bytes, where: str) -> list[Point]:
+    """The points of a file of rows. Raises LoadError for what is none, and LimitError for what is nested too deep."""
+    rows = parse_json(content, where)
+    if not isinstance(rows, list):
+        raise LoadError(f"{where}: no curve of losses, got {shown(rows)}, expected a list")
+    points = [_point(row, where) for row in rows]
+    for before, point in pairwise(points):
+        if point.step <= before.step:
+            raise LoadError(f"{where}: no curve of losses, got step {point.step} after {before.step}, expected a later")
+    return points
+
+
+def _point(row: Any, where: str) -> Point:
+    fits = isinstance(row, dict) and row.keys() == set(Point.__slots__)
+    if fits:
+        fits = type(row["step"]) is int and row["step"] >= 0
+        losses = [row["loss"], *([] if row["held_out"] is None else [row["held_out"]])]
+        numbers = [*losses, row["rate"], row["seconds"]]
+        fits &= all(type(number) in (int, float) and abs(number) <= _LARGEST for number in numbers)
+    if not fits:
+        raise LoadError(f"{where}: no curve of losses, got {shown(row)}, expected numbers for {list(Point.__slots__)}")
+    return Point(**row)
 
 
 def drawn(points: Sequence[Point], columns: int = 64, rows: int = 12) -> list[str]:

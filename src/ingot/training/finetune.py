@@ -18,7 +18,7 @@ from ingot.load.hub import located
 from ingot.load.language import read_model
 from ingot.precision import F32
 from ingot.training.adapters import Lora, lora, write_adapters
-from ingot.training.curve import Point, svg
+from ingot.training.curve import Point, read_points, svg
 from ingot.training.merge import merge
 from ingot.training.optimizers import AdamW
 from ingot.training.schedules import Cosine
@@ -126,9 +126,11 @@ class FineTuning:
         self.curve: list[Point] = []
 
     def held_out_loss(self) -> float:
-        """Nats a token, the mean over windows of what is held out."""
-        losses = [self.trainer.evaluate(*batch) for batch in self._windows.held_out()]
-        return float(np.mean(losses))
+        """Nats a token, the mean over windows of what is held out. Raises InputError where that is no number."""
+        loss = float(np.mean([self.trainer.evaluate(*batch) for batch in self._windows.held_out()]))
+        if not np.isfinite(loss):
+            raise InputError(f"step {self.trainer.steps}: the held-out loss is {loss}, expected a number")
+        return loss
 
     def run(self, output: str | os.PathLike[str], *, every: int = 100, on_progress: Callable[[Progress], None]) -> None:
         """Takes the steps that are left, and keeps a checkpoint and the curve in a folder every so many steps.
@@ -170,16 +172,14 @@ class FineTuning:
         merge(self.folder, target, trainer.state_dict(), trainer.adapters, scale)
 
     def resume(self, output: str | os.PathLike[str]) -> None:
-        """Goes on from what a folder holds. Raises LoadError, FileNotFoundError."""
+        """Goes on from what a folder holds.
+
+        Raises LoadError, LimitError, FileNotFoundError; then nothing has changed.
+        """
         target = Path(output)
-        self.trainer.load(target / CHECKPOINT)
         path = target / CURVE
-        if not path.exists():
-            return
-        if path.stat().st_size > MAX_CURVE_BYTES:
+        if path.exists() and path.stat().st_size > MAX_CURVE_BYTES:
             raise LoadError(f"{path}: too large, got {path.stat().st_size} bytes, expected at most {MAX_CURVE_BYTES}")
-        try:
-            points = [Point(**row) for row in json.loads(path.read_bytes())]
-        except (ValueError, TypeError) as error:
-            raise LoadError(f"{path}: no curve of losses ({error})") from error
+        points = read_points(path.read_bytes(), str(path)) if path.exists() else []
+        self.trainer.load(target / CHECKPOINT)
         self.curve = [point for point in points if point.step < self.trainer.steps]

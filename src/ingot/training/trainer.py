@@ -43,7 +43,7 @@ from ingot.training.graph import (
 from ingot.training.losses import CrossEntropy, loss_of
 from ingot.training.optimizers import STEP, Optimizer
 from ingot.training.programs import TrainingPrograms
-from ingot.training.schedules import Schedule, rate_at
+from ingot.training.schedules import Schedule, expect_range, rate_at
 from ingot.training.sources import batch_part, load_trained, trained_weights
 
 assert ingot.ops  # the import registers every op
@@ -146,12 +146,20 @@ class Trainer:
 
     @property
     def rate(self) -> float:
-        """The learning rate of the next step. One that is set is that of all steps to come."""
+        """The learning rate of the next step. One that is set is that of all steps to come.
+
+        Raises InputError for one that is negative, infinite or no number.
+        """
         return rate_at(self._schedule, self.steps)
 
     @rate.setter
     def rate(self, value: float) -> None:
-        self._schedule = value
+        try:
+            rate = float(value)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise InputError(f"rate: got {type(value).__name__}, expected a number") from error
+        expect_range("rate", rate)
+        self._schedule = rate
 
     def step(self, *inputs: Any) -> float:
         """One step: the loss of these inputs, the last of them the target, before their step is taken.
@@ -195,13 +203,14 @@ class Trainer:
     def apply(self, gradients: Mapping[str, Any]) -> None:
         """The optimiser's step by gradients, as `gradients` gives them: those of several trainers, say, averaged.
 
-        Raises InputError for other names or shapes; then nothing has been trained.
+        Raises InputError for other names or shapes and what is no array, and KindError for what has no names; then
+        nothing has been trained.
         """
         with self._turn.once():
             self._expect_whole()
             self._add_gradients()
             totals = self._totals()
-            given = {name: np.asarray(value, np.float32) for name, value in gradients.items()}
+            given = {name: _floats(name, value) for name, value in arrays(self.graph, gradients).items()}
             shapes = {name: value.shape for name, value in totals.items()}
             if {name: value.shape for name, value in given.items()} != shapes:
                 raise InputError(f"gradients: do not fit, got {_shapes(given)}, expected {_shapes(totals)}")
@@ -415,6 +424,13 @@ def _expect_parts(inputs: Sequence[Any], parts: int) -> None:
     sizes = [shape[0] if (shape := np.shape(x)) else 0 for x in inputs]
     if parts < 1 or (parts > 1 and any(size < parts or size % parts for size in sizes)):
         raise InputError(f"option accumulate: does not divide the batch, got {parts}, expected a divisor of {sizes}")
+
+
+def _floats(name: str, gradient: Any) -> np.ndarray:
+    try:
+        return np.asarray(gradient, np.float32)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"gradients: no numbers for {name!r}, {error}") from error
 
 
 def _shapes(found: Mapping[str, np.ndarray]) -> str:
