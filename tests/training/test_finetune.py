@@ -120,6 +120,14 @@ def test_bytes_are_known_before_anything_is_read(precision):
     assert planned.parameters == sum(value.size for value in tuning.trainer.state_dict().values())
 
 
+@pytest.mark.parametrize("accumulate", [0, 3])
+def test_a_batch_that_cannot_be_cut_is_refused_wherever_it_is_planned(accumulate):
+    options = {"adapters": SMALL["adapters"], "context": 24, "batch": 4, "accumulate": accumulate}
+    for use in (lambda: fit_training(FOLDER, **options), lambda: tuned(1, **options)):
+        with pytest.raises(InputError, match=rf"accumulate: does not divide the batch, got {accumulate}, .* of \[4"):
+            use()
+
+
 def test_a_text_that_is_too_short_and_a_checkpoint_of_another_are_errors(tmp_path):
     with pytest.raises(InputError, match=r"text: too short, got \d tokens, expected at least 50: a window of 24"):
         FineTuning(FOLDER, "def f(): pass", steps=1, **SMALL)

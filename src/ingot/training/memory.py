@@ -14,7 +14,7 @@ from ingot.training.adapters import Lora
 from ingot.training.budget import StepBytes, step_bytes, step_target, training_graphs
 from ingot.training.optimizers import AdamW
 from ingot.training.recompute import Trade
-from ingot.training.sources import load_trained, trained_weights
+from ingot.training.sources import batch_part, expect_parts, load_trained, trained_weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +43,9 @@ def fit_training(
 
     Raises what `Trainer` raises.
     """
-    ids = np.zeros((batch // accumulate, context), i64.numpy)
-    forward, candidates = load_trained(os.fspath(folder), (ids,))
+    windows = (np.zeros((batch, context), i64.numpy),)
+    expect_parts(windows, accumulate)
+    forward, candidates = load_trained(os.fspath(folder), tuple(batch_part(windows, 0, accumulate)))
     trained, _ = trained_weights(forward, candidates, adapters)
     target, rounding = step_target(precision, threads)
     graphs, trade = training_graphs(

@@ -187,3 +187,10 @@ def _widen(graph: Graph, name: str) -> None:
 def batch_part(inputs: Sequence[Any], part: int, parts: int) -> list[Any]:
     """The share of a batch that is one of several equal ones along the first axis."""
     return [x[part * (len(x) // parts) : (part + 1) * (len(x) // parts)] for x in inputs]
+
+
+def expect_parts(inputs: Sequence[Any], parts: int) -> None:
+    """Raises InputError for inputs that cannot be cut into so many equal parts."""
+    sizes = [shape[0] if (shape := np.shape(x)) else 0 for x in inputs]
+    if parts < 1 or (parts > 1 and any(size < parts or size % parts for size in sizes)):
+        raise InputError(f"option accumulate: does not divide the batch, got {parts}, expected a divisor of {sizes}")

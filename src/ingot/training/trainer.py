@@ -44,7 +44,7 @@ from ingot.training.losses import CrossEntropy, loss_of
 from ingot.training.optimizers import STEP, Optimizer
 from ingot.training.programs import TrainingPrograms
 from ingot.training.schedules import Schedule, expect_range, rate_at
-from ingot.training.sources import batch_part, load_trained, trained_weights
+from ingot.training.sources import batch_part, expect_parts, load_trained, trained_weights
 
 assert ingot.ops  # the import registers every op
 
@@ -103,7 +103,7 @@ class Trainer:
             raise InputError(f"option clip: out of range, got {clip}, expected more than 0")
         if len(example_inputs) < 2:
             raise InputError(f"example_inputs: got {len(example_inputs)}, expected the model's inputs and a target")
-        _expect_parts(example_inputs, accumulate)
+        expect_parts(example_inputs, accumulate)
         self.optimizer = optimizer
         self._accumulate, self._clip, self._loss_name = accumulate, clip, loss
         self._budget = None if memory is None else byte_number(memory)
@@ -399,7 +399,7 @@ class Trainer:
         """The arrays of each part of a batch."""
         if self._accumulate == 1:
             return [self._feed(inputs)]
-        _expect_parts(inputs, self._accumulate)
+        expect_parts(inputs, self._accumulate)
         return [self._feed(batch_part(inputs, i, self._accumulate)) for i in range(self._accumulate)]
 
     def _feed(self, inputs: Sequence[Any]) -> list[np.ndarray]:
@@ -417,13 +417,6 @@ class Trainer:
             if bad.size:
                 raise InputError(f"input {name!r}: index out of range, got {bad.flat[0]}, expected {low}..{high - 1}")
         return [np.require(feeds[name], requirements=("C", "A")) for name in names]
-
-
-def _expect_parts(inputs: Sequence[Any], parts: int) -> None:
-    """Raises InputError for inputs that cannot be cut into so many equal parts."""
-    sizes = [shape[0] if (shape := np.shape(x)) else 0 for x in inputs]
-    if parts < 1 or (parts > 1 and any(size < parts or size % parts for size in sizes)):
-        raise InputError(f"option accumulate: does not divide the batch, got {parts}, expected a divisor of {sizes}")
 
 
 def _floats(name: str, gradient: Any) -> np.ndarray:
