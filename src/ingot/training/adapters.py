@@ -178,6 +178,7 @@ def write_adapters(
         "r": wanted.r,
         "lora_alpha": wanted.alpha,
         "target_modules": [adapter.name for adapter in adapters],
+        # One for all: where modules of both kinds are adapted, peft goes by the class of each.
         "fan_in_fan_out": all(adapter.transposed for adapter in adapters),
         "bias": "none",
         "inference_mode": True,
