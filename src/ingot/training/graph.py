@@ -125,8 +125,10 @@ def step_graph(
     """A whole step: as `loss_graph`, with RATE as another input, and gradients and the optimiser's step of them.
 
     clip: the most that the norm of all gradients together may be. seed: of dropout. precision: what products round both
-    their operands to. Raises as `loss_graph`,
-    UnsupportedError for an op without a gradient, and InputError where the loss depends on nothing that is trained.
+    their operands to.
+
+    Raises as `loss_graph`, UnsupportedError for an op without a gradient, and InputError where the loss depends on
+    nothing that is trained.
     """
     graph = loss_graph(forward, loss, trained, seed)
     _write_update(graph, _gradients(graph, graph.outputs[LOSS], trained), optimizer, clip)

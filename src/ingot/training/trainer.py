@@ -57,11 +57,10 @@ class Trainer:
 
     source: an nn.Module, an ExportedProgram, ONNX (a path or bytes), the folder of a language model, which takes ids
     i64[batch, length], or a Graph; of one output, unless `prediction` says which value the loss is of, such as logits
-    before a softmax. loss: "cross_entropy" of logits [..., classes] and i64 labels [...],
-    or a `CrossEntropy` with settings, "mse", or "bce" of logits; each the mean over all elements. example_inputs: the
-    model's inputs, then the target: every step takes such shapes. optimizer: SGD or AdamW. trainable: names of weights,
-    or patterns of names, or `ingot.lora(...)`; None for the module's parameters that require gradients, or all float
-    weights. clip: the most
+    before a softmax. loss: "cross_entropy" of logits [..., classes] and i64 labels [...], or a `CrossEntropy` with
+    settings, "mse", or "bce" of logits; each the mean over all elements. example_inputs: the model's inputs, then the
+    target: every step takes such shapes. optimizer: SGD or AdamW. trainable: names of weights, or patterns of names, or
+    `ingot.lora(...)`; None for the module's parameters that require gradients, or all float weights. clip: the most
     that the norm of all gradients together may be. accumulate: in how many equal parts along the first axis a step
     takes its inputs, one after another; memory is planned for one of them. memory: the most bytes that steps may take,
     such as "2GB": activations are then computed again, as few as must be; `trade` says which. seed: what dropout draws
@@ -75,8 +74,7 @@ class Trainer:
 
     Raises InputError for options and examples that do not fit and where there is nothing to train, KindError for what
     is no model or loss, LimitError where no steps fit the memory, UnsupportedError naming every op without a gradient
-    or kernel, and what loading raises.
-    Steps of several threads take turns.
+    or kernel, and what loading raises. Steps of several threads take turns.
     """
 
     def __init__(
