@@ -157,8 +157,8 @@ void K(matmul_tn_f32)(const void *args, int32_t part, int32_t parts) {
   const gemm_share share = gemm_cut(matmul_batches(g) * panels, g->m, part, parts);
   const int64_t rows = share.row_end - share.row_begin;
   const int32_t pieces = gemm_column_pieces(rows);
-  float *panel = g->scratch + part * g->scratch_stride, *tiles = panel + INGOT_K_BLOCK * INGOT_PANEL;
-  float *sums = tiles + INGOT_K_BLOCK * (GEMM_COLUMNS + GEMM_ROWS);
+  float *panel = g->scratch + part * g->scratch_stride, *sums = panel + INGOT_K_BLOCK * INGOT_PANEL;
+  float *tiles = sums + g->m * INGOT_PANEL;
   for (int64_t unit = share.panel_begin, end; unit < share.panel_end; unit = end) {
     const matmul_offsets at = matmul_batch(g, unit / panels);
     end = (unit / panels + 1) * panels < share.panel_end ? (unit / panels + 1) * panels : share.panel_end;
