@@ -45,6 +45,11 @@ def torch_conv(x, w, b=None, *, strides, pads, dilations, groups):
     return function(F.pad(x, spread(pads, rank)), w, b, strides, 0, dilations, groups)
 
 
+def torch_conv_filter_gradient(x, d, *, kernel, groups, **window):
+    filter = x.new_zeros(d.shape[1], x.shape[1] // groups, *kernel)
+    return back(lambda w: torch_conv(x, w, groups=groups, **window))(filter, d)[0]
+
+
 def torch_max_pool(x, *, kernel, strides, pads, dilations):
     rank = x.dim() - 2
     function = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}[rank]
@@ -212,6 +217,8 @@ ORACLE = {
         lambda x: F.gelu(x, approximate={"erf": "none"}.get(approximate, approximate))
     )(*torch.broadcast_tensors(x, d))[0],
     "attention_gradient": back(torch_attention),
+    "conv_filter_gradient": torch_conv_filter_gradient,
+    "max_pool_gradient": lambda x, d, **window: back(torch_max_pool)(x, d, **window)[0],
     "attention_dropout": torch_attention_dropout,
     "attention_dropout_gradient": torch_attention_dropout_gradient,
     "layer_norm_gradient": torch_norm_gradients(F.layer_norm),

@@ -128,6 +128,8 @@ FIXED = {
     "grid_sample": {2, 3},
     "roi_align": {4},
     "deform_conv": None,
+    "conv_filter_gradient": None,  # sizes of d follow from those of x
+    "max_pool_gradient": None,
 }
 FIXED |= recurrent_cases.FIXED
 FIXED |= {name: {64} for name in kv_cache_cases.ORACLE}
@@ -225,6 +227,7 @@ CHOOSING = (
 REFUSED_BY_TORCH = {
     ("max_pool", "x[0,2,3,3]"),
     ("max_pool_indices", "x[0,2,3,3]"),
+    ("max_pool_gradient", "x[0,2,3,3] d[0,2,2,2]"),
     ("avg_pool", "x[0,2,3,3]"),
     ("group_norm", "x[0,4,2] w[4] b[4]"),
     ("fft", "x[0,3] y[0,3]"),

@@ -7,8 +7,6 @@
  * depends on shapes only. Scores are in units of log2(e), so that a weight is a power of two; a masked score is -inf
  * and its weight exactly 0.
  *
- * attention_dropout_f32 drops weights when their sum is known, drawn by their places.
- *
  * attention_bf16 multiplies pairs of bf16, which lie in the place of floats: in queries and keys along head_dim, in
  * weights and values along the columns. Scores are scaled after the product; weights are rounded for the second one,
  * not for their sum. */
@@ -30,8 +28,7 @@ typedef struct {
   void (*pairs)(const uint16_t *src, int64_t k, int64_t n, int64_t k_stride, int64_t n_stride, float *panel);
   void (*scale)(const attention_args *g, const gemm_product *p, int64_t rows, int64_t panels);
   void (*narrow)(int64_t columns, float *weights);
-  void (*drop)(const attention_args *g, const attention_block *b, int64_t r, int64_t begin, int64_t count,
-               float *weights);
+  void (*drop)(const attention_args *g, const attention_block *b, int64_t r, int64_t begin, int64_t count, float *w);
 } attention_form;
 
 /* A part's scratch slot, and which keys and values it holds. head_dim counts floats or pairs. */
@@ -184,7 +181,7 @@ static inline void attention_narrow(int64_t columns, float *weights) {
   }
 }
 
-/* Weights that are dropped. */
+/* Drops weights, whose sum is known by now, drawn by their places. */
 static inline void attention_drop(const attention_args *g, const attention_block *b, int64_t r, int64_t begin,
                                   int64_t count, float *weights) {
   const dropout_draw draw = {(uint64_t)g->seed, (uint64_t)*g->step, g->stream, g->threshold, g->kept};

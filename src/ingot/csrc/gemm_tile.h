@@ -34,9 +34,12 @@ static inline void tile_round(uint16_t *to, TILE_V v) {
   if (TILE_LANES < 16) memcpy(to, some, TILE_LANES * sizeof *to);
 }
 
-/* The factors from column `at` of a row of b on. second: of the two elements of k that a row has. */
-static inline __attribute__((always_inline)) TILE_V tile_factor(const float *b, int64_t at, const int kind,
-                                                                const int second) {
+/* The factors of register j of a row of b, whose panels are panel_stride apart. second: of the two elements of k that a
+ * row has. */
+static inline __attribute__((always_inline)) TILE_V tile_factor(const float *b, const int j, int64_t panel_stride,
+                                                                const int kind, const int second) {
+  const int at = j % TILE_PANEL * TILE_LANES;
+  b += j / TILE_PANEL * panel_stride;
   switch (kind) {
     case INGOT_TILE_HALVES: return TILE_HALVES((const uint16_t *)(const void *)b + second * INGOT_PANEL + at);
     case INGOT_TILE_PAIRS: return second ? TILE_HIGH(b + at) : TILE_LOW(b + at);
@@ -52,9 +55,8 @@ static inline __attribute__((always_inline)) const float *tile_left(const int ki
   return third[i / 3] + i % 3 * a_stride + later;
 }
 
-/* One element of k, the one that is `later` than those at `third`: sum += a x b. b points to its row, or to that of two
- * elements, in the panel of the first column, which is register `from` of a row; from is 0 where width is no more than
- * that. second: it is the second of the two. */
+/* An element of k, so many `later` than those at `third`: sum += a x b. b points to its row, or to that of two elements
+ * of which it may be the second, in the panel of the first column, which is register `from`: 0 but for width 3. */
 static inline __attribute__((always_inline)) void tile_step(const int rows, const int width, const int kind,
                                                             const int from, const int later, const int second,
                                                             const gemm_product *p, const float *b,
@@ -62,10 +64,7 @@ static inline __attribute__((always_inline)) void tile_step(const int rows, cons
   const int64_t a_stride = p->a_stride;
   if (width <= 3) {
     TILE_V bv[3];
-    TILE_UNROLL for (int j = 0; j < width; j++) {
-      const int at = from + j;
-      bv[j] = tile_factor(b + at / TILE_PANEL * p->panel_stride, at % TILE_PANEL * TILE_LANES, kind, second);
-    }
+    TILE_UNROLL for (int j = 0; j < width; j++) bv[j] = tile_factor(b, from + j, p->panel_stride, kind, second);
     TILE_UNROLL for (int i = 0; i < rows; i++) {
       const TILE_V av = TILE_SET1(tile_left(kind, third, i, later, a_stride));
       TILE_UNROLL for (int j = 0; j < width; j++) sum[i][j] = TILE_FMA(av, bv[j], sum[i][j]);
@@ -74,7 +73,7 @@ static inline __attribute__((always_inline)) void tile_step(const int rows, cons
     TILE_V av[GEMM_ROWS];
     TILE_UNROLL for (int i = 0; i < rows; i++) av[i] = TILE_SET1(tile_left(kind, third, i, later, a_stride));
     TILE_UNROLL for (int j = 0; j < width; j++) {
-      const TILE_V bv = tile_factor(b + j / TILE_PANEL * p->panel_stride, j % TILE_PANEL * TILE_LANES, kind, second);
+      const TILE_V bv = tile_factor(b, j, p->panel_stride, kind, second);
       TILE_UNROLL for (int i = 0; i < rows; i++) sum[i][j] = TILE_FMA(av[i], bv, sum[i][j]);
     }
   }
