@@ -25,6 +25,7 @@ PREFILLS = (128, 512)
 DECODE_PROMPT = 16
 WARM_TOKENS = 4
 WARM_SEED = 1 << 20  # no round has so many prompts
+OUTPUT_SEED = WARM_SEED - 1  # of prompts whose outputs are compared, which no round has
 CHUNK = 512
 READS = 16  # at most: the bandwidth is the same for more
 LOG_LEVELS = (3, 4)  # GGML_LOG_LEVEL_WARN, GGML_LOG_LEVEL_ERROR
@@ -187,8 +188,9 @@ class Ingot(Greedy):
         return next(self.tokens)
 
     def logits(self, ids: list[int]) -> list[float]:
-        self.tokens = iter(())  # the answer that went on until now holds the only place
-        return self.model.logits(ids)[-1].tolist()
+        """Those that the first token is drawn from: in bf16 the mode that scores all of a text rounds more."""
+        self.start(ids)
+        return self.model.engine.mode("prefill").output[0].tolist()
 
 
 class Read:
@@ -236,7 +238,7 @@ def prompt(count: int, seed: int) -> list[int]:
 
 def answer(engine: Any, request: dict[str, Any]) -> Any:
     """What a loaded engine says to a request."""
-    (what, count), seed = next(iter(request.items())), request.get("seed", 0)
+    (what, count), seed = next(iter(request.items())), request.get("seed", OUTPUT_SEED)
     if what == "prefill":
         return engine.prefill(prompt(count, seed))
     if what == "decode":
