@@ -87,6 +87,12 @@ def test_stack_is_listed_by_function(bare: Path, tmp_path: Path) -> None:
     sizes = [int(row[1]) for row in rows]
     assert any("digits_run" in row[0] for row in rows) and sizes == sorted(sizes, reverse=True)
     assert all(row[2] != "dynamic" for row in rows)
+    assert not any("tile_step" in row[0] for row in rows)  # a call for each element of k
+
+
+def test_memory_of_a_small_machine(bare: Path) -> None:
+    (line,) = (line for line in (bare / "digits.h").read_text().splitlines() if "STATE_BYTES " in line)
+    assert int(line.split()[2]) < 52_000
 
 
 def every_size() -> tuple[Graph, WeightStore, dict[str, np.ndarray]]:

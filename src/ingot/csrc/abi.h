@@ -10,6 +10,7 @@
 #define INGOT_KV_TILE 512     /* columns of a tile of attention_f32_online and attention_bf16_tiles */
 #define INGOT_CACHE_BLOCK 64  /* positions in a block of a cache of keys and values */
 #define INGOT_CACHE_CHUNK 256 /* positions whose scores are a softmax of their own; such results are added in order */
+#define INGOT_WINOGRAD_FEW 64 /* the most channels of which what becomes of a few tiles stays in the first cache */
 #define INGOT_CONV_PIXELS 60  /* output pixels whose windows a convolution gathers at once */
 #define INGOT_TILE_PIXELS 1024 /* output pixels that conv2d_bf16_tiles computes at once, or less than a line more */
 #define INGOT_TILE_RUNS 64    /* and the pieces of a window that it takes */

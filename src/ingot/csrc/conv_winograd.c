@@ -6,9 +6,11 @@
 #include "conv.h"
 
 #define WINOGRAD_POINTS 16 /* matrices */
-#define WINOGRAD_RUN 12    /* tiles whose pixels are written together */
-#define WINOGRAD_FEW 64    /* steps of k with which what becomes of a few tiles stays in the first cache */
-#define WINOGRAD_MANY 128  /* with more of them fewer tiles are transformed together, for the second cache */
+#if defined(INGOT_SMALL)
+#define WINOGRAD_RUN 2 /* tiles whose pixels are written together */
+#else
+#define WINOGRAD_RUN 12
+#endif
 
 /* Output pixels (2y, 2x) to (2y + 1, 2x + 1) of an image. */
 typedef struct { int64_t image, y, x; } winograd_tile;
@@ -208,10 +210,9 @@ static inline __attribute__((always_inline)) void winograd(const int narrow, win
   t.across = (g->out_width + 1) / 2;
   t.down = (g->out_height + 1) / 2;
   t.panels = (g->out_channels + INGOT_PANEL - 1) / INGOT_PANEL;
-  t.most = t.steps <= WINOGRAD_FEW ? WINOGRAD_RUN : t.steps <= WINOGRAD_MANY ? INGOT_CONV_PIXELS : 24;
-  if (t.steps > WINOGRAD_MANY && t.steps <= 2 * WINOGRAD_MANY) t.most = 36;
   t.row_stride = (t.steps + 15) / 16 * 16;
-  if (t.steps > WINOGRAD_FEW) t.row_stride += 16; /* so that rows do not all share a set of the cache */
+  if (t.steps > INGOT_WINOGRAD_FEW) t.row_stride += 16; /* so that rows do not all share a set of the cache */
+  t.most = g->scratch_stride / (WINOGRAD_POINTS * (t.row_stride + INGOT_PANEL));
   t.products = g->scratch + part * g->scratch_stride;
   t.values = t.products + WINOGRAD_POINTS * t.most * INGOT_PANEL;
   const int64_t tiles = g->batch * t.down * t.across;
@@ -239,5 +240,3 @@ void K(conv2d_bf16_winograd)(const void *args, int32_t part, int32_t parts) {
 
 #undef WINOGRAD_POINTS
 #undef WINOGRAD_RUN
-#undef WINOGRAD_FEW
-#undef WINOGRAD_MANY

@@ -135,9 +135,11 @@ static inline __attribute__((always_inline)) void tile_body(const int rows, cons
     TILE_UNROLL for (int i = 0; i < rows; i += 3)
       third[i / 3] = p->a + (by_columns ? done * a_stride : i * a_stride + done);
     for (int64_t s = 0; s + elements <= steps; s += elements) {
-      TILE_UNROLL for (int e = 0; e < elements; e++) {
-        if (e % stride == 0) __builtin_prefetch(ahead + e * ahead_step, 0, 2);
-        tile_step(rows, width, kind, from, e, e % stride, p, b + e / stride * p->b_stride, third, sum);
+      __builtin_prefetch(ahead, 0, 2);
+      tile_step(rows, width, kind, from, 0, 0, p, b, third, sum);
+      if (elements == 2) {
+        if (stride == 1) __builtin_prefetch(ahead + ahead_step, 0, 2);
+        tile_step(rows, width, kind, from, 1, stride == 2, p, stride == 2 ? b : b + p->b_stride, third, sum);
       }
       ahead += elements * ahead_step;
       TILE_UNROLL for (int i = 0; i < rows; i += 3) third[i / 3] += elements * (by_columns ? a_stride : 1);

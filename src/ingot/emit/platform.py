@@ -82,11 +82,12 @@ class Platform:
 """
 
     def code(self, quoted: str, has_longs: bool) -> str:
-        """Quoted C as the machine wants it. Where there is little room, a body is there once and not for each case, and
-        counts are as wide as addresses, unless elements have 64 bits: has_longs."""
+        """Quoted C as the machine wants it. Where there is little room, a body is there once and not for each case, but
+        for the tile of products, which has one case, and counts are as wide as addresses, unless elements have 64 bits:
+        has_longs."""
         if not self.freestanding:
             return quoted
-        quoted = re.sub(r' ?__attribute__\(\(always_inline\)\)|_Pragma\("(clang|GCC) .*"\)', "", quoted)
+        quoted = re.sub(r' ?__attribute__\(\(always_inline\)\)(?!.* tile_)|_Pragma\("(clang|GCC) .*"\)', "", quoted)
         return (
             quoted if has_longs else re.sub(r"\bINT64_MAX\b", "PTRDIFF_MAX", re.sub(r"\bint64_t\b", "index_t", quoted))
         )
