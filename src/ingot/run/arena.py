@@ -77,7 +77,9 @@ def _guarded(nbytes: int) -> np.ndarray:
     page = mmap.PAGESIZE
     rounded = -(-nbytes // _ALIGNMENT) * _ALIGNMENT
     body = -(-rounded // page) * page
-    block = np.frombuffer(mmap.mmap(-1, body + 2 * page), np.uint8)
+    # Private: a child of fork would run in its parent's memory.
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    block = np.frombuffer(mmap.mmap(-1, body + 2 * page, flags), np.uint8)
     base = block.ctypes.data
     for guard in (base, base + page + body):
         if libc.mprotect(ffi.cast("void *", guard), page, _PROT_NONE):
