@@ -254,7 +254,7 @@ def test_products_that_pack_a_stored_matrix(m: int, n: int, k: int, is_turned: b
     a, stored = at_page_end(random(m, k)), narrow(*((n, k) if is_turned else (k, n)), seed=1)
     fields = {"m": m, "n": n, "k": k, "alpha": 1.0, "a": a, "a_stride": k, "c_stride": n + 3, "bias": random(n, seed=2)}
     fields |= {"b_k_stride": 1 if is_turned else n, "b_n_stride": k if is_turned else 1, "batch_rank": 0}
-    size = {"row_pad": 3, "scratch": abi.scratch_floats("matmul_f32", {"k": k + 2})}
+    size = {"row_pad": 3, "scratch": abi.scratch_floats("matmul_f32", {"k": k + 2, "n": n})}
     expected = every("matmul_f32", fields | {"b": stored.astype(np.float32)}, "c", (m, n), **size)
     found = every("matmul_f32_bf16", fields | {"b": at_page_end(stored.view(np.uint16))}, "c", (m, n), **size)
     assert found.tobytes() == expected.tobytes()

@@ -144,7 +144,7 @@ def test_matmul(a_batch, b_batch, batch, sizes, transposed, activation):
     fields |= {"b_k_stride": element_strides(b)[-2], "b_n_stride": element_strides(b)[-1], "c_stride": n + 4}
     c_batch_strides = element_strides(blank((*batch, m, n), 4))[:-2]
     fields["c_batch_strides"] = c_batch_strides
-    scratch = abi.scratch_floats("matmul_f32", {"k": max(k, 1)})
+    scratch = abi.scratch_floats("matmul_f32", {"k": max(k, 1), "n": n})
     result = every("matmul_f32", fields, "c", (*batch, m, n), row_pad=4, scratch=scratch)
     expected = function(0.5 * (wide_a.astype(float) @ wide_b.astype(float)) + bias) + residual
     bound = gamma(k) * (abs(wide_a).astype(float) @ abs(wide_b).astype(float) + abs(bias)) + 5e-7 * (1 + abs(expected))

@@ -32,7 +32,7 @@ def test_matmul_tn_has_the_bits_of_a_product_of_a_copy(m, n, k):
     result = every("matmul_tn_f32", fields, "c", (m, n), row_pad=3, scratch=scratch(m, k))
     copied = fields | {"a": at_page_end(np.ascontiguousarray(a.T)), "a_stride": k}
     other = every(
-        "matmul_f32", copied, "c", (m, n), row_pad=3, scratch=abi.scratch_floats("matmul_f32", {"k": max(k, 1)})
+        "matmul_f32", copied, "c", (m, n), row_pad=3, scratch=abi.scratch_floats("matmul_f32", {"k": max(k, 1), "n": n})
     )
     assert other.tobytes() == result.tobytes()
     bound = gamma(k) * (abs(a.T).astype(float) @ abs(b).astype(float)) + 1e-9

@@ -1,5 +1,4 @@
 /* abi.h: argument structs and entry points; the one description, read by the C compiler and by Python (cffi).
- *
  * Only declarations, integer #defines and lines for the rows of elementwise.def: abi.py and cffi read nothing else.
  * Sizes and strides are in elements, int64_t. Pointers are filled from the plan; a kernel writes exactly where the plan
  * said and allocates nothing. Scratch is as large as kernels.def says. */
@@ -7,6 +6,7 @@
 #define INGOT_MAX_RANK 8
 #define INGOT_PANEL 32        /* columns of a packed panel, on every instruction set */
 #define INGOT_K_BLOCK 256     /* a product-sum over k runs in blocks of this many, each from zero, added in order */
+#define INGOT_MATMUL_DEPTH 256 /* elements of k that matmul_f32 packs at a time: whole blocks */
 #define INGOT_KV_TILE 512     /* columns of a tile of attention_f32_online and attention_bf16_tiles */
 #define INGOT_CACHE_BLOCK 64  /* positions in a block of a cache of keys and values */
 #define INGOT_CACHE_CHUNK 256 /* positions whose scores are a softmax of their own; such results are added in order */
@@ -287,8 +287,8 @@ typedef struct {
 } gemm_args;
 
 /* gemm's c for each of a batch, with a b that is not constant: it is packed into scratch, per part. Batch strides may
- * be 0. bias: [n] or null; residual has c's shape, or is null, and may be c. scratch: parts slots of scratch_stride
- * floats (a panel [k][32]).
+ * be 0. bias: [n] or null; residual has c's shape, or is null, and may be c, but in matmul_f32 with a k above
+ * INGOT_MATMUL_DEPTH, whose sums wait in c. scratch: parts slots of scratch_stride floats (a panel [k][32]).
  * matmul_f32_bf16: b is bf16; bits are those of matmul_f32 with the same numbers.
  * matmul_tn_f32: a lies as [k, m], its rows of m adjacent elements a_stride apart. continues: sums begin with the
  * residual, as if it were what earlier elements of k came to; otherwise the residual may not be c. scratch: a block of

@@ -29,53 +29,167 @@ static inline gemm_epilogue matmul_epilogue(const matmul_args *g, const float *r
 }
 
 #define MATMUL_NEAR (1 << 17) /* floats of packed panels that stay in the second cache beside rows */
-#define MATMUL_PANELS 8       /* at most; kernels.def knows both */
+#define MATMUL_PANELS 16      /* at most; kernels.def knows both */
 #define MATMUL_ROWS 48        /* that go by them together */
+#define MATMUL_MANY_ROWS 512  /* for each part: packing is then so little of a product that every part may do it */
 
-/* The panels that a part's rows go by together: c is then written in longer pieces, and a is read from near. */
-static inline int64_t matmul_together(const matmul_args *g) {
-  const int64_t fit = MATMUL_NEAR / INGOT_PANEL / (g->k ? g->k : 1);
-  return fit < 1 ? 1 : fit < MATMUL_PANELS ? fit : MATMUL_PANELS;
+/* One of the batch: its operands, and the rows of c that a part has. */
+typedef struct {
+  const float *a, *b;
+  float *c;
+  gemm_epilogue epilogue;
+  int64_t row_begin, row_end;
+} matmul_item;
+
+/* The share of a part. Rows that a part has alone stay in its cache from step to step. */
+static inline gemm_share matmul_share(const matmul_args *g, int64_t panels, int32_t part, int32_t parts) {
+  return panels > 0 && g->m >= MATMUL_MANY_ROWS * parts ? gemm_turn(gemm_cut(g->m, panels, part, parts))
+                                                        : gemm_cut(panels, g->m, part, parts);
 }
 
-/* Panels [begin, end) of one of the batch, for the rows of a share. */
-static inline void matmul_panels(const matmul_args *g, matmul_offsets at, const gemm_share *share, int64_t begin,
-                                 int64_t end, float *packed) {
-  const gemm_epilogue epilogue = matmul_epilogue(g, g->residual ? g->residual + at.residual : NULL);
-  const int64_t rows = share->row_end - share->row_begin, size = g->k * INGOT_PANEL;
-  const int32_t chunks = end - begin > 1 ? (int32_t)((rows + MATMUL_ROWS - 1) / MATMUL_ROWS) : 1;
-  /* A panel that is read only once or twice is read where it lies, if its rows are whole. */
-  const int lies = g->b_n_stride == 1 && end * INGOT_PANEL <= g->n && rows <= 2 * GEMM_ROWS;
-  const float *b = g->b + at.b + begin * INGOT_PANEL * g->b_n_stride;
-  for (int64_t panel = begin; panel < end && !lies; panel++) {
-    const int64_t left = g->n - panel * INGOT_PANEL, columns = left < INGOT_PANEL ? left : INGOT_PANEL;
-    K(pack_panel)(b + (panel - begin) * INGOT_PANEL * g->b_n_stride, g->k, columns, g->b_k_stride, g->b_n_stride, 1.0f,
-                  packed + (panel - begin) * size);
+/* Elements [done, done + k) of `columns` columns of b as panels, one behind the other. */
+static inline void matmul_pack(const matmul_args *g, const float *b, int64_t done, int64_t k, int64_t column,
+                               int64_t columns, float *packed) {
+  const float *from = b + done * g->b_k_stride + column * g->b_n_stride;
+  const int64_t size = k * INGOT_PANEL;
+  if (g->b_n_stride != 1 || columns % INGOT_PANEL) {
+    for (int64_t j = 0; j < columns; j += INGOT_PANEL, packed += size)
+      K(pack_panel)(from + j * g->b_n_stride, k, columns - j < INGOT_PANEL ? columns - j : INGOT_PANEL, g->b_k_stride,
+                    g->b_n_stride, 1.0f, packed);
+    return;
   }
-  for (int32_t chunk = 0; chunk < chunks; chunk++) {
-    const int64_t first = share->row_begin + part_begin(rows, chunk, chunks);
-    const int64_t last = share->row_begin + part_begin(rows, chunk + 1, chunks);
-    for (int64_t panel = begin; panel < end; panel++) {
-      const int64_t column = panel * INGOT_PANEL, left = g->n - column;
-      const float *own = lies ? b + (panel - begin) * INGOT_PANEL : packed + (panel - begin) * size;
-      const gemm_factors factors = {K(gemm_tile), g->k, g->a + at.a, g->a_stride, own, size};
-      gemm_panel(&epilogue, first, last, column, left < INGOT_PANEL ? left : INGOT_PANEL, &factors,
-                 lies ? g->b_k_stride : INGOT_PANEL, g->c + at.c + column, g->c_stride, NULL);
+  for (int64_t i = 0; i < k; i++, from += g->b_k_stride, packed += INGOT_PANEL) { /* each row in one piece */
+    float *to = packed;
+    for (int64_t j = 0; j < columns; j += INGOT_PANEL, to += size) {
+      v_store(to, v_load(from + j));
+      v_store(to + INGOT_PANEL / 2, v_load(from + j + INGOT_PANEL / 2));
     }
   }
 }
 
+/* What is packed next: `runs` of `bytes` each, `stride` bytes apart, that are fetched while `calls` of a tile, of which
+ * `call` are done, read what is packed. */
+typedef struct { const char *from; int64_t stride, bytes, runs, calls, call; } matmul_ahead;
+
+static inline matmul_ahead matmul_next(const matmul_args *g, const matmul_item *t, int64_t done, int64_t k,
+                                       int64_t column, int64_t columns, int64_t calls) {
+  const float *from = t->b + done * g->b_k_stride + column * g->b_n_stride;
+  if (g->b_n_stride == 1) return (matmul_ahead){(const char *)from, 4 * g->b_k_stride, 4 * columns, k, calls, 0};
+  return (matmul_ahead){(const char *)from, 4 * g->b_n_stride, 4 * k, columns, calls, 0};
+}
+
+/* Has a call fetch its share: the first run step by step, as the tile goes, and at once what of the others is left. */
+static inline void matmul_fetch(matmul_ahead *ahead, gemm_product *product) {
+  if (ahead->call >= ahead->calls || !product->k) return;
+  const int64_t run = ahead->call * ahead->runs / ahead->calls, end = ++ahead->call * ahead->runs / ahead->calls;
+  if (run == end) return;
+  product->ahead = ahead->from + run * ahead->stride;
+  product->ahead_step = (ahead->bytes + product->k - 1) / product->k;
+  for (int64_t other = run + 1; other < end; other++) {
+    for (int64_t i = 0; i < ahead->bytes; i += 64) __builtin_prefetch(ahead->from + other * ahead->stride + i, 0, 2);
+  }
+}
+
+/* Adds elements [done, done + k) to rows [first, last) of a panel; what is not complete waits in c. */
+static inline void matmul_add(const matmul_args *g, const matmul_item *t, int64_t first, int64_t last, int64_t done,
+                              int64_t k, int64_t column, const float *panel, matmul_ahead *ahead) {
+  const int64_t left = g->n - column, columns = left < INGOT_PANEL ? left : INGOT_PANEL;
+  const int completes = done + k >= g->k, waits = k < g->k;
+  const int light = columns % (INGOT_PANEL / 2) == 0 && epilogue_is_light(&t->epilogue);
+  const int32_t tiles = (int32_t)gemm_blocks(last - first, g->a_stride);
+  float own[GEMM_ROWS * INGOT_PANEL];
+  for (int32_t tile = 0; tile < tiles; tile++) {
+    const int64_t row = first + part_begin(last - first, tile, tiles);
+    const int64_t rows = first + part_begin(last - first, tile + 1, tiles) - row;
+    float *to = t->c + row * g->c_stride + column, *sums = waits ? to : own;
+    const int64_t sums_stride = waits ? g->c_stride : INGOT_PANEL;
+    const gemm_finish finish = epilogue_finish(&t->epilogue, row, column, to, g->c_stride);
+    gemm_product product = {
+        .k = k, .a = t->a + row * g->a_stride + done, .a_stride = g->a_stride, .b = panel, .b_stride = INGOT_PANEL,
+        .sums = sums, .sums_stride = sums_stride, .finish = light && completes ? &finish : NULL, .more = done > 0,
+        .halved = columns <= INGOT_PANEL / 2};
+    matmul_fetch(ahead, &product);
+    gemm_expect(to, g->c_stride, rows);
+    if (t->epilogue.residual && completes)
+      gemm_expect(t->epilogue.residual + row * g->residual_stride + column, g->residual_stride, rows);
+    K(gemm_tile)(rows, 1, &product);
+    if (completes && !light)
+      epilogue_apply(&t->epilogue, row, column, rows, columns, sums, sums_stride, to, g->c_stride);
+  }
+}
+
+/* Panels [begin, end) of those up to `last`, `depth` elements of k at a time: while these pass, sums wait in c. */
+static inline void matmul_panels(const matmul_args *g, const matmul_item *t, int64_t begin, int64_t end, int64_t last,
+                                 int64_t depth, float *packed) {
+  const int64_t rows = t->row_end - t->row_begin, column = begin * INGOT_PANEL;
+  const int64_t limit = last * INGOT_PANEL < g->n ? last * INGOT_PANEL : g->n;
+  const int64_t stop = end * INGOT_PANEL < limit ? end * INGOT_PANEL : limit;
+  const int32_t chunks = end - begin > 1 ? (int32_t)((rows + MATMUL_ROWS - 1) / MATMUL_ROWS) : 1;
+  const int64_t calls = (end - begin) * ((rows + GEMM_ROWS - 1) / GEMM_ROWS); /* or a few more */
+  for (int64_t done = 0; done == 0 || done < g->k; done += depth) {
+    const int64_t k = g->k - done < depth ? g->k - done : depth;
+    matmul_ahead ahead = {0}; /* nothing */
+    if (done + k < g->k) {
+      const int64_t left = g->k - done - k;
+      ahead = matmul_next(g, t, done + k, left < depth ? left : depth, column, stop - column, calls);
+    } else if (stop < limit) {
+      const int64_t left = limit - stop, columns = left < stop - column ? left : stop - column;
+      ahead = matmul_next(g, t, 0, g->k < depth ? g->k : depth, stop, columns, calls);
+    }
+    matmul_pack(g, t->b, done, k, column, stop - column, packed);
+    for (int32_t chunk = 0; chunk < chunks; chunk++) {
+      const int64_t from = t->row_begin + part_begin(rows, chunk, chunks);
+      const int64_t to = t->row_begin + part_begin(rows, chunk + 1, chunks);
+      for (int64_t panel = begin; panel < end; panel++)
+        matmul_add(g, t, from, to, done, k, panel * INGOT_PANEL, packed + (panel - begin) * k * INGOT_PANEL, &ahead);
+    }
+  }
+}
+
+/* A panel that is read only once or twice, where it lies, if its rows are whole. */
+static inline void matmul_lying(const matmul_args *g, const matmul_item *t, int64_t panel) {
+  const int64_t column = panel * INGOT_PANEL;
+  const gemm_factors factors = {K(gemm_tile), g->k, t->a, g->a_stride, t->b + column, 0};
+  gemm_panel(&t->epilogue, t->row_begin, t->row_end, column, INGOT_PANEL, &factors, g->b_k_stride, t->c + column,
+             g->c_stride, NULL);
+}
+
+/* How many panels from `begin` on go together, and by how many elements of k at a time. A last panel whose columns fill
+ * no vectors has no room in c for sums that wait: it goes alone, by all. */
+static inline int64_t matmul_together(const matmul_args *g, int64_t begin, int64_t end, int64_t *depth) {
+  const int is_deep = g->k > INGOT_MATMUL_DEPTH;
+  const int is_apart = is_deep && end * INGOT_PANEL > g->n && g->n % (INGOT_PANEL / 2) != 0;
+  if (is_apart && begin == end - 1) {
+    *depth = g->k;
+    return 1;
+  }
+  *depth = is_deep ? INGOT_MATMUL_DEPTH : g->k ? g->k : 1;
+  const int64_t fit = MATMUL_NEAR / INGOT_PANEL / *depth, left = end - begin - is_apart;
+  const int64_t most = fit < MATMUL_PANELS ? fit : MATMUL_PANELS;
+  return left < most ? left : most;
+}
+
 void K(matmul_f32)(const void *args, int32_t part, int32_t parts) {
   const matmul_args *g = args;
-  const int64_t panels = (g->n + INGOT_PANEL - 1) / INGOT_PANEL, together = matmul_together(g);
-  const gemm_share share = gemm_cut(matmul_batches(g) * panels, g->m, part, parts);
-  for (int64_t unit = share.panel_begin, end; unit < share.panel_end; unit = end) {
-    const int64_t last = (unit / panels + 1) * panels;
-    end = unit + together;
-    if (end > last) end = last;
-    if (end > share.panel_end) end = share.panel_end;
-    matmul_panels(g, matmul_batch(g, unit / panels), &share, unit % panels, unit % panels + end - unit,
-                  g->scratch + part * g->scratch_stride);
+  const int64_t panels = (g->n + INGOT_PANEL - 1) / INGOT_PANEL;
+  const gemm_share share = matmul_share(g, matmul_batches(g) * panels, part, parts);
+  float *packed = g->scratch + part * g->scratch_stride;
+  for (int64_t unit = share.panel_begin, next; unit < share.panel_end; unit = next) {
+    const matmul_offsets at = matmul_batch(g, unit / panels);
+    const int64_t begin = unit % panels, left = share.panel_end - unit;
+    const int64_t end = begin + left < panels ? begin + left : panels;
+    const matmul_item item = {g->a + at.a, g->b + at.b, g->c + at.c,
+                              matmul_epilogue(g, g->residual ? g->residual + at.residual : NULL), share.row_begin,
+                              share.row_end};
+    const int few = item.row_end - item.row_begin <= 2 * GEMM_ROWS;
+    if (g->b_n_stride == 1 && (begin + 1) * INGOT_PANEL <= g->n && few) {
+      matmul_lying(g, &item, begin);
+      next = unit + 1;
+      continue;
+    }
+    int64_t depth;
+    next = unit + matmul_together(g, begin, end, &depth);
+    matmul_panels(g, &item, begin, begin + next - unit, end, depth, packed);
   }
 }
 
@@ -150,11 +264,17 @@ static inline void matmul_tn_panel(const matmul_args *g, const gemm_epilogue *e,
   }
 }
 
-/* A block of k goes through all that a part has of one of the batch before the next, some rows of c after the other. */
+/* A part copies rows of a and columns of b: it has such that are as few as can be. */
+static inline gemm_share matmul_tn_share(const matmul_args *g, int64_t panels, int32_t part, int32_t parts) {
+  return panels > 0 && panels * INGOT_PANEL < g->m ? gemm_turn(gemm_cut(g->m, panels, part, parts))
+                                                   : gemm_cut(panels, g->m, part, parts);
+}
+
+/* Of one of the batch, what a part has goes by some rows of c after the other, and these by a block of k at a time. */
 void K(matmul_tn_f32)(const void *args, int32_t part, int32_t parts) {
   const matmul_args *g = args;
   const int64_t panels = (g->n + INGOT_PANEL - 1) / INGOT_PANEL;
-  const gemm_share share = gemm_cut(matmul_batches(g) * panels, g->m, part, parts);
+  const gemm_share share = matmul_tn_share(g, matmul_batches(g) * panels, part, parts);
   const int64_t rows = share.row_end - share.row_begin;
   const int32_t pieces = gemm_column_pieces(rows);
   float *panel = g->scratch + part * g->scratch_stride, *sums = panel + INGOT_K_BLOCK * INGOT_PANEL;
@@ -162,14 +282,14 @@ void K(matmul_tn_f32)(const void *args, int32_t part, int32_t parts) {
   for (int64_t unit = share.panel_begin, end; unit < share.panel_end; unit = end) {
     const matmul_offsets at = matmul_batch(g, unit / panels);
     end = (unit / panels + 1) * panels < share.panel_end ? (unit / panels + 1) * panels : share.panel_end;
-    for (int64_t done = 0; done == 0 || done < g->k; done += INGOT_K_BLOCK) {
-      const int64_t k = g->k - done < INGOT_K_BLOCK ? g->k - done : INGOT_K_BLOCK;
-      for (int32_t piece = 0; piece < pieces; piece++) {
-        const int64_t begin = part_begin(rows, piece, pieces), stop = part_begin(rows, piece + 1, pieces);
-        const matmul_tn_item item = {
-            g->a + at.a, g->b + at.b, g->residual ? g->residual + at.residual : NULL, g->c + at.c,
-            share.row_begin + begin, share.row_begin + stop, sums + begin * INGOT_PANEL, tiles};
-        const gemm_epilogue epilogue = matmul_epilogue(g, g->continues ? NULL : item.residual);
+    for (int32_t piece = 0; piece < pieces; piece++) {
+      const int64_t begin = part_begin(rows, piece, pieces), stop = part_begin(rows, piece + 1, pieces);
+      const matmul_tn_item item = {
+          g->a + at.a, g->b + at.b, g->residual ? g->residual + at.residual : NULL, g->c + at.c,
+          share.row_begin + begin, share.row_begin + stop, sums + begin * INGOT_PANEL, tiles};
+      const gemm_epilogue epilogue = matmul_epilogue(g, g->continues ? NULL : item.residual);
+      for (int64_t done = 0; done == 0 || done < g->k; done += INGOT_K_BLOCK) {
+        const int64_t k = g->k - done < INGOT_K_BLOCK ? g->k - done : INGOT_K_BLOCK;
         gemm_pack_columns(item.a + done * g->a_stride + item.row_begin, k, stop - begin, g->a_stride, tiles);
         for (int64_t i = unit; i < end; i++)
           matmul_tn_panel(g, &epilogue, &item, done, k, i % panels * INGOT_PANEL, panel);
@@ -181,3 +301,4 @@ void K(matmul_tn_f32)(const void *args, int32_t part, int32_t parts) {
 #undef MATMUL_NEAR
 #undef MATMUL_PANELS
 #undef MATMUL_ROWS
+#undef MATMUL_MANY_ROWS
