@@ -259,6 +259,7 @@ static inline void matmul_tn_panel(const matmul_args *g, const gemm_epilogue *e,
         .k = k, .a = t->tiles + tile * k * GEMM_ROWS, .a_stride = GEMM_ROWS, .b = panel, .b_stride = INGOT_PANEL,
         .sums = sums.row, .sums_stride = sums.stride, .finish = light && completes ? &finish : NULL,
         .more = done > 0 || g->continues, .halved = columns <= INGOT_PANEL / 2};
+    gemm_expect(sums.row, sums.stride, count);
     K(gemm_tile_columns)(count, 1, &product);
     if (completes && !light) epilogue_apply(e, row, column, count, columns, sums.row, sums.stride, to, g->c_stride);
   }
