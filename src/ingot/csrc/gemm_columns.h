@@ -6,6 +6,8 @@
 
 #define GEMM_COLUMNS 480 /* that go together: INGOT_K_BLOCK rows of them stay in the second cache. kernels.def knows */
 
+#define GEMM_COLUMN_ROWS 8 /* that are copied together: so many of one set fit a cache */
+
 /* The tiles that so many columns are cut into, as part_begin does, and the pieces of GEMM_COLUMNS at most. */
 static inline int32_t gemm_column_tiles(int64_t columns) { return (int32_t)((columns + GEMM_ROWS - 1) / GEMM_ROWS); }
 static inline int32_t gemm_column_pieces(int64_t columns) {
@@ -13,14 +15,17 @@ static inline int32_t gemm_column_pieces(int64_t columns) {
 }
 
 /* The first columns of a[k][a_stride] for gemm_tile_columns, a_stride GEMM_ROWS there: tile after tile, each
- * [k][GEMM_ROWS]. Read where they lie, the elements of a tile may be a page apart from one k to the next. */
+ * [k][GEMM_ROWS]. Read where they lie, the elements of a tile may be a page apart from one k to the next. Some rows go
+ * together: those of a tile are then written in one piece, and all tiles begin in the same set of a cache. */
 static inline void gemm_pack_columns(const float *a, int64_t k, int64_t columns, int64_t a_stride, float *to) {
   const int32_t tiles = gemm_column_tiles(columns);
-  for (int64_t i = 0; i < k; i++, a += a_stride) {
+  for (int64_t first = 0; first < k; first += GEMM_COLUMN_ROWS) {
+    const int64_t end = k - first < GEMM_COLUMN_ROWS ? k : first + GEMM_COLUMN_ROWS;
     int64_t at = 0;
     for (int32_t tile = 0; tile < tiles; tile++) {
-      const int64_t next = part_begin(columns, tile + 1, tiles);
-      v_store_n(to + (tile * k + i) * GEMM_ROWS, v_load_n(a + at, next - at), next - at);
+      const int64_t next = part_begin(columns, tile + 1, tiles), count = next - at;
+      for (int64_t i = first; i < end; i++)
+        v_store_n(to + (tile * k + i) * GEMM_ROWS, v_load_n(a + i * a_stride + at, count), count);
       at = next;
     }
   }
