@@ -267,7 +267,7 @@ static inline void matmul_tn_panel(const matmul_args *g, const gemm_epilogue *e,
 
 /* A part copies rows of a and columns of b: it has such that are as few as can be. */
 static inline gemm_share matmul_tn_share(const matmul_args *g, int64_t panels, int32_t part, int32_t parts) {
-  return panels > 0 && panels * INGOT_PANEL < g->m ? gemm_turn(gemm_cut(g->m, panels, part, parts))
+  return panels > 0 && panels * INGOT_PANEL <= g->m ? gemm_turn(gemm_cut(g->m, panels, part, parts))
                                                    : gemm_cut(panels, g->m, part, parts);
 }
 
