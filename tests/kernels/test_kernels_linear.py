@@ -122,6 +122,9 @@ MATMULS = [  # batch shapes of a, b and c; m, n, k; transpose of a b; activation
     ((2,), (2,), (2,), (9, 32, 0), False, "none"),
     ((0,), (0,), (0,), (9, 32, 4), False, "none"),
     ((2,), (2,), (2,), (3, 0, 4), True, "silu"),
+    ((2,), (), (2,), (30, 1100, 520), True, "silu"),  # more panels than go together, the last of them apart
+    ((), (), (), (49, 112, 700), False, "relu"),
+    ((), (), (), (1030, 33, 3), False, "none"),  # whose rows are cut first
 ]
 
 
