@@ -354,7 +354,7 @@ def _lower_matmul(lowering: Lowering, group: Group, kernel: str, a: View, b: Vie
     fields |= epilogue_fields(lowering, group, group.bias, reads)
     inplace: tuple[int, ...] = ()
     if residual is not None:
-        inplace = (len(reads),) if _may_be_sums(kernel, fields) and residual.strides == out.strides else ()
+        inplace = (len(reads),) if _may_be_sums(kernel, fields, k) and residual.strides == out.strides else ()
         reads.append(residual)
         fields |= {"residual": pointer(residual), "residual_stride": residual.strides[-2]}
         fields |= {"residual_batch_strides": residual.strides[:-2]}
@@ -371,11 +371,11 @@ def _lower_matmul(lowering: Lowering, group: Group, kernel: str, a: View, b: Vie
         lowering.backend.cast(lowering, out, lowering.result(group.rounding.output))
 
 
-def _may_be_sums(kernel: str, fields: dict[str, Field]) -> bool:
+def _may_be_sums(kernel: str, fields: dict[str, Field], k: int) -> bool:
     """Whether a residual may lie where the result goes: not where that holds other sums before the residual is read."""
     if kernel == "matmul_tn_f32":
         return bool(fields["continues"])
-    return kernel != "matmul_f32" or int(fields["k"]) <= abi.constant("INGOT_MATMUL_DEPTH")
+    return kernel != "matmul_f32" or k <= abi.constant("INGOT_MATMUL_DEPTH")
 
 
 def _rows_together(a: View, out: View, residual: View | None) -> tuple[View, View, View | None]:
