@@ -288,7 +288,7 @@ typedef struct {
 
 /* gemm's c for each of a batch, with a b that is not constant: it is packed into scratch, per part. Batch strides may
  * be 0. bias: [n] or null; residual has c's shape, or is null, and may be c, but in matmul_f32 with a k above
- * INGOT_MATMUL_DEPTH, whose sums wait in c. scratch: parts slots of scratch_stride floats (a panel [k][32]).
+ * INGOT_MATMUL_DEPTH, whose sums wait in c. scratch: parts slots of scratch_stride floats.
  * matmul_f32_bf16: b is bf16; bits are those of matmul_f32 with the same numbers.
  * matmul_tn_f32: a lies as [k, m], its rows of m adjacent elements a_stride apart. continues: sums begin with the
  * residual, as if it were what earlier elements of k came to; otherwise the residual may not be c. scratch: a block of
