@@ -32,7 +32,7 @@ TABLES = {
 # What trainers alone make.
 TRAINING = {
     "adamw", "attention_dropout", "attention_dropout_gradient", "attention_gradient", "batch_norm_training",
-    "conv_filter_gradient", "cross_entropy", "cross_entropy_gradient", "dropout", "gelu_gradient",
+    "conv_filter_gradient", "cross_entropy", "cross_entropy_gradient", "detach", "dropout", "gelu_gradient",
     "layer_norm_gradient", "max_pool_gradient", "relu_gradient", "rms_norm_gradient", "sgd", "silu_gradient",
 }  # fmt: skip
 # Their operands are no tensors, or they run subgraphs: samples cannot say that, and no kernel takes them.

@@ -208,6 +208,7 @@ def torch_batch_norm(x, scale, bias, *, eps):
 ORACLE = {
     "adamw": torch_adamw,
     "sgd": torch_sgd,
+    "detach": torch.detach,
     "dropout": torch_dropout,
     "cross_entropy": torch_cross_entropy,
     "cross_entropy_gradient": lambda *given, **settings: back(torch_cross_entropy)(*given, **settings)[0],

@@ -35,6 +35,29 @@ CASES: list[Case] = [
         """,
     ),
     (
+        "attention, weights that a step drops",
+        ("fuse_attention", "dce"),
+        """
+        input q: f32[2, 1, 5, 4]
+        input k: f32[2, 1, 7, 4]
+        input v: f32[2, 1, 7, 3]
+        input step: f64[]
+        s = matmul(q, k, transpose_b=true, scale=0.5)
+        p = softmax(s, axis=3)
+        w = dropout(p, step, none, rate=0.3, seed=9, stream=2)
+        y = matmul(w, v)
+        output y = y
+        """,
+        """
+        input q: f32[2, 1, 5, 4]
+        input k: f32[2, 1, 7, 4]
+        input v: f32[2, 1, 7, 3]
+        input step: f64[]
+        y = attention_dropout(q, k, v, none, step, none, safe=false, seed=9, stream=2, scale=0.5, rate=0.3)
+        output y = y
+        """,
+    ),
+    (
         "attention, rank 3, an added mask and a fill",
         ("fuse_attention", "dce"),
         """

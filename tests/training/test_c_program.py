@@ -98,6 +98,24 @@ def test_the_digits_model_goes_on_in_c(tmp_path, rng):
     assert (tmp_path / "out" / "in_c").read_bytes() == (tmp_path / "native").read_bytes()
 
 
+@pytest.mark.slow
+def test_the_command_writes_a_trainer(call, tmp_path):
+    path = files("ingot") / "data" / "digits.onnx"
+    options = ("--mode", "train", "--dim", "batch=16", "--prediction", "linear_1", "--rate", 0.001)
+    code, out, err = call("emit-c", path, *options, "-o", tmp_path / "out")
+    assert (code, err) == (0, "") and "train.c" in out
+    code, out, err = shell(tmp_path, "make", "-C", "out", "check", FLAGS)
+    assert (code, err) == (0, "") and "3 losses: the bits of test" in out
+    with np.load(str(files("ingot") / "data" / "digits.npz")) as stored:
+        np.save(tmp_path / "images.npy", stored["images"][:320, None].astype(np.float32))
+        np.save(tmp_path / "labels.npy", stored["labels"][:320].astype(np.int64))
+    code, out, _ = shell(tmp_path, "out/train", "image=images.npy", "target=labels.npy", "--steps", 60)
+    assert code == 0 and float(out.splitlines()[-1].split()[-1]) < 1
+    for wrong, message in (("--loss", "loss: unknown, got 'x'"), ("--optimizer", "optimizer: unknown, got 'x'")):
+        code, _, err = call("emit-c", path, *options, wrong, "x", "-o", tmp_path / "no")
+        assert code == 65 and message in err
+
+
 @pytest.mark.parametrize("dropped", [0.0, 0.2])
 def test_steps_in_parts_have_natives_bits(dropped, tmp_path, rng):
     torch.manual_seed(0)

@@ -10,6 +10,7 @@ from torch import nn
 import ingot
 from ingot.run.interpret import interpret
 from ingot.run.library import load
+from torch_oracles import torch_dropout
 
 torch.set_num_threads(1)  # its threads spin, and the models are small
 
@@ -43,6 +44,27 @@ def attention_net():
     return Attending()
 
 
+class Eager(Attending):
+    """The same, written by hand: as transformers do it, with a mask that is added."""
+
+    def __init__(self):
+        super().__init__()
+        self.drop = nn.Dropout(self.rate)
+
+    def forward(self, x):
+        x = x.unflatten(0, (-1, 32))
+        q, k, v = (f(x).unflatten(2, (-1, 8)).transpose(1, 2) for f in (self.queries, self.keys, self.values))
+        k, v = (each.repeat_interleave(2, 1) for each in (k, v))
+        seen = torch.full((32, 32), torch.finfo(x.dtype).min).triu(1)
+        weights = F.softmax(q @ k.transpose(2, 3) * 8**-0.5 + seen, dim=-1, dtype=torch.float32).to(q.dtype)
+        return self.head((self.drop(weights) @ v).transpose(1, 2).flatten(2).flatten(0, 1))
+
+
+def eager_net():
+    torch.manual_seed(0)
+    return Eager()
+
+
 class Own(nn.Module):
     """Attention as torch's own modules call it."""
 
@@ -66,7 +88,7 @@ def trained(make, given, **options):
     return losses, {name: value.tobytes() for name, value in trainer.state_dict().items()}
 
 
-@pytest.mark.parametrize("make", [net, attention_net])
+@pytest.mark.parametrize("make", [net, attention_net, eager_net])
 def test_masks_depend_on_seed_step_node_and_element_alone(make, rng, monkeypatch):
     given = batches(rng)
     losses, states = trained(make, given)
@@ -78,7 +100,7 @@ def test_masks_depend_on_seed_step_node_and_element_alone(make, rng, monkeypatch
     assert trained(make, given, seed=1)[1] != states
 
 
-@pytest.mark.parametrize("make", [net, attention_net])
+@pytest.mark.parametrize("make", [net, attention_net, eager_net])
 def test_a_step_is_what_the_reference_computes_and_others_drop_nothing(make, rng):
     x, labels = batches(rng, 64)[0]
     module = make()
@@ -104,6 +126,56 @@ def test_attention_of_torch_is_dropped_where_it_trains(needs_weights, rng):
         trainer = ingot.Trainer(module, example_inputs=batch, optimizer=ADAMW, threads=1)
         ops = [node.op.name for node in trainer.graph.nodes]
         assert ("attention_dropout" in ops or "dropout" in ops) == trains == module.attention.training
+
+
+def test_attention_by_hand_stores_no_weights(rng):
+    given = batches(rng, 64)
+    trainers = [ingot.Trainer(make(), example_inputs=given[0], optimizer=ADAMW) for make in (attention_net, eager_net)]
+    ops = [sorted(node.op.name for node in trainer.graph.nodes) for trainer in trainers]
+    assert ops[0] == ops[1] and {"attention_dropout", "attention_dropout_gradient"} < set(ops[0])
+    # Neither has another dropout, so that both draw the same numbers.
+    losses = [[trainer.step(*each) for each in given] for trainer in trainers]
+    np.testing.assert_allclose(*losses, rtol=1e-6)
+
+
+class Recurrent(nn.Module):
+    """Two layers, between which elements are dropped."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers, self.head = nn.LSTM(6, 5, 2, dropout=0.4, bidirectional=True, batch_first=True), nn.Linear(10, 5)
+
+    def forward(self, x):
+        return self.head(self.layers(x)[0][:, -1])
+
+
+def test_recurrent_layers_drop_between_them(rng):
+    torch.manual_seed(0)
+    module = Recurrent()
+    x, labels = rng.standard_normal((8, 4, 6), np.float32), rng.integers(0, 5, 8)
+    trainer = ingot.Trainer(module, example_inputs=(x, labels), optimizer=ADAMW, threads=1)
+    at_rest = F.cross_entropy(module.eval()(torch.from_numpy(x)), torch.from_numpy(labels)).item()
+    assert trainer.evaluate(x, labels) == pytest.approx(at_rest, rel=1e-6)
+    halves = [nn.LSTM(size, 5, bidirectional=True, batch_first=True) for size in (6, 10)]
+    for i, half in enumerate(halves):
+        for name, parameter in half.named_parameters():
+            parameter.data = getattr(module.layers, name.replace("_l0", f"_l{i}")).data
+    between = torch_dropout(halves[0](torch.from_numpy(x))[0], 0, rate=0.4)
+    expected = F.cross_entropy(module.head(halves[1](between.float())[0][:, -1]), torch.from_numpy(labels))
+    assert trainer.step(x, labels) == pytest.approx(expected.item(), rel=1e-6) != pytest.approx(at_rest, rel=1e-3)
+
+
+def test_each_part_drops_in_its_own_mode(rng):
+    batch = batches(rng, 16)[0]
+    for modes, expected in (((True, True), [0.4, 0.25]), ((False, True), [0.25]), ((False, False), [])):
+        module = net()
+        for place, mode in zip((2, 5), modes, strict=True):
+            module[place].train(mode)
+        program = torch.export.export(module, (torch.from_numpy(batch[0]),))
+        for source in (module, program):
+            trainer = ingot.Trainer(source, example_inputs=batch, optimizer=ADAMW, threads=1)
+            found = {node.rate for node in trainer.graph.nodes if node.op.name == "dropout"}
+            assert sorted(found, reverse=True) == expected
 
 
 def test_a_share_of_the_elements_becomes_zero():

@@ -110,11 +110,15 @@ def test_all_weights_train_and_are_merged(tmp_path):
 ROUNDED = [name for name in ("bf16", "bf16amx") if (bf16, name == "bf16amx") in load().dots(load().isa())]
 
 
-@pytest.mark.parametrize("precision", ["f32", *ROUNDED])
-def test_bytes_are_known_before_anything_is_read(precision):
-    tuning = tuned(1, precision=precision)
-    planned = fit_training(FOLDER, adapters=SMALL["adapters"], context=24, batch=2, threads=1, precision=precision)
+@pytest.mark.parametrize(("precision", "context"), [("f32", 24), *((name, 40) for name in ("f32", *ROUNDED))])
+def test_bytes_are_known_before_anything_is_read(precision, context):
+    options = SMALL | {"precision": precision, "context": context}
+    tuning = tuned(1, **options)
+    planned = fit_training(FOLDER, **options)
     programs = tuning.trainer._programs
+    held = programs.weights.nbytes
+    tuning.held_out_loss()
+    assert programs.weights.nbytes == held or precision != "f32", "what is frozen is packed again for held-out losses"
     assert planned.states == programs.state.nbytes and planned.weights == programs.weights.nbytes
     assert planned.arena == programs._arena.nbytes
     assert planned.parameters == sum(value.size for value in tuning.trainer.state_dict().values())
@@ -172,6 +176,11 @@ def test_the_command_trains_resumes_and_merges(call, tmp_path, monkeypatch):
     assert code == 0 and [point["step"] for point in json.loads(out)["curve"]] == list(range(8))
     code, out, _ = call("fit", FOLDER, "--train", "--lora", 2, "--context", 24, "--batch", 2, "--json")
     assert code == 0 and json.loads(out)["parameters"] == 2 * 5 * 3392
+    own = ("--lora", 2, "--context", 24, "--batch", 4, "--accumulate", 2, "--target", "*.up_proj.weight")
+    code, out, _ = call("fit", FOLDER, "--train", "--threads", 1, *own, "--json")
+    adapters = ingot.lora(r=2, targets=["*.up_proj.weight"])
+    planned = fit_training(FOLDER, adapters=adapters, context=24, batch=4, accumulate=2, threads=1)
+    assert code == 0 and json.loads(out)["total"] == planned.total
     for name in ROUNDED:
         code, out, _ = call("train", FOLDER, TEXT, "--steps", 2, *options, "--precision", name, "--json", "-o", name)
         assert code == 0 and len(json.loads(out)["curve"]) == 2

@@ -60,6 +60,30 @@ def test_labels_that_are_ignored_and_smoothed_are_those_of_torch(smoothing, rng)
         ingot.CrossEntropy(label_smoothing=1.5)
 
 
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_metrics_are_those_of_numpy(accumulate, rng):
+    torch.manual_seed(0)
+    module, x = nn.Linear(5, 4), rng.standard_normal((64, 5), np.float32)
+    logits = module(torch.from_numpy(x)).detach().numpy()
+    labels = rng.integers(0, 4, 64)
+    labels[rng.permutation(64)[:20]] = -1
+    real, sides = rng.uniform(-1, 1, (64, 4)).astype(np.float32), rng.integers(0, 2, (64, 4)).astype(np.float32)
+    hits = [(part[0].argmax(-1) == part[1])[part[1] >= 0].mean() for part in parts(accumulate, logits, labels)]
+    for loss, target, name, expected in (
+        (ingot.CrossEntropy(ignore_index=-1), labels, "accuracy", np.mean(hits)),
+        ("mse", real, "mean_absolute_error", np.abs(logits - real).mean()),
+        ("bce", sides, "accuracy", ((logits > 0) == sides).mean()),
+    ):
+        options = {"loss": loss, "optimizer": ingot.SGD(lr=0.1), "accumulate": accumulate, "threads": 1}
+        trainer = ingot.Trainer(module, example_inputs=(x, target), **options)
+        found = trainer.metrics(x, target)
+        assert found == {"loss": trainer.evaluate(x, target), name: pytest.approx(expected, rel=1e-6)}
+
+
+def parts(count, *arrays):
+    return zip(*(np.split(array, count) for array in arrays), strict=True)
+
+
 def test_a_table_gets_its_gradients_where_the_head_has_left_its_own(rng):
     example = next(batches(rng, 1))
     options = {"loss": ingot.CrossEntropy(ignore_index=-1), "optimizer": ingot.AdamW(), "threads": 1}

@@ -66,6 +66,52 @@ def test_clipped_and_scheduled_steps_are_those_of_torch(accumulate, rng):
     )
 
 
+def test_a_schedule_may_be_any_function_of_the_step(rng):
+    module, batch = made("mlp")
+    batches = [batch(rng) for _ in range(3)]
+    rates = [0.1, 0.02, 0.3]
+    trainer = ingot.Trainer(module, example_inputs=batches[0], optimizer=ingot.SGD(lr=lambda step: rates[step]))
+    losses = [trainer.step(*each) for each in batches]
+    expected = torch.optim.SGD(module.parameters(), lr=0.0)
+    np.testing.assert_allclose(
+        losses, by_torch(module, expected, batches, schedule=lambda step: rates[step]), rtol=1e-5
+    )
+
+
+class Parted(nn.Module):
+    """A model that ends gradients in every way that torch has."""
+
+    def __init__(self):
+        super().__init__()
+        self.tokens = nn.Embedding(9, 6, padding_idx=2)
+        self.frozen, self.seen, self.head = (nn.Linear(6, 6) for _ in range(3))
+
+    def forward(self, ids):
+        x = self.tokens(ids)
+        with torch.no_grad():
+            shift = self.frozen(x).tanh()
+        y = self.seen(x + shift)
+        return self.head(y.detach() * y)
+
+
+def test_gradients_end_where_torch_ends_them(rng):
+    torch.manual_seed(0)
+    module = Parted()
+    batches = [(rng.integers(0, 9, (4, 5)), rng.integers(0, 6, (4, 5))) for _ in range(20)]
+    program = torch.export.export(module, (torch.from_numpy(batches[0][0]),))
+    trainers = [
+        ingot.Trainer(source, example_inputs=batches[0], optimizer=ADAMW, threads=1) for source in (module, program)
+    ]
+    losses = [[trainer.step(*each) for each in batches] for trainer in trainers]
+    optimizer = torch.optim.AdamW(module.parameters(), lr=ADAMW.lr, weight_decay=ADAMW.weight_decay)
+    expected = by_torch(module, optimizer, batches)
+    for found, trainer in zip(losses, trainers, strict=True):
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+        for name, value in trainer.state_dict().items():
+            np.testing.assert_allclose(value, module.state_dict()[name].numpy(), rtol=0, atol=1e-4)
+        assert not any(node.op.name in ("detach", "where") for node in trainer.session().graph.nodes)
+
+
 def test_gradients_can_be_had_and_applied(rng):
     module, batch = made("mlp")
     x, target = batch(rng)

@@ -215,12 +215,12 @@ def byte_count(context: click.Context, option: click.Parameter, text: str | None
     help="Find the largest context for it, as in 4GiB, or the plan of --train.",
 )
 @click.option("--train", "trains", is_flag=True, help="Of `ingot train` with the same --context, 256 if none is given.")
-@click.option("--lora", "r", type=click.IntRange(0), default=8, show_default=True, help="Of --train, as is --batch.")
+@click.option("--lora", "r", type=click.IntRange(0), default=8, show_default=True, help="Of --train, as what follows.")
+@click.option("--target", "targets", multiple=True, metavar="PATTERN", help="Weights that get an adapter; else all.")
 @click.option("--batch", type=click.IntRange(1), default=4, show_default=True, help="Windows of a step.")
+@click.option("--accumulate", type=click.IntRange(1), default=1, help="Parts of a batch that are taken one by one.")
 @as_json
-def fit(
-    folder: ModelFolder, sequences: int, memory: int | None, trains: bool, r: int, batch: int, as_json: bool
-) -> None:
+def fit(folder: ModelFolder, sequences: int, memory: int | None, trains: bool, as_json: bool, **training: Any) -> None:
     """Say how much memory a language model takes.
 
     To the byte, from headers alone.
@@ -230,7 +230,7 @@ def fit(
     from ingot.llm import fit as planned
 
     if trains:
-        _fit_training(folder, r, batch, memory, as_json)
+        _fit_training(folder, memory, as_json, **training)
         return
     plan = planned(folder.path, sequences=sequences, budget=memory, **folder.options)
     if as_json:
@@ -248,13 +248,22 @@ def fit(
     )
 
 
-def _fit_training(folder: ModelFolder, r: int, batch: int, memory: int | None, as_json: bool) -> None:
+def _fit_training(
+    folder: ModelFolder,
+    memory: int | None,
+    as_json: bool,
+    *,
+    r: int,
+    targets: tuple[str, ...],
+    batch: int,
+    **sizes: int,
+) -> None:
     from ingot.training.adapters import lora
     from ingot.training.memory import fit_training
 
     context, threads = folder.options["context"] or 256, folder.options["threads"]
-    adapters = lora(r) if r else None
-    options = {"context": context, "batch": batch, "memory": memory, "threads": threads}
+    adapters = lora(r, targets=targets or None) if r else None
+    options = {"context": context, "batch": batch, "memory": memory, "threads": threads, **sizes}
     options["precision"] = folder.options["precision"] or F32.name
     plan = fit_training(folder.path, adapters=adapters, **options)
     if as_json:

@@ -137,15 +137,21 @@ def _halves_turned(g: Backward, x: str) -> str:
 
 @gradient("attention")
 def attention(g: Backward, node: Node, d: str) -> list[str | None]:
-    """Weights are made again: by an op of its own where there is no mask, and nothing but zeros for a blind row."""
+    """Weights are made again: by an op of its own where there is no mask, and no blind row but one of zeros."""
     q, k, v, mask = (*map(str, node.operands[:3]), *node.operands[3:], None)[:4]
-    if mask is None and node.safe and not node.zero_nan:
+    if mask is None and _sees(g, node):
         settings = {name: getattr(node, name) for name in ("scale", "causal", "causal_offset")}
         names = [f"{name}.gradient" for name in (q, k, v)]
         made = g.graph.add("attention_gradient", [q, k, v, d], names, **settings).outputs
         return [*made, None][: len(node.operands)]
     of_q, of_k, of_v, scores = expand_gradients(g, q, k, v, d, mask, **node.attributes)
     return [of_q, of_k, of_v, _of_mask(g, mask, scores)][: len(node.operands)]
+
+
+def _sees(g: Backward, node: Node) -> bool:
+    """Whether every row of attention without a mask sees something, or gives zeros."""
+    sees = g.type(str(node.operands[1])).dims[2] > 0 and (not node.causal or node.causal_offset >= 0)
+    return not node.zero_nan and (node.safe or sees)
 
 
 def _of_mask(g: Backward, mask: str | None, scores: str) -> str | None:
@@ -159,7 +165,7 @@ def attention_dropout(g: Backward, node: Node, d: str) -> list[str | None]:
     q, k, v, mask, step, part = (*map(str, node.operands[:3]), *node.operands[3:], None, None, None)[:6]
     settings = {name: getattr(node, name) for name in ("scale", "causal", "causal_offset")}
     drawing = {name: getattr(node, name) for name in ("rate", "seed", "stream")}
-    if mask is None and step is not None and node.safe and not node.zero_nan:
+    if mask is None and step is not None and _sees(g, node):
         names = [f"{name}.gradient" for name in (q, k, v)]
         operands = [q, k, v, d, step, part]
         made = g.graph.add("attention_dropout_gradient", operands, names, **settings, **drawing).outputs

@@ -154,6 +154,7 @@ FLAT: dict[str, str] = {
     ),
     **_listed("its operands are no floats", "iota random_uniform tfidf label_encode unpack decode_blocks absent"),
     **_listed("other bits, not other numbers", "bitcast"),
+    **_listed("a model says that none flow", "detach"),
 }
 
 # These have one that nobody has written: a model that needs it is refused, and the reason is said.

@@ -20,6 +20,7 @@ class Target:
     rounded: dtypes such as bf16 to which products of many rows round these for weights of that dtype, by dot products
     that the device must have. apart: whether these dot products take 32 numbers and sum those of even and of odd places
     apart, as AMX does, and not two after the other.
+    unpacked: names of matrices that lie as they are stored for another program: products of many rows read them so.
     part_nanoseconds: the work of a part that is worth its barrier. run_nanoseconds: the work of a whole run that is
     worth waking another thread for. portion_nanoseconds: the work after which a run that is to end does, where
     kernels can; None where no run is told to.
@@ -34,6 +35,7 @@ class Target:
     strips: bool = True
     rounded: tuple[DType, ...] = ()
     apart: bool = False
+    unpacked: frozenset[str] = frozenset()
     part_nanoseconds: int = 1500
     run_nanoseconds: int = 25_000
     portion_nanoseconds: int | None = None

@@ -9,6 +9,8 @@ from ingot.ops.define import broadcast_shapes, expect_kind, op, sample, unify
 from ingot.ops.dropout import dropout as drop
 from ingot.ops.dropout import infer_dropout
 
+ATTENTIONS = ("attention", "attention_dropout")  # which read q, k, v and perhaps a mask first
+
 _LOG2E = float(np.log2(np.e))
 
 

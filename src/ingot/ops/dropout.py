@@ -1,4 +1,4 @@
-"""Dropout: elements that a step of training leaves out, drawn by counter."""
+"""What a model says of its training: elements that a step leaves out, drawn by counter, and where gradients end."""
 
 import math
 
@@ -72,3 +72,9 @@ def dropout(x, step=None, part=None, *, rate: float, seed: int = 0, stream: int 
     drawn = np.take_along_axis(_philox(words, seed), (places % np.uint64(4)).astype(np.int64)[None], 0)[0]
     real = x.dtype.type
     return np.where(drawn.reshape(x.shape) >= threshold(rate), x * real(1 / (1 - rate)), real(0))
+
+
+@op(infer=lambda x: x, expand=lambda g, x: x, samples=[sample("x[2,5]"), sample("x[]"), sample("x[0,3]")])
+def detach(x):
+    """x, through which no gradient flows."""
+    return x

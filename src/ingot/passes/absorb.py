@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 
 from ingot.ir import Graph, Node
+from ingot.ops.attention import ATTENTIONS
 from ingot.passes.dce import eliminate_dead
 from ingot.passes.match import has_known_type, is_fixed, is_float, same_type, scalar, substitute
 
@@ -49,7 +50,7 @@ def absorb_scale(graph: Graph) -> bool:
     """
     changed = False
     for node in graph.nodes:
-        if node.op.name in ("matmul", "attention") and has_known_type(graph, node.output):
+        if node.op.name in ("matmul", *ATTENTIONS) and has_known_type(graph, node.output):
             changed |= _absorb_operands(graph, node)
     for node in graph.nodes if not graph.ops.isdisjoint(("mul", "div")) else ():
         if node.op.name in ("mul", "div"):

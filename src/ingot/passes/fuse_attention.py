@@ -8,6 +8,7 @@ import numpy as np
 
 from ingot.dim import Dim
 from ingot.ir import Graph, Node
+from ingot.ops.attention import ATTENTIONS
 from ingot.passes.match import add_scalar, has_known_type, same_type, scalar, substitute
 
 MASKED = -1e9  # a score at or below it counts as masked out: its exponential is zero beside any other
@@ -17,7 +18,8 @@ _ABSORBING = (-1e38, -1e30)
 
 
 def fuse_attention(graph: Graph) -> bool:
-    """Fuses matmul, scale, masks, softmax and matmul into one attention; then takes repeats off its keys and values.
+    """Fuses matmul, scale, masks, softmax and matmul into one attention, with dropout of the weights where a step draws
+    it; then takes repeats off its keys and values.
 
     Ranks 2 to 4; masks are added, or chosen with `where`; a key may arrive transposed by any permute. A row that
     masks everything with -inf stays what it is in the spelling by hand: NaN, or zero where that sets NaN to zero.
@@ -31,18 +33,19 @@ def fuse_attention(graph: Graph) -> bool:
             if scores is not None and _has_attention_shapes(graph, node, scores.matmul):
                 _replace(graph, node, scores)
                 changed = True
-        elif node.op.name == "attention":
+        elif node.op.name in ATTENTIONS:
             changed |= _take_off_repeats(graph, node)
     return changed
 
 
 @dataclass(frozen=True)
 class _Scores:
-    """Where the scores come from and what masks them, innermost first."""
+    """Where the scores come from and what masks them, innermost first; what drops the weights that they make."""
 
     matmul: Node
     masks: tuple[str | _Chosen, ...] = ()  # added, or chosen
     zero_nan: bool = False
+    dropout: Node | None = None
 
 
 @dataclass(frozen=True)
@@ -58,13 +61,23 @@ def _scores(graph: Graph, node: Node) -> _Scores | None:
     """The scores under matmul(softmax(scores), v), when nothing else reads what lies between."""
     if node.transpose_a or node.scale != 1.0:
         return None
-    softmax = _softmax(graph, str(node.operands[0]))
+    weights = str(node.operands[0])
+    dropout = _dropout(graph, weights)
+    weights = weights if dropout is None else str(dropout.operands[0])
+    softmax = _softmax(graph, weights)
     if softmax is None or softmax.axis != graph.type(softmax.output).rank - 1:
         return None
     scores = _read(graph, str(softmax.operands[0]))
     if scores is None or not _has_exact_fills(graph, scores):
         return None
-    return replace(scores, zero_nan=softmax.output != node.operands[0])
+    return replace(scores, zero_nan=softmax.output != weights, dropout=dropout)
+
+
+def _dropout(graph: Graph, name: str) -> Node | None:
+    """The dropout of a step that makes the weights, if only they read it."""
+    node = graph.producer(name)
+    is_drawn = node is not None and node.op.name == "dropout" and node.operands[1] is not None
+    return node if is_drawn and graph.only_user(name) is not None else None
 
 
 def _softmax(graph: Graph, name: str) -> Node | None:
@@ -145,16 +158,21 @@ def _replace(graph: Graph, node: Node, scores: _Scores) -> None:
     v = _turned(graph, node, str(node.operands[1]), node.transpose_b)
     mask = _mask(graph, node, scores)
     rank = graph.type(q).rank
-    operands = [_with_rank_4(graph, node, name) for name in (q, k, v)]
+    operands: list[str | None] = [_with_rank_4(graph, node, name) for name in (q, k, v)]
     if mask is not None:
         operands.append(_mask_with_rank_4(graph, node, mask, rank))
     attributes = {
         "scale": matmul.scale, "causal": False, "causal_offset": 0, "safe": scores.zero_nan, "zero_nan": scores.zero_nan
     }  # fmt: skip
+    op = "attention"
+    if scores.dropout is not None:  # of the same elements, whatever their rank: they are drawn by their place alone
+        op = "attention_dropout"
+        operands += [*[None] * (4 - len(operands)), *scores.dropout.operands[1:]]
+        attributes |= scores.dropout.attributes
     if rank == 4:
-        added = substitute(graph, node, "attention", operands, attributes)
+        added = substitute(graph, node, op, operands, attributes)
     else:
-        four = graph.add("attention", operands, f"{node.output}.attention", before=node, **attributes)
+        four = graph.add(op, operands, f"{node.output}.attention", before=node, **attributes)
         added = substitute(graph, node, "reshape", [four.output], {"shape": graph.type(node.output).shape})
     assert added is not None, f"attention for {node} has another type"
 
@@ -222,7 +240,7 @@ def _take_off_repeats(graph: Graph, node: Node) -> bool:
         for name, shape in ((k[0], k[1]), (v[0], v[1]))
     ]
     operands = [node.operands[0], *names, *node.operands[3:]]
-    return substitute(graph, node, "attention", operands, node.attributes) is not None
+    return substitute(graph, node, node.op.name, operands, node.attributes) is not None
 
 
 _Source = tuple[str, tuple[Dim, ...] | None]  # a value, and the shape to give it (None: its own)

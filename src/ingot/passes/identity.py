@@ -215,6 +215,10 @@ def _pool(graph: Graph, node: Node) -> bool:
     return substitute(graph, node, op, node.operands, attributes) is not None
 
 
+def _where(graph: Graph, node: Node) -> bool:
+    return node.operands[1] == node.operands[2] and replace(graph, node, str(node.operands[1]))
+
+
 def _concat(graph: Graph, node: Node) -> bool:
     return len(node.operands) == 1 and _same(graph, node)
 
@@ -349,6 +353,7 @@ _RULES: dict[str, Callable[[Graph, Node], bool]] = {
     "pad": _pad,
     "cast": _cast,
     "concat": _concat,
+    "where": _where,
     "clip": _clip,
     "dropout": _at_rest,
     "avg_pool": _pool,

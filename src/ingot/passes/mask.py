@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from ingot.ir import Graph, Node
+from ingot.ops.attention import ATTENTIONS
 from ingot.passes.affine import Affine, Indices, condition_of_array, moved, triangle
 from ingot.passes.fold import TOTAL_BYTES, known
 from ingot.passes.fuse_attention import MASKED
@@ -25,7 +27,7 @@ def recognise_masks(graph: Graph) -> bool:
     """
     changed = False
     for node in graph.nodes:
-        if node.op.name == "attention" and len(node.operands) == 4 and node.operands[3] is not None:
+        if node.op.name in ATTENTIONS and len(node.operands) > 3 and node.operands[3] is not None:
             changed |= _recognise(graph, node)
     return changed
 
@@ -43,21 +45,26 @@ def _recognise(graph: Graph, node: Node) -> bool:
     name = node.operands[3]
     expand = graph.producer(name)
     if expand is not None and expand.op.name == "expand":
-        operands = [*node.operands[:3], expand.operands[0]]
-        return substitute(graph, node, "attention", operands, node.attributes) is not None
+        return _masked(graph, node, expand.operands[0], {})
     found = _kept(graph, str(name))
     if found is None:
         return False
     kept, is_finite = found
     if kept.always:
-        return substitute(graph, node, "attention", node.operands[:3], node.attributes) is not None
+        return _masked(graph, node, None, {})
     offset = _causal_offset(graph, node, kept)
     if offset is None or (is_finite and offset < 0):
         return False
     if node.causal:
         offset = min(offset, node.causal_offset)
-    attributes = node.attributes | {"causal": True, "causal_offset": offset}
-    return substitute(graph, node, "attention", node.operands[:3], attributes) is not None
+    return _masked(graph, node, None, {"causal": True, "causal_offset": offset})
+
+
+def _masked(graph: Graph, node: Node, mask: str | None, attributes: dict[str, Any]) -> bool:
+    """Gives attention another mask, or none, and other attributes."""
+    behind = node.operands[4:]
+    operands = [*node.operands[:3], *([] if mask is None and not behind else [mask]), *behind]
+    return substitute(graph, node, node.op.name, operands, node.attributes | attributes) is not None
 
 
 def _kept(graph: Graph, mask: str) -> tuple[Affine, bool] | None:

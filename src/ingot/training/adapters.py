@@ -7,17 +7,19 @@ the package peft.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import pairwise
 from pathlib import Path
+from reprlib import repr as shortened
 
 import numpy as np
 
-from ingot.errors import InputError
+from ingot.errors import InputError, KindError
 from ingot.files import written
 from ingot.ir import Graph, Node
+from ingot.training.ranges import expect_positive, expect_whole
 
 MAX_RANK = 1024  # of an adapter
 WEIGHTS, CONFIG = "adapter_model.safetensors", "adapter_config.json"
@@ -48,14 +50,21 @@ def lora(r: int = 8, *, alpha: float | None = None, targets: Sequence[str] | Non
     names, of the matrices that get one; None for all that rows are multiplied with, but for what makes the logits.
     seed: of the numbers that A begins with; B begins with zeros.
 
-    Raises InputError for numbers out of range.
+    Raises InputError for numbers out of range, and KindError for what is no number and no list of names.
     """
-    if not 1 <= r <= MAX_RANK:
-        raise InputError(f"lora r: out of range, got {r}, expected 1..{MAX_RANK}")
-    alpha = 2.0 * r if alpha is None else float(alpha)
-    if not 0 < alpha < float("inf"):
-        raise InputError(f"lora alpha: out of range, got {alpha}, expected more than 0")
-    return Lora(r, alpha, None if targets is None else tuple(targets), seed)
+    expect_whole("lora r", r, 1, MAX_RANK)
+    alpha = 2.0 * r if alpha is None else alpha
+    expect_positive("lora alpha", alpha)
+    expect_whole("lora seed", seed, 0)
+    return Lora(int(r), float(alpha), None if targets is None else patterns("lora targets", targets), int(seed))
+
+
+def patterns(what: str, given: Iterable[str]) -> tuple[str, ...]:
+    """Names, or patterns of names. Raises KindError for what is no list of such."""
+    found = None if isinstance(given, str) or not isinstance(given, Iterable) else tuple(given)
+    if found is None or not all(isinstance(pattern, str) for pattern in found):
+        raise KindError(f"{what}: a list of patterns is needed, got {shortened(given)}, expected such as ['head.*']")
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,11 @@ from ingot.run.library import load
 from ingot.training.graph import LOSS, gradient_graph, step_graph, update_graph
 from ingot.training.losses import CrossEntropy
 from ingot.training.optimizers import Optimizer
+from ingot.training.programs import beside
 from ingot.training.recompute import Trade, fit_budget
 
 TRAIN, GRADIENTS, UPDATE = "train", "gradients", "update"  # a whole step, and the two of one that is taken in parts
+EVALUATE, METRICS = "evaluate", "metrics"  # the loss alone, and with what else says how good predictions are
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +85,11 @@ def training_graphs(
 
 def step_bytes(graphs: Mapping[str, Graph], target: Target) -> StepBytes:
     """What programs of graphs take that share states, weights and an arena; the arrays are those of the first."""
-    placement = Placement()
-    plans = [compile_mode(graph, target, Mode(name), placement=placement).native[1] for name, graph in graphs.items()]
+    placement, plans = Placement(), []
+    for name, graph in graphs.items():
+        compiled = compile_mode(graph, target, Mode(name), placement=placement)
+        plans.append(compiled.native[1])
+        target = beside(target, compiled)
     return StepBytes(
         placement.weight_bytes,
         max(plan.regions.get("state", 0) for plan in plans),

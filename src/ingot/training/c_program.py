@@ -17,6 +17,7 @@ from ingot.ir import Graph
 from ingot.lower import Target
 from ingot.plan import Placement
 from ingot.run.store import WeightStore
+from ingot.training.programs import beside
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,10 @@ def emit_training(
     check_prefix(prefix)
     # Kernels and places depend on no instruction set.
     target, placement = Target("scalar", threads=threads), Placement()
-    entries = {name: compile_mode(graph, target, Mode(name), placement=placement) for name, graph in graphs.items()}
+    entries = {}
+    for name, graph in graphs.items():
+        entries[name] = compile_mode(graph, target, Mode(name), placement=placement)
+        target = beside(target, entries[name])
 
     def programs(face: Interface) -> dict[str, str | bytes]:
         return {

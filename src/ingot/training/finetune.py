@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ingot.errors import InputError, LoadError
+from ingot.errors import InputError, KindError, LoadError
 from ingot.files import make_folder, written
 from ingot.llm.tokenizer import Tokenizer
 from ingot.load.hub import located
@@ -21,7 +21,9 @@ from ingot.training.adapters import Lora, lora, write_adapters
 from ingot.training.curve import Point, read_points, svg
 from ingot.training.merge import merge
 from ingot.training.optimizers import AdamW
+from ingot.training.ranges import expect_whole
 from ingot.training.schedules import Cosine
+from ingot.training.sources import expect_windows
 from ingot.training.trainer import Trainer
 
 HELD_OUT_SHARE = 20  # one token in so many, at the end of the text, is kept from training
@@ -85,7 +87,8 @@ class FineTuning:
     learning rate, after a warm-up and before a cosine to 0; None for the default. seed: of the adapters and of which
     windows a step takes. memory, precision: as `Trainer` has them.
 
-    Raises what `Trainer` and reading a folder raise, and InputError for a text that is too short.
+    Raises what `Trainer` and reading a folder raise, InputError for a text that is too short and numbers out of range,
+    and KindError for what is no text, adapters or number.
     """
 
     def __init__(
@@ -105,6 +108,13 @@ class FineTuning:
         precision: str = F32.name,
         threads: int = 0,
     ):
+        if not isinstance(text, str):
+            raise KindError(f"text: got {type(text).__name__}, expected a text")
+        if adapters is not None and not isinstance(adapters, Lora):
+            raise KindError(f"option adapters: got {type(adapters).__name__}, expected ingot.lora(...) or None")
+        expect_whole("option steps", steps, 1)
+        expect_windows(context, batch)
+        expect_whole("option seed", seed, 0)
         self.folder = read_model(located(os.fspath(folder)))
         self.steps, self.adapters = steps, adapters
         self.tokens_per_step = batch * context
@@ -137,6 +147,7 @@ class FineTuning:
 
         Raises InputError for a loss that is no number, and OutputError.
         """
+        expect_whole("option every", every, 1)
         target = Path(output)
         make_folder(target)
         begun, first = time.monotonic(), self.trainer.steps

@@ -27,10 +27,18 @@ _DROPOUTS = ("dropout", "attention_dropout")  # whose last operands are the step
 _LEAST_NORM = 1e-6  # that gradients are divided by, as torch.nn.utils.clip_grad_norm_ has it
 
 
-def loss_graph(forward: Graph, loss: str | CrossEntropy, trained: Sequence[str], seed: int | None = None) -> Graph:
+def loss_graph(
+    forward: Graph,
+    loss: str | CrossEntropy,
+    trained: Sequence[str],
+    seed: int | None = None,
+    *,
+    with_metric: bool = False,
+) -> Graph:
     """The loss of a static graph of one output: its inputs and TARGET in, LOSS out; what is trained are states.
 
     loss: a name of LOSSES, or one with settings. trained: the names of f32 weights. seed: see `forward_graph`.
+    with_metric: the metric of the loss is another output, by its name.
     Raises KindError for an unknown loss, and UnsupportedError for several outputs and an output that is no f32.
     """
     row, graph = loss_of(loss), forward_graph(forward, trained, seed)
@@ -44,6 +52,8 @@ def loss_graph(forward: Graph, loss: str | CrossEntropy, trained: Sequence[str],
     g = Backward(graph)
     g.at(prediction)
     graph.set_output(LOSS, row.write(g, prediction, TARGET))
+    if with_metric:
+        graph.set_output(row.metric, row.write_metric(g, prediction, TARGET))
     return graph
 
 
@@ -56,7 +66,9 @@ def forward_graph(forward: Graph, trained: Sequence[str], seed: int | None = Non
     graph = forward.copy()
     for name in (*trained, *moving_statistics(forward)):
         graph.keep(name)
-    if seed is not None:
+    if seed is None:
+        _attach(graph)
+    else:
         _norm_by_batches(graph)
     dropouts = [node for node in graph.nodes if node.op.name == "dropout" and seed is not None]
     if dropouts:
@@ -221,7 +233,14 @@ def _gradients(graph: Graph, loss: str, trained: Sequence[str]) -> dict[str, str
     gradients = differentiate(graph, loss, trained)
     if not gradients:
         raise InputError(f"trainable: nothing to train, got a loss that depends on none of {list(trained)[:20]}")
+    _attach(graph)
     return gradients
+
+
+def _attach(graph: Graph) -> None:
+    """Takes out what ends gradients, where these are written or not wanted."""
+    for node in [node for node in graph.nodes if node.op.name == "detach"]:
+        graph.replace(node, str(node.operands[0]))
 
 
 def _write_update(graph: Graph, gradients: dict[str, str], optimizer: Optimizer, clip: float | None) -> None:

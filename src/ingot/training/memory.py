@@ -9,12 +9,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from ingot.dtype import i64
+from ingot.machine import byte_number
 from ingot.precision import F32
 from ingot.training.adapters import Lora
-from ingot.training.budget import StepBytes, step_bytes, step_target, training_graphs
+from ingot.training.budget import EVALUATE, StepBytes, step_bytes, step_target, training_graphs
+from ingot.training.graph import loss_graph
 from ingot.training.optimizers import AdamW
 from ingot.training.recompute import Trade
-from ingot.training.sources import batch_part, expect_parts, load_trained, trained_weights
+from ingot.training.sources import batch_part, expect_parts, expect_windows, load_trained, trained_weights
+
+_LOSS = "cross_entropy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,22 +39,24 @@ def fit_training(
     batch: int = 4,
     accumulate: int = 1,
     clip: float | None = 1.0,
-    memory: int | None = None,
+    memory: str | int | None = None,
     precision: str = F32.name,
     threads: int = 0,
 ) -> TrainingMemory:
-    """What `FineTuning` with the same options allocates for steps, to the byte; no weight is read.
+    """What `FineTuning` with the same options allocates for steps and held-out losses, to the byte; no weight is read.
 
     Raises what `Trainer` raises.
     """
+    expect_windows(context, batch)
     windows = (np.zeros((batch, context), i64.numpy),)
     expect_parts(windows, accumulate)
     forward, candidates = load_trained(os.fspath(folder), tuple(batch_part(windows, 0, accumulate)))
     trained, _ = trained_weights(forward, candidates, adapters)
     target, rounding = step_target(precision, threads)
+    budget = None if memory is None else byte_number(memory)
     graphs, trade = training_graphs(
-        forward, "cross_entropy", AdamW(), trained, clip, accumulate, target, memory, precision=rounding
+        forward, _LOSS, AdamW(), trained, clip, accumulate, target, budget, precision=rounding
     )
-    planned = step_bytes(graphs, target)
+    planned = step_bytes(graphs | {EVALUATE: loss_graph(forward, _LOSS, trained)}, target)
     count = sum(math.prod(forward.type(name).dims) for name in trained)
     return TrainingMemory(planned.weights, planned.states, planned.arena, planned.arrays, context, batch, count, trade)

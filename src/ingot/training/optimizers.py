@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from ingot.dtype import f32, f64
 from ingot.errors import KindError
 from ingot.gradients.registry import Backward
-from ingot.training.schedules import Schedule, expect_range, rate_at
+from ingot.training.ranges import expect_range
+from ingot.training.schedules import Schedule, rate_at
 
 RATE = "rate"  # the input in which a run is given the learning rate, f64[]
 STEP = "step"  # the state that counts steps, f64[]
@@ -15,10 +16,10 @@ STEP = "step"  # the state that counts steps, f64[]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SGD:
-    """Stochastic gradient descent, with momentum, as torch.optim.SGD computes it. lr: the learning rate, or how it
-    follows the steps.
+    """Stochastic gradient descent, with momentum, as torch.optim.SGD computes it. lr: the learning rate, or what gives
+    it for each step, of which the first is 0.
 
-    Raises InputError for numbers out of range.
+    Raises InputError for numbers out of range, and KindError for what is no number.
     """
 
     lr: float | Schedule
@@ -26,7 +27,7 @@ class SGD:
     weight_decay: float = 0.0
 
     def __post_init__(self) -> None:
-        expect_range("SGD lr", rate_at(self.lr, 0))
+        rate_at(self.lr, 0, "SGD lr")
         expect_range("SGD momentum", self.momentum, 1.0)
         expect_range("SGD weight_decay", self.weight_decay)
 
@@ -51,10 +52,10 @@ class SGD:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdamW:
-    """Adam with decoupled weight decay, as torch.optim.AdamW computes it. lr: the learning rate, or how it
-    follows the steps.
+    """Adam with decoupled weight decay, as torch.optim.AdamW computes it. lr: the learning rate, or what gives it for
+    each step, of which the first is 0.
 
-    Raises InputError for numbers out of range.
+    Raises InputError for numbers out of range, and KindError for what is no number.
     """
 
     lr: float | Schedule = 1e-3
@@ -63,7 +64,9 @@ class AdamW:
     weight_decay: float = 1e-2
 
     def __post_init__(self) -> None:
-        expect_range("AdamW lr", rate_at(self.lr, 0))
+        rate_at(self.lr, 0, "AdamW lr")
+        if not isinstance(self.betas, (tuple, list)) or len(self.betas) != 2:
+            raise KindError(f"AdamW betas: no pair, got {self.betas!r}, expected two numbers")
         for beta in self.betas:
             expect_range("AdamW betas", beta, 1.0)
         expect_range("AdamW eps", self.eps)

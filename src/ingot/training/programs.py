@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -13,6 +14,13 @@ from ingot.plan import Placement
 from ingot.run.arena import Arena
 from ingot.run.native import NativeProgram
 from ingot.run.store import WeightStore
+
+
+def beside(target: Target, compiled: Compiled) -> Target:
+    """What further programs over the weights of one are lowered for: they pack no matrix that it reads as it lies."""
+    recipes = (tensor.recipe for tensor in compiled.native[0].tensors.values() if tensor.recipe is not None)
+    unpacked = {recipe.value.name for recipe in recipes if recipe.layout == "raw" and recipe.value.is_weight}
+    return replace(target, unpacked=target.unpacked | unpacked)
 
 
 class TrainingPrograms:
@@ -45,6 +53,7 @@ class TrainingPrograms:
         held = {state: array.copy() for state, array in self.states.items()} if moves else {}
         native = NativeProgram(compiled.segments[0].graph, lowered, plan, self.weights, self._arena, self.state)
         self.compiled[name], self._natives[name] = compiled, native
+        self.target = beside(self.target, compiled)
         for program in self._natives.values():
             roots = (tensor for tensor in program.lowered.tensors.values() if tensor.kind == "state")
             self.states |= {tensor.name: program.tensor(tensor.id) for tensor in roots}

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from ingot.errors import InputError
-
-
-def expect_range(what: str, value: float, high: float = math.inf) -> None:
-    """Raises InputError for a number that is negative, `high` or more, or none."""
-    if not 0 <= value < high:
-        raise InputError(f"{what}: out of range, got {value}, expected 0 or more and less than {high}")
+from ingot.training.ranges import expect_integer, expect_range, expect_whole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,12 +20,12 @@ class _Schedule:
     floor: float = 0.0
 
     def __post_init__(self) -> None:
-        """Raises InputError for numbers out of range."""
+        """Raises InputError for numbers out of range, and KindError for what is none."""
         name = type(self).__name__
         expect_range(f"{name} lr", self.lr)
         expect_range(f"{name} floor", self.floor)
-        if self.steps < 1:
-            raise InputError(f"{name} steps: out of range, got {self.steps}, expected 1 or more")
+        expect_whole(f"{name} steps", self.steps, 1)
+        expect_integer(f"{name} warmup", self.warmup)
         if not 0 <= self.warmup < self.steps:
             raise InputError(f"{name} warmup: out of range, got {self.warmup}, expected 0..{self.steps - 1} steps")
 
@@ -68,9 +64,14 @@ class Cosine(_Schedule):
         return (1 + math.cos(math.pi * share)) / 2
 
 
-Schedule = Linear | Cosine
+Schedule = Callable[[int], float]  # of the step; the first is 0
 
 
-def rate_at(lr: float | Schedule, step: int) -> float:
-    """The learning rate of a step; the first is 0."""
-    return lr if isinstance(lr, int | float) else lr(step)
+def rate_at(lr: float | Schedule, step: int, what: str = "rate") -> float:
+    """The learning rate of a step; the first is 0. what: errors begin with it.
+
+    Raises InputError for one out of range, and KindError for what is no number.
+    """
+    rate = lr(step) if callable(lr) else lr
+    expect_range(what, rate)
+    return float(rate)

@@ -20,8 +20,9 @@ from ingot.load.hf import load_dense
 from ingot.load.language import read_model
 from ingot.passes.dce import eliminate_dead
 from ingot.run.interpret import bind_symbols
-from ingot.training.adapters import Adapter, Lora, adapt
+from ingot.training.adapters import Adapter, Lora, adapt, patterns
 from ingot.training.losses import CrossEntropy, loss_of
+from ingot.training.ranges import expect_integer, expect_whole
 
 _STATISTICS = {"batch_norm": (3, 4)}  # operands that are measured and not trained
 
@@ -149,17 +150,19 @@ def trained_weights(
 
     trainable: patterns of names; None for all candidates. Weights of 16 bits that are trained become f32.
 
-    Raises InputError for a pattern that matches none, and UnsupportedError for weights of other dtypes.
+    Raises InputError for a pattern that matches none, KindError for what is no list of patterns, and UnsupportedError
+    for weights of other dtypes.
     """
     if isinstance(trainable, Lora):
         adapters = adapt(graph, trainable)
         return [name for adapter in adapters for name in (adapter.a, adapter.b)], adapters
     found = list(candidates)
-    for pattern in trainable or ():
-        if not any(fnmatchcase(name, pattern) for name in candidates):
-            raise InputError(f"trainable: nothing to train, got {pattern!r}, expected some of {found[:20]}")
     if trainable is not None:
-        found = [name for name in found if any(fnmatchcase(name, pattern) for pattern in trainable)]
+        wanted = patterns("trainable", trainable)
+        for pattern in wanted:
+            if not any(fnmatchcase(name, pattern) for name in candidates):
+                raise InputError(f"trainable: nothing to train, got {pattern!r}, expected some of {found[:20]}")
+        found = [name for name in found if any(fnmatchcase(name, pattern) for pattern in wanted)]
     if not found:
         raise InputError(f"trainable: nothing to train, got a graph {graph.name!r} without float weights")
     for name in found:
@@ -186,11 +189,20 @@ def _widen(graph: Graph, name: str) -> None:
 
 def batch_part(inputs: Sequence[Any], part: int, parts: int) -> list[Any]:
     """The share of a batch that is one of several equal ones along the first axis."""
+    if parts == 1:
+        return list(inputs)
     return [x[part * (len(x) // parts) : (part + 1) * (len(x) // parts)] for x in inputs]
 
 
+def expect_windows(context: int, batch: int) -> None:
+    """Raises InputError for windows of a text that are none, and KindError for what is no whole number."""
+    expect_whole("option context", context, 1)
+    expect_whole("option batch", batch, 1)
+
+
 def expect_parts(inputs: Sequence[Any], parts: int) -> None:
-    """Raises InputError for inputs that cannot be cut into so many equal parts."""
+    """Raises InputError for inputs that cannot be cut into so many equal parts, and KindError for no such number."""
+    expect_integer("option accumulate", parts)
     sizes = [shape[0] if (shape := np.shape(x)) else 0 for x in inputs]
     if parts < 1 or (parts > 1 and any(size < parts or size % parts for size in sizes)):
         raise InputError(f"option accumulate: does not divide the batch, got {parts}, expected a divisor of {sizes}")

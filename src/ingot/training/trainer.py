@@ -15,7 +15,7 @@ import numpy as np
 import ingot.ops
 from ingot.compile import Compiled
 from ingot.config import check
-from ingot.errors import InputError, bounded
+from ingot.errors import InputError, KindError, bounded
 from ingot.feeds import arrays
 from ingot.ir import Graph
 from ingot.locks import OwnedLock
@@ -26,7 +26,7 @@ from ingot.run.interpret import bind_symbols
 from ingot.session import Shared
 from ingot.training import checkpoint
 from ingot.training.adapters import Lora
-from ingot.training.budget import GRADIENTS, TRAIN, UPDATE, step_target, training_graphs
+from ingot.training.budget import EVALUATE, GRADIENTS, METRICS, TRAIN, UPDATE, step_target, training_graphs
 from ingot.training.diagnosis import first_bad, way_to
 from ingot.training.graph import (
     LOSS,
@@ -43,12 +43,14 @@ from ingot.training.graph import (
 from ingot.training.losses import CrossEntropy, loss_of
 from ingot.training.optimizers import STEP, Optimizer
 from ingot.training.programs import TrainingPrograms
-from ingot.training.schedules import Schedule, expect_range, rate_at
+from ingot.training.ranges import expect_positive, expect_range, expect_whole
+from ingot.training.schedules import Schedule, rate_at
 from ingot.training.sources import batch_part, expect_parts, load_trained, trained_weights
 
 assert ingot.ops  # the import registers every op
 
 MAX_THREADS = 256  # of a trainer
+MAX_SEED = 2**63 - 1  # of dropout
 _CHECKED_STEPS = 3  # that emitted C takes to check itself
 
 
@@ -73,8 +75,8 @@ class Trainer:
     bits for any number of threads and, in f32, any instruction set.
 
     Raises InputError for options and examples that do not fit and where there is nothing to train, KindError for what
-    is no model or loss, LimitError where no steps fit the memory, UnsupportedError naming every op without a gradient
-    or kernel, and what loading raises. Steps of several threads take turns.
+    is no model, loss, optimiser or number, LimitError where no steps fit the memory, UnsupportedError naming every op
+    without a gradient or kernel, and what loading raises. Steps of several threads take turns.
     """
 
     def __init__(
@@ -93,14 +95,13 @@ class Trainer:
         precision: str = F32.name,
         threads: int = 0,
     ):
-        if not 0 <= seed < 2**63:
-            raise InputError(f"option seed: out of range, got {seed}, expected 0..{2**63 - 1}")
-        if not 0 <= threads <= MAX_THREADS:
-            raise InputError(f"option threads: out of range, got {threads}, expected 0..{MAX_THREADS}")
-        if clip is not None and not 0 < clip < float("inf"):
-            raise InputError(f"option clip: out of range, got {clip}, expected more than 0")
-        if len(example_inputs) < 2:
-            raise InputError(f"example_inputs: got {len(example_inputs)}, expected the model's inputs and a target")
+        expect_whole("option seed", seed, 0, MAX_SEED)
+        expect_whole("option threads", threads, 0, MAX_THREADS)
+        if clip is not None:
+            expect_positive("option clip", clip)
+        if not isinstance(optimizer, Optimizer):
+            raise KindError(f"optimizer: got a {type(optimizer).__name__}, expected an ingot.AdamW or ingot.SGD")
+        _expect_examples(example_inputs)
         expect_parts(example_inputs, accumulate)
         self.optimizer = optimizer
         self._accumulate, self._clip, self._loss_name = accumulate, clip, loss
@@ -124,12 +125,13 @@ class Trainer:
         self.parameters = [name for name in self._trained if name in self.graph.states]
         self._statistics = moving_statistics(self._forward)
         self._ranges = _ranges(self.graph)
-        self._ignored = row.ignore_index if isinstance(row := loss_of(loss), CrossEntropy) else None
+        row = named if isinstance(named := loss_of(loss), CrossEntropy) else loss
+        self._ignored = row.ignore_index if isinstance(row, CrossEntropy) else None
         if self._ignored is not None:
             self._ranges[TARGET] = 0, _classes(self._forward)
         self._loss = np.zeros((), np.float32)
         self._half_trained = ""  # why states are those of no step, or ""
-        self._settings = repr((loss_of(loss), self._trained, replace(optimizer, lr=0.0), clip, seed, precision))
+        self._settings = repr((row, self._trained, replace(optimizer, lr=0.0), clip, seed, precision))
         self._feed(example)
 
     @property
@@ -146,18 +148,14 @@ class Trainer:
     def rate(self) -> float:
         """The learning rate of the next step. One that is set is that of all steps to come.
 
-        Raises InputError for one that is negative, infinite or no number.
+        Raises InputError for one that is negative or infinite, and KindError for what is no number.
         """
         return rate_at(self._schedule, self.steps)
 
     @rate.setter
     def rate(self, value: float) -> None:
-        try:
-            rate = float(value)
-        except (TypeError, ValueError, OverflowError) as error:
-            raise InputError(f"rate: got {type(value).__name__}, expected a number") from error
-        expect_range("rate", rate)
-        self._schedule = rate
+        expect_range("rate", value)
+        self._schedule = float(value)
 
     def step(self, *inputs: Any) -> float:
         """One step: the loss of these inputs, the last of them the target, before their step is taken.
@@ -174,16 +172,13 @@ class Trainer:
 
     def evaluate(self, *inputs: Any) -> float:
         """The loss of inputs, the last of them the target; nothing is trained. Raises as `step`."""
-        fed_parts = self._parts(inputs)
-        with self._turn.once():
-            self._expect_whole()
-            if "evaluate" not in self._programs:
-                self._programs.add("evaluate", loss_graph(self._forward, self._loss_name, self._trained))
-            total = 0.0
-            for fed in fed_parts:
-                self._programs.run("evaluate", fed, [self._loss])
-                total += float(self._loss) / self._accumulate
-            return total
+        return self._measured(EVALUATE, inputs)[LOSS]
+
+    def metrics(self, *inputs: Any) -> dict[str, float]:
+        """As `evaluate`, "loss", and beside it "accuracy", the share of labels that have the largest logit, or for
+        "bce" that of logits on the right side of 0; for "mse" it is "mean_absolute_error".
+        """
+        return self._measured(METRICS, inputs)
 
     def gradients(self, *inputs: Any) -> tuple[float, dict[str, np.ndarray]]:
         """The loss of inputs, and the gradients of the parameters that it depends on, by name; these stay as they are.
@@ -262,7 +257,7 @@ class Trainer:
             update.set_output("steps", update.states[STEP])
             first = {GRADIENTS: self.graph, UPDATE: update}
         graphs = first | {
-            "evaluate": loss_graph(self._forward, self._loss_name, self._trained),
+            EVALUATE: loss_graph(self._forward, self._loss_name, self._trained),
             "predict": forward_graph(self._forward, self._trained),
         }
         fitting = Fitting(
@@ -301,6 +296,23 @@ class Trainer:
             graph = gradient_graph(self._forward, self._loss_name, self._trained, *settings)
             self._programs.add(GRADIENTS, graph)
             self._programs.add(UPDATE, update_graph(graph, self.optimizer, self._clip))
+
+    def _measured(self, program: str, inputs: Sequence[Any]) -> dict[str, float]:
+        """The outputs of a program over a batch: means of those of its parts."""
+        fed_parts = self._parts(inputs)
+        with self._turn.once():
+            self._expect_whole()
+            if program not in self._programs:
+                is_metric = program == METRICS
+                graph = loss_graph(self._forward, self._loss_name, self._trained, with_metric=is_metric)
+                self._programs.add(program, graph)
+            names = list(self._programs.compiled[program].graph.outputs)
+            sums, results = dict.fromkeys(names, 0.0), [np.zeros((), np.float32) for _ in names]
+            for fed in fed_parts:
+                self._programs.run(program, fed, results)
+                for name, result in zip(names, results, strict=True):
+                    sums[name] += float(result) / self._accumulate
+            return sums
 
     def _go_on(self, states: Mapping[str, np.ndarray]) -> None:
         """Goes on from what lasted from step to step."""
@@ -415,6 +427,15 @@ class Trainer:
             if bad.size:
                 raise InputError(f"input {name!r}: index out of range, got {bad.flat[0]}, expected {low}..{high - 1}")
         return [np.require(feeds[name], requirements=("C", "A")) for name in names]
+
+
+def _expect_examples(example_inputs: Any) -> None:
+    """Raises KindError for what is no list, and InputError for one without a target."""
+    if isinstance(example_inputs, str) or not isinstance(example_inputs, Sequence):
+        got = type(example_inputs).__name__
+        raise KindError(f"example_inputs: a list is needed, got {got}, expected the model's inputs and a target")
+    if len(example_inputs) < 2:
+        raise InputError(f"example_inputs: got {len(example_inputs)}, expected the model's inputs and a target")
 
 
 def _floats(name: str, gradient: Any) -> np.ndarray:

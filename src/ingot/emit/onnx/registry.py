@@ -33,6 +33,7 @@ GAPS = {
     "cross_entropy": _TRAINS,
     "cross_entropy_gradient": _TRAINS,
     "decode_blocks": "reads the blocks of GGUF files, which ONNX does not have",
+    "detach": _TRAINS,
     "dropout": _TRAINS,
     "gelu_gradient": _TRAINS,
     "layer_norm_gradient": _TRAINS,

@@ -14,8 +14,16 @@ def embedding(
     b: AtenBuilder, weight: Tensor, indices: Tensor, padding_idx: int = -1, scale_grad_by_freq: bool = False,
     sparse: bool = False,
 ) -> Tensor:  # fmt: skip
-    """padding_idx concerns gradients only."""
-    return b.add("gather", weight, indices, axis=0)
+    """padding_idx concerns gradients only: its row gets none."""
+    rows = b.add("gather", weight, indices, axis=0)
+    if not b.trains:
+        return rows
+    if scale_grad_by_freq:
+        raise UnsupportedError(f"torch node {b.hint!r}: gradients of an embedding that are scaled by frequency")
+    if padding_idx < 0:
+        return rows
+    is_padding = b.add("equal", indices, b.scalar(padding_idx, b.dtype(indices)))
+    return b.add("where", b.reshape(is_padding, (*b.shape(indices), 1)), b.add("detach", rows), rows)
 
 
 @aten("index_select.default")

@@ -64,7 +64,7 @@ def load_any(source: Any, example_inputs: tuple | dict[str, Any] | None, *, is_t
     Raises KindError for a module without example inputs, and what `load_exported` and `load_module` raise.
     """
     if isinstance(source, torch.export.ExportedProgram):
-        return load_exported(source, drops=is_trained)
+        return load_exported(source, drops=_trains if is_trained else None)
     if not isinstance(source, torch.nn.Module):
         return None
     if example_inputs is None:
@@ -94,10 +94,10 @@ def load_module(
     """
     args, kwargs = ((), example_inputs) if isinstance(example_inputs, dict) else (tuple(example_inputs), {})
     moving = _moving_means(module) if is_trained else {}
-    drops = is_trained and module.training
-    program = _exported(module, args, kwargs, dynamic_shapes)
-    if drops and (attending := _attending(module, program)):
-        program = _exported(module, args, kwargs, dynamic_shapes, attending)
+    program = _exported(module, args, kwargs, dynamic_shapes, is_trained)
+    if is_trained and (attending := _attending(module, program)):
+        program = _exported(module, args, kwargs, dynamic_shapes, is_trained, attending)
+    drops = (lambda node: _part(module, node).training) if is_trained else None
     names = dim_names(program, (*args, *kwargs.values()), dynamic_shapes)
     return load_exported(program, names, drops=drops, moving=moving)
 
@@ -107,15 +107,18 @@ def _exported(
     args: tuple,
     kwargs: dict[str, Any],
     dynamic_shapes: Any,
+    is_trained: bool,
     attending: Iterable[torch.nn.Module] = (),
 ) -> torch.export.ExportedProgram:
-    """A module's program in eval mode, but for parts that are in training mode as they are called."""
+    """A module's program in eval mode, but for parts that are in training mode as they are called. is_trained: it says
+    where the module has gradients off.
+    """
     modes = {part: part.training for part in module.modules()}
     module.eval()
     for part in attending:
         part.training = True
     try:
-        with torch.no_grad(), _without_stack_traces():
+        with torch.set_grad_enabled(is_trained), _without_stack_traces():
             return torch.export.export(module, args, kwargs, dynamic_shapes=dynamic_shapes, strict=False)
     finally:
         for part, mode in modes.items():
@@ -139,16 +142,27 @@ def _attending(module: torch.nn.Module, program: torch.export.ExportedProgram) -
     """
     own = [part for part in module.modules() if isinstance(part, torch.nn.MultiheadAttention)]
     found: dict[torch.nn.Module, None] = {part: None for part in own if part.training and part.dropout}
-    for node in program.graph.nodes:
+    graphs = [part.graph for part in program.graph_module.modules() if isinstance(part, GraphModule)]
+    for node in (node for graph in graphs for node in graph.nodes):
         target = str(node.target)
         is_of_nothing = target == "aten.dropout.default" and not node.args[1]
         if not is_of_nothing and target != "aten.scaled_dot_product_attention.default":
             continue
-        path = [*node.meta["nn_module_stack"].values()][-1][0].partition("@")[0]
-        part = module.get_submodule(path)
-        if part.training:
+        if (part := _part(module, node)).training:
             found[part] = None
     return list(found)
+
+
+def _part(module: torch.nn.Module, node: Node) -> torch.nn.Module:
+    """The part of a module that calls an op of its program."""
+    stack = node.meta.get("nn_module_stack")
+    return module.get_submodule([*stack.values()][-1][0].partition("@")[0]) if stack else module
+
+
+def _trains(node: Node) -> bool:
+    """Whether a call in an exported program is in training mode, where it says."""
+    names = [argument.name for argument in node.target._schema.arguments]  # type: ignore[union-attr]
+    return "train" not in names or bool(node.args[names.index("train")])
 
 
 def _moving_means(module: torch.nn.Module) -> dict[str, float]:
@@ -180,19 +194,20 @@ def load_exported(
     program: torch.export.ExportedProgram,
     symbol_names: dict[str, str] | None = None,
     *,
-    drops: bool = False,
+    drops: Callable[[Node], bool] | None = None,
     moving: Mapping[str, float] = MappingProxyType({}),
 ) -> Graph:
     """The graph of an ExportedProgram, in training IR or in core ATen.
 
     Parameters and buffers are weights under their qualified names, views of the program's storage; mutated buffers
-    are states. `symbol_names` renames the program's symbols. drops: dropout stays, in whatever mode. moving: see
-    `AtenBuilder`. Raises UnsupportedError like `load_module`, also for a program that writes into its inputs.
+    are states. `symbol_names` renames the program's symbols. drops: whether the dropout of a call stays; None for
+    none. moving: see `AtenBuilder`. Raises UnsupportedError like `load_module`, also for a program that writes into its
+    inputs.
     """
     if any(_mutates(node.target) for node in program.graph.nodes):
         program = program.run_decompositions({})  # makes it functional and decomposes nothing
     importer = Importer(Symbols(symbol_names))
-    importer.builder.drops, importer.builder.moving = drops, moving
+    importer.drops, importer.builder.moving, importer.builder.trains = drops, moving, drops is not None
     _declare_inputs(importer, program)
     results = importer.run(program.graph_module)
     _declare_outputs(importer, program, results)
@@ -276,6 +291,7 @@ class Importer:
         self.builder = AtenBuilder(self.graph)
         self.symbols = symbols
         self.env: dict[Node, Any] = {}
+        self.drops: Callable[[Node], bool] | None = None
         self._names: dict[tuple, str] = {}  # storage of a tensor -> its weight
         self._missing: dict[str, list[str]] = {}
         self._refused: list[str] = []
@@ -391,6 +407,7 @@ class Importer:
             assert node.target.__name__ == "getitem", node.target  # type: ignore[union-attr]
             return self._item(node, args)
         self.builder.hint = self.graph.fresh(value_name(node))
+        self.builder.drops = self.drops is not None and self.drops(node)
         return self._named(self.translate(node.target, args, kwargs, produced, lambda: self._fakes(node), node.name))
 
     def _item(self, node: Node, args: list) -> Any:
@@ -439,7 +456,15 @@ class Importer:
         placeholders = [n for n in inner.graph.nodes if n.op == "placeholder"]
         for placeholder, argument in zip(placeholders, arguments, strict=True):
             self.env[placeholder] = self.value(argument)
-        return tuple(self.run(inner))
+        results = self.run(inner)
+        if self.builder.trains and kind == "wrap_with_set_grad_enabled" and not node.args[0]:
+            results = [self._detached(result) for result in results]
+        return tuple(results)
+
+    def _detached(self, result: Any) -> Any:
+        if not isinstance(result, str) or self.graph.type(result).dtype.kind != "f":
+            return result
+        return self.graph.add("detach", [result], f"{result}.detached").output
 
     # -- one call
 

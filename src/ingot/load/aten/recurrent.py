@@ -8,6 +8,7 @@ from ingot.dtype import f32, f64
 from ingot.errors import UnsupportedError
 from ingot.load.aten.builder import AtenBuilder, Tensor
 from ingot.load.aten.registry import aten
+from ingot.load.aten.shape import dropout as drop
 
 
 @dataclass(frozen=True)
@@ -40,8 +41,8 @@ def recurrent(
     cell, befores = _CELLS[b.target], [hx] if isinstance(hx, str) else hx
     directions = 2 if bidirectional else 1
     each = len(params) // (num_layers * directions)
-    if each != (4 if has_biases else 2) or (train and dropout):
-        raise UnsupportedError(f"torch node {b.hint!r}: {cell.op} with projections, or dropout in training mode")
+    if each != (4 if has_biases else 2):
+        raise UnsupportedError(f"torch node {b.hint!r}: {cell.op} with projections")
     dtype = b.dtype(x)
     wide = dtype if dtype is f64 else f32
     by_time = (1, 0, 2) if batch_first else (0, 1, 2)
@@ -56,6 +57,7 @@ def recurrent(
             made.append(y)
             lasts.append([b.reshape(state, (1, *b.shape(state))) for state in last])
         x = made[0] if directions == 1 else b.add("concat", *made, axis=2)
+        x = drop(b, x, dropout, train) if layer < num_layers - 1 else x
     stacked = (b.add("concat", *parts, axis=0) for parts in zip(*lasts, strict=True))
     return b.cast(x, dtype), *(b.cast(state, dtype) for state in stacked)
 

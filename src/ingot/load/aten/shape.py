@@ -28,13 +28,18 @@ def expand(b: AtenBuilder, x: Tensor, *_: Any, **__: Any) -> Tensor:
 
 @aten(
     "to.dtype", "to.dtype_layout", "to.device", "_to_copy.default", "type_as.default",
-    "clone.default", "contiguous.default", "detach.default", "alias.default",
+    "clone.default", "contiguous.default", "alias.default",
     "lift_fresh.default", "lift_fresh_copy.default", "lift.default", "positive.default",
     "prims.convert_element_type.default", "resolve_conj.default", "resolve_neg.default",
 )  # fmt: skip
 def convert(b: AtenBuilder, x: Tensor, *_: Any, **__: Any) -> Tensor:
     """Copies, aliases and casts: only the dtype can differ."""
     return b.cast(x, b.result.dtype)
+
+
+@aten("detach.default")
+def detach(b: AtenBuilder, x: Tensor) -> Tensor:
+    return b.add("detach", x) if b.trains else x
 
 
 @aten("dropout.default")

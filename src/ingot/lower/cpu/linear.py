@@ -47,14 +47,25 @@ def _lasting_matrix(lowering: Lowering, node: Node) -> str:
 
 
 def _one_way(lowering: Lowering, node: Node) -> str:
-    """Refuses a fixed matrix that many rows are multiplied with as it is, and others transposed, as gradients are."""
+    """Refuses a fixed matrix that many rows are multiplied with as it is, and others transposed, as gradients are, here
+    or in another program.
+    """
     root, graph = lowering.group(node).root, lowering.graph
     matrix = str(root.operands[1])
     if lowering.group(node).gate or matrix not in lowering.static or _rows_of(graph, root) < _MANY_ROWS:
         return ""
     if any(_rows_of(graph, other) >= _MANY_ROWS for other in _other_way(graph, root)):
         return "the right operand is read transposed, too: it is kept once, and packed as it is read"
+    if lowering.target.unpacked and _stored_name(lowering.static_value(matrix)) in lowering.target.unpacked:
+        return "the right operand lies unpacked for another program: it is kept once, and packed as it is read"
     return ""
+
+
+def _stored_name(value: Static) -> str:
+    """The weight that a matrix is, however its elements are decoded and its axes lie."""
+    while value.op in ("cast", "permute", "reshape"):
+        value = value.source
+    return value.name
 
 
 def _both_ways(lowering: Lowering, node: Node) -> str:

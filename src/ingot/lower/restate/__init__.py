@@ -4,9 +4,10 @@ An op's own expansion says what it means, whatever runs it; what stands here is 
 kernels take: each restatement gives values that its node's are, or None where it knows no better.
 """
 
-from ingot.lower.restate import fourier, grams, grids, loops, windows
+from ingot.lower.restate import experts, fourier, grams, grids, loops, windows
 from ingot.lower.restate.table import RESTATED_AS_THEMSELVES, RESTATEMENTS, restate_node
 
 __all__ = [
-    "RESTATED_AS_THEMSELVES", "RESTATEMENTS", "fourier", "grams", "grids", "loops", "restate_node", "windows",
+    "RESTATED_AS_THEMSELVES", "RESTATEMENTS", "experts", "fourier", "grams", "grids", "loops", "restate_node",
+    "windows",
 ]  # fmt: skip
