@@ -81,7 +81,7 @@ def test_written_buffers_and_inputs():
         torch.testing.assert_close(module.seen, reference.seen)
 
 
-@pytest.mark.parametrize("build", [mlp, block, convnet, gpt2])
+@pytest.mark.parametrize("build", [mlp, block, convnet, gpt2, bert])
 def test_steps_are_those_of_torch(build):
     """Three, so that parameters that an optimiser wrote between runs are read."""
     module, inputs = build()

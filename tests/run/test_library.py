@@ -39,6 +39,14 @@ def test_the_table_holds_every_kernel(native: library.Library) -> None:
         assert len(addresses) == len(kernel.functions) and 0 not in addresses
 
 
+def test_no_run_can_ask_for_memory(native: library.Library) -> None:
+    """The library does not know how: runs, and steps of training among them, work in what they are given."""
+    listed = subprocess.run(["nm", "-D", "--undefined-only", native.path], capture_output=True, text=True, check=True)
+    asked = {line.split()[-1].partition("@")[0] for line in listed.stdout.splitlines()}
+    assert "memcpy" in asked
+    assert asked.isdisjoint(("malloc", "calloc", "realloc", "aligned_alloc", "posix_memalign", "mmap", "sbrk", "brk"))
+
+
 def test_stale_build(native: library.Library, reload: pytest.MonkeyPatch, tmp_path: Path) -> None:
     stale = tmp_path / "stale.so"
     stale.write_bytes(native.path.read_bytes().replace(library.abi_hash().encode(), b"0123" * 16))

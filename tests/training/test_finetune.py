@@ -55,6 +55,28 @@ def test_a_folder_trains_as_transformers_does(tmp_path, rng):
         assert trainer.step(batch[:, :-1], batch[:, 1:]) == pytest.approx(loss.item(), abs=1e-4)
 
 
+@pytest.mark.slow
+def test_the_shipped_model_is_fitted_as_transformers_does():
+    """As `ingot train --lora 0`: AdamW, a warm-up and half a cosine, gradients that are clipped."""
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(FOLDER, dtype=torch.float32)
+    tuning = tuned(200, adapters=None, rate=1e-3)
+    optimizer = torch.optim.AdamW(model.parameters(), weight_decay=0.0)
+    losses = []
+    for step in range(200):
+        optimizer.param_groups[0]["lr"] = tuning.trainer.rate
+        x, target = tuning._windows.training(step)
+        loss = F.cross_entropy(model(torch.from_numpy(x)).logits.flatten(0, 1), torch.from_numpy(target).flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        losses.append(loss.item())
+        assert tuning.trainer.step(x, target) == pytest.approx(loss.item(), abs=1e-4)
+    assert np.mean(losses[-20:]) < np.mean(losses[:20]) - 0.5
+
+
 @pytest.mark.parametrize("format", ["bf16", "int8", "int4"])
 def test_adapters_over_frozen_weights_of_every_format_learn(format, tmp_path):
     folder = FOLDER

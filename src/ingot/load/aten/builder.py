@@ -66,8 +66,8 @@ class AtenBuilder:
     `target` is its overload name, `hint` names its values, `result` is the type that torch gives its result (a list
     of types when there are several; of complex numbers, the type of a part, and `makes_complex`), which spares the
     rules of views all arithmetic on shapes. `ops` are the names of what was added for it. `trains`: the graph is to be
-    differentiated. `drops`: the call's dropout stays.
-    `moving`: the running means of batch norms that are trained, and by what share a step moves them.
+    differentiated. `drops`: the call's dropout stays. `moving`: the running means of batch norms that are trained, and
+    by what share a step moves them.
     """
 
     trains = drops = False
