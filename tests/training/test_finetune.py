@@ -24,6 +24,8 @@ from ingot.training.finetune import FineTuning
 from ingot.training.memory import fit_training
 from tiny_language_models import random_llama
 
+torch.set_num_threads(1)  # its threads spin, and the models are small
+
 TEXT = Path(__file__).parents[2] / "examples" / "finetune" / "pirate.txt"
 GUIDE = TEXT.parents[2] / "docs" / "training.md"
 SMALL = {"context": 24, "batch": 2, "threads": 1, "adapters": ingot.lora(r=2)}
