@@ -89,7 +89,7 @@ class Parted(nn.Module):
     def forward(self, ids):
         x = self.tokens(ids)
         with torch.no_grad():
-            shift = self.frozen(x).tanh()
+            shift = self.frozen(x).tanh_()
         y = self.seen(x + shift)
         return self.head(y.detach() * y)
 

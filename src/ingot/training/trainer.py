@@ -214,7 +214,7 @@ class Trainer:
     def session(self) -> InferenceSession:
         """A session that runs the model with the parameters as they lie here, whatever steps are taken meanwhile.
 
-        Nothing is copied. Its runs and steps are not to overlap.
+        No parameter is copied. Its runs and steps are not to overlap.
         """
         with self._turn.once():
             graph = forward_graph(self._forward, self._trained)

@@ -49,6 +49,15 @@ from ingot.load.aten.custom import registered
 from ingot.load.aten.names import dim_names, output_names, value_name
 from ingot.load.aten.registry import RULES, rule_key
 from ingot.load.aten.symbolic import Symbols
+from ingot.load.aten.training import (
+    attending,
+    ends_marked,
+    is_training,
+    is_without_gradients,
+    moving_means,
+    nodes_of,
+    part_of,
+)
 from ingot.load.made import note
 from ingot.ops.custom import find_torch
 
@@ -64,7 +73,7 @@ def load_any(source: Any, example_inputs: tuple | dict[str, Any] | None, *, is_t
     Raises KindError for a module without example inputs, and what `load_exported` and `load_module` raise.
     """
     if isinstance(source, torch.export.ExportedProgram):
-        return load_exported(source, drops=_trains if is_trained else None)
+        return load_exported(source, drops=is_training if is_trained else None)
     if not isinstance(source, torch.nn.Module):
         return None
     if example_inputs is None:
@@ -93,11 +102,11 @@ def load_module(
     a decomposition.
     """
     args, kwargs = ((), example_inputs) if isinstance(example_inputs, dict) else (tuple(example_inputs), {})
-    moving = _moving_means(module) if is_trained else {}
+    moving = moving_means(module) if is_trained else {}
     program = _exported(module, args, kwargs, dynamic_shapes, is_trained)
-    if is_trained and (attending := _attending(module, program)):
-        program = _exported(module, args, kwargs, dynamic_shapes, is_trained, attending)
-    drops = (lambda node: _part(module, node).training) if is_trained else None
+    if is_trained and (parts := attending(module, program)):
+        program = _exported(module, args, kwargs, dynamic_shapes, is_trained, parts)
+    drops = (lambda node: part_of(module, node).training) if is_trained else None
     names = dim_names(program, (*args, *kwargs.values()), dynamic_shapes)
     return load_exported(program, names, drops=drops, moving=moving)
 
@@ -136,46 +145,6 @@ def _without_stack_traces() -> Iterator[None]:
         fx_config.do_not_emit_stack_traces = before
 
 
-def _attending(module: torch.nn.Module, program: torch.export.ExportedProgram) -> list[torch.nn.Module]:
-    """The parts in training mode that call attention, or a dropout of nothing: in eval mode they hand on a rate of 0,
-    whatever theirs is. torch's own may then write attention by hand, without any.
-    """
-    own = [part for part in module.modules() if isinstance(part, torch.nn.MultiheadAttention)]
-    found: dict[torch.nn.Module, None] = {part: None for part in own if part.training and part.dropout}
-    graphs = [part.graph for part in program.graph_module.modules() if isinstance(part, GraphModule)]
-    for node in (node for graph in graphs for node in graph.nodes):
-        target = str(node.target)
-        is_of_nothing = target == "aten.dropout.default" and not node.args[1]
-        if not is_of_nothing and target != "aten.scaled_dot_product_attention.default":
-            continue
-        if (part := _part(module, node)).training:
-            found[part] = None
-    return list(found)
-
-
-def _part(module: torch.nn.Module, node: Node) -> torch.nn.Module:
-    """The part of a module that calls an op of its program."""
-    stack = node.meta.get("nn_module_stack")
-    return module.get_submodule([*stack.values()][-1][0].partition("@")[0]) if stack else module
-
-
-def _trains(node: Node) -> bool:
-    """Whether a call in an exported program is in training mode, where it says."""
-    names = [argument.name for argument in node.target._schema.arguments]  # type: ignore[union-attr]
-    return "train" not in names or bool(node.args[names.index("train")])
-
-
-def _moving_means(module: torch.nn.Module) -> dict[str, float]:
-    """The running means of batch norms in training mode, and by what share a batch moves each."""
-    found: dict[str, float] = {}
-    for name, part in module.named_modules():
-        if isinstance(part, torch.nn.modules.batchnorm._BatchNorm) and part.training and part.running_mean is not None:
-            if part.momentum is None:
-                raise UnsupportedError(f"module {name!r}: momentum of batch norm, got None, expected a number")
-            found[f"{name}.running_mean" if name else "running_mean"] = part.momentum
-    return found
-
-
 def load_pt2(path: str | os.PathLike, *, is_mapped: bool = False) -> Graph:
     """The graph of a saved ExportedProgram; nothing in the file is run. is_mapped: see `read_archive`.
 
@@ -204,8 +173,9 @@ def load_exported(
     none. moving: see `AtenBuilder`. Raises UnsupportedError like `load_module`, also for a program that writes into its
     inputs.
     """
-    if any(_mutates(node.target) for node in program.graph.nodes):
-        program = program.run_decompositions({})  # makes it functional and decomposes nothing
+    if any(_mutates(node.target) for node in nodes_of(program)):
+        with ends_marked(program) if drops is not None else contextlib.nullcontext():
+            program = program.run_decompositions({})  # makes it functional and decomposes nothing
     importer = Importer(Symbols(symbol_names))
     importer.drops, importer.builder.moving, importer.builder.trains = drops, moving, drops is not None
     _declare_inputs(importer, program)
@@ -457,7 +427,7 @@ class Importer:
         for placeholder, argument in zip(placeholders, arguments, strict=True):
             self.env[placeholder] = self.value(argument)
         results = self.run(inner)
-        if self.builder.trains and kind == "wrap_with_set_grad_enabled" and not node.args[0]:
+        if self.builder.trains and is_without_gradients(node):
             results = [self._detached(result) for result in results]
         return tuple(results)
 

@@ -1,0 +1,83 @@
+"""What a module says of how it is trained: which parts drop elements or move statistics, and where gradients end."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import torch
+from torch.fx import GraphModule, Node
+
+from ingot.errors import UnsupportedError
+
+
+def attending(module: torch.nn.Module, program: torch.export.ExportedProgram) -> list[torch.nn.Module]:
+    """The parts in training mode that call attention, or a dropout of nothing: in eval mode they hand on a rate of 0,
+    whatever theirs is. torch's own may then write attention by hand, without any.
+    """
+    own = [part for part in module.modules() if isinstance(part, torch.nn.MultiheadAttention)]
+    found: dict[torch.nn.Module, None] = {part: None for part in own if part.training and part.dropout}
+    for node in nodes_of(program):
+        target = str(node.target)
+        is_of_nothing = target == "aten.dropout.default" and not node.args[1]
+        if not is_of_nothing and target != "aten.scaled_dot_product_attention.default":
+            continue
+        if (part := part_of(module, node)).training:
+            found[part] = None
+    return list(found)
+
+
+def nodes_of(program: torch.export.ExportedProgram) -> Iterator[Node]:
+    """Those of a program and of its regions."""
+    for part in program.graph_module.modules():
+        if isinstance(part, GraphModule):
+            yield from part.graph.nodes
+
+
+def is_without_gradients(node: Node) -> bool:
+    """Whether a node runs a region in which gradients are off."""
+    return str(node.target) == "wrap_with_set_grad_enabled" and not node.args[0]
+
+
+@contextlib.contextmanager
+def ends_marked(program: torch.export.ExportedProgram) -> Iterator[None]:
+    """While it is open, what comes out of regions without gradients is detached, which decompositions keep: they make
+    one graph of all.
+    """
+    graph, marks = program.graph, []
+    for result in [user for node in graph.nodes if is_without_gradients(node) for user in node.users]:
+        with graph.inserting_after(result):
+            marks.append(graph.call_function(torch.ops.aten.detach.default, (result,)))
+        marks[-1].meta = dict(result.meta)
+        result.replace_all_uses_with(marks[-1], lambda user: user is not marks[-1])
+    program.graph_module.recompile()
+    try:
+        yield
+    finally:
+        for mark in marks:
+            mark.replace_all_uses_with(mark.args[0])  # type: ignore[arg-type]
+            graph.erase_node(mark)
+        program.graph_module.recompile()
+
+
+def part_of(module: torch.nn.Module, node: Node) -> torch.nn.Module:
+    """The part of a module that calls an op of its program."""
+    stack = node.meta.get("nn_module_stack")
+    return module.get_submodule([*stack.values()][-1][0].partition("@")[0]) if stack else module
+
+
+def is_training(node: Node) -> bool:
+    """Whether a call in an exported program is in training mode, where it says."""
+    names = [argument.name for argument in node.target._schema.arguments]  # type: ignore[union-attr]
+    return "train" not in names or bool(node.args[names.index("train")])
+
+
+def moving_means(module: torch.nn.Module) -> dict[str, float]:
+    """The running means of batch norms in training mode, and by what share a batch moves each."""
+    found: dict[str, float] = {}
+    for name, part in module.named_modules():
+        if isinstance(part, torch.nn.modules.batchnorm._BatchNorm) and part.training and part.running_mean is not None:
+            if part.momentum is None:
+                raise UnsupportedError(f"module {name!r}: momentum of batch norm, got None, expected a number")
+            found[f"{name}.running_mean" if name else "running_mean"] = part.momentum
+    return found
