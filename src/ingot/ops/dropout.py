@@ -74,7 +74,11 @@ def dropout(x, step=None, part=None, *, rate: float, seed: int = 0, stream: int 
     return np.where(drawn.reshape(x.shape) >= threshold(rate), x * real(1 / (1 - rate)), real(0))
 
 
-@op(infer=lambda x: x, expand=lambda g, x: x, samples=[sample("x[2,5]"), sample("x[]"), sample("x[0,3]")])
+@op(
+    infer=lambda x: x,
+    expand=lambda g, x: g.reshape(x, shape=g.type(x).shape),
+    samples=[sample("x[2,5]"), sample("x[]"), sample("x[0,3]")],
+)
 def detach(x):
     """x, through which no gradient flows."""
     return x
