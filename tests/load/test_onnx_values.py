@@ -125,6 +125,22 @@ def test_what_has_a_shape_stays_native(rng: np.random.Generator) -> None:
         InferenceSession(text_model(VALUES["length: positions"][0]), strict=True)
 
 
+def test_a_rank_that_a_run_says() -> None:
+    """What it takes is a visible step, and beyond the largest rank an error of the run; sizes of any number bind it."""
+    content = text_model(VALUES["rank: a loop that adds a dim each time"][0])
+    session = InferenceSession(content, threads=1)
+    assert "on the reference: loop 'y'" in str(session.explain())
+    with pytest.raises(UnsupportedError, match="strict: no kernel, got loop 'y'"):
+        InferenceSession(content, strict=True)
+    with pytest.raises(InputError, match="node 'y': .*wrong rank, got f32"):
+        session.run(None, {"x": np.zeros((2, 3, 4), F), "m": np.array(6)})
+    session = InferenceSession(text_model("g (float[2, 6] x, int64[k] s) => (y) { y = Reshape(x, s) }"), threads=1)
+    for shape in ([12], [3, 2, 2], [2, 6], [1, 12]):
+        (y,) = session.run(None, {"x": np.zeros((2, 6), F), "s": np.array(shape)})
+        assert y.shape == tuple(shape)
+    assert session.bindings.misses == 3
+
+
 LOOP = """g (float x, int64[1] s) => (y, z) { y, z = Loop (, , x) <body = b (int64 i, bool k, float v) =>
     (bool l, float w, float[n] e) { l = Identity(k)  w = Add(v, v)  e = ConstantOfShape(s) }> }"""
 
