@@ -132,7 +132,7 @@ def test_a_rank_that_a_run_says() -> None:
     assert "on the reference: loop 'y'" in str(session.explain())
     with pytest.raises(UnsupportedError, match="strict: no kernel, got loop 'y'"):
         InferenceSession(content, strict=True)
-    with pytest.raises(InputError, match="node 'y': .*wrong rank, got f32"):
+    with pytest.raises(InputError, match=r"node 'y': .*wrong rank, got f32"):
         session.run(None, {"x": np.zeros((2, 3, 4), F), "m": np.array(6)})
     session = InferenceSession(text_model("g (float[2, 6] x, int64[k] s) => (y) { y = Reshape(x, s) }"), threads=1)
     for shape in ([12], [3, 2, 2], [2, 6], [1, 12]):
