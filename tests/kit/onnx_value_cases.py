@@ -121,6 +121,17 @@ CONTROL: dict[str, Model] = {
         ),
         {"m": np.array(2), "c": np.array(True)},
     ),
+    "a loop of a known number of turns": (
+        _model(
+            "",
+            "y, z, w",
+            """m = Constant<value_int=3>()  c = Constant<value=bool {1}>()  n = Neg(x)
+            y, z, w = Loop (m, c, x, n, x) <body = b (int64 i, bool k, float[2, 3, 4] v, float[2, 3, 4] p,
+            float[2, 3, 4] q) => (bool l, float[2, 3, 4] p, float[2, 3, 4] r, float[2, 3, 4] r) {
+            l = Identity(k)  f = Cast<to=1>(i)  a = Mul(v, q)  r = Add(a, f) }>""",
+        ),
+        {},
+    ),
     "no trip": (
         _model(
             "int64 m",

@@ -110,9 +110,20 @@ def test_an_absent_optional() -> None:
     assert has.dtype == bool and not has
 
 
-def test_a_scan_of_a_known_length_is_its_turns() -> None:
-    session = InferenceSession(text_model(VALUES["control: a scan"][0]), threads=1, strict=True)
+@pytest.mark.parametrize("name", ["a scan", "a loop of a known number of turns"])
+def test_what_is_known_to_end_is_its_turns(name: str) -> None:
+    session = InferenceSession(text_model(VALUES[f"control: {name}"][0]), threads=1, strict=True)
     assert not session.program.fallback
+
+
+@pytest.mark.parametrize("change", ["m = Constant<value_int=2000>", "c = Constant<value=bool {0}>"])
+def test_other_loops_stay_loops(change: str) -> None:
+    """Of too many turns, or of none."""
+    text = VALUES["control: a loop of a known number of turns"][0]
+    name = change.partition(" ")[0]
+    known = {"m": "m = Constant<value_int=3>", "c": "c = Constant<value=bool {1}>"}[name]
+    session = InferenceSession(text_model(text.replace(known, change)), threads=1)
+    assert session.program.fallback == ["loop 'y'"]
 
 
 def test_what_has_a_shape_stays_native(rng: np.random.Generator) -> None:

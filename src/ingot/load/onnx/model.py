@@ -361,12 +361,15 @@ class _Loader:
         """A subgraph that a frame was made for, of some nodes and their results."""
         noted, graph = len(self.unsupported), inner.facts.graph
         self.walk(nodes, inner)
-        results = {v.name or "": self.lookup(v, inner) for v in outputs}
-        if len(self.unsupported) > noted or any(isinstance(result, _Missing) for result in results.values()):
+        results = [self.lookup(value, inner) for value in outputs]
+        if len(self.unsupported) > noted or any(isinstance(result, _Missing) for result in results):
             raise _Noted
-        for name, result in results.items():
+        for i, (value, result) in enumerate(zip(outputs, results, strict=True)):
+            name = value.name or ""
             if not isinstance(result, str):
                 raise LoadError(f"{where}: result {name!r} is not made")
+            while name in graph.outputs:  # one value may be several results
+                name += f".{i}"
             graph.set_output(name, result)
         inner.facts.sweep()
         captured = [name for name, inside in inner.captured.items() if inside in graph.inputs]
