@@ -29,7 +29,7 @@ from ingot.load.onnx.signature import OPTIONAL_SOON
 from ingot.run.interpret import interpret
 from ingot.session import InferenceSession
 from onnx_cases import NODES
-from onnx_models import Case, ints, one_node, run_oracle, value_info
+from onnx_models import Case, ints, one_node, run_oracle, text_model, value_info
 from opened import watched
 
 
@@ -114,6 +114,18 @@ def test_operands_of_unknown_rank(rng: np.random.Generator) -> None:
                 np.testing.assert_array_equal(results[key], wanted, f"{case}, input {index}")
             computed += 1
     assert computed > 250 > 50 > refused
+
+
+def test_many_ranks_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each operand of an unknown rank takes so many times the nodes."""
+    monkeypatch.setattr(loader, "MAX_RANKED_NODES", 300)
+    branches = (
+        "then_branch = a{0} () => (p{0}) {{ p{0} = Gather(x, i) }}, else_branch = b{0} () => (q{0}) {{ q{0} = Neg(x) }}"
+    )
+    parts = " ".join(f"t{i} = If (c) <{branches.format(i)}>" for i in range(4))
+    text = f"g (float[2, 3] x, bool c, int64 i) => (y) {{ {parts} y = Concat<axis=0>(t0, t1, t2, t3) }}"
+    with pytest.raises(LimitError, match=r"onnx node 'y' .Concat.: too many nodes for ranks"):
+        load_onnx(text_model(text))
 
 
 LARGEST, SMALLEST = 2**63 - 1, -(2**63)

@@ -36,6 +36,7 @@ from ingot.ops.custom import find_onnx
 
 MAX_DEPTH = 32  # of functions and subgraphs in one another
 MAX_INLINED_NODES = 200_000  # of functions and subgraphs, each time they are walked; others count as the graph's
+MAX_RANKED_NODES = 1 << 16  # nodes for one rank of an operand each, where a run says which it is
 MAX_LISTED = 50  # unsupported nodes in one error
 
 
@@ -136,7 +137,7 @@ class _Loader:
         self.facts = Facts(self.graph, Totals(self.symbols))
         self.frame = _Frame(opset, self.facts)
         self.unsupported: list[UnsupportedError] = []
-        self.inlined = 0
+        self.inlined = self.ranked = 0
 
     def load(self) -> Graph:
         source = self.model.graph
@@ -395,6 +396,7 @@ class _Loader:
         """A node that is another one for each rank of an operand: the one there is, a branch for each, or None."""
         ranks = range(MAX_RANK + 1)
         found = [self.tried(partial(self.node_of_rank, call, frame, operand, rank)) for rank in ranks]
+        self.expect_few_ranks()  # or each would have been refused for that
         bodies = {rank: body for rank, body in enumerate(found) if isinstance(body, Body)}
         if len(bodies) > 1:
             made = iter(choose(call.build, operand, bodies))
@@ -404,8 +406,14 @@ class _Loader:
             return self.applied(call.restated(*(ranked if o == operand else o for o in call.operands)), frame)
         return None
 
+    def expect_few_ranks(self) -> None:
+        if self.ranked > MAX_RANKED_NODES:
+            raise LimitError(f"too many nodes for ranks that a run says, expected at most {MAX_RANKED_NODES}")
+
     def node_of_rank(self, call: Call, frame: _Frame, operand: str, rank: int) -> Body:
         """A node as a subgraph, where an operand has a rank."""
+        self.ranked += 1
+        self.expect_few_ranks()
         graph = Graph(f"{call.op}_of_rank_{rank}")
         facts = Facts(graph, self.facts.totals, nested=True)
         depth = self.enter(frame, f"op {call.op}")
