@@ -35,11 +35,11 @@ TRAINING = {
     "conv_filter_gradient", "cross_entropy", "cross_entropy_gradient", "detach", "dropout", "gelu_gradient",
     "layer_norm_gradient", "max_pool_gradient", "relu_gradient", "rms_norm_gradient", "sgd", "silu_gradient",
 }  # fmt: skip
-# Their operands are no tensors, or they run subgraphs: samples cannot say that, and no kernel takes them.
+# Their operands are no tensors of known rank, or they run subgraphs: samples cannot say that, and no kernel takes them.
 TRIED_IN_MODELS = {
-    "absent", "concat_from_sequence", "get_element", "has_element", "if", "loop", "optional", "refuse", "scan",
-    "sequence", "sequence_at", "sequence_erase", "sequence_insert", "sequence_length", "sequence_map",
-    "split_to_sequence",
+    "absent", "as_rank", "concat_from_sequence", "get_element", "has_element", "has_rank", "if", "loop", "optional",
+    "refuse", "scan", "sequence", "sequence_at", "sequence_erase", "sequence_insert", "sequence_length",
+    "sequence_map", "split_to_sequence", "squeeze",
 }  # fmt: skip
 KNOWN_GAPS: dict[str, set[str]] = {
     "aten": {
@@ -56,13 +56,14 @@ KNOWN_GAPS: dict[str, set[str]] = {
         *TRAINING,
         *(LANGUAGE - {"expert_matmul"}),
     },  # sizes that become data come from the importer; a pass finds rotary; torch takes the rest apart
-    # No ONNX op means these; silu is recognised by a pass, refuse is made of a branch where dims were given.
-    "onnx": {"log1p", "refuse", "silu", *BLOCKS, *LANGUAGE, *TRAINING},
+    # No ONNX op means these; silu is recognised by a pass, refuse is made of a branch where dims were given, and what
+    # asks for a rank around a node whose operand has one at a run alone.
+    "onnx": {"as_rank", "has_rank", "log1p", "refuse", "silu", *BLOCKS, *LANGUAGE, *TRAINING},
     "kernels": {
         "arange",
         # Shapes that depend on data.
         *("compress", "decode_image", "measure", "non_max_suppression", "nonzero", "reduce_over", "unique"),
-        *(TRIED_IN_MODELS - {"absent", "scan"}),
+        *(TRIED_IN_MODELS - {"absent", "loop", "scan"}),
         *(TABLES - {"dequantize", "quantize", "tfidf", "tree_ensemble"}),
         *BLOCKS,
     },

@@ -53,6 +53,10 @@ class UnboundError(UnsupportedError):
     """The model cannot be loaded before its symbolic dims have values: its form depends on them."""
 
 
+class UnrankedError(UnboundError):
+    """What a node is depends on a rank, which no dim says that could have a value: a run may say it."""
+
+
 class UnsizedError(UnsupportedError):
     """No one program serves every size of a dim up to a limit: something needs the number before the run."""
 

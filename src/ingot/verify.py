@@ -123,24 +123,41 @@ def _elements(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, int]:
 
 def _verify_pointers(lowered: Lowered, plan: Plan, reaches: _Reaches) -> None:
     """What a kernel is given lies in what its step says it reads and writes, as far as its argument struct tells."""
+    known: dict[tuple[Any, ...], list[tuple[int, int]]] = {}  # steps are alike but for where they point
     for index, step in enumerate(plan.steps):
         read, written = _spans(lowered, step, reaches)
-        extents = _extents(step.args_type, step.kernel)
-        for name, value in step.fields.items():
-            kind = value.__class__
-            if kind is int or kind is float:  # as most are
-                continue
-            for i, pointer in enumerate(value if kind is tuple else (value,)):  # type: ignore[arg-type]
-                if not isinstance(pointer, Pointer) or pointer.tensor == FAULT:
-                    continue
-                reach = _elements(*extents[name](step.fields, i)) if name in extents else (0, 1)
-                low, high = _bytes(lowered.tensors[pointer.tensor], *reach)
-                low, high = pointer.byte_offset + low, pointer.byte_offset + high
-                for begin, end in (read.get(pointer.tensor, _NOWHERE), written.get(pointer.tensor, _NOWHERE)):
-                    if (begin <= low and high <= end) or (begin <= end and (low == high or begin == end)):
-                        break
-                else:
-                    _fail(f"step {index} {step.kernel}: {name} takes {low}..{high} of {pointer.tensor}, not its views")
+        pointers, numbers = _told(step)
+        alike = (step.kernel, *step.fields, *numbers)
+        if (found := known.get(alike)) is None:
+            extents = _extents(step.args_type, step.kernel)
+            found = known[alike] = [
+                _elements(*extents[name](step.fields, i)) if name in extents else (0, 1) for name, i, _ in pointers
+            ]
+        for (name, _, pointer), (first, last) in zip(pointers, found, strict=True):
+            low, high = _bytes(lowered.tensors[pointer.tensor], first, last)
+            low, high = pointer.byte_offset + low, pointer.byte_offset + high
+            for begin, end in (read.get(pointer.tensor, _NOWHERE), written.get(pointer.tensor, _NOWHERE)):
+                if (begin <= low and high <= end) or (begin <= end and (low == high or begin == end)):
+                    break
+            else:
+                _fail(f"step {index} {step.kernel}: {name} takes {low}..{high} of {pointer.tensor}, not its views")
+
+
+def _told(step: Step) -> tuple[list[tuple[str, int, Pointer]], list[Any]]:
+    """The pointers of a step into tensors, each with its field and its place there, and what else fields say."""
+    pointers: list[tuple[str, int, Pointer]] = []
+    numbers: list[Any] = []
+    for name, value in step.fields.items():
+        kind = value.__class__
+        if kind is int or kind is float:  # as most are
+            numbers.append(value)
+            continue
+        for i, each in enumerate(value if kind is tuple else (value,)):  # type: ignore[arg-type]
+            if each.__class__ is not Pointer:
+                numbers.append(each)
+            elif each.tensor != FAULT:  # type: ignore[union-attr]
+                pointers.append((name, i, each))  # type: ignore[arg-type]
+    return pointers, numbers
 
 
 @functools.cache

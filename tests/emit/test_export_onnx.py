@@ -23,7 +23,8 @@ from ingot.load.onnx import load_onnx
 from ingot.passes import optimize
 from ingot.run.interpret import interpret
 from ingot.text import parse
-from onnx_models import run_oracle
+from onnx_models import run_oracle, text_model
+from onnx_value_cases import RANKS
 from op_cases import CASES, case_id, one_node
 
 Feeds = dict[str, np.ndarray]
@@ -190,6 +191,16 @@ MODELS: dict[str, Callable[[], models.Built]] = {
     "lstm": lambda: models.tagger("LSTM"),
 }
 WITH_BATCH = ("block", "convnet")
+
+
+@pytest.mark.parametrize("name", RANKS)
+def test_ranks_that_a_run_says(name, rng):
+    """Branches for each, which ONNX Runtime takes as well; ONNX's checker wants a shape of every output."""
+    text, given = RANKS[name]
+    content, feeds = text_model(text), {"x": rng.standard_normal((2, 3, 4)).astype(np.float32), **given}
+    expected = run_oracle("ort", onnx.load_from_string(content), feeds)
+    for got, wanted in zip(run_oracle("ort", export_onnx(load_onnx(content)), feeds), expected, strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-5)
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -121,6 +121,17 @@ CONTROL: dict[str, Model] = {
         ),
         {"m": np.array(2), "c": np.array(True)},
     ),
+    "a loop of a known number of turns": (
+        _model(
+            "",
+            "y, z, w",
+            """m = Constant<value_int=3>()  c = Constant<value=bool {1}>()  n = Neg(x)
+            y, z, w = Loop (m, c, x, n, x) <body = b (int64 i, bool k, float[2, 3, 4] v, float[2, 3, 4] p,
+            float[2, 3, 4] q) => (bool l, float[2, 3, 4] p, float[2, 3, 4] r, float[2, 3, 4] r) {
+            l = Identity(k)  f = Cast<to=1>(i)  a = Mul(v, q)  r = Add(a, f) }>""",
+        ),
+        {},
+    ),
     "no trip": (
         _model(
             "int64 m",
@@ -177,6 +188,71 @@ LENGTHS: dict[str, Model] = {
         {},
     ),
 }  # fmt: skip
+# Of a rank that only a run knows.
+RANKS: dict[str, Model] = {
+    "a loop that adds a dim each time": (
+        _model(
+            "int64 m",
+            "y, z",
+            """a = Constant<value_ints=[0]>()  b = Constant<value_ints=[-1]>()
+            y = Loop (m, , x) <body = b (int64 i, bool k, float[] v) => (bool l, float[] w) {
+            l = Identity(k)  u = Unsqueeze(v, a)  w = Concat<axis=0>(u, u) }>  z = Reshape(y, b)""",
+        ),
+        {"m": np.array(3)},
+    ),
+    "a loop that takes dims until one is left": (
+        _model(
+            "",
+            "y, z",
+            """o = Constant<value_int=1>()  c = Greater(o, o)  d = Not(c)  a = Constant<value_ints=[0]>()
+            y = Loop (, d, x) <body = b (int64 i, bool k, float[] v) => (bool l, float[] w) {
+            w = ReduceSum<keepdims=0>(v, a)  s = Shape(w)  n = Size(s)  l = Greater(n, o) }>  z = Softmax(y)""",
+        ),
+        {},
+    ),
+    "branches of two ranks, read by products": (
+        _model(
+            "bool c, float[4, 5] w",
+            "y, z, n",
+            """a = Constant<value_ints=[0]>()  p = Constant<value_ints=[0]>()  i = Constant<value_int=0>()
+            t = If (c) <then_branch = d () => (float[] q) { q = Gather(x, i) },
+            else_branch = e () => (float[] r) { r = Identity(x) }>
+            y = MatMul(t, w)  s = Add(t, t)  u = Mul(s, t)  z = Concat<axis=-1>(u, t)  n = Shape(z)""",
+        ),
+        {"c": np.array(True), "w": np.ones((4, 5), F)},
+    ),
+    "what takes one rank alone": (
+        _model(
+            "bool c, float[4, 5] w",
+            "y, k",
+            """i = Constant<value_int=0>()  j = Constant<value_ints=[2]>()
+            t = If (c) <then_branch = d () => (float[] q) { q = Gather(x, i) },
+            else_branch = e () => (float[] r) { r = Identity(x) }>
+            y = Gemm(t, w)  v, k = TopK(t, j)""",
+        ),
+        {"c": np.array(True), "w": np.ones((4, 5), F)},
+    ),
+    "shapes of as many dims": (
+        _model(
+            "bool c",
+            "y, z",
+            """i = Constant<value_int=0>()  o = Constant<value_float=1.5>()
+            t = If (c) <then_branch = d () => (float[] q) { q = Gather(x, i) },
+            else_branch = e () => (float[] r) { r = Identity(x) }>
+            s = Shape(t)  e = Expand(o, s)  y = Add(e, t)  k = Shape(s)  g = ConstantOfShape<value=int64[1] {0}>(k)
+            h = Slice(x, g, s)  z = Reshape(h, s)""",
+        ),
+        {"c": np.array(False)},
+    ),
+    "all dims of 1 that there are": (
+        _model(
+            "bool[3] m, bool[2] f",
+            "y, z",
+            "c = Compress<axis=1>(x, m)  d = Compress<axis=0>(c, f)  y = Squeeze(d)  z = Neg(y)",
+        ),
+        {"m": np.array([False, True, False]), "f": np.array([True, True])},
+    ),
+}
 SIZES: dict[str, Model] = {
     "Reshape": (_model("int64[3] s", "y", "y = Reshape(x, s)"), {"s": _ints(0, -1, 2)}),
     "Reshape to nothing": (_model("int64[2] s", "y", "e = Slice(x, s, s, s)  y = Identity(e)"), {"s": _ints(1, 2)}),
@@ -239,7 +315,8 @@ SIZES: dict[str, Model] = {
 VALUES = {
     f"{kind}: {name}": model
     for kind, models in (
-        ("sequence", SEQUENCES), ("optional", OPTIONALS), ("control", CONTROL), ("length", LENGTHS), ("size", SIZES),
+        ("sequence", SEQUENCES), ("optional", OPTIONALS), ("control", CONTROL), ("length", LENGTHS), ("rank", RANKS),
+        ("size", SIZES),
     )
     for name, model in models.items()
 }  # fmt: skip

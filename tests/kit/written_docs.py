@@ -36,7 +36,7 @@ HEAD = """\
 # Conformance with ONNX
 
 Of the {cases} cases of the backend tests of ONNX {version}, {passing} pass on the interpreter and {native} without any
-step on it. `tests/load/onnx_backend_failing.txt` has the others, each with its reason.
+step on it. `tests/load/onnx_backend_failing.txt` would name any other, with its reason.
 
 Of the native ones {emitted} are also emitted as C and give native's bits: {share:.1f} % of all cases. ONNX's scoreboard
 lists emx-onnx-cgen, which does nothing but make C of models, with 97.9 % of the cases of its day, within their

@@ -110,9 +110,20 @@ def test_an_absent_optional() -> None:
     assert has.dtype == bool and not has
 
 
-def test_a_scan_of_a_known_length_is_its_turns() -> None:
-    session = InferenceSession(text_model(VALUES["control: a scan"][0]), threads=1, strict=True)
+@pytest.mark.parametrize("name", ["a scan", "a loop of a known number of turns"])
+def test_what_is_known_to_end_is_its_turns(name: str) -> None:
+    session = InferenceSession(text_model(VALUES[f"control: {name}"][0]), threads=1, strict=True)
     assert not session.program.fallback
+
+
+@pytest.mark.parametrize("change", ["m = Constant<value_int=2000>", "c = Constant<value=bool {0}>"])
+def test_other_loops_stay_loops(change: str) -> None:
+    """Of too many turns, or of none."""
+    text = VALUES["control: a loop of a known number of turns"][0]
+    name = change.partition(" ")[0]
+    known = {"m": "m = Constant<value_int=3>", "c": "c = Constant<value=bool {1}>"}[name]
+    session = InferenceSession(text_model(text.replace(known, change)), threads=1)
+    assert session.program.fallback == ["loop 'y'"]
 
 
 def test_what_has_a_shape_stays_native(rng: np.random.Generator) -> None:
@@ -123,6 +134,22 @@ def test_what_has_a_shape_stays_native(rng: np.random.Generator) -> None:
     assert any(each.startswith("nonzero ") for each in program.fallback)
     with pytest.raises(UnsupportedError, match="strict: no kernel, got nonzero"):
         InferenceSession(text_model(VALUES["length: positions"][0]), strict=True)
+
+
+def test_a_rank_that_a_run_says() -> None:
+    """What it takes is a visible step, and beyond the largest rank an error of the run; sizes of any number bind it."""
+    content = text_model(VALUES["rank: a loop that adds a dim each time"][0])
+    session = InferenceSession(content, threads=1)
+    assert "on the reference: loop 'y'" in str(session.explain())
+    with pytest.raises(UnsupportedError, match="strict: no kernel, got loop 'y'"):
+        InferenceSession(content, strict=True)
+    with pytest.raises(InputError, match=r"node 'y': .*wrong rank, got f32"):
+        session.run(None, {"x": np.zeros((2, 3, 4), F), "m": np.array(6)})
+    session = InferenceSession(text_model("g (float[2, 6] x, int64[k] s) => (y) { y = Reshape(x, s) }"), threads=1)
+    for shape in ([12], [3, 2, 2], [2, 6], [1, 12]):
+        (y,) = session.run(None, {"x": np.zeros((2, 6), F), "s": np.array(shape)})
+        assert y.shape == tuple(shape)
+    assert session.bindings.misses == 3
 
 
 LOOP = """g (float x, int64[1] s) => (y, z) { y, z = Loop (, , x) <body = b (int64 i, bool k, float v) =>

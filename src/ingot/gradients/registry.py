@@ -150,7 +150,7 @@ FLAT: dict[str, str] = {
         logical_xor bitwise_not bitwise_and bitwise_or bitwise_xor shift_left shift_right argmax argmin
         max_pool_indices nonzero non_max_suppression measure dims quantize matmul_integer conv_integer
         quantize_groups string_concat string_normalize string_split regex_full_match sequence_length has_element
-        decode_image refuse""",
+        decode_image refuse has_rank""",
     ),
     **_listed("its operands are no floats", "iota random_uniform tfidf label_encode unpack decode_blocks absent"),
     **_listed("other bits, not other numbers", "bitcast"),
@@ -167,6 +167,7 @@ MISSING: dict[str, str] = {
     ),
     **_listed("its result is as long as data say", "compress unique arange"),
     **_listed("its axes are data", "reduce_over"),
+    **_listed("its rank is known to a run alone", "as_rank squeeze"),
     **_listed(
         "it reads or writes a cache that runs share",
         """append_keys append_values append_keys_int8 append_values_int8 append_keys_int4 append_values_int4

@@ -98,11 +98,11 @@ class Lowering:
         self.target = target
         self.backend = backend
         self.static = static_values(graph)
-        # What results are written in for dot products.
-        self.narrow = backend.epilogues.rounded.intersection(target.rounded)
+        self.narrow = backend.epilogues.rounded.intersection(target.rounded)  # what results have for dot products
         # What depends on no input. All steps of a run read the same state, so what is made of it is packed once.
         self.lasting = static_values(graph, ("state",), self.static) if graph.states else self.static
         self.groups, self.grouped = find_groups(graph, self.static, backend.epilogues, self.lasting, self.narrow)
+        self.decodes = not graph.ops.isdisjoint(format.decoder for format in backend.formats)
         self.lowered = Lowered(target)
         self.node_name = ""
         self._asked: dict[Node, Asked] = {}

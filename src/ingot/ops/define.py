@@ -163,7 +163,7 @@ def replace_node(graph: Graph, node: Node, results: Sequence[str]) -> tuple[str,
         graph.replace_uses(name, result)
     graph.remove(node)
     for name, result in zip(names, results, strict=True):
-        if result not in operands:
+        if result not in operands and result in graph.values:  # one value may be several results
             graph.rename(result, name)
     return names
 

@@ -5,9 +5,9 @@ from typing import Annotated, Any
 import numpy as np
 
 from ingot.dim import Dim, floordiv
-from ingot.dtype import i64
-from ingot.errors import ShapeError
-from ingot.ir import TensorType
+from ingot.dtype import boolean, i64
+from ingot.errors import InputError, ShapeError
+from ingot.ir import TensorType, Type, UnrankedType
 from ingot.ops.define import Ints, Sizes, broadcast_shapes, expect_numbers, op, product, sample, unify
 
 
@@ -245,3 +245,47 @@ def trilu(x, *, k: int, upper: bool):
     """The triangle of the last two dims on and above (`upper`) or on and below diagonal k; the rest is 0."""
     k = max(-x.shape[-2], min(k, x.shape[-1]))  # past the dims every diagonal means the same
     return np.triu(x, k) if upper else np.tril(x, k)
+
+
+def _expect_tensor(where: str, type: Type) -> TensorType | UnrankedType:
+    if not isinstance(type, (TensorType, UnrankedType)):
+        raise ShapeError(f"{where}: got {type}, expected a tensor")
+    return type
+
+
+def _infer_has_rank(x, *, rank):
+    _expect_tensor("has_rank", x)
+    return TensorType(boolean, ())
+
+
+@op(infer=_infer_has_rank, any_type=True, computes=False, samples=[])
+def has_rank(x, *, rank: int):
+    """Whether x has so many dims."""
+    return np.array(x.ndim == rank)
+
+
+def _infer_as_rank(x, *, rank):
+    _expect_tensor("as_rank", x)
+    if isinstance(x, TensorType) and x.rank != rank:
+        raise ShapeError(f"as_rank: wrong rank, got {x}, expected {rank}")
+    return x if isinstance(x, TensorType) else TensorType(x.dtype, (None,) * rank)
+
+
+@op(infer=_infer_as_rank, any_type=True, computes=False, samples=[])
+def as_rank(x, *, rank: int):
+    """x, which is an error of the run where it has another number of dims."""
+    if x.ndim != rank:
+        raise InputError(f"as_rank: wrong rank, got {list(x.shape)}, expected {rank}")
+    return x
+
+
+def _infer_squeeze(x):
+    if isinstance(_expect_tensor("squeeze", x), TensorType) and x.is_static:
+        return TensorType(x.dtype, tuple(dim for dim in x.shape if dim != 1))
+    return UnrankedType(x.dtype)
+
+
+@op(infer=_infer_squeeze, any_type=True, computes=False, samples=[])
+def squeeze(x):
+    """x without its dims of 1: where a run says which these are, it says the rank."""
+    return np.squeeze(x)

@@ -13,6 +13,7 @@ from ingot.passes.match import has_known_type, is_fixed, is_float, same_type, sc
 
 _VIEWS = frozenset(("reshape", "permute", "slice", "expand"))
 _CONVOLUTIONS = ("conv", "conv_transpose")
+_FACTORS = ("mul", "div")
 
 
 def absorb_transpose(graph: Graph) -> bool:
@@ -48,12 +49,14 @@ def absorb_scale(graph: Graph) -> bool:
     An operand's factor is found through views too, and goes first: a factor between two matmuls then belongs to the
     second, which leaves the first free to be merged with its siblings.
     """
+    if graph.ops.isdisjoint(_FACTORS):
+        return False
     changed = False
     for node in graph.nodes:
         if node.op.name in ("matmul", *ATTENTIONS) and has_known_type(graph, node.output):
             changed |= _absorb_operands(graph, node)
-    for node in graph.nodes if not graph.ops.isdisjoint(("mul", "div")) else ():
-        if node.op.name in ("mul", "div"):
+    for node in graph.nodes:
+        if node.op.name in _FACTORS:
             changed |= _absorb_result(graph, node)
     return changed
 
@@ -88,7 +91,7 @@ def _unscaled(graph: Graph, operand: str | None) -> tuple[str | None, float] | N
 
 def _factor(graph: Graph, node: Node) -> tuple[str, float] | None:
     """(x, c) of a node that computes x * c with a finite constant c and keeps the type of x."""
-    if node.op.name not in ("mul", "div"):
+    if node.op.name not in _FACTORS:
         return None
     a, b = node.operands
     assert a is not None and b is not None

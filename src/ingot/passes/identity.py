@@ -14,10 +14,12 @@ from ingot.passes.match import replace, same_type, scalar, substitute
 
 def eliminate_identities(graph: Graph) -> bool:
     """Removes what changes nothing and joins chains; -0.0 + 0 may become -0.0, which is equal."""
-    changed = False
+    changed, expands = False, "expand" in graph.ops
     for node in graph.nodes:
         rule = _RULES.get(node.op.name)
-        if (rule is not None and rule(graph, node)) or (node.op.acts_on == "element" and _move_expand(graph, node)):
+        if rule is not None and rule(graph, node):
+            changed, expands = True, "expand" in graph.ops
+        elif expands and node.op.acts_on == "element" and _move_expand(graph, node):
             changed = True
     return changed
 

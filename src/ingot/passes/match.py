@@ -54,6 +54,11 @@ class Call:
     where: Callable[[Graph, Node], bool] | None = None
     label: str = ""
 
+    @cached_property
+    def makers(self) -> frozenset[str]:
+        """The ops that make its operands, as far as there is one way."""
+        return frozenset(operand.op for operand in self.operands if isinstance(operand, Call))
+
 
 @dataclass(frozen=True)
 class Either:
@@ -271,7 +276,12 @@ def rewrite(graph: Graph, rules: Sequence[Rule]) -> bool:
         return False  # nor can anything fit later, since only what fits adds ops
     changed = False
     for node in graph.nodes:
-        for pattern, needs, rule in by_root.get(node.op.name, ()):
+        if node.op.name not in by_root:
+            continue
+        makers = {maker.op.name for operand in node.operands if (maker := graph.producer(operand)) is not None}
+        for pattern, needs, rule in by_root[node.op.name]:
+            if isinstance(pattern, Call) and not pattern.makers <= makers:
+                continue
             if needs <= present and (added := _apply(graph, node, pattern, rule)):
                 present.add(added.op.name)
                 changed = True

@@ -17,6 +17,7 @@ from ingot.ops.define import product, replace_node
 from ingot.passes.match import has_known_type, is_fixed
 
 _OF_IMAGES = frozenset(("avg_pool", "batch_norm", "conv", "conv_transpose", "max_pool", "resample"))
+_WITH_CHANNELS = _OF_IMAGES | {"pad"}
 _OF_ROWS = ("matmul", "matmul_integer")
 _SCALED = ("dequantize", "quantize")
 _STILL_IMAGES = frozenset(("concat", "expand", "pad", "reshape", "slice"))
@@ -92,6 +93,8 @@ def sink_permutes(graph: Graph) -> bool:
     of other dims than the channels: a norm over these wants them last. A permute that puts channels first goes above a
     pad instead, where a convolution takes it.
     """
+    if graph.ops.isdisjoint(_WITH_CHANNELS):
+        return False
     images: set[str] = set()
     changed = False
     for node in graph.nodes:

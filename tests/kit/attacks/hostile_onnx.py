@@ -493,15 +493,6 @@ ATTRIBUTES: list[Attack] = [
         ShapeError,
         "bad condition",
     ),
-    (
-        "shape of unknown length from data",
-        lambda: graph(
-            [node("Shape", ["x"], ["r"]), node("Expand", ["s", "s"], ["t"]), node("Reshape", ["x", "t"], ["y"])],
-            inputs=[X, value_info("s", ints(1))],
-        ),
-        UnsupportedError,
-        "that depend on data",
-    ),
 ]
 
 

@@ -251,6 +251,13 @@ RUNS: list[Run] = [
         )
         for place in (5, -5, 2**62)
     ),
+    (
+        "shape of twenty sizes from data",
+        line("t = Expand(s, s) y = Reshape(x, t)", "float[2,3] x, int64[1] s"),
+        {"x": ONES, "s": np.array([20])},
+        InputError,
+        "number of elements",
+    ),
     ("erased of none", line("q = SequenceEmpty() y = SequenceErase(q)"), _AT, InputError, "node 'y'"),
     ("joined of none", line("q = SequenceEmpty() y = ConcatFromSequence<axis=0>(q)"), _AT, InputError, "is empty"),
     (

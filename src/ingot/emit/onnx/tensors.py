@@ -30,6 +30,22 @@ def reshape(pen: Pen, node: Node, x: str) -> str:
     return pen.Reshape(x, pen.sizes(node.shape), allowzero=1 if free or 0 in node.shape else None)
 
 
+@rule("has_rank")
+def has_rank(pen: Pen, node: Node, x: str) -> str:
+    return pen.Equal(pen.Size(pen.Shape(x)), np.array(node.rank, np.int64))
+
+
+@rule("as_rank")
+def as_rank(pen: Pen, node: Node, x: str) -> str:
+    """ONNX says no rank, and refuses another where a node reads it."""
+    return pen.Identity(x)
+
+
+@rule("squeeze")
+def squeeze(pen: Pen, node: Node, x: str) -> str:
+    return pen.Squeeze(x)
+
+
 def _follows(source: Sequence[Dim], shape: Sequence[Dim]) -> bool:
     """Whether the only dim of a shape that is no number is what elements leave for it, as dims are computed."""
     (free,) = (dim for dim in shape if not isinstance(dim, int))

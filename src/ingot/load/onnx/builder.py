@@ -10,7 +10,7 @@ import numpy as np
 
 from ingot.dim import Expr, Known
 from ingot.dtype import DType, from_numpy, i64
-from ingot.errors import InputError, LimitError, LoadError, UnboundError, UnsupportedError
+from ingot.errors import InputError, LimitError, LoadError, UnrankedError, UnsupportedError
 from ingot.ir import Graph, Node, TensorType, Type, UnrankedType
 from ingot.load.onnx import dim_values
 from ingot.load.onnx.dim_values import Array, elements, is_symbolic
@@ -111,10 +111,10 @@ class OnnxBuilder(Builder):
         self.ops: set[str] = set()  # ops that were asked for, those that were computed at once included
 
     def type(self, name: str) -> TensorType:
-        """The type of a tensor. Raises UnsupportedError for a value that is none, UnboundError without a known rank."""
+        """The type of a tensor. Raises UnsupportedError for what is none, UnrankedError without a known rank."""
         type = self.graph.values[name].type
         if not isinstance(type, TensorType):
-            error = UnboundError if isinstance(type, UnrankedType) else UnsupportedError
+            error = UnrankedError if isinstance(type, UnrankedType) else UnsupportedError
             raise error(f"a tensor of known rank is needed: {type} is not supported")
         return type
 

@@ -13,7 +13,7 @@ from onnx_ir.convenience import convert_attribute
 
 from ingot.dim import Dim, Expr
 from ingot.dtype import DType, i64
-from ingot.errors import IngotError, LoadError, UnboundError, UnsupportedError
+from ingot.errors import IngotError, LoadError, UnboundError, UnrankedError, UnsupportedError
 from ingot.ir import MAX_RANK, Graph, TensorType, Type
 from ingot.load.eager import Eager, Value, is_known
 from ingot.load.onnx.builder import OnnxBuilder
@@ -186,12 +186,20 @@ class Call:
             return tuple(known.ravel())
         sizes = self.build.facts.sizes
         if x not in sizes:
-            shape = self.build.type(x).shape
-            if len(shape) > 1 or not all(isinstance(dim, int) and dim <= MAX_RANK for dim in shape):
-                raise self.unsupported(f"sizes that depend on data, {self.build.type(x)}")
-            vector = self.cast(self.reshape(x, (shape[0] if shape else 1,)), i64)
+            vector = self.vector(x)
+            if self.build.type(vector).size > MAX_RANK:
+                raise self.unsupported(f"more than {MAX_RANK} sizes, {self.build.type(vector)}")
             sizes[x] = self.build.type(self.build.measure(vector)).shape  # type: ignore[assignment]
         return sizes[x]
+
+    def vector(self, x: str) -> str:
+        """Integers of rank 0 or 1 as i64 [n]. Raises UnrankedError where a run says n."""
+        type = self.build.type(x)
+        if type.rank > 1:
+            raise self.unsupported(f"sizes or axes of rank {type.rank}")
+        if not type.is_static:
+            raise UnrankedError(f"sizes or axes that depend on data: {type} is not supported")
+        return self.cast(self.reshape(x, type.dims or (1,)), i64)
 
     def integers(self, index: int) -> tuple[int, ...]:
         """`sizes` without symbols."""

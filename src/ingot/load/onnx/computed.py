@@ -16,15 +16,8 @@ _FAR = 2**31  # a step of this many passes every dim; its negative is a number t
 
 
 def vector(call: Call, index: int) -> str:
-    """An operand of rank 0 or 1 as i64 [n]. Raises UnsupportedError where n is not known."""
-    return _vector(call, call[index])
-
-
-def _vector(call: Call, x: str) -> str:
-    shape = call.build.type(x).shape
-    if len(shape) > 1 or not all(isinstance(dim, int) for dim in shape):
-        raise call.unsupported(f"sizes or axes that depend on data, {call.build.type(x)}")
-    return call.cast(call.reshape(x, (shape[0] if shape else 1,)), i64)
+    """An operand of rank 0 or 1 as i64 [n]. Raises UnrankedError where a run says n."""
+    return call.vector(call[index])
 
 
 def length(call: Call, index: int) -> int:

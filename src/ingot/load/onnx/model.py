@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import zip_longest
 from typing import Any
 
@@ -18,13 +19,14 @@ import onnx_ir
 from onnx_ir.serde import SerdeError
 
 from ingot.collector import uncollected
-from ingot.errors import IngotError, LimitError, LoadError, ShapeError, UnboundError, UnsupportedError
-from ingot.ir import Graph, OptionalType, TensorType, Type, forget
+from ingot.errors import IngotError, LimitError, LoadError, ShapeError, UnboundError, UnrankedError, UnsupportedError
+from ingot.ir import MAX_RANK, Graph, OptionalType, TensorType, Type, forget
 from ingot.load.made import note
 from ingot.load.onnx.builder import Facts, OnnxBuilder, Totals
 from ingot.load.onnx.call import Body, Call
 from ingot.load.onnx.custom import registered
 from ingot.load.onnx.parse import Parsed, parse_model
+from ingot.load.onnx.ranks import choose, is_unranked, of_rank
 from ingot.load.onnx.registry import DESCRIBED, REFUSED, find_rule, foreign_name
 from ingot.load.onnx.signature import check_call, signature_of
 from ingot.load.onnx.symbols import Symbols
@@ -34,6 +36,7 @@ from ingot.ops.custom import find_onnx
 
 MAX_DEPTH = 32  # of functions and subgraphs in one another
 MAX_INLINED_NODES = 200_000  # of functions and subgraphs, each time they are walked; others count as the graph's
+MAX_RANKED_NODES = 1 << 16  # nodes for one rank of an operand each, where a run says which it is
 MAX_LISTED = 50  # unsupported nodes in one error
 
 
@@ -134,7 +137,7 @@ class _Loader:
         self.facts = Facts(self.graph, Totals(self.symbols))
         self.frame = _Frame(opset, self.facts)
         self.unsupported: list[UnsupportedError] = []
-        self.inlined = 0
+        self.inlined = self.ranked = 0
 
     def load(self) -> Graph:
         source = self.model.graph
@@ -195,9 +198,9 @@ class _Loader:
                     frame.values[value] = store(data, name)
         return frame.values[value]
 
-    def walk(self, graph: onnx_ir.Graph | onnx_ir.Function, frame: _Frame) -> None:
-        """Every node of a graph, in order."""
-        for node in graph:
+    def walk(self, nodes: Iterable[onnx_ir.Node], frame: _Frame) -> None:
+        """Every node of a graph or function, in order."""
+        for node in nodes:
             self.inlined += frame.depth > 0
             if self.inlined > MAX_INLINED_NODES:
                 raise LimitError(f"onnx model: too many nodes after inlining, expected at most {MAX_INLINED_NODES}")
@@ -216,7 +219,7 @@ class _Loader:
         build = OnnxBuilder(frame.facts, hint)
         call = Call(node, frame.opset, operands, _resolve(node, frame), build, _Around(self, frame))
         try:
-            results = self.apply(call, frame)
+            results = self.applied(call, frame)
             results = results[: len(node.outputs)]
             for output, result in zip_longest(node.outputs, results):
                 if result is None and output.name:
@@ -267,6 +270,19 @@ class _Loader:
         final = build.graph.fresh(name)
         build.facts.rename(result, final)
         return final
+
+    def applied(self, call: Call, frame: _Frame) -> tuple:
+        """A node's results; where these depend on the rank of an operand, which a run says, by a branch for each."""
+        try:
+            return self.apply(call, frame)
+        except UnrankedError:
+            operand = next((o for o in call.operands if o is not None and is_unranked(call.build, o)), None)
+            if self.symbols.are_open or operand is None:  # dims whose values may say it
+                raise
+            results = self.by_rank(call, frame, operand)
+            if results is None:
+                raise
+            return results
 
     def apply(self, call: Call, frame: _Frame) -> tuple:
         own = find_onnx(call.domain, call.op)
@@ -338,30 +354,74 @@ class _Loader:
         inner = _Frame(frame.opset, facts, depth, attributes=frame.attributes, outer=frame)
         for value, type in zip(source.inputs, types, strict=True):
             inner.values[value] = graph.add_input(graph.fresh(value.name or "input"), facts.measure(type))
-        noted = len(self.unsupported)
-        self.walk(source, inner)
-        results = {v.name or "": self.lookup(v, inner) for v in source.outputs}
-        if len(self.unsupported) > noted or any(isinstance(result, _Missing) for result in results.values()):
+        return self.closed(source, source.outputs, inner, f"attribute {attribute!r}")
+
+    def closed(
+        self, nodes: Iterable[onnx_ir.Node], outputs: Sequence[onnx_ir.Value], inner: _Frame, where: str
+    ) -> Body:
+        """A subgraph that a frame was made for, of some nodes and their results."""
+        noted, graph = len(self.unsupported), inner.facts.graph
+        self.walk(nodes, inner)
+        results = [self.lookup(value, inner) for value in outputs]
+        if len(self.unsupported) > noted or any(isinstance(result, _Missing) for result in results):
             raise _Noted
-        for name, result in results.items():
+        for i, (value, result) in enumerate(zip(outputs, results, strict=True)):
+            name = value.name or ""
             if not isinstance(result, str):
-                raise LoadError(f"attribute {attribute!r}: result {name!r} is not made")
+                raise LoadError(f"{where}: result {name!r} is not made")
+            while name in graph.outputs:  # one value may be several results
+                name += f".{i}"
             graph.set_output(name, result)
-        facts.sweep()
+        inner.facts.sweep()
         captured = [name for name, inside in inner.captured.items() if inside in graph.inputs]
         return Body(graph, tuple(captured))
 
     def fitting_branch(self, call: Call, frame: _Frame, attribute: str) -> Body | IngotError:
         """A subgraph without inputs; or what is wrong with it, where that may be due to the dims that were given."""
+        if not self.symbols.sizes:
+            return self.body(call, frame, attribute, ())
+        return self.tried(partial(self.body, call, frame, attribute, ()))
+
+    def tried(self, load: Callable[[], Body]) -> Body | IngotError:
+        """What is loaded, or what is wrong with it, where there is another way."""
         noted = len(self.unsupported)
         try:
-            return self.body(call, frame, attribute, ())
-        except (LoadError, UnsupportedError) as error:
-            if not self.symbols.sizes:
-                raise
+            return load()
+        except (LimitError, LoadError, UnsupportedError) as error:
             found = self.unsupported[noted:]
             del self.unsupported[noted:]
             return found[0] if found else error
+
+    def by_rank(self, call: Call, frame: _Frame, operand: str) -> tuple | None:
+        """A node that is another one for each rank of an operand: the one there is, a branch for each, or None."""
+        ranks = range(MAX_RANK + 1)
+        found = [self.tried(partial(self.node_of_rank, call, frame, operand, rank)) for rank in ranks]
+        self.expect_few_ranks()  # or each would have been refused for that
+        bodies = {rank: body for rank, body in enumerate(found) if isinstance(body, Body)}
+        if len(bodies) > 1:
+            made = iter(choose(call.build, operand, bodies))
+            return tuple(next(made) if output.name else None for output in call.node.outputs)
+        for rank in bodies:
+            ranked = of_rank(OnnxBuilder(frame.facts, call.build.hint), operand, rank)
+            return self.applied(call.restated(*(ranked if o == operand else o for o in call.operands)), frame)
+        return None
+
+    def expect_few_ranks(self) -> None:
+        if self.ranked > MAX_RANKED_NODES:
+            raise LimitError(f"too many nodes for ranks that a run says, expected at most {MAX_RANKED_NODES}")
+
+    def node_of_rank(self, call: Call, frame: _Frame, operand: str, rank: int) -> Body:
+        """A node as a subgraph, where an operand has a rank."""
+        self.ranked += 1
+        self.expect_few_ranks()
+        graph = Graph(f"{call.op}_of_rank_{rank}")
+        facts = Facts(graph, self.facts.totals, nested=True)
+        depth = self.enter(frame, f"op {call.op}")
+        inner = _Frame(frame.opset, facts, depth, attributes=frame.attributes, outer=frame)
+        given = graph.add_input(graph.fresh(operand), call.build.graph.values[operand].type)
+        inner.captured[operand] = of_rank(OnnxBuilder(facts, operand), given, rank)
+        body = self.closed([call.node], [v for v in call.node.outputs if v.name], inner, f"op {call.op}")
+        return Body(graph, (operand, *body.captured))
 
     def expand(self, call: Call, version: int, frame: _Frame) -> tuple:
         """An op without a rule, through the body that its ONNX schema gives it at a version of its domain."""

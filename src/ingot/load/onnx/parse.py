@@ -235,7 +235,7 @@ def _check_graph(graph: Graph, scopes: list[set[str]], where: str, raw_bytes: Ma
     of the initializer. Recursion is bounded by protobuf's limit of 100 nested messages.
     """
     in_function = isinstance(graph, onnx.FunctionProto)
-    inputs, initializers, outputs = _interface(graph, where, raw_bytes)
+    inputs, initializers, outputs = _interface(graph, where, raw_bytes, not scopes)
     for name in [*inputs, *initializers]:
         if any(name in scope for scope in scopes):
             raise LoadError(f"{where}: {name[:200]!r} is defined again in a subgraph")
@@ -259,8 +259,10 @@ def _check_graph(graph: Graph, scopes: list[set[str]], where: str, raw_bytes: Ma
             raise LoadError(f"{where}: output {name[:200]!r} has no producer")
 
 
-def _interface(graph: Graph, where: str, raw_bytes: Mapping[int, int]) -> tuple[list[str], list[str], list[str]]:
-    """Names of inputs, initializers and outputs."""
+def _interface(
+    graph: Graph, where: str, raw_bytes: Mapping[int, int], is_whole: bool
+) -> tuple[list[str], list[str], list[str]]:
+    """Names of inputs, initializers and outputs. is_whole: it is no subgraph, of which one value may be two results."""
     if isinstance(graph, onnx.FunctionProto):
         inputs, initializers, outputs = list(graph.input), [], list(graph.output)
     else:
@@ -273,7 +275,8 @@ def _interface(graph: Graph, where: str, raw_bytes: Mapping[int, int]) -> tuple[
     _check_text(where, graph.name)
     _check_unique(inputs, "input", where)
     _check_unique(initializers, "initializer", where)
-    _check_unique(outputs, "output", where)
+    if is_whole:
+        _check_unique(outputs, "output", where)
     return inputs, initializers, outputs
 
 

@@ -16,7 +16,8 @@ from ingot.load.onnx.tensors import UNNAMED
 class Symbols:
     """dim_params as dims: a name is a symbol; an expression over names that inputs have is that expression.
 
-    "?" is no name: two of them are two dims. sizes: the values of symbols that have one already.
+    "?" is no name: two of them are two dims. sizes: the values of symbols that have one already. are_open: whether an
+    input has a dim without a value.
     """
 
     def __init__(self, shapes: Iterable[onnx_ir.Shape], sizes: Mapping[str, int] = {}):
@@ -26,10 +27,13 @@ class Symbols:
         self.taken = set(self.plain)
         self.dims: dict[str, Dim] = {}
         self.of_data: set[str] = set()  # those that a run measures
+        self.are_open = False
 
     def dim(self, given: int | onnx_ir.SymbolicDim, hint: str) -> Dim:
         """The dim of an input; hint: what names one that has no name."""
-        return dim.bind(self._named(given, hint), self.sizes)
+        found = dim.bind(self._named(given, hint), self.sizes)
+        self.are_open |= not isinstance(found, int)
+        return found
 
     def _named(self, given: int | onnx_ir.SymbolicDim, hint: str) -> Dim:
         if isinstance(given, int) and given != UNNAMED:

@@ -63,9 +63,13 @@ _OTHERWISE = "the weights are stored in another format"  # which the kernel's na
 
 @functools.cache
 def _made(index: int) -> Condition:
-    """Refuses an operand that no node makes: what is decoded is made, and most matrices of floats are not."""
+    """Refuses an operand that no node makes: what is decoded is made, and most matrices of floats are not. So it does
+    where nothing is decoded.
+    """
 
     def refuse(lowering: Lowering, node: Node) -> str:
+        if not lowering.decodes:
+            return _OTHERWISE
         target = lowering.groups[node].root if node in lowering.groups else node
         return _OTHERWISE if lowering.graph.producer(target.operands[index]) is None else ""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ingot.dtype import boolean, i64
 from ingot.ir import Graph, TensorType
 from ingot.lower.restate.table import restates
 from ingot.ops.define import Expansion
@@ -38,6 +39,35 @@ def _scan(
         rows = [g.reshape(row, shape=(*dims[:axis], 1, *dims[axis:])) for row in column]
         stacked.append(rows[0] if length == 1 else g.concat(*(rows[::-1] if backward else rows), axis=axis))
     return (*values, *stacked)
+
+
+@restates("loop")
+def _loop(
+    g: Expansion, trips: str | None = None, condition: str | None = None, *operands: str, body: Graph, carried: int
+) -> tuple[str, ...] | None:
+    """The turns of a loop that counts to a known number, and nothing else ends."""
+    types = [g.graph.values[name].type for name in (*operands, *g.node.outputs)]
+    count = g.graph.data(trips)
+    if count is None or not all(isinstance(type, TensorType) and type.is_static for type in types):
+        return None
+    flag = next(iter(body.outputs.values()))
+    begins = condition is None or _is_true(g.graph, condition)
+    if not begins or not (flag == body.inputs[1] or _is_true(body, flag)):
+        return None
+    if not 0 < int(count.item()) * max(len(body), 1) <= MAX_UNROLLED:
+        return None
+    values, captured = operands[:carried], operands[carried:]
+    fixed: dict[str, str] = {}
+    on = g.constant(True, boolean)
+    for turn in range(int(count.item())):
+        _, *results = _inlined(g, body, [g.constant(turn, i64), on, *values, *captured], fixed)
+        values = tuple(results)
+    return values
+
+
+def _is_true(graph: Graph, name: str) -> bool:
+    data = graph.data(name)
+    return data is not None and bool(data.item())
 
 
 def _row(g: Expansion, x: str, axis: int, index: int) -> str:

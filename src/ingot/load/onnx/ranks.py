@@ -1,0 +1,67 @@
+"""A node that is another one for each rank of an operand that a run says: branches, one in the other.
+
+An operand of sizes says a rank by its length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ingot.dim import Expr
+from ingot.ir import Graph, TensorType, UnrankedType
+from ingot.load.onnx.builder import Facts, OnnxBuilder
+from ingot.load.onnx.call import Body
+
+
+def is_unranked(build: OnnxBuilder, operand: str) -> bool:
+    """Whether a run says how many dims an operand has, or how many integers, of those in a row."""
+    type = build.graph.values[operand].type
+    if isinstance(type, TensorType):
+        return type.dtype.kind == "i" and type.rank == 1 and not type.is_static
+    return isinstance(type, UnrankedType)
+
+
+def of_rank(build: OnnxBuilder, operand: str, rank: int) -> str:
+    """Such an operand of a rank; another one is an error of the run."""
+    is_row = isinstance(build.graph.values[operand].type, TensorType)
+    return build.reshape(operand, shape=(rank,)) if is_row else build.as_rank(operand, rank=rank)
+
+
+def choose(build: OnnxBuilder, operand: str, bodies: Mapping[int, Body]) -> tuple[str, ...]:
+    """The results of the body for the rank that an operand has, or of the last, which refuses others."""
+    captured = dict.fromkeys(name for body in bodies.values() for name in body.captured)
+    return _choose(build, operand, list(bodies.items()), {name: name for name in captured})
+
+
+def _choose(
+    build: OnnxBuilder, operand: str, bodies: list[tuple[int, Body]], names: Mapping[str, str]
+) -> tuple[str, ...]:
+    """names: of what the bodies capture in the graph that is built."""
+    (rank, body), *others = bodies
+    if len(others) == 1:
+        ((_, other),) = others
+    else:
+        facts = Facts(Graph(f"{body.graph.name}_or_another"), build.facts.totals, nested=True)
+        inner = OnnxBuilder(facts, build.hint)
+        captured = dict.fromkeys(name for _, each in others for name in each.captured)
+        inside = {name: _captured(build, inner, names[name]) for name in captured}
+        for external, result in zip(body.graph.outputs, _choose(inner, operand, others, inside), strict=True):
+            facts.graph.set_output(external, result)
+        other = Body(facts.graph, tuple(captured))
+    operands = [names[name] for name in (*body.captured, *other.captured)]
+    return build.add_all(
+        "if", _has_rank(build, names[operand], rank), *operands, then_branch=body.graph, else_branch=other.graph
+    )
+
+
+def _captured(build: OnnxBuilder, inner: OnnxBuilder, name: str) -> str:
+    return inner.graph.add_input(inner.graph.fresh(name), build.graph.values[name].type)
+
+
+def _has_rank(build: OnnxBuilder, operand: str, rank: int) -> str:
+    type = build.graph.values[operand].type
+    if not isinstance(type, TensorType):
+        return build.has_rank(operand, rank=rank)
+    (length,) = type.shape
+    assert isinstance(length, Expr)
+    return build.equal(build.dims(values=(length,)), rank)
