@@ -26,6 +26,7 @@ _NAMED = {
 # Fields of what a kernel need not have, and the constants of the rows for it.
 _GIVEN = {
     "slopes": "INGOT_SLOPES", "residual": "INGOT_RESIDUAL", "rounded": "INGOT_ROUNDED", "rounds": "INGOT_ROUNDED",
+    "means": "INGOT_MEANS",
 }  # fmt: skip
 _MOST_PERIOD = 1 << 10  # steps of what repeats
 _LEAST_TIMES = 3
