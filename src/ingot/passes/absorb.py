@@ -41,7 +41,7 @@ def absorb_transpose(graph: Graph) -> bool:
 def _is_image(graph: Graph, value: str | None) -> bool:
     """Whether a convolution makes a value, however it is reshaped and its elements change."""
     node = graph.producer(value)
-    while node is not None and (node.op.name == "reshape" or (node.op.acts_on == "element" and len(node.operands) == 1)):
+    while node is not None and (node.op.name == "reshape" or (node.op.acts_on, len(node.operands)) == ("element", 1)):
         node = graph.producer(node.operands[0])
     return node is not None and node.op.name == "conv"
 

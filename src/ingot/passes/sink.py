@@ -229,8 +229,9 @@ def _of_other_axes(graph: Graph, node: Node, axes: tuple[int, ...]) -> tuple[dic
 
 
 def sink_moves(graph: Graph) -> bool:
-    """op(moves(conv(x))) becomes moves(op(conv(x))) for an op on single elements, where nothing else reads what is moved
-    or on the way."""
+    """op(moves(conv(x))) becomes moves(op(conv(x))) for an op on single elements, where nothing else reads what is
+    moved, or on the way.
+    """
     changed = False
     for node in graph.nodes:
         if node.op.acts_on != "element" or len(node.operands) != 1 or not has_known_type(graph, node.output):
