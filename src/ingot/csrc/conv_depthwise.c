@@ -240,7 +240,7 @@ static inline __attribute__((always_inline)) void depthwise_channels(const int n
   const int64_t lanes = g->channels < 16 ? g->channels : 16, skip = count < lanes ? lanes - count : 0;
   const int64_t shape = narrow && !DEPTHWISE_NARROW ? 0 : depthwise_shape(g);
   const int light = shape && count % 16 == 0 && epilogue_is_light(&epilogue);
-  const int plain = !light && count % 16 == 0 && g->out && epilogue_is_plain(&epilogue);
+  const int plain = !light && count % 16 == 0 && epilogue_is_plain(&epilogue, 16, g->out);
   depthwise_block b = {.g = g, .lanes = lanes, .skip = skip, .epilogue = &epilogue, .light = light};
   for (; begin < end; begin += b.rows) {
     b.n = begin / g->out_height;
@@ -252,10 +252,11 @@ static inline __attribute__((always_inline)) void depthwise_channels(const int n
       for (int64_t at = 0; at < count; at += 16) {
         b.channel = channel + at - skip;
         depthwise_sums(narrow, shape, inner, &b, sums);
-        if (plain)
-          depthwise_activate(&b, sums);
-        else if (!light)
-          depthwise_apply(&b, sums);
+        switch (plain) {
+          case INGOT_ACTIVATED: depthwise_activate(&b, sums); break;
+          default:
+            if (!light) depthwise_apply(&b, sums);
+        }
         switch (is_given(g->means)) {
           case INGOT_MEANS: depthwise_mean(&b);
         }

@@ -63,11 +63,8 @@ static inline void norm_run(const norm_args *args, int centred, int32_t part, in
   }
 }
 #else
-#define NORM_ROWS 16   /* whose scales are computed together */
-#define NORM_SHORT 256 /* columns of rows of which so many stay in the first cache; of longer ones, four go together */
-
 typedef struct { const float *x[4]; } norm_rows;
-typedef struct { float row[NORM_ROWS]; } norm_values; /* what lies behind the last row is not looked at */
+typedef struct { float row[16]; } norm_values; /* of four; the rest is not looked at */
 
 /* Rows row..row+3; past the last row, the last again. */
 static inline norm_rows norm_rows_at(const norm_args *args, int64_t row, int64_t end) {
@@ -80,9 +77,10 @@ static inline norm_rows norm_rows_at(const norm_args *args, int64_t row, int64_t
  * and waits less for v_add. */
 static inline vf norm_add(vf sum, vf x, int alone) { return alone ? v_add(sum, x) : v_fma(x, v_set(1), sum); }
 
-/* The sums of x - pivot of four rows: chunks of 16 lanes, joined in order. */
-static inline void norm_sums(norm_rows rows, int64_t cols, const float *pivot, float *total, int alone) {
-  vf p0 = v_set(pivot[0]), p1 = v_set(pivot[1]), p2 = v_set(pivot[2]), p3 = v_set(pivot[3]);
+/* The sum of x - pivot of each row: chunks of 16 lanes, joined in order. */
+static inline norm_values norm_sums(norm_rows rows, int64_t cols, norm_values pivot, int alone) {
+  norm_values total = {{0}};
+  vf p0 = v_set(pivot.row[0]), p1 = v_set(pivot.row[1]), p2 = v_set(pivot.row[2]), p3 = v_set(pivot.row[3]);
   for (int64_t begin = 0; begin < cols; begin += INGOT_REDUCE_CHUNK) {
     int64_t n = cols - begin < INGOT_REDUCE_CHUNK ? cols - begin : INGOT_REDUCE_CHUNK, i = 0;
     const float *x0 = rows.x[0] + begin, *x1 = rows.x[1] + begin, *x2 = rows.x[2] + begin, *x3 = rows.x[3] + begin;
@@ -101,13 +99,15 @@ static inline void norm_sums(norm_rows rows, int64_t cols, const float *pivot, f
       s3 = v_add(s3, norm_tail(x3 + i, n - i, p3));
     }
     float sums[4] = {v_sum(s0), v_sum(s1), v_sum(s2), v_sum(s3)};
-    for (int k = 0; k < 4; k++) total[k] = begin ? total[k] + sums[k] : sums[k];
+    for (int k = 0; k < 4; k++) total.row[k] = begin ? total.row[k] + sums[k] : sums[k];
   }
+  return total;
 }
 
-/* The sums of (x - centre)^2 of four rows. */
-static inline void norm_squares(norm_rows rows, int64_t cols, const float *centre, float *total, int alone) {
-  vf c0 = v_set(centre[0]), c1 = v_set(centre[1]), c2 = v_set(centre[2]), c3 = v_set(centre[3]);
+/* The sum of (x - centre)^2 of each row. */
+static inline norm_values norm_squares(norm_rows rows, int64_t cols, norm_values centre, int alone) {
+  norm_values total = {{0}};
+  vf c0 = v_set(centre.row[0]), c1 = v_set(centre.row[1]), c2 = v_set(centre.row[2]), c3 = v_set(centre.row[3]);
   for (int64_t begin = 0; begin < cols; begin += INGOT_REDUCE_CHUNK) {
     int64_t n = cols - begin < INGOT_REDUCE_CHUNK ? cols - begin : INGOT_REDUCE_CHUNK, i = 0;
     const float *x0 = rows.x[0] + begin, *x1 = rows.x[1] + begin, *x2 = rows.x[2] + begin, *x3 = rows.x[3] + begin;
@@ -135,44 +135,37 @@ static inline void norm_squares(norm_rows rows, int64_t cols, const float *centr
       s3 = v_fma(d3, d3, s3);
     }
     float sums[4] = {v_sum(s0), v_sum(s1), v_sum(s2), v_sum(s3)};
-    for (int k = 0; k < 4; k++) total[k] = begin ? total[k] + sums[k] : sums[k];
+    for (int k = 0; k < 4; k++) total.row[k] = begin ? total.row[k] + sums[k] : sums[k];
   }
+  return total;
 }
 
-/* Rows [row, end), at most NORM_ROWS; alone: one. */
+/* Rows row..row+3, or as many as there are; alone: one. */
 static inline void norm_some(const norm_args *args, int centred, int64_t row, int64_t end, int alone) {
-  const int64_t cols = args->cols, most = (end - row + 3) / 4 * 4;
-  const vf count = v_set((float)cols);
-  norm_values pivot = {{0}}, sums = {{0}}, high, squares = {{0}}, scale, shift;
+  const norm_rows rows = norm_rows_at(args, row, end);
+  const vf count = v_set((float)args->cols);
+  norm_values pivot = {{0}}, high, scale, shift;
   norm_centre centre = {v_set(0), v_set(0)};
   if (centred) {
-    for (int64_t k = 0; k < most; k += 4) {
-      const norm_rows rows = norm_rows_at(args, row + k, end);
-      for (int64_t i = 0; i < 4; i++) pivot.row[k + i] = norm_pivot(rows.x[i], cols);
-      norm_sums(rows, cols, pivot.row + k, sums.row + k, alone);
-    }
+    for (int64_t k = 0; k < 4; k++) pivot.row[k] = norm_pivot(rows.x[k], args->cols);
+    norm_values sums = norm_sums(rows, args->cols, pivot, alone);
     centre = norm_centre_of(v_load(pivot.row), v_div(v_load(sums.row), count));
   }
   v_store(high.row, centre.high);
-  for (int64_t k = 0; k < most; k += 4)
-    norm_squares(norm_rows_at(args, row + k, end), cols, high.row + k, squares.row + k, alone);
-  const vf scales = norm_scale(v_load(squares.row), centre.low, count, v_set(args->eps));
+  norm_values squares = norm_squares(rows, args->cols, high, alone);
+  vf scales = norm_scale(v_load(squares.row), centre.low, count, v_set(args->eps));
   v_store(scale.row, scales);
   v_store(shift.row, centred ? norm_shift(centre.low, scales) : v_set(-0.0f));
-  for (int64_t k = 0; row + k < end; k++)
-    norm_write(args, args->x + (row + k) * args->x_stride, row + k, high.row[k], scale.row[k], shift.row[k]);
+  for (int64_t k = 0; k < 4 && row + k < end; k++)
+    norm_write(args, rows.x[k], row + k, high.row[k], scale.row[k], shift.row[k]);
 }
 
 static inline void norm_run(const norm_args *args, int centred, int32_t part, int32_t parts) {
   int64_t row = part_begin(args->rows, part, parts), end = part_begin(args->rows, part + 1, parts);
-  const int64_t most = args->cols <= NORM_SHORT ? NORM_ROWS : 4;
-  for (; row + 1 < end; row += most) norm_some(args, centred, row, row + most < end ? row + most : end, 0);
+  for (; row + 1 < end; row += 4) norm_some(args, centred, row, end, 0);
   if (row < end) norm_some(args, centred, row, end, 1);
 }
 #endif
 
 void K(layer_norm_f32)(const void *p, int32_t part, int32_t parts) { norm_run(p, 1, part, parts); }
 void K(rms_norm_f32)(const void *p, int32_t part, int32_t parts) { norm_run(p, 0, part, parts); }
-
-#undef NORM_ROWS
-#undef NORM_SHORT
