@@ -266,6 +266,22 @@ def test_depthwise(case, way):
     check("conv2d_f32_depthwise", x, weight, image, element_strides(image), stored, (channels, *window), way)
 
 
+@pytest.mark.parametrize("case", DEPTHWISE, ids=str)
+def test_depthwise_activated_and_averaged(case):
+    """An activation alone, and the means of its rows."""
+    batch, channels, height, width, kernel, *window = case
+    x, weight = random(batch, channels, height, width), random(channels, 1, *kernel, seed=1)
+    code, function = ACTIVATIONS["silu"]
+    expected = function(double(x, weight, random(channels, seed=2), channels, *window))
+    image, out = at_page_end(x.transpose(0, 2, 3, 1)), np.zeros(expected.shape, np.float32)
+    fields = sizes(x, weight, out, channels, *window) | {"x": image, "x_strides": element_strides(image)}
+    fields |= {"weight": at_page_end(np.ascontiguousarray(weight.reshape(channels, -1).T)), "activation": code}
+    fields |= {"bias": at_page_end(random(channels, seed=2)), "out": out, "out_strides": element_strides(out)[:3]}
+    means = every("conv2d_f32_depthwise", fields, "means", (batch, out.shape[1], channels))
+    np.testing.assert_allclose(out, expected, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(means, expected.mean(2), rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("way", WAYS, ids=str)
 @pytest.mark.parametrize("case", DEPTHWISE, ids=str)
 def test_depthwise_of_bf16(case, way):

@@ -239,6 +239,15 @@ def test_activations_ride_along() -> None:
     )
 
 
+def test_what_a_depthwise_convolution_makes_is_averaged_by_its_rows() -> None:
+    """Its mean reads what the convolution writes beside it, and no image again."""
+    module, x = built("inverted")
+    session = ingot.InferenceSession(module, example_inputs=(x,), threads=2)
+    session.run(None, {session.get_inputs()[0].name: x.numpy()})
+    shapes = [each["shape"] for each in session.plan.layout()["tensors"] if each["name"].endswith(".rows")]
+    assert shapes == [[2, 5, 48]]
+
+
 def test_a_saved_program_keeps_its_layout(tmp_path) -> None:
     module, x = built("inverted")
     session = ingot.InferenceSession(module, example_inputs=(x,), threads=2)

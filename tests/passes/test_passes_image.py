@@ -6,6 +6,49 @@ from pass_case import Case, check_pass
 
 CASES: list[Case] = [
     (
+        "moves of what a convolution makes sink below an activation, and what they make of it are rows of a product",
+        ("sink_move", "absorb_transpose", "dce"),
+        """
+        input x: f32[B, 3, 7, 6]
+        weight w: f32[4, 3, 3, 2]
+        weight v: f32[4, 5]
+        a = conv(x, w, strides=[2, 1], pads=[0, 0, 0, 0], dilations=[1, 1], groups=1)
+        b = reshape(a, shape=[B, 4, 15])
+        c = permute(b, axes=[0, 2, 1])
+        d = gelu(c, approximate="erf")
+        y = matmul(d, v, transpose_a=false, transpose_b=false, scale=1.0)
+        output y = y
+        """,
+        """
+        input x: f32[B, 3, 7, 6]
+        weight w: f32[4, 3, 3, 2]
+        weight v: f32[4, 5]
+        a = conv(x, w, strides=[2, 1], pads=[0, 0, 0, 0], dilations=[1, 1], groups=1)
+        d.first = gelu(a, approximate="erf")
+        d.moved = reshape(d.first, shape=[B, 4, 15])
+        d = permute(d.moved, axes=[0, 2, 1])
+        y = matmul(d, v, transpose_a=false, transpose_b=false, scale=1.0)
+        output y = y
+        """,
+    ),
+    (
+        "moves that stay: of what else is read, of what no convolution makes",
+        ("sink_move", "dce"),
+        """
+        input x: f32[B, 3, 7]
+        weight w: f32[4, 3, 2]
+        a = conv(x, w, strides=[1], pads=[0, 0], dilations=[1], groups=1)
+        b = permute(a, axes=[0, 2, 1])
+        c = relu(b)
+        d = permute(x, axes=[0, 2, 1])
+        e = relu(d)
+        output b = b
+        output c = c
+        output e = e
+        """,
+        None,
+    ),
+    (
         "a permute sinks below the pad of a line of channels and stays there, though it is its own inverse",
         ("sink_permute", "dce"),
         """

@@ -13,6 +13,7 @@
 #define DEPTHWISE_ROWS 1
 #define DEPTHWISE_NARROW 0
 #endif
+#define INGOT_MEANS 1 /* where is_given says so: those of rows */
 #define DEPTHWISE_TAPS 7 /* of the widest filter with a body of its own */
 #define DEPTHWISE_CHANNELS 128 /* that go together: their windows stay in the first cache */
 
@@ -65,6 +66,14 @@ static inline __attribute__((always_inline)) void depthwise_any(const int narrow
   }
 }
 
+/* 16 elements at x, or zeros where those are not inside of the image; without a jump. */
+static inline __attribute__((always_inline)) vf depthwise_load(const int narrow, const float *x, int64_t from,
+                                                               const int inside) {
+  static const float outside[16];
+  const float *at = narrow ? (const float *)(const void *)((const uint16_t *)(const void *)x + from) : x + from;
+  return conv_load(narrow, inside ? at : outside, 0, 16);
+}
+
 /* One line of the image for output rows [first, last): weight points to the row of the filter for row 0, that for row 1
  * lies `back` before it. `left` is the first column, counted in elements at `from`. */
 static inline __attribute__((always_inline)) void depthwise_line(
@@ -77,8 +86,7 @@ static inline __attribute__((always_inline)) void depthwise_line(
     INGOT_UNROLL for (int j = 0; j < taps; j++) w[row][j] = v_load(weight - row * back + j * b->g->channels);
   }
   INGOT_UNROLL for (int c = 0; c < columns; c++, from += b->g->x_strides[2]) {
-    const int inside = inner || (left + c >= 0 && left + c < width);
-    const vf v = inside ? conv_load(narrow, b->g->x, from, 16) : v_set(0.0f);
+    const vf v = depthwise_load(narrow, b->g->x, from, inner || (uint64_t)(left + c) < (uint64_t)width);
     INGOT_UNROLL for (int row = first; row < last; row++) {
       INGOT_UNROLL for (int t = 0; t < DEPTHWISE_PIXELS; t++) {
         if (c >= t * stride && c < t * stride + taps) sum[row][t] = v_fma(v, w[row][c - t * stride], sum[row][t]);
@@ -194,17 +202,45 @@ static inline void depthwise_apply(const depthwise_block *b, const float *sums) 
   }
 }
 
+/* The same of a plain epilogue, for a vector of channels that are all there. */
+static inline void depthwise_activate(const depthwise_block *b, const float *sums) {
+  const conv_args *g = b->g;
+  const vf bias = g->bias ? v_load(g->bias + b->channel) : v_set(-0.0f);
+  for (int64_t row = 0; row < b->rows; row++)
+    epilogue_activate(b->epilogue, bias, b->pixels, sums + row * DEPTHWISE_PIXELS * 16, 16,
+                      depthwise_place_at(b, row).out, g->out_strides[2]);
+}
+
+/* Adds the block's results to the sums of their rows, which become means at the end. */
+static inline void depthwise_mean(const depthwise_block *b) {
+  const conv_args *g = b->g;
+  const int64_t channel = b->channel + b->skip, lanes = b->lanes - b->skip;
+  const int ends = b->x + b->pixels == g->out_width;
+  for (int64_t row = 0; row < b->rows; row++) {
+    const float *out = depthwise_place_at(b, row).out;
+    float *to = g->means + (b->n * g->out_height + b->y + row) * g->channels + channel;
+    vf sum = b->x ? epilogue_load(to, lanes) : v_set(0.0f);
+    for (int64_t t = 0; t < b->pixels; t++) sum = v_add(sum, epilogue_load(out + t * g->out_strides[2], lanes));
+    if (ends) sum = v_div(sum, v_set((float)g->out_width));
+    if (lanes < 16)
+      v_store_n(to, sum, lanes);
+    else
+      v_store(to, sum);
+  }
+}
+
 /* Channels [channel, channel + count) of output rows [begin, end), which count over the batch. */
 static inline __attribute__((always_inline)) void depthwise_channels(const int narrow, const conv_args *g,
                                                                      int64_t begin, int64_t end, int64_t channel,
                                                                      int64_t count) {
   float sums[DEPTHWISE_ROWS * DEPTHWISE_PIXELS * 16 + 16];
-  const gemm_epilogue epilogue = {g->bias, g->slopes, NULL, NULL, g->residual_strides[2], 1.0f, g->act_alpha,
-                                  g->act_beta, g->activation, g->residual_first, NULL, g->rounded_strides[2]};
+  const gemm_epilogue epilogue = {g->bias, g->slopes, NULL, g->residual, g->residual_strides[2], 1.0f, g->act_alpha,
+                                  g->act_beta, g->activation, g->residual_first, g->rounded, g->rounded_strides[2]};
   /* Channels that do not fill the lanes are computed together with some before them. */
   const int64_t lanes = g->channels < 16 ? g->channels : 16, skip = count < lanes ? lanes - count : 0;
   const int64_t shape = narrow && !DEPTHWISE_NARROW ? 0 : depthwise_shape(g);
   const int light = shape && count % 16 == 0 && epilogue_is_light(&epilogue);
+  const int plain = !light && count % 16 == 0 && epilogue_is_plain(&epilogue, 16, g->out);
   depthwise_block b = {.g = g, .lanes = lanes, .skip = skip, .epilogue = &epilogue, .light = light};
   for (; begin < end; begin += b.rows) {
     b.n = begin / g->out_height;
@@ -216,7 +252,14 @@ static inline __attribute__((always_inline)) void depthwise_channels(const int n
       for (int64_t at = 0; at < count; at += 16) {
         b.channel = channel + at - skip;
         depthwise_sums(narrow, shape, inner, &b, sums);
-        if (!light) depthwise_apply(&b, sums);
+        switch (plain) {
+          case INGOT_ACTIVATED: depthwise_activate(&b, sums); break;
+          default:
+            if (!light) depthwise_apply(&b, sums);
+        }
+        switch (is_given(g->means)) {
+          case INGOT_MEANS: depthwise_mean(&b);
+        }
       }
     }
   }

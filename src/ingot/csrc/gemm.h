@@ -181,12 +181,47 @@ static inline void epilogue_round(vf v, int64_t lanes, uint16_t *to) {
 /* Up to 16 columns of an epilogue's operand. */
 static inline vf epilogue_load(const float *x, int64_t lanes) { return lanes < 16 ? v_load_n(x, lanes) : v_load(x); }
 
+#define INGOT_ACTIVATED 1 /* where epilogue_is_plain says so; emitted C has it if a tile does not finish all */
+
+/* Whether an epilogue is a bias and an activation alone, of whole registers. With little room all go one way. */
+#if defined(INGOT_SMALL)
+static inline int32_t epilogue_is_plain(const gemm_epilogue *e, int64_t lanes, const float *c) {
+  (void)e, (void)lanes, (void)c;
+  return 0;
+}
+#else
+static inline int32_t epilogue_is_plain(const gemm_epilogue *e, int64_t lanes, const float *c) {
+  return lanes == 16 && c && e->alpha == 1.0f && !e->residual && !e->slopes && !e->row_bias && !e->rounded;
+}
+#endif
+
+/* c[rows][16] = activation(sums + bias), with a loop for each activation. */
+static inline void epilogue_activate(const gemm_epilogue *e, vf bias, int64_t rows, const float *sums,
+                                     int64_t sums_stride, float *c, int64_t c_stride) {
+  const vf alpha = v_set(e->act_alpha), beta = v_set(e->act_beta);
+  (void)alpha, (void)beta;
+  #define EACH_ROW(expression)                                  \
+    for (int64_t i = 0; i < rows; i++) {                        \
+      const vf x = v_add(v_load(sums + i * sums_stride), bias); \
+      v_store(c + i * c_stride, expression);                    \
+    }
+  switch (e->activation) {
+    #define ACTIVATION(op, cost, expression) case INGOT_ACT_##op: EACH_ROW(expression) break;
+    #include "elementwise.def"
+    default: EACH_ROW(x)
+  }
+  #undef EACH_ROW
+}
+
 /* Up to 16 columns of an epilogue, for sums that belong at (row, column) of its operands. */
 static inline void epilogue_columns(const gemm_epilogue *e, int64_t row, int64_t column, int64_t rows, int64_t lanes,
                                     const float *sums, int64_t sums_stride, const float *residual, float *c,
                                     int64_t c_stride, uint16_t *rounded) {
   const float *row_bias = e->row_bias ? e->row_bias + row : NULL;
   const vf column_bias = e->column_bias ? epilogue_load(e->column_bias + column, lanes) : v_set(-0.0f);
+  switch (epilogue_is_plain(e, lanes, c)) {
+    case INGOT_ACTIVATED: epilogue_activate(e, column_bias, rows, sums, sums_stride, c, c_stride); return;
+  }
   for (int64_t i = 0; i < rows; i++) {
     vf v = v_load(sums + i * sums_stride), rest = v_set(-0.0f);
     switch (is_given(residual)) {

@@ -20,6 +20,7 @@ static inline const float *reduce_chunk(const reduce_args *args, const float *x,
   return buffer;
 }
 
+#define REDUCE_VECTORS 4 /* of adjacent outputs that are read together: whole lines of memory, one after another */
 #define REDUCE_FEW 48 /* elements: 16 outputs at once, though gathered, are then quicker than the tree of each */
 
 /* Whether 16 outputs at once read adjacent memory and single outputs do not, or have so little to read that it does not
@@ -61,25 +62,32 @@ static inline int reduce_by_columns(const reduce_args *args, int64_t count) {
     return total;                                                                                                      \
   }                                                                                                                    \
                                                                                                                        \
-  /* n adjacent outputs; logical lane l of each is acc[l]. */                                                          \
-  static inline vf K(name##_columns)(const reduce_args *args, const float *x, int64_t count, int64_t n) {              \
+  /* totals[vectors] of adjacent outputs, n of them where that is less than 16; logical lane l of each is acc[l]. */   \
+  static inline __attribute__((always_inline)) void K(name##_columns)(const int vectors, const reduce_args *args,      \
+                                                                      const float *x, int64_t count, int64_t n,        \
+                                                                      vf *totals) {                                    \
     const int64_t apart = args->outer_strides[args->outer_rank - 1];                                                   \
-    vf acc[16], total = v_set(neutral);                                                                                \
+    vf acc[16][REDUCE_VECTORS];                                                                                        \
+    INGOT_UNROLL for (int v = 0; v < vectors; v++) totals[v] = v_set(neutral);                                         \
     for (int64_t begin = 0; begin < count; begin += INGOT_REDUCE_CHUNK) {                                              \
       int64_t end = count - begin < INGOT_REDUCE_CHUNK ? count : begin + INGOT_REDUCE_CHUNK;                           \
-      for (int l = 0; l < 16; l++) acc[l] = v_set(neutral);                                                            \
+      for (int l = 0; l < 16; l++)                                                                                     \
+        INGOT_UNROLL for (int v = 0; v < vectors; v++) acc[l][v] = v_set(neutral);                                     \
       for (int64_t i = begin; i < end;) {                                                                              \
         reduce_run run = reduce_run_at(args, i, end);                                                                  \
-        for (int64_t j = 0; j < run.length; j++, i++) {                                                                \
-          const float *row = x + run.offset + j * run.step;                                                            \
-          acc[i % 16] = combine(acc[i % 16], load_lanes(row, apart, n));                                               \
+        const float *row = x + run.offset;                                                                             \
+        for (int64_t j = 0; j < run.length; j++, i++, row += run.step) {                                               \
+          vf *lane = acc[(uint64_t)i % 16];                                                                            \
+          INGOT_UNROLL for (int v = 0; v < vectors; v++)                                                               \
+            lane[v] = combine(lane[v], vectors > 1 ? v_load(row + 16 * v) : load_lanes(row, apart, n));                \
         }                                                                                                              \
       }                                                                                                                \
       for (int half = 8; half; half /= 2)                                                                              \
-        for (int l = 0; l < half; l++) acc[l] = combine(acc[l], acc[l + half]);                                        \
-      total = begin ? combine(total, acc[0]) : acc[0];                                                                 \
+        for (int l = 0; l < half; l++)                                                                                 \
+          INGOT_UNROLL for (int v = 0; v < vectors; v++) acc[l][v] = combine(acc[l][v], acc[l + half][v]);             \
+      INGOT_UNROLL for (int v = 0; v < vectors; v++)                                                                   \
+        totals[v] = begin ? combine(totals[v], acc[0][v]) : acc[0][v];                                                 \
     }                                                                                                                  \
-    return total;                                                                                                      \
   }                                                                                                                    \
                                                                                                                        \
   void K(name##_f32)(const void *p, int32_t part, int32_t parts) {                                                     \
@@ -93,10 +101,20 @@ static inline int reduce_by_columns(const reduce_args *args, int64_t count) {
       const float *x = (const float *)args->x + reduce_offset(args->outer_shape, args->outer_strides, rank, i);        \
       float *out = (float *)args->out + i;                                                                             \
       int64_t n = width - i % width;                                                                                   \
-      n = n < 16 ? n : 16;                                                                                             \
       n = n < end - i ? n : end - i;                                                                                   \
-      vf total = width > 1 ? K(name##_columns)(args, x, count, n) : K(name##_one)(args, x, count);                     \
-      total = finish(total, count);                                                                                    \
+      vf totals[REDUCE_VECTORS];                                                                                       \
+      if (width > 1 && n >= 16 * REDUCE_VECTORS && args->outer_strides[rank - 1] == 1) {                               \
+        K(name##_columns)(REDUCE_VECTORS, args, x, count, 16, totals);                                                 \
+        for (int v = 0; v < REDUCE_VECTORS; v++) v_store(out + 16 * v, finish(totals[v], count));                      \
+        i += 16 * REDUCE_VECTORS;                                                                                      \
+        continue;                                                                                                      \
+      }                                                                                                                \
+      n = n < 16 ? n : 16;                                                                                             \
+      if (width > 1)                                                                                                   \
+        K(name##_columns)(1, args, x, count, n, totals);                                                               \
+      else                                                                                                             \
+        totals[0] = K(name##_one)(args, x, count);                                                                     \
+      const vf total = finish(totals[0], count);                                                                       \
       if (n == 16) v_store(out, total); else v_store_n(out, total, n);                                                 \
       i += n;                                                                                                          \
     }                                                                                                                  \
@@ -158,6 +176,7 @@ static inline void reduce_positions(const reduce_args *args, int direction, int3
 void K(argmax_f32)(const void *p, int32_t part, int32_t parts) { reduce_positions(p, 1, part, parts); }
 void K(argmin_f32)(const void *p, int32_t part, int32_t parts) { reduce_positions(p, -1, part, parts); }
 
+#undef REDUCE_VECTORS
 #undef REDUCE_FEW
 #undef REDUCE_F32
 #undef REDUCE_TOTAL

@@ -74,7 +74,7 @@ static inline vf v_exp_bounded(vf x) {
 static inline vf v_exp(vf x) { return v_exp_bounded(v_max(v_set(-104.0f), v_min(v_set(89.0f), x))); }
 
 /* e^-|x|; at most 1.5 ULP. */
-static inline vf v_exp_decay(vf x) { return v_exp_bounded(v_max(v_set(-104.0f), v_sub(v_set(0), v_abs(x)))); }
+static inline vf v_exp_decay(vf x) { return v_exp_bounded(v_max(v_set(-104.0f), v_copysign(x, v_set(-1)))); }
 
 /* e^x for x <= 0, at most 1.5 ULP; 0 below -87.7, where 2^-127 comes out as 0. The clamp's operand order keeps NaN.
  * Cheaper than v_exp where scaling by any power of two is not one instruction. */
@@ -233,7 +233,7 @@ static inline vf v_sigmoid(vf x) {
 /* x sigmoid(x); at most 4 ULP where e^x is not denormal, below that within 2e-43. */
 static inline vf v_silu(vf x) {
   vf e = v_exp_decay(x);
-  return v_div(v_mul(x, v_select(v_lt(x, v_set(0)), e, v_set(1))), v_add(e, v_set(1)));
+  return v_div(v_select(v_lt(x, v_set(0)), v_mul(x, e), x), v_add(e, v_set(1)));
 }
 
 /* x (1 + erf(x / sqrt 2)) / 2 = max(x, 0) - |x| erfc(|x| / sqrt 2) / 2, with log2 of erfc a polynomial that needs its

@@ -26,7 +26,9 @@ _NAMED = {
 # Fields of what a kernel need not have, and the constants of the rows for it.
 _GIVEN = {
     "slopes": "INGOT_SLOPES", "residual": "INGOT_RESIDUAL", "rounded": "INGOT_ROUNDED", "rounds": "INGOT_ROUNDED",
+    "means": "INGOT_MEANS",
 }  # fmt: skip
+_FINISHED = ("INGOT_ACT_none", "INGOT_ACT_relu", "INGOT_ACT_clip")  # activations that a tile applies itself
 _MOST_PERIOD = 1 << 10  # steps of what repeats
 _LEAST_TIMES = 3
 _LEAST_SAVED = 16  # steps that need not stand there again
@@ -69,6 +71,9 @@ def chosen(step: Step) -> Iterator[str]:
         numbers = value if isinstance(value, tuple) else (value,)
         yield from (abi.constant_names(prefix)[number] for number in numbers if isinstance(number, int))
     yield from (row for name, row in _GIVEN.items() if step.fields.get(name))
+    activation = step.fields.get("activation")
+    if isinstance(activation, int) and activation not in map(abi.constant, _FINISHED):
+        yield "INGOT_ACTIVATED"
 
 
 def float_text(value: float) -> str:

@@ -116,6 +116,7 @@ class Lowering:
         self._copies: dict[tuple[View, tuple[int, ...] | None], View] = {}
         self._casts: dict[tuple[View, DType], View] = {}
         self.rounded: dict[View, View] = {}  # rows, and what `round_rows` has made of them
+        self.row_means: dict[str, View] = {}  # of images [N, C, H, W] that are averaged, as [N, H, C]
         self.rounded_images: dict[View, tuple[View, View, View]] = {}  # as bytes, and their steps and zero points
         self._slots: dict[Node, dict[str | None, int]] = {}  # where each operand of a concat begins
         self._work: list[float] = []  # nanoseconds of each step on one thread, as its row estimates
@@ -484,8 +485,7 @@ class Lowering:
             sizes = [self.graph.type(str(operand)).dims[concat.axis] for operand in concat.operands]
             self._slots[concat] = dict(zip(concat.operands, accumulate(sizes, initial=0), strict=False))
         start = self._slots[concat][value]
-        starts = [0] * len(whole.shape)
-        stops = list(whole.shape)
+        starts, stops = [0] * len(whole.shape), [*whole.shape]
         starts[concat.axis] = start
         stops[concat.axis] = start + self.graph.type(value).dims[concat.axis]
         return whole.slice(starts, stops, [1] * len(starts))

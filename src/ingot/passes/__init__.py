@@ -27,7 +27,7 @@ from ingot.passes.identity import eliminate_identities
 from ingot.passes.integer_products import move_integers, multiply_integers
 from ingot.passes.mask import recognise_masks
 from ingot.passes.merge_matmul import merge_matmuls
-from ingot.passes.sink import sink_permutes, sink_reshapes
+from ingot.passes.sink import sink_moves, sink_permutes, sink_reshapes
 from ingot.passes.take_branch import take_known_branches
 from ingot.passes.take_rows import take_rows_first
 
@@ -42,6 +42,7 @@ PASSES: dict[str, Pass] = {
     "move_integers": move_integers,
     "sink_reshape": sink_reshapes,
     "sink_permute": sink_permutes,
+    "sink_move": sink_moves,
     "identity": eliminate_identities,
     "absorb_bias": absorb_bias,
     "cse": merge_equal,

@@ -19,7 +19,8 @@ _FACTORS = ("mul", "div")
 def absorb_transpose(graph: Graph) -> bool:
     """matmul(a, permute(b)) becomes matmul(a, b, transpose_b): only for a swap of exactly the last two dims.
 
-    It runs before folding, so that the transpose of a weight is never materialised.
+    It runs before folding, so that the transpose of a weight is never materialised. What puts the channels of an image
+    last before a matmul stays: these are rows as they are.
     """
     changed = False
     for node in graph.nodes:
@@ -29,12 +30,22 @@ def absorb_transpose(graph: Graph) -> bool:
         for i, flag in enumerate(("transpose_a", "transpose_b")):
             permute = graph.producer(operands[i])
             while permute is not None and permute.op.name == "permute" and swaps_last_two(permute.axes):
+                if i == 0 and _is_image(graph, permute.operands[0]):
+                    break
                 operands[i] = permute.operands[0]
                 attributes[flag] = not attributes[flag]
                 permute = graph.producer(operands[i])
         if operands != list(node.operands):
             changed |= substitute(graph, node, "matmul", operands, attributes) is not None
     return changed
+
+
+def _is_image(graph: Graph, value: str | None) -> bool:
+    """Whether a convolution makes a value, however it is reshaped and its elements change."""
+    node = graph.producer(value)
+    while node is not None and (node.op.name == "reshape" or (node.op.acts_on, len(node.operands)) == ("element", 1)):
+        node = graph.producer(node.operands[0])
+    return node is not None and node.op.name == "conv"
 
 
 def swaps_last_two(axes: tuple[int, ...]) -> bool:

@@ -3,7 +3,8 @@
 A reshape that merges rows moves below what treats rows alike. Models written with 2-D layers (GPT-2's Conv1D, addmm)
 wrap each in such a pair; without it, bias, activation and residual follow the matmul directly. A permute that puts the
 channels of images last moves below what acts on each element. Models that come from TensorFlow wrap every convolution
-in such a pair, and add its bias outside.
+in such a pair, and add its bias outside. Both go below an activation of a convolution's result, which the convolution
+then applies itself.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from ingot.passes.match import has_known_type, is_fixed
 _OF_IMAGES = frozenset(("avg_pool", "batch_norm", "conv", "conv_transpose", "max_pool", "resample"))
 _WITH_CHANNELS = _OF_IMAGES | {"pad"}
 _OF_ROWS = ("matmul", "matmul_integer")
+_MOVES = ("permute", "reshape")
 _SCALED = ("dequantize", "quantize")
 _STILL_IMAGES = frozenset(("concat", "expand", "pad", "reshape", "slice"))
 
@@ -227,3 +229,27 @@ def _of_other_axes(graph: Graph, node: Node, axes: tuple[int, ...]) -> tuple[dic
                 kept = [axis for i, axis in enumerate(axes) if i not in node.axes]
                 return attributes, tuple(sorted(kept).index(axis) for axis in kept)
     return attributes, axes
+
+
+def sink_moves(graph: Graph) -> bool:
+    """op(moves(conv(x))) becomes moves(op(conv(x))) for an op on single elements, where nothing else reads what is
+    moved, or on the way.
+    """
+    changed = False
+    for node in graph.nodes:
+        if node.op.acts_on != "element" or len(node.operands) != 1 or not has_known_type(graph, node.output):
+            continue
+        moves: list[Node] = []
+        value = str(node.operands[0])
+        while graph.only_user(value) and (maker := graph.producer(value)) is not None and maker.op.name in _MOVES:
+            moves.append(maker)
+            value = str(maker.operands[0])
+        maker = graph.producer(value)
+        if not moves or maker is None or maker.op.name != "conv" or graph.only_user(value) is None:
+            continue
+        result = graph.add(node.op.name, [value], f"{node.output}.first", before=node, **node.attributes).output
+        for move in reversed(moves):
+            result = graph.add(move.op.name, [result], f"{node.output}.moved", before=node, **move.attributes).output
+        _put(graph, node, result)
+        changed = True
+    return changed

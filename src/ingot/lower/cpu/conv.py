@@ -15,6 +15,7 @@ from ingot.lower.cpu.formats import F32, FORMATS, pack_fields
 from ingot.lower.cpu.image import image_fields, image_result, image_strides, two
 from ingot.lower.cpu.integer import coded_filter, lower_coded
 from ingot.lower.cpu.linear import epilogue_fields, packed_step
+from ingot.lower.cpu.norm import averages_images
 from ingot.lower.cpu.rows import Condition, both, of, operand_type, row, stored
 from ingot.lower.formats import Dots, Format
 from ingot.lower.lowered import Field
@@ -267,7 +268,20 @@ def _conv_depthwise(kernel: str, image: Callable[[Lowering, str | None], str | N
         taps = math.prod(weight.dims[:2])
         work = math.prod(lowering.graph.type(root.output).dims) * taps * _DEPTHWISE
         x = lowering.image(image(lowering, root.operands[0]))
-        _emit(lowering, node, kernel, x, lowering.weight(weight), work)
+        _emit(lowering, node, kernel, x, lowering.weight(weight), work, _row_means(lowering, node))
+
+
+def _row_means(lowering: Lowering, node: Node) -> View | None:
+    """Where a kernel writes the means of an image's rows beside it, [batch, rows, channels]: only where it is averaged
+    over both, which then reads these alone.
+    """
+    value = lowering.group(node).output
+    type = lowering.graph.type(value)
+    if type.rank != 4 or not any(averages_images(user) for user in lowering.graph.users(value)):
+        return None
+    batch, channels, rows, _ = type.dims
+    lowering.row_means[value] = lowering.temporary(f"{value}.rows", f32, (batch, rows, channels))
+    return lowering.row_means[value]
 
 
 def _narrow_image(lowering: Lowering, value: str | None) -> str | None:
@@ -409,8 +423,10 @@ def _multiply_add(x: View) -> float:
     return _FMA if x.dtype is f32 else _FMA / 2
 
 
-def _emit(lowering: Lowering, node: Node, kernel: str, x: View, weight: View, work: float) -> None:
-    """A step with `conv_args`; the result has its channels last."""
+def _emit(
+    lowering: Lowering, node: Node, kernel: str, x: View, weight: View, work: float, means: View | None = None
+) -> None:
+    """A step with `conv_args`; the result has its channels last. means: of its rows, where they are written, too."""
     group = lowering.group(node)
     root = group.root
     reads = [x, weight]
@@ -432,6 +448,9 @@ def _emit(lowering: Lowering, node: Node, kernel: str, x: View, weight: View, wo
     for name, view in (("out", out), ("rounded", rounded)):
         if view is not None:
             fields |= {name: pointer(view), f"{name}_strides": image_strides(view)}
+    if means is not None:
+        fields["means"] = pointer(means)
+        writes.append(means)
     lowering.step(kernel, "conv_args", fields, reads, writes, work=work, inplace=inplace)
 
 

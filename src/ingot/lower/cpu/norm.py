@@ -142,11 +142,18 @@ def _logits(lowering: Lowering, node: Node) -> None:
     _cross_entropy(lowering, node, _rows_result(lowering, node.output))
 
 
+def averages_images(node: Node) -> bool:
+    """Whether a node gives the mean of each channel of images [N, C, H, W]."""
+    return node.op.name == "reduce_mean" and node.axes == (2, 3)
+
+
 def _reduce(op: str, kernel: str, dtype: DType, axes_of: Callable[[Node], tuple[int, ...]]) -> None:
     @row(op, kernel, of(dtype))
     def lower(lowering: Lowering, node: Node) -> None:
         x = lowering.view(node.operands[0])
         axes = axes_of(node)
+        if averages_images(node) and node.operands[0] in lowering.row_means:
+            x, axes = lowering.row_means[str(node.operands[0])], (1,)
         out = lowering.result(node.output)
         outer = x.permute([a for a in range(len(x.shape)) if a not in axes])
         reduced = x.permute(list(axes))
