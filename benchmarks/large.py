@@ -7,8 +7,8 @@ the way, and the share of the read bandwidth that decode uses, reads and tokens 
 much fresh memory alone takes: on virtual machines that may be most of it.
 
 Memory counts from before the model is opened, so that Python's objects of the compiled modes, what malloc keeps and
-modules that are first imported then are in it, beside packed weights, cache and arenas. Panels of the folder's table
-repeat a row's scale for each 128 elements. None of this grows with the rows or the context.
+modules that are first imported then are in it, beside packed weights, cache and arenas. None of this grows with the
+rows or the context.
 """
 
 from __future__ import annotations
