@@ -181,23 +181,38 @@ static inline __attribute__((always_inline)) void amx_codes(const int bits, cons
   }
 }
 
+/* Rows of the sums that wait become floats: a quarter of those of a tile, less rows before `from`. begins: whether they
+ * are the first of their results; a constant. */
+static inline __attribute__((always_inline)) void amx_settle_rows(const codes_waiting *w, const int begins, int tile,
+                                                                  int64_t quarter, CODES_F left, CODES_F right) {
+  const int64_t end = (quarter + 1) * (AMX_ROWS / 4), first = end - AMX_ROWS / 4, from = w->from[tile];
+  int64_t r = first < from ? from : first;
+  const int64_t a_stride = w->a_stride, step = w->step - w->offset;
+  const int32_t *sums = w->sums[w->turn] + 2 * tile * AMX_SUMS + r * CODES_LANES;
+  const int8_t *a = w->a[tile] + w->offset + r * a_stride;
+  float *to = w->to[tile] + r * INGOT_PANEL;
+  for (; r < end; r++, sums += CODES_LANES, a += a_stride, to += INGOT_PANEL) {
+    const BLOCKS_W offset = (BLOCKS_W)CODES_SET(a);
+    const CODES_F steps = (CODES_F)CODES_SET(a + step);
+    const CODES_I low = (CODES_I)((BLOCKS_W)CODES_LOAD(sums) + offset);
+    const CODES_I high = (CODES_I)((BLOCKS_W)CODES_LOAD(sums + AMX_SUMS) + offset);
+    const CODES_F before = begins ? CODES_ZERO() : CODES_READ(to);
+    const CODES_F beside = begins ? CODES_ZERO() : CODES_READ(to + CODES_LANES);
+    CODES_WRITE(to, CODES_FMA(CODES_FMA(CODES_FLOATS(low), left, CODES_ZERO()), steps, before));
+    CODES_WRITE(to + CODES_LANES, CODES_FMA(CODES_FMA(CODES_FLOATS(high), right, CODES_ZERO()), steps, beside));
+  }
+}
+
 /* A quarter of the sums that wait become floats. */
 static inline __attribute__((always_inline)) void amx_settle(const codes_waiting *w, int64_t quarter) {
-  const amx_way way = {8, 0, CODES_BLOCKS, 0};
-  const int32_t *sums = w->sums[w->turn];
-  amx_scales g[2];
   if (!w->tiles) return;
-  for (int half = 0; half < 2; half++)
-    g[half].scale[0] = CODES_SCALES((const uint16_t *)w->shared + half * CODES_LANES);
-  for (int tile = 0; tile < w->tiles; tile++, sums += 2 * AMX_SUMS) {
-    INGOT_UNROLL for (int i = 0; i < AMX_ROWS / 4; i++) {
-      const int64_t r = quarter * (AMX_ROWS / 4) + i;
-      const int8_t *a = w->a[tile] + r * w->a_stride;
-      if (r < w->from[tile]) continue;
-      INGOT_UNROLL for (int half = 0; half < 2; half++)
-        amx_row(way, 1, &g[half], a + w->offset, a + w->step, w->begins, sums + half * AMX_SUMS + r * CODES_LANES, 0,
-                w->to[tile] + r * INGOT_PANEL + half * CODES_LANES);
-    }
+  const CODES_F left = CODES_SCALES((const uint16_t *)w->shared);
+  const CODES_F right = CODES_SCALES((const uint16_t *)w->shared + CODES_LANES);
+  for (int tile = 0; tile < w->tiles; tile++) {
+    if (w->begins)
+      amx_settle_rows(w, 1, tile, quarter, left, right);
+    else
+      amx_settle_rows(w, 0, tile, quarter, left, right);
   }
 }
 
