@@ -12,7 +12,20 @@ from ingot.dtype import i4, i8
 from ingot.ops.quantize import quantize_groups
 from kernel_calls import ISAS, at_page_end, blank, element_strides, every, run, ways
 from products import ACTIVATIONS, ATTRIBUTES, EPILOGUES, random
-from rounded_rows import BLOCK, GROUP, LONGEST, WIDE, digit_image, digits, fused, rounded, row_bytes, row_image, steps_begin, up
+from rounded_rows import (
+    BLOCK,
+    GROUP,
+    LONGEST,
+    WIDE,
+    digit_image,
+    digits,
+    fused,
+    rounded,
+    row_bytes,
+    row_image,
+    steps_begin,
+    up,
+)
 
 pytestmark = pytest.mark.native
 

@@ -374,7 +374,7 @@ typedef struct {
 
 /* out[outer, i, inner] = table[outer, indices[i], inner]; a negative index counts from the end. _panels: table is a
  * packed matrix (gemm's b, transposed), row r of it lying in column r. _bf16: its elements are bf16, and out's are
- * f32; _int8, _int4, with _128, _row and _zeros or without: codes and scales; _q4_k and so on: blocks, whose numbers are
+ * f32; _int8, _int4, with _128, _row, _zeros or without: codes and scales; _q4_k and so on: blocks, whose numbers are
  * rounded step by step as their type is defined. index_bytes: 4 or 8, heeded by these. */
 typedef struct {
   const void *table; const void *indices; void *out; ingot_fault *fault;

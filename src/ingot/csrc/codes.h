@@ -128,7 +128,9 @@ static inline int64_t codes_bytes(int64_t blocks, const int bits, const int zero
 static inline int codes_summed(const int span) { return span < CODES_BLOCKS ? span : CODES_BLOCKS; }
 
 /* Where in a panel a strip begins whose first block is this one. */
-static inline int64_t codes_begin(codes_sizes s, int64_t first) { return s.block * first + s.shared * (first / s.span); }
+static inline int64_t codes_begin(codes_sizes s, int64_t first) {
+  return s.block * first + s.shared * (first / s.span);
+}
 
 /* Where in a panel of so many blocks the scales of a block stand. */
 static inline int64_t codes_shared(codes_sizes s, int64_t block, int64_t blocks) {
