@@ -24,7 +24,7 @@ LAYERS, WIDTH, HEADS, KV_HEADS, HEAD_DIM, FFN_WIDTH, VOCAB_SIZE = 24, 896, 14, 2
 CONTEXT = 2048
 ROPE_THETA, NORM_EPS = 1e6, 1e-6
 SEED = 4
-ITEMSIZE = {"f32": 4, "bf16": 2, "int8": 130 / 128, "int4": 18 / 32}  # of Ingot's panels
+ITEMSIZE = {"f32": 4, "bf16": 2, "int8": 1, "int4": 18 / 32}  # of Ingot's panels
 QUANTISED = {"int8": "Q8_0", "int4": "Q4_0"}
 MIXTURES = {"q4_0": 2, "q4_k_m": 15}  # of types, by llama.cpp's numbers
 

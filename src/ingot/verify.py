@@ -433,6 +433,7 @@ _EXTENTS: dict[str, dict[str, _Extent]] = {
         f"gemm_f32_{codes}{group}{zeros}_turned": {"b": _panels_turned}
         for codes, group, zeros in cartesian(("int8", "int4"), ("", "_128"), ("", "_zeros"))
     },
+    "gemm_f32_int8_row_turned": {"b": _panels_turned},
     "pack_args": {"src": _strided("n k", "n_stride k_stride"), "dst": _packed},
     "matmul_args": {
         "a": _strided("batch_shape m k", "a_batch_strides a_stride"),

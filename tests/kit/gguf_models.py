@@ -22,8 +22,8 @@ from ingot.ops.blocks import BLOCKS
 TINY_LM = Path(__file__).parents[2] / "src" / "ingot" / "models" / "tiny-lm"
 # What files call an architecture, by what folders do.
 ARCHITECTURES = {
-    "llama": "llama", "mistral": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "gemma2": "gemma2",
-    "gemma3_text": "gemma3", "phi3": "phi3",
+    "llama": "llama", "mistral": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "gemma": "gemma",
+    "gemma2": "gemma2", "gemma3_text": "gemma3", "phi3": "phi3",
 }  # fmt: skip
 _GEMMA = {
     "post_attention_layernorm": "post_attention_norm",
@@ -89,7 +89,7 @@ def gguf_name(name: str, model_type: str) -> str:
     if path in _AROUND:
         return f"{_AROUND[path]}.{last}"
     _, _, layer, part = path.split(".", 3)
-    parts = _PARTS | _GEMMA if model_type.startswith("gemma") else _PARTS
+    parts = _PARTS | _GEMMA if model_type in ("gemma2", "gemma3_text") else _PARTS
     return f"blk.{layer}.{parts[part]}.{last}"
 
 

@@ -97,6 +97,7 @@ CASES = [
     Case("qwen2, windows", "qwen2", {"use_sliding_window": True, "sliding_window": 9, "max_window_layers": 1}),
     Case("qwen3", "qwen3", {"head_dim": 16}),
     Case("qwen3, bf16", "qwen3", {"head_dim": 16}, torch.bfloat16),
+    Case("gemma", "gemma", {"head_dim": 16}),
     Case("gemma2", "gemma2", {"head_dim": 16, "query_pre_attn_scalar": 24, "sliding_window": 9}),
     Case("gemma2, no caps", "gemma2", {"head_dim": 8, "attn_logit_softcapping": None, "final_logit_softcapping": None}),
     Case("gemma3_text", "gemma3_text", {"head_dim": 16, "query_pre_attn_scalar": 24, **_SLIDING}),

@@ -6,7 +6,8 @@ import numpy as np
 
 from ingot import abi
 
-BLOCK, WIDE, GROUP = (abi.constant(f"INGOT_{name}") for name in ("CODES_BLOCK", "CODES_WIDE", "ROUND_GROUP"))
+BLOCK, WIDE, LONGEST = (abi.constant(f"INGOT_CODES_{name}") for name in ("BLOCK", "WIDE", "LONGEST"))
+GROUP = abi.constant("INGOT_ROUND_GROUP")
 
 
 def up(n: int, unit: int) -> int:
@@ -15,8 +16,12 @@ def up(n: int, unit: int) -> int:
 
 def row_bytes(k: int) -> int:
     blocks = up(k, BLOCK) // BLOCK
-    steps = 4 * (up(k, WIDE) // WIDE) + 4 * (up(k, GROUP) // GROUP)
-    return blocks * BLOCK + 8 * blocks + 2 * up(blocks, 2) + steps
+    return steps_begin(k) + 4 * (up(k, GROUP) // GROUP) + 4 * blocks + 2 * up(blocks, 2)
+
+
+def steps_begin(k: int) -> int:
+    """Where a row has its steps: behind its codes and the sums of these."""
+    return up(k, BLOCK) + sum(4 * (up(k, unit) // unit) for unit in (BLOCK, WIDE, GROUP))
 
 
 def rounded(x: np.ndarray, top: int = 127, least: float = 2.0**-120) -> tuple[np.ndarray, np.ndarray]:
@@ -62,14 +67,18 @@ def digit_image(x: np.ndarray, stride: int) -> np.ndarray:
 def image(codes: np.ndarray, steps: np.ndarray) -> np.ndarray:
     """The bytes of rows of codes and steps, with the sums that lie between."""
     x = codes
-    sums = codes.reshape(len(x), codes.shape[1] // BLOCK, BLOCK).sum(2).astype(np.int32) * -128
+    sums, wide, groups = (sums_of(codes, unit) for unit in (BLOCK, WIDE, GROUP))
     wholes = np.zeros((len(x), up(codes.shape[1] // BLOCK, 2)), np.int16)
     wholes[:, : codes.shape[1] // BLOCK] = sums // -128
     halves = codes.reshape(len(x), codes.shape[1] // 16, 16).sum(2).astype(np.int16)
-    whole = np.pad(codes, ((0, 0), (0, -codes.shape[1] % WIDE)))
-    wide = whole.reshape(len(x), whole.shape[1] // WIDE, WIDE).sum(2).astype(np.int32) * -128
-    parts = (codes.astype(np.int8), sums, wide, steps, halves, wholes)
+    parts = (codes.astype(np.int8), sums, wide, groups, steps, halves, wholes)
     return np.concatenate([np.ascontiguousarray(part).view(np.uint8) for part in parts], axis=1)
+
+
+def sums_of(codes: np.ndarray, unit: int) -> np.ndarray:
+    """-128 times the sum of each `unit` codes of a row."""
+    whole = np.pad(codes, ((0, 0), (0, -codes.shape[1] % unit)))
+    return whole.reshape(len(codes), whole.shape[1] // unit, unit).sum(2).astype(np.int32) * -128
 
 
 def fused(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:

@@ -72,6 +72,7 @@ FAMILIES = [
     (Case("mistral", "mistral", {"sliding_window": 9}), {"attention.sliding_window": 9}, {}),
     (Case("qwen2", "qwen2", {"tie_word_embeddings": True}), {}, {}),
     (Case("qwen3", "qwen3", {"head_dim": 16}), {}, {}),
+    (Case("gemma", "gemma", {"head_dim": 16}), {}, {}),
     (
         Case("gemma2", "gemma2", GEMMA),
         {"attention.sliding_window": 9, "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0},

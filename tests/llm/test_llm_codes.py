@@ -17,8 +17,8 @@ from kernel_calls import ISAS
 pytestmark = pytest.mark.native
 
 PRECISIONS = ["int8", "int4", "int8w", "int4w"]
-FORMATS = {"int8": "int8_128", "int4": "int4", "int8w": "int8_128", "int4w": "int4"}
-TABLES = "int8_128"  # the format of tokens and logits
+FORMATS = {"int8": "int8_row", "int4": "int4", "int8w": "int8_row", "int4w": "int4"}
+TABLES = "int8_row"  # the format of tokens and logits
 TOKENS = 1536
 WINDOW = 384
 # How much more perplexity a model may have than in f32: rounding to the nearest code, without calibration.
@@ -96,7 +96,7 @@ def test_a_folder_of_codes_keeps_them(tmp_path: Path) -> None:
     quantize_folder(FOLDER, tmp_path / "few", Plan("int4"))
     llm = ingot.LLM(tmp_path / "few")
     assert llm.options.precision == "int8"
-    assert products(llm) == {"gemm_int4_packed", "gemm_int4_gated", "gemm_int8_128_packed"}  # the vocabulary has 8 bits
+    assert products(llm) == {"gemm_int4_packed", "gemm_int4_gated", "gemm_int8_row_packed"}  # the vocabulary has 8 bits
     decoded = ingot.LLM(tmp_path / "few", precision="f32")
     assert all("_f32_" in kernel for kernel in products(decoded))
     ids = text()[:60]

@@ -47,3 +47,13 @@ def test_kinds_of_layers_by_their_pattern(tmp_path: Path):
     ids = np.random.default_rng(0).integers(3, 99, 30).astype(np.int32)
     found = ingot.LLM(tmp_path, precision="f32").logits(ids.tolist())
     np.testing.assert_allclose(found, expected_logits(model, ids), atol=1e-3)
+
+
+def test_what_early_gemmas_call_gelu(tmp_path: Path):
+    """It is the one by tanh."""
+    model = save_model(Case("early", "gemma", {"head_dim": 16}), tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"hidden_act": "gelu", "hidden_activation": None}))
+    ids = np.random.default_rng(0).integers(3, 99, 30).astype(np.int32)
+    found = ingot.LLM(tmp_path, precision="f32").logits(ids.tolist())
+    np.testing.assert_allclose(found, expected_logits(model, ids), atol=1e-5)

@@ -33,7 +33,8 @@ def test_models_of_codes(name: str, k: int, half: int, group: int) -> None:
     ids = np.random.default_rng(1).integers(-100, 100, 40).astype(np.int32)
     graph = model(40, k, half, CODES[name], group)
     exact = interpret(graph, {"ids": ids}, float64=True)
-    form = name if group in (32, 64) else name.replace("_zeros", "_128_zeros") if "zeros" in name else f"{name}_128"
+    beside = "" if group in (32, 64) else "_row" if name == "int8" and group == 0 else "_128"
+    form = name.replace("_zeros", f"{beside}_zeros") if "zeros" in name else f"{name}{beside}"
     first = None
     for isa, threads in itertools.product(ISAS, (1, 2, 3)):
         program, kernels = rounding(graph, isa=isa, threads=threads)
@@ -78,7 +79,7 @@ def test_columns_of_codes(axis: int, group: int) -> None:
     weight = graph.add("dequantize", operands, axis=axis, block=group, dtype=f32).output
     graph.set_output("y", graph.add("matmul", [x, weight]).output)
     program, kernels = rounding(graph)
-    assert kernels == ["round_rows_i8", "gemm_int8_packed" if group else "gemm_int8_128_packed"]
+    assert kernels == ["round_rows_i8", "gemm_int8_packed" if group else "gemm_int8_row_packed"]
     rows = random("x", 5, 96)
     wide = dequantize(codes, scales, axis=axis, block=group, dtype=f32).astype(float)
     assert abs(program.run([rows])[0] - rows @ wide).max() <= 0.01 * abs(rows @ wide).max()
@@ -112,18 +113,17 @@ def test_what_no_panel_holds_is_made_wide(axis: int, group: int, scale: object, 
 def test_matrices_are_quantised(dtype: object, error: float) -> None:
     """Each element within half a step of its group, or of 4 bits what the largest code leaves of the opposite of the
     largest element; squares of errors are not larger than by a step of an eighth of that; scales are f16."""
-    graph, group = Graph("quantised"), GROUPS[dtype]  # type: ignore[index]
-    data = random("w", 70, 2 * group + 32)
+    graph, width = Graph("quantised"), 96
+    group = GROUPS[dtype] or width  # type: ignore[index]
+    data, cuts = random("w", 70, width), range(group, width, group)
     data[3, :group] = 0
     name = quantised(graph, graph.add_weight("w", data), dtype)  # type: ignore[arg-type]
     graph.set_output("y", name)
     (made,) = interpret(graph, {}).values()
-    largest = np.hstack([abs(each).max(1, keepdims=True) + 0 * each for each in np.split(data, [group, 2 * group], 1)])
+    largest = np.hstack([abs(each).max(1, keepdims=True) + 0 * each for each in np.split(data, cuts, 1)])
     assert (abs(made - data) <= largest * error * 1.02).all()
     if dtype is i4:
-        for part, near in zip(
-            np.split(data, [group, 2 * group], 1), np.split(made, [group, 2 * group], 1), strict=True
-        ):
+        for part, near in zip(np.split(data, cuts, 1), np.split(made, cuts, 1), strict=True):
             step = np.maximum(abs(part).max(1, keepdims=True), 1e-30) / 8
             below, above = (np.clip(np.rint(part / sign), -8, 7) * sign for sign in (step, -step))
             plain = np.where((part == -8 * step).any(1, keepdims=True), below, above)
@@ -148,7 +148,7 @@ def experts(rows: int, slots: int, dtype: object, count: int = 3, n: int = 64, k
 
 
 @pytest.mark.parametrize("rows, tolerance", [(i8, 0.01), (i32, 2e-6)])
-@pytest.mark.parametrize("dtype, form", [(i8, "int8_128"), (i4, "int4")])
+@pytest.mark.parametrize("dtype, form", [(i8, "int8_row"), (i4, "int4")])
 @pytest.mark.parametrize("slots", [1, 2])
 def test_experts_of_codes(slots: int, dtype: object, form: str, rows: object, tolerance: float) -> None:
     """Each row as with the expert's matrix alone, on every set, for any threads and beside any rows; a bad expert is an

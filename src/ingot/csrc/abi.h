@@ -29,13 +29,13 @@
 #define INGOT_CACHE_GROUP 32      /* dims of a head that share a step in a cache of 4 bits */
 #define INGOT_CODES_BLOCK 32      /* elements of k whose codes lie together in a panel, with a scale for each column */
 #define INGOT_CODES_WIDE 128      /* elements of k that share a scale in panels of larger groups */
+#define INGOT_CODES_LONGEST 33554432 /* and in panels of whole rows, of which hardly any is as long */
 #define INGOT_ROUND_GROUP 256     /* elements of a row that are rounded to int8 by one step, a multiple of those */
 #define INGOT_CODES_ROWS 96       /* rows whose sums wait beside a panel of codes */
 #define INGOT_WOVEN_PIXELS 28     /* output pixels of a depthwise convolution of integers that go together */
 #define INGOT_WOVEN_CHANNELS 64   /* and their channels */
 #define INGOT_INTEGER_TAPS 32768  /* products of a sum, whose parts then fit in 32 bits */
 #define INGOT_REDUCE_CHUNK 4096 /* other reductions: 16 lanes over chunks of this many, chunk results in order */
-
 #define INGOT_PROBE_LANES 32    /* floats of a part's result of a probe: two cache lines */
 #define INGOT_PROBE_GRAIN 512   /* floats that a probe of reading takes at a time */
 
@@ -243,7 +243,7 @@ typedef struct {
  * elements 16 further on. pack_int8_zeros, pack_int4_zeros: (code - zero) * scale, and zeros, bytes that lie as scales
  * do, are codes too; a block has 32 of them at its end, those of 4 bits 16 times as large. _128: `group` is a multiple
  * of INGOT_CODES_WIDE, or k; the codes of so many elements, of those that are left at the end, lie one block after the
- * other, and then come their scales, and their zeros.
+ * other, and then come their scales, and their zeros. _row: the same with INGOT_CODES_LONGEST.
  * pack_q4_0 and so on: src has rows of blocks of that type of GGUF files, n_stride bytes apart, and k counts elements.
  * q4_0, q8_0: panels of pack_int4 and pack_int8. Of the others a panel is as large as the blocks; see blocks.h.
  * pack_bytes: src has bytes, and a panel those ^ flip, [ceil(k / 4)][32][4], four elements of a column side by side. */
@@ -374,7 +374,7 @@ typedef struct {
 
 /* out[outer, i, inner] = table[outer, indices[i], inner]; a negative index counts from the end. _panels: table is a
  * packed matrix (gemm's b, transposed), row r of it lying in column r. _bf16: its elements are bf16, and out's are
- * f32; _int8, _int4, with _128 and _zeros or without: codes and scales; _q4_k and so on: blocks, whose numbers are
+ * f32; _int8, _int4, with _128, _row, _zeros or without: codes and scales; _q4_k and so on: blocks, whose numbers are
  * rounded step by step as their type is defined. index_bytes: 4 or 8, heeded by these. */
 typedef struct {
   const void *table; const void *indices; void *out; ingot_fault *fault;

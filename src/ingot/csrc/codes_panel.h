@@ -43,26 +43,33 @@ static inline int64_t codes_grain(codes_way way) { return way.many ? AMX_ROWS : 
 /* sums[rows, 32] of one panel, those of the share, whose first a points to, `stride` bytes apart; sums have a row for
  * each digit. */
 static inline void codes_panel(int64_t k, int64_t stride, codes_way way, codes_sizes sizes, const int8_t *a,
-                               const codes_share *share, const uint8_t *b, float *sums) {
+                               const codes_share *share, const uint8_t *panel, float *sums) {
   const int64_t a_stride = stride / share->digits;
   const codes_row row = codes_row_of(k);
-  const int64_t offsets = sizes.span == 1 ? row.offsets : row.wide_offsets;
+  const int summed = codes_summed(sizes.span);
+  const int64_t offsets = summed == 1 ? row.offsets : summed == CODES_WIDE ? row.wide_offsets : row.group_offsets;
   const int64_t first_row = codes_row_at(share, share->begin), tiles = share->end - share->begin;
   const int opens = way.open && tiles > 1;
+  const uint8_t *b = panel;
   blocks_opened opened;
+  codes_waiting waiting;
   int64_t ends[INGOT_CODES_ROWS]; /* of tiles; each asks for its share of the next strip, but few rows read on */
   for (int64_t i = 0; i < tiles; i++) ends[i] = codes_row_at(share, share->begin + i + 1) - first_row;
   const int64_t ahead = ends[tiles - 1] > CODES_ROWS ? (codes_sized(sizes, CODES_BLOCKS) / 64 + tiles) / tiles * 64 : 0;
+  waiting.tiles = 0;
   if (!way.many || !row.blocks) memset(sums, 0, (size_t)ends[tiles - 1] * INGOT_PANEL * sizeof *sums);
   for (int64_t first = 0; first < row.blocks; first += CODES_BLOCKS) {
     const int64_t left = row.blocks - first, count = left < CODES_BLOCKS ? left : CODES_BLOCKS;
-    const int64_t nbytes = codes_sized(sizes, count);
+    const int64_t nbytes = codes_begin(sizes, first + count) - codes_begin(sizes, first);
+    const uint8_t *shared = panel + codes_shared(sizes, first, row.blocks);
+    if (sizes.span > CODES_BLOCKS && first == 0) __builtin_prefetch(shared, 0, 3); /* it is far from the codes */
     for (int64_t i = 0, begin = 0; i < tiles; i++) {
       const codes_strip strip = {
         .a = a + begin * a_stride, .a_stride = a_stride, .offsets = offsets, .steps = row.steps,
-        .halves = row.halves, .wholes = row.wholes, .first = first, .count = count, .b = b,
+        .halves = row.halves, .wholes = row.wholes, .first = first, .count = count, .b = b, .shared = shared,
         .opened = opens ? &opened : NULL, .ahead = b + nbytes,
-        .ahead_step = (nbytes / (ends[i] - begin) + 63) / 64 * 64, .sums = sums + begin * INGOT_PANEL};
+        .ahead_step = (nbytes / (ends[i] - begin) + 63) / 64 * 64, .sums = sums + begin * INGOT_PANEL,
+        .waiting = &waiting};
       if (opens && i == 0) way.open(&strip, &opened);
       if (!way.many) codes_expect(b + nbytes, i * ahead, (i + 1) * ahead);
       (opens ? way.opened : way.tile)(ends[i] - begin, &strip);
@@ -70,6 +77,7 @@ static inline void codes_panel(int64_t k, int64_t stride, codes_way way, codes_s
     }
     b += nbytes;
   }
+  if (waiting.tiles) way.many(0, &(codes_strip){.waiting = &waiting});
 }
 
 /* sums[rows, 32] of the three digits of each row, in their place. */

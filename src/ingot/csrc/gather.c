@@ -99,6 +99,7 @@ GATHER_FLOATS(gather_int8_panels, uint8_t, gather_code(table, row, k, inner, COD
 GATHER_FLOATS(gather_int8_zeros_panels, uint8_t, gather_code(table, row, k, inner, CODES_INT8_ZEROS))
 GATHER_FLOATS(gather_int8_128_panels, uint8_t, gather_code(table, row, k, inner, CODES_INT8_128))
 GATHER_FLOATS(gather_int8_128_zeros_panels, uint8_t, gather_code(table, row, k, inner, CODES_INT8_128_ZEROS))
+GATHER_FLOATS(gather_int8_row_panels, uint8_t, gather_code(table, row, k, inner, CODES_INT8_ROW))
 GATHER_FLOATS(gather_int4_panels, uint8_t, gather_code(table, row, k, inner, CODES_INT4))
 GATHER_FLOATS(gather_int4_zeros_panels, uint8_t, gather_code(table, row, k, inner, CODES_INT4_ZEROS))
 GATHER_FLOATS(gather_int4_128_panels, uint8_t, gather_code(table, row, k, inner, CODES_INT4_128))

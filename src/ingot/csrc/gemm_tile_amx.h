@@ -150,16 +150,18 @@ static inline __attribute__((always_inline)) void amx_open_codes(int64_t blocks,
 
 static inline __attribute__((always_inline)) void amx_codes(const int bits, const int zeros, const int span,
                                                             int64_t rows, const codes_strip *s) {
-  const amx_way way = {bits, zeros, span, 0};
+  const int summed = codes_summed(span);
+  const amx_way way = {bits, zeros, summed, 0};
   const int64_t width = amx_is_wide(way) ? INGOT_PANEL : CODES_LANES;
   amx_digits digits;
   amx_groups g;
   for (int64_t column = 0; column < INGOT_PANEL; column += width) {
     const uint8_t *b = s->b;
-    for (int64_t i = 0; i * span < s->count; i++) {
-      const int64_t left = s->count - i * span, blocks = left < span ? left : span;
-      const uint8_t *shared = b + blocks * INGOT_PANEL * INGOT_CODES_BLOCK * bits / 8;
-      uint32_t *open = digits.low + i * span * 8 * INGOT_PANEL + column;
+    for (int64_t i = 0; i * summed < s->count; i++) {
+      const int64_t left = s->count - i * summed, blocks = left < summed ? left : summed;
+      const uint8_t *behind = b + blocks * INGOT_PANEL * INGOT_CODES_BLOCK * bits / 8;
+      const uint8_t *shared = span > CODES_BLOCKS ? s->shared : behind;
+      uint32_t *open = digits.low + i * summed * 8 * INGOT_PANEL + column;
       g.codes[i] = bits == 4 ? (const uint8_t *)open : b + 4 * column;
       for (int64_t half = 0, at = column; half * CODES_LANES < width; half++, at += CODES_LANES) {
         BLOCKS_W zero = (BLOCKS_W)CODES_NONE() + 8 * 0x01010101u;
@@ -168,15 +170,103 @@ static inline __attribute__((always_inline)) void amx_codes(const int bits, cons
         if (zeros) zero = ((BLOCKS_W)g.scales[half].zero[i] >> 4) * 0x01010101u;
         if (bits == 4) amx_open_codes(blocks, b + 4 * at, zero, open + half * CODES_LANES);
       }
-      b = shared + (2 + zeros) * INGOT_PANEL;
+      b = behind + (2 + zeros) * INGOT_PANEL;
     }
     if (s->count == CODES_BLOCKS)
-      amx_columns(way, CODES_BLOCKS / span, rows, &g, s, column);
-    else if (s->count == span)
+      amx_columns(way, CODES_BLOCKS / summed, rows, &g, s, column);
+    else if (s->count == summed)
       amx_columns(way, 1, rows, &g, s, column);
     else
       amx_columns(way, 0, rows, &g, s, column);
   }
+}
+
+/* Rows of the sums that wait become floats: a quarter of those of a tile, less rows before `from`. begins: whether they
+ * are the first of their results; a constant. */
+static inline __attribute__((always_inline)) void amx_settle_rows(const codes_waiting *w, const int begins, int tile,
+                                                                  int64_t quarter, CODES_F left, CODES_F right) {
+  const int64_t end = (quarter + 1) * (AMX_ROWS / 4), first = end - AMX_ROWS / 4, from = w->from[tile];
+  int64_t r = first < from ? from : first;
+  const int64_t a_stride = w->a_stride, step = w->step - w->offset;
+  const int32_t *sums = w->sums[w->turn] + 2 * tile * AMX_SUMS + r * CODES_LANES;
+  const int8_t *a = w->a[tile] + w->offset + r * a_stride;
+  float *to = w->to[tile] + r * INGOT_PANEL;
+  for (; r < end; r++, sums += CODES_LANES, a += a_stride, to += INGOT_PANEL) {
+    const BLOCKS_W offset = (BLOCKS_W)CODES_SET(a);
+    const CODES_F steps = (CODES_F)CODES_SET(a + step);
+    const CODES_I low = (CODES_I)((BLOCKS_W)CODES_LOAD(sums) + offset);
+    const CODES_I high = (CODES_I)((BLOCKS_W)CODES_LOAD(sums + AMX_SUMS) + offset);
+    const CODES_F before = begins ? CODES_ZERO() : CODES_READ(to);
+    const CODES_F beside = begins ? CODES_ZERO() : CODES_READ(to + CODES_LANES);
+    CODES_WRITE(to, CODES_FMA(CODES_FMA(CODES_FLOATS(low), left, CODES_ZERO()), steps, before));
+    CODES_WRITE(to + CODES_LANES, CODES_FMA(CODES_FMA(CODES_FLOATS(high), right, CODES_ZERO()), steps, beside));
+  }
+}
+
+/* A quarter of the sums that wait become floats. */
+static inline __attribute__((always_inline)) void amx_settle(const codes_waiting *w, int64_t quarter) {
+  if (!w->tiles) return;
+  const CODES_F left = CODES_SCALES((const uint16_t *)w->shared);
+  const CODES_F right = CODES_SCALES((const uint16_t *)w->shared + CODES_LANES);
+  for (int tile = 0; tile < w->tiles; tile++) {
+    if (w->begins)
+      amx_settle_rows(w, 1, tile, quarter, left, right);
+    else
+      amx_settle_rows(w, 0, tile, quarter, left, right);
+  }
+}
+
+/* The sums of a strip for one or two tiles of rows, beside which those that wait become floats: tiles are multiplied by
+ * a unit of their own. ahead: of the bytes that are read next, those that these rows ask for. */
+static inline __attribute__((always_inline)) void amx_beside(const int tall, const int8_t *a, const int8_t *below,
+                                                             const codes_strip *s, const uint8_t *ahead,
+                                                             codes_waiting *w) {
+  const int64_t quarter_bytes = (1 + tall) * AMX_ROWS / 4 * s->ahead_step;
+  const uint8_t *b = s->b;
+  int32_t *sums = w->sums[!w->turn];
+  int64_t left = s->count;
+  AMX_ZERO(0);
+  AMX_ZERO(1);
+  if (tall) AMX_ZERO(2);
+  if (tall) AMX_ZERO(3);
+  for (int64_t quarter = 0; quarter < 4; quarter++, left -= 2, b += 2 * INGOT_CODES_BLOCK * INGOT_PANEL) {
+    if (left > 1) AMX_SQUARE(tdpbsud, tall, 1, a, below, s->a_stride, b, 4, 5);
+    if (left == 1) AMX_SQUARE(tdpbsud, tall, 1, a, below, s->a_stride, b, 6, 7);
+    a += 2 * INGOT_CODES_BLOCK;
+    below += 2 * INGOT_CODES_BLOCK;
+    amx_settle(w, quarter);
+    codes_expect(ahead, quarter * quarter_bytes, (quarter + 1) * quarter_bytes);
+  }
+  AMX_STORE(0, sums, 4 * CODES_LANES);
+  AMX_STORE(1, sums + AMX_SUMS, 4 * CODES_LANES);
+  if (tall) AMX_STORE(2, sums + 2 * AMX_SUMS, 4 * CODES_LANES);
+  if (tall) AMX_STORE(3, sums + 3 * AMX_SUMS, 4 * CODES_LANES);
+}
+
+/* Of no rows, what waits becomes floats. */
+void K(codes_tile_int8_row_many)(int64_t rows, const codes_strip *s) {
+  const int64_t tiles = (rows + AMX_ROWS - 1) / AMX_ROWS;
+  codes_waiting *w = s->waiting;
+  for (int64_t tile = 0; tile < tiles; tile += 2) {
+    const int64_t together = tile + 1 < tiles ? 2 : 1;
+    const int64_t first[2] = {amx_first(rows, tile), amx_first(rows, tile + together - 1)};
+    const int8_t *a = s->a + s->first * INGOT_CODES_BLOCK;
+    const uint8_t *ahead = s->ahead + tile * AMX_ROWS * s->ahead_step;
+    if (together > 1)
+      amx_beside(1, a + first[0] * s->a_stride, a + first[1] * s->a_stride, s, ahead, w);
+    else
+      amx_beside(0, a + first[0] * s->a_stride, a + first[0] * s->a_stride, s, ahead, w);
+    for (int i = 0; i < together; i++) {
+      w->a[i] = s->a + first[i] * s->a_stride;
+      w->to[i] = s->sums + first[i] * INGOT_PANEL;
+      w->from[i] = (tile + i) * AMX_ROWS - first[i];
+    }
+    w->offset = s->offsets + 4 * (s->first / CODES_BLOCKS);
+    w->step = s->steps + 4 * (s->first / CODES_BLOCKS);
+    w->shared = s->shared, w->a_stride = s->a_stride, w->begins = s->first == 0;
+    w->tiles = (int32_t)together, w->turn = !w->turn;
+  }
+  for (int64_t quarter = 0; quarter < 4 && !rows; quarter++) amx_settle(w, quarter);
 }
 
 /* Blocks of 32 with one scale. */

@@ -34,7 +34,7 @@ static inline CODES_I codes_zero(const int bits, CODES_I zero) {
  * which `step` undoes. */
 static inline __attribute__((always_inline)) void codes_body(const int rows, const int bits, const int zeros,
                                                              const int span, const codes_strip *s, int64_t column) {
-  const int64_t end = s->first + s->count;
+  const int64_t end = s->first + s->count, summed = codes_summed(span);
   const int8_t *a[CODES_ROWS];
   CODES_F inner[CODES_ROWS][CODES_WIDTH];
   INGOT_UNROLL for (int i = 0; i < rows; i++) {
@@ -43,7 +43,8 @@ static inline __attribute__((always_inline)) void codes_body(const int rows, con
   }
   const uint8_t *b = s->b + 4 * column;
   for (int64_t block = s->first; block < end;) {
-    const int64_t offset = s->offsets + 4 * (block / span), stop = span == 1 || block + span < end ? block + span : end;
+    const int64_t stop = span == 1 || block + summed < end ? block + summed : end;
+    const int64_t offset = s->offsets + 4 * (block / summed);
     CODES_I sum[CODES_ROWS][CODES_WIDTH];
     INGOT_UNROLL for (int i = 0; i < rows; i++) {
       INGOT_UNROLL for (int j = 0; j < CODES_WIDTH; j++) sum[i][j] = codes_first(bits, zeros, a[i] + offset);
@@ -64,8 +65,9 @@ static inline __attribute__((always_inline)) void codes_body(const int rows, con
       }
       b += INGOT_PANEL * INGOT_CODES_BLOCK * bits / 8;
     } while (++block < stop);
+    const uint8_t *shared = span > CODES_BLOCKS ? s->shared + 2 * column : b - 2 * column;
     INGOT_UNROLL for (int j = 0; j < CODES_WIDTH; j++) {
-      const CODES_F scale = CODES_SCALES((const uint16_t *)(b - 2 * column) + j * CODES_LANES);
+      const CODES_F scale = CODES_SCALES((const uint16_t *)shared + j * CODES_LANES);
       if (zeros) {
         const CODES_I zero = codes_zero(bits, CODES_ZEROS(b + 2 * INGOT_PANEL - 3 * column + j * CODES_LANES));
         INGOT_UNROLL for (int i = 0; i < rows; i++)
@@ -110,6 +112,7 @@ CODES_TILE(codes_tile_int8, CODES_INT8)
 CODES_TILE(codes_tile_int8_zeros, CODES_INT8_ZEROS)
 CODES_TILE(codes_tile_int8_128, CODES_INT8_128)
 CODES_TILE(codes_tile_int8_128_zeros, CODES_INT8_128_ZEROS)
+CODES_TILE(codes_tile_int8_row, CODES_INT8_ROW)
 CODES_TILE(codes_tile_int4, CODES_INT4)
 CODES_TILE(codes_tile_int4_zeros, CODES_INT4_ZEROS)
 CODES_TILE(codes_tile_int4_128, CODES_INT4_128)

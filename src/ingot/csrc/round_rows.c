@@ -41,16 +41,21 @@ static inline __attribute__((always_inline)) void round_store(const int vectors,
   }
 }
 
-/* The sums of one row of bytes, from element `first` on: of a block's two halves, and of the wide group so far. */
-static inline void round_sums(const codes_row *row, int64_t first, const int32_t halves[2], int32_t *of_wide,
+/* What sums of larger units are so far. */
+typedef struct { int32_t wide, group; } round_units;
+
+/* The sums of one row of bytes, from element `first` on: of a block's two halves, and of what the block is part of. */
+static inline void round_sums(const codes_row *row, int64_t first, const int32_t halves[2], round_units *so_far,
                               int8_t *to) {
   const int32_t sum = halves[0] + halves[1], offset = -128 * sum;
   const int16_t whole = (int16_t)sum, half[2] = {(int16_t)halves[0], (int16_t)halves[1]};
   memcpy(to + row->halves + first / 8, half, sizeof half);
   memcpy(to + row->offsets + first / 8, &offset, sizeof offset);
   memcpy(to + row->wholes + first / 16, &whole, sizeof whole);
-  *of_wide = first % INGOT_CODES_WIDE ? *of_wide + offset : offset;
-  memcpy(to + row->wide_offsets + first / INGOT_CODES_WIDE * 4, of_wide, sizeof *of_wide);
+  so_far->wide = first % INGOT_CODES_WIDE ? so_far->wide + offset : offset;
+  so_far->group += offset;
+  memcpy(to + row->wide_offsets + first / INGOT_CODES_WIDE * 4, &so_far->wide, sizeof so_far->wide);
+  memcpy(to + row->group_offsets + first / INGOT_ROUND_GROUP * 4, &so_far->group, sizeof so_far->group);
 }
 
 /* Elements [first + j, first + j + 16 * vectors) of a row, of which x and count are those of its group, times factor
@@ -58,7 +63,7 @@ static inline void round_sums(const codes_row *row, int64_t first, const int32_t
 static inline __attribute__((always_inline)) void round_blocks(const int vectors, const float *x, int64_t count,
                                                                int64_t j, const codes_row *row, int64_t first,
                                                                const int digits, float factor, int64_t stride,
-                                                               int32_t of_wide[], int8_t *to) {
+                                                               round_units so_far[], int8_t *to) {
   const vm none = v_eq(v_set(factor), v_set(0.0f));
   vf digit[CODES_DIGITS][4];
   INGOT_UNROLL for (int h = 0; h < vectors; h++) {
@@ -72,7 +77,7 @@ static inline __attribute__((always_inline)) void round_blocks(const int vectors
     int32_t sums[4];
     round_store(vectors, digit[i], to + i * stride + first + j, sums);
     INGOT_UNROLL for (int h = 0; h < vectors; h += 2)
-      round_sums(row, first + j + 16 * h, sums + h, of_wide + i, to + i * stride);
+      round_sums(row, first + j + 16 * h, sums + h, so_far + i, to + i * stride);
   }
 }
 
@@ -89,12 +94,12 @@ static inline __attribute__((always_inline)) float round_group(const float *x, i
   }
   const float most = v_max_across(largest), none = v_sum(invalid);
   const float factor = none == 0.0f && most >= least ? top / most : 0.0f;
-  int32_t of_wide[CODES_DIGITS] = {0};
+  round_units so_far[CODES_DIGITS] = {{0}};
   int64_t j = 0;
   for (; j + 2 * INGOT_CODES_BLOCK <= count; j += 2 * INGOT_CODES_BLOCK)
-    round_blocks(4, x, count, j, row, first, digits, factor, stride, of_wide, to);
+    round_blocks(4, x, count, j, row, first, digits, factor, stride, so_far, to);
   for (; j < count; j += INGOT_CODES_BLOCK)
-    round_blocks(2, x, count, j, row, first, digits, factor, stride, of_wide, to);
+    round_blocks(2, x, count, j, row, first, digits, factor, stride, so_far, to);
   return none == 0.0f ? most / top : none;
 }
 

@@ -9,8 +9,8 @@ import numpy as np
 from ingot.dtype import DType, f32, i4, i8
 from ingot.ir import Graph, Node
 
-GROUPS = {i8: 128, i4: 32}  # elements of a row that share a scale
-LEAST_GROUP = min(GROUPS.values())
+GROUPS = {i8: 0, i4: 32}  # elements of a row that share a scale; 0 for all of them
+LEAST_GROUP = 32  # elements of a row that panels have together
 
 
 def quantised(graph: Graph, value: str, dtype: DType, before: Node | None = None) -> str:
@@ -21,7 +21,7 @@ def quantised(graph: Graph, value: str, dtype: DType, before: Node | None = None
     n, k = graph.type(value).dims
     if k % LEAST_GROUP or not n or not k:
         return value
-    group = GROUPS[dtype]
+    group = GROUPS[dtype] or k
     hints = [f"{value}.{dtype}", f"{value}.{dtype}.scale"]
     made = graph.add("quantize_groups", [value], hints, before=before, group=group, dtype=dtype).outputs
     name = f"{value}.{dtype}.f32"

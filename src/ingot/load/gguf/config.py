@@ -155,6 +155,11 @@ def _phi3(file: GgufFile, keys: _Keys) -> dict[str, Any]:
     return config | {"original_max_position_embeddings": original, "rope_scaling": scaling}
 
 
+def _first_gemma(file: GgufFile, keys: _Keys) -> dict[str, Any]:
+    _expect_whole_heads(file, keys)
+    return {"model_type": "gemma", "norm_unit_offset": False, "rope_scaling": _scaling(file, keys)}
+
+
 def _gemma(model_type: str) -> Callable[[GgufFile, _Keys], dict[str, Any]]:
     def config(file: GgufFile, keys: _Keys) -> dict[str, Any]:
         _expect_whole_heads(file, keys)
@@ -187,6 +192,7 @@ ARCHITECTURES: dict[str, Callable[[GgufFile, _Keys], dict[str, Any]]] = {
     "llama": _llama,
     "qwen2": _qwen("qwen2"),
     "qwen3": _qwen("qwen3"),
+    "gemma": _first_gemma,
     "gemma2": _gemma("gemma2"),
     "gemma3": _gemma("gemma3_text"),
     "phi3": _phi3,

@@ -19,14 +19,15 @@ BF16 = Format(
 )  # fmt: skip
 F16 = Format("f16", f16, PANEL, Block(1, 2), Block(2, 4), "cast", _MOVES, "pack_f16", "f32_f16", "f16")
 
-_BLOCK, _WIDE = abi.constant("INGOT_CODES_BLOCK"), abi.constant("INGOT_CODES_WIDE")
+_BLOCK, _WIDE, _ROW = (abi.constant(f"INGOT_CODES_{name}") for name in ("BLOCK", "WIDE", "LONGEST"))
 _ROW_MOVES = frozenset(("concat", "permute", "slice"))
+_GROUPS = {_BLOCK: "", _WIDE: f"_{_WIDE}", _ROW: "_row"}
 
 
 def _codes(dtype: DType, group: int) -> Format:
     """Codes in panels with a scale of f16, and for unsigned ones a zero point, for so many elements of a column."""
     zeros = dtype in (u4, u8)
-    name = f"int{dtype.bits}{f'_{group}' if group > _BLOCK else ''}{'_zeros' if zeros else ''}"
+    name = f"int{dtype.bits}{_GROUPS[group]}{'_zeros' if zeros else ''}"
     dots = Dots(name, i8, few=True), Dots(f"i24_{name}", i32, few=True)
     return Format(
         name, dtype, PANEL, Block(1, 1), Block(_BLOCK, dtype.nbytes(_BLOCK)), "dequantize", _ROW_MOVES, f"pack_{name}",
@@ -35,7 +36,7 @@ def _codes(dtype: DType, group: int) -> Format:
     )  # fmt: skip
 
 
-CODES = tuple(_codes(dtype, group) for group in (_BLOCK, _WIDE) for dtype in (i8, i4, u8, u4))
+CODES = (*(_codes(dtype, group) for group in (_BLOCK, _WIDE) for dtype in (i8, i4, u8, u4)), _codes(i8, _ROW))
 
 # Integers of 8 bits that have no scale, as i8 in panels; products of integers read them.
 WHOLE_I8, WHOLE_U8 = (
@@ -65,7 +66,7 @@ _DIGITS = {i8: 1, i32: 3}  # rows of bytes that a row becomes
 def rounded_bytes(k: int, rows: DType) -> int:
     """The bytes of a row of k elements that was rounded to i8, or to i32, up to where the next may begin."""
     group = abi.constant("INGOT_ROUND_GROUP")
-    sums = Block(_BLOCK, 4).size(k) + Block(_WIDE, 4).size(k) + Block(group, 4).size(k)
+    sums = Block(_BLOCK, 4).size(k) + Block(_WIDE, 4).size(k) + Block(group, 4 + 4).size(k)
     halves = Block(_BLOCK, 4).size(k) + Block(2 * _BLOCK, 4).size(k)
     return _DIGITS[rows] * Block(64, 64).size(Block(_BLOCK, _BLOCK).size(k) + sums + halves)
 
