@@ -104,10 +104,12 @@ def test_parameters_are_those_of_the_file_in_every_format(models) -> None:
 
 
 def test_flops_of_nodes_are_those_of_their_kernels() -> None:
-    """Wherever a kernel computes a node that is counted; transposed convolutions are other ones then."""
+    """Wherever a kernel computes a node that is counted; transposed convolutions are other ones then, and experts that
+    are no weights are all computed.
+    """
     compared = {}
     for op, sample in CASES:
-        if op.name not in COUNTS or op.name == "conv_transpose":
+        if op.name not in COUNTS or op.name in ("conv_transpose", "expert_matmul"):
             continue
         graph, _ = one_node(op, sample, (1,))
         native = [part.lowered for part in compile_mode(graph, Target("scalar", 1)).segments if part.native]

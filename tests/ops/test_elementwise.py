@@ -19,7 +19,8 @@ from ingot.passes import optimize
 from ingot.run.interpret import interpret
 from ingot.run.library import load
 
-MOVES = {"bitcast", "cast", "where"}  # act on elements of any type, by kernels of their own in elementwise.c
+# These act on elements of any type, by kernels of their own in elementwise.c, or by none.
+MOVES = {"bitcast", "cast", "detach", "where"}
 # No kernel takes strings: these run on the reference alone.
 OF_STRINGS = {op.name for op in OPS.values() if any(":string" in sample.operands for sample in op.samples)}
 VECTOR = {kernel.op: kernel for kernel in abi.elementwise().values() if kernel.is_vector}

@@ -142,9 +142,14 @@ def test_what_stays() -> None:
     optimize(whole)
     for precision, dtype in (("int8", i8), ("int4", i4)):
         graph = Mode(precision=PRECISIONS[precision]).graph(whole)
-        assert coded(graph) == {"w0": i8, "w2": i8, "w3": i8, "w4": i8, "down": dtype}
+        assert coded(graph) == {"w0": i8, "w2": i8, "w3": i8, "w4": i8, "up": dtype, "down": dtype}
     for k, n in ((32, 64), (64, 32), (72, 64)):
         assert not coded(Mode(precision=PRECISIONS["int8"]).graph(product(2, k, n, True)[0]))
+    columns = Graph("columns")
+    columns.add_input("x", TensorType(f32, (128, 5)))
+    y = columns.add("matmul", ["x", columns.add_weight("w", random(128, 96, seed=3))], transpose_a=True).output
+    columns.set_output("y", columns.add("concat", [y, y], axis=0).output)
+    assert not coded(Mode(precision=PRECISIONS["int8"]).graph(columns))
 
 
 @pytest.mark.parametrize("precision", ["int8", "int4"])
@@ -167,7 +172,7 @@ def test_explained() -> None:
     session = ingot.InferenceSession(network(), precision="int8", threads=1)
     rounded = session.explain().rounded
     assert {dtype for _, kind, dtype in rounded if kind == "activation"} == {"i8", "u8"}
-    assert sum(kind == "weight" for _, kind, _ in rounded) == 5
+    assert sum(kind == "weight" for _, kind, _ in rounded) == 6
     rows = session.plan.layout()["tensors"]
     named = {(row["name"], row["dtype"]) for row in rows if row["kind"] in ("weight", "activation")}
     assert {(name, dtype) for name, _, dtype in rounded} <= named

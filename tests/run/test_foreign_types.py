@@ -26,7 +26,11 @@ PROGRAMS = {
         "output y = v\noutput z = e",
         1,
     ),
-    "chosen strings": ("k = less(x, x)\ny = where(k, w, w)\ne = equal(w, w)\noutput y = y\noutput e = e", 1),
+    "chosen strings": (
+        'constant c: string[3] = ["a", "b", "c"]\nk = less(x, x)\ny = where(k, w, c)\ne = equal(w, w)\n'
+        "output y = y\noutput e = e",
+        1,
+    ),
     "numbers as strings": (
         "e = exp(x)\ns = cast(e, dtype=@string)\nf = cast(s, dtype=@f32)\ny = exp(f)\noutput y = y",
         2,

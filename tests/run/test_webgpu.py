@@ -38,7 +38,7 @@ CPU = Target("scalar", 1)
 # Ops of which native has no kernel for any sample, either: results of no known size, strings, tables, what only
 # loaders make, or operands that have to be weights, which have tests of their own.
 NOWHERE = {
-    "arange", "compress", "decode_blocks", "decode_image", "expert_matmul", "label_encode", "measure",
+    "arange", "compress", "decode_blocks", "decode_image", "label_encode", "measure",
     "non_max_suppression", "nonzero", "pairwise_coupling", "quantize_groups", "reduce_over", "regex_full_match",
     "string_concat", "string_normalize", "string_split", "tree_ensemble", "unique", "unpack",
 }  # fmt: skip

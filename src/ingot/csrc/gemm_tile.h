@@ -119,7 +119,7 @@ static inline __attribute__((always_inline)) void tile_body(const int rows, cons
                                                             int64_t ahead_step) {
   const int64_t within = (column % INGOT_PANEL - from * TILE_LANES) / shrink; /* in floats */
   const float *b = p->b + column / INGOT_PANEL * p->panel_stride + within;
-  const int64_t k = p->k, a_stride = p->a_stride;
+  const int64_t k = p->k, a_stride = p->a_stride, b_stride = p->b_stride;
   const int by_columns = kind == INGOT_TILE_COLUMNS;
   /* Where a tile is long to fill, what a loop takes beside its sums counts: two elements of k share it. */
   const int elements = width == 3 ? 2 : stride;
@@ -137,13 +137,11 @@ static inline __attribute__((always_inline)) void tile_body(const int rows, cons
     for (int64_t s = 0; s + elements <= steps; s += elements) {
       __builtin_prefetch(ahead, 0, 2);
       tile_step(rows, width, kind, from, 0, 0, p, b, third, sum);
-      if (elements == 2) {
-        if (stride == 1) __builtin_prefetch(ahead + ahead_step, 0, 2);
-        tile_step(rows, width, kind, from, 1, stride == 2, p, stride == 2 ? b : b + p->b_stride, third, sum);
-      }
+      if (elements > stride) __builtin_prefetch(ahead + ahead_step, 0, 2);
+      if (elements > 1) tile_step(rows, width, kind, from, 1, stride - 1, p, b + (2 - stride) * b_stride, third, sum);
       ahead += elements * ahead_step;
       TILE_UNROLL for (int i = 0; i < rows; i += 3) third[i / 3] += elements * (by_columns ? a_stride : 1);
-      b += elements / stride * p->b_stride;
+      b += elements / stride * b_stride;
     }
     if (steps % elements) tile_step(rows, width, kind, from, 0, 0, p, b, third, sum);
     tile_close(rows, width, p, column, p->more || done > 0, done + steps >= k, sum);

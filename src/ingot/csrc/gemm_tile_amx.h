@@ -243,8 +243,8 @@ static inline __attribute__((always_inline)) void amx_beside(const int tall, con
   if (tall) AMX_STORE(3, sums + 3 * AMX_SUMS, 4 * CODES_LANES);
 }
 
-/* Of no rows, what waits becomes floats. */
-void K(codes_tile_int8_row_many)(int64_t rows, const codes_strip *s) {
+/* One scale for a row of the matrix. Of no rows, what waits becomes floats. */
+static inline void amx_codes_row(int64_t rows, const codes_strip *s) {
   const int64_t tiles = (rows + AMX_ROWS - 1) / AMX_ROWS;
   codes_waiting *w = s->waiting;
   for (int64_t tile = 0; tile < tiles; tile += 2) {
@@ -358,10 +358,13 @@ static inline __attribute__((always_inline)) void amx_blocks_256(const blocks_ty
 
 #define AMX_CODES(name, ...) \
   void K(name##_many)(int64_t rows, const codes_strip *s) { amx_codes(__VA_ARGS__, rows, s); }
+#define AMX_ROW_CODES(name) \
+  void K(name##_many)(int64_t rows, const codes_strip *s) { amx_codes_row(rows, s); }
 AMX_CODES(codes_tile_int8, CODES_INT8)
 AMX_CODES(codes_tile_int8_zeros, CODES_INT8_ZEROS)
 AMX_CODES(codes_tile_int8_128, CODES_INT8_128)
 AMX_CODES(codes_tile_int8_128_zeros, CODES_INT8_128_ZEROS)
+AMX_ROW_CODES(codes_tile_int8_row)
 AMX_CODES(codes_tile_int4, CODES_INT4)
 AMX_CODES(codes_tile_int4_zeros, CODES_INT4_ZEROS)
 AMX_CODES(codes_tile_int4_128, CODES_INT4_128)

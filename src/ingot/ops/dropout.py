@@ -77,6 +77,7 @@ def dropout(x, step=None, part=None, *, rate: float, seed: int = 0, stream: int 
 @op(
     infer=lambda x: x,
     expand=lambda g, x: g.reshape(x, shape=g.type(x).shape),
+    acts_on="element",
     samples=[sample("x[2,5]"), sample("x[]"), sample("x[0,3]")],
 )
 def detach(x):
