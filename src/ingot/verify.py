@@ -144,7 +144,9 @@ def _verify_pointers(lowered: Lowered, plan: Plan, reaches: _Reaches) -> None:
 
 
 def _told(step: Step) -> tuple[list[tuple[str, int, Pointer]], list[Any]]:
-    """The pointers of a step into tensors, each with its field and its place there, and what else fields say."""
+    """The pointers of a step into tensors, each with its field and its place there, and what fields say but for where
+    these point.
+    """
     pointers: list[tuple[str, int, Pointer]] = []
     numbers: list[Any] = []
     for name, value in step.fields.items():
@@ -157,6 +159,7 @@ def _told(step: Step) -> tuple[list[tuple[str, int, Pointer]], list[Any]]:
                 numbers.append(each)
             elif each.tensor != FAULT:  # type: ignore[union-attr]
                 pointers.append((name, i, each))  # type: ignore[arg-type]
+                numbers.append(Pointer)
     return pointers, numbers
 
 
