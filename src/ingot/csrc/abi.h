@@ -1,4 +1,5 @@
 /* abi.h: argument structs and entry points; the one description, read by the C compiler and by Python (cffi).
+ *
  * Only declarations, integer #defines and lines for the rows of elementwise.def: abi.py and cffi read nothing else.
  * Sizes and strides are in elements, int64_t. Pointers are filled from the plan; a kernel writes exactly where the plan
  * said and allocates nothing. Scratch is as large as kernels.def says. */
@@ -36,6 +37,7 @@
 #define INGOT_WOVEN_CHANNELS 64   /* and their channels */
 #define INGOT_INTEGER_TAPS 32768  /* products of a sum, whose parts then fit in 32 bits */
 #define INGOT_REDUCE_CHUNK 4096 /* other reductions: 16 lanes over chunks of this many, chunk results in order */
+
 #define INGOT_PROBE_LANES 32    /* floats of a part's result of a probe: two cache lines */
 #define INGOT_PROBE_GRAIN 512   /* floats that a probe of reading takes at a time */
 
