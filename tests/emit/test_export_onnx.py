@@ -123,7 +123,10 @@ def test_every_op_computes_the_same(op, sample):
 UNWRITTEN = {
     "test_sequence_model1": "'shape'",  # of a result whose rank is not known
 }
-WITH_BODIES = ("test_if", "test_loop", "test_scan", "test_sequence", "test_optional", "test_split_to", "test_range")
+WITH_BODIES = (
+    "test_if", "test_loop", "test_scan", "test_sequence", "test_optional", "test_split_to", "test_range",
+    "test_affine_grid_2d_expanded",
+)  # fmt: skip
 EVERY = 40  # of the other cases one in so many
 
 
@@ -177,6 +180,15 @@ def test_subgraphs_run_elsewhere(name):
         for got, want in zip(results, expected, strict=True):
             wanted = want if isinstance(want, list) else [want]
             assert largest_error(got if isinstance(got, list) else [got], map(backend.as_array, wanted)) <= 1e-6
+
+
+@pytest.mark.parametrize("rank", [-1, 9, 1 << 40])
+def test_ranks_of_a_file_are_checked(rank):
+    model = export_onnx(load_onnx(text_model(RANKS["what takes one rank alone"][0])))
+    body = model.graph.node[[n.op_type for n in model.graph.node].index("as_rank")]
+    body.attribute[0].i = rank
+    with pytest.raises(LoadError, match="as_rank.*rank"):
+        load_onnx(model.SerializeToString())
 
 
 # -- whole models -------------------------------------------------------------------------------------------------

@@ -12,11 +12,12 @@ import onnx
 from onnx import helper
 
 import ingot
-from ingot.emit.onnx.pen import INGOT, ML, Names, Pen, value_info
+from ingot.emit.onnx.pen import ML, Names, Pen, value_info
 from ingot.emit.onnx.registry import GAPS, RULES
 from ingot.errors import LoadError, UnsupportedError
 from ingot.files import written
 from ingot.ir import Graph, Node, TensorType
+from ingot.load.onnx.registry import INGOT
 from ingot.ops.custom import CUSTOM, Custom
 from ingot.ops.define import expand_node
 from ingot.text import dump
@@ -138,6 +139,7 @@ class _Export:
     def pen(self, graph: Graph, names: Names, outer: Pen | None = None, *, is_function: bool = False) -> Pen:
         pen = Pen(graph, names, self.domains, outer, is_function=is_function)
         pen.call = lambda node: self.call(pen, node)
+        pen.define = self.define
         pen.body = lambda inner, given: self.body(pen, inner, given)
         return pen
 
@@ -187,6 +189,13 @@ class _Export:
         given = [None if o is None else pen.values[o] for o in node.operands]
         given = [name for name in given if name is not None]
         return pen.add_all(self.functions[key].name, len(node.outputs), *given, domain=INGOT)
+
+    def define(self, text: str) -> str:
+        """The name of a function from its text, with the model's opsets."""
+        if text not in self.functions:
+            made = self.functions[text] = onnx.parser.parse_function(text)
+            made.opset_import.extend(_opsets({""}))
+        return self.functions[text].name
 
     def function(self, name: str, graph: Graph) -> onnx.FunctionProto:
         pen = self.pen(graph, Names(graph.inputs), is_function=True)

@@ -18,7 +18,6 @@ from ingot.load.onnx.shapes import is_negative, sign
 from ingot.load.onnx.tensors import DTYPES
 
 ML = "ai.onnx.ml"
-INGOT = "ingot"  # the domain of functions whose bodies are plain ONNX ops
 
 # ONNX's number of each dtype.
 NUMBERS = {d: n for n, d in DTYPES.items()}
@@ -44,12 +43,14 @@ class Pen:
     """Writes one ONNX graph, subgraph or function: `pen.Relu(x)` adds a node and gives the name of its result.
 
     Operands are ONNX names, arrays, which become constants, or None for those that are left out; lower-case words are
-    attributes. `call(node)` writes a node as the call of a function made of its expansion; `body(graph, given)` writes
+    attributes. `call(node)` writes a node as the call of a function made of its expansion; `define(text)` gives the
+    name of a function of the model, whose text it is; `body(graph, given)` writes
     a subgraph some of whose inputs have ONNX names around it, and gives it as an attribute. domains: those of nodes,
     to which it adds its own. is_function: constants are nodes, because a function holds no tensors.
     """
 
     call: Callable[[Node], tuple[str, ...]]
+    define: Callable[[str], str]
     body: Callable[[Graph, Mapping[str, str]], onnx.GraphProto]
 
     def __init__(

@@ -13,9 +13,18 @@ from ingot.emit.onnx.pen import NUMBERS, Pen, tensor
 from ingot.emit.onnx.registry import rule
 from ingot.errors import UnsupportedError
 from ingot.ir import Node
+from ingot.load.onnx.registry import INGOT
 from ingot.ops.define import evaluate, product
 
 _LAST, _BEFORE_FIRST = 2**63 - 1, -(2**63)  # of a range, as ONNX has them
+
+
+# ONNX states no rank, and refuses another where a node reads it.
+_RANKED = {
+    "has_rank": f"""<domain: "{INGOT}"> has_rank <rank> (x) => (y) {{
+        s = Shape(x)  n = Size(s)  r = Constant<value_int: int = @rank>()  y = Equal(n, r) }}""",
+    "as_rank": f"""<domain: "{INGOT}"> as_rank <rank> (x) => (y) {{ y = Identity(x) }}""",
+}
 
 
 @rule("reshape")
@@ -30,15 +39,10 @@ def reshape(pen: Pen, node: Node, x: str) -> str:
     return pen.Reshape(x, pen.sizes(node.shape), allowzero=1 if free or 0 in node.shape else None)
 
 
-@rule("has_rank")
-def has_rank(pen: Pen, node: Node, x: str) -> str:
-    return pen.Equal(pen.Size(pen.Shape(x)), np.array(node.rank, np.int64))
-
-
-@rule("as_rank")
-def as_rank(pen: Pen, node: Node, x: str) -> str:
-    """ONNX says no rank, and refuses another where a node reads it."""
-    return pen.Identity(x)
+@rule("has_rank", "as_rank")
+def ranked(pen: Pen, node: Node, x: str) -> str:
+    """A function that is read again by its name, as the op that it was."""
+    return pen.add_all(pen.define(_RANKED[node.op.name]), 1, x, domain=INGOT, rank=node.rank)[0]
 
 
 @rule("squeeze")

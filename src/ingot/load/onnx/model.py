@@ -27,7 +27,7 @@ from ingot.load.onnx.call import Body, Call
 from ingot.load.onnx.custom import registered
 from ingot.load.onnx.parse import Parsed, parse_model
 from ingot.load.onnx.ranks import choose, is_unranked, of_rank
-from ingot.load.onnx.registry import DESCRIBED, REFUSED, find_rule, foreign_name
+from ingot.load.onnx.registry import DESCRIBED, INGOT, REFUSED, find_rule, foreign_name
 from ingot.load.onnx.signature import check_call, signature_of
 from ingot.load.onnx.symbols import Symbols
 from ingot.load.onnx.tensors import DTYPES as TENSOR_DTYPES
@@ -289,7 +289,8 @@ class _Loader:
         if own is not None:
             return registered(call, own)
         function = self.model.functions.get((call.node.domain, call.op, call.node.overload))
-        if function is not None:
+        rule = find_rule(call.domain, call.op, call.opset)
+        if function is not None and (rule is None or call.domain != INGOT):
             return self.inline(function, call, frame)
         version = self.version(call.domain, frame)
         signature = signature_of(call.op, version, call.domain) if call.domain in DESCRIBED else None
@@ -297,7 +298,6 @@ class _Loader:
             check_call(call, signature)
         if call.domain == "" and call.op == "If" and call.known(0) is not None:
             return self.branch(call, frame)
-        rule = find_rule(call.domain, call.op, call.opset)
         result = None if rule is None else rule(call)
         if result is not None:
             note(foreign_name(call.domain, call.op), call.build.ops)

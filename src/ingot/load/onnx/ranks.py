@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
+
 from ingot.dim import Expr
-from ingot.ir import Graph, TensorType, UnrankedType
+from ingot.ir import MAX_RANK, Graph, TensorType, UnrankedType
 from ingot.load.onnx.builder import Facts, OnnxBuilder
-from ingot.load.onnx.call import Body
+from ingot.load.onnx.call import Body, Call
+from ingot.load.onnx.registry import INGOT, onnx
 
 
 def is_unranked(build: OnnxBuilder, operand: str) -> bool:
@@ -25,6 +28,23 @@ def of_rank(build: OnnxBuilder, operand: str, rank: int) -> str:
     """Such an operand of a rank; another one is an error of the run."""
     is_row = isinstance(build.graph.values[operand].type, TensorType)
     return build.reshape(operand, shape=(rank,)) if is_row else build.as_rank(operand, rank=rank)
+
+
+@onnx("has_rank", domain=INGOT)
+def has_rank(call: Call) -> str:
+    """What such a choice was, in a file that Ingot wrote."""
+    type, rank = call.value_type(0), call.attr_int("rank")
+    if isinstance(type, TensorType):
+        return call.build.constant(np.array(type.rank == rank))
+    return call.build.has_rank(call[0], rank=rank)
+
+
+@onnx("as_rank", domain=INGOT)
+def as_rank(call: Call) -> str:
+    rank = call.attr_int("rank")
+    if not 0 <= rank <= MAX_RANK:
+        raise call.malformed(f"rank {rank}, expected 0 to {MAX_RANK}")
+    return call.build.as_rank(call[0], rank=rank)
 
 
 def choose(build: OnnxBuilder, operand: str, bodies: Mapping[int, Body]) -> tuple[str, ...]:

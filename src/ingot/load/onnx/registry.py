@@ -16,6 +16,7 @@ MICROSOFT = "com.microsoft"
 ML = "ai.onnx.ml"
 PREVIEW = "ai.onnx.preview"
 TRAINING = "ai.onnx.preview.training"
+INGOT = "ingot"  # of functions that Ingot writes, whose bodies are plain ONNX ops
 DESCRIBED = ("", PREVIEW, TRAINING)  # domains whose nodes ONNX's schemas are held against
 
 Rule = Callable[["Call"], str | tuple[str | None, ...] | None]
