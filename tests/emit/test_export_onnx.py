@@ -187,7 +187,7 @@ def test_ranks_of_a_file_are_checked(rank):
     model = export_onnx(load_onnx(text_model(RANKS["what takes one rank alone"][0])))
     body = model.graph.node[[n.op_type for n in model.graph.node].index("as_rank")]
     body.attribute[0].i = rank
-    with pytest.raises(LoadError, match="as_rank.*rank"):
+    with pytest.raises(LoadError, match=r"as_rank.*rank"):
         load_onnx(model.SerializeToString())
 
 

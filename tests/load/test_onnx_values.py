@@ -156,6 +156,15 @@ LOOP = """g (float x, int64[1] s) => (y, z) { y, z = Loop (, , x) <body = b (int
     (bool l, float w, float[n] e) { l = Identity(k)  w = Add(v, v)  e = ConstantOfShape(s) }> }"""
 
 
+def test_a_scan_makes_outputs_of_elements_of_one_rank():
+    content = text_model(
+        """g (float s, float[3, 2] x) => (float[2] y, float[3, 2] z) { y, z = Scan<num_scan_inputs=1,
+        body = b (float[2] v, float[2] e) => (float[2] a, float[2] o) { a = Mul(v, e)  o = Add(a, v) }>(s, x) }"""
+    )
+    with pytest.raises(UnsupportedError, match=r"'y': Scan .* an output made of f32"):
+        load_onnx(content)
+
+
 @pytest.mark.parametrize("name", ["length: what follows a length", "control: a scan", "size: Reshape"])
 def test_saved_programs(name: str, tmp_path: Path, rng: np.random.Generator) -> None:
     session, feeds = InferenceSession(text_model(VALUES[name][0]), threads=1), feeds_of(name, rng)

@@ -71,7 +71,7 @@ def scan(call: Call) -> tuple[str, ...]:
     axes = tuple(normalize_axes((axis,), t.rank)[0] for axis, t in zip(axes, types, strict=True))
     elements = [without(t, axis) for t, axis in zip(types, axes, strict=True)]
     body = _settled(call, [], [call.value_type(i) for i in range(states)], elements, 0)
-    made = [body.graph.type(name) for name in list(body.graph.outputs.values())[states:]]
+    made = [_element(call, body.graph.values[name].type) for name in list(body.graph.outputs.values())[states:]]
     outputs = call.attr_ints("scan_output_axes", (0,) * len(made))
     if len(outputs) != len(made):
         raise call.malformed(f"attribute 'scan_output_axes' has {len(outputs)} axes, expected {len(made)}")
@@ -86,6 +86,12 @@ def scan(call: Call) -> tuple[str, ...]:
         output_axes=tuple(normalize_axes((a,), t.rank + 1)[0] for a, t in zip(outputs, made, strict=True)),
         output_backward=_directions(call, "scan_output_directions", len(made)),
     )
+
+
+def _element(call: Call, type: Type) -> TensorType:
+    if not isinstance(type, TensorType):
+        raise call.unsupported(f"an output made of {type}")
+    return type
 
 
 def without(type: TensorType, axis: int) -> TensorType:
