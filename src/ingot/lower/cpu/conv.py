@@ -105,9 +105,7 @@ def _halving_lines(lowering: Lowering, node: Node) -> str:
 def _few_products(lowering: Lowering, node: Node) -> str:
     out, channels = operand_type(lowering, node, 1).dims[:2]
     least = min(out, channels)
-    return (
-        f"{channels} channels make {out}, expected at least {TRANSFORMED_LEAST}" if least < TRANSFORMED_LEAST else ""
-    )
+    return f"{channels} channels make {out}, expected at least {TRANSFORMED_LEAST}" if least < TRANSFORMED_LEAST else ""
 
 
 def _badly_transformed(format: Format) -> Condition:
