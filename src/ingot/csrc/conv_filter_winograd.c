@@ -1,8 +1,8 @@
 /* conv_filter_winograd.c: the gradient of filters of 3 x 3 by F(3 x 3, 2 x 2) of Winograd (Lavin and Gray, "Fast
  * algorithms for convolutional neural networks", 2016): 2 x 2 pixels of d and the 4 x 4 of x that their windows read
- * take 16 products for a pair of channels instead of 36. Both become 4 x 4 points, of which a row is made at a time, for
- * INGOT_K_BLOCK tiles; d^T @ x of each point is added to sums that stay in the second cache. Additions go in one order
- * everywhere. */
+ * take 16 products for a pair of channels instead of 36. Both become 4 x 4 points, of which a row is made at a time,
+ * for INGOT_K_BLOCK tiles; d^T @ x of each point is added to sums that stay in the second cache. Additions go in one
+ * order everywhere. */
 #include "gemm.h"
 
 #define FILTER_COLUMNS 64 /* channels of x that go together, and of d, so that sums stay near. kernels.def knows both */
