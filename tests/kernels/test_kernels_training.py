@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from ingot import abi
+from ingot.ops.conv_gradient import conv_filter_gradient
 from kernel_calls import at_page_end, bits, element_strides, every, run, ways
 from products import ACTIVATIONS, gamma, random
 
@@ -93,3 +94,27 @@ def test_gradients_of_norms_have_the_same_bits_however_rows_are_shared(centred):
     assert shares[:2].tobytes() == first[3][:2].tobytes()
     total = (first[3][0] + first[3][1]) + first[3][2]
     assert total[0].tobytes() == first[1].tobytes()
+
+
+# batch, channels, height, width, output channels, pad: half a tile is left over, blocks of channels and of tiles.
+FILTERS = [(1, 16, 6, 5, 17, (1, 1)), (2, 67, 9, 8, 131, (1, 0)), (3, 20, 33, 19, 18, (0, 2)), (0, 16, 4, 4, 9, (1, 1))]
+GATHERED, TRANSFORMED = "conv2d_filter_gradient_f32", "conv2d_filter_gradient_f32_winograd"
+
+
+@pytest.mark.parametrize("kernel, slack", [(GATHERED, 1.2), (TRANSFORMED, 2)])
+@pytest.mark.parametrize("case", FILTERS, ids=str)
+def test_gradients_of_filters(case, kernel, slack):
+    batch, channels, height, width, out_channels, (top, left) = case
+    made = height + 2 * top - 2, width + 2 * left - 2
+    x, d = random(batch, height, width, channels), random(batch, *made, out_channels, seed=1)
+    image, rows = at_page_end(x, 5), at_page_end(d.reshape(-1, out_channels), 3)
+    fields = {"x": image, "x_strides": element_strides(image)[:3], "d": rows, "d_stride": out_channels + 3}
+    fields |= {"batch": batch, "channels": channels, "height": height, "width": width, "out_channels": out_channels}
+    fields |= {"out_height": made[0], "out_width": made[1], "kernel_h": 3, "kernel_w": 3, "stride_h": 1, "stride_w": 1}
+    fields |= {"pad_top": top, "pad_left": left, "dilation_h": 1, "dilation_w": 1}
+    floats = abi.scratch_floats(kernel, fields)
+    result = every(kernel, fields, "out", (out_channels, channels, 3, 3), scratch=floats)
+    window = {"strides": (1, 1), "pads": (top, left, top, left), "dilations": (1, 1), "groups": 1, "kernel": (3, 3)}
+    images = [array.transpose(0, 3, 1, 2).astype(float) for array in (x, d)]
+    exact, sizes = conv_filter_gradient(*images, **window), conv_filter_gradient(*map(abs, images), **window)
+    assert (abs(result - exact) <= slack * gamma(batch * made[0] * made[1]) * sizes + 1e-9).all()

@@ -43,26 +43,48 @@ static inline void pooled_window(const max_pool_gradient_args *g, pooled_span ro
   }
 }
 
-/* A part takes images, up to 16 channels of each. */
+/* Lines [begin, end) of an image's gradient begin as zeros, in `channels` channels. */
+static inline void pooled_clear(const max_pool_gradient_args *g, int64_t begin, int64_t end, int64_t channels,
+                                float *out) {
+  for (int64_t y = begin; y < end; y++) {
+    for (int64_t x = 0; x < g->width; x++) {
+      float *to = out + y * g->out_strides[1] + x * g->out_strides[2];
+      for (int64_t j = 0; j < channels; j += 16)
+        pooled_store(to + j, v_set(0), channels - j < 16 ? channels - j : 16);
+    }
+  }
+}
+
+/* Channels side by side of an image. Lines are cleared just before the first window that reaches them. */
+static inline void pooled_image(const max_pool_gradient_args *g, const float *x, const float *d, int64_t channels,
+                                float *out) {
+  int64_t cleared = 0;
+  for (int64_t y = 0; y < g->out_height; y++) {
+    const pooled_span rows = pooled_at(y * g->stride_h - g->pad_top, g->dilation_h, g->kernel_h, g->height);
+    const int64_t reach = rows.end > rows.begin ? rows.start + (rows.end - 1) * g->dilation_h + 1 : 0;
+    pooled_clear(g, cleared, reach, channels, out);
+    if (reach > cleared) cleared = reach;
+    for (int64_t column = 0; column < g->out_width; column++) {
+      const pooled_span columns = pooled_at(column * g->stride_w - g->pad_left, g->dilation_w, g->kernel_w, g->width);
+      const float *given = d + y * g->d_strides[1] + column * g->d_strides[2];
+      for (int64_t j = 0; j < channels; j += 16) {
+        const int64_t lanes = channels - j < 16 ? channels - j : 16;
+        pooled_window(g, rows, columns, x + j, pooled_load(given + j, lanes), lanes, out + j);
+      }
+    }
+  }
+  pooled_clear(g, cleared, g->height, channels, out);
+}
+
+/* A part takes images, some groups of 16 channels of the first and of the last. */
 void K(max_pool_gradient_f32)(const void *p, int32_t part, int32_t parts) {
   const max_pool_gradient_args *g = p;
   const int64_t groups = (g->channels + 15) / 16, end = part_begin(g->batch * groups, part + 1, parts);
-  for (int64_t i = part_begin(g->batch * groups, part, parts); i < end; i++) {
+  for (int64_t i = part_begin(g->batch * groups, part, parts), next; i < end; i = next) {
     const int64_t image = i / groups, channel = i % groups * 16;
-    const int64_t lanes = g->channels - channel < 16 ? g->channels - channel : 16;
-    const float *x = g->x + image * g->x_strides[0] + channel, *d = g->d + image * g->d_strides[0] + channel;
-    float *out = g->out + image * g->out_strides[0] + channel;
-    for (int64_t y = 0; y < g->height; y++)
-      for (int64_t column = 0; column < g->width; column++)
-        pooled_store(out + y * g->out_strides[1] + column * g->out_strides[2], v_set(0), lanes);
-    for (int64_t y = 0; y < g->out_height; y++) {
-      const pooled_span rows = pooled_at(y * g->stride_h - g->pad_top, g->dilation_h, g->kernel_h, g->height);
-      for (int64_t column = 0; column < g->out_width; column++) {
-        const pooled_span columns =
-            pooled_at(column * g->stride_w - g->pad_left, g->dilation_w, g->kernel_w, g->width);
-        const vf given = pooled_load(d + y * g->d_strides[1] + column * g->d_strides[2], lanes);
-        pooled_window(g, rows, columns, x, given, lanes, out);
-      }
-    }
+    next = (image + 1) * groups < end ? (image + 1) * groups : end;
+    const int64_t left = g->channels - channel, count = (next - i) * 16;
+    pooled_image(g, g->x + image * g->x_strides[0] + channel, g->d + image * g->d_strides[0] + channel,
+                 left < count ? left : count, g->out + image * g->out_strides[0] + channel);
   }
 }

@@ -28,7 +28,7 @@ from ingot.lower.view import View, channels_last
 # by a pooling window.
 _FMA, _DEPTHWISE, _POOLED = 0.018, 0.03, 0.06
 _FEW_CHANNELS = 4  # planes of so few channels are gathered as they lie
-_TRANSFORMED_LEAST, _TRANSFORMED_BYTES = 16, 1 << 19  # channels, and bytes of a tap of a filter
+TRANSFORMED_LEAST, _TRANSFORMED_BYTES = 16, 1 << 19  # channels, and bytes of a tap of a filter
 _LAST = channels_last(4)
 _FORMATS = tuple(format for format in reversed(FORMATS) if not format.is_coded)  # of filters
 _GEMV_PIXELS = 4
@@ -105,9 +105,7 @@ def _halving_lines(lowering: Lowering, node: Node) -> str:
 def _few_products(lowering: Lowering, node: Node) -> str:
     out, channels = operand_type(lowering, node, 1).dims[:2]
     least = min(out, channels)
-    return (
-        f"{channels} channels make {out}, expected at least {_TRANSFORMED_LEAST}" if least < _TRANSFORMED_LEAST else ""
-    )
+    return f"{channels} channels make {out}, expected at least {TRANSFORMED_LEAST}" if least < TRANSFORMED_LEAST else ""
 
 
 def _badly_transformed(format: Format) -> Condition:

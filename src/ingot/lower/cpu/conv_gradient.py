@@ -6,9 +6,9 @@ import math
 
 from ingot.dtype import f32
 from ingot.ir import Node
-from ingot.lower.cpu.conv import flat, pixels
+from ingot.lower.cpu.conv import TRANSFORMED_LEAST, flat, pixels
 from ingot.lower.cpu.image import image_fields, image_result, image_strides, two
-from ingot.lower.cpu.rows import both, of, row
+from ingot.lower.cpu.rows import Condition, accept, both, of, operand_type, row
 from ingot.lower.lowered import Field
 from ingot.lower.lowering import Lowering, pointer
 
@@ -20,16 +20,37 @@ def _one_group(lowering: Lowering, node: Node) -> str:
     return "" if node.groups == 1 else f"{node.groups} groups, expected 1"
 
 
-@row("conv_filter_gradient", "conv2d_filter_gradient_f32", both(of(f32, f32), flat, _one_group))
-def _filter_gradient(lowering: Lowering, node: Node) -> None:
-    x, d = lowering.image(node.operands[0]), pixels(lowering, node.operands[1])
-    out, made = lowering.result(node.output), lowering.view(node.operands[1]).as_image()
-    kernel_h, kernel_w = two(node.kernel, 1)
-    fields = image_fields(x, made, node) | {"x": pointer(x), "d": pointer(d), "out": pointer(out)}
-    fields |= {"channels": x.shape[1], "out_channels": d.shape[1], "kernel_h": kernel_h, "kernel_w": kernel_w}
-    fields |= {"x_strides": image_strides(x), "d_stride": d.strides[0]}
-    work = out.size * d.shape[0] * _FMA
-    lowering.step("conv2d_filter_gradient_f32", "conv_filter_args", fields, [x, d], [out], work=work)
+def _three_by_three(lowering: Lowering, node: Node) -> str:
+    if node.kernel != (3, 3) or {*node.strides, *node.dilations} != {1}:
+        windows = f"{list(node.kernel)}, strides {list(node.strides)}, dilations {list(node.dilations)}"
+        return f"kernel is {windows}, expected [3, 3] and ones"
+    return ""
+
+
+def _little_saved(lowering: Lowering, node: Node) -> str:
+    """Avoids few channels, which cost more to transform than they save, and images that fill few of their tiles."""
+    channels, (_, out, *made) = operand_type(lowering, node).dims[1], operand_type(lowering, node, 1).dims
+    if min(out, channels) < TRANSFORMED_LEAST:
+        return f"{channels} channels make {out}, expected at least {TRANSFORMED_LEAST}"
+    tiles, count = math.prod(-(-size // 2) for size in made), math.prod(made)
+    return f"{count} pixels in {tiles} tiles of 4" if 5 * tiles > 2 * count else ""
+
+
+def _filter_gradient(kernel: str, multiply_add: float, *conditions: Condition, avoid: Condition = accept) -> None:
+    @row("conv_filter_gradient", kernel, both(of(f32, f32), flat, _one_group, *conditions), avoid=avoid)
+    def lower(lowering: Lowering, node: Node) -> None:
+        x, d = lowering.image(node.operands[0]), pixels(lowering, node.operands[1])
+        out, made = lowering.result(node.output), lowering.view(node.operands[1]).as_image()
+        kernel_h, kernel_w = two(node.kernel, 1)
+        fields = image_fields(x, made, node) | {"x": pointer(x), "d": pointer(d), "out": pointer(out)}
+        fields |= {"channels": x.shape[1], "out_channels": d.shape[1], "kernel_h": kernel_h, "kernel_w": kernel_w}
+        fields |= {"x_strides": image_strides(x), "d_stride": d.strides[0]}
+        work = out.size * d.shape[0] * multiply_add
+        lowering.step(kernel, "conv_filter_args", fields, [x, d], [out], work=work)
+
+
+_filter_gradient("conv2d_filter_gradient_f32_winograd", _FMA / 2, _three_by_three, avoid=_little_saved)
+_filter_gradient("conv2d_filter_gradient_f32", _FMA)
 
 
 @row("max_pool_gradient", "max_pool_gradient_f32", both(of(f32, f32), flat))
