@@ -121,6 +121,8 @@ NORMS = [
     case("LayerNormalization", "x[2,3,8] w[3,8] b[3,8]", axis=1),
     case("LayerNormalization", "x[2,3,8] w[8] b[3,8]", axis=1, oracle="reference"),
     case("LayerNormalization", "x[2,3,8] w[8] b[8]", 3, oracle="reference"),
+    case("LayerNormalization", "x:f16[2,8] w:f16[8] b:f16[8]", 3),
+    case("LayerNormalization", "x:f64[2,8] w:f64[8]", 3, opset=11),
     case("RMSNormalization", "x[2,3,8] w[8]", opset=23),
     case("RMSNormalization", "x[2,3,8] w[3,8]", opset=23, axis=-2, epsilon=0.1),
     case("SimplifiedLayerNormalization", "x[2,3,8] w[8]", epsilon=0.1, axis=-1),

@@ -218,14 +218,22 @@ def _has_map(type: onnx.TypeProto) -> bool:
 
 
 def _check_returned_inputs(graph: onnx.GraphProto, where: str) -> None:
-    """An input that is an output too has one type; `onnx_ir` keeps only one declaration."""
+    """An input that is an output too has one type, that of the input, as `onnx_ir` keeps only one declaration.
+
+    Dims of outputs are hints, which may have other names.
+    """
     inputs = {info.name: info for info in graph.input}
     for info in graph.output:
         given = inputs.get(info.name)
-        if given is not None and info.HasField("type") and info.type != given.type:
+        if given is not None and info.HasField("type") and _without_dims(info.type) != _without_dims(given.type):
             raise ShapeError(f"{where}: input {info.name!r} is an output of another type")
         if given is not None:
             info.CopyFrom(given)
+
+
+def _without_dims(type: onnx.TypeProto) -> onnx.TypeProto:
+    """The type of a tensor without its shape; any other as it is."""
+    return onnx.helper.make_tensor_type_proto(type.tensor_type.elem_type, None) if type.HasField("tensor_type") else type
 
 
 def _check_graph(graph: Graph, scopes: list[set[str]], where: str, raw_bytes: Mapping[int, int] = _NOTHING) -> None:
