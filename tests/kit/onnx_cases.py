@@ -47,6 +47,7 @@ ELEMENTWISE = [
     case("Clip", "x[3,4] none @b", b=np.array(0.5, F)),
     case("Clip", "x[3,4] a[] b[]"),
     case("Clip", "x:i64>-9<9[9] @a @b", a=np.array(-3), b=np.array(4)),
+    case("Clip", "x:u8<9[9] @a @b", a=np.array(2, np.uint8), b=np.array(4, np.uint8)),
     case("Gelu", "x[3,4]", opset=20),
     case("Gelu", "x[3,4]", opset=20, approximate="tanh"),
     case("HardSigmoid", "x[3,4]", alpha=0.3, beta=0.4),
@@ -334,6 +335,8 @@ SYMBOLIC = {
             s = Shape(x)  i = Constant<value_int=0>()  j = Constant<value_int=1>()  a = Constant<value_ints=[0]>()
             b = Gather(s, i)  c = Gather(s, j)  d = Mul(b, c)  e = Unsqueeze(d, a)
             m = Constant<value_ints=[12]>()  u = Concat<axis=0>(e, m)  y = Reshape(x, u) }""",
+    "a mean of integers": """
+        g (float[B, S, 12] x) => (y) { i = Cast<to=7>(x)  a = Constant<value_ints=[1]>()  y = ReduceMean(i, a) }""",
     "half of a dim": """
         g (float[B, S, 12] x) => (y, z) {
             s = Shape<start=1, end=2>(x)  two = Constant<value_ints=[2]>()  o = Constant<value_ints=[0]>()
