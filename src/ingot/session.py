@@ -444,8 +444,8 @@ class Context:
         try:
             return self._kept(symbols, lambda: self._compile(symbols)), {}
         except ShapeError as error:
-            sizes = ", ".join(f"{name} = {size}" for name, size in symbols.items())
-            raise InputError(f"inputs: the model cannot have these sizes, got {sizes}: {error}") from error
+            got = ", ".join(f"{name} = {size}" for name, size in symbols.items())
+            raise InputError(f"inputs: the model cannot have these sizes, got {got}: {error}") from error
 
     def _planned(self, others: Mapping[str, int]) -> Program | None:
         """The program for every size up to the limits, and values of the other symbols; None where there is none."""

@@ -233,7 +233,8 @@ def _check_returned_inputs(graph: onnx.GraphProto, where: str) -> None:
 
 def _without_dims(type: onnx.TypeProto) -> onnx.TypeProto:
     """The type of a tensor without its shape; any other as it is."""
-    return onnx.helper.make_tensor_type_proto(type.tensor_type.elem_type, None) if type.HasField("tensor_type") else type
+    has_dims = type.HasField("tensor_type")
+    return onnx.helper.make_tensor_type_proto(type.tensor_type.elem_type, None) if has_dims else type
 
 
 def _check_graph(graph: Graph, scopes: list[set[str]], where: str, raw_bytes: Mapping[int, int] = _NOTHING) -> None:
