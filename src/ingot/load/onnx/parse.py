@@ -84,7 +84,7 @@ def parse_model(source: str | os.PathLike | bytes, *, may_lack_data: bool = Fals
         raise LoadError(f"{where}: malformed, {type(cause).__name__}: {str(cause)[:200]}") from error
     _view_weights(model.graph, content, weights)
     absent: dict[str, str] | None = {} if may_lack_data else None
-    maps = _read_weights(model, folder, absent)
+    maps = _read_weights(model, where, folder, absent)
     if isinstance(content.obj, MappedFile):
         maps[""] = content.obj
     files = {location: mapped.identity for location, mapped in maps.items() if isinstance(mapped, MappedFile)}
@@ -358,19 +358,19 @@ def _view_weights(graph: onnx_ir.Graph, content: memoryview, offsets: dict[str, 
 
 
 def _read_weights(
-    model: onnx_ir.Model, folder: str | None, absent: dict[str, str] | None
+    model: onnx_ir.Model, file: str, folder: str | None, absent: dict[str, str] | None
 ) -> dict[str, MappedFile | bytes]:
     """Gives every initializer its array: external data is mapped, a large raw one read and its length compared.
 
-    Returns the mapped files by location. absent: takes why data of the graph's own initializers cannot be had, which
-    then stay as they are; None for an error instead.
+    Returns the mapped files by location. file: what errors call the model. absent: takes why data of the graph's own
+    initializers cannot be had, which then stay as they are; None for an error instead.
     """
     maps: dict[str, MappedFile | bytes] = {}
     graphs = [model.graph, *model.graph.subgraphs()]
     for function in model.functions.values():
         graphs += function.subgraphs()
     for value in [v for graph in graphs for v in graph.initializers.values()]:
-        tensor, where = value.const_value, f"onnx initializer {value.name!r}"
+        tensor, where = value.const_value, f"{file}, initializer {value.name!r}"
         assert tensor is not None
         if isinstance(tensor, (onnx_ir.Tensor, onnx_ir.StringTensor)):
             continue
