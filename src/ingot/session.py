@@ -444,6 +444,8 @@ class Context:
         try:
             return self._kept(symbols, lambda: self._compile(symbols)), {}
         except ShapeError as error:
+            if not isinstance(self._bindings, OneGraph):  # there may be no dims that the model has a graph for
+                raise
             got = ", ".join(f"{name} = {size}" for name, size in symbols.items())
             raise InputError(f"inputs: the model cannot have these sizes, got {got}: {error}") from error
 
