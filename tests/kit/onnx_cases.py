@@ -335,6 +335,8 @@ SYMBOLIC = {
             s = Shape(x)  i = Constant<value_int=0>()  j = Constant<value_int=1>()  a = Constant<value_ints=[0]>()
             b = Gather(s, i)  c = Gather(s, j)  d = Mul(b, c)  e = Unsqueeze(d, a)
             m = Constant<value_ints=[12]>()  u = Concat<axis=0>(e, m)  y = Reshape(x, u) }""",
+    "the last of the largest": """
+        g (float[B, S, 12] x) => (y) { r = Round(x)  y = ArgMax<axis=1, select_last_index=1>(r) }""",
     "a mean of integers": """
         g (float[B, S, 12] x) => (y) { i = Cast<to=7>(x)  a = Constant<value_ints=[1]>()  y = ReduceMean(i, a) }""",
     "half of a dim": """

@@ -102,8 +102,6 @@ def position(call: Call) -> str:
     found = op(x, axis=axis, keepdims=bool(call.attr_int("keepdims", 1)))
     if not last:
         return found
-    if not isinstance(size, int):
-        raise call.unbound("select_last_index over a symbolic dim")
     return build.add(build.neg(found), size - 1)
 
 
