@@ -431,7 +431,9 @@ class Context:
         )  # fmt: skip
 
     def _program(self, symbols: Mapping[str, int]) -> tuple[Program, Mapping[str, int]]:
-        """The program for values of all symbols, and the sizes that a run tells it."""
+        """The program for values of all symbols, and the sizes that a run tells it. Raises InputError for values that
+        the model cannot have.
+        """
         if self._limits and not self._unplanned:
             sizes = {name: symbols[name] for name in self._limits}
             program = self._planned({name: size for name, size in symbols.items() if name not in sizes})
@@ -439,7 +441,13 @@ class Context:
                 return program, sizes
         if self._growth is not None and (grown := self._grown(self._growth, symbols)) is not None:
             return grown
-        return self._kept(symbols, lambda: self._compile(symbols)), {}
+        try:
+            return self._kept(symbols, lambda: self._compile(symbols)), {}
+        except ShapeError as error:
+            if not isinstance(self._bindings, OneGraph):  # there may be no dims that the model has a graph for
+                raise
+            got = ", ".join(f"{name} = {size}" for name, size in symbols.items())
+            raise InputError(f"inputs: the model cannot have these sizes, got {got}: {error}") from error
 
     def _planned(self, others: Mapping[str, int]) -> Program | None:
         """The program for every size up to the limits, and values of the other symbols; None where there is none."""

@@ -103,6 +103,7 @@ def parts(x):
         "diagonal_off": torch.diagonal(x, 1, 1, 2),
         "diagonal_below": x[0].diagonal(-2),
         "slice_scatter": torch.slice_scatter(x, x[:2] * 2, 0, 1, 3),
+        "slice_scatter_step": torch.slice_scatter(x, x[:2] * 2, 0, 0, 5, 3),
         "select_scatter": torch.select_scatter(x, x[0] * 2, 0, -1),
         "pad": F.pad(x, (1, 2)),
         "reflect": F.pad(x, (1, 1), mode="reflect"),

@@ -47,6 +47,7 @@ ELEMENTWISE = [
     case("Clip", "x[3,4] none @b", b=np.array(0.5, F)),
     case("Clip", "x[3,4] a[] b[]"),
     case("Clip", "x:i64>-9<9[9] @a @b", a=np.array(-3), b=np.array(4)),
+    case("Clip", "x:u8<9[9] @a @b", a=np.array(2, np.uint8), b=np.array(4, np.uint8)),
     case("Gelu", "x[3,4]", opset=20),
     case("Gelu", "x[3,4]", opset=20, approximate="tanh"),
     case("HardSigmoid", "x[3,4]", alpha=0.3, beta=0.4),
@@ -121,6 +122,8 @@ NORMS = [
     case("LayerNormalization", "x[2,3,8] w[3,8] b[3,8]", axis=1),
     case("LayerNormalization", "x[2,3,8] w[8] b[3,8]", axis=1, oracle="reference"),
     case("LayerNormalization", "x[2,3,8] w[8] b[8]", 3, oracle="reference"),
+    case("LayerNormalization", "x:f16[2,8] w:f16[8] b:f16[8]", 3),
+    case("LayerNormalization", "x:f64[2,8] w:f64[8]", 3, opset=11),
     case("RMSNormalization", "x[2,3,8] w[8]", opset=23),
     case("RMSNormalization", "x[2,3,8] w[3,8]", opset=23, axis=-2, epsilon=0.1),
     case("SimplifiedLayerNormalization", "x[2,3,8] w[8]", epsilon=0.1, axis=-1),
@@ -332,6 +335,10 @@ SYMBOLIC = {
             s = Shape(x)  i = Constant<value_int=0>()  j = Constant<value_int=1>()  a = Constant<value_ints=[0]>()
             b = Gather(s, i)  c = Gather(s, j)  d = Mul(b, c)  e = Unsqueeze(d, a)
             m = Constant<value_ints=[12]>()  u = Concat<axis=0>(e, m)  y = Reshape(x, u) }""",
+    "the last of the largest": """
+        g (float[B, S, 12] x) => (y) { r = Round(x)  y = ArgMax<axis=1, select_last_index=1>(r) }""",
+    "a mean of integers": """
+        g (float[B, S, 12] x) => (y) { i = Cast<to=7>(x)  a = Constant<value_ints=[1]>()  y = ReduceMean(i, a) }""",
     "half of a dim": """
         g (float[B, S, 12] x) => (y, z) {
             s = Shape<start=1, end=2>(x)  two = Constant<value_ints=[2]>()  o = Constant<value_ints=[0]>()

@@ -65,6 +65,8 @@ POSITIONS = [
     case("ScatterElements", "x[3,5] @i u[1,3]", i=np.array([[4, 0, -2]]), axis=1),
     case("ScatterElements", "x:i64[3,5] @i u:i64[2,2]", i=np.array([[2, 0], [-1, 1]])),
     *(case("ScatterElements", "x[3,5] i:i64>-3<3[4,5] u[4,5]", reduction=r) for r in REDUCTIONS),
+    *(case("ScatterElements", "x:bool[3,5] @i u:bool[1,5]", reduction=r, i=ints(2, 0, 1, 1, 2)[None])
+      for r in ("add", "mul")),
     case("ScatterND", "x[4,5] @i u[2,5]", i=np.array([[1], [-4]])),
     case("ScatterND", "x[2,3,5] @i u[2,2,5]", i=np.array([[[0, 1], [1, 2]], [[1, 0], [0, -1]]])),
     case("ScatterND", "x[3,5] i:i64<3[6,2] u[6]", reduction="add"),

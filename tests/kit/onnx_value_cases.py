@@ -82,6 +82,19 @@ CONTROL: dict[str, Model] = {
         ),
         {"c": np.array(False)},
     ),
+    "loops of known turns that make nothing, beside a size that data say": (
+        _model(
+            "bool c",
+            "n, y, z",
+            """n = NonZero(x)  m = Constant<value_int=2>()  k = Constant<value = bool {1}>()
+            u = If (c) <then_branch = a () => (float[2, 3, 4] p) { p = Relu(x) },
+            else_branch = b () => (float[2, 3, 4] q) { q = Abs(x) }>
+            y, z = Loop (m, k, x, x) <body = b (int64 i, bool f, float[2, 3, 4] d, float[2, 3, 4] e) =>
+            (bool l, float[2, 3, 4] o, float[2, 3, 4] s) { l = Identity(f)  o = Identity(x)  s = Identity(e)
+            t = Neg(u) }>""",
+        ),
+        {"c": np.array(True)},
+    ),
     "branches of two shapes": (
         _model(
             "bool c",

@@ -325,6 +325,7 @@ def test_everything_unsupported_is_listed_at_once():
         (lambda x: torch.fft.fft(x).abs() + torch.fft.rfft(x).tanh().abs().sum(), r"tanh.default \(complex\)"),
         (lambda x: torch.histc(x, 4), "between data's ends"),
         (lambda x: x[x > 0], "depends on data"),
+        (lambda x: x * x.sum().item(), "'mul': a number that depends on data"),
         (lambda x: nn.functional.batch_norm(x, x[0], x[1], training=True), "batch norm in training mode"),
         (lambda x: x.index_put((x > 0,), x[0]), "one mask and one value"),
         (lambda x: x.scatter_reduce(0, x.long(), x, "mean"), "scatter_reduce by 'mean'"),

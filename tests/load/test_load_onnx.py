@@ -251,8 +251,8 @@ def test_a_schema_body_of_another_domain(rng: np.random.Generator) -> None:
 
 
 def test_outputs_that_no_node_makes() -> None:
-    """An input, a weight, a shape and one value under two names are all outputs."""
-    content = text_model("""g (float[2, 3] x) => (x, w, s, a, b) <float[2] w = {1.0, 2.0}> {
+    """An input, though with dims of other names, a weight, a shape and one value under two names are all outputs."""
+    content = text_model("""g (float[2, 3] x) => (float[N, 3] x, w, s, a, b) <float[2] w = {1.0, 2.0}> {
         s = Shape(x)  t = Relu(x)  a = Identity(t)  b = Identity(t) }""")
     x = np.array([[1, -2, 3], [-4, 5, -6]], F)
     results = interpret(load_onnx(content), {"x": x})

@@ -311,6 +311,7 @@ REFUSED = [
     (("new", annotated), {}, "bad attribute 'b', got <class 'dict'>"),
     (("new", lambda x, y=3: x), {}, "bad operand 'y', got a default"),
     (("new", lambda x: x), {"acts_on": "all"}, "bad acts_on"),
+    (("new", lambda x: (x, x)), {"acts_on": "element", "outputs": 2}, "bad acts_on or outputs"),
     (("new", lambda x: x), {"outputs": 0}, "bad acts_on or outputs"),
     (("new", lambda x: x), {"onnx": "mine"}, "bad ONNX name"),
     (("new", lambda x: x), {"onnx": ("", "Relu")}, "expected a domain that is not ONNX's or Ingot's"),

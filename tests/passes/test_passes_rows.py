@@ -87,6 +87,17 @@ CASES: list[Case] = [
         None,
     ),
     (
+        "rows of what has no operands",
+        ("take_rows",),
+        """
+        input one: i32[1]
+        a = iota(length=4, start=0, step=1, dtype=@i64)
+        b = gather(a, one, axis=0)
+        output b = b
+        """,
+        None,
+    ),
+    (
         "a table of weights that is cast",
         ("take_rows",),
         """

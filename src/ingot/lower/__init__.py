@@ -63,6 +63,7 @@ def segments(graph: Graph, target: Target) -> list[Segment]:
         for node in list(graph.nodes):
             if any(isinstance(value, Graph) for value in node.attributes.values()):
                 restate_node(graph, node)
+        _keep_names(graph, given)
     is_plain = all(isinstance(type, TensorType) and type.is_static for type in graph.types)
     is_plain = is_plain and not has_bodies and not graph.measured
     shapeless = set() if is_plain else {node for node in graph.nodes if not has_shapes(graph, node)}
@@ -72,6 +73,7 @@ def segments(graph: Graph, target: Target) -> list[Segment]:
     expanded = True
     while expanded:
         expanded = False
+        _keep_names(graph, given)
         lowering = Lowering(graph, target, backend_of(target.device))
         fallback: set[Node] = set()
         settled = position_nodes(graph, lowering.static)
@@ -92,6 +94,17 @@ def segments(graph: Graph, target: Target) -> list[Segment]:
     if len(parts) == 1 and parts[0].graph is graph and parts[0].native and not settled:
         parts[0].lowering = lowering
     return parts
+
+
+def _keep_names(graph: Graph, given: Graph) -> None:
+    """Gives outputs the names again that they have in the graph that was given, by which other segments know them: a
+    node that was restated may have made what there was before it, or one value twice.
+    """
+    for external, name in given.outputs.items():
+        if name not in graph.values:
+            found = graph.outputs[external]
+            graph.add("reshape", [found], [name], shape=graph.type(found).shape)
+        graph.set_output(external, name)
 
 
 def step_cost(lowered: Lowered, step: Step) -> Cost:

@@ -56,7 +56,9 @@ def split(graph: Graph, fallback: set[Node], static: set[str], held: Collection[
         nodes = [node for node in graph.nodes if level[node] == number]
         if all(o in static for node in nodes for o in node.outputs):
             continue
-        segments.append(Segment(number % 2 == 0, _extract(graph, nodes, static)))
+        part = _extract(graph, nodes, static)
+        if part.outputs or part.measured:  # else only nodes read it that were restated
+            segments.append(Segment(number % 2 == 0, part))
     fixed = [value for value in graph.outputs.values() if value in static]
     for native in (True, False):
         values = [value for value in fixed if _is_native(graph.values[value].type, held) == native]

@@ -74,8 +74,8 @@ def register_op(
     with bool, int, float, str or a tuple of one of these. It returns an array, or a tuple of `outputs` arrays, and the
     same ones for the same operands, for nodes are merged, folded and left out. infer: the type of the result, or a
     tuple of them, from those of the operands and the attributes, as `TensorType`; dims may be symbolic. None: the type
-    of the first operand. acts_on: "element" or "row" where an element or row of the result is made of what stands at
-    its place in the operands alone, which lets passes move other ops past it. onnx: domain and op type of the nodes
+    of the first operand. acts_on: "element" or "row" where an element or row of the only result is made of what stands
+    at its place in the operands alone, which lets passes move other ops past it. onnx: domain and op type of the nodes
     that become this op, and that `export_onnx` writes. torch: `library::name` of a custom op of torch, whose tensors
     are the operands and whose other arguments the attributes of their names.
 
@@ -87,8 +87,9 @@ def register_op(
     """
     where = f"register_op {name!r}"
     _check_names(where, name, onnx, torch)
-    if acts_on not in ("element", "row", "tensor") or outputs < 1:
-        raise InputError(f"{where}: bad acts_on or outputs, got {acts_on!r} and {outputs}")
+    if acts_on not in ("element", "row", "tensor") or outputs < 1 or (acts_on != "tensor" and outputs > 1):
+        expected = "'element' or 'row' with one output, or 'tensor'"
+        raise InputError(f"{where}: bad acts_on or outputs, got {acts_on!r} and {outputs}, expected {expected}")
     _check_signature(where, function)
     _check_kernel(where, function, kernel)
     inferred = _inferring(name, infer or _same_as_first, outputs)

@@ -62,7 +62,7 @@ def op(
     or a tuple of them. The record's `expand(graph, node)` adds those nodes before `node`; see `expand_node`.
     """
 
-    assert acts_on in ("element", "row", "tensor"), acts_on
+    assert acts_on == "tensor" or (acts_on in ("element", "row") and outputs == 1), (acts_on, outputs)
 
     def declare(function: Reference) -> Reference:
         operands, optional, attributes, variadic = [], set(), {}, False

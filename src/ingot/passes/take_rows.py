@@ -58,7 +58,7 @@ def _move(graph: Graph, gather: Node) -> list[Node]:
 def _row_operands(graph: Graph, node: Node, rows: Any) -> list[int]:
     """The operands of which row i alone makes row i of the result; none where there is no telling."""
     shapes = [() if o is None else graph.type(o).shape for o in node.operands]
-    keeps_rows = shapes[0][:1] == (rows,)
+    keeps_rows = any(shape[:1] == (rows,) for shape in shapes[:1])
     rank = graph.type(node.output).rank
     match node.op.name:
         case "matmul":

@@ -19,6 +19,7 @@ from torch._guards import detect_fake_mode
 from torch.export.graph_signature import InputKind, OutputKind
 from torch.fx import GraphModule, Node
 from torch.fx import config as fx_config
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
@@ -459,6 +460,8 @@ class Importer:
             return result
         except UnsupportedError as error:
             return self._refuse(str(error), produced)
+        except GuardOnDataDependentSymNode:  # what stands in for a number that is refused was looked at
+            return self._refuse(f"torch node {name!r}: a number that depends on data, expected a constant", produced)
         except ShapeError as error:
             raise ShapeError(f"torch node {name!r} ({target}): {error}") from error
 

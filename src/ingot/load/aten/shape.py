@@ -260,12 +260,23 @@ def slice_scatter(
     end: Known | None = None,
     step: int = 1,
 ) -> Tensor:
-    if step != 1:
-        raise UnsupportedError(f"torch node {b.hint!r}: slice_scatter with a step, got {step}, expected 1")
-    axis = b.axis(x, dim)
-    size = b.shape(x)[axis]
-    first = _clamped(start or 0, size)
-    return _placed(b, x, b.cast(src, b.dtype(x)), axis, first)
+    axis, part = b.axis(x, dim), b.cast(src, b.dtype(x))
+    first = _clamped(start or 0, b.shape(x)[axis])
+    return _placed(b, x, part if step == 1 else _interleaved(b, x, part, axis, first, step), axis, first)
+
+
+def _interleaved(b: AtenBuilder, x: Tensor, part: Tensor, axis: int, first: Known, step: int) -> Tensor:
+    """x from `first` on, up to the last group of `step` elements whose first one is in it, with those from `part`."""
+    shape, count = list(b.shape(x)), b.shape(part)[axis]
+    high = tuple((step - 1) * (i == axis) for i in range(len(shape)))
+    zero = {"f": 0.0, "b": False}.get(b.dtype(x).kind, 0)
+    padded = b.add("pad", x, low=(0,) * len(shape), high=high, value=zero)  # the last group may be cut short
+    before, behind = shape[:axis], shape[axis + 1 :]
+    groups = b.reshape(b.slice(padded, axis, first, first + count * step), (*before, count, step, *behind))
+    rest = b.slice(groups, axis + 1, 1, step)
+    made = b.add("concat", b.reshape(part, (*before, count, 1, *behind)), rest, axis=axis + 1)
+    whole = b.reshape(made, (*before, count * step, *behind))
+    return b.slice(whole, axis, 0, minimum(count * step, shape[axis] - first))
 
 
 @aten("select_scatter.default")

@@ -142,7 +142,9 @@ def slice_(call: Call) -> str:
 
 
 def _step(call: Call, i: int) -> int | None:
-    return 1 if not call.has(4) else None if call.known(4) is None or call.known(3) is None else call.integers(4)[i]
+    """The step of place i, where it is known to which axis that belongs."""
+    is_known_axis = not call.has(3) or call.known(3) is not None
+    return 1 if not call.has(4) else call.integers(4)[i] if is_known_axis and call.known(4) is not None else None
 
 
 def _sliced(call: Call, x: str, axis: int, size: Size, start: str, stop: str, step: str, *, has_step: bool) -> str:

@@ -131,14 +131,14 @@ def mod(call: Call) -> str:
 
 @onnx("Clip", since=11)
 def clip(call: Call) -> str:
-    """Bounds that are known become attributes."""
+    """Bounds that are known become attributes, but of integers without a sign."""
     x, bounds, left = call[0], {}, {}
     for index, name in ((1, "minimum"), (2, "maximum")):
         if call.has(index):
             if call.type(index).rank != 0:
                 raise call.malformed(f"input {index} has type {call.type(index)}, expected a scalar")
             data = call.build.graph.data(call[index])
-            if data is None or data != data:
+            if data is None or data != data or call.type(0).dtype.kind == "u":
                 left[name] = call[index]
             else:
                 bounds[name] = data.item()

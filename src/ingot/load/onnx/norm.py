@@ -22,17 +22,21 @@ def log_softmax(call: Call) -> str:
     return call.build.log_softmax(call[0], axis=call.attr_axis("axis", -1, call.type(0).rank))
 
 
-@onnx("LayerNormalization", since=17)
+@onnx("LayerNormalization")
 def layer_norm(call: Call) -> tuple[str | None, ...]:
-    """Over the axes from `axis` on, seen as one."""
+    """Over the axes from `axis` on, seen as one; means are of the dtype `stash_type`, whatever that of x.
+
+    ONNX Runtime's optimiser writes the op into files of any opset.
+    """
     axis = call.attr_axis("axis", -1, call.type(0).rank)
     result = normalize(call, "layer_norm", axis, call.attr_float("epsilon", 1e-5), call[1], call.get(2))
     if len(call.outputs) == 1:
         return (result,)
     build, axes = call.build, tuple(range(axis, call.type(0).rank))
-    mean = build.reduce_mean(call[0], axes=axes, keepdims=True)
-    _, variance = expand_centred(build, call[0], axes)
-    return result, mean, build.rsqrt(build.add(variance, call.attr_float("epsilon", 1e-5)))
+    x, kept = call.cast(call[0], accumulator(call.type(0).dtype)), call.attr_dtype("stash_type", 1)
+    _, variance = expand_centred(build, x, axes)
+    inverse = build.rsqrt(build.add(variance, call.attr_float("epsilon", 1e-5)))
+    return result, call.cast(build.reduce_mean(x, axes=axes, keepdims=True), kept), call.cast(inverse, kept)
 
 
 @onnx("RMSNormalization", since=23)

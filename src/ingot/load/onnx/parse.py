@@ -84,7 +84,7 @@ def parse_model(source: str | os.PathLike | bytes, *, may_lack_data: bool = Fals
         raise LoadError(f"{where}: malformed, {type(cause).__name__}: {str(cause)[:200]}") from error
     _view_weights(model.graph, content, weights)
     absent: dict[str, str] | None = {} if may_lack_data else None
-    maps = _read_weights(model, folder, absent)
+    maps = _read_weights(model, where, folder, absent)
     if isinstance(content.obj, MappedFile):
         maps[""] = content.obj
     files = {location: mapped.identity for location, mapped in maps.items() if isinstance(mapped, MappedFile)}
@@ -218,14 +218,23 @@ def _has_map(type: onnx.TypeProto) -> bool:
 
 
 def _check_returned_inputs(graph: onnx.GraphProto, where: str) -> None:
-    """An input that is an output too has one type; `onnx_ir` keeps only one declaration."""
+    """An input that is an output too has one type, that of the input, as `onnx_ir` keeps only one declaration.
+
+    Dims of outputs are hints, which may have other names.
+    """
     inputs = {info.name: info for info in graph.input}
     for info in graph.output:
         given = inputs.get(info.name)
-        if given is not None and info.HasField("type") and info.type != given.type:
+        if given is not None and info.HasField("type") and _without_dims(info.type) != _without_dims(given.type):
             raise ShapeError(f"{where}: input {info.name!r} is an output of another type")
         if given is not None:
             info.CopyFrom(given)
+
+
+def _without_dims(type: onnx.TypeProto) -> onnx.TypeProto:
+    """The type of a tensor without its shape; any other as it is."""
+    has_dims = type.HasField("tensor_type")
+    return onnx.helper.make_tensor_type_proto(type.tensor_type.elem_type, None) if has_dims else type
 
 
 def _check_graph(graph: Graph, scopes: list[set[str]], where: str, raw_bytes: Mapping[int, int] = _NOTHING) -> None:
@@ -349,19 +358,19 @@ def _view_weights(graph: onnx_ir.Graph, content: memoryview, offsets: dict[str, 
 
 
 def _read_weights(
-    model: onnx_ir.Model, folder: str | None, absent: dict[str, str] | None
+    model: onnx_ir.Model, file: str, folder: str | None, absent: dict[str, str] | None
 ) -> dict[str, MappedFile | bytes]:
     """Gives every initializer its array: external data is mapped, a large raw one read and its length compared.
 
-    Returns the mapped files by location. absent: takes why data of the graph's own initializers cannot be had, which
-    then stay as they are; None for an error instead.
+    Returns the mapped files by location. file: what errors call the model. absent: takes why data of the graph's own
+    initializers cannot be had, which then stay as they are; None for an error instead.
     """
     maps: dict[str, MappedFile | bytes] = {}
     graphs = [model.graph, *model.graph.subgraphs()]
     for function in model.functions.values():
         graphs += function.subgraphs()
     for value in [v for graph in graphs for v in graph.initializers.values()]:
-        tensor, where = value.const_value, f"onnx initializer {value.name!r}"
+        tensor, where = value.const_value, f"{file}, initializer {value.name!r}"
         assert tensor is not None
         if isinstance(tensor, (onnx_ir.Tensor, onnx_ir.StringTensor)):
             continue

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import numpy as np
@@ -11,7 +10,7 @@ from ingot.dtype import f64
 from ingot.load.onnx import computed
 from ingot.load.onnx.call import Call
 from ingot.load.onnx.registry import onnx
-from ingot.load.onnx.shapes import normalize_axes
+from ingot.load.onnx.shapes import count, normalize_axes
 
 PLAIN = {"ReduceMax": "reduce_max", "ReduceMin": "reduce_min", "ReduceProd": "reduce_prod", "ReduceSum": "reduce_sum"}
 
@@ -41,14 +40,13 @@ def plain(call: Call) -> str:
 
 @onnx("ReduceMean")
 def mean(call: Call) -> str:
-    build, shape = call.build, call.type(0).shape
     if call.type(0).dtype.kind == "f":
         return _reduced(call, "reduce_mean", call[0])
-    sizes = [shape[axis] for axis in _axes(call, len(shape))]
-    count = math.prod(size if isinstance(size, int) else 0 for size in sizes)
-    if count == 0:
+    shape = call.shape(0)
+    elements = count([shape[axis] for axis in _axes(call, len(shape))])
+    if elements == 0:
         raise call.unsupported(f"an integer mean over {call.type(0)}")
-    return build.div(_reduced(call, "reduce_sum", call[0]), count)
+    return call.build.div(_reduced(call, "reduce_sum", call[0]), elements)
 
 
 @onnx("ReduceL1")
@@ -104,8 +102,6 @@ def position(call: Call) -> str:
     found = op(x, axis=axis, keepdims=bool(call.attr_int("keepdims", 1)))
     if not last:
         return found
-    if not isinstance(size, int):
-        raise call.unbound("select_last_index over a symbolic dim")
     return build.add(build.neg(found), size - 1)
 
 

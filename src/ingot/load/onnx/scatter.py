@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ingot.dim import floordiv
-from ingot.dtype import i64
+from ingot.dtype import boolean, i64, u8
 from ingot.load.onnx import computed
 from ingot.load.onnx.call import Call
 from ingot.load.onnx.conv import expect_window, window
@@ -16,11 +16,13 @@ from ingot.ops.define import normalize_axis, unify
 REDUCTIONS = ("none", "add", "mul", "max", "min")
 
 
-def _reduction(call: Call) -> str:
-    reduction = call.attr_text("reduction", "none")
-    if reduction not in REDUCTIONS:
-        raise call.malformed(f"attribute 'reduction' is {reduction[:100]!r}, expected one of {', '.join(REDUCTIONS)}")
-    return reduction
+def _scattered(call: Call, x: str, positions: str, updates: str, axis: int) -> str:
+    """As the node's reduction has it; the sum of bools is whether one is true, their product whether all are."""
+    reduction, dtype = call.word("reduction", "none", REDUCTIONS), call.type(0).dtype
+    if dtype is boolean and reduction != "none":
+        reduction = {"add": "max", "mul": "min"}.get(reduction, reduction)
+        x, updates = call.cast(x, u8), call.cast(updates, u8)
+    return call.cast(call.build.scatter_elements(x, positions, updates, axis=axis, reduction=reduction), dtype)
 
 
 def expect_shape(call: Call, index: int, shape: tuple[Size, ...]) -> None:
@@ -35,8 +37,7 @@ def expect_shape(call: Call, index: int, shape: tuple[Size, ...]) -> None:
 @onnx("ScatterElements")
 @onnx("Scatter", since=9)
 def scatter_elements(call: Call) -> str:
-    axis, reduction = call.attr_axis("axis", 0, call.type(0).rank), _reduction(call)
-    return call.build.scatter_elements(call[0], call[1], call[2], axis=axis, reduction=reduction)
+    return _scattered(call, call[0], call[1], call[2], call.attr_axis("axis", 0, call.type(0).rank))
 
 
 @onnx("ScatterND")
@@ -52,8 +53,7 @@ def scatter_nd(call: Call) -> str:
     positions = build.expand(call.reshape(positions, (tuples, 1)), shape=(tuples, width))
     updates = call.reshape(call[2], (tuples, width))
     x = call.reshape(call[0], (rows, width))
-    result = build.scatter_elements(x, positions, updates, axis=0, reduction=_reduction(call))
-    return call.reshape(result, shape)
+    return call.reshape(_scattered(call, x, positions, updates, 0), shape)
 
 
 @onnx("TensorScatter", since=24)
