@@ -14,6 +14,7 @@ import aten_scatter_cases  # noqa: F401  # declares cases
 import aten_shape_cases  # noqa: F401  # declares cases
 import ingot.load
 from aten_cases import CASES, exported
+from ingot.emit.onnx import export_onnx
 from ingot.load.aten import load_exported
 from ingot.load.made import Made, format_table, recording
 from ingot.load.onnx import load_onnx
@@ -21,7 +22,7 @@ from onnx_cases import INTEGERS, INTEGERS_BY_REFERENCE, NODES, SYMBOLIC
 from onnx_math_cases import MULTINOMIAL, RANDOM
 from onnx_models import one_node, text_model
 from onnx_training_cases import GRADIENTS, gradient_model
-from onnx_value_cases import VALUES, absent_optional, scan_with_batch
+from onnx_value_cases import RANKS, VALUES, absent_optional, scan_with_batch
 
 REWRITE = "`python tests/kit/made_by_rules.py --write` writes the tables anew"
 
@@ -48,6 +49,8 @@ def made_by_onnx() -> Made:
             load_onnx(gradient_model(nodes))
         load_onnx(scan_with_batch())
         load_onnx(absent_optional())
+        for body, _ in RANKS.values():  # as they are written
+            load_onnx(export_onnx(load_onnx(text_model(body))).SerializeToString())
     return made
 
 
