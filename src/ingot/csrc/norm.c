@@ -1,5 +1,6 @@
 /* norm.c: layer_norm and rms_norm over rows of adjacent elements. Four rows go through memory together, so that the
- * additions of one row, each waiting for the last, overlap with those of the others; one alone goes by itself. */
+ * additions of one row, each waiting for the last, overlap with those of the others; one alone goes by itself. Sums of
+ * up to sixteen short rows meet, and become scales, in one vector. */
 #include "kernel.h"
 #include "norm.h"
 
