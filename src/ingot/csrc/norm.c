@@ -67,26 +67,18 @@ static inline void norm_run(const norm_args *args, int centred, int32_t part, in
 #define NORM_ROWS 16   /* whose sums become scales together */
 #define NORM_SHORT 256 /* columns of rows of which so many stay in the first cache; of longer ones, four go together */
 
-typedef struct { float row[NORM_ROWS]; } norm_values; /* what lies behind the last row is not looked at */
-typedef struct { const float *x[4]; } norm_four;
-
-/* Four rows from x on, of which `count` are there; past the last one, the last again. */
-static inline norm_four norm_four_at(const float *x, int64_t stride, int64_t count) {
-  norm_four r;
-  for (int64_t k = 0; k < 4; k++) r.x[k] = x + (k < count ? k : count - 1) * stride;
-  return r;
-}
-
 /* sum + d, or sum + d^2. As a product with one the addition leaves the units that only add to the subtractions; a lone
  * row has no use for that and waits less for v_add. */
 static inline __attribute__((always_inline)) vf norm_join(vf sum, vf d, const int squared, const int alone) {
   return alone && !squared ? v_add(sum, d) : v_fma(d, squared ? d : v_set(1), sum);
 }
 
-/* Lanes of sums of x - centre, or of its squares, of four rows; alone: of one. */
-static inline __attribute__((always_inline)) void norm_lanes(norm_four rows, int64_t n, const float *centre,
-                                                             const int squared, const int alone, vf *sums) {
-  const float *x0 = rows.x[0], *x1 = rows.x[1], *x2 = rows.x[2], *x3 = rows.x[3];
+/* Lanes of sums of x - centre, or of its squares, of four rows, of which `count` are there: past the last one, the
+ * last again. alone: of one. */
+static inline __attribute__((always_inline)) void norm_lanes(const float *x0, int64_t stride, int64_t count, int64_t n,
+                                                             const float *centre, const int squared, const int alone,
+                                                             vf *sums) {
+  const float *x1 = x0 + (count > 1) * stride, *x2 = x1 + (count > 2) * stride, *x3 = x2 + (count > 3) * stride;
   const vf c0 = v_set(centre[0]), c1 = v_set(centre[1]), c2 = v_set(centre[2]), c3 = v_set(centre[3]);
   vf s0 = v_set(0), s1 = s0, s2 = s0, s3 = s0;
   int64_t i = 0;
@@ -109,14 +101,13 @@ static inline __attribute__((always_inline)) void norm_lanes(norm_four rows, int
 /* The sums of x - centre, or of its squares, of `count` rows, a lane each: chunks of 16 lanes, joined in order. */
 static inline __attribute__((always_inline)) vf norm_sums(const norm_args *args, const float *x, int64_t count,
                                                           const float *centre, const int squared, const int alone) {
+  const int64_t stride = args->x_stride;
   vf total = v_set(0), lanes[NORM_ROWS];
   for (int64_t k = 0; k < NORM_ROWS; k++) lanes[k] = total;
   for (int64_t begin = 0; begin < args->cols; begin += INGOT_REDUCE_CHUNK) {
     const int64_t n = args->cols - begin < INGOT_REDUCE_CHUNK ? args->cols - begin : INGOT_REDUCE_CHUNK;
-    for (int64_t k = 0; k < count; k += 4) {
-      const norm_four rows = norm_four_at(x + k * args->x_stride + begin, args->x_stride, count - k);
-      norm_lanes(rows, n, centre + k, squared, alone, lanes + k);
-    }
+    for (int64_t k = 0; k < count; k += 4)
+      norm_lanes(x + k * stride + begin, stride, count - k, n, centre + k, squared, alone, lanes + k);
     const vf sums = alone ? v_set(v_sum(lanes[0])) : v_sums(lanes, count);
     total = begin ? v_add(total, sums) : sums;
   }
@@ -128,20 +119,20 @@ static inline __attribute__((always_inline)) void norm_some(const norm_args *arg
                                                             int64_t count, const int alone) {
   const float *x = args->x + row * args->x_stride;
   const vf cols = v_set((float)args->cols);
-  norm_values pivot = {{0}}, high, scale, shift;
+  float pivot[NORM_ROWS] = {0}, high[NORM_ROWS], scale[NORM_ROWS], shift[NORM_ROWS];
   norm_centre centre = {v_set(0), v_set(0)};
   if (centred) {
-    for (int64_t k = 0; k < count; k++) pivot.row[k] = norm_pivot(x + k * args->x_stride, args->cols);
-    const vf sums = norm_sums(args, x, count, pivot.row, 0, alone);
-    centre = norm_centre_of(v_load(pivot.row), v_div(sums, cols));
+    for (int64_t k = 0; k < count; k++) pivot[k] = norm_pivot(x + k * args->x_stride, args->cols);
+    const vf sums = norm_sums(args, x, count, pivot, 0, alone);
+    centre = norm_centre_of(v_load(pivot), v_div(sums, cols));
   }
-  v_store(high.row, centre.high);
-  const vf squares = norm_sums(args, x, count, high.row, 1, alone);
+  v_store(high, centre.high);
+  const vf squares = norm_sums(args, x, count, high, 1, alone);
   const vf scales = norm_scale(squares, centre.low, cols, v_set(args->eps));
-  v_store(scale.row, scales);
-  v_store(shift.row, centred ? norm_shift(centre.low, scales) : v_set(-0.0f));
+  v_store(scale, scales);
+  v_store(shift, centred ? norm_shift(centre.low, scales) : v_set(-0.0f));
   for (int64_t k = 0; k < count; k++)
-    norm_write(args, x + k * args->x_stride, row + k, high.row[k], scale.row[k], shift.row[k]);
+    norm_write(args, x + k * args->x_stride, row + k, high[k], scale[k], shift[k]);
 }
 
 static inline void norm_run(const norm_args *args, int centred, int32_t part, int32_t parts) {
