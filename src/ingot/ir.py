@@ -392,7 +392,8 @@ class Graph:
         settled: dict[tuple[Any, ...], list[Type]] = {}  # layers are alike
         for name, value in self.values.items():
             if value.producer is None:
-                type = bound._once(name, bind_type(value.type, known))
+                type = bind_type(value.type, known)
+                type = type if type is value.type else bound._once(name, type)
                 bound.values[name] = Value(name, type, value.kind, value.data)
         made = []
         for node in self.nodes:

@@ -111,9 +111,10 @@ def in_rows(kernel: str, x: np.ndarray, out_stride: int, **fields: Any) -> np.nd
 
 
 ROWS = [*[(5, n) for n in range(1, 18)], (1, 768), (2, 100), (3, 64), (4, 1000), (9, 33), (2, CHUNK + 3), (0, 8)]
+MANY_ROWS = [(33, 20), (40, 256), (23, 257)]  # of norms: sixteen short ones go together, or four
 
 
-@pytest.mark.parametrize("rows, cols", ROWS)
+@pytest.mark.parametrize("rows, cols", ROWS + MANY_ROWS)
 def test_norms(rows, cols):
     x = floats(31, (rows, cols + 5))[:, :cols] + (3 if cols > 16 else 0)
     weight, bias = floats(32, (cols,)), floats(33, (cols,))
