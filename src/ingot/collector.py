@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Looks for no cycles while graphs and programs are made: they have none, are many objects, and stay, so that the
-    collector would look through all that the process holds again and again.
+    """Looks for no cycles while graphs and programs are made, and torch exports: they have hardly any, are many, and
+    stay, so that the collector would look through all that the process holds again and again.
     """
     is_enabled = gc.isenabled()
     gc.disable()

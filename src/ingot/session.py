@@ -6,7 +6,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NoReturn
 
@@ -70,12 +70,15 @@ class NodeArg:
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """A source of sessions: a graph over states, and weights, that others have. places: where each state lies."""
+    """A source of sessions: a graph over states, and weights, that others have. places: where each state lies.
+    unpacked: see `Target`.
+    """
 
     graph: Graph
     state: Arena
     places: dict[str, Place]
     weights: WeightStore
+    unpacked: frozenset[str]
 
 
 class InferenceSession:
@@ -160,7 +163,8 @@ class InferenceSession:
             optimize(self.graph, self.passes)
         if has_graph and executor == "interpret":
             round_operands(self.graph, self.precision)
-        self.target = _target(executor, self.threads, self.precision)
+        unpacked = frozenset[str]() if self._shared is None else self._shared.unpacked
+        self.target = replace(_target(executor, self.threads, self.precision), unpacked=unpacked)
         self.isa = self.target.isa
         self._told: set[str] = set()  # ops on the reference that a warning has named
         self._context = Context(self)

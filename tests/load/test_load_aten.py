@@ -1,6 +1,7 @@
 """The torch loader against torch itself: every rule, whole models, names, symbols, states and refusals."""
 
 import functools
+import io
 from collections import namedtuple
 
 import numpy as np
@@ -18,6 +19,7 @@ from ingot.errors import InputError, LoadError, UnsupportedError
 from ingot.ir import Graph
 from ingot.load.aten import load_any, load_exported, load_module, load_pt2
 from ingot.load.aten.registry import RULES
+from ingot.load.aten.writes import without_writes, writes
 from ingot.load.made import read_table
 from ingot.run.interpret import interpret
 from ingot.text import dump, parse
@@ -293,6 +295,80 @@ def test_a_written_buffer_is_a_state():
         state = results["state:seen"]
         np.testing.assert_allclose(results["output"], reference(x).numpy(), rtol=1e-5)
     np.testing.assert_allclose(state, reference.seen.numpy(), rtol=1e-5)
+
+
+def _written_whole(input):
+    y = input * 2
+    z = functional.relu(y, inplace=True)
+    y += input
+    z.mul_(3)
+    y[y < 0] = 1.0
+    return y + z, y.view(-1)
+
+
+def _written_behind_dropout(input):
+    y = functional.dropout(input * 2, 0.5, training=False)
+    y += input
+    return y
+
+
+def _written_behind_a_view(input):
+    y = input + 1
+    first = y[:, 0]
+    y.mul_(2)
+    return first, y
+
+
+def _written_through_a_view(input):
+    y = input + 1
+    y[:, 0] += 2
+    return y
+
+
+def _written_through_a_whole_view(input):
+    y = input + 1
+    z = y.contiguous()
+    z.copy_(input)
+    return y.tanh_() * z
+
+
+def _turned_in_place(input):
+    y = input.exp()
+    z = y.clone()
+    return y.t_(), z.add_(input.to(torch.float64))
+
+
+@pytest.mark.parametrize(
+    ("function", "is_whole"),
+    [
+        (_written_whole, True),
+        (_written_through_a_whole_view, True),
+        (_written_behind_dropout, False),
+        (_written_behind_a_view, False),
+        (_written_through_a_view, False),
+        (_turned_in_place, False),
+    ],
+)
+def test_what_is_written_into_is_what_reads_behind_it_find(function, is_whole):
+    class Named(nn.Module):
+        def forward(self, input):
+            return function(input)
+
+    x = torch.randn(3, 4)
+    results = function(x)
+    expected = [result.numpy() for result in (results if isinstance(results, tuple) else (results,))]
+    program, file = export(Named(), (x,)), io.BytesIO()
+    torch.export.save(program, file)
+    file.seek(0)
+    stored = torch.export.load(file)  # its fake tensors share no memory
+    assert (without_writes(program.graph_module) is not None) == is_whole
+    assert without_writes(stored.graph_module) is None
+    for source in (program, stored):
+        found = run(load_exported(source), x)
+        for got, want in zip(found.values(), expected, strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-6)
+    assert list(load_exported(program).inputs) == ["input"]
+    assert any(writes(node.target) for node in program.graph.nodes), "the program is another one now"
 
 
 # -- refusals

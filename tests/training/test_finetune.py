@@ -13,13 +13,14 @@ import torch.nn.functional as F
 from safetensors.numpy import load_file
 
 import ingot
+from gguf_models import stored_as, write_gguf
 from ingot.cli.demo_language import FOLDER
 from ingot.dtype import bf16
 from ingot.errors import InputError, LimitError, LoadError
 from ingot.load.hf import read_folder
 from ingot.quantize import Plan, quantize_folder
 from ingot.run.library import load
-from ingot.training.curve import drawn
+from ingot.training.curve import Point, drawn, svg
 from ingot.training.finetune import FineTuning
 from ingot.training.memory import fit_training
 from tiny_language_models import random_llama
@@ -92,6 +93,10 @@ def test_adapters_over_frozen_weights_of_every_format_learn(format, tmp_path):
     if format != "bf16":
         with pytest.raises(InputError, match=r"merge: not possible into codes, got \['model\.layers"):
             tuning.merge(tmp_path / "merged")
+    held = tuning.trainer._programs.weights.nbytes
+    ids = np.zeros((2, 24), np.int64)
+    assert tuning.trainer.session().run(None, {"ids": ids})[0].shape == (2, 24, 4096)
+    assert tuning.trainer._programs.weights.nbytes == held, "a session packs what is frozen again"
 
 
 def test_training_goes_on_bit_by_bit_and_is_merged(tmp_path):
@@ -191,6 +196,7 @@ def test_the_command_trains_resumes_and_merges(call, tmp_path, monkeypatch):
     code, out, err = call("train", FOLDER, TEXT, "--steps", 6, *options, "--merge", "merged")
     assert (code, err) == (0, "") and "held-out loss" in out and "step 6 of 6, loss" in out and "tok/s" in out
     assert "• training  ○ held out" in out and "ingot chat merged" in out
+    assert re.search(r"held-out loss \d\.\d+ before, \d\.\d+ after", out)
     drawing = ElementTree.parse("tiny-lm-tuned/loss.svg").getroot()
     assert len(drawing.findall(".//{*}polyline")) == 2
     assert call("generate", "merged", "def add(a, b):", "--max-tokens", 3)[0] == 0
@@ -217,8 +223,21 @@ def test_the_command_trains_resumes_and_merges(call, tmp_path, monkeypatch):
     assert code == 65 and "text: too short" in err
 
 
-def test_a_curve_of_nothing_is_no_drawing():
+def test_a_file_of_blocks_is_trained_and_refused_to_be_merged_beforehand(call, tmp_path):
+    path = tmp_path / "tiny.gguf"
+    write_gguf(FOLDER, path, stored_as("q8_0"))
+    options = ("--lora", 2, "--steps", 1, "--context", 24, "--batch", 2, "--threads", 1)
+    code, _, err = call("train", path, TEXT, *options, "-o", tmp_path / "out", "--merge", tmp_path / "merged")
+    assert code == 65 and "merge: not possible into a GGUF file" in err and not (tmp_path / "out").exists()
+    assert call("train", path, TEXT, *options, "-o", tmp_path / "out")[0] == 0
+
+
+def test_curves_are_drawn_of_few_points():
     assert drawn([]) == []
+    points = [Point(step, 3.0 - step, 2.5 if step == 2 else None, 1e-3, 1.0) for step in range(3)]
+    drawing = ElementTree.fromstring(svg(points, "three"))
+    assert len(drawing.findall(".//{*}circle")) == 1, "a line of one held-out loss shows nothing"
+    assert [text.text for text in drawing.iterfind(".//{*}text[@text-anchor='middle']")] == ["1", "2", "3"]
 
 
 def test_the_examples_of_the_guide_run(tmp_path, monkeypatch):

@@ -325,7 +325,7 @@ def test_bad_input_is_a_typed_error_and_trains_nothing(rng):
         ingot.Trainer(module, trainable=["9.*"], **settings)
     with pytest.raises(InputError, match=r"nothing to train"):
         ingot.Trainer(nn.ReLU(), example_inputs=(x, labels), optimizer=ADAMW)
-    with pytest.raises(InputError, match=r"nothing to train"):
+    with pytest.raises(InputError, match=r"nothing to train, got no weight of floats that is not frozen"):
         ingot.Trainer(mlp().requires_grad_(False), **settings)
     with pytest.raises(KindError, match=r"loss: unknown, got 'hinge', expected one of cross_entropy, mse, bce"):
         ingot.Trainer(module, loss="hinge", **settings)

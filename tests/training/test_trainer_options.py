@@ -8,7 +8,7 @@ from test_trainer import ADAMW, MODELS, made, vectors
 from torch import nn
 
 import ingot
-from ingot.errors import InputError, KindError
+from ingot.errors import InputError, KindError, MissingFileError
 from onnx_export import export_onnx
 
 
@@ -191,7 +191,7 @@ def test_adapters_are_trained_as_in_torch(rng):
         np.testing.assert_allclose(value, factors[name].detach().numpy(), rtol=0, atol=2e-3)
 
 
-def test_bad_options_are_typed_errors(rng):
+def test_bad_options_are_typed_errors(rng, tmp_path):
     module = MODELS["mlp"][0]()
     settings = {"example_inputs": vectors(rng), "optimizer": ADAMW}
     for options, message in (
@@ -205,8 +205,20 @@ def test_bad_options_are_typed_errors(rng):
     for options, message in (({"r": 0}, r"lora r: out of range"), ({"alpha": 0.0}, r"lora alpha: out of range")):
         with pytest.raises(InputError, match=message):
             ingot.lora(**options)
-    with pytest.raises(KindError, match=r"source: cannot be trained, got int, expected a module"):
-        ingot.Trainer(5, **settings)
+    (tmp_path / "saved.pt2").touch()
+    for source, error, message in (
+        (5, KindError, r"source: cannot be trained, got int, expected a module"),
+        (tmp_path / "none.onnx", MissingFileError, r"none\.onnx: no such file"),
+        (
+            tmp_path / "saved.pt2",
+            KindError,
+            r"saved\.pt2: cannot be trained, .* expected what torch\.export\.load makes",
+        ),
+    ):
+        with pytest.raises(error, match=message):
+            ingot.Trainer(source, **settings)
+    with pytest.raises(MissingFileError, match=r"none: no such file"):
+        ingot.Trainer(module, **settings).load(tmp_path / "none")
 
 
 def test_a_loss_that_is_no_number_is_an_error(rng, tmp_path):

@@ -107,6 +107,8 @@ def train(
             seed=seed,
             threads=threads,
         )
+        if merge is not None:
+            tuning.expect_mergeable()
         if resume:
             tuning.resume(target)
     for written in (target, *([] if merge is None else [Path(merge).absolute().parent])):
@@ -120,7 +122,7 @@ def train(
         tuning.run(target, every=every, on_progress=show)
     if merge is not None:
         tuning.merge(merge)
-    _report(tuning, target, merge, as_json)
+    _report(tuning, before, target, merge, as_json)
 
 
 @contextlib.contextmanager
@@ -154,7 +156,7 @@ def _line(found: Progress) -> str:
     )
 
 
-def _report(tuning: FineTuning, target: Path, merge: str | None, as_json: bool) -> None:
+def _report(tuning: FineTuning, before: float, target: Path, merge: str | None, as_json: bool) -> None:
     from ingot.training.curve import drawn
 
     if as_json:
@@ -163,6 +165,9 @@ def _report(tuning: FineTuning, target: Path, merge: str | None, as_json: bool) 
         return
     for line in drawn(tuning.curve):
         click.echo(line)
+    after = tuning.curve[-1].held_out if tuning.curve else None
+    if after is not None:
+        print_text(f"held-out loss {before:.4f} before, {after:.4f} after")
     print_text(f"{target}: checkpoint, adapters and loss.svg" if tuning.adapters else f"{target}: checkpoint, loss.svg")
     if merge is not None:
         print_text(f"{merge}: a model folder; try: ingot chat {merge}")

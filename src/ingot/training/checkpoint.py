@@ -11,6 +11,7 @@ import numpy as np
 from ingot.errors import LoadError
 from ingot.files import release, written
 from ingot.ir import Graph
+from ingot.load import expect_there
 from ingot.load.hf.safetensors import read_safetensors
 from ingot.run.library import content_hash
 from ingot.text import dump
@@ -53,10 +54,11 @@ def _content(of: np.ndarray, states: Mapping[str, np.ndarray]) -> bytes:
 def read(path: str | os.PathLike[str], of: np.ndarray, states: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The states of a checkpoint; of: the `digest` that it must have; states: arrays of their types.
 
-    Raises LoadError for what is no checkpoint, is damaged, or is of another graph, LimitError for a header that is too
-    large, and OSError when it cannot be opened.
+    Raises MissingFileError where nothing is, LoadError for what is no checkpoint, is damaged, or is of another graph,
+    LimitError for a header that is too large, and OSError when it cannot be opened.
     """
     name = os.fspath(path)
+    expect_there(name)
     with open(name, "rb") as file:
         stored = read_safetensors(file.fileno(), name)
     found = {key: tensor.array() for key, tensor in stored.items()}

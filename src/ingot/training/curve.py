@@ -89,7 +89,7 @@ def svg(points: Sequence[Point], title: str) -> str:
     first, last = points[0].step, points[-1].step
     low, high = _range(points)
 
-    def x(step: float) -> float:
+    def x(step: int) -> float:
         return _MARGIN + (step - first) / max(last - first, 1) * (_WIDTH - 2 * _MARGIN)
 
     def y(value: float) -> float:
@@ -101,18 +101,22 @@ def svg(points: Sequence[Point], title: str) -> str:
         f'<rect width="{_WIDTH}" height="{_HEIGHT}" fill="white"/>',
         f'<text x="{_MARGIN}" y="24" font-size="14">{_escaped(title)}</text>',
     ]
-    for tick in range(_TICKS):
-        value, step = low + (high - low) * tick / (_TICKS - 1), first + (last - first) * tick / (_TICKS - 1)
+    shares = [tick / (_TICKS - 1) for tick in range(_TICKS)]
+    for value in [low + (high - low) * share for share in shares]:
         parts += [
             f'<line x1="{_MARGIN}" x2="{_WIDTH - _MARGIN}" y1="{y(value):.1f}" y2="{y(value):.1f}" stroke="#ddd"/>',
             f'<text x="{_MARGIN - 6}" y="{y(value) + 4:.1f}" text-anchor="end">{value:.2f}</text>',
-            f'<text x="{x(step):.1f}" y="{_HEIGHT - _MARGIN + 18}" text-anchor="middle">{step + 1:.0f}</text>',
         ]
+    for step in sorted({first + round((last - first) * share) for share in shares}):
+        parts.append(f'<text x="{x(step):.1f}" y="{_HEIGHT - _MARGIN + 18}" text-anchor="middle">{step + 1}</text>')
     for i, (name, field, color) in enumerate(_SERIES):
         known = [(point.step, value) for point in points if (value := getattr(point, field)) is not None]
-        path = " ".join(f"{x(step):.1f},{y(value):.1f}" for step, value in known)
+        places = [(f"{x(step):.1f}", f"{y(value):.1f}") for step, value in known]
+        path = " ".join(map(",".join, places))
+        marked = places if field == "held_out" or len(places) == 1 else []  # a line of one point shows nothing
         parts += [
             f'<polyline points="{path}" fill="none" stroke="{color}" stroke-width="1.5"/>',
+            *(f'<circle cx="{cx}" cy="{cy}" r="3" fill="{color}"/>' for cx, cy in marked),
             f'<text x="{_WIDTH - _MARGIN}" y="{20 + 16 * i}" text-anchor="end" fill="{color}">{name}</text>',
         ]
     return "\n".join([*parts, "</svg>\n"])

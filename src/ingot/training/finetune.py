@@ -19,7 +19,7 @@ from ingot.load.language import read_model
 from ingot.precision import F32
 from ingot.training.adapters import Lora, lora, write_adapters
 from ingot.training.curve import Point, read_points, svg
-from ingot.training.merge import merge
+from ingot.training.merge import expect_mergeable, merge
 from ingot.training.optimizers import AdamW
 from ingot.training.ranges import expect_whole
 from ingot.training.schedules import Cosine
@@ -115,7 +115,8 @@ class FineTuning:
         expect_whole("option steps", steps, 1)
         expect_windows(context, batch)
         expect_whole("option seed", seed, 0)
-        self.folder = read_model(located(os.fspath(folder)))
+        self.name = os.fspath(folder)
+        self.folder = read_model(located(self.name))
         self.steps, self.adapters = steps, adapters
         self.tokens_per_step = batch * context
         ids = np.array(Tokenizer.read(self.folder).encode(text), np.int64)
@@ -172,10 +173,14 @@ class FineTuning:
             file.write(json.dumps([asdict(point) for point in self.curve]).encode())
         if self.curve:
             with written(target / DRAWING) as file:
-                file.write(svg(self.curve, f"{self.folder.path}: nats a token").encode())
+                file.write(svg(self.curve, f"{self.name}: nats a token").encode())
         if self.adapters is not None:
             arrays = self.trainer.state_dict()
             write_adapters(target, self.adapters, self.trainer.adapters, arrays, self.folder.path)
+
+    def expect_mergeable(self) -> None:
+        """Raises InputError where `merge` will not be possible, whatever is trained."""
+        expect_mergeable(self.folder, self.trainer.adapters)
 
     def merge(self, target: str | os.PathLike[str]) -> None:
         """Writes a folder like the model's with what was trained in it. Raises what `merge` does."""

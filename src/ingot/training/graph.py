@@ -147,11 +147,15 @@ def step_graph(
     return _finished(graph, precision)
 
 
-def _optimize(graph: Graph) -> None:
-    """Runs the passes but for the one that puts stored matrices side by side, which would copy what both directions
-    read where it lies.
+def step_passes() -> tuple[str, ...]:
+    """The passes but for the one that puts stored matrices side by side, which would copy what both directions read
+    where it lies.
     """
-    optimize(graph, tuple(name for name in PASSES if name != "merge_matmul"))
+    return tuple(name for name in PASSES if name != "merge_matmul")
+
+
+def _optimize(graph: Graph) -> None:
+    optimize(graph, step_passes())
 
 
 def _finished(graph: Graph, precision: Precision) -> Graph:

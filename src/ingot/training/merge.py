@@ -9,6 +9,7 @@ import numpy as np
 
 from ingot.errors import InputError, OutputError
 from ingot.files import written, written_folder
+from ingot.load.gguf import GgufModel
 from ingot.load.hf import Folder
 from ingot.load.hf.folder import SINGLE
 from ingot.load.hf.safetensors import StoredTensor
@@ -28,15 +29,13 @@ def merge(
     trained: arrays by name, of weights or of the factors of adapters. scale: what products of adapters are multiplied
     with before they are added to their matrices.
 
-    Raises InputError for adapters over codes of few bits, OutputError for a target that is there or cannot be written,
-    and what reading the folder raises.
+    Raises OutputError for a target that is there or cannot be written, and what `expect_mergeable` and reading the
+    folder raise.
     """
     if os.path.lexists(target):
         raise OutputError(f"{os.fspath(target)}: exists, expected a free name")
+    expect_mergeable(folder, adapters)
     by_matrix = {adapter.matrix: adapter for adapter in adapters}
-    stored = {name for name, tensor in folder.tensors.items() if tensor.dtype.kind == "f"}
-    if codes := sorted(by_matrix.keys() - stored):
-        raise InputError(f"merge: not possible into codes, got {codes[:20]}, expected weights of floats")
     with written_folder(target, ()) as temporary:
         with written(temporary / SINGLE) as file:
             writer = SafetensorsWriter(file, folder.tensors.values())
@@ -44,6 +43,15 @@ def merge(
                 writer.add(name, _merged(tensor, trained, by_matrix.get(name), scale))
             writer.finish()
         copy_others(folder, temporary)
+
+
+def expect_mergeable(folder: Folder, adapters: Sequence[Adapter] = ()) -> None:
+    """Raises InputError for a GGUF file, and for adapters over codes of few bits."""
+    if isinstance(folder, GgufModel):
+        raise InputError(f"merge: not possible into a GGUF file, got {folder.path}, expected a model folder")
+    stored = {name for name, tensor in folder.tensors.items() if tensor.dtype.kind == "f"}
+    if codes := sorted({adapter.matrix for adapter in adapters} - stored):
+        raise InputError(f"merge: not possible into codes, got {codes[:20]}, expected weights of floats")
 
 
 def _merged(

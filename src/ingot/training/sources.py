@@ -15,8 +15,10 @@ from ingot.dtype import bf16, f16, f32
 from ingot.errors import InputError, KindError, UnsupportedError
 from ingot.feeds import arrays
 from ingot.ir import Graph, TensorType
-from ingot.load import is_onnx_file
+from ingot.load import expect_there, is_onnx_file
+from ingot.load.gguf import is_gguf
 from ingot.load.hf import load_dense
+from ingot.load.hub import located
 from ingot.load.language import read_model
 from ingot.passes.dce import eliminate_dead
 from ingot.run.interpret import bind_symbols
@@ -58,7 +60,7 @@ def load_static(path: str, dims: Mapping[str, int], prediction: str | None) -> G
     """
     if not is_onnx_file(path):
         raise KindError(f"{path}: cannot be trained, got another kind of model, expected an ONNX file")
-    graph, _ = _loaded(path, ())
+    graph, _ = _loaded_onnx(path)
     graph = graph.bind({name: dims[name] for name in graph.symbols if name in dims})
     if graph.symbols:
         raise unbound(graph.symbols)
@@ -103,20 +105,32 @@ def _loaded(source: Any, example_inputs: tuple[Any, ...]) -> tuple[Graph, list[s
         every = {"remove_duplicate": False} if hasattr(source, "named_modules") else {}  # of tied ones, each name
         wanted = {name for name, parameter in source.named_parameters(**every) if parameter.requires_grad}
         return graph, [name for name in _weights(graph) if name in wanted]
-    if isinstance(source, (str, os.PathLike)) and os.path.isdir(source):
-        length = np.shape(example_inputs[0])[-1] if np.ndim(example_inputs[0]) else 0
-        folder = read_model(source)
-        graph = load_dense(folder, int(length)).graph
-        return graph, [name for name in _float_weights(graph) if name in folder.tensors]
-    if is_onnx_file(source) or isinstance(source, (bytes, bytearray, memoryview)):
-        from ingot.load.onnx import load_parsed, parse_model
-
-        parsed = parse_model(os.fspath(source) if isinstance(source, (str, os.PathLike)) else bytes(source))
-        graph = load_parsed(parsed, is_trained=True)
-        return graph, _float_weights(graph)
+    if isinstance(source, (str, os.PathLike)):
+        return _loaded_path(located(os.fspath(source)), example_inputs)
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        return _loaded_onnx(bytes(source))
     name = type(source).__name__
     expected = "a module, an ExportedProgram, ONNX, the folder of a language model, or a Graph"
     raise KindError(f"source: cannot be trained, got {name}, expected {expected}")
+
+
+def _loaded_path(path: str, example_inputs: tuple[Any, ...]) -> tuple[Graph, list[str]]:
+    expect_there(path)
+    if os.path.isdir(path) or is_gguf(path):
+        length = np.shape(example_inputs[0])[-1] if np.ndim(example_inputs[0]) else 0
+        folder = read_model(path)
+        graph = load_dense(folder, int(length)).graph
+        return graph, [name for name in _float_weights(graph) if name in folder.tensors]
+    if not is_onnx_file(path):
+        raise KindError(f"{path}: cannot be trained, got a saved program, expected what torch.export.load makes of it")
+    return _loaded_onnx(path)
+
+
+def _loaded_onnx(source: str | bytes) -> tuple[Graph, list[str]]:
+    from ingot.load.onnx import load_parsed, parse_model
+
+    graph = load_parsed(parse_model(source), is_trained=True)
+    return graph, _float_weights(graph)
 
 
 def _as_tensors(example_inputs: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -164,7 +178,7 @@ def trained_weights(
                 raise InputError(f"trainable: nothing to train, got {pattern!r}, expected some of {found[:20]}")
         found = [name for name in found if any(fnmatchcase(name, pattern) for pattern in wanted)]
     if not found:
-        raise InputError(f"trainable: nothing to train, got a graph {graph.name!r} without float weights")
+        raise InputError("trainable: nothing to train, got no weight of floats that is not frozen, expected some")
     for name in found:
         _widen(graph, name)
     others = [f"{name} {graph.values[name].type}" for name in found if graph.type(name).dtype is not f32]

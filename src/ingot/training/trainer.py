@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 import ingot.ops
+from ingot.collector import uncollected
 from ingot.compile import Compiled
 from ingot.config import check
 from ingot.errors import InputError, KindError, bounded
@@ -38,6 +39,7 @@ from ingot.training.graph import (
     gradient_name,
     loss_graph,
     moving_statistics,
+    step_passes,
     update_graph,
 )
 from ingot.training.losses import CrossEntropy, loss_of
@@ -79,6 +81,7 @@ class Trainer:
     without a gradient or kernel, and what loading raises. Steps of several threads take turns.
     """
 
+    @uncollected()
     def __init__(
         self,
         source: Any,
@@ -214,13 +217,15 @@ class Trainer:
     def session(self) -> InferenceSession:
         """A session that runs the model with the parameters as they lie here, whatever steps are taken meanwhile.
 
-        No parameter is copied. Its runs and steps are not to overlap.
+        Nothing is copied: neither parameters nor frozen matrices that steps read where they lie. Its runs and steps are
+        not to overlap.
         """
         with self._turn.once():
             graph = forward_graph(self._forward, self._trained)
             programs = self._programs
-            shared = Shared(graph, programs.state, programs.placement.states, programs.weights)
-        return InferenceSession(shared, threads=programs.target.threads)
+            unpacked = programs.target.unpacked
+            shared = Shared(graph, programs.state, programs.placement.states, programs.weights, unpacked)
+        return InferenceSession(shared, threads=programs.target.threads, passes=step_passes())
 
     def state_dict(self) -> dict[str, np.ndarray]:
         """Copies of the parameters that are trained, and of statistics that batches moved, by name."""
@@ -276,7 +281,8 @@ class Trainer:
     def load(self, path: str | os.PathLike[str]) -> None:
         """Goes on from a checkpoint, with the bits that the run it is of would have had.
 
-        Raises LoadError for what is no checkpoint, is damaged, or is of another trainer; then nothing has changed.
+        Raises LoadError, MissingFileError where nothing is, for what is no checkpoint, is damaged, or is of another
+        trainer; then nothing has changed.
         """
         states = checkpoint.read(path, self._digest, self._kept_states())
         with self._turn.once():

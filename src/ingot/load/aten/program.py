@@ -19,11 +19,13 @@ from torch._guards import detect_fake_mode
 from torch.export.graph_signature import InputKind, OutputKind
 from torch.fx import GraphModule, Node
 from torch.fx import config as fx_config
+from torch.fx._lazy_graph_module import _use_lazy_graph_module
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 import ingot.ops  # noqa: F401  # declares the ops that rules make
+from ingot.collector import uncollected
 from ingot.dim import Expr, symbols_of
 from ingot.dtype import i64
 from ingot.errors import KindError, LoadError, ShapeError, UnsupportedError
@@ -59,6 +61,7 @@ from ingot.load.aten.training import (
     nodes_of,
     part_of,
 )
+from ingot.load.aten.writes import without_writes, writes
 from ingot.load.made import note
 from ingot.ops.custom import find_torch
 
@@ -67,6 +70,7 @@ CONSTANT_BYTES_MAX = 64 * 1024
 Fakes = Callable[[], tuple[Any, Any, dict[int, str]]]  # arguments as fake tensors, and names by their identity
 
 
+@uncollected()
 def load_any(source: Any, example_inputs: tuple | dict[str, Any] | None, *, is_trained: bool = False) -> Graph | None:
     """The graph of an ExportedProgram, or of a module with its example inputs; None for anything else. is_trained: what
     is in training mode stays so: dropout, and batch norm of a module.
@@ -128,7 +132,7 @@ def _exported(
     for part in attending:
         part.training = True
     try:
-        with torch.set_grad_enabled(is_trained), _without_stack_traces():
+        with torch.set_grad_enabled(is_trained), _lean():
             return torch.export.export(module, args, kwargs, dynamic_shapes=dynamic_shapes, strict=False)
     finally:
         for part, mode in modes.items():
@@ -136,16 +140,20 @@ def _exported(
 
 
 @contextlib.contextmanager
-def _without_stack_traces() -> Iterator[None]:
-    """While it is open, torch notes of no node where in Python it was made: a quarter of what exporting takes."""
+def _lean() -> Iterator[None]:
+    """While it is open, torch notes of no node where in Python it was made, and writes no Python for graphs that nobody
+    calls: each is about a quarter of what exporting takes.
+    """
     before = getattr(fx_config, "do_not_emit_stack_traces", False)
     fx_config.do_not_emit_stack_traces = True
     try:
-        yield
+        with _use_lazy_graph_module(True):
+            yield
     finally:
         fx_config.do_not_emit_stack_traces = before
 
 
+@uncollected()
 def load_pt2(path: str | os.PathLike, *, is_mapped: bool = False) -> Graph:
     """The graph of a saved ExportedProgram; nothing in the file is run. is_mapped: see `read_archive`.
 
@@ -174,13 +182,17 @@ def load_exported(
     none. moving: see `AtenBuilder`. Raises UnsupportedError like `load_module`, also for a program that writes into its
     inputs.
     """
-    if any(_mutates(node.target) for node in nodes_of(program)):
-        with ends_marked(program) if drops is not None else contextlib.nullcontext():
+    graph: torch.fx.Graph | None = program.graph
+    if any(writes(node.target) for node in nodes_of(program)):
+        graph = without_writes(program.graph_module)
+    if graph is None:
+        with _lean(), ends_marked(program) if drops is not None else contextlib.nullcontext():
             program = program.run_decompositions({})  # makes it functional and decomposes nothing
+        graph = program.graph
     importer = Importer(Symbols(symbol_names))
     importer.drops, importer.builder.moving, importer.builder.trains = drops, moving, drops is not None
-    _declare_inputs(importer, program)
-    results = importer.run(program.graph_module)
+    _declare_inputs(importer, program, graph)
+    results = importer.run(program.graph_module, graph)
     _declare_outputs(importer, program, results)
     importer.report()
     return importer.graph
@@ -199,20 +211,16 @@ def load_traced(module: GraphModule, parameters: dict[int, tuple[str, torch.Tens
     unbound = set().union(*(symbols_of(importer.env[node]) for node in placeholders)) - set(importer.graph.symbols)
     if unbound:
         raise UnsupportedError(f"torch graph: sizes {sorted(unbound)} belong to no input, expected sizes of tensors")
-    for i, result in enumerate(importer.run(module)):
+    for i, result in enumerate(importer.run(module, module.graph)):
         importer.output(f"output_{i}", result)
     importer.report()
     return importer.graph
 
 
-def _mutates(target: Any) -> bool:
-    return isinstance(target, torch._ops.OpOverload) and target._schema.is_mutable
-
-
-def _declare_inputs(importer: Importer, program: torch.export.ExportedProgram) -> None:
-    signature, live = program.graph_signature, set(live_nodes(program.graph.nodes))
+def _declare_inputs(importer: Importer, program: torch.export.ExportedProgram, graph: torch.fx.Graph) -> None:
+    signature, live = program.graph_signature, set(live_nodes(graph.nodes))
     mutated = set(signature.buffers_to_mutate.values())
-    placeholders = [node for node in program.graph.nodes if node.op == "placeholder"]
+    placeholders = [node for node in graph.nodes if node.op == "placeholder"]
     for node, spec in zip(placeholders, signature.input_specs, strict=True):
         if spec.kind is InputKind.USER_INPUT:
             importer.env[node] = importer.input(node)
@@ -324,10 +332,10 @@ class Importer:
 
     # -- walking
 
-    def run(self, module: GraphModule) -> list[Any]:
-        """Translates the live nodes of a graph whose placeholders are in `env`; gives what it returns."""
+    def run(self, module: GraphModule, graph: torch.fx.Graph) -> list[Any]:
+        """Translates the live nodes of a module's graph, whose placeholders are in `env`; gives what it returns."""
         returned: Any = ()
-        for node in live_nodes(module.graph.nodes):
+        for node in live_nodes(graph.nodes):
             if node.op == "output":
                 returned = self.values(node.args[0])
             elif node.op == "get_attr":
@@ -427,7 +435,7 @@ class Importer:
         placeholders = [n for n in inner.graph.nodes if n.op == "placeholder"]
         for placeholder, argument in zip(placeholders, arguments, strict=True):
             self.env[placeholder] = self.value(argument)
-        results = self.run(inner)
+        results = self.run(inner, inner.graph)
         if self.builder.trains and is_without_gradients(node):
             results = [self._detached(result) for result in results]
         return tuple(results)
@@ -468,7 +476,7 @@ class Importer:
     def _decomposed(self, target: Any, key: str, fakes: Fakes, produced: Any, name: str) -> Any:
         """Runs torch's own decomposition on fake tensors and translates the calls that it makes."""
         decomposition = target.decompose if target._can_decompose() else decomposition_table.get(target)
-        if decomposition is None or _mutates(target):
+        if decomposition is None or writes(target):
             nodes = self._missing.setdefault(self._called if self._depth else key, [])
             nodes.extend([name] if name not in nodes else [])
             return self._stand_in(produced)
