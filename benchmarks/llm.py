@@ -1,6 +1,6 @@
 """`make bench-llm`: a language model on Ingot, llama.cpp and OpenVINO, into benchmarks/llm.md; with options, printed.
 
-`python -m benchmarks.llm [--precision f32|bf16|int8|int4|q4_0|q4_k_m] [--rounds N] [--threads N] [--engines a,b]
+`python -m benchmarks.llm [--precision f32|bf16|int8|int4|q4_0|q4_k_m|iq4_xs] [--rounds N] [--threads N] [--engines a,b]
 [--folder DIR]`.
 The models are written into the folder when they are not there, 7 GB for all precisions. OpenVINO runs int8 and int4.
 """
