@@ -36,9 +36,10 @@ class WeightStore:
     Panels that are made together lie in one block of pages, which leaves with the last of them.
 
     A raw recipe of a mapped parameter that is already row-major, or of a row-major part of one, is used where it lies,
-    unless it is so small that more of the file would be mapped around it than it takes. Everything else is packed straight from the mapped file, over `threads` threads, and what was read of the file is
-    let go at once, so that source and copy are never in memory together. Where the file has a matrix as it is packed,
-    the interpreter's lock is not needed for it: other threads may compile meanwhile.
+    unless it is so small that more of the file would be mapped around it than it takes. Everything else is packed
+    straight from the mapped file, over `threads` threads, and what was read of the file is let go at once, so that
+    source and copy are never in memory together. Where the file has a matrix as it is packed, the interpreter's lock is
+    not needed for it: other threads may compile meanwhile.
     """
 
     def __init__(self, threads: int = 1):
