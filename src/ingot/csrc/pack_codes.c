@@ -38,7 +38,7 @@ typedef struct { const uint8_t *codes; const uint16_t *scales; const uint8_t *ze
 
 #define PACK_FOUR 4 /* columns that go together */
 #define PACK_NEAR 4 /* blocks of them */
-typedef uint8_t pack_bytes __attribute__((vector_size(4 * PACK_FOUR)));
+typedef uint8_t pack_codes_row __attribute__((vector_size(4 * PACK_FOUR)));
 typedef uint32_t pack_words __attribute__((vector_size(4 * PACK_FOUR)));
 
 /* Word q of each of four columns, in their places in row q of a block. */
@@ -57,17 +57,17 @@ static inline __attribute__((always_inline)) void pack_codes_four(const uint8_t 
   INGOT_UNROLL for (int half = 0; half < bits / 4; half++) {
     pack_words w[PACK_FOUR];
     INGOT_UNROLL for (int i = 0; i < PACK_FOUR; i++) {
-      pack_bytes both;
+      pack_codes_row both;
       memcpy(&both, codes + i * stride + 16 * half, sizeof both);
       if (bits == 8) {
         w[i] = (pack_words)both ^ flip;
         continue;
       }
-      const pack_bytes even = both & 15, odd = both >> 4;
-      const pack_words first = (pack_words)PICK(pack_bytes, even, odd, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22,
-                                                7, 23);
-      const pack_words last = (pack_words)PICK(pack_bytes, even, odd, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14,
-                                               30, 15, 31);
+      const pack_codes_row even = both & 15, odd = both >> 4;
+      const pack_words first = (pack_words)PICK(pack_codes_row, even, odd, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6,
+                                                22, 7, 23);
+      const pack_words last = (pack_words)PICK(pack_codes_row, even, odd, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29,
+                                               14, 30, 15, 31);
       w[i] = (first | last << 4) ^ flip;
     }
     pack_codes_turned(w, block + 16 * half * INGOT_PANEL);
@@ -111,8 +111,8 @@ static inline void pack_codes_beside(const pack_args *g, const pack_codes_source
   }
 }
 
-/* Columns [begin, end) of a matrix in a panel, from one of its columns on. Some blocks of four columns are packed before
- * those of the next: rows of the matrix may lie so that the lines of all do not stay near. */
+/* Columns [begin, end) of a matrix in a panel, from one of its columns on. Some blocks of four columns are packed
+ * before those of the next: rows of the matrix may lie so that the lines of all do not stay near. */
 static inline __attribute__((always_inline)) void pack_codes_columns(const pack_args *g, const pack_codes_source *src,
                                                                      const int bits, const int zeros, const int span,
                                                                      int64_t begin, int64_t end, int64_t column,
