@@ -3,8 +3,9 @@
 `python -m benchmarks.large [--type int4|q4_k|q4_0|iq4_xs] [--threads N] [--folder DIR]`. Of Llama 3.2's shape with
 random codes, in a folder as `ingot quantize --format int4` writes it, or in blocks of a GGUF file; written one tensor
 at a time, so that no matrix is ever made in floats. Then, in one run: the seconds until it is ready, the most memory on
-the way, and the share of the read bandwidth that decode uses, reads and tokens by turns. Beside the load stands what as
-much fresh memory alone takes: on virtual machines that may be most of it.
+the way, and the share of the read bandwidth that decode uses, reads and tokens by turns. The model is read once before,
+so that it is in the page cache and no disk is measured. Beside the load stands what as much fresh memory alone takes:
+on virtual machines that may be most of it.
 
 Memory counts from before the model is opened, so that Python's objects of the compiled modes, what malloc keeps and
 modules that are first imported then are in it, beside packed weights, cache and arenas. None of this grows with the
@@ -36,6 +37,7 @@ FOLDER = Path(__file__).parents[1] / "build" / "llm"
 ROUNDS, TOKENS = 5, 8
 LOAD_GOAL, READ_GOAL = 3.0, 0.9
 FOLDER_TYPE, GROUP = "int4", 32
+_PIECE_BYTES = 64 << 10  # small: the most memory until then does not count
 # The names of a folder's tensors, by what GGUF calls them.
 _LAYER = "model.layers.{layer}."
 TENSORS = {
@@ -165,12 +167,22 @@ def fresh_seconds(nbytes: int, threads: int) -> tuple[float, float]:
     return time.perf_counter() - begin, time.process_time() - began
 
 
+def fetch(files: list[Path]) -> None:
+    """Reads files, so that they are in the page cache."""
+    for file in files:
+        with open(file, "rb", buffering=0) as opened:
+            while opened.read(_PIECE_BYTES):
+                pass
+
+
 def measured(path: Path, threads: int) -> None:
     """Prints a table of one run."""
     from ingot import LLM
     from ingot.run.library import load
     from ingot.run.probe import Probe
 
+    files = [path] if path.is_file() else list(path.iterdir())
+    fetch(files)
     isa, before, begin, began = load().isa(), peak_bytes(), time.perf_counter(), time.process_time()
     llm = LLM(path, context=CONTEXT, threads=threads, sequences=1)
     loaded, worked = time.perf_counter() - begin, time.process_time() - began
@@ -187,7 +199,6 @@ def measured(path: Path, threads: int) -> None:
         decodes.append((sum(1 for _ in tokens), time.perf_counter() - begin))
     seconds = [took / count for count, took in decodes]
     fraction = statistics.median(read / decode for read, decode in zip(reads, seconds, strict=True))
-    files = [path] if path.is_file() else path.iterdir()
     size, token = sum(file.stat().st_size for file in files), statistics.median(seconds)
     rows = [
         ["load, s", f"{loaded:.2f}", f"at most {LOAD_GOAL:.1f}", verdict(loaded <= LOAD_GOAL)],

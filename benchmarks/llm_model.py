@@ -3,8 +3,8 @@
 Llama-shaped, of Qwen2.5-0.5B's size with a vocabulary of 32000: as a Hugging Face folder and as GGUF, the matrices in
 f32 or in bf16 (those of f32, rounded), and as GGUF in Q8_0 and Q4_0, those of bf16 quantised: int8 and int4, which
 Ingot makes of the folder in bf16 (Q4_0 has Ingot's codes, tables in Q8_0, as llama.cpp's quantiser has logits); and as
-files that llama.cpp's quantiser makes and both engines read: q4_0 and q4_k_m,
-where rows that are no whole blocks of Q4_K become Q5_0. The output projection has weights of its own: were it the token
+files that llama.cpp's quantiser makes and both engines read: q4_0, q4_k_m and iq4_xs, where rows that are no whole
+blocks of 256 become Q5_0 and IQ4_NL. The output projection has weights of its own: were it the token
 embedding, such a model would answer each token with itself.
 """
 
@@ -26,7 +26,7 @@ ROPE_THETA, NORM_EPS = 1e6, 1e-6
 SEED = 4
 ITEMSIZE = {"f32": 4, "bf16": 2, "int8": 1, "int4": 18 / 32}  # of Ingot's panels
 QUANTISED = {"int8": "Q8_0", "int4": "Q4_0"}
-MIXTURES = {"q4_0": 2, "q4_k_m": 15}  # of types, by llama.cpp's numbers
+MIXTURES = {"q4_0": 2, "q4_k_m": 15, "iq4_xs": 30}  # of types, by llama.cpp's numbers
 
 # Of a layer: Hugging Face's name, GGUF's name, shape.
 MATRICES = (

@@ -24,6 +24,7 @@ TEXT = "def is_empty(self):\n    return not self.items\n\n\nimport os\nimport sy
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "text").write_text(TEXT)
     (tmp_path / "latin").write_bytes("ä".encode("latin-1"))
+    (tmp_path / "m.gguf").write_bytes(b"GGUF")
     (tmp_path / "few").mkdir()
     shutil.copytree(FOLDER, tmp_path / "no-tokenizer", ignore=shutil.ignore_patterns("tokenizer*"))
     shutil.copytree(FOLDER, tmp_path / "cut")
@@ -78,6 +79,7 @@ def test_report_writes_nothing(call, folder):
     assert set(facts["int8"]) < {row["name"] for row in facts["weights"] if row["format"] == "int4"}
     code, out, _ = call("quantize", FOLDER, "--format", "int4", "--report", "--budget", "100kB")
     assert code == 0 and out.rstrip().endswith(" ".join(f"--int8 {name}" for name in facts["int8"]))
+    assert "of outputs" not in out  # there is no text to run over
     row = next(line for line in out.splitlines() if "model.layers.0.mlp.up_proj.weight" in line).split()
     assert row[1] == "int4" and row[-1] == "%" and 1 < float(row[-2]) < 20
 
@@ -121,7 +123,7 @@ def test_quantize_calibrates_models(call, folder):
     assert (code, json.loads(out)) == (0, {"coded": 1, "kept": 0, "output": "one.onnx"})
     np.save("array.npy", samples[0])
     for wrong, code, text in (
-        (("text", "-o", "new.onnx"), 65, "text: not an .npz file"),
+        (("text", "-o", "new.onnx"), 65, "text: not an .npz file, it begins with b'def is_e', expected b'PK"),
         (("array.npy", "-o", "new.onnx"), 65, "array.npy: one array, got .npy, expected .npz"),
         (("absent", "-o", "new.onnx"), 66, "absent"),
         (("few", "-o", "new.onnx"), 65, "samples: none, expected at least one"),
@@ -148,6 +150,7 @@ FAILURES = [
     (("quantize", "no-tokenizer", "--format", "int4", "-o", "out", "--calibrate", "text"), 65, "tokenizer.json"),
     (("quantize", "absent", "--format", "int4", "-o", "out"), 66, "absent"),
     (("quantize", "few", "--format", "int4", "-o", "out"), 65, "few: not a model folder"),
+    (("quantize", "m.gguf", "--format", "int4", "-o", "out"), 65, "m.gguf: not quantised, got a GGUF file"),
     (("quantize", "cut", "--format", "int4", "-o", "out"), 65, "model.safetensors"),
     (("perplexity", FOLDER, "absent"), 66, "absent"),
     (("perplexity", FOLDER, "latin"), 65, "latin: not UTF-8"),

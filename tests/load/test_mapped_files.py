@@ -14,9 +14,13 @@ from onnx import TensorProto, helper, numpy_helper
 import ingot
 from attacks.hostile_configs import write_llama
 from ingot import files
+from ingot.dtype import f32
 from ingot.errors import LoadError
 from ingot.files import MappedFile
+from ingot.ir import TensorType
 from ingot.load.hf.safetensors import read_safetensors
+from ingot.lower.recipe import Recipe, Static
+from ingot.run.store import WeightStore
 
 K = 160
 
@@ -78,7 +82,9 @@ GENERATE = """
 import os, sys
 import ingot
 from ingot import files
+from ingot.run import store
 files.COPIED_BYTES = int(sys.argv[2])
+store._SMALL_BYTES = 0  # this model has no larger weights
 model = ingot.LLM(sys.argv[1], threads=1)
 before = list(model.generate_tokens([1, 2], max_tokens=3))
 os.truncate(os.path.join(sys.argv[1], "model.safetensors"), 100)
@@ -113,6 +119,20 @@ def test_content_is_read_only_and_lets_go(tmp_path: Path, monkeypatch: pytest.Mo
         assert [file.path for file in files.mapped_files([array[3:], array])] == [str(path)] * (limit == 0)
         del array, mapped
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_small_weights_are_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Around each, more of the file would be mapped than it takes; large ones are used where they lie."""
+    monkeypatch.setattr(files, "COPIED_BYTES", 0)
+    path = tmp_path / "file"
+    np.arange(100_000, dtype=np.float32).tofile(path)
+    with open(path, "rb") as file:
+        numbers = np.frombuffer(MappedFile(file.fileno(), str(path)), np.float32)
+    for count in (1000, 100_000):
+        weight = Static("w", (TensorType(f32, (count,)),), data=numbers[:count], is_weight=True)
+        array = WeightStore().array(Recipe("w", weight, "raw", False, None))
+        assert np.array_equal(array, numbers[:count])
+        assert np.shares_memory(array, numbers) == (count == 100_000)
 
 
 def test_safetensors_cut_while_open(tmp_path: Path) -> None:

@@ -167,15 +167,15 @@ def _with_options(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-_BEGINNINGS = (b"\x93NUMPY", b"PK\3\4")  # of .npy, and of .npz
+_BEGINNINGS = {".npy": b"\x93NUMPY", ".npz": b"PK\3\4"}
 
 
 def _expect_numpy(path: str, suffix: str) -> None:
     """Raises InputError for a file of another kind, which numpy would take for a pickle."""
     with open(path, "rb") as file:
         begin = file.read(8)
-    if not begin.startswith(_BEGINNINGS):
-        raise InputError(f"{path}: not an {suffix} file, it begins with {begin!r}, expected {_BEGINNINGS[0]!r}")
+    if not begin.startswith(tuple(_BEGINNINGS.values())):
+        raise InputError(f"{path}: not an {suffix} file, it begins with {begin!r}, expected {_BEGINNINGS[suffix]!r}")
 
 
 def read_array(path: str) -> np.ndarray:

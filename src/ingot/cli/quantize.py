@@ -13,6 +13,7 @@ from ingot.cli.llm import byte_count
 from ingot.cli.model import as_json, read_arrays
 from ingot.cli.perplexity import read_text
 from ingot.cli.terminal import counting, human_bytes, print_json, print_table, print_text
+from ingot.errors import InputError
 
 if TYPE_CHECKING:
     from ingot.quantize import Report
@@ -58,6 +59,7 @@ def quantize(
     Of any other MODEL, write ONNX whose products multiply integers, with scales for the inputs given to --calibrate:
     the arrays of an .npz file by the names of inputs, or a folder of such files.
     """
+    from ingot.load.gguf import is_gguf
     from ingot.quantize import Plan, quantize_folder, report
 
     if is_report == (output is not None):
@@ -66,6 +68,8 @@ def quantize(
         raise click.UsageError("--budget is of a --report")
     plan = Plan(format_, group, zero_points, vocabulary, int8, keep)
     if os.path.isfile(model):
+        if is_gguf(model):
+            raise InputError(f"{model}: not quantised, got a GGUF file, expected a folder of safetensors or ONNX")
         if plan != Plan("int8") or calibrate is None or output is None:
             raise click.UsageError(f"{model}: expected a folder, or --format int8, --calibrate and -o alone")
         _calibrated(model, output, calibrate, as_json)
@@ -116,7 +120,9 @@ def _print_report(found: Report, budget: int | None, as_json: bool) -> None:
         (loss.name, loss.format, f"{loss.nbytes:,}", _percent(loss.weight_error), _percent(loss.output_error))
         for loss in found.losses
     ]
-    print_table(["weight", "", "bytes", "error", "of outputs"], rows, right=["bytes", "error", "of outputs"])
+    is_run = any(loss.output_error is not None for loss in found.losses)  # over a text
+    columns = ["weight", "", "bytes", "error", "of outputs"][: 5 if is_run else 4]
+    print_table(columns, (row[: len(columns)] for row in rows), right=columns[2:])
     layers = [(layer, _percent(error)) for layer, error in found.layers().items()]
     print_table(["layer", "error"], layers, right=["error"])
     if raised is not None:

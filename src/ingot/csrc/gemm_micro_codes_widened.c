@@ -18,6 +18,7 @@
 #define CODES_WIDTH 1
 #define CODES_LOAD(p) codes_int(p)
 #define CODES_SET(p) codes_int(p)
+#define CODES_NEXT(p) (void)(p)
 #define CODES_LOW(w) (int32_t)((uint32_t)(w) << 4 & 0xf0f0f0f0u)
 #define CODES_HIGH(w) (int32_t)((uint32_t)(w) & 0xf0f0f0f0u)
 #define CODES_DOT(sum, w, p) codes_dot(sum, (uint32_t)(w), p)
@@ -77,6 +78,7 @@ static inline int32_t blocks_pairs(int32_t sum, uint32_t w, const int8_t *p) {
 #define CODES_LOAD(p) _mm256_loadu_si256((const __m256i *)(p))
 #define CODES_SET(p) _mm256_set1_epi32(*(const int32_t *)(p))
 #define CODES_TIMES 1
+#define CODES_NEXT(p) (void)(p)
 #define CODES_LOW(w) _mm256_and_si256(w, _mm256_set1_epi8(0x0f))
 #define CODES_HIGH(w) _mm256_and_si256(_mm256_srli_epi16(w, 4), _mm256_set1_epi8(0x0f))
 #define CODES_DOT8(sum, w, p) CODES_DOT(sum, w, p)

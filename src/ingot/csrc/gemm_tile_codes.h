@@ -5,7 +5,8 @@
  * CODES_TAKEN(sum, z, offset) (sum + z * offset / 128), CODES_SMALLER(i) (i / 16, exactly);
  * CODES_F, as many floats, with CODES_FLOATS(i), CODES_SCALES(p) (from f16), CODES_ZERO(), CODES_READ(p),
  * CODES_WRITE(p, v), CODES_SPREAD(x), CODES_FMA(x, y, z); CODES_SHAPES(X, ...): X(rows, ...) for every number of rows
- * up to CODES_ROWS; and CODES_WIDTH, the registers of a row of a tile. */
+ * up to CODES_ROWS; CODES_WIDTH, the registers of a row of a tile; and CODES_NEXT(p), which asks for what one row reads
+ * as far ahead of p as memory is slow. */
 
 /* One lane's worth of four elements of k: sums += a x w. */
 static inline __attribute__((always_inline)) void codes_step(const int rows, const int bits, const CODES_I w[],
@@ -52,8 +53,11 @@ static inline __attribute__((always_inline)) void codes_body(const int rows, con
     do {
       INGOT_UNROLL for (int q = 0; q < bits; q++) {
         CODES_I w[CODES_WIDTH], part[CODES_WIDTH];
-        INGOT_UNROLL for (int j = 0; j < CODES_WIDTH; j++)
-          w[j] = CODES_LOAD(b + 4 * (q * INGOT_PANEL + j * CODES_LANES));
+        INGOT_UNROLL for (int j = 0; j < CODES_WIDTH; j++) {
+          const uint8_t *four = b + 4 * (q * INGOT_PANEL + j * CODES_LANES);
+          w[j] = CODES_LOAD(four);
+          if (rows == 1) CODES_NEXT(four);
+        }
         if (bits == 8) {
           codes_step(rows, bits, w, a, block * INGOT_CODES_BLOCK + 4 * q, sum);
         } else {

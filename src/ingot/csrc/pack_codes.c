@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "codes.h"
+#include "transpose.h"
 
 /* Codes of four bits, two in a byte, as fours of a panel, whose upper halves are the elements 16 further on. */
 static inline void pack_codes_of_pairs(const uint8_t *src, int64_t count, uint32_t *fours) {
@@ -35,19 +36,63 @@ static inline __attribute__((always_inline)) void pack_codes_of_bytes(const uint
 /* A matrix, its scales and its zeros. */
 typedef struct { const uint8_t *codes; const uint16_t *scales; const uint8_t *zeros; } pack_codes_source;
 
-/* The codes from row k on of columns [begin, end) of a matrix, from their place in the block of a panel on. */
-static inline __attribute__((always_inline)) void pack_codes_block(const pack_args *g, const pack_codes_source *src,
-                                                                   const int bits, int64_t k, int64_t begin,
-                                                                   int64_t end, uint8_t *block) {
+#define PACK_FOUR 4 /* columns that go together */
+#define PACK_NEAR 4 /* blocks of them */
+typedef uint8_t pack_codes_row __attribute__((vector_size(4 * PACK_FOUR)));
+typedef uint32_t pack_words __attribute__((vector_size(4 * PACK_FOUR)));
+
+/* Word q of each of four columns, in their places in row q of a block. */
+static inline void pack_codes_turned(const pack_words *w, uint8_t *block) {
+  const pack_words low = PICK(pack_words, w[0], w[1], 0, 4, 1, 5), high = PICK(pack_words, w[0], w[1], 2, 6, 3, 7);
+  const pack_words low2 = PICK(pack_words, w[2], w[3], 0, 4, 1, 5), high2 = PICK(pack_words, w[2], w[3], 2, 6, 3, 7);
+  const pack_words rows[] = {
+    PICK(pack_words, low, low2, 0, 1, 4, 5), PICK(pack_words, low, low2, 2, 3, 6, 7),
+    PICK(pack_words, high, high2, 0, 1, 4, 5), PICK(pack_words, high, high2, 2, 3, 6, 7)};
+  INGOT_UNROLL for (int q = 0; q < 4; q++) memcpy(block + 4 * q * INGOT_PANEL, &rows[q], sizeof rows[q]);
+}
+
+/* A whole block of four columns, `stride` bytes apart: codes of four bits two in a byte, or bytes. */
+static inline __attribute__((always_inline)) void pack_codes_four(const uint8_t *codes, int64_t stride, const int bits,
+                                                                  uint32_t flip, uint8_t *block) {
+  INGOT_UNROLL for (int half = 0; half < bits / 4; half++) {
+    pack_words w[PACK_FOUR];
+    INGOT_UNROLL for (int i = 0; i < PACK_FOUR; i++) {
+      pack_codes_row both;
+      memcpy(&both, codes + i * stride + 16 * half, sizeof both);
+      if (bits == 8) {
+        w[i] = (pack_words)both ^ flip;
+        continue;
+      }
+      const pack_codes_row even = both & 15, odd = both >> 4;
+      const pack_words first = (pack_words)PICK(pack_codes_row, even, odd, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6,
+                                                22, 7, 23);
+      const pack_words last = (pack_words)PICK(pack_codes_row, even, odd, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29,
+                                               14, 30, 15, 31);
+      w[i] = (first | last << 4) ^ flip;
+    }
+    pack_codes_turned(w, block + 16 * half * INGOT_PANEL);
+  }
+}
+
+/* The codes from row k on of `columns` columns of a matrix, from their place in the block of a panel on. */
+static inline __attribute__((always_inline)) void pack_codes_block(const pack_args *g, const uint8_t *codes,
+                                                                   const int bits, int64_t k, int64_t columns,
+                                                                   uint8_t *block) {
   const int64_t left = g->k - k, count = left < INGOT_CODES_BLOCK ? left : INGOT_CODES_BLOCK;
+  const int64_t stride = g->n_stride, at = bits == 4 && g->pairs ? k / 2 : k * g->k_stride;
+  const int are_near = count == INGOT_CODES_BLOCK && (bits == 4 ? g->pairs : g->k_stride == 1);
   const uint32_t flip = (bits == 4 ? 0x11111111u : 0x01010101u) * (uint32_t)g->flip;
-  for (int64_t j = begin; j < end; j++, block += 4) {
+  codes += at;
+  if (are_near && columns == PACK_FOUR) {
+    pack_codes_four(codes, stride, bits, flip, block);
+    return;
+  }
+  for (int64_t j = 0; j < columns; j++, block += 4) {
     uint32_t fours[INGOT_CODES_BLOCK / 4];
-    const uint8_t *codes = src->codes + j * g->n_stride;
     if (bits == 4 && g->pairs)
-      pack_codes_of_pairs(codes + k / 2, count, fours);
+      pack_codes_of_pairs(codes + j * stride, count, fours);
     else
-      pack_codes_of_bytes(codes + k * g->k_stride, count, g->k_stride, bits, fours);
+      pack_codes_of_bytes(codes + j * stride, count, g->k_stride, bits, fours);
     INGOT_UNROLL for (int q = 0; q < bits; q++) {
       const uint32_t four = fours[q] ^ flip;
       memcpy(block + 4 * q * INGOT_PANEL, &four, 4);
@@ -58,11 +103,33 @@ static inline __attribute__((always_inline)) void pack_codes_block(const pack_ar
 /* The scales of such columns, and their zeros behind those of all columns, for the group that row k is in. */
 static inline void pack_codes_beside(const pack_args *g, const pack_codes_source *src, int bits, int64_t k,
                                      int64_t begin, int64_t end, int64_t column, uint8_t *beside) {
+  const int64_t stride = g->scale_n_stride, at = k / g->group * g->scale_k_stride;
+  const int32_t flip = g->flip;
   for (int64_t j = begin; j < end; j++, column++) {
-    const int64_t scale = k / g->group * g->scale_k_stride + j * g->scale_n_stride;
-    memcpy(beside + 2 * column, src->scales + scale, 2);
-    if (src->zeros) beside[2 * INGOT_PANEL + column] = (uint8_t)((src->zeros[scale] ^ g->flip) << (8 - bits));
+    memcpy(beside + 2 * column, src->scales + at + j * stride, 2);
+    if (src->zeros) beside[2 * INGOT_PANEL + column] = (uint8_t)((src->zeros[at + j * stride] ^ flip) << (8 - bits));
   }
+}
+
+/* Columns [begin, end) of a matrix in a panel, from one of its columns on. Some blocks of four columns are packed
+ * before those of the next: rows of the matrix may lie so that the lines of all do not stay near. */
+static inline __attribute__((always_inline)) void pack_codes_columns(const pack_args *g, const pack_codes_source *src,
+                                                                     const int bits, const int zeros, const int span,
+                                                                     int64_t begin, int64_t end, int64_t column,
+                                                                     uint8_t *panel) {
+  const codes_sizes sizes = codes_sizes_of(bits, zeros, span);
+  const int64_t blocks = (g->k + INGOT_CODES_BLOCK - 1) / INGOT_CODES_BLOCK;
+  for (int64_t first = 0; first < blocks; first += PACK_NEAR) {
+    const int64_t last = first + PACK_NEAR < blocks ? first + PACK_NEAR : blocks;
+    for (int64_t j = begin; j < end; j += PACK_FOUR) {
+      const int64_t columns = end - j < PACK_FOUR ? end - j : PACK_FOUR;
+      for (int64_t i = first; i < last; i++)
+        pack_codes_block(g, src->codes + j * g->n_stride, bits, i * INGOT_CODES_BLOCK, columns,
+                         panel + codes_begin(sizes, i) + 4 * (column + j - begin));
+    }
+  }
+  for (int64_t i = 0; i < blocks; i += span)
+    pack_codes_beside(g, src, bits, i * INGOT_CODES_BLOCK, begin, end, column, panel + codes_shared(sizes, i, blocks));
 }
 
 static inline __attribute__((always_inline)) void pack_codes(const pack_args *g, const int bits, const int zeros,
@@ -74,19 +141,11 @@ static inline __attribute__((always_inline)) void pack_codes(const pack_args *g,
   const pack_codes_source halves[2] = {{g->src, g->scales, zeros ? g->zeros : NULL},
                                        {g->second, g->second_scales, zeros ? g->second_zeros : NULL}};
   for (int64_t i = part_begin(panels, part, parts); i < last; i++) {
-    uint8_t *block = (uint8_t *)g->dst + i * panel_bytes;
+    uint8_t *panel = (uint8_t *)g->dst + i * panel_bytes;
     const int64_t begin = i * width, end = g->n - begin < width ? g->n : begin + width;
-    if (end - begin < width) memset(block, 0, (size_t)panel_bytes);
-    for (int64_t k = 0; k < g->k; k += INGOT_CODES_BLOCK) {
-      for (int h = 0; h < (g->second ? 2 : 1); h++)
-        pack_codes_block(g, &halves[h], bits, k, begin, end, block + 4 * h * width);
-      block += INGOT_PANEL * INGOT_CODES_BLOCK * bits / 8;
-      /* A scale comes behind the last that share it. */
-      if (k + INGOT_CODES_BLOCK < g->k && (k / INGOT_CODES_BLOCK + 1) % span) continue;
-      for (int h = 0; h < (g->second ? 2 : 1); h++)
-        pack_codes_beside(g, &halves[h], bits, k, begin, end, h * width, block);
-      block += (2 + zeros) * INGOT_PANEL;
-    }
+    if (end - begin < width) memset(panel, 0, (size_t)panel_bytes);
+    for (int h = 0; h < (g->second ? 2 : 1); h++)
+      pack_codes_columns(g, &halves[h], bits, zeros, span, begin, end, h * width, panel);
   }
 }
 

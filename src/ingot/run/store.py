@@ -23,6 +23,7 @@ _ALIGNMENT = 64
 _HUGE_PAGE = 2 << 20
 _LARGE_BYTES = 16 << 20  # a matrix that several threads pack together
 _SERIAL_BYTES = 1 << 20  # so little that threads do not pay
+_SMALL_BYTES = 64 << 10  # around what is read of a file, Linux maps as much, or 2 MiB that lie together
 
 # Bytes that it makes, and the work.
 _Job = tuple[int, Callable[[], None]]
@@ -34,10 +35,11 @@ class WeightStore:
     An array lives as long as a program that was prepared with it: what only an evicted binding read leaves with it.
     Panels that are made together lie in one block of pages, which leaves with the last of them.
 
-    A raw recipe of a mapped parameter that is already row-major, or of a row-major part of one, is used where it lies.
-    Everything else is packed straight from the mapped file, over `threads` threads, and what was read of the file is
-    let go at once, so that source and copy are never in memory together. Where the file has a matrix as it is packed,
-    the interpreter's lock is not needed for it: other threads may compile meanwhile.
+    A raw recipe of a mapped parameter that is already row-major, or of a row-major part of one, is used where it lies,
+    unless it is so small that more of the file would be mapped around it than it takes. Everything else is packed
+    straight from the mapped file, over `threads` threads, and what was read of the file is let go at once, so that
+    source and copy are never in memory together. Where the file has a matrix as it is packed, the interpreter's lock is
+    not needed for it: other threads may compile meanwhile.
     """
 
     def __init__(self, threads: int = 1):
@@ -313,7 +315,7 @@ def _pack_several(recipe: Recipe, packed: np.ndarray) -> None:
 
 
 def _make_raw(recipe: Recipe, made: dict[str, np.ndarray]) -> None:
-    """Adds the bytes of a value as it is: where it lies if it is row-major and aligned, else a copy."""
+    """Adds the bytes of a value as it is: where it lies if it is row-major, aligned and not small, else a copy."""
     value = recipe.value
     if value.node is not None and len(recipe.shape) == 2 and recipe.nbytes and value.is_divisible:
         data = allocate(recipe.nbytes).view(recipe.dtype.numpy).reshape(recipe.shape)
@@ -324,7 +326,8 @@ def _make_raw(recipe: Recipe, made: dict[str, np.ndarray]) -> None:
         made[recipe.key] = data.reshape(-1)
         return
     data = value.evaluate()
-    if not (data.flags.c_contiguous and data.flags.aligned):
+    is_small = data.nbytes <= _SMALL_BYTES and bool(mapped_files([data]))
+    if is_small or not (data.flags.c_contiguous and data.flags.aligned):
         source, data = data, allocate(recipe.nbytes).view(data.dtype).reshape(data.shape)
         _copy(source, data)
     made[recipe.key] = data.reshape(-1)

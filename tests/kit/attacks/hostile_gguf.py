@@ -302,7 +302,7 @@ TENSORS: list[Attack] = [
         LoadError,
         "goes beyond the end",
     ),
-    ("G5 a byte too few", written(content([], [tensor()], bytes(15))), LoadError, "goes beyond the end"),
+    ("G5 a byte too few", written(content([], [tensor()], bytes(15))), LoadError, "cut short, copy or fetch it again"),
     (
         "G5 a byte too few of the last",
         written(content([], [tensor(), tensor("u", offset=32)], bytes(47))),

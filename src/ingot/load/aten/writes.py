@@ -15,6 +15,7 @@ from torch.utils._pytree import tree_leaves
 from ingot.load.aten.registry import RULES
 
 _DROPOUT = torch.ops.aten.dropout.default
+_TO = torch.ops.aten.to.dtype
 
 
 def writes(target: Any) -> bool:
@@ -45,7 +46,9 @@ def without_writes(module: GraphModule) -> Graph | None:
             if like is None or not _is_alone(node, views):
                 return None
             copy.target = like
-            current |= dict.fromkeys(views, copy)
+            kept = twin.call_function(_TO, (copy, node.meta["val"].dtype))  # of a comparison, or of wider operands
+            kept.meta = dict(copy.meta)
+            current |= dict.fromkeys(views, kept)
     return twin
 
 
@@ -69,9 +72,7 @@ def _like(target: Any) -> Any:
 
 
 def _is_alone(node: Node, views: list[Node]) -> bool:
-    """Whether all that lies in the memory that a call writes is what it gives, whole, and was computed; and whether the
-    like of the call gives the same dtype.
-    """
+    """Whether all that lies in the memory that a call writes is what it gives, whole, and was computed."""
     made = node.meta["val"]
     if node not in views:
         return False
@@ -82,9 +83,4 @@ def _is_alone(node: Node, views: list[Node]) -> bool:
             return False
         if (held.dtype, held.shape, held.stride(), held.storage_offset()) != form:
             return False
-    others = [value for each in node.all_input_nodes[1:] for value in [each.meta.get("val")]]
-    return all(
-        isinstance(other, torch.Tensor)
-        and (other.dtype == made.dtype or (made.dtype.is_floating_point and not other.dtype.is_floating_point))
-        for other in others
-    )
+    return True

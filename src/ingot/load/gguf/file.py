@@ -35,6 +35,7 @@ _ARRAY = 9
 _MIN_KEY_BYTES = 8 + 1 + 4 + 1  # length, a letter, type, the smallest value
 _MIN_TENSOR_BYTES = 8 + 1 + 4 + 4 + 8  # length, a letter, rank, type, offset
 _MAX_ELEMENTS = 1 << 62
+_CUT = "; if it is cut short, copy or fetch it again"
 
 # Names of types by their number.
 TYPES = {
@@ -135,7 +136,7 @@ class _Cursor:
         """The next bytes. Raises LoadError where there are not so many."""
         if nbytes > self.left:
             raise LoadError(
-                f"{self.path}: {what} goes beyond the end, got {nbytes} bytes, expected at most {self.left}"
+                f"{self.path}: {what} goes beyond the end, got {nbytes} bytes, expected at most {self.left}{_CUT}"
             )
         start, self.position = self.position, self.position + nbytes
         return self._content[start : self.position]
@@ -167,7 +168,7 @@ class _Cursor:
         """Raises LoadError where the rest of the file cannot hold so many of so many bytes, LimitError for too many."""
         if count * each > self.left:
             room = self.left // each
-            raise LoadError(f"{self.path}: too many {what} for the file, got {count}, expected at most {room}")
+            raise LoadError(f"{self.path}: too many {what} for the file, got {count}, expected at most {room}{_CUT}")
         if count > most:
             raise LimitError(f"{self.path}: too many {what}, got {count}, expected at most {most}")
 
@@ -251,7 +252,7 @@ def _tensors(cursor: _Cursor, count: int, alignment: int) -> dict[str, GgufTenso
         if tensor.nbytes and end > cursor.position + cursor.left:
             raise LoadError(
                 f"{where}: goes beyond the end, got {tensor.nbytes} bytes from byte {expected} on,"
-                f" expected at most {max(0, cursor.position + cursor.left - expected)}"
+                f" expected at most {max(0, cursor.position + cursor.left - expected)}{_CUT}"
             )
         tensors[tensor.name] = GgufTensor(tensor.name, tensor.type, tensor.shape, expected, tensor.nbytes)
         expected = -(-end // alignment) * alignment
