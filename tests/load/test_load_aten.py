@@ -338,10 +338,17 @@ def _turned_in_place(input):
     return y.t_(), z.add_(input.to(torch.float64))
 
 
+def _compared_in_place(input):
+    y = input + 1
+    y.gt_(1).add_(input.to(torch.float64))
+    return y / 2
+
+
 @pytest.mark.parametrize(
     ("function", "is_whole"),
     [
         (_written_whole, True),
+        (_compared_in_place, True),
         (_written_through_a_whole_view, True),
         (_written_behind_dropout, False),
         (_written_behind_a_view, False),
