@@ -56,9 +56,8 @@ KNOWN_GAPS: dict[str, set[str]] = {
         *TRAINING,
         *(LANGUAGE - {"expert_matmul"}),
     },  # sizes that become data come from the importer; a pass finds rotary; torch takes the rest apart
-    # No ONNX op means these; silu is recognised by a pass, refuse is made of a branch where dims were given, and what
-    # asks for a rank around a node whose operand has one at a run alone.
-    "onnx": {"as_rank", "has_rank", "log1p", "refuse", "silu", *BLOCKS, *LANGUAGE, *TRAINING},
+    # No ONNX op means these; silu is recognised by a pass, refuse is made of a branch where dims were given.
+    "onnx": {"log1p", "refuse", "silu", *BLOCKS, *LANGUAGE, *TRAINING},
     "kernels": {
         "arange",
         # Shapes that depend on data.

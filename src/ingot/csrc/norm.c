@@ -64,9 +64,6 @@ static inline void norm_run(const norm_args *args, int centred, int32_t part, in
   }
 }
 #else
-#define NORM_ROWS 16   /* whose sums become scales together */
-#define NORM_SHORT 256 /* columns of rows of which so many stay in the first cache; of longer ones, four go together */
-
 /* sum + d, or sum + d^2. As a product with one the addition leaves the units that only add to the subtractions; a lone
  * row has no use for that and waits less for v_add. */
 static inline __attribute__((always_inline)) vf norm_join(vf sum, vf d, const int squared, const int alone) {
@@ -75,51 +72,42 @@ static inline __attribute__((always_inline)) vf norm_join(vf sum, vf d, const in
 
 /* Lanes of sums of x - centre, or of its squares, of four rows, of which `count` are there: past the last one, the
  * last again. alone: of one. */
-static inline __attribute__((always_inline)) void norm_lanes(const float *x0, int64_t stride, int64_t count, int64_t n,
+static inline __attribute__((always_inline)) void norm_lanes(const float *x, int64_t stride, int64_t count, int64_t n,
                                                              const float *centre, const int squared, const int alone,
                                                              vf *sums) {
-  const float *x1 = x0 + (count > 1) * stride, *x2 = x1 + (count > 2) * stride, *x3 = x2 + (count > 3) * stride;
-  const vf c0 = v_set(centre[0]), c1 = v_set(centre[1]), c2 = v_set(centre[2]), c3 = v_set(centre[3]);
-  vf s0 = v_set(0), s1 = s0, s2 = s0, s3 = s0;
+  const float *rows[4];
+  vf c[4], s[4];
+  INGOT_UNROLL for (int k = 0; k < 4; k++)
+    rows[k] = x + (k < count ? k : count - 1) * stride, c[k] = v_set(centre[k]), s[k] = v_set(0);
   int64_t i = 0;
-  for (; i + 16 <= n; i += 16) {
-    s0 = norm_join(s0, v_sub(v_load(x0 + i), c0), squared, alone);
-    if (alone) continue;
-    s1 = norm_join(s1, v_sub(v_load(x1 + i), c1), squared, 0);
-    s2 = norm_join(s2, v_sub(v_load(x2 + i), c2), squared, 0);
-    s3 = norm_join(s3, v_sub(v_load(x3 + i), c3), squared, 0);
-  }
-  if (i < n) {
-    s0 = norm_join(s0, norm_tail(x0 + i, n - i, c0), squared, alone);
-    s1 = norm_join(s1, norm_tail(x1 + i, n - i, c1), squared, alone);
-    s2 = norm_join(s2, norm_tail(x2 + i, n - i, c2), squared, alone);
-    s3 = norm_join(s3, norm_tail(x3 + i, n - i, c3), squared, alone);
-  }
-  sums[0] = s0, sums[1] = s1, sums[2] = s2, sums[3] = s3;
+  for (; i + 16 <= n; i += 16)
+    INGOT_UNROLL for (int k = 0; k < 4; k++)
+      if (!k || !alone) s[k] = norm_join(s[k], v_sub(v_load(rows[k] + i), c[k]), squared, alone);
+  INGOT_UNROLL for (int k = 0; k < 4; k++)
+    sums[k] = i < n ? norm_join(s[k], norm_tail(rows[k] + i, n - i, c[k]), squared, alone) : s[k];
 }
 
 /* The sums of x - centre, or of its squares, of `count` rows, a lane each: chunks of 16 lanes, joined in order. */
 static inline __attribute__((always_inline)) vf norm_sums(const norm_args *args, const float *x, int64_t count,
                                                           const float *centre, const int squared, const int alone) {
-  const int64_t stride = args->x_stride;
-  vf total = v_set(0), lanes[NORM_ROWS];
-  for (int64_t k = 0; k < NORM_ROWS; k++) lanes[k] = total;
+  vf total = v_set(0), lanes[16];
+  for (int64_t k = 0; k < 16; k++) lanes[k] = total;
   for (int64_t begin = 0; begin < args->cols; begin += INGOT_REDUCE_CHUNK) {
     const int64_t n = args->cols - begin < INGOT_REDUCE_CHUNK ? args->cols - begin : INGOT_REDUCE_CHUNK;
     for (int64_t k = 0; k < count; k += 4)
-      norm_lanes(x + k * stride + begin, stride, count - k, n, centre + k, squared, alone, lanes + k);
+      norm_lanes(x + k * args->x_stride + begin, args->x_stride, count - k, n, centre + k, squared, alone, lanes + k);
     const vf sums = alone ? v_set(v_sum(lanes[0])) : v_sums(lanes, count);
     total = begin ? v_add(total, sums) : sums;
   }
   return total;
 }
 
-/* `count` rows from `row` on, at most NORM_ROWS; alone: one. */
+/* `count` rows from `row` on, at most 16; alone: one. */
 static inline __attribute__((always_inline)) void norm_some(const norm_args *args, int centred, int64_t row,
                                                             int64_t count, const int alone) {
   const float *x = args->x + row * args->x_stride;
   const vf cols = v_set((float)args->cols);
-  float pivot[NORM_ROWS] = {0}, high[NORM_ROWS], scale[NORM_ROWS], shift[NORM_ROWS];
+  float pivot[16] = {0}, high[16], scale[16], shift[16];
   norm_centre centre = {v_set(0), v_set(0)};
   if (centred) {
     for (int64_t k = 0; k < count; k++) pivot[k] = norm_pivot(x + k * args->x_stride, args->cols);
@@ -137,7 +125,7 @@ static inline __attribute__((always_inline)) void norm_some(const norm_args *arg
 
 static inline void norm_run(const norm_args *args, int centred, int32_t part, int32_t parts) {
   int64_t row = part_begin(args->rows, part, parts), end = part_begin(args->rows, part + 1, parts);
-  const int64_t most = args->cols <= NORM_SHORT ? NORM_ROWS : 4;
+  const int64_t most = args->cols <= 256 ? 16 : 4; /* so many stay in the first cache */
   for (; row + 1 < end; row += most) norm_some(args, centred, row, end - row < most ? end - row : most, 0);
   if (row < end) norm_some(args, centred, row, 1, 1);
 }
@@ -145,6 +133,3 @@ static inline void norm_run(const norm_args *args, int centred, int32_t part, in
 
 void K(layer_norm_f32)(const void *p, int32_t part, int32_t parts) { norm_run(p, 1, part, parts); }
 void K(rms_norm_f32)(const void *p, int32_t part, int32_t parts) { norm_run(p, 0, part, parts); }
-
-#undef NORM_ROWS
-#undef NORM_SHORT
