@@ -1,6 +1,5 @@
 /* norm.c: layer_norm and rms_norm over rows of adjacent elements. Four rows go through memory together, so that the
- * additions of one row, each waiting for the last, overlap with those of the others; one alone goes by itself. Sums of
- * up to sixteen short rows meet, and become scales, in one vector. */
+ * additions of one row, each waiting for the last, overlap with those of the others; one alone goes by itself. */
 #include "kernel.h"
 #include "norm.h"
 
@@ -64,70 +63,107 @@ static inline void norm_run(const norm_args *args, int centred, int32_t part, in
   }
 }
 #else
-/* sum + d, or sum + d^2. As a product with one the addition leaves the units that only add to the subtractions; a lone
- * row has no use for that and waits less for v_add. */
-static inline __attribute__((always_inline)) vf norm_join(vf sum, vf d, const int squared, const int alone) {
-  return alone && !squared ? v_add(sum, d) : v_fma(d, squared ? d : v_set(1), sum);
+typedef struct { const float *x[4]; } norm_rows;
+typedef struct { float row[16]; } norm_values; /* of four; the rest is not looked at */
+
+/* Rows row..row+3; past the last row, the last again. */
+static inline norm_rows norm_rows_at(const norm_args *args, int64_t row, int64_t end) {
+  norm_rows r;
+  for (int64_t k = 0; k < 4; k++) r.x[k] = args->x + (row + k < end ? row + k : end - 1) * args->x_stride;
+  return r;
 }
 
-/* Lanes of sums of x - centre, or of its squares, of four rows, of which `count` are there: past the last one, the
- * last again. alone: of one. */
-static inline __attribute__((always_inline)) void norm_lanes(const float *x, int64_t stride, int64_t count, int64_t n,
-                                                             const float *centre, const int squared, const int alone,
-                                                             vf *sums) {
-  const float *rows[4];
-  vf c[4], s[4];
-  INGOT_UNROLL for (int k = 0; k < 4; k++)
-    rows[k] = x + (k < count ? k : count - 1) * stride, c[k] = v_set(centre[k]), s[k] = v_set(0);
-  int64_t i = 0;
-  for (; i + 16 <= n; i += 16)
-    INGOT_UNROLL for (int k = 0; k < 4; k++)
-      if (!k || !alone) s[k] = norm_join(s[k], v_sub(v_load(rows[k] + i), c[k]), squared, alone);
-  INGOT_UNROLL for (int k = 0; k < 4; k++)
-    sums[k] = i < n ? norm_join(s[k], norm_tail(rows[k] + i, n - i, c[k]), squared, alone) : s[k];
-}
+/* sum + x. As a product with one it leaves the units that only add to the subtractions; a lone row has no use for that
+ * and waits less for v_add. */
+static inline vf norm_add(vf sum, vf x, int alone) { return alone ? v_add(sum, x) : v_fma(x, v_set(1), sum); }
 
-/* The sums of x - centre, or of its squares, of `count` rows, a lane each: chunks of 16 lanes, joined in order. */
-static inline __attribute__((always_inline)) vf norm_sums(const norm_args *args, const float *x, int64_t count,
-                                                          const float *centre, const int squared, const int alone) {
-  vf total = v_set(0), lanes[16];
-  for (int64_t k = 0; k < 16; k++) lanes[k] = total;
-  for (int64_t begin = 0; begin < args->cols; begin += INGOT_REDUCE_CHUNK) {
-    const int64_t n = args->cols - begin < INGOT_REDUCE_CHUNK ? args->cols - begin : INGOT_REDUCE_CHUNK;
-    for (int64_t k = 0; k < count; k += 4)
-      norm_lanes(x + k * args->x_stride + begin, args->x_stride, count - k, n, centre + k, squared, alone, lanes + k);
-    const vf sums = alone ? v_set(v_sum(lanes[0])) : v_sums(lanes, count);
-    total = begin ? v_add(total, sums) : sums;
+/* The sum of x - pivot of each row: chunks of 16 lanes, joined in order. */
+static inline norm_values norm_sums(norm_rows rows, int64_t cols, norm_values pivot, int alone) {
+  norm_values total = {{0}};
+  vf p0 = v_set(pivot.row[0]), p1 = v_set(pivot.row[1]), p2 = v_set(pivot.row[2]), p3 = v_set(pivot.row[3]);
+  for (int64_t begin = 0; begin < cols; begin += INGOT_REDUCE_CHUNK) {
+    int64_t n = cols - begin < INGOT_REDUCE_CHUNK ? cols - begin : INGOT_REDUCE_CHUNK, i = 0;
+    const float *x0 = rows.x[0] + begin, *x1 = rows.x[1] + begin, *x2 = rows.x[2] + begin, *x3 = rows.x[3] + begin;
+    vf s0 = v_set(0), s1 = s0, s2 = s0, s3 = s0;
+    for (; i + 16 <= n; i += 16) {
+      s0 = norm_add(s0, v_sub(v_load(x0 + i), p0), alone);
+      if (alone) continue;
+      s1 = norm_add(s1, v_sub(v_load(x1 + i), p1), alone);
+      s2 = norm_add(s2, v_sub(v_load(x2 + i), p2), alone);
+      s3 = norm_add(s3, v_sub(v_load(x3 + i), p3), alone);
+    }
+    if (i < n) {
+      s0 = v_add(s0, norm_tail(x0 + i, n - i, p0));
+      s1 = v_add(s1, norm_tail(x1 + i, n - i, p1));
+      s2 = v_add(s2, norm_tail(x2 + i, n - i, p2));
+      s3 = v_add(s3, norm_tail(x3 + i, n - i, p3));
+    }
+    float sums[4] = {v_sum(s0), v_sum(s1), v_sum(s2), v_sum(s3)};
+    for (int k = 0; k < 4; k++) total.row[k] = begin ? total.row[k] + sums[k] : sums[k];
   }
   return total;
 }
 
-/* `count` rows from `row` on, at most 16; alone: one. */
-static inline __attribute__((always_inline)) void norm_some(const norm_args *args, int centred, int64_t row,
-                                                            int64_t count, const int alone) {
-  const float *x = args->x + row * args->x_stride;
-  const vf cols = v_set((float)args->cols);
-  float pivot[16] = {0}, high[16], scale[16], shift[16];
+/* The sum of (x - centre)^2 of each row. */
+static inline norm_values norm_squares(norm_rows rows, int64_t cols, norm_values centre, int alone) {
+  norm_values total = {{0}};
+  vf c0 = v_set(centre.row[0]), c1 = v_set(centre.row[1]), c2 = v_set(centre.row[2]), c3 = v_set(centre.row[3]);
+  for (int64_t begin = 0; begin < cols; begin += INGOT_REDUCE_CHUNK) {
+    int64_t n = cols - begin < INGOT_REDUCE_CHUNK ? cols - begin : INGOT_REDUCE_CHUNK, i = 0;
+    const float *x0 = rows.x[0] + begin, *x1 = rows.x[1] + begin, *x2 = rows.x[2] + begin, *x3 = rows.x[3] + begin;
+    vf s0 = v_set(0), s1 = s0, s2 = s0, s3 = s0;
+    vf d0, d1, d2, d3;
+    for (; i + 16 <= n; i += 16) {
+      d0 = v_sub(v_load(x0 + i), c0);
+      s0 = v_fma(d0, d0, s0);
+      if (alone) continue;
+      d1 = v_sub(v_load(x1 + i), c1);
+      d2 = v_sub(v_load(x2 + i), c2);
+      d3 = v_sub(v_load(x3 + i), c3);
+      s1 = v_fma(d1, d1, s1);
+      s2 = v_fma(d2, d2, s2);
+      s3 = v_fma(d3, d3, s3);
+    }
+    if (i < n) {
+      d0 = norm_tail(x0 + i, n - i, c0);
+      d1 = norm_tail(x1 + i, n - i, c1);
+      d2 = norm_tail(x2 + i, n - i, c2);
+      d3 = norm_tail(x3 + i, n - i, c3);
+      s0 = v_fma(d0, d0, s0);
+      s1 = v_fma(d1, d1, s1);
+      s2 = v_fma(d2, d2, s2);
+      s3 = v_fma(d3, d3, s3);
+    }
+    float sums[4] = {v_sum(s0), v_sum(s1), v_sum(s2), v_sum(s3)};
+    for (int k = 0; k < 4; k++) total.row[k] = begin ? total.row[k] + sums[k] : sums[k];
+  }
+  return total;
+}
+
+/* Rows row..row+3, or as many as there are; alone: one. */
+static inline void norm_some(const norm_args *args, int centred, int64_t row, int64_t end, int alone) {
+  const norm_rows rows = norm_rows_at(args, row, end);
+  const vf count = v_set((float)args->cols);
+  norm_values pivot = {{0}}, high, scale, shift;
   norm_centre centre = {v_set(0), v_set(0)};
   if (centred) {
-    for (int64_t k = 0; k < count; k++) pivot[k] = norm_pivot(x + k * args->x_stride, args->cols);
-    const vf sums = norm_sums(args, x, count, pivot, 0, alone);
-    centre = norm_centre_of(v_load(pivot), v_div(sums, cols));
+    for (int64_t k = 0; k < 4; k++) pivot.row[k] = norm_pivot(rows.x[k], args->cols);
+    norm_values sums = norm_sums(rows, args->cols, pivot, alone);
+    centre = norm_centre_of(v_load(pivot.row), v_div(v_load(sums.row), count));
   }
-  v_store(high, centre.high);
-  const vf squares = norm_sums(args, x, count, high, 1, alone);
-  const vf scales = norm_scale(squares, centre.low, cols, v_set(args->eps));
-  v_store(scale, scales);
-  v_store(shift, centred ? norm_shift(centre.low, scales) : v_set(-0.0f));
-  for (int64_t k = 0; k < count; k++)
-    norm_write(args, x + k * args->x_stride, row + k, high[k], scale[k], shift[k]);
+  v_store(high.row, centre.high);
+  norm_values squares = norm_squares(rows, args->cols, high, alone);
+  vf scales = norm_scale(v_load(squares.row), centre.low, count, v_set(args->eps));
+  v_store(scale.row, scales);
+  v_store(shift.row, centred ? norm_shift(centre.low, scales) : v_set(-0.0f));
+  for (int64_t k = 0; k < 4 && row + k < end; k++)
+    norm_write(args, rows.x[k], row + k, high.row[k], scale.row[k], shift.row[k]);
 }
 
 static inline void norm_run(const norm_args *args, int centred, int32_t part, int32_t parts) {
   int64_t row = part_begin(args->rows, part, parts), end = part_begin(args->rows, part + 1, parts);
-  const int64_t most = args->cols <= 256 ? 16 : 4; /* so many stay in the first cache */
-  for (; row + 1 < end; row += most) norm_some(args, centred, row, end - row < most ? end - row : most, 0);
-  if (row < end) norm_some(args, centred, row, 1, 1);
+  for (; row + 1 < end; row += 4) norm_some(args, centred, row, end, 0);
+  if (row < end) norm_some(args, centred, row, end, 1);
 }
 #endif
 

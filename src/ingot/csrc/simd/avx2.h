@@ -157,12 +157,6 @@ static inline float v_sum(vf a) {
   return _mm_cvtss_f32(_mm_add_ss(two, _mm_shuffle_ps(two, two, 1)));
 }
 
-static inline vf v_sums(const vf *a, int64_t n) {
-  float sums[16] = {0};
-  for (int64_t i = 0; i < n; i++) sums[i] = v_sum(a[i]);
-  return v_load(sums);
-}
-
 static inline float v_max_across(vf a) {
   __m256 eight = _mm256_max_ps(a.lo, a.hi);
   __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));

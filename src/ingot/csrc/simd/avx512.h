@@ -96,22 +96,6 @@ static inline float v_sum(vf a) {
   return _mm_cvtss_f32(_mm_add_ss(two, _mm_shuffle_ps(two, two, 1)));
 }
 
-/* Parts of two vectors are added in one, in the order of v_sum. */
-static inline vf v_sums(const vf *a, int64_t n) {
-  vf four[4], two[2];
-  (void)n;
-  for (int j = 0; j < 4; j++, a++) {
-    const vf low = v_add(_mm512_shuffle_f32x4(a[0], a[4], 0x44), _mm512_shuffle_f32x4(a[0], a[4], 0xee));
-    const vf high = v_add(_mm512_shuffle_f32x4(a[8], a[12], 0x44), _mm512_shuffle_f32x4(a[8], a[12], 0xee));
-    four[j] = v_add(_mm512_shuffle_f32x4(low, high, 0x88), _mm512_shuffle_f32x4(low, high, 0xdd));
-  }
-  for (int j = 0; j < 2; j++) {
-    const vf even = four[2 * j], odd = four[2 * j + 1];
-    two[j] = v_add(_mm512_shuffle_ps(even, odd, 0x44), _mm512_shuffle_ps(even, odd, 0xee));
-  }
-  return v_add(_mm512_shuffle_ps(two[0], two[1], 0x88), _mm512_shuffle_ps(two[0], two[1], 0xdd));
-}
-
 static inline float v_max_across(vf a) {
   __m256 eight = _mm256_max_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
   __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));

@@ -154,12 +154,6 @@ static inline float v_sum(vf x) {
   return vget_lane_f32(two, 0) + vget_lane_f32(two, 1);
 }
 
-static inline vf v_sums(const vf *a, int64_t n) {
-  float sums[16] = {0};
-  for (int64_t i = 0; i < n; i++) sums[i] = v_sum(a[i]);
-  return v_load(sums);
-}
-
 static inline float32x4_t neon_max(float32x4_t x, float32x4_t y) { return vbslq_f32(vcgtq_f32(x, y), x, y); }
 
 static inline float v_max_across(vf x) {

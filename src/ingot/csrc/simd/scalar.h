@@ -175,13 +175,6 @@ static inline float v_sum(vf a) {
   return a.lane[0];
 }
 
-/* Lane i < n is v_sum(a[i]), the others are anything; there are 16 of a. */
-static inline vf v_sums(const vf *a, int64_t n) {
-  float sums[16] = {0};
-  for (int64_t i = 0; i < n; i++) sums[i] = v_sum(a[i]);
-  return v_load(sums);
-}
-
 static inline float v_max_across(vf a) {
   for (int half = 8; half; half /= 2)
     for (int i = 0; i < half; i++) a.lane[i] = a.lane[i] > a.lane[i + half] ? a.lane[i] : a.lane[i + half];
