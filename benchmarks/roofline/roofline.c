@@ -35,7 +35,9 @@ static ingot_kernel reading_kernel(void) {
 /* Seconds of one run of `steps` steps, each cut into `parts` and behind a barrier. */
 static double measure_run(ingot_kernel kernel, const void *args, int64_t steps, int32_t parts, int32_t threads) {
   ingot_step *list = calloc((size_t)steps + 1, sizeof *list);
-  for (int64_t i = 0; i < steps; i++) list[i] = (ingot_step){kernel, args, parts, 1, 1};
+  for (int64_t i = 0; i < steps; i++) {
+    list[i] = (ingot_step){.kernel = kernel, .args = args, .parts = parts, .barrier = 1, .turns = 1};
+  }
   ingot_program program = {.steps = list, .step_count = steps, .threads = threads};
   double best = 1e9;
   int64_t calls = steps ? 20 : 100000;
@@ -72,7 +74,7 @@ static void print_dots(int threads) {
   float x[64], *out = calloc((size_t)threads * INGOT_PROBE_LANES, sizeof *out);
   if (out == NULL) exit(75);
   for (int i = 0; i < 64; i++) x[i] = 0.5f;
-  probe_args args = {x, out, DOT_ROUNDS};
+  probe_args args = {.x = x, .out = out, .count = DOT_ROUNDS, .passes = 1};
   for (int count = 1; count <= threads; count += threads - 1 > 0 ? threads - 1 : 1) {
     double flops = 64.0 * DOT_ROUNDS * DOT_CHAINS * count;
     printf("bf16_dot_gflops.%d %.1f\n", count, 1e-9 * flops / measure_run(dots, &args, 1, count, count));
@@ -93,7 +95,7 @@ static void print_runs(int threads) {
   float *out = calloc((size_t)parts * INGOT_PROBE_LANES, sizeof *out);
   if (x == NULL || out == NULL) exit(75);
   for (int64_t i = 0; i < count; i++) x[i] = 0.5f;
-  probe_args args = {x, out, count};
+  probe_args args = {.x = x, .out = out, .count = count, .passes = 1};
   double fitting = measure_run(reading_kernel(), &args, 1000, parts, threads);
   printf("too_many_threads_ratio.%d %.2f\n", parts, measure_run(reading_kernel(), &args, 1000, parts, parts) / fitting);
   free(x);
