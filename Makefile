@@ -87,7 +87,7 @@ clean:
 	rm -rf $(VENV) build out
 
 comma := ,
-without_tiles := -DCMAKE_C_FLAGS=-mno-amx-tile -DCMAKE_CXX_FLAGS=-mno-amx-tile
+without_tiles := -DCMAKE_C_FLAGS=-mno-amx-int8 -DCMAKE_CXX_FLAGS=-mno-amx-int8
 
 C_TESTS := $(basename $(notdir $(wildcard tests/kit/native/*.c)))
 
@@ -130,8 +130,8 @@ $(VENV)/webgpu.stamp: pyproject.toml | $(BIN)/python
 	$(VENV)/webgpu/bin/python -m pip --quiet install --group webgpu
 	@touch $@
 
-# llama-cpp-python comes as source: compiled for this CPU, as a fair opponent must be, but without AMX's tiles, at the
-# first of which what gcc 12 makes of it ends in a fault.
+# llama-cpp-python comes as source: compiled for this CPU, as a fair opponent must be, but without AMX: as gcc 12
+# compiles it, its first product by tiles ends in a fault.
 $(VENV)/bench.stamp: pyproject.toml | $(VENV)/extras.stamp
 	CMAKE_ARGS="-DGGML_NATIVE=ON $(if $(filter x86_64,$(shell uname -m)),$(without_tiles))" $(PIP) install ".[bench]"
 	@touch $@ $(VENV)/ingot.stamp

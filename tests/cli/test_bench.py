@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+from pathlib import Path
 
 import click
 import numpy as np
@@ -20,6 +22,7 @@ from ingot.reports import Profile, StepTime, StepTotal
 from ingot.run import probe
 from ingot.run.library import load
 
+ROOT = Path(__file__).parents[2]
 SHAPES = {
     "gemm": (3, 40, 70),
     "attention": (1, 2, 9, 12, 8),
@@ -225,3 +228,8 @@ def test_bench_of_a_language_model_in_words(call) -> None:
         assert words in out
     code, _, err = call("bench", "llm", TINY_LM, "--context", 64)
     assert code == 65 and "context of 64, got 128 + 32 tokens" in err
+
+
+def test_roofline_compiles_with_the_structs_of_today() -> None:
+    flags = ["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", f"-I{ROOT / 'src' / 'ingot' / 'csrc'}"]
+    subprocess.run(["cc", *flags, str(ROOT / "benchmarks" / "roofline" / "roofline.c")], check=True)
