@@ -8,13 +8,11 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import parser
 
-import ingot.onnx_backend
 from ingot import InferenceSession
 from ingot.dim import scaled
 from ingot.dtype import bf16
-from ingot.errors import IngotError, InputError, LimitError, LoadError, UnsupportedError
+from ingot.errors import InputError, LimitError, LoadError, UnsupportedError
 from ingot.load.onnx import load_onnx
 from ingot.run.interpret import interpret
 from ingot.text import dump, parse
@@ -238,25 +236,6 @@ def test_bad_models_and_runs(name: str) -> None:
         with pytest.raises(error, match=message):
             session = InferenceSession(content, executor=executor, threads=1)
             session.run(None, {"x": np.zeros((2, 3), F), "i": np.array([9])})
-
-
-def test_backend_interface() -> None:
-    """What `onnx.backend.base` asks: models and nodes, inputs in order or by name, outputs by name."""
-    backend = ingot.onnx_backend
-    assert backend.supports_device("CPU") and not backend.supports_device("CUDA")
-    model = parser.parse_model(
-        '<ir_version: 8, opset_import: ["": 18]> g (float[2] a, float[2] b) => (c) { c = Sub(a, b) }'
-    )
-    a, b = np.array([3, 4], F), np.array([1, 1], F)
-    prepared = backend.prepare(model)
-    assert np.array_equal(prepared.run([a, b]).c, a - b) and np.array_equal(prepared.run({"a": b, "b": a})["c"], b - a)
-    assert np.array_equal(backend.run_model(model, [a, b])[0], a - b)
-    node = onnx.helper.make_node("Clip", ["x", "", "high"], ["y"])
-    (clipped,) = backend.run_node(node, [a, np.array(3.5, F)], outputs_info=[(np.dtype(F), (2,))])
-    assert np.array_equal(clipped, np.array([3, 3.5], F))
-    for call in (lambda: prepared.run([a]), lambda: backend.prepare(model, "CUDA"), lambda: prepared.run([a, b], x=1)):
-        with pytest.raises(IngotError):
-            call()
 
 
 STRINGS: dict[str, tuple[str, dict[str, Any], list[Any]]] = {

@@ -99,6 +99,40 @@ def test_a_group_has_the_bits_of_its_ops(name: str, dims: str) -> None:
     check_same(graph, feeds_of(graph))
 
 
+# One node that reads two groups, of which one reads from memory what the other makes.
+APART = {
+    "codes, which only memory holds": """
+        input x: f32[4, 16]
+        constant scale: f32[] = [0.02]
+        constant zero: u8[] = [3]
+        q = quantize(x, scale, zero, axis=0, block=0, dtype=@u8, precision=@f32)
+        d = dequantize(q, scale, zero, axis=0, block=0, dtype=@f32)
+        s = sigmoid(d)
+        r = quantize(s, scale, zero, axis=0, block=0, dtype=@u8, precision=@f32)
+        e = dequantize(r, scale, zero, axis=0, block=0, dtype=@f32)
+        out = mul(e, d)
+        output out = out
+        """,
+    "sums of rows that broadcast as one row": """
+        input x: f32[16, 16]
+        input y: f32[16, 16]
+        e = sigmoid(x)
+        sums = reduce_sum(e, axes=[1], keepdims=false)
+        a = add(y, sums)
+        t = tanh(a)
+        out = mul(t, e)
+        output out = out
+        """,
+}
+
+
+@pytest.mark.parametrize("name", APART)
+def test_groups_that_stay_apart(name: str) -> None:
+    graph = read(APART[name])
+    assert steps_of(graph).count("strip_f32") == 2
+    check_same(graph, feeds_of(graph))
+
+
 def test_special_numbers() -> None:
     for text in TEXTS.values():
         graph = filled(text, "9, 37")

@@ -125,7 +125,9 @@ class _Finder:
             return None
         members = sorted((m for p in parents for m in p.members), key=self.index.__getitem__)
         joined = StripGroup(space, [*members, node], set().union(*(p.columns for p in parents)))
-        if not _add_role(self.graph, joined, node) or not self._fits(joined):
+        # What a member reads from memory may be what another parent makes.
+        changed = joined.members if len(parents) > 1 else [node]
+        if not all(_add_role(self.graph, joined, each) for each in changed) or not self._fits(joined):
             return None
         return None if self._returns(joined, self.index[node]) else joined
 
