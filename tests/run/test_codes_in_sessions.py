@@ -68,6 +68,33 @@ def test_products_are_as_near_as_steps(sizes: tuple[int, int, int], transposed: 
     assert error.max() > 0.01 * bound.max()
 
 
+@pytest.mark.parametrize("precision", ["int8", "int4"])
+@pytest.mark.parametrize("made", ["slice", "reshape", "gather"])
+def test_matrices_that_are_made_of_others(made: str, precision: str) -> None:
+    """Codes are those of what a graph makes of a weight that has other rows, as slices of one for three products do."""
+    results, (m, k, n) = [], (3, 64, 96)
+    w, x = random(2 * n, k, seed=1), random(m, k, seed=2)
+    for is_made in (True, False):
+        graph = Graph("product")
+        graph.add_input("x", TensorType(f32, (m, k)))
+        if not is_made:
+            weight = graph.add_weight("w", w[n:].copy())
+        elif made == "slice":
+            whole = graph.add_weight("whole", w)
+            weight = graph.add("slice", [whole], starts=(n, 0), stops=(2 * n, k), steps=(1, 1)).output
+        elif made == "reshape":
+            weight = graph.add("reshape", [graph.add_weight("flat", w[n:].ravel())], shape=(n, k)).output
+        else:
+            last = graph.add_weight("last", np.arange(n, 2 * n))
+            weight = graph.add("gather", [graph.add_weight("whole", w), last], axis=0).output
+        y = graph.add("matmul", ["x", weight], transpose_b=True).output
+        graph.set_output("y", graph.add("concat", [y, y], axis=0).output)
+        session = ingot.InferenceSession(graph, precision=precision, threads=1, passes=())  # which would fold it
+        assert "gemm_int" in str(session.explain())
+        results.append(session.run(None, {"x": x})[0])
+    np.testing.assert_array_equal(*results)
+
+
 @pytest.mark.parametrize("groups", [1, 2])
 @pytest.mark.parametrize("kernel", [1, 3])
 @pytest.mark.parametrize("channels", [3, 16, 36])

@@ -108,7 +108,7 @@ def quantised(value: Static, rows: slice) -> tuple[np.ndarray, np.ndarray]:
     assert node is not None and node.op.name == "quantize_groups"
     if source.op == "cast" and source.source.type.dtype is bf16:
         source = source.source
-    x = source.rows(rows) if source.node is not None else source.evaluate()[rows]
+    x = source.part((rows, slice(None)))
     held = np.ascontiguousarray(x)
     codes = np.empty(x.shape, node.dtype.numpy)
     scales = np.empty((len(x), -(-x.shape[1] // node.group)), np.float16)
@@ -119,6 +119,9 @@ def quantised(value: Static, rows: slice) -> tuple[np.ndarray, np.ndarray]:
     kind = {"bits": node.dtype.bits, "is_bf16": int(source.type.dtype is bf16)}
     library.kernel("quantize_rows", library.isa())(library.new("quantize_args", fields | sizes | kind), 0, 1)
     release(x)
+    if not source.is_divisible:
+        for each in source.sources():  # what it was made of whole
+            release(each.evaluate())
     return codes, scales
 
 
