@@ -16,7 +16,7 @@ from ingot.dim import symbol
 from ingot.dtype import f32
 from ingot.emit.onnx import export_onnx
 from ingot.emit.onnx.registry import RULES
-from ingot.errors import LoadError, OutputError, UnsupportedError
+from ingot.errors import KindError, LoadError, OutputError, UnsupportedError
 from ingot.ir import Graph, TensorType
 from ingot.load import load_model
 from ingot.load.onnx import load_onnx
@@ -372,6 +372,11 @@ def test_a_state_is_an_input_and_an_output():
     assert [o.name for o in model.graph.output] == ["y", "state:s"]
     for result in run_oracle("onnxruntime", model, {"x": x, "s": s}):
         np.testing.assert_array_equal(result, x + s)
+
+
+def test_what_is_no_graph_is_named() -> None:
+    with pytest.raises(KindError, match="got str, expected a session's `graph`"):
+        export_onnx("model.onnx")  # type: ignore[arg-type]
 
 
 def test_what_cannot_be_written_is_named_at_once():

@@ -85,7 +85,15 @@ def grouped(seed: int) -> Case:
         attributes["local_window_size"] = chance.randint(1, 4)
     if chance.random() < 0.3:
         attributes["scale"] = 0.3
-    rotation = " @c @d" if "c" in constants else ""
+    rotation = " @c @d" if "c" in constants else " none none"
+    if chance.random() < 0.3:
+        attributes["softcap"] = 0.8
+    kind = chance.choice(("", "", "smooth", "sinks"))
+    bias = f" bias[{chance.choice((1, batch))},{chance.choice((1, heads))},{rows},{total}]"
+    rotation += f" none{bias if chance.random() < 0.3 else ' none'}"
+    if kind == "smooth":
+        attributes["smooth_softmax"] = 1
+    rotation += f" sinks[{heads}]" if kind == "sinks" else ""
     return case("GroupQueryAttention", f"{parts} {cache} @s @t{rotation}", 3, domain=MS, **attributes, **constants)
 
 
@@ -117,6 +125,27 @@ ROUNDED = [
     case("QLinearAveragePool", f"{A} @r @y", domain=MS, kernel_shape=[2, 2], pads=[1, 1, 0, 1], count_include_pad=1,
          **STEPS),
     case("QLinearGlobalAveragePool", f"{A} @r @y", domain=MS, **STEPS),
+    *(
+        Case("QLinearSoftmax", f"{A} @p @z", {"axis": axis, "opset": opset},
+             STEPS | {"p": np.array(1 / 256, F), "z": np.array(0, np.uint8)}, domain=MS)
+        for opset, axis in ((13, -1), (11, 2))
+    ),
+    case("QLinearWhere", "c:bool[2,1,4,5] a:u8<200[2,3,4,5] @s @y b:u8<200[3,1,5] @t @y @r @y", domain=MS, **STEPS),
+    *(
+        case(f"{op}Linear", f"{x}[2,3,4] @s @y", domain=MS, s=np.array([0.02, 0.03, 0.04], F),
+             y=np.array([0, 7, 300], np.uint16), axis=1)
+        for op, x in (("Quantize", "x"), ("Dequantize", "x:u16<999"))
+    ),
+    *(
+        case("MatMulIntegerToFloat", f"a:u8<200[{batch}3,6] b:i8>-99<99[6,5] @s @v{rest}", domain=MS,
+             v=np.linspace(0.01, 0.05, 5, dtype=F), w=np.array([0, 1, -2, 3, 4], np.int8), **STEPS)
+        for batch, rest in (("", ""), ("2,", " @y @w"), ("", " @y @w bias[5]"), ("", " none none bias[5]"))
+    ),
+    *(
+        case("DynamicQuantizeMatMul", f"a[{batch}3,6] b:i8>-99<99[6,5] @v{rest}", domain=MS,
+             v=np.linspace(0.01, 0.05, 5, dtype=F), w=np.array([0, 1, -2, 3, 4], np.int8))
+        for batch, rest in (("", ""), ("2,", " @w"), ("", " none bias[5]"))
+    ),
     *(
         case("QGemm", f"a:u8<200[3,6] @s @y b:u8<200[{shape}] @t @z{rest}", domain=MS, alpha=alpha, transB=transposed,
              z=np.array(101, np.uint8), q=np.array(0.3001, F), **STEPS)
@@ -157,4 +186,8 @@ EXPORTED = [
         for kind in ("Relu", "Tanh", "Sigmoid")
     ),
     case("FusedConv", "x[1,3,5,6] w[4,3,3,3] b[4] z[1,4,3,4]", domain=MS, activation="Relu"),
+    case("FusedGemm", "a[3,6] b[5,6] c[5]", domain=MS, activation="Relu", alpha=0.5, transB=1),
+    case("FusedGemm", "a[6,3] b[6,5]", domain=MS, activation="LeakyRelu", activation_alpha=0.2, transA=1),
+    case("FusedGemm", "a[3,6] b[6,5] c[3,1]", domain=MS, activation="HardSigmoid", activation_alpha=0.3,
+         activation_beta=0.4, beta=2.0),
 ]  # fmt: skip

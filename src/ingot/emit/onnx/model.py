@@ -14,7 +14,7 @@ from onnx import helper
 import ingot
 from ingot.emit.onnx.pen import ML, Names, Pen, value_info
 from ingot.emit.onnx.registry import GAPS, RULES
-from ingot.errors import LoadError, UnsupportedError
+from ingot.errors import KindError, LoadError, UnsupportedError
 from ingot.files import written
 from ingot.ir import Graph, Node, TensorType
 from ingot.load.onnx.registry import INGOT
@@ -35,9 +35,12 @@ def export_onnx(graph: Graph, path: str | os.PathLike[str] | None = None) -> onn
     `state:<name>`. An op that ONNX does not have is a function of the domain "ingot" with a body of plain ops. Of large
     models the weights are written beside the path, as `<name>.data`.
 
-    Raises UnsupportedError naming every op that cannot be written, LoadError for a weight without data, and OutputError
-    where the path cannot be written.
+    Raises UnsupportedError naming every op that cannot be written, LoadError for a weight without data, OutputError
+    where the path cannot be written, and KindError for what is no graph.
     """
+    if not isinstance(graph, Graph):
+        got = type(graph).__name__
+        raise KindError(f"export_onnx: a graph is needed, got {got}, expected a session's `graph`")
     model = _Export(graph).model()
     if path is not None:
         _write(model, Path(path))

@@ -64,15 +64,18 @@ def attend(
     call: Call, q: str, k: str, v: str, mask: str | None, *, scale: float | None, causal: bool = False,
     offset: Size = 0, safe: bool = True,
 ) -> str:  # fmt: skip
-    """The attention op on operands of rank 4; the default scale is 1 / sqrt(head size)."""
-    width = _rank4(call, q)[3]
-    if scale is None:
-        if not isinstance(width, int) or width == 0:
-            raise call.unsupported(f"a head size of {width}")
-        scale = 1 / math.sqrt(width)
+    """The attention op on operands of rank 4."""
+    scale = default_scale(call, _rank4(call, q)[3]) if scale is None else scale
     if not isinstance(offset, int):
         raise call.unbound("a causal mask over a cache of symbolic length")
     return call.build.attention(q, k, v, mask, scale=scale, causal=causal, causal_offset=offset, safe=safe)
+
+
+def default_scale(call: Call, width: Size) -> float:
+    """1 / sqrt(head size)."""
+    if not isinstance(width, int) or width == 0:
+        raise call.unsupported(f"a head size of {width}")
+    return 1 / math.sqrt(width)
 
 
 def split_heads(call: Call, x: str, heads: int) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ingot.dtype import i32, i64
 from ingot.load.onnx.call import Call
 from ingot.load.onnx.conv import convolve
-from ingot.load.onnx.linear import multiply
+from ingot.load.onnx.linear import gemm, multiply
 from ingot.load.onnx.norm import normalize
 from ingot.load.onnx.registry import MICROSOFT, onnx
 
@@ -47,7 +49,18 @@ def fused_conv(call: Call) -> str:
     """A convolution, then an operand of its own shape is added, then an activation."""
     build, result = call.build, convolve(call, call[0], call[1], call.get(2))
     result = build.add(result, call[3]) if call.has(3) else result
-    kind, numbers = call.attr_text("activation", ""), call.attr_floats("activation_params", ())
+    return _activated(call, result, call.attr_floats("activation_params", ()))
+
+
+@onnx("FusedGemm", domain=MICROSOFT)
+def fused_gemm(call: Call) -> str:
+    names = ("activation_alpha", "activation_beta")
+    return _activated(call, gemm(call), tuple(call.attr_float(name) for name in names if name in call.attributes))
+
+
+def _activated(call: Call, result: str, numbers: Sequence[float]) -> str:
+    """The attribute `activation` and its numbers, upon a result."""
+    build, kind = call.build, call.attr_text("activation", "")
     match kind, *numbers:
         case [""]:
             return result

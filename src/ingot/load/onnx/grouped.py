@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ingot.dtype import i64
-from ingot.load.onnx.attention import attend, join_heads, rotated, split_heads
+from ingot.dtype import boolean, i64
+from ingot.load.onnx.attention import attend, default_scale, join_heads, rotated, split_heads
 from ingot.load.onnx.call import Call
 from ingot.load.onnx.registry import MICROSOFT, onnx
 from ingot.load.onnx.shapes import Size
@@ -36,16 +36,19 @@ def group_query_attention(call: Call) -> tuple[str | None, ...]:
         q, k = (_turned(call, x, lengths) for x in (q, k))
     if call.has(3) and call.has(4):
         k, v = _appended(call, call[3], k, lengths), _appended(call, call[4], v, lengths)
-    scale = call.attr_float("scale", 0.0) or None
-    result = attend(call, q, k, v, _mask(call, lengths), scale=scale)
+    scale, mask = call.attr_float("scale", 0.0) or None, _mask(call, lengths)
+    cap, sinks = call.attr_float("softcap", 0.0), _sinks(call, heads)
+    if cap == 0.0 and sinks is None:
+        result = attend(call, q, k, v, mask, scale=scale)
+    else:
+        result = _in_steps(call, (q, k, v), mask, scale, cap, sinks)
     return join_heads(call, result), k, v
 
 
 def _refuse_rest(call: Call) -> None:
-    asked = [name for name in ("smooth_softmax", "qk_output") if call.attr_int(name, 0) > 0]
-    asked += ["softcap"] if call.attr_float("softcap", 0.0) else []
+    asked = ["qk_output"] if call.attr_int("qk_output", 0) > 0 else []
     asked += [name for name in ("k_quant_type", "v_quant_type") if call.attr_text(name, "NONE") != "NONE"]
-    asked += [f"input {i}" for i in range(11, len(call)) if call.has(i)]
+    asked += [f"input {i}" for i in range(12, len(call)) if call.has(i)]
     if asked or call.has(3) != call.has(4):
         raise call.unsupported(f"{', '.join(asked) or 'half a cache'}")
 
@@ -122,3 +125,36 @@ def _mask(call: Call, lengths: _Lengths) -> str:
     if not call.has(10):
         return seen
     return build.where(seen, call[10], build.scalar(-math.inf, call.type(10).dtype))
+
+
+def _sinks(call: Call, heads: int) -> str | None:
+    """A score of each head, [1,H,1,1], that takes part in the softmax and has no value; 0 where it is only smooth."""
+    if call.has(11):
+        return call.reshape(call.cast(call[11], call.type(0).dtype), (1, heads, 1, 1))
+    if call.attr_int("smooth_softmax", 0) > 0:
+        return call.build.scalar(0.0, call.type(0).dtype)
+    return None
+
+
+def _in_steps(
+    call: Call, parts: tuple[str, str, str], mask: str, scale: float | None, cap: float, sinks: str | None
+) -> str:
+    """Attention spelled in plain ops, for what the attention op has not: scores within a cap, and sinks."""
+    build = call.build
+    (batch, heads, rows, width), (_, kv_heads, columns, _) = (call.known_shape(build.type(x)) for x in parts[:2])
+    q = call.reshape(parts[0], (batch, kv_heads, heads // kv_heads, rows, width))
+    k, v = (call.reshape(x, (batch, kv_heads, 1, columns, width)) for x in parts[1:])
+    scores = call.reshape(
+        build.matmul(q, k, transpose_b=True, scale=scale or default_scale(call, width)), (batch, heads, rows, columns)
+    )
+    if cap:
+        scores = build.mul(build.tanh(build.div(scores, cap)), cap)
+    if build.type(mask).dtype is boolean:
+        scores = build.where(mask, scores, build.scalar(-math.inf, build.type(scores).dtype))
+    else:
+        scores = build.add(scores, mask)
+    if sinks is not None:
+        scores = build.concat(scores, build.expand(sinks, shape=(batch, heads, rows, 1)), axis=3)
+    weights = call.slice(build.softmax(scores, axis=3), 3, 0, columns)
+    weights = call.reshape(weights, (batch, kv_heads, heads // kv_heads, rows, columns))
+    return call.reshape(build.matmul(weights, v), (batch, heads, rows, width))

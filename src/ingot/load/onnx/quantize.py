@@ -9,12 +9,14 @@ from ingot.load.onnx.call import Call
 from ingot.load.onnx.conv import average_pool, convolve
 from ingot.load.onnx.linear import multiply
 from ingot.load.onnx.registry import MICROSOFT, onnx
+from ingot.load.onnx.shapes import Size, count
 from ingot.ops.define import normalize_axis
 from ingot.ops.integer import BYTES
 from ingot.ops.quantize import FLOATS
 
 
 @onnx("QuantizeLinear")
+@onnx("QuantizeLinear", domain=MICROSOFT)
 def quantize_linear(call: Call) -> str:
     zero_point = call.get(2)
     dtype = u8 if zero_point is None else call.type(2).dtype
@@ -34,6 +36,7 @@ def quantize_linear(call: Call) -> str:
 
 
 @onnx("DequantizeLinear")
+@onnx("DequantizeLinear", domain=MICROSOFT)
 def dequantize_linear(call: Call) -> str:
     dtype = call.type(1).dtype if call.type(1).dtype in FLOATS else f32
     if call.attr_int("output_dtype", 0):
@@ -66,6 +69,27 @@ def matmul_integer(call: Call) -> str:
 @onnx("ConvInteger")
 def conv_integer(call: Call) -> str:
     return _convolution(call, (0, 2), (1, 3), None)
+
+
+@onnx("MatMulIntegerToFloat", domain=MICROSOFT)
+def matmul_integer_to_float(call: Call) -> str:
+    return _scaled_product(call, _product(call, (0, 4), (1, 5), i32), call[2], b_scale=3, bias=6)
+
+
+@onnx("DynamicQuantizeMatMul", domain=MICROSOFT)
+def dynamic_quantize_matmul(call: Call) -> str:
+    build = call.build
+    codes, scale, zero = build.add_all("dynamic_quantize", call[0])
+    inner = call.restated(codes, call[1], zero, call.get(3))
+    return _scaled_product(call, _product(inner, (0, 2), (1, 3), i32), scale, b_scale=2, bias=4)
+
+
+def _scaled_product(call: Call, sums: str, a_scale: str, *, b_scale: int, bias: int) -> str:
+    """Sums as floats, by the scales of both operands; a vector of those of b has one for each column."""
+    build = call.build
+    scale = build.mul(call.reshape(a_scale, ()), _scale(call, b_scale, 1))
+    result = build.mul(call.cast(sums, f32), scale)
+    return build.add(result, call[bias]) if call.has(bias) else result
 
 
 @onnx("QLinearMatMul")
@@ -198,6 +222,22 @@ def qlinear_unary(call: Call) -> str:
     if call.op == "QLinearSigmoid":
         return _rounded(call, call.build.sigmoid(x), 3, 4, call.type(0).dtype)
     return _rounded(call, call.build.leaky_relu(x, alpha=call.attr_float("alpha", 0.01)), 3, 4, call.type(0).dtype)
+
+
+@onnx("QLinearSoftmax", domain=MICROSOFT)
+def qlinear_softmax(call: Call) -> str:
+    """`opset` says which Softmax: before 13 the dims from the axis on are one."""
+    shape, is_rest = call.shape(0), call.attr_int("opset") < 13
+    axis = call.attr_axis("axis", 1 if is_rest else -1, len(shape))
+    rows: tuple[Size, ...] = (*shape[:axis], count(shape[axis:])) if is_rest else shape
+    result = call.build.softmax(call.reshape(_floats(call, 0, 1, 2), rows), axis=axis)
+    return _rounded(call, call.reshape(result, shape), 3, 4, call.type(0).dtype)
+
+
+@onnx("QLinearWhere", domain=MICROSOFT)
+def qlinear_where(call: Call) -> str:
+    chosen = call.build.where(call[0], _floats(call, 1, 2, 3), _floats(call, 4, 5, 6))
+    return _rounded(call, chosen, 7, 8, call.type(1).dtype)
 
 
 @onnx("QLinearConcat", domain=MICROSOFT)
