@@ -12,7 +12,7 @@ MS = "com.microsoft"
 
 
 def product(seed: int) -> Case:
-    """A product with rows of few bits, whose scales may be numbers of f16."""
+    """A product with rows of few bits, whose scales may be numbers of f16, and whose columns may name their blocks."""
     chance, rng = random.Random(seed), np.random.default_rng(seed)
     block = chance.choice((16, 32, 64, 128, 256))
     rows, columns = chance.randint(1, 40), chance.choice((24, 32, 40, 64, 160))
@@ -30,6 +30,10 @@ def product(seed: int) -> Case:
     elif zeros and bits == 4:  # ONNX Runtime takes floats of no other codes
         constants["z"] = rng.uniform(5, 10, rows * blocks).astype(F)
     operands += " @z" if "z" in constants else ""
+    # ONNX Runtime takes such an order of no other codes, and leaves out the zero points that are codes.
+    if bits == 4 and zeros != "codes" and chance.random() < 0.5:
+        operands += " @g" if "z" in constants else " none @g"
+        constants["g"] = rng.integers(0, blocks, columns, np.int32)
     return case("MatMulNBits", operands, domain=MS, N=rows, K=columns, bits=bits, block_size=block, **constants)
 
 

@@ -70,3 +70,31 @@ def test_lengths_that_only_a_run_knows(rng: np.random.Generator) -> None:
         feeds |= {"s": np.array([rows + past - 1], np.int32), "t": np.array(rows + past, np.int32)}
         for got, wanted in zip(session.run(None, feeds), run_oracle("ort", proto, feeds), strict=True):
             np.testing.assert_allclose(got, wanted, rtol=2e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize("bits", [2, 4, 8])
+@pytest.mark.parametrize("zeros", ["codes", "floats", "none"])
+def test_columns_that_name_their_blocks(zeros: str, bits: int, rng: np.random.Generator) -> None:
+    """By the definition: ONNX Runtime takes 8 for zero points that are codes, and other bits as if they were 4."""
+    rows, columns, block, blocks, per = 5, 40, 16, 3, 8 // bits
+    packed = rng.integers(0, 256, (rows, blocks, block // per), np.uint8)
+    scales = rng.uniform(0.01, 0.1, (rows, blocks)).astype(np.float32)
+    constants = {"b": packed, "s": scales, "g": rng.integers(0, blocks, columns, np.int32)}
+
+    def codes(content: np.ndarray, count: int) -> np.ndarray:
+        places = np.arange(0, 8, bits, dtype=np.uint8)
+        return (content.reshape(rows, -1, 1) >> places & (2**bits - 1)).reshape(rows, -1)[:, :count].astype(float)
+
+    points = np.full((rows, blocks), 2.0 ** (bits - 1))
+    if zeros == "codes":
+        constants["z"] = rng.integers(0, 256, (rows, -(-blocks // per)), np.uint8)
+        points = codes(constants["z"], blocks)
+    elif zeros == "floats":
+        points = constants["z"] = rng.uniform(0, 2**bits, (rows, blocks)).astype(np.float32)
+    attributes = {"N": rows, "K": columns, "bits": bits, "block_size": block}
+    operands = f"x[3,{columns}] @b @s {'none' if zeros == 'none' else '@z'} @g"
+    proto, feeds = one_node(case("MatMulNBits", operands, domain="com.microsoft", **attributes, **constants), rng)
+    matrix = (codes(packed, columns) - points[:, constants["g"]]) * scales[:, constants["g"]]
+    (got,) = InferenceSession(proto.SerializeToString(), threads=1).run(None, feeds)
+    (x,) = feeds.values()
+    np.testing.assert_allclose(got, x.astype(float) @ matrix.T, rtol=2e-5, atol=2e-5)

@@ -124,6 +124,8 @@ def test_what_cannot_be_calibrated(quantised, tmp_path) -> None:
         quantize_model(source, tmp_path / "other.onnx", [])
     with pytest.raises(InputError, match="expected finite numbers"):
         quantize_model(source, tmp_path / "other.onnx", [{"x": np.full(SHAPE, np.inf, F)}])
+    with pytest.raises(InputError, match="nothing to quantise, got 0 products with fixed floats"):
+        quantize_model(target, tmp_path / "other.onnx", samples)
     assert not (tmp_path / "other.onnx").exists()
 
 

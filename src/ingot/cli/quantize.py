@@ -126,7 +126,7 @@ def _print_report(found: Report, budget: int | None, as_json: bool) -> None:
     layers = [(layer, _percent(error)) for layer, error in found.layers().items()]
     print_table(["layer", "error"], layers, right=["error"])
     if raised is not None:
-        print_text(" ".join(f"--int8 {loss.name}" for loss in raised) or "nothing fits the budget")
+        print_text(" ".join(f"--int8 {loss.name}" for loss in raised) or "no weight to make int8 fits the budget")
 
 
 def _percent(error: float | None) -> str:

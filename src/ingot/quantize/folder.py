@@ -90,8 +90,11 @@ def codings_of(matrices: Mapping[str, Matrix], plan: Plan) -> dict[str, Coding]:
             if not any(fnmatchcase(name, pattern) for name in matrices):
                 example = next(iter(matrices), "none")
                 raise InputError(f"option {option}: names no matrix, got {pattern!r}, expected one such as {example!r}")
-    codings = {name: plan.coding(matrix) for name, matrix in matrices.items()}
-    return {name: coding for name, coding in codings.items() if coding is not None}
+    found = {name: plan.coding(matrix) for name, matrix in matrices.items()}
+    codings = {name: coding for name, coding in found.items() if coding is not None}
+    if plan.zero_points and not any(coding.has_zeros for coding in codings.values()):
+        raise InputError("option zero_points: of int4 alone, got no weight in int4, expected --format int4")
+    return codings
 
 
 def rows_of(tensor: StoredTensor, matrix: Matrix) -> Iterator[np.ndarray]:

@@ -50,8 +50,8 @@ def quantize_model(
     matrices get a scale for each output channel, of their largest element. What rounding moves the mean of a
     convolution's channel by is taken off its bias. Classifiers stay f32, and so do small matrices.
 
-    Raises InputError for no samples or one with elements that are not finite, OutputError for a target that is there,
-    and what loading and running the model raise.
+    Raises InputError for no samples, one with elements that are not finite, and a model of which nothing would be coded,
+    as of one that is; OutputError for a target that is there, and what loading and running the model raise.
     """
     if os.path.lexists(target):
         raise OutputError(f"{os.fspath(target)}: exists, expected a free name")
@@ -60,6 +60,11 @@ def quantize_model(
     graph = InferenceSession(source, cache=False).graph.copy()
     fixed = [node for node in graph.nodes if node.op.name in ("conv", "matmul") and multiplies_fixed(graph, node)]
     products = [node for node in fixed if node.op.name == "conv" or not stays_f32(graph, node)]
+    if not products:
+        raise InputError(
+            f"{os.fspath(source)}: nothing to quantise, got {len(fixed)} products with fixed floats, all of which stay"
+            " f32, expected a convolution, or a matrix that is neither small nor a classifier's"
+        )
     read = [(str(node.operands[0]), 1 if node.op.name == "conv" else -1) for node in products]
     rounded = [(_before_pools(graph, name), axis) for name, axis in read]
     weights = {str(node.operands[1]): graph.data(str(node.operands[1])) for node in products}

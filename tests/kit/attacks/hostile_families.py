@@ -36,12 +36,13 @@ def machine(**changed: Any) -> Callable[[], Any]:
     return one("SVMClassifier", ["x"], domain=ML, **attributes | changed)
 
 
-def few_bits(**changed: Any) -> Callable[[], Any]:
-    """A product with three rows of 4 bits."""
+def few_bits(places: Any = None, **changed: Any) -> Callable[[], Any]:
+    """A product with three rows of 4 bits. places: the blocks of its columns."""
     constants = {"a": np.ones((2, 16), np.float32), "b": np.zeros((3, 1, 8), np.uint8), "s": np.ones(3, np.float32)}
-    return one(
-        "MatMulNBits", list(constants), constants, domain=MICROSOFT, **{"N": 3, "K": 16, "block_size": 16} | changed
-    )
+    inputs = list(constants)
+    if places is not None:
+        inputs, constants = [*inputs, "", "g"], constants | {"g": np.array(places, np.int32)}
+    return one("MatMulNBits", inputs, constants, domain=MICROSOFT, **{"N": 3, "K": 16, "block_size": 16} | changed)
 
 
 def grouped(**attributes: Any) -> Callable[[], Any]:
@@ -91,6 +92,9 @@ FAMILIES: list[Attack] = [
             ("bits", {"bits": 5}, UnsupportedError, "5 bits"),
             ("block", {"block_size": 17}, UnsupportedError, "blocks of 17"),
             ("no rows", {"N": 0}, UnsupportedError, "0 x 16"),
+            ("a block beyond", {"places": [0] * 15 + [1]}, LoadError, "g_idx is from 0 to 1, expected 0..0"),
+            ("a block before", {"places": [-1] * 16}, LoadError, "g_idx is from -1 to -1, expected 0..0"),
+            ("blocks of few columns", {"places": [0]}, UnsupportedError, "expected fixed integers [16]"),
         ]
     ),
     *(

@@ -17,26 +17,25 @@ _BITS = (2, 4, 8)
 def matmul_nbits(call: Call) -> str:
     """A product with rows of 2, 4 or 8 bits, whose blocks along the sum have a scale and a zero point of their own.
 
-    B u8 [N, blocks, bytes], the first element of a byte in its low bits.
+    B u8 [N, blocks, bytes], the first element of a byte in its low bits. g_idx i32 [K]: the block whose scale and zero
+    point each element has, where its place does not say so.
     """
     build, dtype = call.build, call.type(0).dtype
     rows, columns, block = call.attr_int("N"), call.attr_int("K"), call.attr_int("block_size")
     bits = call.attr_int("bits", 4)
-    if bits not in _BITS or block < 16 or block & (block - 1) or min(rows, columns) < 1 or call.has(4):
-        raise call.unsupported(f"{bits} bits in blocks of {block}, {rows} x {columns}, or an order of columns")
+    if bits not in _BITS or block < 16 or block & (block - 1) or min(rows, columns) < 1:
+        raise call.unsupported(f"{bits} bits in blocks of {block}, {rows} x {columns}")
     blocks = -(-columns // block)
     if call.type(1).shape != (rows, blocks, block * bits // 8) or call.type(1).dtype is not u8:
         raise call.malformed(f"operand {call.type(1)}, expected u8[{rows}, {blocks}, {block * bits // 8}]")
     packed = call.reshape(call[1], (rows, blocks * block * bits // 8))
-    scale, zeros = call.reshape(call[2], (rows, blocks)), call.get(3)
+    scale, zeros, places = call.reshape(call[2], (rows, blocks)), call.get(3), _places(call, columns, blocks)
     if zeros is not None and call.type(3).dtype is not u8:
-        weight = _centred_on_floats(
-            call, _unpacked(call, packed, bits, False), scale, call.reshape(zeros, (rows, blocks))
-        )
-        weight = weight if blocks * block == columns else call.slice(weight, 1, 0, columns)
+        codes = _unpacked(call, packed, bits, False)
+        weight = _centred_on_floats(call, codes, scale, call.reshape(zeros, (rows, blocks)), columns, places)
     else:
         zeros = None if zeros is None else call.reshape(zeros, (rows, -(-blocks * bits // 8)))
-        weight = _decoded(call, packed, scale, zeros, bits, columns, 1, block, f32)
+        weight = _decoded(call, packed, scale, zeros, bits, columns, 1, block, f32, places)
     product = multiply(call, call.cast(call[0], f32), weight, transpose_b=True)
     product = build.add(product, call.cast(call[5], f32)) if call.has(5) else product
     return call.cast(product, dtype)
@@ -70,16 +69,34 @@ def _decoded(
     axis: int,
     block: int,
     dtype: DType,
+    places: str | None = None,
 ) -> str:
     """Floats of codes that lie in bytes along their last axis; without zero points the middle code stands for 0.
 
     columns: elements of that axis, which the last byte may have more of. axis: of blocks. Zero points lie as codes do.
+    places: of each element's block, where they do not follow each other.
     """
     build = call.build
     codes = _first(call, _unpacked(call, packed, bits, zeros is None), columns)
     if zeros is not None:
         zeros = _first(call, _unpacked(call, zeros, bits, False), call.known_shape(build.type(scale))[-1])
+    if places is not None:
+        scale, block = build.gather(scale, places, axis=axis), 1
+        zeros = None if zeros is None else build.gather(zeros, places, axis=axis)
     return build.dequantize(codes, _narrowed(call, scale), zeros, axis=axis, block=block, dtype=dtype)
+
+
+def _places(call: Call, columns: int, blocks: int) -> str | None:
+    """The block of each column where a product says so. Raises LoadError for one that is not there."""
+    if not call.has(4):
+        return None
+    places = call.build.graph.data(call[4])
+    if places is None or places.dtype.kind not in "iu" or places.ndim != 1 or len(places) < columns:
+        raise call.unsupported(f"g_idx as {call.type(4)}, expected fixed integers [{columns}]")
+    places = places[:columns]
+    if not ((places >= 0) & (places < blocks)).all():
+        raise call.malformed(f"g_idx is from {places.min()} to {places.max()}, expected 0..{blocks - 1}")
+    return call.build.table(places.astype(np.int32))
 
 
 def _unpacked(call: Call, packed: str, bits: int, centred: bool) -> str:
@@ -100,13 +117,17 @@ def _first(call: Call, x: str, columns: Size) -> str:
     return x if call.build.type(x).shape[last] == columns else call.slice(x, last, 0, columns)
 
 
-def _centred_on_floats(call: Call, codes: str, scale: str, zeros: str) -> str:
-    """(code - zero) * scale, where zero points are no codes. scale, zeros: [rows, blocks]."""
-    build, (rows, columns) = call.build, call.known_shape(call.build.type(codes))
-    blocks = call.known_shape(call.build.type(scale))[1]
-    wide = call.reshape(call.cast(codes, f32), (rows, blocks, columns // blocks))
-    points, steps = (call.reshape(call.cast(x, f32), (rows, blocks, 1)) for x in (zeros, scale))
-    return call.reshape(build.mul(build.sub(wide, points), steps), (rows, columns))
+def _centred_on_floats(call: Call, codes: str, scale: str, zeros: str, columns: Size, places: str | None) -> str:
+    """(code - zero) * scale, where zero points are no codes. codes: of whole blocks. scale, zeros: [rows, blocks]."""
+    build, (rows, blocks) = call.build, call.known_shape(call.build.type(scale))
+    wide, points, steps = (call.cast(x, f32) for x in (codes, zeros, scale))
+    if places is not None:
+        points, steps = (build.gather(x, places, axis=1) for x in (points, steps))
+        return build.mul(build.sub(_first(call, wide, columns), points), steps)
+    points, steps = (call.reshape(x, (rows, blocks, 1)) for x in (points, steps))
+    whole = call.known_shape(build.type(codes))[1]
+    wide = call.reshape(wide, (rows, blocks, whole // blocks))
+    return _first(call, call.reshape(build.mul(build.sub(wide, points), steps), (rows, whole)), columns)
 
 
 def _narrowed(call: Call, scale: str) -> str:
