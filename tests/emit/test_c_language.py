@@ -307,6 +307,9 @@ def test_what_c_does_not_have_is_refused(tmp_path: Path):
         emit_language_model(tmp_path, tmp_path / "out")
     with pytest.raises(InputError, match="option prefix"):
         emit_language_model(tmp_path, tmp_path / "out", prefix="a b")
+    with pytest.raises(InputError, match=r"option prefix: tokenizer\.c is another file here, got 'tokenizer'"):
+        emit_language_model(SHIPPED, tmp_path / "out", context=64, precision="f32", prefix="tokenizer")
+    assert not (tmp_path / "out").exists()
     for words, said in (
         (["--dim", "batch=1"], "--dim"),
         (["--input", "x.npy"], "--input"),

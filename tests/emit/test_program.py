@@ -206,10 +206,17 @@ def test_names_become_identifiers() -> None:
     assert list(identifiers([("input", "y"), ("output", "y"), ("output", "0")])) == ["y", "y_2", "output_0"]
 
 
-@pytest.mark.parametrize("prefix", ["", "1st", "a-b", "main", "check", "é", "x" * 32, "_x", 'x";'])
+@pytest.mark.parametrize("prefix", ["", "1st", "a-b", "main", "check", "test", "math", "é", "x" * 32, "_x", 'x";'])
 def test_a_prefix_that_is_no_name_is_refused(call, tmp_path: Path, prefix: str) -> None:
     code, _, err = call("emit-c", DIGITS, "--dim", "batch=1", "-o", tmp_path / "out", "--prefix", prefix)
     assert code == 65 and "prefix" in err and not (tmp_path / "out").exists()
+
+
+def test_a_prefix_takes_no_other_file(call, tmp_path: Path) -> None:
+    words = [DIGITS, "--dim", "batch=1", "--prefix", "weights", "-o", tmp_path / "out"]
+    code, _, err = call("emit-c", *words, "--freestanding")
+    assert code == 65 and "option prefix: weights.c is another file here, got 'weights'" in err
+    assert not (tmp_path / "out").exists() and call("emit-c", *words)[0] == 0
 
 
 def scaled(factor: float) -> Graph:
@@ -327,7 +334,17 @@ def test_a_dim_with_a_limit(call, tmp_path: Path) -> None:
     assert ".batch = 3\n" in (tmp_path / "device" / "check.c").read_text()
 
 
-@pytest.mark.parametrize("words", [["--executor", "interpret"], ["--strict"], ["--threads", 0], ["--context", 8]])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--executor", "interpret"],
+        ["--strict"],
+        ["--threads", 0],
+        ["--context", 8],
+        ["--cache-dtype", "int8"],
+        ["--cache-dtype", "int8", "--mode", "train"],
+    ],
+)
 def test_an_option_without_an_effect_is_refused(call, tmp_path: Path, words: list[object]) -> None:
     code, _, err = call("emit-c", DIGITS, "--dim", "batch=1", "-o", tmp_path / "out", *words)
     assert code == 2 and str(words[0]) in err and not (tmp_path / "out").exists()

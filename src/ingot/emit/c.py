@@ -175,12 +175,14 @@ def _write(
     for entry in face.entries:
         check_byte_order(entry.lowered, platform)
     model = source(face, platform)
-    files = {f"{face.prefix}.c": model, **pool(face), **programs}
-    files["layout.json"] = json.dumps(_layout(face), indent=1) + "\n"
+    stored = "weights.c" if platform.freestanding else "weights.bin"
+    own: dict[str, str | bytes] = {f"{face.prefix}.c": model, **pool(face)}
+    if taken := {*own, f"{face.prefix}.h", f"{face.prefix}_check.h"} & {*programs, stored}:
+        raise InputError(f"option prefix: {min(taken)} is another file here, got {face.prefix!r}, expected another")
+    files = {**own, **programs, "layout.json": json.dumps(_layout(face), indent=1) + "\n"}
     if debug() >= 4:
         print(model, file=sys.stderr)
     make_folder(folder)
-    stored = "weights.c" if platform.freestanding else "weights.bin"
     write = write_source if platform.freestanding else write_binary
     hash = write(os.path.join(folder, stored), face, weights, platform)
     files[f"{face.prefix}.h"] = header(face, platform, "check.c" in programs)
