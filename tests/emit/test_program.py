@@ -94,6 +94,7 @@ def test_it_explains_itself(digits: Path) -> None:
     assert (code, err) == (0, "")
     assert "  image  f32[2, 1, 8, 8], 512 bytes\n" in out and "  probabilities  f32[2, 10], 80 bytes\n" in out
     assert all(word in out for word in ("usage: out/model", "--weights FILE", "--check FOLDER", ".npy"))
+    assert shell(digits, "out/model", "-h") == (0, out, "")
 
 
 REFUSED = [
@@ -106,7 +107,7 @@ REFUSED = [
     (("image=none.npy",), 66, "none.npy: cannot be opened"),
     (("image=image.raw.npy",), 66, "image.raw.npy: cannot be opened"),
     (("image=wide.npy",), 65, "wide.npy: of another shape or type, got {'descr': '<f8'"),
-    (("image=flat.npy",), 65, "(2, 64), }"),
+    (("image=flat.npy",), 65, "(2, 64), }, expected f32[2, 1, 8, 8]"),
     (("image=columns.npy",), 65, "'fortran_order': True"),
     (("image=out/Makefile",), 65, "out/Makefile: of another size, got "),
     (("image=short.npy",), 65, "short.npy: of another size, got fewer than 512 bytes, expected f32[2, 1, 8, 8]"),
@@ -116,6 +117,7 @@ REFUSED = [
     (("image=image.npy", "probabilities=none/y"), 73, "none/y: cannot be written"),
     (("image=image.npy", "probabilities=/dev/full"), 74, "/dev/full: cannot be written whole"),
     (("--check", "none"), 66, "none/image.npy: cannot be opened"),
+    (("--weights", "none", "image=image.npy"), 66, "none: cannot be opened; --weights says where it lies"),
 ]
 
 
@@ -123,6 +125,11 @@ REFUSED = [
 def test_what_is_wrong_is_said(digits: Path, words: tuple[str, ...], code: int, message: str) -> None:
     got, _, err = shell(digits, "out/model", *words)
     assert got == code and message in err and err.count("\n") == 1
+
+
+def test_what_is_printed_into_nothing_is_an_error(digits: Path) -> None:
+    code, _, err = shell(digits, "sh", "-c", "out/model image=image.npy >/dev/full")
+    assert (code, err) == (74, "stdout: cannot be written whole\n")
 
 
 @pytest.mark.parametrize("at, flipped", [(0, 1), (-1, 128), (5000, 16)])
