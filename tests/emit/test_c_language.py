@@ -198,11 +198,11 @@ def test_what_is_wrong_is_said(built: Path, tmp_path: Path):
         (["--top-p", "0", "a"], 2, "top_p: got 0"),
         (["--seed", "1.5", "a"], 2, "seed: no 64-bit number"),
         (["--threads", "9", "a"], 2, "threads: got 9, expected an integer, 1 to 8"),
-        (["--top-k"], 2, "top_k: got nothing, expected an integer"),
+        (["--top-k"], 2, "top_k: got nothing, expected an integer, 0 to 2147483647"),
         (["--folder"], 2, "--folder: no such option, or nothing behind it"),
         (["--stop", "a"] * 17 + ["a"], 2, "stop: given too often"),
         (["x " * 2000], 65, "prompt: got "),
-        (["--folder", tmp_path, "a"], 66, "weights.bin: cannot be opened"),
+        (["--folder", tmp_path, "a"], 66, "weights.bin: cannot be opened; --folder says where it lies"),
     ):
         got = shell(program, *words)
         assert got[0] == code and said in got[2], (words, got)
@@ -217,10 +217,42 @@ def test_what_is_wrong_is_said(built: Path, tmp_path: Path):
                 (folder / other).write_bytes(content if other == name else (built / other).read_bytes())
             code, _, err = shell(program, "--folder", folder, "a")
             assert code == 65 and name in err
-    code, out, _ = shell(program, "--help")
-    assert code == 0 and "--repetition-penalty" in out
-    code, out, _ = shell(built / "chat", "--help")
-    assert code == 0 and "/reset" in out
+    for program, said in ((built / "generate", "--repetition-penalty"), (built / "chat", "/reset")):
+        code, out, _ = shell(program, "--help")
+        assert code == 0 and said in out and shell(program, "-h") == (0, out, "")
+    for line in (
+        "./generate a --max-tokens 1 >/dev/full",
+        "./generate - <.",
+        "echo a | ./chat --max-tokens 1 >/dev/full",
+    ):
+        done = subprocess.run(line, shell=True, cwd=built, capture_output=True, text=True)
+        assert done.returncode == 74 and re.search("^std(in|out): cannot be ", done.stderr), line
+
+
+STRAYS = """\
+#include "model.h"
+model_state *model_init(void *memory, const void *weights, int threads) { return (void)weights, (void)threads, memory; }
+void model_watch(model_state *state, const volatile int *stop) { (void)state, (void)stop; }
+void model_sampler(void *sampler, const model_sampling *options) { (void)sampler, (void)options; }
+void model_seen(void *sampler, int32_t token) { (void)sampler, (void)token; }
+int32_t model_sample(void *sampler, const float *logits) { return (void)sampler, (void)logits, 100; }
+#define RUN(mode, code) \\
+  int model_##mode(model_state *s, const model_##mode##_inputs *in, const model_##mode##_outputs *out) { \\
+    return (void)s, (void)in, (void)out, code; \\
+  }
+RUN(prefill, PREFILL) RUN(decode, DECODE)
+"""
+
+
+@pytest.mark.parametrize("codes", [("-1", "0"), ("0", "-7")])
+def test_what_a_checked_run_finds_is_told(built: Path, tmp_path: Path, codes: tuple[str, str]):
+    (tmp_path / "strays.c").write_text(STRAYS)
+    objects = [built / f"{name}.o" for name in ("generate", "language", "tokenizer", "normal")]
+    flags = [f"-I{built}", f"-DPREFILL={codes[0]}", f"-DDECODE={codes[1]}"]
+    code, _, err = shell("cc", *flags, tmp_path / "strays.c", *objects, "-lm", "-o", tmp_path / "strays")
+    assert code == 0, err
+    code, _, err = shell(tmp_path / "strays", "--folder", built, "a")
+    assert (code, err) == (70, "model: a step wrote outside of its results\n")
 
 
 @pytest.fixture(scope="module")
@@ -307,6 +339,9 @@ def test_what_c_does_not_have_is_refused(tmp_path: Path):
         emit_language_model(tmp_path, tmp_path / "out")
     with pytest.raises(InputError, match="option prefix"):
         emit_language_model(tmp_path, tmp_path / "out", prefix="a b")
+    with pytest.raises(InputError, match=r"option prefix: tokenizer\.c is another file here, got 'tokenizer'"):
+        emit_language_model(SHIPPED, tmp_path / "out", context=64, precision="f32", prefix="tokenizer")
+    assert not (tmp_path / "out").exists()
     for words, said in (
         (["--dim", "batch=1"], "--dim"),
         (["--input", "x.npy"], "--input"),

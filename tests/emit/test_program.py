@@ -94,6 +94,7 @@ def test_it_explains_itself(digits: Path) -> None:
     assert (code, err) == (0, "")
     assert "  image  f32[2, 1, 8, 8], 512 bytes\n" in out and "  probabilities  f32[2, 10], 80 bytes\n" in out
     assert all(word in out for word in ("usage: out/model", "--weights FILE", "--check FOLDER", ".npy"))
+    assert shell(digits, "out/model", "-h") == (0, out, "")
 
 
 REFUSED = [
@@ -106,7 +107,7 @@ REFUSED = [
     (("image=none.npy",), 66, "none.npy: cannot be opened"),
     (("image=image.raw.npy",), 66, "image.raw.npy: cannot be opened"),
     (("image=wide.npy",), 65, "wide.npy: of another shape or type, got {'descr': '<f8'"),
-    (("image=flat.npy",), 65, "(2, 64), }"),
+    (("image=flat.npy",), 65, "(2, 64), }, expected f32[2, 1, 8, 8]"),
     (("image=columns.npy",), 65, "'fortran_order': True"),
     (("image=out/Makefile",), 65, "out/Makefile: of another size, got "),
     (("image=short.npy",), 65, "short.npy: of another size, got fewer than 512 bytes, expected f32[2, 1, 8, 8]"),
@@ -116,6 +117,7 @@ REFUSED = [
     (("image=image.npy", "probabilities=none/y"), 73, "none/y: cannot be written"),
     (("image=image.npy", "probabilities=/dev/full"), 74, "/dev/full: cannot be written whole"),
     (("--check", "none"), 66, "none/image.npy: cannot be opened"),
+    (("--weights", "none", "image=image.npy"), 66, "none: cannot be opened; --weights says where it lies"),
 ]
 
 
@@ -123,6 +125,11 @@ REFUSED = [
 def test_what_is_wrong_is_said(digits: Path, words: tuple[str, ...], code: int, message: str) -> None:
     got, _, err = shell(digits, "out/model", *words)
     assert got == code and message in err and err.count("\n") == 1
+
+
+def test_what_is_printed_into_nothing_is_an_error(digits: Path) -> None:
+    code, _, err = shell(digits, "sh", "-c", "out/model image=image.npy >/dev/full")
+    assert (code, err) == (74, "stdout: cannot be written whole\n")
 
 
 @pytest.mark.parametrize("at, flipped", [(0, 1), (-1, 128), (5000, 16)])
@@ -206,10 +213,17 @@ def test_names_become_identifiers() -> None:
     assert list(identifiers([("input", "y"), ("output", "y"), ("output", "0")])) == ["y", "y_2", "output_0"]
 
 
-@pytest.mark.parametrize("prefix", ["", "1st", "a-b", "main", "check", "é", "x" * 32, "_x", 'x";'])
+@pytest.mark.parametrize("prefix", ["", "1st", "a-b", "main", "check", "test", "math", "é", "x" * 32, "_x", 'x";'])
 def test_a_prefix_that_is_no_name_is_refused(call, tmp_path: Path, prefix: str) -> None:
     code, _, err = call("emit-c", DIGITS, "--dim", "batch=1", "-o", tmp_path / "out", "--prefix", prefix)
     assert code == 65 and "prefix" in err and not (tmp_path / "out").exists()
+
+
+def test_a_prefix_takes_no_other_file(call, tmp_path: Path) -> None:
+    words = [DIGITS, "--dim", "batch=1", "--prefix", "weights", "-o", tmp_path / "out"]
+    code, _, err = call("emit-c", *words, "--freestanding")
+    assert code == 65 and "option prefix: weights.c is another file here, got 'weights'" in err
+    assert not (tmp_path / "out").exists() and call("emit-c", *words)[0] == 0
 
 
 def scaled(factor: float) -> Graph:
@@ -327,7 +341,17 @@ def test_a_dim_with_a_limit(call, tmp_path: Path) -> None:
     assert ".batch = 3\n" in (tmp_path / "device" / "check.c").read_text()
 
 
-@pytest.mark.parametrize("words", [["--executor", "interpret"], ["--strict"], ["--threads", 0], ["--context", 8]])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--executor", "interpret"],
+        ["--strict"],
+        ["--threads", 0],
+        ["--context", 8],
+        ["--cache-dtype", "int8"],
+        ["--cache-dtype", "int8", "--mode", "train"],
+    ],
+)
 def test_an_option_without_an_effect_is_refused(call, tmp_path: Path, words: list[object]) -> None:
     code, _, err = call("emit-c", DIGITS, "--dim", "batch=1", "-o", tmp_path / "out", *words)
     assert code == 2 and str(words[0]) in err and not (tmp_path / "out").exists()

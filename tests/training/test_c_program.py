@@ -65,6 +65,7 @@ def test_xor_is_learnt_with_natives_bits(xor, tmp_path):
         (("input=none", "target=y.npy"), 66, "none: cannot be opened"),
         (("input=x.npy", "target=nan.raw"), 65, "the loss of step 1 is nan, expected a number"),
         (("--weights", "x.npy"), 65, "x.npy: not the weights of this model"),
+        (("--weights", "none"), 66, "none: cannot be opened; --weights says where it lies"),
     ],
 )
 def test_what_is_wrong_is_said(xor, words, code, message):
@@ -72,6 +73,11 @@ def test_what_is_wrong_is_said(xor, words, code, message):
     np.full(4, np.nan, np.float32).tofile(folder / "nan.raw")
     found, _, err = shell(folder, "out/train", *words)
     assert found == code and message in err
+
+
+def test_what_is_printed_into_nothing_is_an_error(xor):
+    code, _, err = shell(xor[0], "sh", "-c", "out/train input=x.npy target=y.npy --steps 1 >/dev/full")
+    assert (code, err) == (74, "stdout: cannot be written whole\n")
 
 
 def test_the_digits_model_goes_on_in_c(tmp_path, rng):

@@ -116,7 +116,8 @@ def emit_c(
     from ingot.look.model import is_language_model
 
     if training is not None:
-        foreign = {"--input": inputs, "--freestanding": freestanding, "--precision": precision, "--context": context}
+        foreign = {"--input": inputs, "--freestanding": freestanding, "--precision": precision}
+        foreign |= {"--context": context, "--cache-dtype": cache_dtype}
         _expect_none("--mode train", foreign | {"--byte-order": byte_order if byte_order != "little" else None})
         prefix = "train" if prefix is None else prefix
         _emit_training(model, dims, training, output, prefix=prefix, threads=threads or THREADS)

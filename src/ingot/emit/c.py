@@ -175,12 +175,14 @@ def _write(
     for entry in face.entries:
         check_byte_order(entry.lowered, platform)
     model = source(face, platform)
-    files = {f"{face.prefix}.c": model, **pool(face), **programs}
-    files["layout.json"] = json.dumps(_layout(face), indent=1) + "\n"
+    stored = "weights.c" if platform.freestanding else "weights.bin"
+    own: dict[str, str | bytes] = {f"{face.prefix}.c": model, **pool(face)}
+    if taken := {*own, f"{face.prefix}.h", f"{face.prefix}_check.h"} & {*programs, stored}:
+        raise InputError(f"option prefix: {min(taken)} is another file here, got {face.prefix!r}, expected another")
+    files = {**own, **programs, "layout.json": json.dumps(_layout(face), indent=1) + "\n"}
     if debug() >= 4:
         print(model, file=sys.stderr)
     make_folder(folder)
-    stored = "weights.c" if platform.freestanding else "weights.bin"
     write = write_source if platform.freestanding else write_binary
     hash = write(os.path.join(folder, stored), face, weights, platform)
     files[f"{face.prefix}.h"] = header(face, platform, "check.c" in programs)
@@ -222,7 +224,6 @@ def _arrays(entry: Entry, vector: Vector | None, platform: Platform) -> dict[str
 def header(face: Interface, platform: Platform, has_check: bool) -> str:
     """model.h."""
     prefix, macro = face.prefix, face.macro
-    kept = "; nothing is kept from an earlier run" if face.kept_bytes else ""
     stored, entries = "weights.bin", "".join(f"\n{_declaration(face, entry)}" for entry in face.entries)
     if platform.freestanding:
         stored = f"{prefix}_weights"
@@ -230,6 +231,12 @@ def header(face: Interface, platform: Platform, has_check: bool) -> str:
 /* The weights; the linker puts them where constants are. */
 extern const uint32_t {stored}[];
 {entries}"""
+    kept = "; nothing is kept from an earlier run" if face.kept_bytes else ""
+    init = (
+        f"Makes a state of memory of {prefix}_state_bytes(){kept}. weights: the bytes of {stored}, which stay there "
+        f"for as long as runs go on; both {LINE_BYTES}-byte aligned. threads: the most that a run uses, the caller's "
+        "among them."
+    )
     entries += face.companion.header
     if has_check:
         entries += f"""
@@ -259,8 +266,7 @@ size_t {prefix}_state_bytes(void);
 /* What runs work in{" and keep" if face.kept_bytes else ""}. Runs on states of their own may go on at the same time. */
 typedef struct {prefix}_state {prefix}_state;
 
-/* Makes a state of memory of {prefix}_state_bytes(){kept}. weights: the bytes of {stored}, which stay there for as
- * long as runs go on; both {LINE_BYTES}-byte aligned. threads: the most that a run uses, the caller's among them. */
+{comment(init, "")}
 {prefix}_state *{prefix}_init(void *memory, const void *weights, int threads);
 {_watched(prefix) if face.can_stop else ""}{entries}
 #ifdef __cplusplus

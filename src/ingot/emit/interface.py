@@ -42,8 +42,16 @@ _RESERVED = frozenset(
     arena threads weights
     """.split()
 )
-# Prefixes that would take the name of another file, or of a target of the Makefile.
-_TAKEN = frozenset(("all", "check", "clean", "main"))
+# Prefixes that would take the name of another file or folder, or of a target of the Makefile.
+_TAKEN = frozenset(("all", "check", "clean", "main", "test"))
+# Headers of C and of what it stands on: where the folder is searched for headers, <math.h> would be the model's.
+_HEADERS = frozenset(
+    """
+    alloca assert complex ctype endian errno features fenv float inttypes iso646 limits locale malloc math memory
+    pthread sched setjmp signal stdalign stdarg stdatomic stdbool stddef stdint stdio stdlib stdnoreturn string strings
+    tgmath threads time uchar unistd wchar wctype
+    """.split()
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,8 +245,10 @@ def interface(
 
 def check_prefix(prefix: str) -> None:
     """Raises InputError for a prefix that C cannot have."""
-    if not re.fullmatch(rf"[A-Za-z]\w{{0,{_PREFIX_LETTERS - 1}}}", prefix, re.ASCII) or prefix in _TAKEN:
-        expected = f"a letter, up to {_PREFIX_LETTERS - 1} more, digits and _, not {', '.join(sorted(_TAKEN))}"
+    is_name = re.fullmatch(rf"[A-Za-z]\w{{0,{_PREFIX_LETTERS - 1}}}", prefix, re.ASCII)
+    if not is_name or prefix in _TAKEN | _HEADERS:
+        named = f"{', '.join(sorted(_TAKEN))} or a header of C"
+        expected = f"a letter, up to {_PREFIX_LETTERS - 1} more, digits and _, not {named}"
         raise InputError(f"option prefix: not a name for C, got {prefix!r}, expected {expected}")
 
 

@@ -142,9 +142,21 @@ static void *allocate(size_t bytes) {
   return memory;
 }
 
+/* Ends the program where what it printed has not arrived. */
+static void expect_printed(void) {
+  if (fflush(stdout) || ferror(stdout)) fail("stdout", "cannot be written whole", "", 74);
+}
+
 static int is_npy(const char *path) {
   const size_t length = strlen(path);
   return length >= 4 && strcmp(path + length - 4, ".npy") == 0;
+}
+
+/* Cuts off what is behind the dict in the header of an .npy file. */
+static void cut_behind(char *text) {
+  char *end = strrchr(text, '}');
+  if (end) end[1] = 0;
+  text[strcspn(text, "\n")] = 0;
 }
 
 /* The first `length` letters of a folder, a name in it, and its ending; the caller frees it. */
@@ -210,10 +222,10 @@ static port ports[PORTS] = {
   }
 @HELP@}
 
-@SHARED@/* A file to read. */
-static FILE *opened(const char *path) {
+@SHARED@/* A file to read. more: what is said if it cannot be opened. */
+static FILE *opened(const char *path, const char *more) {
   FILE *file = fopen(path, "rb");
-  if (!file) fail(path, "cannot be opened", "", 66);
+  if (!file) fail(path, "cannot be opened", more, 66);
   return file;
 }
 
@@ -237,7 +249,7 @@ static void read_header(FILE *file, const port *p, const char *path) {
   snprintf(descr, sizeof descr, "'descr': '%s'", p->descr);
   snprintf(shape, sizeof shape, "'shape': %s", p->shape);
   if (!strstr(text, descr) || !strstr(text, shape) || !strstr(text, "'fortran_order': False")) {
-    text[strcspn(text, "\n")] = 0;
+    cut_behind(text);
     fprintf(stderr, "%s: of another shape or type, got %s, expected %s\n", path, text, p->type);
     exit(65);
   }
@@ -245,7 +257,7 @@ static void read_header(FILE *file, const port *p, const char *path) {
 
 /* Fills `to` with a file of so many bytes; p: the port that it is for, whose file has a header if it is numpy's. */
 static void read_file(const char *path, void *to, size_t bytes, const port *p) {
-  FILE *file = opened(path);
+  FILE *file = opened(path, p ? "" : "; --weights says where it lies");
   if (p && is_npy(path)) read_header(file, p, path);
   const size_t got = fread(to, 1, bytes, file);
   if (got != bytes || fgetc(file) != EOF) {
@@ -345,7 +357,7 @@ static const char *understood(int argc, char **argv, const char **weights, int *
   for (int i = 1; i < argc; i++) {
     const char *sign = strchr(argv[i], '=');
     port *p = sign ? port_named(argv[i], (size_t)(sign - argv[i])) : NULL;
-    if (strcmp(argv[i], "--help") == 0) {
+    if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
       help(argv[0]);
       exit(0);
     }
@@ -401,6 +413,7 @@ int main(int argc, char **argv) {
   }
 @TOLD@  int is_expected = 1;
   for (int i = INPUTS; i < PORTS; i++) is_expected &= given_out(&ports[i], folder ? arrays[i] : NULL);
+  expect_printed();
   for (int i = 0; i < PORTS; i++) free(arrays[i]), free(ports[i].data);
   free(beside);
   free(weights);

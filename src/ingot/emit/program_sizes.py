@@ -99,7 +99,7 @@ static int took_size(const char *word, const char *sign) {
 /* Learns sizes that nobody gave from the shape of an .npy file. */
 static void learn(const port *p) {
   char text[HEADER];
-  FILE *file = opened(p->path);
+  FILE *file = opened(p->path, "");
   read_text(file, p->path, text);
   fclose(file);
   const char *at = strstr(text, "'shape': (");

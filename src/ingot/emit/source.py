@@ -36,12 +36,13 @@ def source(face: Interface, platform: Platform) -> str:
     for name in face.external:
         if re.search(rf"\b{name}\b", quoted.types + quoted.kernels):
             raise InputError(f"option prefix: the model's own C has {name}, got {face.prefix!r}, expected another")
-    pool = "#include <stdatomic.h>\n\n" if _ends(face) else ""
-    pool += f'#include "{face.prefix}_pool.h"\n' if face.threads > 1 else ""
+    pool, beside_it = (f"{face.prefix}_pool.{ending}" for ending in "hc") if face.threads > 1 else ("", "")
+    included = f'#include "{pool}"\n\n' if pool else "\n"
+    included += "#include <stdatomic.h>\n" if _ends(face) else ""
     hooks = f"\n{check_hooks(face)}" if face.arena_bytes else ""
     return f"""\
 /* {face.prefix}.c: emitted by Ingot. `cc -O2 -c {face.prefix}.c` builds it.
- * It needs {platform.needs}, and allocates nothing.
+ * It needs {platform.needs}{beside_it and f" beside {beside_it}"}, and allocates nothing.
  *
  * In reading order: argument structs, kernels, the model's steps, the entry point. Kernels and steps are compiled once
  * per instruction set: at its end this file includes itself, each time with another ISA defined. The results are the
@@ -56,8 +57,7 @@ def source(face: Interface, platform: Platform) -> str:
 #endif
 
 #include "{face.prefix}.h"
-{pool}
-{platform.opening(face.macro)}
+{included}{platform.opening(face.macro)}
 /* Argument structs of the kernels; sizes and strides are in elements. What is above #else is the same on every set. */
 
 {platform.code(quoted.types, has_longs)}

@@ -207,10 +207,10 @@ static void help(const char *program) {
     printf("  %s  %s in a step, %zu bytes a row\n", p->name, p->type, p->size);
 }
 
-@SHARED@/* All bytes of a file. */
-static char *content_of(const char *path, size_t *bytes) {
+@SHARED@/* All bytes of a file. more: what is said if it cannot be opened. */
+static char *content_of(const char *path, const char *more, size_t *bytes) {
   FILE *file = fopen(path, "rb");
-  if (!file) fail(path, "cannot be opened", "", 66);
+  if (!file) fail(path, "cannot be opened", more, 66);
   const int moved = fseek(file, 0, SEEK_END);
   const long end = ftell(file);
   if (moved || end < 0) fail(path, "cannot be read", "", 74);
@@ -237,7 +237,7 @@ static size_t behind_header(const input *p, const char *path, const char *conten
   if (shape) strtoull(shape + 10, &inner, 10);
   const int fits = inner && strncmp(inner, p->inner, strlen(p->inner)) == 0;
   if (!fits || !strstr(text, descr) || !strstr(text, "'fortran_order': False")) {
-    text[strcspn(text, "\n")] = 0;
+    cut_behind(text);
     fprintf(stderr, "%s: of another shape or type, got %s, expected rows of %s\n", path, text, p->type);
     exit(65);
   }
@@ -247,7 +247,7 @@ static size_t behind_header(const input *p, const char *path, const char *conten
 /* Reads the rows of an input. */
 static void read_rows(input *p, const char *path) {
   size_t bytes = 0;
-  char *content = content_of(path, &bytes);
+  char *content = content_of(path, "", &bytes);
   const size_t begin = is_npy(path) ? behind_header(p, path, content, bytes) : 0;
   p->rows = content;
   p->count = (bytes - begin) / p->size;
@@ -326,7 +326,7 @@ static options understood(int argc, char **argv) {
     const size_t length = strcspn(word, "=");
     input *p = inputs;
     while (p < inputs + INPUTS && (strlen(p->name) != length || strncmp(p->name, word, length) != 0)) p++;
-    if (strcmp(word, "--help") == 0) {
+    if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
       help(argv[0]);
       exit(0);
     }
@@ -366,7 +366,7 @@ int main(int argc, char **argv) {
   char *beside = joined(argv[0], slash ? (size_t)(slash - argv[0]) + 1 : 0, "weights.bin", "");
   const char *named = o.weights ? o.weights : beside;
   size_t bytes = 0;
-  char *weights = content_of(named, &bytes);
+  char *weights = content_of(named, "; --weights says where it lies", &bytes);
   if (!PREFIX_weights_fit(weights, bytes)) fail(named, "not the weights of this model, or damaged", "", 65);
   input expected = {"@LOSS@", "f32[]", "<f4", ",)", 1, 4, NULL, 0, NULL};
   for (int i = 0; o.folder && i <= INPUTS; i++) {
@@ -413,6 +413,7 @@ int main(int argc, char **argv) {
   if (o.folder && differing) printf("%ld of %ld losses differ from %s\n", differing, steps, o.folder);
   else if (o.folder) printf("%ld losses: the bits of %s\n", steps, o.folder);
   if (o.save) save(o.save, kept);
+  expect_printed();
   for (input *p = inputs; p < inputs + INPUTS; p++) free(p->rows), free(p->data);
   free(expected.rows), free(beside), free(weights), free(memory);
   return differing > 0;

@@ -297,7 +297,7 @@ int main(int argc, char **argv) {
   options o = default_options();
   conversation c = {0};
   for (int i = 1; i < argc; i++) {
-    if (strcmp(argv[i], "--help") == 0) {
+    if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
       printf("usage: %s [--system TEXT] [OPTION ...]\n\nA conversation.\n\n%s\n%s", argv[0], options_help, commands);
       return 0;
     }

@@ -13,13 +13,14 @@ static void help(const char *program) {
 static void read_input(byte_list *text) {
   char part[4096];
   for (size_t count; (count = fread(part, 1, sizeof part, stdin));) append_bytes(text, part, count);
+  if (ferror(stdin)) fail("stdin", "cannot be read", "", 74);
 }
 
 int main(int argc, char **argv) {
   options o = default_options();
   const char *prompt = NULL;
   for (int i = 1; i < argc; i++) {
-    if (strcmp(argv[i], "--help") == 0) {
+    if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
       help(argv[0]);
       return 0;
     }
@@ -44,6 +45,7 @@ int main(int argc, char **argv) {
     fail("PROMPT", "becomes a control token, whatever it is cut into", "", 65);
   const int ended = language_answer(&l, &o, &ids, NULL);
   if (ended >= 0 && !o.shows_ids) printf("\n");
+  flush_output();
   free(text.bytes);
   free(ids.ids);
   language_close(&l);

@@ -50,6 +50,10 @@ static void interrupt(int number) {
 void watch_interrupts(void) { signal(SIGINT, interrupt); }
 #endif
 
+void flush_output(void) {
+  if (fflush(stdout) || ferror(stdout)) fail("stdout", "cannot be written whole", "", 74);
+}
+
 options default_options(void) {
   return (options){.sampling = DEFAULT_SAMPLING, .max_tokens = -1, .threads = MODEL_THREADS};
 }
@@ -78,7 +82,7 @@ static int read_number(const char *name, const char *text, double least, double 
   char *end = NULL;
   *value = strtod(text, &end);
   if (end != text && !*end && *value >= least && *value <= most && (!is_whole || *value == floor(*value))) return 1;
-  fprintf(stderr, "%s: got %s, expected %s, %g to %g\n", name, *text ? text : "nothing",
+  fprintf(stderr, "%s: got %s, expected %s, %.10g to %.10g\n", name, *text ? text : "nothing",
           is_whole ? "an integer" : "a number", least, most);
   return 0;
 }
@@ -182,7 +186,7 @@ static char *beside(const options *o, const char *program, const char *name) {
 static void *read_weights(const char *path) {
   void *weights = allocate(MODEL_WEIGHTS_BYTES);
   FILE *file = fopen(path, "rb");
-  if (!file) fail(path, "cannot be opened", "", 66);
+  if (!file) fail(path, "cannot be opened", "; --folder says where it lies", 66);
   if (fread(weights, 1, MODEL_WEIGHTS_BYTES, file) != MODEL_WEIGHTS_BYTES || fgetc(file) != EOF)
     fail(path, "of another size than this model's weights", "", 65);
   fclose(file);
@@ -356,6 +360,12 @@ static int64_t known_tokens(const language *l, const token_list *prompt) {
   return shared < length ? shared : length - 1;
 }
 
+/* What the model did. A checked run alone tells a step that wrote where it may not. */
+static int sound(int code) {
+  if (code < 0) fail("model", "a step wrote outside of its results", "", 70);
+  return code;
+}
+
 /* Computes a prompt: logits of what comes next. Returns what the model did. */
 static int read_prompt(language *l, const token_list *prompt) {
   const model_prefill_outputs outputs = {.logits = l->logits};
@@ -367,7 +377,7 @@ static int read_prompt(language *l, const token_list *prompt) {
         .ids = prompt->ids + l->count, .positions = l->positions + l->count, .owners = l->owners,
         .blocks = l->blocks, .take = &take, .rows = rows,
     };
-    const int code = model_prefill(l->state, &inputs, &outputs);
+    const int code = sound(model_prefill(l->state, &inputs, &outputs));
     if (code) return code;
     for (int32_t i = 0; i < rows; i++, l->count++) l->tokens[l->count] = prompt->ids[l->count];
   }
@@ -380,7 +390,7 @@ static int read_token(language *l, int32_t token) {
   const model_decode_inputs inputs = {
       .ids = &token, .positions = l->positions + l->count, .owners = l->owners, .blocks = l->blocks, .take = &first,
   };
-  const int code = model_decode(l->state, &inputs, &(model_decode_outputs){.logits = l->logits});
+  const int code = sound(model_decode(l->state, &inputs, &(model_decode_outputs){.logits = l->logits}));
   if (!code) l->tokens[l->count++] = token;
   return code;
 }
@@ -398,7 +408,7 @@ static int draw_tokens(language *l, int64_t most, text_stream *s) {
     if (token < 0) fail("model", "the logits are no numbers", "", 65);
     if (is_end(token)) return ENDED_STOP;
     push_token(s, l->tokenizer, token);
-    fflush(stdout);
+    flush_output();
     if (s->is_stopped) return ENDED_STOP;
     if (drawn >= most) return ENDED_LENGTH;
     if (interrupted || read_token(l, token)) return ENDED_INTERRUPT;
@@ -429,6 +439,6 @@ int language_answer(language *l, const options *o, const token_list *prompt, byt
 #endif
   const int ended = draw_tokens(l, most, &stream);
   finish_text(&stream);
-  fflush(stdout);
+  flush_output();
   return ended;
 }

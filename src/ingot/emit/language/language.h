@@ -43,6 +43,9 @@ void watch_interrupts(void);
 /* Ends the program with a message and an exit code. */
 _Noreturn void fail(const char *what, const char *why, const char *more, int code);
 
+/* Passes on what was printed; ends the program where it does not arrive. */
+void flush_output(void);
+
 /* The options that the model's folder gave. */
 options default_options(void);
 
