@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import torch
 
 from ingot.dim import Known
-from ingot.dtype import boolean, i64
+from ingot.dtype import boolean, i64, u8
 from ingot.errors import UnsupportedError
 from ingot.load.aten.builder import AtenBuilder, Number, Tensor, element_count, from_torch
 from ingot.load.aten.elementwise import as_bool
@@ -102,6 +102,8 @@ def argmin(b: AtenBuilder, x: Tensor, dim: int | None = None, keepdim: bool = Fa
 
 
 def _position(b: AtenBuilder, op: str, x: Tensor, dim: int | None, keepdim: bool) -> Tensor:
+    if b.dtype(x) is boolean:
+        x = b.cast(x, u8)
     if dim is None or b.rank(x) == 0:
         flat = b.reshape(x, (element_count(b.shape(x)),))
         position = b.add(op, flat, axis=0, keepdims=False)

@@ -327,7 +327,22 @@ def constant_pad(b: AtenBuilder, x: Tensor, pad: Sequence[Known], value: Number 
 
 @aten("pad.default")
 def pad(b: AtenBuilder, x: Tensor, pad: Sequence[Known], mode: str = "constant", value: Number | None = None) -> Any:
+    if mode == "circular":
+        return _circular_pad(b, x, pad)
     return constant_pad(b, x, pad, value or 0) if mode == "constant" else NotImplemented
+
+
+def _circular_pad(b: AtenBuilder, x: Tensor, pad: Sequence[Known]) -> Tensor:
+    """Each end goes on at the other one, at most once around, as torch has it; a negative amount crops first."""
+    for i in range(len(pad) // 2):
+        axis = b.rank(x) - 1 - i
+        first, last = pad[2 * i], pad[2 * i + 1]
+        x = b.slice(x, axis, maximum(-first, 0), b.shape(x)[axis] + minimum(last, 0))
+        before, after, size = maximum(first, 0), maximum(last, 0), b.shape(x)[axis]
+        parts = [b.slice(x, axis, size - before, size)] if before != 0 else []
+        parts += [x, *([b.slice(x, axis, 0, after)] if after != 0 else [])]
+        x = b.add("concat", *parts, axis=axis) if len(parts) > 1 else x
+    return x
 
 
 @aten("tril.default")
