@@ -16,12 +16,17 @@ ROOT = Path(__file__).parents[2]
 DATA = Path(ingot.__file__).parent / "data"
 
 
-def shown(language: str) -> str:
-    """The first block of a language."""
-    block, *_ = re.findall(
-        rf"^```{language}\n(.*?)^```", (ROOT / "docs" / "emit-c.md").read_text(), re.MULTILINE | re.DOTALL
-    )
+def shown(language: str, heading: str = "") -> str:
+    """The first block of a language behind a heading."""
+    _, _, text = (ROOT / "docs" / "emit-c.md").read_text().partition(f"\n{heading}\n")
+    block, *_ = re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     return str(block)
+
+
+def wrapped(block: str, parameters: str) -> str:
+    """Statements that are shown behind an #include, as a function `shown`."""
+    included, _, statements = block.partition("\n\n")
+    return f"{included}\nvoid shown({parameters}) {{\n{statements}}}\n"
 
 
 def command(words: list[str], folder: Path, **environment: str) -> str:
@@ -81,3 +86,37 @@ def test_rust(digits: tuple[Path, np.ndarray]) -> None:
         (folder / "main.rs").write_text(text)
         command(["rustc", "main.rs", "-L", "out", "-ldigits"], folder)
         assert 0 <= float(command(["./main"], folder, LD_LIBRARY_PATH="out")) <= 1
+
+
+DEVICE = """\
+#include <stdio.h>
+int main(void) {{
+  const float image[64] = {{{image}}};
+  float probabilities[10];
+  shown(image, probabilities);
+  for (int i = 0; i < 10; i++) printf("%a\\n", (double)probabilities[i]);
+}}
+"""
+
+
+def test_what_a_microcontroller_runs(digits: tuple[Path, np.ndarray], tmp_path: Path) -> None:
+    """On this machine, with the bits of a session."""
+    folder, expected = digits
+    words = ["--dim", "batch=1", "--prefix", "digits", "--freestanding", "-o", str(tmp_path)]
+    command([str(folder / "ingot"), "emit-c", "digits.onnx", *words], folder, PYTHONPATH=":".join(sys.path))
+    text = wrapped(shown("c", "### Microcontroller"), "const float *image, float *probabilities")
+    image = ", ".join(map(str, np.load(folder / "digit.npy").reshape(-1).tolist()))
+    (tmp_path / "program.c").write_text(text + DEVICE.format(image=image))
+    strict = ["-Wall", "-Wextra", "-Werror", "-Wno-unused-variable"]
+    command(["cc", *strict, "program.c", "digits.c", "weights.c", "-lm", "-o", "program"], tmp_path)
+    assert [float.fromhex(line) for line in command(["./program"], tmp_path).split()] == expected.reshape(-1).tolist()
+
+
+def test_what_trains(digits: tuple[Path, np.ndarray], tmp_path: Path) -> None:
+    """It calls what the header declares."""
+    folder, _ = digits
+    words = ["--mode", "train", "--dim", "batch=2", "--prediction", "linear_1", "-o", str(tmp_path)]
+    command([str(folder / "ingot"), "emit-c", "digits.onnx", *words], folder, PYTHONPATH=":".join(sys.path))
+    parameters = "void *memory, const void *weights, const float *images, const int64_t *labels, float *logits"
+    (tmp_path / "program.c").write_text(wrapped(shown("c", "## Training as C"), parameters))
+    command(["cc", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "program.c"], tmp_path)
