@@ -530,7 +530,7 @@ def _input_type(value: onnx_ir.Value, symbols: Symbols) -> Type:
     if not isinstance(value.type, onnx_ir.TensorType):
         return forget(declared_type(value.type, value.shape, where))
     if value.shape is None:
-        raise UnsupportedError(f"{where}: has no shape")
+        raise UnsupportedError(f"{where}: has no shape, expected its dims, each a number or a name")
     count_elements([d for d in value.shape if isinstance(d, int) and d != UNNAMED], where)
     dims = [symbols.dim(d, f"{value.name}_{i}") for i, d in enumerate(value.shape)]
     return TensorType(dtype_of(value.type.dtype.value, where), tuple(dims))
