@@ -213,6 +213,14 @@ def test_names_become_identifiers() -> None:
     assert list(identifiers([("input", "y"), ("output", "y"), ("output", "0")])) == ["y", "y_2", "output_0"]
 
 
+def test_a_name_may_have_what_the_program_is_written_with(tmp_path: Path) -> None:
+    graph = Graph("marks")
+    x = graph.add_input("xPREFIX", TensorType(f32, (4,)))
+    graph.set_output("aMACROb", graph.add("add", (x, x)).output)
+    emit(graph, WeightStore(), tmp_path)
+    assert shell(tmp_path, "cc", "-fsyntax-only", "-Wall", "-Werror", "main.c") == (0, "", "")
+
+
 @pytest.mark.parametrize("prefix", ["", "1st", "a-b", "main", "check", "test", "math", "é", "x" * 32, "_x", 'x";'])
 def test_a_prefix_that_is_no_name_is_refused(call, tmp_path: Path, prefix: str) -> None:
     code, _, err = call("emit-c", DIGITS, "--dim", "batch=1", "-o", tmp_path / "out", "--prefix", prefix)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -89,9 +90,9 @@ set_target_properties({name}_program PROPERTIES OUTPUT_NAME {name})
 def main(face: Interface, platform: Platform) -> str:
     """main.c, around the only entry."""
     (entry,) = face.entries
-    text = _PROGRAM
-    for name, value in {
-        "@SHARED@": SHARED,
+    values = {
+        "PREFIX": face.prefix,
+        "MACRO": face.macro,
         **size_texts(entry),
         "@INPUTS@": str(len(entry.inputs)),
         "@PORTS@": str(len(entry.ports)),
@@ -99,9 +100,8 @@ def main(face: Interface, platform: Platform) -> str:
         "@IN@": _filled(entry.inputs, 0, entry.sizes),
         "@OUT@": _filled(entry.outputs, len(entry.inputs)),
         "@CONST@": face.const(entry),
-    }.items():
-        text = text.replace(name, value)
-    return text.replace("MACRO", face.macro).replace("PREFIX", face.prefix)
+    }
+    return re.sub("|".join(values), lambda mark: values[mark[0]], _PROGRAM.replace("@SHARED@", SHARED))
 
 
 def _filled(ports: Sequence[Port], first: int, sizes: Sequence[Size] = ()) -> str:
