@@ -126,6 +126,31 @@ def test_training_goes_on_bit_by_bit_and_is_merged(tmp_path):
     assert isinstance(ingot.LLM(tmp_path / "merged", context=64).generate("def ", max_tokens=4), str)
 
 
+def test_an_interrupt_keeps_what_was_trained(call, tmp_path, monkeypatch):
+    whole = tuned(8)
+    whole.run(tmp_path / "whole", every=100, on_progress=quiet)
+
+    def stop(progress):
+        if progress.point.step == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        tuned(8).run(tmp_path / "parts", every=100, on_progress=stop)
+    resumed = tuned(8)
+    resumed.resume(tmp_path / "parts")
+    assert resumed.trainer.steps == len(resumed.curve) == 3
+    resumed.run(tmp_path / "parts", every=100, on_progress=quiet)
+    assert [point.loss for point in resumed.curve] == [point.loss for point in whole.curve]
+
+    options = (FOLDER, TEXT, "--lora", 2, "--context", 24, "--batch", 2, "--threads", 1, "--steps", 8)
+    with monkeypatch.context() as patch:
+        patch.setattr("ingot.cli.train._line", lambda found: stop(found) or "a step")
+        code, _, err = call("train", *options, "-o", tmp_path / "out")
+    assert code == 130 and f"{tmp_path / 'out'}: holds step 3 of 8, --resume goes on" in err
+    code, out, _ = call("train", *options, "-o", tmp_path / "out", "--resume")
+    assert code == 0 and "step 3 of 8, held-out loss" in out
+
+
 def test_all_weights_train_and_are_merged(tmp_path):
     tuning = tuned(4, adapters=None, rate=1e-3)
     before = tuning.held_out_loss()

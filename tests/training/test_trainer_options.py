@@ -133,7 +133,7 @@ def test_gradients_can_be_had_and_applied(rng):
     for bad in ("text", np.array(["text"]), None, {}, [[1.0], []]):
         with pytest.raises(InputError, match=r"0\.weight"):
             applied.apply(gradients | {"0.weight": bad})
-    with pytest.raises(KindError, match=r"names are needed, got list"):
+    with pytest.raises(KindError, match=r"gradients: names are needed, got list, expected 0\.weight"):
         applied.apply(list(gradients.values()))
     for rate in (np.nan, np.inf, -1.0, "fast", None, 10**400):
         with pytest.raises(InputError, match=r"rate: "):
@@ -170,6 +170,34 @@ def test_onnx_trains_as_the_module_it_is_of(rng):
     ]
     losses = [[trainer.step(*each) for each in batches] for trainer in trainers]
     np.testing.assert_allclose(*losses, rtol=0, atol=1e-5)
+
+
+class Tied(nn.Module):
+    """A table that is its own head, and layers that are one."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.head, layer = nn.Embedding(7, 6), nn.Linear(6, 7, bias=False), nn.Linear(6, 6)
+        self.head.weight = self.table.weight
+        self.layers = nn.Sequential(layer, nn.Tanh(), layer)
+
+    def forward(self, ids):
+        return self.head(self.layers(self.table(ids)))
+
+
+def test_parameters_of_several_names_go_by_the_first_as_in_torch(rng):
+    module, ids = Tied().eval(), rng.integers(0, 7, (2, 5))
+    names = [name for name, _ in module.named_parameters()]
+    for source in (module, torch.export.export(module, (torch.from_numpy(ids),))):
+        trainer = ingot.Trainer(source, example_inputs=(ids, ids), optimizer=ADAMW, threads=1)
+        assert sorted(trainer.parameters) == sorted(names)
+        _, gradients = trainer.gradients(ids, ids)
+        module.zero_grad()
+        F.cross_entropy(module(torch.from_numpy(ids)).flatten(0, -2), torch.from_numpy(ids).flatten()).backward()
+        for name, parameter in module.named_parameters():
+            np.testing.assert_allclose(gradients[name], parameter.grad.numpy(), rtol=1e-5, atol=1e-6)
+    options = {"example_inputs": (ids, ids), "optimizer": ADAMW, "threads": 1}
+    assert ingot.Trainer(module, trainable=["table.*"], **options).parameters == ["table.weight"]
 
 
 def test_adapters_are_trained_as_in_torch(rng):

@@ -118,11 +118,19 @@ def train(
         if tuning.trainer.trade is not None:
             print_text(str(tuning.trainer.trade))
         print_text(f"step {tuning.trainer.steps} of {steps}, held-out loss {before:.4f}")
-    with _shown(steps, as_json) as show:
-        tuning.run(target, every=every, on_progress=show)
+    _run(tuning, target, every, as_json)
     if merge is not None:
         tuning.merge(merge)
     _report(tuning, before, target, merge, as_json)
+
+
+def _run(tuning: FineTuning, target: Path, every: int, as_json: bool) -> None:
+    try:
+        with _shown(tuning.steps, as_json) as show:
+            tuning.run(target, every=every, on_progress=show)
+    except KeyboardInterrupt:
+        click.echo(f"{target}: holds step {tuning.trainer.steps} of {tuning.steps}, --resume goes on", err=True)
+        raise
 
 
 @contextlib.contextmanager

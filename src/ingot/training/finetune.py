@@ -144,13 +144,21 @@ class FineTuning:
         return loss
 
     def run(self, output: str | os.PathLike[str], *, every: int = 100, on_progress: Callable[[Progress], None]) -> None:
-        """Takes the steps that are left, and keeps a checkpoint and the curve in a folder every so many steps.
+        """Takes the steps that are left, and keeps a checkpoint and the curve in a folder every so many steps, and
+        where an interrupt ends them, which goes on.
 
         Raises InputError for a loss that is no number, and OutputError.
         """
         expect_whole("option every", every, 1)
         target = Path(output)
         make_folder(target)
+        try:
+            self._take_steps(target, every, on_progress)
+        except KeyboardInterrupt:
+            self.save(target)
+            raise
+
+    def _take_steps(self, target: Path, every: int, on_progress: Callable[[Progress], None]) -> None:
         begun, first = time.monotonic(), self.trainer.steps
         for step in range(first, self.steps):
             rate = self.trainer.rate
@@ -173,7 +181,7 @@ class FineTuning:
             file.write(json.dumps([asdict(point) for point in self.curve]).encode())
         if self.curve:
             with written(target / DRAWING) as file:
-                file.write(svg(self.curve, f"{self.name}: nats a token").encode())
+                file.write(svg(self.curve, f"{os.path.basename(os.path.normpath(self.name))}: nats a token").encode())
         if self.adapters is not None:
             arrays = self.trainer.state_dict()
             write_adapters(target, self.adapters, self.trainer.adapters, arrays, self.folder.path)

@@ -102,8 +102,8 @@ def _loaded(source: Any, example_inputs: tuple[Any, ...]) -> tuple[Graph, list[s
 
         graph = load_any(source, _as_tensors(example_inputs), is_trained=True)
         assert isinstance(graph, Graph)
-        every = {"remove_duplicate": False} if hasattr(source, "named_modules") else {}  # of tied ones, each name
-        wanted = {name for name, parameter in source.named_parameters(**every) if parameter.requires_grad}
+        _name_as_torch(graph, source)
+        wanted = {name for name, parameter in source.named_parameters() if parameter.requires_grad}
         return graph, [name for name in _weights(graph) if name in wanted]
     if isinstance(source, (str, os.PathLike)):
         return _loaded_path(located(os.fspath(source)), example_inputs)
@@ -112,6 +112,16 @@ def _loaded(source: Any, example_inputs: tuple[Any, ...]) -> tuple[Graph, list[s
     name = type(source).__name__
     expected = "a module, an ExportedProgram, ONNX, the folder of a language model, or a Graph"
     raise KindError(f"source: cannot be trained, got {name}, expected {expected}")
+
+
+def _name_as_torch(graph: Graph, source: Any) -> None:
+    """Gives a parameter that has several names the one by which `named_parameters` has it: its first."""
+    first: dict[int, str] = {}
+    every = {"remove_duplicate": False} if hasattr(source, "named_modules") else {}
+    for name, parameter in source.named_parameters(**every):
+        known = first.setdefault(id(parameter), name)
+        if name in graph.values and known not in graph.values:
+            graph.rename(name, known)
 
 
 def _loaded_path(path: str, example_inputs: tuple[Any, ...]) -> tuple[Graph, list[str]]:

@@ -206,6 +206,9 @@ class Trainer:
             self._expect_whole()
             self._add_gradients()
             totals = self._totals()
+            if not isinstance(gradients, Mapping):
+                got = type(gradients).__name__
+                raise KindError(f"gradients: names are needed, got {got}, expected {_shapes(totals)}")
             given = {name: _floats(name, value) for name, value in arrays(self.graph, gradients).items()}
             shapes = {name: value.shape for name, value in totals.items()}
             if {name: value.shape for name, value in given.items()} != shapes:
