@@ -50,8 +50,8 @@ def quantize_model(
     matrices get a scale for each output channel, of their largest element. What rounding moves the mean of a
     convolution's channel by is taken off its bias. Classifiers stay f32, and so do small matrices.
 
-    Raises InputError for no samples, one with elements that are not finite, and a model of which nothing would be coded,
-    as of one that is; OutputError for a target that is there, and what loading and running the model raise.
+    Raises InputError for no samples, one with elements that are not finite, and a model of which nothing would be
+    coded, as of one that is; OutputError for a target that is there, and what loading and running the model raise.
     """
     if os.path.lexists(target):
         raise OutputError(f"{os.fspath(target)}: exists, expected a free name")
