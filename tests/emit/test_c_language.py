@@ -86,6 +86,13 @@ def built(request: pytest.FixtureRequest, emitted: Path, tmp_path_factory: pytes
     return folder
 
 
+def test_lines_fit(emitted: Path):
+    """But for what is one thing: texts of a chat template, declarations with their shapes, what a file is."""
+    for path in emitted.glob("*.[ch]"):
+        lines = [line for line in path.read_text().splitlines() if not re.match(r"#define CHAT_|  const .*\*/$", line)]
+        assert max(map(len, lines[1:])) <= 120, path.name
+
+
 def test_tokens_are_those_of_python(built: Path):
     llm = LLM(SHIPPED, context=CONTEXT, precision="f32", threads=1, sequences=1)
     for prompt, given in CASES:

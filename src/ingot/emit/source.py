@@ -9,7 +9,7 @@ from ingot.dim import dim_of
 from ingot.dtype import f32
 from ingot.emit.checks import check_hooks
 from ingot.emit.dispatch import by_best, inclusions
-from ingot.emit.interface import BAD_INDEX, BAD_SIZE, LINE_BYTES, STOPPED, Entry, Interface, said, wrapped
+from ingot.emit.interface import BAD_INDEX, BAD_SIZE, LINE_BYTES, STOPPED, Entry, Interface, comment, said, wrapped
 from ingot.emit.kernels import kernel_source
 from ingot.emit.platform import Platform
 from ingot.emit.sizes import c_text, functions
@@ -89,7 +89,7 @@ def _memory(face: Interface) -> str:
     stop = "  const volatile int *stop;\n" if face.can_stop else ""
     ended = "  _Atomic int64_t ended; /* the step before which thread 0 has ended the run */\n" if _ends(face) else ""
     return f"""\
-/* The memory that a caller gives.{about} */
+{comment(f"The memory that a caller gives.{about}", "")}
 struct {face.prefix}_state {{
   _Alignas({LINE_BYTES}) const char *weights;
   int32_t threads;

@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from ingot.emit.interface import Interface
+from ingot.emit.interface import Interface, wrapped
 from ingot.emit.steps import float_text
 
 _SOURCES = ("normal.h", "normal.c", "tokenizer.h", "tokenizer.c", "language.h", "language.c", "generate.c")
@@ -62,9 +62,12 @@ def prefixed(text: str, prefix: str) -> str:
 
 def _facts(ends: Collection[int], sampling: Mapping[str, float | int], chat: ChatFormat | None) -> str:
     fields = [f".{name} = {_number(value)}" for name, value in sampling.items()]
+    numbers = wrapped(fields, ", ", "  ").replace("\n", " \\\n")
     text = f"""\
 /* facts.h: emitted by Ingot: what the folder of the model says beside its weights. */
-#define DEFAULT_SAMPLING {{{", ".join(fields)}}}
+#define DEFAULT_SAMPLING {{ \\
+{numbers} \\
+}}
 
 /* Tokens that end an answer. */
 #define END_TOKENS {{{", ".join(map(str, sorted(ends) or [-1]))}}}
