@@ -126,7 +126,7 @@ def test_quantize_calibrates_models(call, folder):
         (("text", "-o", "new.onnx"), 65, "text: not an .npz file, it begins with b'def is_e', expected b'PK"),
         (("array.npy", "-o", "new.onnx"), 65, "array.npy: one array, got .npy, expected .npz"),
         (("absent", "-o", "new.onnx"), 66, "absent"),
-        (("few", "-o", "new.onnx"), 65, "samples: none, expected at least one"),
+        (("few", "-o", "new.onnx"), 65, "few: no file of inputs, expected some *.npz in this folder"),
         (("samples", "-o", "one.onnx"), 73, "one.onnx: exists, expected a free name"),
         (("samples", "--group", "32", "-o", "new.onnx"), 2, "expected a folder, or --format int8"),
     ):

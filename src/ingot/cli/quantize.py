@@ -97,6 +97,8 @@ def _calibrated(model: str, output: str, calibrate: str, as_json: bool) -> None:
     paths = [calibrate]
     if os.path.isdir(calibrate):
         paths = sorted(os.path.join(calibrate, name) for name in os.listdir(calibrate) if name.endswith(".npz"))
+        if not paths:
+            raise InputError(f"{calibrate}: no file of inputs, expected some *.npz in this folder")
     with counting(f"quantizing {model}") as show:
         made = quantize_model(model, output, [read_arrays(path) for path in paths], on_progress=show)
     if as_json:
