@@ -133,6 +133,8 @@ def reduce(g: OnnxGrowth) -> str:
     x = g.pick(F, F, I64, I32) if "Log" not in op and op != "ReduceL2" else g.pick(F)
     x = g.within(x, 0.125, 8.0) if op == "ReduceLogSum" else x
     x = g.within(x, -2, 2) if op == "ReduceProd" and g.dtype(x) != F else x  # those of many bits wrap in many ways
+    if op == "ReduceMean" and g.dtype(x) != F and any(0 in shape for shape in g.shapes(x)):
+        raise Refused("the mean of no integers")
     rank = g.rank(x)
     keepdims, noop = g.choose((None, 0, 1)), g.choose((None, None, 0, 1))
     if g.chance(0.2):
