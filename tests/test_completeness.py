@@ -39,7 +39,7 @@ TRAINING = {
 TRIED_IN_MODELS = {
     "absent", "as_rank", "concat_from_sequence", "get_element", "has_element", "has_rank", "if", "loop", "optional",
     "refuse", "scan", "sequence", "sequence_at", "sequence_erase", "sequence_insert", "sequence_length",
-    "sequence_map", "split_to_sequence", "squeeze",
+    "sequence_map", "split_to_sequence", "squeeze", "zip_map",
 }  # fmt: skip
 KNOWN_GAPS: dict[str, set[str]] = {
     "aten": {

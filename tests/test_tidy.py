@@ -40,6 +40,7 @@ ROOMS = (
     ("__main__",),
 )
 STRANGERS = {("run", "emit"), ("emit", "run")}
+FILLS = ("op", "ops")  # the table of ops, which has them declare themselves when it is first asked for one
 LEVEL = {room: level for level, rooms in enumerate(ROOMS) for room in rooms}
 
 # Modules that may load these at import time; everyone else does so inside a function.
@@ -143,7 +144,7 @@ def test_imports_point_upward():
             here, there = room_of(module), room_of(target)
             if target not in MODULES or not there:
                 continue
-            if LEVEL[there] > LEVEL[here] or (here, there) in STRANGERS:
+            if (LEVEL[there] > LEVEL[here] and (here, there) != FILLS) or (here, there) in STRANGERS:
                 wrong.append(f"{short(path)}:{line}: {here} imports {there}")
     assert not wrong, "\n".join(wrong)
 

@@ -11,7 +11,7 @@ import numpy as np
 from ingot.dtype import DType, string
 from ingot.errors import InputError, KindError
 from ingot.ir import Graph
-from ingot.types import OptionalType, SequenceType, Type
+from ingot.types import MapType, OptionalType, SequenceType, Type
 
 # What has no dtype of its own, and so takes the input's.
 _PLAIN = (list, tuple, bool, int, float, str)
@@ -35,6 +35,8 @@ def _taken(name: str, value: Any, declared: Type) -> Any:
         return None if value is None else _taken(name, value, declared.element)
     if isinstance(declared, SequenceType):
         return [_taken(name, each, declared.element) for each in value] if isinstance(value, (list, tuple)) else value
+    if isinstance(declared, MapType):
+        return value
     if isinstance(value, np.ma.MaskedArray):
         raise InputError(f"input {name!r}: a masked array, got {type(value).__name__}, expected one without a mask")
     if isinstance(value, np.ndarray):

@@ -106,6 +106,8 @@ class IOBinding:
 
     def _run_and_copy(self, inputs: Mapping[str, np.ndarray]) -> None:
         for name, result in zip(self._context.output_names, self._context.run(None, inputs), strict=True):
+            if name in self._bound and not isinstance(result, np.ndarray):
+                raise InputError(f"bind_output {name!r}: no array, got a {type(result).__name__}, expected none bound")
             if name in self._bound:
                 np.copyto(self._fitting(name, result.shape, result.dtype), result)
             else:

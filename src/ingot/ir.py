@@ -21,6 +21,7 @@ from ingot.errors import LimitError, LoadError
 from ingot.node import Node, Value
 from ingot.op import OPS, REQUIRED, Op, Sample
 from ingot.types import (
+    MapType,
     OptionalType,
     SequenceType,
     TensorType,
@@ -35,7 +36,7 @@ from ingot.types import (
 )
 
 __all__ = [
-    "KINDS", "MAX_NODES", "MAX_RANK", "OPS", "REQUIRED", "Graph", "Node", "Op", "OptionalType", "Sample",
+    "KINDS", "MAX_NODES", "MAX_RANK", "OPS", "REQUIRED", "Graph", "MapType", "Node", "Op", "OptionalType", "Sample",
     "SequenceType", "TensorType", "Type", "UnrankedType", "Value", "bind_attribute", "bind_type", "compatible",
     "forget", "has_sizes", "is_sized", "join", "type_symbols",
 ]  # fmt: skip

@@ -58,5 +58,17 @@ class Op:
         return ""
 
 
+class _Table(dict[str, Op]):
+    """Name -> op. Nobody has to import the ops first: a name that is missed does, once."""
+
+    def __missing__(self, name: str) -> Op:
+        import ingot.ops  # noqa: F401  fills the table
+
+        found = self.get(name)
+        if found is None:
+            raise KeyError(name)
+        return found
+
+
 REQUIRED = object()
-OPS: dict[str, Op] = {}
+OPS: dict[str, Op] = _Table()

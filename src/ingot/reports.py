@@ -51,7 +51,8 @@ class Explanation:
         node: str | None = None,
         external: Sequence[Choice] = (),
     ) -> Explanation:
-        """Explains compiled programs; `node` is the name of one value. Raises InputError when no step computes it.
+        """Explains compiled programs; `node` is the name of one value. Raises InputError when neither a step nor the
+        reference computes it.
 
         external: choices of kernels of shared libraries.
         """
@@ -62,6 +63,8 @@ class Explanation:
             fused = () if node in chosen else _computed_in(node, [program.graph for program in programs], chosen)
             choices = [choice for choice in choices if choice.node in (node, *fused)]
             if not choices:
+                fallback = [text for text in fallback if text.partition(" ")[2] == repr(node)]
+            if not choices and not fallback:
                 raise InputError(f"explain: no such node, got {node!r}, expected a value that `list-nodes` prints")
         target = programs[0].lowered.target if programs else None
         isa, threads = (target.isa, target.threads) if target else ("", 0)

@@ -22,9 +22,21 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import numpy as np
 
 import ingot.dim as dim
-from ingot.dtype import DTYPES, NARROW, DType, bf16, f16, from_numpy, string
+from ingot.dtype import DTYPES, NARROW, DType, bf16, f16, f32, f64, from_numpy, i64, string
 from ingot.errors import IngotError, LoadError
-from ingot.ir import OPS, Graph, Node, Op, OptionalType, SequenceType, TensorType, Type, UnrankedType, compatible
+from ingot.ir import (
+    OPS,
+    Graph,
+    MapType,
+    Node,
+    Op,
+    OptionalType,
+    SequenceType,
+    TensorType,
+    Type,
+    UnrankedType,
+    compatible,
+)
 
 _BARE = re.compile(r"[A-Za-z_][\w.]*")
 _INLINE_ELEMENTS = 64
@@ -119,7 +131,7 @@ def _attribute(value: Any) -> str:
             return f"@{value.name}"
         case float():
             return repr(float(value))
-        case TensorType() | UnrankedType() | SequenceType() | OptionalType():
+        case TensorType() | UnrankedType() | MapType() | SequenceType() | OptionalType():
             return f"<{value}>"
         case Graph():
             return "{" + dump(value).removesuffix("\n").replace("\n", "; ") + "}"
@@ -278,8 +290,10 @@ class _Line:
             outputs.append(self.name())
         self.take("=")
         op = self.take()
-        if op not in OPS:
-            raise ValueError(f"unknown op {op!r}")
+        try:
+            definition = OPS[op]
+        except KeyError as error:
+            raise ValueError(f"unknown op {op!r}") from error
         self.take("(")
         operands: list[str | None] = []
         attributes: dict[str, Any] = {}
@@ -296,7 +310,7 @@ class _Line:
             if self.peek() == ",":
                 self.take()
         self.take(")")
-        self.expect_use(OPS[op], operands, attributes, len(outputs))
+        self.expect_use(definition, operands, attributes, len(outputs))
         node = self.graph.add(op, operands, outputs, **attributes)
         if node.outputs != tuple(outputs):
             raise ValueError(f"a value of {', '.join(outputs)} is defined twice")
@@ -333,6 +347,13 @@ class _Line:
             self.depth -= 1
             self.take(">")
             return SequenceType(element) if word == "sequence" else OptionalType(element)
+        if word == "map":
+            self.take("<")
+            key, _, value = DTYPES[self.take()], self.take(","), DTYPES[self.take()]
+            self.take(">")
+            if key not in (i64, string) or value not in (f32, f64):
+                raise ValueError(f"got {MapType(key, value)}, expected floats by i64 or string")
+            return MapType(key, value)
         self.take("[")
         items = self.items()
         if items == ["..."]:

@@ -1,4 +1,4 @@
-"""What a value of a graph is: a dense tensor of known or unknown shape, a sequence, or an optional."""
+"""What a value of a graph is: a dense tensor of known or unknown shape, a dictionary, a sequence, or an optional."""
 
 from __future__ import annotations
 
@@ -90,6 +90,22 @@ class UnrankedType:
 
 
 @dataclass(frozen=True, slots=True)
+class MapType:
+    """A dictionary of floats by integers or strings; no shape says how many."""
+
+    key: DType
+    value: DType
+
+    def __str__(self) -> str:
+        return f"map<{self.key}, {self.value}>"
+
+    @property
+    def onnx(self) -> str:
+        """ONNX's name of the type."""
+        return f"map({self.key.onnx.removeprefix('tensor(').removesuffix(')')},{self.value.onnx})"
+
+
+@dataclass(frozen=True, slots=True)
 class SequenceType:
     """A list of values of one type; dims that differ between them are unknown."""
 
@@ -119,7 +135,8 @@ class OptionalType:
         return f"optional({self.element.onnx})"
 
 
-Type = TensorType | UnrankedType | SequenceType | OptionalType
+Type = TensorType | UnrankedType | MapType | SequenceType | OptionalType
+_SHAPELESS = (UnrankedType, MapType)
 
 
 def forget(type: Type, known: Collection[str] = ()) -> Type:
@@ -127,7 +144,7 @@ def forget(type: Type, known: Collection[str] = ()) -> Type:
     if isinstance(type, TensorType):
         kept = (dim if symbols_of(dim) <= set(known) else None for dim in type.shape)
         return TensorType(type.dtype, tuple(kept))
-    return type if isinstance(type, UnrankedType) else type.__class__(forget(type.element, known))
+    return type if isinstance(type, _SHAPELESS) else type.__class__(forget(type.element, known))
 
 
 def join(a: Type, b: Type) -> Type:
@@ -157,14 +174,14 @@ def bind_type(type: Type, symbols: Mapping[str, int]) -> Type:
             return type
         shape = [dim if dim.__class__ is int else bind(dim, symbols) for dim in type.shape]
         return TensorType(type.dtype, tuple(shape))
-    return type if isinstance(type, UnrankedType) else type.__class__(bind_type(type.element, symbols))
+    return type if isinstance(type, _SHAPELESS) else type.__class__(bind_type(type.element, symbols))
 
 
 def type_symbols(type: Type) -> list[str]:
     """The names of the symbols in a type, in order of appearance."""
     if isinstance(type, TensorType):
         return [name for dim in type.shape for name in sorted(symbols_of(dim))]
-    return [] if isinstance(type, UnrankedType) else type_symbols(type.element)
+    return [] if isinstance(type, _SHAPELESS) else type_symbols(type.element)
 
 
 def narrowed(name: str, inferred: Type, declared: Type) -> Type:
@@ -183,6 +200,8 @@ def compatible(declared: Type, inferred: Type) -> bool:
     if isinstance(declared, UnrankedType) or isinstance(inferred, UnrankedType):
         tensors = all(isinstance(type, (TensorType, UnrankedType)) for type in (declared, inferred))
         return tensors and declared.dtype is inferred.dtype  # type: ignore[union-attr]
+    if isinstance(declared, MapType) or isinstance(inferred, MapType):
+        return declared == inferred
     if not isinstance(declared, TensorType) or not isinstance(inferred, TensorType):
         if isinstance(declared, TensorType) or declared.__class__ is not inferred.__class__:
             return False

@@ -18,6 +18,7 @@ from ingot.cli import commands
 from ingot.cli.terminal import _print_folded_table, human_bytes, human_time, print_table, printable
 from ingot.files import written
 from ingot.look.drawing import quoted
+from onnx_models import text_model
 
 DATA = Path(str(importlib.resources.files("ingot") / "data"))
 DIGITS = str(DATA / "digits.onnx")
@@ -95,6 +96,39 @@ def test_run_into_a_folder_numbers_the_files(call, tmp_path):
     assert np.array_equal(np.load(tmp_path / "out/0.npy"), np.maximum(x, 0))
     assert np.array_equal(np.load(tmp_path / "out/1.npy"), -x)
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["0.npy", "1.npy", "outputs.json"]
+
+
+def test_results_that_are_no_arrays(call, tmp_path, monkeypatch):
+    """Strings become numpy's, and lists of dictionaries JSON."""
+    text = """g (float[2, 3] x) => (s, m) {
+        m = ai.onnx.ml.ZipMap<classlabels_strings=["a", "b", "c"]>(x)  i = ArgMax<axis=1, keepdims=0>(x)
+        s = ai.onnx.ml.LabelEncoder<keys_int64s=[0, 1, 2], values_strings=["a", "b", "c"]>(i)
+    }"""
+    (tmp_path / "m.onnx").write_bytes(text_model(text))
+    x = np.array([[1, 2, np.inf], [-4, 3.5, 0]], np.float32)
+    np.save(tmp_path / "x.npy", x)
+    arguments = ("run", tmp_path / "m.onnx", "--input", tmp_path / "x.npy")
+    code, out, _ = call(*arguments, "--json")
+    strings, rows = json.loads(out)
+    assert code == 0 and strings == {"output": "s", "dtype": "string", "shape": [2], **NO_RANGE}
+    assert rows["dtype"] == "seq(map(string,tensor(float)))" and rows["shape"] == [2]
+    assert (rows["min"], rows["max"], rows["mean"]) == (-4.0, "inf", "inf")
+    assert call(*arguments, "--output", tmp_path / "out")[0] == 0
+    assert json.loads((tmp_path / "out/outputs.json").read_text()) == {"0.npy": "s", "1.json": "m"}
+    assert np.load(tmp_path / "out/0.npy").tolist() == ["c", "b"]
+    rows = json.loads((tmp_path / "out/1.json").read_text())
+    assert rows == [{"a": 1.0, "b": 2.0, "c": "inf"}, {"a": -4.0, "b": 3.5, "c": 0.0}]
+    (tmp_path / "one.onnx").write_bytes(text_model(text.replace("(s, m)", "(m)")))
+    code, _, err = call("run", tmp_path / "one.onnx", "--input", tmp_path / "x.npy", "--output", tmp_path / "y.npy")
+    assert code == 2 and "'m' is seq(map(string,tensor(float))), no array; name a folder" in err
+    monkeypatch.setenv("INGOT_DEBUG", "5")
+    _, _, err = call(*arguments)
+    assert "s: object[2]" in err and "m: a list of 2" in err
+    monkeypatch.delenv("INGOT_DEBUG")
+    assert call("emit-c", tmp_path / "m.onnx", "-o", tmp_path / "c")[0] == 69
+
+
+NO_RANGE = {"min": None, "max": None, "mean": None}
 
 
 @pytest.fixture

@@ -2,17 +2,18 @@
 
 import re
 import struct
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import ingot.ops  # noqa: F401
 from ingot.dim import floordiv, maximum, minimum, symbol
-from ingot.dtype import DTYPES, boolean, f32, i64, u64
+from ingot.dtype import DTYPES, boolean, f32, i64, string, u64
 from ingot.errors import LoadError, ShapeError
-from ingot.ir import Graph, OptionalType, SequenceType, TensorType
+from ingot.ir import Graph, MapType, OptionalType, SequenceType, TensorType
 from ingot.text import diff, dump, parse
 
 STRANGE = [
@@ -205,12 +206,15 @@ def test_states_and_value_types():
     graph = Graph()
     graph.add_input("list", SequenceType(TensorType(f32, (None, 2))))
     graph.add_input("maybe", OptionalType(SequenceType(TensorType(i64, ()))))
+    graph.add_input("maps", SequenceType(MapType(string, f32)))
     graph.add_state("cache", TensorType(f32, (2, symbol("T"))))
     graph.add_state("kept", TensorType(f32, ()))
     graph.set_state("cache", graph.add("neg", ["cache"], "update").output)
     again = round_trip(graph)
     assert again.states == {"cache": "update", "kept": "kept"}
     assert str(again.values["maybe"].type) == "optional<sequence<i64[]>>"
+    assert str(again.values["maps"].type) == "sequence<map<string, f32>>"
+    assert again.values["maps"].type.onnx == "seq(map(string,tensor(float)))"
 
 
 def test_a_weight_without_data_stays_headers_only():
@@ -247,6 +251,9 @@ MALFORMED = [
     (2, "input x: f32[2, 3/2]"),
     (2, "input x: f32[2, 1, 1, 1, 1, 1, 1, 1, 3]"),
     (2, "input x: sequence<f32[2, 3]"),
+    (2, "input x: map<f32, f32>"),
+    (2, "input x: map<i64, string>"),
+    (2, "input x: map<i64, f32[2]>"),
     (2, 'input "x: f32[2, 3]'),
     (2, "weights x: f32[2, 3]"),
     (3, "constant c: f32[3] = [1.0, 2.0]"),
@@ -324,3 +331,13 @@ def test_damaged_text_is_refused_or_valid(start, length, inserted):
         return
     graph.validate()
     assert dump(parse(dump(graph))) == dump(graph)
+
+
+@pytest.mark.parametrize("use", [
+    "ingot.text.parse('input x: f32[2]\\ny = exp(x)\\noutput y = y')",
+    "ingot.ir.Graph().add('absent', [], element=ingot.ir.UnrankedType(ingot.dtype.f32))",
+])  # fmt: skip
+def test_the_first_use_of_a_process_knows_the_ops(use: str) -> None:
+    code = f"import ingot, ingot.text\n{use}\ntry: ingot.ir.OPS['unheard']\nexcept KeyError as e: print(e)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "'unheard'\n"

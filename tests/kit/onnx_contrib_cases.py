@@ -162,8 +162,18 @@ ROUNDED = [
          v=np.array([0.01, 0.02, 0.03, 0.04, 0.05], F), w=np.array([0, 1, -2, 3, 4], np.int8), q=np.array(0.3001, F),
          **STEPS),
 ]  # fmt: skip
+# One step from zeros, of numbers that are codes already: nothing is left to round.
+LAYER = {
+    "x": np.array([[[0, 9, 255, 77], [31, 2, 0, 140]]], F), "w": np.arange(-24, 24, dtype=np.int8).reshape(1, 4, 12),
+    "r": np.zeros((1, 3, 12), np.int8), "s": np.array([1e-4], F), "z": np.zeros(1, np.int8),
+}  # fmt: skip
 EXPORTED = [
     *ROUNDED,
+    case("DynamicQuantizeLSTM", "@x @w @r b[1,24] none none none none @s @z @s @z", 3, domain=MS, hidden_size=3,
+         **LAYER),
+    case("QEmbedLayerNormalization",
+         "i:i32<9[2,5] none w:u8<200[9,8] p:u8<200[6,8] none g:u8<200[8] b:u8<200[8] m:i32<2[2,5] @s @t none @t @t"
+         " @z @z none @z @z", 2, domain=MS, **SCALES),
     case("Attention", "x[2,5,16] w[16,96] b[96] none p[2,2,4,3,8]", 2, domain=MS, num_heads=4),
     case("Attention", "x[2,5,16] w[16,96] b[96] none p[2,2,4,3,8]", 2, domain=MS, num_heads=4, unidirectional=1),
     case("Attention", "x[2,5,16] w[16,96] b[96] @m p[2,2,4,3,8]", 2, domain=MS, num_heads=4, m=PADDED),

@@ -67,7 +67,8 @@ def model(graph: onnx.GraphProto, opset: int = 18, functions: Any = (), **domain
 
 def text_model(body: str, opset: int = 18) -> bytes:
     """A model in ONNX's text form."""
-    return parser.parse_model(f'<ir_version: 8, opset_import: ["" : {opset}]> {body}').SerializeToString()
+    head = f'<ir_version: 8, opset_import: ["" : {opset}, "ai.onnx.ml" : 3]>'
+    return parser.parse_model(f"{head} {body}").SerializeToString()
 
 
 def one_node(

@@ -92,6 +92,28 @@ def norm(chance: random.Random) -> Case:
     return case(op, operands, domain=MS, epsilon=epsilon)
 
 
+def quantised_embedding(chance: random.Random) -> Case:
+    """The norm of embeddings whose tables are codes."""
+    batch, rows, width = chance.randint(1, 3), chance.randint(1, 5), chance.choice((1, 8, 24))
+    dtype, low, high = chance.choice((("u8", 0, 255), ("i8", -128, 127)))
+    codes = f":{dtype}>{low}<{high}"
+    is_parted, is_masked = chance.random() < 0.5, chance.random() < 0.5
+    tables = [("w", f"[9,{width}]"), ("p", f"[{rows + 2},{width}]"), ("s", f"[2,{width}]"), ("g", f"[{width}]"),
+              ("b", f"[{width}]")]  # fmt: skip
+    kept = [is_parted or name != "s" for name, _ in tables]
+    operands = [f"i:i32<9[{batch},{rows}]", f"j:i32<2[{batch},{rows}]" if is_parted else "none"]
+    operands += [f"{name}{codes}{shape}" if keep else "none" for (name, shape), keep in zip(tables, kept, strict=True)]
+    operands.append(f"m:i32<2[{batch},{rows}]" if is_masked else "none")
+    names = [name if keep else "" for (name, _), keep in zip(tables, kept, strict=True)]
+    operands += [f"@{name}_scale" if name else "none" for name in names]
+    operands += [f"@{name}_zero" if name else "none" for name in names]
+    zeros = np.uint8 if dtype == "u8" else np.int8
+    constants = {f"{name}_scale": np.array(chance.uniform(0.005, 0.03), F) for name in names if name}
+    constants |= {f"{name}_zero": np.array(chance.randint(low, high), zeros) for name in names if name}
+    epsilon = chance.choice((1e-12, 1e-5, 0.1))
+    return case("QEmbedLayerNormalization", " ".join(operands), 2, domain=MS, epsilon=epsilon, **constants)
+
+
 def convolution(chance: random.Random) -> Case:
     """A convolution with a sum and an activation."""
     groups, kernel = chance.choice((1, 1, 2)), chance.choice((1, 3))
@@ -129,5 +151,5 @@ def gelu(chance: random.Random) -> Case:
 
 
 FAMILIES: tuple[Callable[[random.Random], Case], ...] = (
-    *(heads_apart, heads_together, rotation, norm, convolution, product, gelu),
+    *(heads_apart, heads_together, rotation, norm, quantised_embedding, convolution, product, gelu),
 )

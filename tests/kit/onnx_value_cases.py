@@ -325,11 +325,40 @@ SIZES: dict[str, Model] = {
         {"a": _ints(-1, 0)},
     ),
 }  # fmt: skip
+MAPS: dict[str, Model] = {
+    "of rows by integers": (
+        _model(
+            "",
+            "y, seq(map(int64, float)) m",
+            """s = Constant<value_ints=[6, 4]>()  r = Reshape(x, s)  y = Softmax(r)
+            m = ai.onnx.ml.ZipMap<classlabels_int64s=[7, -1, 9, 3]>(y)""",
+        ),
+        {},
+    ),
+    "of one row by strings": (
+        _model(
+            "",
+            "m, y",
+            """a = Constant<value_ints=[0, 1]>()  r = ReduceMax<keepdims=0>(x, a)
+            m = ai.onnx.ml.ZipMap<classlabels_strings=["b", "a b", "", "b"]>(r)  y = Neg(r)""",
+        ),
+        {},
+    ),
+    "of no row": (
+        _model("float[rows, 2] z", "m", "m = ai.onnx.ml.ZipMap<classlabels_int64s=[0, 1]>(z)"),
+        {"z": np.zeros((0, 2), F)},
+    ),
+    "of as many rows as a run has": (
+        _model("float[rows, columns] z", "m", "m = ai.onnx.ml.ZipMap<classlabels_int64s=[0, 1, 2]>(z)"),
+        {"z": np.array([[1, np.inf, 2]] * 5, F)},
+    ),
+}
+
 VALUES = {
     f"{kind}: {name}": model
     for kind, models in (
-        ("sequence", SEQUENCES), ("optional", OPTIONALS), ("control", CONTROL), ("length", LENGTHS), ("rank", RANKS),
-        ("size", SIZES),
+        ("sequence", SEQUENCES), ("map", MAPS), ("optional", OPTIONALS), ("control", CONTROL), ("length", LENGTHS),
+        ("rank", RANKS), ("size", SIZES),
     )
     for name, model in models.items()
 }  # fmt: skip

@@ -68,17 +68,52 @@ def any_conv(g: OnnxGrowth) -> str:
     return g.add("Conv", x, w, group=groups, pads=pads, strides=strides, dilations=dilations)
 
 
-def quantised(g: OnnxGrowth) -> str:
-    """There and back, per tensor or per axis."""
-    x = g.within(g.pick(F, low=1, high=4), -8.0, 8.0)
+def _codes(g: OnnxGrowth, x: str, per_axis: float, there: float = 0.0) -> str:
+    """There and back, per tensor or per axis; with a chance only there."""
     dtype = g.choose((U8, I8))
-    axis = g.between(0, g.rank(x) - 1)
-    sizes = {shape[axis] for shape in g.shapes(x)}
-    shape = (sizes.pop(),) if len(sizes) == 1 and g.chance(0.5) else ()
+    axis = g.between(0, max(g.rank(x) - 1, 0))
+    sizes = {shape[axis] for shape in g.shapes(x)} if g.rank(x) else set()
+    shape = (sizes.pop(),) if len(sizes) == 1 and g.chance(per_axis) else ()
     scale = g.constant(np.asarray(2.0 ** g.rng.integers(-5, 0, shape), F), hidden=True)
     zero = g.constant(g.draw(dtype, shape, 0, 9), hidden=True)
-    q = g.add("QuantizeLinear", x, scale, zero, axis=axis)
-    return g.add("DequantizeLinear", q, scale, zero, axis=axis) if g.chance(0.7) else q
+    q = g.add("QuantizeLinear", x, scale, zero, axis=axis if shape else None)
+    return q if g.chance(there) else g.add("DequantizeLinear", q, scale, zero, axis=axis if shape else None)
+
+
+def quantised(g: OnnxGrowth) -> str:
+    return _codes(g, g.within(g.pick(F, low=1, high=4), -8.0, 8.0), per_axis=0.5, there=0.3)
+
+
+def _gated(g: OnnxGrowth, x: str) -> str:
+    """x times what it makes of itself, in steps or not: SiLU, GELU and the like."""
+    half, one = (g.constant(np.array(number, F), hidden=True) for number in (0.5, 1.0))
+    op = g.choose(("Sigmoid", "Sigmoid", "Tanh", "Erf", "Gelu"))
+    if op == "Gelu":
+        return g.add(op, x, domain=MICROSOFT)
+    gate = g.add(op, g.add("Mul", x, g.constant(np.array(0.70710677, F), hidden=True)) if op == "Erf" else x)
+    gate = gate if op == "Sigmoid" else g.add("Add", gate, one)
+    gate = _codes(g, gate, per_axis=0.1) if g.chance(0.4) else gate
+    made = g.add("Mul", *((x, gate) if g.chance(0.5) else (gate, x)))
+    return made if op == "Sigmoid" else g.add("Mul", made, half)
+
+
+def quantised_gate(g: OnnxGrowth) -> str:
+    """A group of element-wise nodes between codes, with what is broadcast to it, as quantisers write it."""
+    x = _codes(g, g.within(g.pick(F, high=4), -6.0, 6.0), per_axis=0.2)
+    for _ in range(g.between(1, 3)):
+        way = g.choose(("gate", "gate", "join", "join", "alone"))
+        if way == "gate":
+            x = _gated(g, x)
+        elif way == "alone":
+            x = g.add(g.choose(("Relu", "Tanh", "Neg", "HardSwish", "Abs")), x)
+        else:
+            first, flat = g.between(0, g.rank(x)), [g.chance(0.4) for _ in range(g.rank(x))]
+            shapes = [tuple(1 if one else d for d, one in zip(s, flat, strict=True))[first:] for s in g.shapes(x)]
+            y = g.like(F, shapes)
+            y = _codes(g, y, per_axis=0.2) if g.chance(0.7) else y
+            x = g.add(g.choose(("Add", "Mul", "Sub", "Max")), *((x, y) if g.chance(0.5) else (y, x)))
+        x = _codes(g, x, per_axis=0.1) if g.chance(0.3) else x
+    return _codes(g, g.within(x, -8.0, 8.0), per_axis=0.2, there=0.4)
 
 
 def dynamic(g: OnnxGrowth) -> list[str]:

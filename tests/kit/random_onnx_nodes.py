@@ -18,6 +18,7 @@ from random_onnx_layers import (
     integers,
     loop,
     quantised,
+    quantised_gate,
     recurrent,
     scan,
     volume,
@@ -132,6 +133,8 @@ def reduce(g: OnnxGrowth) -> str:
     x = g.pick(F, F, I64, I32) if "Log" not in op and op != "ReduceL2" else g.pick(F)
     x = g.within(x, 0.125, 8.0) if op == "ReduceLogSum" else x
     x = g.within(x, -2, 2) if op == "ReduceProd" and g.dtype(x) != F else x  # those of many bits wrap in many ways
+    if op == "ReduceMean" and g.dtype(x) != F and any(0 in shape for shape in g.shapes(x)):
+        raise Refused("the mean of no integers")
     rank = g.rank(x)
     keepdims, noop = g.choose((None, 0, 1)), g.choose((None, None, 0, 1))
     if g.chance(0.2):
@@ -532,8 +535,8 @@ PATTERNS: list[tuple[Pattern, float]] = [
     (gather_elements, 3), (gather_nd, 2), (scatter_elements, 3), (scatter_nd, 2), (reverse_sequence, 2), (one_hot, 2),
     (made, 3), (eye_like, 1), (depth_to_space, 2), (softmax, 4), (along_axis, 2), (layer_norm, 4), (spelled_norm, 3),
     (spelled_softmax, 3), (conv, 4), (transposed_conv, 2), (resize, 2), (pool, 3), (image_norm, 2),
-    (recurrent, 4), (any_conv, 4), (volume, 2), (quantised, 4), (dynamic, 1), (integers, 3), (converted, 4), (wide, 4),
-    (branch, 3), (loop, 3), (scan, 3), (contributed, 4),
+    (recurrent, 4), (any_conv, 4), (volume, 2), (quantised, 4), (quantised_gate, 6), (dynamic, 1), (integers, 3),
+    (converted, 4), (wide, 4), (branch, 3), (loop, 3), (scan, 3), (contributed, 4),
 ]  # fmt: skip
 
 

@@ -301,8 +301,30 @@ def activated(g: Growth) -> str:
     return activation(g, g.pick())
 
 
+def rounded(g: Growth, x: str) -> str:
+    """Through codes and back, in steps that are one for all."""
+    dtype, step = g.choose((u8, i8)), g.scalar(g.choose((0.02, 0.03125, 0.11)))
+    steps = {"axis": 0, "block": 0}
+    zero = g.scalar(g.choose((0, 3, 100)), dtype)
+    codes = g.add("quantize", x, step, zero, **steps, dtype=dtype, precision=f32)
+    return g.add("dequantize", codes, step, zero, **steps, dtype=f32)
+
+
+def rounded_gate(g: Growth) -> str:
+    """Element-wise nodes between codes, which join what broadcasts to them."""
+    x = rounded(g, g.fit(g.pick(), (-6.0, 6.0)))
+    for _ in range(g.choose((1, 1, 2))):
+        gate = activation(g, x)
+        x = g.add("mul", x, gate) if g.chance(0.4) else gate
+        if g.chance(0.6):
+            y = g.operand(f32, broadcastable(g, g.dims(x)))
+            x = g.add(g.choose(("add", "mul", "sub")), x, rounded(g, y) if g.chance(0.6) else y)
+        x = rounded(g, x) if g.chance(0.3) else x
+    return rounded(g, x)
+
+
 NODES: list[tuple[Pattern, float]] = [
     (sampled, 40), (unary, 9), (binary, 10), (scaled, 4), (compare, 3), (logic, 2), (where, 3), (cast, 3),
     (reduce, 7), (reshape, 5), (permute, 5), (slice_, 5), (concat, 5), (split, 3), (expand, 3), (pad, 3), (trilu, 1),
-    (gather, 3), (topk, 1), (iota, 1), (norm, 4), (spelled_norm, 3), (softmax, 5), (activated, 3),
+    (gather, 3), (topk, 1), (iota, 1), (norm, 4), (spelled_norm, 3), (softmax, 5), (activated, 3), (rounded_gate, 3),
 ]  # fmt: skip

@@ -98,3 +98,49 @@ def test_columns_that_name_their_blocks(zeros: str, bits: int, rng: np.random.Ge
     (got,) = InferenceSession(proto.SerializeToString(), threads=1).run(None, feeds)
     (x,) = feeds.values()
     np.testing.assert_allclose(got, x.astype(float) @ matrix.T, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_a_recurrent_layer_of_codes(seed: int, rng: np.random.Generator) -> None:
+    """As ONNX Runtime's LSTM of the same weights as floats. Its layer of codes rounds what they are multiplied with."""
+    chance = random.Random(seed)
+    steps, batch, inputs, hidden = (chance.randint(1, high) for high in (6, 4, 9, 8))
+    direction = chance.choice(("forward", "reverse", "bidirectional"))
+    directions, gates = 1 + (direction == "bidirectional"), 4 * hidden
+    attributes: dict = {"hidden_size": hidden, "direction": direction, "input_forget": chance.randint(0, 1)}
+    if chance.random() < 0.3:
+        attributes |= {"clip": 0.4}
+    if chance.random() < 0.3:
+        attributes |= {"activations": ["HardSigmoid", "Tanh", "Relu"] * directions}
+    dtype = chance.choice((np.int8, np.uint8))
+    per_gate = chance.random() < 0.5
+    constants, floats = {}, {}
+    for name, rows in (("w", inputs), ("r", hidden)):
+        codes = rng.integers(*((-127, 128) if dtype is np.int8 else (0, 256)), (directions, rows, gates)).astype(dtype)
+        shape = (directions, gates) if per_gate else (directions,)
+        scale = rng.uniform(0.001, 0.005, shape).astype(np.float32)
+        zero = np.full(shape, 0 if dtype is np.int8 else 128, dtype)
+        constants |= {name: codes, f"{name}s": scale, f"{name}z": zero}
+        apart = (directions, 1, -1)
+        floats[name] = ((codes - zero.reshape(apart).astype(np.float32)) * scale.reshape(apart)).transpose(0, 2, 1)
+    lengths = {"n": rng.integers(1, steps + 1, batch).astype(np.int32)} if chance.random() < 0.4 else {}
+    parts = [f"b[{directions},{2 * gates}]", "@n" if lengths else "none", f"h[{directions},{batch},{hidden}]",
+             f"c[{directions},{batch},{hidden}]", f"p[{directions},{3 * hidden}]"]  # fmt: skip
+    rest = " ".join(part if part[0] == "@" or chance.random() < 0.5 else "none" for part in parts)
+    x = f"x[{steps},{batch},{inputs}]"
+    state = rng.bit_generator.state
+    proto, feeds = one_node(
+        case("DynamicQuantizeLSTM", f"{x} @w @r {rest} @ws @wz @rs @rz", 3, domain="com.microsoft", **attributes,
+             **constants, **lengths), rng,
+    )  # fmt: skip
+    rng.bit_generator.state = state
+    plain, _ = one_node(case("LSTM", f"{x} @w @r {rest}", 3, **attributes, **floats, **lengths), rng)
+    content = proto.SerializeToString()
+    exact, rounded = run_oracle("ort", plain, feeds), run_oracle("ort", proto, feeds)
+    for results in (
+        interpret(load_onnx(content), feeds).values(),
+        InferenceSession(content, threads=1, strict=True).run(None, feeds),
+    ):
+        for got, wanted, near in zip(results, exact, rounded, strict=True):
+            np.testing.assert_allclose(got, wanted, rtol=2e-5, atol=2e-5)
+            np.testing.assert_allclose(got, near, atol=0.05)

@@ -34,6 +34,10 @@ def assert_same(got: Any, wanted: Any) -> None:
         for each in zip(got, wanted, strict=True):
             assert_same(*each)
         return
+    if isinstance(wanted, dict):
+        assert got == pytest.approx(wanted, rel=2e-6, abs=2e-6)
+        assert {(type(k), type(v)) for k, v in got.items()} == {(type(k), type(v)) for k, v in wanted.items()}
+        return
     wanted = np.asarray(wanted)
     assert got.dtype == wanted.dtype and got.shape == wanted.shape
     np.testing.assert_allclose(got, wanted, rtol=2e-6, atol=2e-6)

@@ -1,9 +1,12 @@
 """Models of scikit-learn as skl2onnx exports them, against ONNX Runtime and scikit-learn itself."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
+import onnxruntime
 import pytest
 from skl2onnx import to_onnx
 from skl2onnx.common.data_types import FloatTensorType, StringTensorType
@@ -40,13 +43,17 @@ from sklearn.preprocessing import (
 from sklearn.svm import SVC, SVR, LinearSVC, OneClassSVM
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
+import ingot
+import ingot.onnx_backend
 from ingot.emit.onnx import export_onnx
 from ingot.emit.onnx.registry import GAPS
-from ingot.errors import UnsupportedError
+from ingot.errors import InputError, ReferenceWarning, ShapeError, UnsupportedError
 from ingot.load.onnx import load_onnx
+from ingot.ort import OrtValue
 from ingot.run.interpret import interpret
 from ingot.session import InferenceSession
-from onnx_models import run_oracle
+from ingot.text import parse
+from onnx_models import model, run_oracle
 
 OPSET = {"": 18, "ai.onnx.ml": 3}
 ROWS = np.random.default_rng(0).standard_normal((120, 5)).astype(np.float32)
@@ -158,8 +165,78 @@ def test_columns_of_words_and_numbers() -> None:
     check(proto, {"numbers": ROWS[:, :2], "words": words})
 
 
-def test_dictionaries_are_refused_with_what_to_do() -> None:
-    model = LogisticRegression().fit(ROWS, TWO)
-    proto = to_onnx(model, ROWS[:1], target_opset=OPSET)
-    with pytest.raises(UnsupportedError, match="'zipmap': False"):
+def same_dictionaries(found: list[dict], expected: list[dict]) -> bool:
+    kinds = [{(type(key), type(value)) for row in rows for key, value in row.items()} for rows in (found, expected)]
+    close = all(row == pytest.approx(wanted, rel=2e-4, abs=2e-5) for row, wanted in zip(found, expected, strict=True))
+    return close and kinds[0] == kinds[1]
+
+
+@pytest.mark.parametrize("name", ["scaled logistic", "words as labels", "forest of two", "machine of probabilities"])
+@pytest.mark.filterwarnings("ignore")
+def test_what_skl2onnx_writes_unless_told_otherwise(name: str, tmp_path: Path) -> None:
+    """Dictionaries of probabilities: all but the last step is native, whichever way the model is run."""
+    estimator, rows, target = NUMERIC[name]()
+    proto = to_onnx(estimator.fit(rows, target), rows[:1], target_opset=OPSET)
+    content, feeds = proto.SerializeToString(), {"X": rows}
+    labels, dictionaries = run_oracle("ort", proto, feeds)
+    session = InferenceSession(content, dims={"X_0": len(rows)})
+    assert "zip_map 'output_probability'" in session.program.fallback and session.program.native
+    session.save(tmp_path / "saved")
+    ways = {
+        "session": session.run(None, feeds),
+        "interpreter": [*interpret(load_onnx(content), feeds).values()],
+        "saved": InferenceSession(tmp_path / "saved").run(None, feeds),
+        "backend": [*ingot.onnx_backend.run_model(proto, [rows])],
+    }
+    graph = load_onnx(content)
+    if all(node.op.name not in GAPS for node in graph.nodes):
+        ways["written"] = run_oracle("ort", export_onnx(graph), feeds)
+    for way, (found, probabilities) in ways.items():
+        assert np.asarray(found).tolist() == labels.tolist(), way
+        assert same_dictionaries(probabilities, dictionaries), way
+    exact = estimator.predict_proba(rows)
+    wrong = np.abs([list(row.values()) for row in dictionaries] - exact)
+    assert [*dictionaries[0]] == estimator.classes_.tolist() and np.median(wrong) < 1e-5
+    types = [argument.type for argument in onnxruntime.InferenceSession(content).get_outputs()]
+    assert [argument.type for argument in session.get_outputs()] == types
+
+
+def test_dictionaries_are_a_step_of_the_reference() -> None:
+    content = to_onnx(LogisticRegression().fit(ROWS, TWO), ROWS[:1], target_opset=OPSET).SerializeToString()
+    with pytest.raises(UnsupportedError, match="strict: no kernel, got zip_map 'output_probability'"):
+        InferenceSession(content, dims={"X_0": len(ROWS)}, strict=True)
+    session = InferenceSession(content)
+    with pytest.warns(ReferenceWarning, match="zip_map"):
+        session.run(None, {"X": ROWS})
+    assert session.explain("output_probability").fallback == ("zip_map 'output_probability'",)
+    binding = session.io_binding()
+    binding.bind_input("X", ROWS)
+    binding.bind_output("output_probability", np.empty(len(ROWS), np.float32))
+    with pytest.raises(InputError, match="'output_probability': no array, got a list"):
+        binding.run()
+    feeds = {"X": OrtValue.ortvalue_from_numpy(ROWS)}
+    (value,) = ingot.InferenceSession(content).run_with_ort_values(["output_probability"], feeds)
+    assert value.data_type() == "seq(map(int64,tensor(float)))" and not value.is_tensor_sequence()
+
+
+def test_what_no_constants_are_of_is_not_written() -> None:
+    graph = parse("graph g\ninput x: f32[2, 3]\ninput n: i64[3]\nm = zip_map(x, n)\noutput m = m\n")
+    assert str(graph.values["m"].type) == "sequence<map<i64, f32>>"
+    with pytest.raises(UnsupportedError, match=r"a map of .* by labels i64\[3\] is not"):
+        export_onnx(graph)
+
+
+def test_declared_dictionaries_are_held_against_those_made() -> None:
+    proto = to_onnx(LogisticRegression().fit(ROWS, TWO), ROWS[:1], target_opset=OPSET)
+    (output,) = [each for each in proto.graph.output if each.type.HasField("sequence_type")]
+    output.type.sequence_type.elem_type.map_type.key_type = onnx.TensorProto.STRING
+    with pytest.raises(ShapeError, match=r"'output_probability': declared dtype contradicts .*map\(string"):
         load_onnx(proto.SerializeToString())
+
+
+def test_dictionaries_are_not_read() -> None:
+    kind = onnx.helper.make_map_type_proto(onnx.TensorProto.INT64, onnx.helper.make_tensor_type_proto(1, []))
+    node = onnx.helper.make_node("DictVectorizer", ["d"], ["y"], domain="ai.onnx.ml", int64_vocabulary=[1, 2])
+    ports = [onnx.helper.make_value_info("d", kind)], [onnx.ValueInfoProto(name="y")]
+    with pytest.raises(UnsupportedError, match=r"'d' is a map, as op .*DictVectorizer reads a dictionary"):
+        load_onnx(model(onnx.helper.make_graph([node], "g", *ports), **{"ai.onnx.ml": 3}).SerializeToString())

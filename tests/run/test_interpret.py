@@ -10,6 +10,8 @@ from ingot.dtype import bf16, f16, f32, i64
 from ingot.errors import InputError, LoadError
 from ingot.ir import OPS, Graph, TensorType
 from ingot.run.interpret import bind_symbols, interpret
+from ingot.session import InferenceSession
+from ingot.text import parse
 
 B, S, T = symbol("B"), symbol("S"), symbol("T")
 FEEDS = {"x": ("f4", (2, 5, 4)), "ids": ("i8", (2, 6)), "past": ("f4", (2, 10))}
@@ -124,3 +126,16 @@ def test_half_types_round_once(op, dtype):
     graph.set_output("y", graph.add(op, ["x"], **attributes).output)
     wide = OPS[op].function(x.astype(np.float64), **(OPS[op].attributes | attributes))
     np.testing.assert_allclose(interpret(graph, {"x": x})["y"].astype(np.float64), wide, rtol=2e-2, atol=1e-2)
+
+
+def test_dictionaries_are_fed_and_returned():
+    text = "input m: sequence<map<i64, f32>>\ninput p: i64[]\none = sequence_at(m, p)\noutput one = one\noutput m = m\n"
+    graph, place = parse(text), np.array(-1)
+    given = [{1: 0.5}, {2: 1.5, 3: -2.0}]
+    for is_wide in (False, True):
+        results = interpret(graph, {"m": given, "p": place}, float64=is_wide)
+        assert results == {"one": given[1], "m": given} and results["one"] is not given[1]
+    assert InferenceSession(graph).run(None, {"m": given, "p": place}) == [given[1], given]
+    for wrong in ([{"a": 0.5}], [{1: "a"}], [0.5], {1: 0.5}, [None]):
+        with pytest.raises(InputError, match=r"input 'm': got \w+, expected a (dictionary|list) for"):
+            interpret(graph, {"m": wrong, "p": place})

@@ -6,7 +6,7 @@ import json
 import math
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
@@ -29,19 +29,23 @@ if TYPE_CHECKING:
 def run(model: Model, inputs: tuple[str, ...], output: Path | None, as_json: bool) -> None:
     """Run MODEL once on .npy files.
 
-    A folder given to --output receives 0.npy, 1.npy, ... and outputs.json, which says which is which. Without
-    --output the results are summarised.
+    A folder given to --output receives 0.npy, 1.npy, ... and outputs.json, which says which is which; what is no
+    array goes into a file such as 1.json. Without --output the results are summarised.
     """
     session = model.open(cache=None)
-    names = [argument.name for argument in session.get_outputs()]
-    if output is not None and output.suffix == ".npy" and len(names) != 1:
-        raise click.UsageError(f"--output {output}: the model has {len(names)} outputs; name a folder")
+    types = {argument.name: argument.type for argument in session.get_outputs()}
+    names = list(types)
+    if output is not None and output.suffix == ".npy":
+        if len(names) != 1:
+            raise click.UsageError(f"--output {output}: the model has {len(names)} outputs; name a folder")
+        if not types[names[0]].startswith("tensor("):
+            raise click.UsageError(f"--output {output}: {names[0]!r} is {types[names[0]]}, no array; name a folder")
     feeds = read_inputs(session, inputs)
     with progress("running"):
         results = dict(zip(names, session.run(None, feeds), strict=True))
     if output is not None:
         write_outputs(output, results)
-    summary = [summarize(name, array) for name, array in results.items()]
+    summary = [summarize(name, value, types[name]) for name, value in results.items()]
     if as_json:
         print_json(summary)
     elif output is None:
@@ -76,29 +80,67 @@ def read_inputs(session: InferenceSession, inputs: tuple[str, ...]) -> dict[str,
     return {name: read_array(paths[name]) for name in expected}
 
 
-def write_outputs(output: Path, results: dict[str, np.ndarray]) -> None:
-    """Writes one .npy file, or a folder of numbered ones with an index. Raises OutputError."""
+def write_outputs(output: Path, results: dict[str, Any]) -> None:
+    """Writes one .npy file, or a folder of numbered ones with an index: .json for what is no array.
+
+    Raises OutputError.
+    """
     if output.suffix == ".npy":
         (array,) = results.values()
-        with written(output) as file:
-            np.save(file, array, allow_pickle=False)
+        _write_array(output, array)
         return
     make_folder(output)
-    for number, array in enumerate(results.values()):
-        with written(output / f"{number}.npy") as file:
-            np.save(file, array, allow_pickle=False)
-    with written(output / "outputs.json") as file:
-        file.write(json.dumps({f"{number}.npy": name for number, name in enumerate(results)}, indent=2).encode())
+    index = {}
+    for number, (name, value) in enumerate(results.items()):
+        file_name = f"{number}.npy" if isinstance(value, np.ndarray) else f"{number}.json"
+        index[file_name] = name
+        if isinstance(value, np.ndarray):
+            _write_array(output / file_name, value)
+        else:
+            _write_json(output / file_name, _plain(value))
+    _write_json(output / "outputs.json", index)
 
 
-def summarize(name: str, array: np.ndarray) -> dict[str, object]:
-    """Name, dtype, shape, and the range of one result."""
-    row: dict[str, object] = {"output": name, "dtype": str(array.dtype), "shape": list(array.shape)}
-    if not array.size:
+def _write_array(path: Path, array: np.ndarray) -> None:
+    """Strings as numpy's, whose files hold them without pickles."""
+    with written(path) as file:
+        np.save(file, array.astype(str) if array.dtype == object else array, allow_pickle=False)
+
+
+def _write_json(path: Path, document: Any) -> None:
+    with written(path) as file:
+        file.write(json.dumps(document, indent=2).encode())
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON has it: arrays as lists, numbers that are not finite as text."""
+    if isinstance(value, dict):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, (list, np.ndarray)):
+        return [_plain(each) for each in (value if isinstance(value, list) else value.tolist())]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def summarize(name: str, value: Any, type: str) -> dict[str, object]:
+    """Name, dtype, shape, and the range of the numbers in one result. type: ONNX's, for what is no array."""
+    is_array = isinstance(value, np.ndarray)
+    dtype = type if not is_array else "string" if value.dtype == object else str(value.dtype)
+    shape = list(value.shape) if is_array else [len(value)] if isinstance(value, list) else []
+    row: dict[str, object] = {"output": name, "dtype": dtype, "shape": shape}
+    numbers = _numbers(value)
+    if not numbers.size:
         return row | {"min": None, "max": None, "mean": None}
-    numbers = array.astype(np.float64)
     found = {"min": float(numbers.min()), "max": float(numbers.max()), "mean": float(numbers.mean())}
     return row | {key: number if math.isfinite(number) else str(number) for key, number in found.items()}
+
+
+def _numbers(value: Any) -> np.ndarray:
+    """All numbers in a value."""
+    if isinstance(value, list):
+        return np.concatenate([np.empty(0), *(_numbers(each).ravel() for each in value)])
+    if isinstance(value, dict):
+        return np.array([*value.values()], np.float64)
+    return np.empty(0) if value is None or value.dtype == object else value.astype(np.float64)
 
 
 def _shown(value: object) -> object:

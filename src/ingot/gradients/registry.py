@@ -161,9 +161,9 @@ FLAT: dict[str, str] = {
 MISSING: dict[str, str] = {
     **_listed("it runs subgraphs", "if loop scan sequence_map"),
     **_listed(
-        "sequences and optionals carry no gradients",
-        """sequence sequence_insert sequence_erase sequence_at split_to_sequence concat_from_sequence optional
-        get_element""",
+        "sequences, dictionaries and optionals carry no gradients",
+        """sequence sequence_insert sequence_erase sequence_at split_to_sequence concat_from_sequence zip_map
+        optional get_element""",
     ),
     **_listed("its result is as long as data say", "compress unique arange"),
     **_listed("its axes are data", "reduce_over"),

@@ -14,7 +14,7 @@ from ingot.dim import Dim, Expr, Known
 from ingot.dim import broadcast as broadcast_dims
 from ingot.dtype import DTYPES, DType, bf16, boolean, f16, f32, f64, from_numpy, i64, string
 from ingot.errors import ShapeError
-from ingot.ir import OPS, REQUIRED, Graph, Node, Op, OptionalType, Sample, SequenceType, TensorType, Type
+from ingot.ir import OPS, REQUIRED, Graph, MapType, Node, Op, OptionalType, Sample, SequenceType, TensorType, Type
 
 Reference = Callable[..., Any]
 
@@ -202,13 +202,13 @@ def compute(
 def _stored(result: Any, type: Type) -> Any:
     """A result as an array: numpy gives scalars for those of rank 0, and would make text of a fixed length of `str`.
 
-    A sequence and what is absent stay as they are.
+    A sequence, a dictionary and what is absent stay as they are.
     """
-    if result is None or isinstance(result, list):
+    if result is None or isinstance(result, (list, dict)):
         return result
     while isinstance(type, OptionalType):
         type = type.element
-    assert not isinstance(type, SequenceType), f"got {result} for {type}"
+    assert not isinstance(type, (MapType, SequenceType)), f"got {result} for {type}"
     if type.dtype is string:
         return np.asarray(result, object)
     return np.asarray(result).astype(type.dtype.numpy, copy=False) if type.dtype in (f16, bf16) else np.asarray(result)

@@ -1,4 +1,4 @@
-"""Ops over sequences and optionals. At run time a sequence is a list, an absent optional None.
+"""Ops over sequences, dictionaries and optionals. At run time a sequence is a list, an absent optional None.
 
 No memory is shared between what is changed: a reference gives a new list of the same elements.
 """
@@ -9,10 +9,21 @@ import functools
 
 import numpy as np
 
-from ingot.dtype import DType, boolean, i32, i64
+from ingot.dtype import DType, boolean, f32, f64, i32, i64, string
 from ingot.errors import InputError, LimitError, ShapeError
-from ingot.ir import Graph, OptionalType, SequenceType, TensorType, Type, UnrankedType, forget, join, type_symbols
-from ingot.ops.define import Subgraph, op
+from ingot.ir import (
+    Graph,
+    MapType,
+    OptionalType,
+    SequenceType,
+    TensorType,
+    Type,
+    UnrankedType,
+    forget,
+    join,
+    type_symbols,
+)
+from ingot.ops.define import Subgraph, op, unify
 
 MAX_LENGTH = 1 << 20  # of a sequence
 MAX_SEQUENCE_BYTES = 1 << 36  # of all elements, those that are one array counted again
@@ -169,6 +180,24 @@ def concat_from_sequence(s, *, axis: int, new_axis: bool):
         return np.stack(s, axis) if new_axis else np.concatenate(s, axis)
     except ValueError as error:
         raise InputError(f"concat_from_sequence: elements do not fit on axis {axis}, {error}") from error
+
+
+def _infer_zip(x, labels):
+    if not isinstance(x, TensorType) or x.dtype not in (f32, f64) or x.rank not in (1, 2):
+        raise ShapeError(f"zip_map: bad operand, got {x}, expected rows of f32, or one")
+    if not isinstance(labels, TensorType) or labels.dtype not in (i64, string) or labels.rank != 1:
+        raise ShapeError(f"zip_map: bad labels, got {labels}, expected a vector of i64 or string")
+    unify("zip_map: columns and labels", x.shape[-1], labels.shape[0])
+    return SequenceType(MapType(labels.dtype, x.dtype))
+
+
+@op(infer=_infer_zip, any_type=True, computes=False, samples=[])
+def zip_map(x, labels):
+    """A dictionary for each row, of its numbers by their labels; of equal labels the last counts."""
+    rows, names = np.atleast_2d(x), labels.tolist()
+    if len(rows) > MAX_LENGTH:
+        raise LimitError(f"zip_map: too many rows, got {len(rows)}, expected at most {MAX_LENGTH}")
+    return [dict(zip(names, row, strict=True)) for row in rows.tolist()]
 
 
 @op(infer=lambda x: OptionalType(x), any_type=True, computes=False, samples=[])

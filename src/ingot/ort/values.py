@@ -71,10 +71,10 @@ class OrtDevice:
 
 @completed
 class OrtValue:
-    """A tensor, a sequence or nothing. It holds its array and does not copy it."""
+    """A tensor, a sequence, a map or nothing. It holds its array and does not copy it."""
 
     def __init__(self, value: Any):
-        """value: an array, a list of arrays, or None."""
+        """value: an array, a list of arrays or dictionaries, a dictionary, or None."""
         self._value = value
 
     @staticmethod
@@ -141,7 +141,10 @@ class OrtValue:
         return list(self.numpy().shape)
 
     def data_type(self) -> str:
-        """ "tensor(float)" and the like; "seq(...)" by the first element."""
+        """ "tensor(float)" and the like; "seq(...)" and "map(...)" by the first element."""
+        if isinstance(self._value, dict):
+            key = "string" if any(isinstance(each, str) for each in self._value) else "int64"
+            return f"map({key},tensor(float))"
         if isinstance(self._value, list):
             return f"seq({OrtValue(self._value[0]).data_type() if self._value else 'undefined'})"
         return self._dtype.onnx
@@ -166,7 +169,7 @@ class OrtValue:
 
     def is_tensor_sequence(self) -> bool:
         """Whether it is a list."""
-        return isinstance(self._value, list)
+        return isinstance(self._value, list) and not any(isinstance(each, dict) for each in self._value)
 
     def is_sparse_tensor(self) -> bool:
         """False."""

@@ -14,6 +14,7 @@ from ingot.errors import InputError, LoadError, ResourceError, ShapeError
 from ingot.files import mapped_files
 from ingot.ir import (
     Graph,
+    MapType,
     Node,
     OptionalType,
     SequenceType,
@@ -26,7 +27,7 @@ from ingot.ir import (
 )
 from ingot.ops.define import compute
 
-# A tensor is an array, a sequence a list, an optional what it holds or None.
+# A tensor is an array, a sequence a list, a map a dictionary of Python's numbers, an optional what it holds or None.
 Array = Any
 Watch = Callable[[str, Array], None]
 
@@ -159,6 +160,12 @@ def _expect_type(name: str, array: Array, declared: Type, float64: bool) -> None
             if isinstance(declared.element, TensorType):
                 _expect_shape(name, each, declared.element, {})
         return
+    if isinstance(declared, MapType):
+        key = str if declared.key is string else int
+        pairs = array.items() if isinstance(array, dict) else [(None, None)]
+        if not all(isinstance(k, key) and isinstance(v, float) for k, v in pairs):
+            raise InputError(f"input {name!r}: got {type(array).__name__}, expected a dictionary for {declared}")
+        return
     accepted = {declared.dtype.numpy} | ({f64.numpy} if float64 and declared.dtype is f32 else set())
     if not isinstance(array, np.ndarray) or array.dtype not in accepted:
         got = array.dtype if isinstance(array, np.ndarray) else type(array).__name__
@@ -241,6 +248,8 @@ class _Run:
     def _widened(self, array: Array) -> Array:
         if isinstance(array, (list, tuple)):
             return [self._widened(each) for each in array]
+        if isinstance(array, dict):
+            return array
         return array.astype(np.float64) if self.float64 and array is not None and array.dtype == np.float32 else array
 
     def step(self, node: Node) -> None:
@@ -327,6 +336,8 @@ def fresh(array: Array) -> Array:
     """A row-major copy of a value."""
     if isinstance(array, list):
         return [fresh(each) for each in array]
+    if isinstance(array, dict):
+        return dict(array)
     return None if array is None else np.array(array, order="C")
 
 
@@ -336,6 +347,8 @@ def _widened_type(type: Type) -> Type:
         return TensorType(f64, type.shape) if type.dtype is f32 else type
     if isinstance(type, UnrankedType):
         return UnrankedType(f64) if type.dtype is f32 else type
+    if isinstance(type, MapType):
+        return MapType(type.key, f64) if type.value is f32 else type
     return type.__class__(_widened_type(type.element))
 
 
@@ -361,6 +374,8 @@ def _agrees(type: Type, array: Array) -> bool:
         return array is None or _agrees(type.element, array)
     if isinstance(type, SequenceType):
         return isinstance(array, list) and all(_agrees(type.element, each) for each in array)
+    if isinstance(type, MapType):
+        return isinstance(array, dict)
     if not isinstance(array, np.ndarray) or type.dtype.numpy != array.dtype:
         return False
     if isinstance(type, UnrankedType):

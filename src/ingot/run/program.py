@@ -192,4 +192,12 @@ def print_checksums(program: Program, outputs: Sequence[np.ndarray]) -> None:
         if part.lowered.tensors[id].kind == "activation"
     ]
     for name, data in [*tensors, *zip(program.graph.outputs, outputs, strict=True)]:
-        print(f"{name}: {data.dtype}{list(data.shape)} sum {np.sum(data, dtype=np.float64)!r}", file=sys.stderr)
+        print(f"{name}: {_checksum(data)}", file=sys.stderr)
+
+
+def _checksum(data: Any) -> str:
+    """Of numbers; of strings, and of what is no array, only what there is."""
+    if not isinstance(data, np.ndarray):
+        return f"a list of {len(data)}" if isinstance(data, list) else type(data).__name__
+    total = "" if data.dtype == object else f" sum {np.sum(data, dtype=np.float64)!r}"
+    return f"{data.dtype}{list(data.shape)}{total}"

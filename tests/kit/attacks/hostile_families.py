@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from attacks.hostile_onnx import IMAGE, Attack, one
-from ingot.errors import LimitError, LoadError, UnsupportedError
+from ingot.errors import LimitError, LoadError, ShapeError, UnsupportedError
 from ingot.load.onnx.registry import MICROSOFT, ML
 from onnx_models import ints
 
@@ -83,7 +83,17 @@ FAMILIES: list[Attack] = [
     ),
     ("categories", one("OneHotEncoder", ["x"], domain=ML, cats_strings=["a"]), LoadError, "'cats_int64s'"),
     ("imputed", one("Imputer", ["x"], domain=ML, imputed_value_floats=[1.0, 2.0]), LoadError, "2 values"),
-    ("map of classes", one("ZipMap", ["x"], domain=ML, classlabels_int64s=[1]), UnsupportedError, "'zipmap': False"),
+    *(
+        (f"laid out for a CPU, {op}", one(op, ["x", "x"], domain=domain), UnsupportedError, "ORT_ENABLE_EXTENDED")
+        for domain, op in (
+            ("com.microsoft.nchwc", "Conv"),
+            ("com.microsoft.nchwc", "ReorderInput"),
+            (MICROSOFT, "NhwcMaxPool"),
+            (MICROSOFT, "QLinearConv"),
+        )
+    ),
+    ("map of other columns", one("ZipMap", ["x"], domain=ML, classlabels_int64s=[1]), ShapeError, "columns and labels"),
+    ("map without labels", one("ZipMap", ["x"], domain=ML), LoadError, "expected one"),
     *(
         (f"few bits, {name}", few_bits(**changed), error, what)
         for name, changed, error, what in [

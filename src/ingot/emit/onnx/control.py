@@ -1,9 +1,14 @@
-"""Subgraphs, sequences and optionals. What a subgraph reads of the graph around it, ONNX lets it see by its name."""
+"""Subgraphs, sequences, dictionaries and optionals.
+
+What a subgraph reads of the graph around it, ONNX lets it see by its name.
+"""
 
 from __future__ import annotations
 
-from ingot.emit.onnx.pen import NUMBERS, Pen, type_proto
+from ingot.dtype import f32
+from ingot.emit.onnx.pen import ML, NUMBERS, Pen, type_proto
 from ingot.emit.onnx.registry import rule
+from ingot.errors import UnsupportedError
 from ingot.ir import Node, OptionalType
 from ingot.ops.control import inner_graphs
 
@@ -82,6 +87,16 @@ def split_to_sequence(pen: Pen, node: Node, x: str, sizes: str | None = None) ->
 @rule("concat_from_sequence")
 def concat_from_sequence(pen: Pen, node: Node, s: str) -> str:
     return pen.ConcatFromSequence(s, axis=node.axis, new_axis=node.new_axis)
+
+
+@rule("zip_map")
+def zip_map(pen: Pen, node: Node, x: str, _: str) -> str:
+    labels = pen.graph.data(str(node.operands[1]))
+    if labels is None or pen.type(node, 0).dtype is not f32:
+        got = f"{pen.type(node, 0)} by labels {pen.type(node, 1)}"
+        raise UnsupportedError(f"a map of {got} is not supported, of f32 by constants is")
+    key = "classlabels_strings" if labels.dtype == object else "classlabels_int64s"
+    return pen.add_all("ZipMap", 1, x, domain=ML, **{key: labels.tolist()})[0]
 
 
 @rule("optional")

@@ -13,7 +13,7 @@ from onnx import helper
 from ingot.dim import Atom, Dim, Expr, Known
 from ingot.dtype import DType, i64
 from ingot.errors import UnsupportedError
-from ingot.ir import Graph, Node, OptionalType, SequenceType, TensorType, Type, Value
+from ingot.ir import Graph, MapType, Node, OptionalType, SequenceType, TensorType, Type, Value
 from ingot.load.onnx.shapes import is_negative, sign
 from ingot.load.onnx.tensors import DTYPES
 
@@ -242,6 +242,8 @@ def type_proto(type: Type, *, named: bool = True) -> onnx.TypeProto:
         return helper.make_sequence_type_proto(type_proto(type.element, named=named))
     if isinstance(type, OptionalType):
         return helper.make_optional_type_proto(type_proto(type.element, named=named))
+    if isinstance(type, MapType):
+        return helper.make_map_type_proto(NUMBERS[type.key], helper.make_tensor_type_proto(NUMBERS[type.value], []))
     if not isinstance(type, TensorType):
         return helper.make_tensor_type_proto(NUMBERS[type.dtype], None)
     dims = [d if isinstance(d, int) else str(d) if named and d is not None else None for d in type.shape]

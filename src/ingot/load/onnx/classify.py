@@ -90,6 +90,15 @@ def labelled(call: Call, places: str, labels: np.ndarray) -> str:
     return call.build.gather(call.build.constant(labels), places, axis=0)
 
 
+@onnx("ZipMap", domain=ML)
+def zip_map(call: Call) -> str:
+    """A list of a dictionary for each row, which exporters put behind the scores of a classifier."""
+    labels = labels_of(call, "classlabels_int64s")
+    if call.type(0).dtype is not f32:
+        raise call.malformed(f"operand {call.type(0)}, expected f32")
+    return call.build.zip_map(call[0], call.build.constant(labels))
+
+
 def features_of(call: Call) -> tuple[str, int]:
     """The operand as f32 [rows, features], and how many of them there are."""
     type = call.type(0)

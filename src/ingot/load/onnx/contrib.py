@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from ingot.dtype import i32, i64
+from ingot.dtype import f32, i32, i64
 from ingot.load.onnx.call import Call
 from ingot.load.onnx.conv import convolve
 from ingot.load.onnx.linear import gemm, multiply
 from ingot.load.onnx.norm import normalize
+from ingot.load.onnx.quantize import expect_scale
 from ingot.load.onnx.registry import MICROSOFT, onnx
 
 
@@ -99,13 +100,32 @@ def _skipped(call: Call, bias: str | None) -> str:
 
 @onnx("EmbedLayerNormalization", domain=MICROSOFT)
 def embed_layer_norm(call: Call) -> tuple[str | None, ...]:
-    """Word, position and segment embeddings, summed and normalised; the mask output counts the kept ids of a row."""
+    return _embedded(call, lambda index, x: x, call.get(8))
+
+
+@onnx("QEmbedLayerNormalization", domain=MICROSOFT)
+def quantised_embed_layer_norm(call: Call) -> tuple[str | None, ...]:
+    """As EmbedLayerNormalization, of codes; each operand of them has its scale 6 and its zero point 11 further on."""
+
+    def floats(index: int, codes: str) -> str:
+        expect_scale(call, index + 6)
+        return call.build.dequantize(codes, call[index + 6], call.get(index + 11), axis=0, block=0, dtype=f32)
+
+    return _embedded(call, floats)
+
+
+def _embedded(call: Call, floats: Callable[[int, str], str], positions: str | None = None) -> tuple[str | None, ...]:
+    """Word, position and segment embeddings, summed and normalised; the mask output counts the kept ids of a row.
+
+    floats: elements of operand `index` as numbers.
+    """
     build, (batch, length) = call.build, call.shape(0)
-    places = build.gather(call[3], call[8], axis=0) if call.has(8) else call.slice(call[3], 0, 0, length)
-    total = build.add(build.gather(call[2], call[0], axis=0), places)
+    places = call.slice(call[3], 0, 0, length) if positions is None else build.gather(call[3], positions, axis=0)
+    total = build.add(floats(2, build.gather(call[2], call[0], axis=0)), floats(3, places))
     if call.has(1):
-        total = build.add(total, build.gather(call[4], call[1], axis=0))
-    result = normalize(call, "layer_norm", -1, call.attr_float("epsilon", 1e-12), call[5], call[6], total)
+        total = build.add(total, floats(4, build.gather(call[4], call[1], axis=0)))
+    weight, bias = floats(5, call[5]), floats(6, call[6])
+    result = normalize(call, "layer_norm", -1, call.attr_float("epsilon", 1e-12), weight, bias, total)
     if call.has(7):
         kept = build.reduce_sum(call.cast(call[7], i64), axes=(1,), keepdims=False)
         return result, call.cast(kept, i32), total

@@ -27,7 +27,7 @@ from ingot.load.onnx.call import Body, Call
 from ingot.load.onnx.custom import registered
 from ingot.load.onnx.parse import Parsed, parse_model
 from ingot.load.onnx.ranks import choose, is_unranked, of_rank
-from ingot.load.onnx.registry import DESCRIBED, INGOT, REFUSED, find_rule, foreign_name
+from ingot.load.onnx.registry import DESCRIBED, INGOT, find_rule, foreign_name, reason
 from ingot.load.onnx.signature import check_call, signature_of
 from ingot.load.onnx.symbols import Symbols
 from ingot.load.onnx.tensors import DTYPES as TENSOR_DTYPES
@@ -444,8 +444,7 @@ def _where(node: onnx_ir.Node) -> str:
 
 
 def _without_rule(domain: str, op: str) -> UnsupportedError:
-    why = REFUSED.get((domain, op), "has no rule; see 'ingot ops'")
-    return UnsupportedError(f"op {domain}.{op} {why}" if domain else f"op {op} {why}")
+    return UnsupportedError(f"op {f'{domain}.{op}' if domain else op} {reason(domain, op)}")
 
 
 def _value_named(frame: _Frame, name: str) -> str:

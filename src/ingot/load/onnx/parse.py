@@ -23,7 +23,7 @@ from ingot.files import MappedFile
 from ingot.load.onnx.external import map_external, view_of
 from ingot.load.onnx.message import without_weights
 from ingot.load.onnx.registry import ML, REFUSED
-from ingot.load.onnx.tensors import check_tensor, is_external
+from ingot.load.onnx.tensors import check_tensor, has_map, is_external, map_type
 
 MAX_FILE_BYTES = 2**31 - 1  # protobuf's own limit
 MAX_NAME_BYTES = 1024  # of a name in a model
@@ -77,17 +77,22 @@ def parse_model(source: str | os.PathLike | bytes, *, may_lack_data: bool = Fals
     try:
         opset = _check_header(proto, where)
         _check_model(proto, where, {i: nbytes for i, (_, nbytes) in raw.items()})
+        maps = _without_maps(proto.graph, where)
+        for function in proto.functions:
+            _without_maps(function, where)
         weights = {proto.graph.initializer[i].name: offset for i, (offset, _) in raw.items()}
         model = deserialize_model(proto)
     except (SerdeError, UnicodeDecodeError, RecursionError) as error:
         cause = error.__cause__ or error
         raise LoadError(f"{where}: malformed, {type(cause).__name__}: {str(cause)[:200]}") from error
     _view_weights(model.graph, content, weights)
+    for value in model.graph.outputs:
+        value.type = maps.get(value.name or "", value.type)
     absent: dict[str, str] | None = {} if may_lack_data else None
-    maps = _read_weights(model, where, folder, absent)
+    mapped_files = _read_weights(model, where, folder, absent)
     if isinstance(content.obj, MappedFile):
-        maps[""] = content.obj
-    files = {location: mapped.identity for location, mapped in maps.items() if isinstance(mapped, MappedFile)}
+        mapped_files[""] = content.obj
+    files = {location: mapped.identity for location, mapped in mapped_files.items() if isinstance(mapped, MappedFile)}
     return Parsed(model, opset, files, "" if isinstance(source, bytes) else os.fspath(source), absent or {})
 
 
@@ -201,20 +206,30 @@ def _check_model(proto: onnx.ModelProto, where: str, raw_bytes: Mapping[int, int
         _check_graph(function, [], f"{where}, function {function.name!r}")
     _check_graph(proto.graph, [], where, raw_bytes)
     _check_returned_inputs(proto.graph, where)
-    for op, infos in (
-        ("DictVectorizer", proto.graph.input),
-        ("ZipMap", [*proto.graph.output, *proto.graph.value_info]),
-    ):
-        for info in infos:
-            if _has_map(info.type):
-                raise UnsupportedError(f"{where}: {info.name!r} is a map, as op {ML}.{op} {REFUSED[ML, op]}")
 
 
-def _has_map(type: onnx.TypeProto) -> bool:
-    """Whether a type is a map, or holds one."""
-    kind = type.WhichOneof("value")
-    inner = {"sequence_type": type.sequence_type.elem_type, "optional_type": type.optional_type.elem_type}
-    return kind == "map_type" or (kind in inner and _has_map(inner[kind]))
+def _without_maps(graph: Graph, where: str) -> dict[str, Any]:
+    """Cuts out the declared types that hold maps, which onnx_ir does not read, and gives those of outputs.
+
+    Raises UnsupportedError for an input that is one.
+    """
+    found: dict[str, Any] = {}
+    if isinstance(graph, onnx.GraphProto):
+        for info in graph.input:
+            if has_map(info.type):
+                why = REFUSED[ML, "DictVectorizer"]
+                raise UnsupportedError(f"{where}: {info.name!r} is a map, as op {ML}.DictVectorizer {why}")
+        for info in graph.output:
+            if has_map(info.type):
+                found[info.name] = map_type(info.type, f"{where}, output {info.name!r}")
+                info.ClearField("type")
+    for info in [info for info in graph.value_info if has_map(info.type)]:
+        graph.value_info.remove(info)
+    for node in graph.node:
+        for attribute in node.attribute:
+            for inner in [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]:
+                _without_maps(inner, where)
+    return found
 
 
 def _check_returned_inputs(graph: onnx.GraphProto, where: str) -> None:

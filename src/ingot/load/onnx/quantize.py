@@ -28,7 +28,7 @@ def quantize_linear(call: Call) -> str:
     if call.attr_int("precision", 0):
         precision = call.attr_dtype("precision")
     axis, block = _granularity(call)
-    _expect_scale(call, 1)
+    expect_scale(call, 1)
     saturate = bool(call.attr_int("saturate", 1))
     return call.build.quantize(
         call[0], call[1], zero_point, axis=axis, block=block, dtype=dtype, precision=precision, saturate=saturate
@@ -42,7 +42,7 @@ def dequantize_linear(call: Call) -> str:
     if call.attr_int("output_dtype", 0):
         dtype = call.attr_dtype("output_dtype")
     axis, block = _granularity(call)
-    _expect_scale(call, 1)
+    expect_scale(call, 1)
     return call.build.dequantize(call[0], call[1], call.get(2), axis=axis, block=block, dtype=dtype)
 
 
@@ -145,7 +145,7 @@ def centred(call: Call, index: int, zero: int, dtype: DType, *, rows: bool = Fal
     return call.build.sub(x, _along(call, call.cast(call[zero], dtype), rank, rows=rows, filters=filters))
 
 
-def _expect_scale(call: Call, index: int) -> None:
+def expect_scale(call: Call, index: int) -> None:
     """Raises LoadError for a known scale that is not finite.
 
     One below 0 is fine: formats of few bits give the largest element of a block the one code without a counterpart. So
@@ -159,7 +159,7 @@ def _expect_scale(call: Call, index: int) -> None:
 
 
 def _scale(call: Call, index: int, rank: int, *, rows: bool = False, filters: bool = False) -> str:
-    _expect_scale(call, index)
+    expect_scale(call, index)
     return _along(call, call.cast(call[index], f32), rank, rows=rows, filters=filters)
 
 
@@ -197,13 +197,13 @@ def _requantised(call: Call, sums: str, scale: str, zero: int, axis: int) -> str
 
 def _floats(call: Call, index: int, scale: int, zero: int) -> str:
     """Operand `index` as floats, by one scale and perhaps a zero point."""
-    _expect_scale(call, scale)
+    expect_scale(call, scale)
     return call.build.dequantize(call[index], call[scale], call.get(zero), axis=0, block=0, dtype=f32)
 
 
 def _rounded(call: Call, x: str, scale: int, zero: int, dtype: DType) -> str:
     """Floats in steps of operand `scale`."""
-    _expect_scale(call, scale)
+    expect_scale(call, scale)
     zero_point = call.get(zero)
     dtype = dtype if zero_point is None else call.type(zero).dtype
     return call.build.quantize(x, call[scale], zero_point, axis=0, block=0, dtype=dtype, precision=f32)

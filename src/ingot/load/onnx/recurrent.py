@@ -6,11 +6,14 @@ from typing import Any
 
 from ingot.dtype import f32, f64, i64
 from ingot.load.onnx.call import Call
-from ingot.load.onnx.registry import onnx
+from ingot.load.onnx.quantize import expect_scale
+from ingot.load.onnx.registry import MICROSOFT, onnx
 from ingot.load.onnx.shapes import Size
 
-_GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
-_DEFAULTS = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}
+_OF_CODES = "DynamicQuantizeLSTM"
+_GATES = {"LSTM": 4, _OF_CODES: 4, "GRU": 3, "RNN": 1}
+_OF_LSTM = ("Sigmoid", "Tanh", "Tanh")
+_DEFAULTS = {"LSTM": _OF_LSTM, _OF_CODES: _OF_LSTM, "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}
 # Of each activation: its name in the op, and its parameters where a model gives none.
 _ACTIVATIONS = {
     "affine": ("affine", 1.0, 0.0),
@@ -52,6 +55,34 @@ def recurrent(call: Call) -> tuple[str | None, ...]:
     x = call.cast(call.permute(call[0], (1, 0, 2)) if layout else call[0], dtype if dtype is f64 else f32)
     made = [_direction(call, x, i, reverse, hidden) for i, reverse in enumerate(directions)]
     return tuple(call.cast(_joined(call, list(parts), layout), dtype) for parts in zip(*made, strict=True))
+
+
+@onnx(_OF_CODES, domain=MICROSOFT)
+def of_codes(call: Call) -> tuple[str | None, ...]:
+    """An LSTM whose weights are codes. What they are multiplied with is not rounded: the steps that ONNX Runtime takes
+    for that depend on how many threads it has.
+    """
+    w, r = _decoded(call, 1, 8, 9), _decoded(call, 2, 10, 11)
+    return recurrent(call.restated(call[0], w, r, *(call.get(i) for i in range(3, 8))))
+
+
+def _decoded(call: Call, index: int, scale: int, zero: int) -> str:
+    """Weights [directions, inputs, gates] as floats [directions, gates, inputs].
+
+    scale, zero: operands with one for each direction, or for each of its gates.
+    """
+    build, type = call.build, call.type(index)
+    if type.rank != 3 or not isinstance(type.shape[1], int) or call.type(scale).rank not in (1, 2):
+        raise call.malformed(f"weights {type} in steps of {call.type(scale)}, expected rank 3 and rank 1 or 2")
+    expect_scale(call, scale)
+    directions, inputs, gates = call.shape(index)
+
+    def spread(operand: int) -> str:
+        rows = call.reshape(call[operand], (directions, 1, gates if call.type(operand).rank == 2 else 1))
+        return build.expand(rows, shape=(directions, 1, gates))
+
+    zeros = spread(zero) if call.has(zero) else None
+    return call.permute(build.dequantize(call[index], spread(scale), zeros, axis=1, block=inputs, dtype=f32), (0, 2, 1))
 
 
 def _joined(call: Call, parts: list[str], layout: int) -> str:

@@ -26,11 +26,21 @@ RULES: dict[tuple[str, str], list[tuple[int, Rule]]] = {}
 
 # Why there is no rule, and what to do instead.
 _DICTIONARY = "reads a dictionary; feed tensors"
+_LAID_OUT = (
+    "is how ONNX Runtime lays a model out for one CPU; have it optimise the original again, at the level"
+    " ORT_ENABLE_EXTENDED or below"
+)
 REFUSED: dict[tuple[str, str], str] = {
-    (ML, "ZipMap"): "makes dictionaries; export with skl2onnx's option {'zipmap': False}, which leaves the tensor",
     (ML, "DictVectorizer"): _DICTIONARY,
     (ML, "CastMap"): _DICTIONARY,
+    **{(MICROSOFT, name): _LAID_OUT for name in ("NhwcFusedConv", "NhwcMaxPool", "QLinearConv")},
 }
+REFUSED_DOMAINS = {"com.microsoft.nchwc": _LAID_OUT}
+
+
+def reason(domain: str, name: str) -> str:
+    """Why an op type has no rule."""
+    return REFUSED.get((domain, name)) or REFUSED_DOMAINS.get(domain) or "has no rule; see 'ingot ops'"
 
 
 def onnx(*names: str, since: int = 1, domain: str = "") -> Callable[[Declared], Declared]:

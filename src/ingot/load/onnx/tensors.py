@@ -12,7 +12,7 @@ import onnx_ir
 from ingot import dtype
 from ingot.dtype import DType
 from ingot.errors import LimitError, LoadError, UnsupportedError
-from ingot.ir import OptionalType, SequenceType, TensorType, Type, UnrankedType
+from ingot.ir import MapType, OptionalType, SequenceType, TensorType, Type, UnrankedType
 
 MAX_ELEMENTS = 2**40  # of a tensor, dims of 0 left out
 UNNAMED = -1  # a dim that some exporters write for one without a name
@@ -110,9 +110,12 @@ def unpacked(content: Any, dtype: DType, count: int, offset: int) -> np.ndarray:
 def declared_type(type: onnx_ir.TypeProtocol | None, shape: onnx_ir.Shape | None, where: str) -> Type:
     """A type as it is declared; dims that have names, or are -1, are unknown.
 
-    Raises UnsupportedError for sparse tensors.
+    type: onnx_ir's, which has none for maps; these are ours, as `map_type` makes them. Raises UnsupportedError for
+    sparse tensors.
     """
     match type:
+        case MapType():
+            return type
         case onnx_ir.SequenceType():
             return SequenceType(declared_type(type.elem_type, shape, where))
         case onnx_ir.OptionalType():
@@ -125,6 +128,26 @@ def declared_type(type: onnx_ir.TypeProtocol | None, shape: onnx_ir.Shape | None
             count_elements([d for d in dims if d is not None], where)
             return TensorType(dtype, dims)
     raise UnsupportedError(f"{where}: type {type} is not supported, only dense tensors, sequences and optionals are")
+
+
+def map_type(type: onnx.TypeProto, where: str) -> Any:
+    """The type of a map, or of what holds one, for `declared_type`. Raises UnsupportedError for a map of no numbers."""
+    match type.WhichOneof("value"):
+        case "sequence_type":
+            return onnx_ir.SequenceType(map_type(type.sequence_type.elem_type, where))
+        case "optional_type":
+            return onnx_ir.OptionalType(map_type(type.optional_type.elem_type, where))
+    if type.map_type.value_type.WhichOneof("value") != "tensor_type":
+        raise UnsupportedError(f"{where}: a map of what is no tensor is not supported")
+    number = type.map_type.value_type.tensor_type.elem_type
+    return MapType(dtype_of(type.map_type.key_type, where), dtype_of(number, where))
+
+
+def has_map(type: onnx.TypeProto) -> bool:
+    """Whether a type is a map, or holds one."""
+    kind = type.WhichOneof("value")
+    inner = {"sequence_type": type.sequence_type.elem_type, "optional_type": type.optional_type.elem_type}
+    return kind == "map_type" or (kind in inner and has_map(inner[kind]))
 
 
 def is_external(tensor: onnx.TensorProto) -> bool:
