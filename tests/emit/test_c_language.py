@@ -91,8 +91,15 @@ def built(request: pytest.FixtureRequest, emitted: Path, tmp_path_factory: pytes
 def test_lines_fit(emitted: Path):
     """But for what is one thing: texts of a chat template, declarations with their shapes, what a file is."""
     for path in emitted.glob("*.[ch]"):
-        lines = [line for line in path.read_text().splitlines() if not re.match(r"#define CHAT_|  const .*\*/$", line)]
+        lines = [line for line in path.read_text().splitlines() if not re.match(r"#define MODEL_CHAT_|  const .*\*/$", line)]
         assert max(map(len, lines[1:])) <= 120, path.name
+
+
+def test_fields_of_a_step_end_where_a_line_does(emitted: Path):
+    """But for one that is longer than a line."""
+    text = (emitted / "model.c").read_text()
+    fields = [field for body in re.findall(r"_args s = \{\n(.*?)\n +\};", text, re.DOTALL) for field in body.split("\n")]
+    assert len(fields) > 100 and all(field.lstrip().startswith(".") for field in fields)
 
 
 def test_tokens_are_those_of_python(built: Path):

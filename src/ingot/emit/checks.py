@@ -78,11 +78,11 @@ static inline void check_step(char *arena, int64_t nbytes, const check_span *spa
 
 
 def _shared_hash() -> str:
-    """hash.c as programs of C and C++ can have it that know several models: under names of Ingot's own, without a
+    """hash.c as programs of C and C++ can have it that know several models: under names of its own, without a
     header's functions."""
-    text = re.sub(r"\b(LANES|UNROLL)\b", r"INGOT_\1", whole_source("hash.c"))
-    text = re.sub(r"\b(stir|word_at)\b", r"ingot_\1", text)
-    text = re.sub(r"^( *)(INGOT_UNROLL for \(.*?\)) (?=.{60})", r"\1\2\n\1  ", text, flags=re.MULTILINE)
+    text = re.sub(r"\b(LANES|UNROLL)\b", r"HASH_\1", whole_source("hash.c"))
+    text = re.sub(r"\b(stir|word_at)\b", r"hash_\1", text)
+    text = re.sub(r"^( *)(HASH_UNROLL for \(.*?\)) (?=.{60})", r"\1\2\n\1  ", text, flags=re.MULTILINE)
     return text.replace("= data;", "= (const char *)data;").replace("memcpy(", "__builtin_memcpy(")
 
 
