@@ -91,15 +91,16 @@ def built(request: pytest.FixtureRequest, emitted: Path, tmp_path_factory: pytes
 def test_lines_fit(emitted: Path):
     """But for what is one thing: texts of a chat template, declarations with their shapes, what a file is."""
     for path in emitted.glob("*.[ch]"):
-        lines = [line for line in path.read_text().splitlines() if not re.match(r"#define MODEL_CHAT_|  const .*\*/$", line)]
-        assert max(map(len, lines[1:])) <= 120, path.name
+        lines = path.read_text().splitlines()[1:]
+        kept = [line for line in lines if not re.match(r"#define MODEL_CHAT_|  const .*\*/$", line)]
+        assert max(map(len, kept)) <= 120, path.name
 
 
 def test_fields_of_a_step_end_where_a_line_does(emitted: Path):
-    """But for one that is longer than a line."""
-    text = (emitted / "model.c").read_text()
-    fields = [field for body in re.findall(r"_args s = \{\n(.*?)\n +\};", text, re.DOTALL) for field in body.split("\n")]
-    assert len(fields) > 100 and all(field.lstrip().startswith(".") for field in fields)
+    """None of this model's is longer than a line."""
+    bodies = re.findall(r"_args s = \{\n(.*?)\n +\};", (emitted / "model.c").read_text(), re.DOTALL)
+    lines = "\n".join(bodies).split("\n")
+    assert len(lines) > 100 and all(line.lstrip().startswith(".") for line in lines)
 
 
 def test_tokens_are_those_of_python(built: Path):
@@ -117,7 +118,8 @@ def test_tokens_are_those_of_python(built: Path):
 def test_values_may_stand_behind_a_sign(built: Path):
     """Of every option that has one."""
     given = {"max_tokens": 9, "temperature": 0.7, "top_k": 9, "top_p": 0.9, "min_p": 0.01, "repetition_penalty": 1.1}
-    given |= {"presence_penalty": 0.1, "frequency_penalty": 0.1, "seed": 3, "stop": ["~"], "threads": 1, "folder": built}
+    given |= {"presence_penalty": 0.1, "frequency_penalty": 0.1, "seed": 3, "stop": ["~"], "threads": 1}
+    given |= {"folder": built}
     words = [str(word) for word in options(given)]
     signed = [f"{name}={value}" for name, value in zip(words[::2], words[1::2], strict=True)]
     for program, ways, text in (("generate", ("x",), ""), ("chat", ("--system", "be brief"), CONVERSATION)):
@@ -175,17 +177,41 @@ def test_ctrl_c_ends_an_answer_or_drops_a_line(built: Path):
 
 
 def test_the_guide_is_right(built: Path):
-    commands = re.findall(r"^(?:echo .* \| )?out/(?:generate|chat) .*$", GUIDE.read_text(), re.MULTILINE)
-    assert len(commands) >= 3
+    _, _, section = GUIDE.read_text().partition("## A language model as C")
+    (block,) = re.findall(r"^```\ningot emit-c tiny-lm .* -o out/\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
+    commands = block.splitlines()
+    assert len(commands) >= 6
     for line in commands:
         done = subprocess.run(line, shell=True, cwd=built.parent, capture_output=True, text=True)
         assert (done.returncode, done.stderr) == (0, "") and done.stdout.strip(), line
 
 
+def shown(heading: str) -> str:
+    """The program that the guide shows behind a heading."""
+    _, _, section = GUIDE.read_text().partition(f"\n{heading}\n")
+    program, *_ = re.findall(r"^```c\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
+    return str(program)
+
+
+def test_a_program_goes_on_with_texts_by_the_library(built: Path):
+    """As the guide shows it, built as it says; as C and as C++ it prints what `LLM` draws."""
+    assert shell("make", "-s", "-C", built, "libmodel.so")[0] == 0
+    program = shown("### From text to text")
+    llm = LLM(SHIPPED, context=CONTEXT, precision="f32", threads=1, sequences=1)
+    given = {"temperature": 0.8, "seed": 1, "max_tokens": 40, "stop": ["class"]}
+    wanted = llm.generate("def f(x):", **given) + llm.chat([{"role": "user", "content": "import os"}], **given)
+    for compiler, name in (("cc", "program.c"), ("c++", "program.cpp")):
+        (built.parent / name).write_text(program)
+        words = [compiler, *STRICT.split(), name, "-Iout", "-Lout", "-lmodel", "-Wl,-rpath,out", "-o", "program"]
+        done = subprocess.run(words, cwd=built.parent, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        done = subprocess.run(["./program"], cwd=built.parent, capture_output=True, text=True)
+        assert (done.returncode, done.stdout) == (0, wanted)
+
+
 def test_tokens_of_ones_own_need_the_header_alone(built: Path):
     """The program that the guide shows prints what `LLM` draws."""
-    _, _, section = GUIDE.read_text().partition("## A language model as C")
-    program, *_ = re.findall(r"^```c\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
+    program = shown("### From tokens to tokens")
     (built / "own.c").write_text(program)
     words = [*STRICT.split(), "-std=c11", built / "own.c", built / "model.o", built / "model_pool.o"]
     code, _, err = shell("cc", *words, f"-I{built}", "-lm", "-pthread", "-o", built / "own")

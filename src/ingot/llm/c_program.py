@@ -94,7 +94,10 @@ def _continuation(llm: LLM) -> Continuation:
 
 
 class _Program:
-    """What stands around a model: its tokenizer and its chat format, read before anything is written. vector: its test."""
+    """What stands around a model: its tokenizer and its chat format, read before anything is written.
+
+    vector: its test.
+    """
 
     vector: Continuation | None = None
 
