@@ -251,6 +251,8 @@ def test_cmake_builds_the_programs(emitted: Path, tmp_path: Path):
         assert code == 0, out + err
     code, out, _ = shell(tmp_path / "generate", "--folder", emitted, "--max-tokens", 3, "--temperature", 0, "def")
     assert code == 0 and out
+    code, out, err = shell(cmake.with_name("ctest"), "--test-dir", tmp_path)
+    assert code == 0 and "100% tests passed" in out, out + err
 
 
 def test_what_is_wrong_is_said(built: Path, tmp_path: Path):

@@ -144,9 +144,9 @@ def _makefile(face: Interface, has_chat: bool, has_vector: bool) -> str:
     programs = " ".join(_parts(has_chat)[1])
     check = f"\ncheck: {_PROGRAM}\n\t./{_PROGRAM} --check {VECTOR}\n" if has_vector else ""
     built = " and ".join(f"./{program}" for program in _parts(has_chat)[1])
-    checked = f"`make check` holds them to the tokens in {VECTOR}/, and " if has_vector else ""
+    checked = f"`make check` compares tokens with those in {VECTOR}/, and " if has_vector else ""
     return f"""\
-# `make` builds {built}, which explain themselves with --help;
+# `make` builds {built}; each explains itself with --help.
 # {checked}`make lib{name}.so` builds a library.
 CFLAGS = -O2
 
