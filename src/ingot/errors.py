@@ -2,10 +2,11 @@
 
 import contextlib
 import errno
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 # What the system lacks, or could not do: the file asked for is not at fault.
 EXHAUSTED = frozenset({errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EAGAIN})
+_SHOWN = 3  # of names in a line of text
 
 
 class IngotError(Exception):
@@ -103,6 +104,12 @@ class ResourceError(IngotError):
 
 class ReferenceWarning(IngotWarning):
     """An op has no kernel: the numpy reference computes it, slowly."""
+
+
+def some(names: Sequence[str]) -> str:
+    """As many names as can be read, and how many more there are."""
+    rest = len(names) - _SHOWN
+    return ", ".join(names) if rest <= 1 else f"{', '.join(names[:_SHOWN])} and {rest} more"
 
 
 @contextlib.contextmanager

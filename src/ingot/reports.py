@@ -10,7 +10,7 @@ import numpy as np
 
 from ingot.compile import CompiledSegment
 from ingot.dtype import bf16, i4, i8, u8
-from ingot.errors import InputError
+from ingot.errors import InputError, some
 from ingot.ir import Graph
 from ingot.lower import step_cost
 from ingot.lower.cost import Cost
@@ -21,7 +21,6 @@ from ingot.run.native import NativeProgram
 if TYPE_CHECKING:
     from ingot.run.webgpu import WebgpuProgram
 
-_SHOWN = 3  # of names in a line of text
 _ROUNDED = (bf16, i8, i4, u8)  # what a precision keeps operands of products in
 
 
@@ -95,7 +94,7 @@ class Explanation:
     def __str__(self) -> str:
         lines = [f"{self.isa}, {self.threads} threads", *self.sizes]
         if self.fused:
-            lines.append(f"fused into {_some(self.fused)}")
+            lines.append(f"fused into {some(self.fused)}")
         lines += [f"{name}: {kind} in {dtype}" for name, kind, dtype in self.rounded]
         for choice in self.choices:
             lines.append(f"{choice.node}: {choice.op} -> {choice.candidates[-1][0]}")
@@ -110,13 +109,7 @@ def refusals(refused: Iterable[tuple[str, str]]) -> list[str]:
     found: dict[str, list[str]] = {}
     for kernel, reason in refused:
         found.setdefault(reason, []).append(kernel)
-    return [f"not {_some(kernels)}: {reason}" for reason, kernels in found.items()]
-
-
-def _some(names: Sequence[str]) -> str:
-    """As many names as can be read, and how many more there are, which the plain data has."""
-    rest = len(names) - _SHOWN
-    return ", ".join(names) if rest <= 1 else f"{', '.join(names[:_SHOWN])} and {rest} more"
+    return [f"not {some(kernels)}: {reason}" for reason, kernels in found.items()]
 
 
 def _computed_in(node: str, graphs: Sequence[Graph], chosen: set[str]) -> tuple[str, ...]:

@@ -1,5 +1,6 @@
 """A language model as C: the shipped one prints the tokens of Python, drawn by the same seeds, with gcc and clang."""
 
+import json
 import re
 import shutil
 import signal
@@ -27,6 +28,7 @@ COMPILERS = {"gcc": "-O1", "clang": "-O0"}  # clang takes its time
 STRICT = "-Wall -Wextra -Wpedantic -Wconversion -Wshadow -Werror"
 MOST_LINES = 6000
 
+PARTS = ("normal", "tokenizer", "language", "chat", "command")  # beside the model and its pool
 CONTEXT = 192
 GUIDE = Path(__file__).parents[2] / "docs" / "emit-c.md"
 TEXT = Path(__file__).read_text()
@@ -89,8 +91,16 @@ def built(request: pytest.FixtureRequest, emitted: Path, tmp_path_factory: pytes
 def test_lines_fit(emitted: Path):
     """But for what is one thing: texts of a chat template, declarations with their shapes, what a file is."""
     for path in emitted.glob("*.[ch]"):
-        lines = [line for line in path.read_text().splitlines() if not re.match(r"#define CHAT_|  const .*\*/$", line)]
-        assert max(map(len, lines[1:])) <= 120, path.name
+        lines = path.read_text().splitlines()[1:]
+        kept = [line for line in lines if not re.match(r"#define MODEL_CHAT_|  const .*\*/$", line)]
+        assert max(map(len, kept)) <= 120, path.name
+
+
+def test_fields_of_a_step_end_where_a_line_does(emitted: Path):
+    """None of this model's is longer than a line."""
+    bodies = re.findall(r"_args s = \{\n(.*?)\n +\};", (emitted / "model.c").read_text(), re.DOTALL)
+    lines = "\n".join(bodies).split("\n")
+    assert len(lines) > 100 and all(line.lstrip().startswith(".") for line in lines)
 
 
 def test_tokens_are_those_of_python(built: Path):
@@ -103,6 +113,29 @@ def test_tokens_are_those_of_python(built: Path):
             assert (code, err, out) == (0, "", wanted.text + "\n"), words
         code, out, _ = shell(*words, "--ids", text=prompt)
         assert [int(word) for word in out.split()] == wanted.tokens, words
+
+
+def test_values_may_stand_behind_a_sign(built: Path):
+    """Of every option that has one."""
+    given = {"max_tokens": 9, "temperature": 0.7, "top_k": 9, "top_p": 0.9, "min_p": 0.01, "repetition_penalty": 1.1}
+    given |= {"presence_penalty": 0.1, "frequency_penalty": 0.1, "seed": 3, "stop": ["~"], "threads": 1}
+    given |= {"folder": built}
+    words = [str(word) for word in options(given)]
+    signed = [f"{name}={value}" for name, value in zip(words[::2], words[1::2], strict=True)]
+    for program, ways, text in (("generate", ("x",), ""), ("chat", ("--system", "be brief"), CONVERSATION)):
+        wanted = shell(built / program, *words, *ways, text=text)
+        assert wanted[0] == 0 and wanted[1]
+        assert shell(built / program, *signed, *(["=".join(ways)] if text else ways), text=text) == wanted
+
+
+def test_make_holds_it_to_its_tokens(built: Path, tmp_path: Path):
+    code, out, err = shell("make", "-s", "-C", built, "check")
+    assert (code, out, err) == (0, "16 tokens: those of test/tokens.txt\n", "")
+    tokens = (built / "test" / "tokens.txt").read_text().split()
+    (tmp_path / "prompt.txt").write_text((built / "test" / "prompt.txt").read_text())
+    (tmp_path / "tokens.txt").write_text("\n".join([*tokens[:7], "5", *tokens[8:]]))
+    code, out, _ = shell(built / "generate", "--check", tmp_path)
+    assert (code, out) == (1, f"7 of 16 tokens, then others than in {tmp_path}/tokens.txt\n")
 
 
 @pytest.mark.parametrize(
@@ -144,17 +177,41 @@ def test_ctrl_c_ends_an_answer_or_drops_a_line(built: Path):
 
 
 def test_the_guide_is_right(built: Path):
-    commands = re.findall(r"^(?:echo .* \| )?out/(?:generate|chat) .*$", GUIDE.read_text(), re.MULTILINE)
-    assert len(commands) >= 3
+    _, _, section = GUIDE.read_text().partition("## A language model as C")
+    (block,) = re.findall(r"^```\ningot emit-c tiny-lm .* -o out/\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
+    commands = block.splitlines()
+    assert len(commands) >= 6
     for line in commands:
         done = subprocess.run(line, shell=True, cwd=built.parent, capture_output=True, text=True)
         assert (done.returncode, done.stderr) == (0, "") and done.stdout.strip(), line
 
 
+def shown(heading: str) -> str:
+    """The program that the guide shows behind a heading."""
+    _, _, section = GUIDE.read_text().partition(f"\n{heading}\n")
+    program, *_ = re.findall(r"^```c\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
+    return str(program)
+
+
+def test_a_program_goes_on_with_texts_by_the_library(built: Path):
+    """As the guide shows it, built as it says; as C and as C++ it prints what `LLM` draws."""
+    assert shell("make", "-s", "-C", built, "libmodel.so")[0] == 0
+    program = shown("### From text to text")
+    llm = LLM(SHIPPED, context=CONTEXT, precision="f32", threads=1, sequences=1)
+    given = {"temperature": 0.8, "seed": 1, "max_tokens": 40, "stop": ["class"]}
+    wanted = llm.generate("def f(x):", **given) + llm.chat([{"role": "user", "content": "import os"}], **given)
+    for compiler, name in (("cc", "program.c"), ("c++", "program.cpp")):
+        (built.parent / name).write_text(program)
+        words = [compiler, *STRICT.split(), name, "-Iout", "-Lout", "-lmodel", "-Wl,-rpath,out", "-o", "program"]
+        done = subprocess.run(words, cwd=built.parent, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        done = subprocess.run(["./program"], cwd=built.parent, capture_output=True, text=True)
+        assert (done.returncode, done.stdout) == (0, wanted)
+
+
 def test_tokens_of_ones_own_need_the_header_alone(built: Path):
     """The program that the guide shows prints what `LLM` draws."""
-    _, _, section = GUIDE.read_text().partition("## A language model as C")
-    program, *_ = re.findall(r"^```c\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
+    program = shown("### From tokens to tokens")
     (built / "own.c").write_text(program)
     words = [*STRICT.split(), "-std=c11", built / "own.c", built / "model.o", built / "model_pool.o"]
     code, _, err = shell("cc", *words, f"-I{built}", "-lm", "-pthread", "-o", built / "own")
@@ -174,8 +231,9 @@ def test_the_programs_misuse_no_memory(built: Path):
     model = [*sanitized, *strict, "-O0", "-DMODEL_CHECK", "-c", "model.c", "-o", "checked.o"]
     assert subprocess.run(model, cwd=built).returncode == 0
     for program in ("generate", "chat"):
-        words = [*sanitized, "-std=c11", "-D_DEFAULT_SOURCE", "-O1", f"{program}.c", "language.c", "tokenizer.c"]
-        words += ["normal.c", "checked.o", "model_pool.o", "-lm", "-pthread", "-o", f"safe_{program}"]
+        words = [*sanitized, "-std=c11", "-D_DEFAULT_SOURCE", "-O1", f"{program}.c", "checked.o", "model_pool.o"]
+        words += [f"model_{part}.c" for part in PARTS]
+        words += ["-lm", "-pthread", "-o", f"safe_{program}"]
         assert subprocess.run(words, cwd=built).returncode == 0
     for prompt, given in CASES[:4]:
         wanted = shell(built / "generate", *options(given), "-", text=prompt)
@@ -193,10 +251,14 @@ def test_cmake_builds_the_programs(emitted: Path, tmp_path: Path):
         assert code == 0, out + err
     code, out, _ = shell(tmp_path / "generate", "--folder", emitted, "--max-tokens", 3, "--temperature", 0, "def")
     assert code == 0 and out
+    code, out, err = shell(cmake.with_name("ctest"), "--test-dir", tmp_path)
+    assert code == 0 and "100% tests passed" in out, out + err
 
 
 def test_what_is_wrong_is_said(built: Path, tmp_path: Path):
-    program = built / "generate"
+    program, weights = built / "generate", tmp_path / "weights"
+    weights.mkdir()
+    shutil.copy(built / "weights.bin", weights)
     for words, code, said in (
         ([], 2, "PROMPT: none"),
         (["a", "b"], 2, "b: a second prompt"),
@@ -209,10 +271,18 @@ def test_what_is_wrong_is_said(built: Path, tmp_path: Path):
         (["--folder"], 2, "--folder: no such option, or nothing behind it"),
         (["--stop", "a"] * 17 + ["a"], 2, "stop: given too often"),
         (["x " * 2000], 65, "prompt: got "),
-        (["--folder", tmp_path, "a"], 66, "weights.bin: cannot be opened; --folder says where it lies"),
+        (["--folder", tmp_path, "a"], 66, f"{tmp_path}/weights.bin: cannot be opened; --folder says where it lies"),
+        (["--folder", weights, "a"], 66, f"{weights}/tokenizer.bin: cannot be opened; --folder says where it lies"),
+        (["--temperature=hot", "a"], 2, "temperature: got hot"),
+        (["--top-k=", "a"], 2, "top_k: got nothing"),
+        (["--temperatur=1", "a"], 2, "--temperatur=1: no such option"),
+        (["--ids=1", "a"], 2, "--ids=1: no such option"),
+        (["--folder=", "a"], 2, "--folder: nothing behind it"),
+        (["--check", "test", "a"], 2, "--check: takes no prompt beside it"),
+        (["--check", tmp_path], 66, f"{tmp_path}/prompt.txt: cannot be opened"),
     ):
         got = shell(program, *words)
-        assert got[0] == code and said in got[2], (words, got)
+        assert got[0] == code and said in got[2] and got[2].count("\n") == 1, (words, got)
     for name in ("weights.bin", "tokenizer.bin"):
         whole = (built / name).read_bytes()
         flipped = bytearray(whole)
@@ -254,7 +324,7 @@ RUN(prefill, PREFILL) RUN(decode, DECODE)
 @pytest.mark.parametrize("codes", [("-1", "0"), ("0", "-7")])
 def test_what_a_checked_run_finds_is_told(built: Path, tmp_path: Path, codes: tuple[str, str]):
     (tmp_path / "strays.c").write_text(STRAYS)
-    objects = [built / f"{name}.o" for name in ("generate", "language", "tokenizer", "normal")]
+    objects = [built / "generate.o", *(built / f"model_{part}.o" for part in PARTS)]
     flags = [f"-I{built}", f"-DPREFILL={codes[0]}", f"-DDECODE={codes[1]}"]
     code, _, err = shell("cc", *flags, tmp_path / "strays.c", *objects, "-lm", "-o", tmp_path / "strays")
     assert code == 0, err
@@ -325,7 +395,7 @@ def test_architectures_give_the_tokens_of_python(case: Case, tmp_path: Path):
 
 
 def test_layers_stand_there_once(tmp_path: Path):
-    """However many there are. A prefix is in every name that a linker sees but the tokenizer's."""
+    """However many there are."""
     lines = []
     for layers in (6, 12):
         folder = tmp_path / str(layers)
@@ -339,6 +409,86 @@ def test_layers_stand_there_once(tmp_path: Path):
     assert lines[1] - lines[0] <= 6 * len(modes_of(1)) and lines[1] < MOST_LINES  # a row of places for each layer
 
 
+TWO = """\
+#include "first_chat.h"
+#include "Second_chat.h"
+#include "first_check.h"
+#include "Second_check.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static void show(void *given, int32_t token) { fprintf((FILE *)given, "%d ", (int)token); }
+
+int main(int argc, char **argv) {
+  int errors[2] = {argc, 0};
+  first_language *one = first_language_open(argv[1], 2, &errors[0]);
+  Second_language *two = Second_language_open(argv[2], 1, &errors[1]);
+  if (errors[0] || errors[1]) return 1;
+  first_request asked;
+  Second_request also;
+  first_request_begin(&asked);
+  Second_request_begin(&also);
+  asked.take_token = also.take_token = show, asked.given = also.given = stdout;
+  asked.max_tokens = also.max_tokens = 20, asked.sampling.temperature = 0;
+  also.sampling.temperature = 1, also.sampling.seed = 4;
+  for (int i = 3; i < argc; i++) {
+    if (first_language_continue(one, argv[i], strlen(argv[i]), &asked) < 0) return 2;
+    printf("\\n");
+    if (Second_language_continue(two, argv[i], strlen(argv[i]), &also) < 0) return 3;
+    printf("\\n");
+  }
+  const char *broken = "\\xff";
+  if (strcmp(first_language_error(first_language_continue(one, broken, 1, &asked)), "prompt: not UTF-8")) return 4;
+  first_message said = {"hi", 2}, bad = {broken, 1};
+  first_token_list ids = {NULL, 0, 0};
+  if (first_chat_tokens(one, NULL, &said, 1, &ids) || !ids.count) return 5;
+  if (first_chat_tokens(one, NULL, &bad, 1, &ids) != FIRST_NO_TEXT) return 6;
+  if (first_language_answer(one, &ids, &asked) < 0) return 7;
+  printf("\\n");
+  first_language_close(one);
+  Second_language_close(two);
+}
+"""
+
+
+def test_two_models_link_into_one_program(tiny: Path, tmp_path: Path):
+    """From text to text, in C and in C++; each gives what it gives alone, and every name begins with its prefix."""
+    template = {"chat_template": "{% for m in messages %}{{ m['role'] + ':' + m['content'] }}{% endfor %}|"}
+    other = tmp_path / "other"
+    random_llama(other, vocab_size=512, hidden_size=64, num_hidden_layers=3)
+    write_folder(other, document("byte_fallback"))
+    objects: list[Path] = []
+    strict = STRICT.replace("-Wconversion ", "")  # GCC's own macros convert at -O0
+    for prefix, model in (("first", tiny), ("Second", other)):
+        shutil.copytree(model, tmp_path / f"model {prefix}")
+        (tmp_path / f"model {prefix}" / "tokenizer_config.json").write_text(json.dumps(template))
+        folder = tmp_path / prefix
+        emit_language_model(tmp_path / f"model {prefix}", folder, precision="f32", context=64, threads=2, prefix=prefix)
+        code, _, err = shell("make", "-C", folder, f"CFLAGS=-O0 {strict}")
+        assert code == 0, err[:4000]
+        for path in sorted(folder.glob("*.o")):
+            _, out, _ = shell("nm", "-g", "--defined-only", path)
+            names = {line.split()[-1] for line in out.splitlines()}
+            assert all(name.startswith(f"{prefix}_") for name in names - {"main"}), path
+            objects += [] if "main" in names else [path]
+    (tmp_path / "two.c").write_text(TWO)
+    (tmp_path / "two.cpp").write_text(TWO)
+    prompts = ["def f(x):", "é 東京", "class A:\n  pass"]
+    wanted = ""
+    for prompt in prompts:
+        for prefix, *words in (("first", "--temperature", 0), ("Second", "--temperature", 1, "--seed", 4)):
+            _, out, _ = shell(tmp_path / prefix / "generate", "--ids", "--max-tokens", 20, *words, prompt)
+            wanted += "".join(f"{word} " for word in out.split()) + "\n"
+    _, out, _ = shell(tmp_path / "first" / "chat", "--ids", "--max-tokens", 20, "--temperature", 0, text="hi\n")
+    wanted += "".join(f"{word} " for word in out.split()) + "\n"
+    for compiler, source in (("cc", "two.c"), ("c++", "two.cpp")):
+        words = [*strict.split(), "-O0", tmp_path / source, *(f"-I{tmp_path / p}" for p in ("first", "Second"))]
+        code, _, err = shell(compiler, *words, *objects, "-lm", "-pthread", "-o", tmp_path / "two")
+        assert code == 0, err
+        assert shell(tmp_path / "two", tmp_path / "first", tmp_path / "Second", *prompts) == (0, wanted, "")
+
+
 def test_what_c_does_not_have_is_refused(tmp_path: Path):
     random_llama(tmp_path, vocab_size=512)
     write_folder(tmp_path, document("unigram"))
@@ -346,8 +496,8 @@ def test_what_c_does_not_have_is_refused(tmp_path: Path):
         emit_language_model(tmp_path, tmp_path / "out")
     with pytest.raises(InputError, match="option prefix"):
         emit_language_model(tmp_path, tmp_path / "out", prefix="a b")
-    with pytest.raises(InputError, match=r"option prefix: tokenizer\.c is another file here, got 'tokenizer'"):
-        emit_language_model(SHIPPED, tmp_path / "out", context=64, precision="f32", prefix="tokenizer")
+    with pytest.raises(InputError, match=r"option prefix: generate\.c is another file here, got 'generate'"):
+        emit_language_model(SHIPPED, tmp_path / "out", context=64, precision="f32", prefix="generate")
     assert not (tmp_path / "out").exists()
     for words, said in (
         (["--dim", "batch=1"], "--dim"),

@@ -66,8 +66,8 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
         *SANITIZED,
         f"-I{SOURCES}",
         driver,
-        SOURCES / "tokenizer.c",
-        SOURCES / "normal.c",
+        SOURCES / "model_tokenizer.c",
+        SOURCES / "model_normal.c",
         "-o",
         path,
     ]
@@ -158,7 +158,7 @@ def marked_texts() -> Iterator[str]:
 def test_normalisation_form_c_is_unicodes(tmp_path: Path):
     """As Python has it."""
     driver = Path(__file__).parents[1] / "kit" / "text" / "normalise.c"
-    sources = [driver, SOURCES / "normal.c", SOURCES / "tokenizer.c"]
+    sources = [driver, SOURCES / "model_normal.c", SOURCES / "model_tokenizer.c"]
     subprocess.run(["cc", *STRICT, *SANITIZED, f"-I{SOURCES}", *sources, "-o", tmp_path / "normalise"], check=True)
     tables = normal_tables()
     counts = np.array([len(table) for table in tables], np.int32)

@@ -14,6 +14,7 @@ from ingot.emit.c import Vector, emit
 from ingot.emit.platform import Platform
 from ingot.errors import InputError, UnsupportedError
 from ingot.ir import Graph, TensorType
+from ingot.llm.c_program import emit_language_model
 from ingot.run.store import WeightStore
 
 DIGITS = str(Path(ingot.__file__).parent / "data" / "digits.onnx")
@@ -163,4 +164,12 @@ def test_codes_have_one_byte_order(tmp_path: Path) -> None:
     emit(graph, WeightStore(), tmp_path / "little")
     with pytest.raises(UnsupportedError, match=r"little-endian, got codes.* for a big-endian machine"):
         emit(graph, WeightStore(), tmp_path / "big", platform=Platform("big"))
+    assert not (tmp_path / "big").exists()
+
+
+def test_of_many_tensors_an_error_names_some(tmp_path: Path) -> None:
+    shipped = Path(ingot.__file__).parent / "models" / "tiny-lm"
+    named = r"got model\.embed_tokens\.weight\S*, \S+, \S+ and \d+ more for a big-endian machine"
+    with pytest.raises(UnsupportedError, match=named):
+        emit_language_model(shipped, tmp_path / "big", precision="int8", context=64, platform=Platform("big"))
     assert not (tmp_path / "big").exists()

@@ -89,6 +89,12 @@ def test_what_has_no_file_is_shown(digits: Path) -> None:
     np.testing.assert_allclose([float(word) for word in shown], expected, rtol=1e-6)
 
 
+def test_values_may_stand_behind_a_sign(digits: Path) -> None:
+    wanted = shell(digits, "out/model", "image=image.npy")
+    assert shell(digits, "out/model", "--weights=out/weights.bin", "--threads=1", "image=image.npy") == wanted
+    assert shell(digits, "out/model", "--check=out/test") == shell(digits, "out/model", "--check", "out/test")
+
+
 def test_it_explains_itself(digits: Path) -> None:
     code, out, err = shell(digits, "out/model", "--help")
     assert (code, err) == (0, "")
@@ -103,6 +109,9 @@ REFUSED = [
     (("picture=image.npy",), 2, "picture=image.npy: neither an option nor the NAME=FILE of an input or output"),
     (("image.npy",), 2, "image.npy: neither"),
     (("--weights",), 2, "--weights: neither"),
+    (("--weight=out/weights.bin",), 2, "--weight=out/weights.bin: neither"),
+    (("--threads=2", "image=image.npy"), 2, "--threads: out of range, got 2, expected 1 to 1"),
+    (("--check=none",), 66, "none/image.npy: cannot be opened"),
     (("--check", "out/test", "image=image.npy"), 2, "--check: takes no files beside it"),
     (("image=none.npy",), 66, "none.npy: cannot be opened"),
     (("image=image.raw.npy",), 66, "image.raw.npy: cannot be opened"),

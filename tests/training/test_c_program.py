@@ -45,7 +45,7 @@ def test_xor_is_learnt_with_natives_bits(xor, tmp_path):
     assert (code, err) == (0, "") and "3 losses: the bits of test" in out
     code, out, err = shell(folder, "out/train", "input=x.npy", "target=y.raw", "--steps", 60, "--save", "half")
     assert (code, err) == (0, "") and out.splitlines()[-1].startswith("step 60: loss ")
-    words = ("input=x.npy", "target=y.npy", "--steps", 60, "--from", "half", "--save", "whole")
+    words = ("input=x.npy", "target=y.npy", "--steps=60", "--from=half", "--save=whole", "--threads=1")
     assert shell(folder, "out/train", *words)[0] == 0
     losses = [trainer.step(*batch) for _ in range(120)]
     trainer.save(tmp_path / "native")
@@ -62,6 +62,10 @@ def test_xor_is_learnt_with_natives_bits(xor, tmp_path):
         (("input=x.npy", "target=x.npy"), 65, "x.npy: of another shape or type"),
         (("input=x.npy", "target=y.npy", "--from", "y.npy"), 65, "y.npy: not a checkpoint of this model"),
         (("input=x.npy", "target=y.npy", "--rate", "fast"), 2, "--rate: not a rate, got fast"),
+        (("input=x.npy", "target=y.npy", "--rate=fast"), 2, "--rate: not a rate, got fast"),
+        (("input=x.npy", "target=y.npy", "--steps=0"), 2, "--steps: out of range, got 0"),
+        (("input=x.npy", "--step=3", "target=y.npy"), 2, "--step=3: neither an option nor"),
+        (("input=x.npy", "target=y.npy", "--rate"), 2, "--rate: neither an option nor"),
         (("input=none", "target=y.npy"), 66, "none: cannot be opened"),
         (("input=x.npy", "target=nan.raw"), 65, "the loss of step 1 is nan, expected a number"),
         (("--weights", "x.npy"), 65, "x.npy: not the weights of this model"),

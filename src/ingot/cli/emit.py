@@ -180,7 +180,7 @@ def _emit_language_model(model: str, output: Path, **options: Any) -> None:
     from ingot.llm.c_program import emit_language_model
 
     with progress("writing C"):
-        paths = emit_language_model(model, output, **options)
+        paths = emit_language_model(model, output, has_vector=True, **options)
     for path in paths:
         print_text(path)
 

@@ -44,7 +44,7 @@ from ingot.emit.pool import pool
 from ingot.emit.program import VECTOR, cmake_lists, main, makefile
 from ingot.emit.source import source
 from ingot.emit.weights import WeightSource, check_byte_order, write_binary, write_source
-from ingot.errors import InputError, UnsupportedError
+from ingot.errors import InputError, UnsupportedError, some
 from ingot.files import make_folder, written
 from ingot.ir import Graph
 from ingot.lower import Target
@@ -147,15 +147,15 @@ def refusals(compiled: Compiled) -> list[str]:
     """Why a program cannot be emitted."""
     found = []
     if compiled.fallback:
-        found.append(f"emit: no kernel, got {', '.join(compiled.fallback)}, expected one for each node")
+        found.append(f"emit: no kernel, got {some(compiled.fallback)}, expected one for each node")
     if compiled.external:
-        named = ", ".join(choice.candidates[-1][0] for choice in compiled.external)
+        named = some([choice.candidates[-1][0] for choice in compiled.external])
         found.append(f"emit: kernels of shared libraries, got {named}, expected Ingot's own")
     if compiled.choosing and not is_joinable(compiled):
-        named = ", ".join(compiled.choosing)
+        named = some(compiled.choosing)
         found.append(f"emit: a run chooses between programs, got {named}, expected native branches of known shapes")
     if without := [name for name, data in compiled.graph.initial.items() if data is None]:
-        found.append(f"emit: states have no data, got {', '.join(without)}, expected what they begin with")
+        found.append(f"emit: states have no data, got {some(without)}, expected what they begin with")
     return found
 
 

@@ -6,6 +6,7 @@ step needs becomes NaN, as is all of the arena before a run.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from ingot.emit.interface import Entry, Interface, wrapped
@@ -27,12 +28,16 @@ def check_header(face: Interface, hash: int) -> str:
 
 #include "{prefix}.h"
 
-{whole_source("hash.c")}
+#ifndef INGOT_HASH
+#define INGOT_HASH
+{_shared_hash()}#endif
+
 /* Whether these are the bytes of weights.bin. What a run makes of others is undefined. */
 static inline int {prefix}_weights_fit(const void *weights, size_t nbytes) {{
   return nbytes == {macro}_WEIGHTS_BYTES && ingot_hash(weights, (int64_t)nbytes) == UINT64_C(0x{hash:016x});
 }}
 
+#if defined({macro}_CHECK)
 /* Some bytes of the arena. */
 typedef struct {{ int64_t first, end; }} check_span;
 
@@ -66,9 +71,19 @@ static inline void check_step(char *arena, int64_t nbytes, const check_span *spa
 #define CHECKED(entry, step) \\
   check_step(call->state->arena, (int64_t)sizeof call->state->arena, check_##entry##_spans, check_##entry##_rows, \\
              (int)(step), &call->others, &call->strayed);
-{"".join(_tables(entry) for entry in face.entries if entry.planned.live)}
+{"".join(_tables(entry) for entry in face.entries if entry.planned.live)}#endif
+
 #endif
 """
+
+
+def _shared_hash() -> str:
+    """hash.c as programs of C and C++ can have it that know several models: under names of its own, without a
+    header's functions."""
+    text = re.sub(r"\b(LANES|UNROLL)\b", r"HASH_\1", whole_source("hash.c"))
+    text = re.sub(r"\b(stir|word_at)\b", r"hash_\1", text)
+    text = re.sub(r"^( *)(HASH_UNROLL for \(.*?\)) (?=.{60})", r"\1\2\n\1  ", text, flags=re.MULTILINE)
+    return text.replace("= data;", "= (const char *)data;").replace("memcpy(", "__builtin_memcpy(")
 
 
 def check_hooks(face: Interface) -> str:

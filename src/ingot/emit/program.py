@@ -167,6 +167,16 @@ static char *joined(const char *folder, size_t length, const char *name, const c
   return strcat(strcat(path, name), ending);
 }
 
+/* What is given to the option argv[*i] of a name: what is behind its =, or the next word, which *i is then moved to.
+ * NULL where it is another option, or nothing is given. */
+static const char *value_of(const char *name, int argc, char **argv, int *i) {
+  const size_t length = strlen(name);
+  const char *word = argv[*i];
+  if (strncmp(word, name, length) != 0) return NULL;
+  if (word[length] == '=') return word + length + 1;
+  return word[length] || *i + 1 >= argc ? NULL : argv[++*i];
+}
+
 /* The number behind an option, from 1 on. */
 static long number(const char *option, const char *word, long most) {
   char *end;
@@ -352,7 +362,7 @@ static size_t differences(const port *p, const char *path) {
 /* What the command line says: the files of ports, that of the weights, threads. Returns the folder to check by, or
  * NULL. */
 static const char *understood(int argc, char **argv, const char **weights, int *threads) {
-  const char *folder = NULL;
+  const char *folder = NULL, *value;
   int named = 0;
   for (int i = 1; i < argc; i++) {
     const char *sign = strchr(argv[i], '=');
@@ -361,10 +371,10 @@ static const char *understood(int argc, char **argv, const char **weights, int *
       help(argv[0]);
       exit(0);
     }
-    if (strcmp(argv[i], "--weights") == 0 && i + 1 < argc) *weights = argv[++i];
-    else if (strcmp(argv[i], "--check") == 0 && i + 1 < argc) folder = argv[++i];
-    else if (strcmp(argv[i], "--threads") == 0 && i + 1 < argc)
-      *threads = (int)number("--threads", argv[++i], MACRO_THREADS);@SAID@
+    if ((value = value_of("--weights", argc, argv, &i))) *weights = value;
+    else if ((value = value_of("--check", argc, argv, &i))) folder = value;
+    else if ((value = value_of("--threads", argc, argv, &i)))
+      *threads = (int)number("--threads", value, MACRO_THREADS);@SAID@
     else if (!p) fail(argv[i], "neither an option nor the NAME=FILE of an input or output; --help says more", "", 2);
     else if (p->path) fail(argv[i], "given twice", "", 2);
     else p->path = sign + 1, named++;

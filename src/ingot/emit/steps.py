@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise, takewhile
+from itertools import groupby, pairwise, takewhile
 
 import numpy as np
 
 from ingot import abi
 from ingot.dim import AtMost, dim_of, divides
 from ingot.emit.branches import Guard
-from ingot.emit.interface import C_TYPES, Entry, Interface, comment, declared, dims, said, wrapped
+from ingot.emit.interface import C_TYPES, LINE, Entry, Interface, comment, declared, dims, said, wrapped
 from ingot.emit.sizes import Sizes
 from ingot.lower.lowered import FAULT, Field, Pointer, Step, Tensor
 from ingot.lower.view import View
@@ -105,6 +105,17 @@ def _signature(face: Interface, name: str) -> str:
     """How steps are declared: those of several threads are what a region of the pool runs."""
     parameters = "void *given, pool_member *member" if face.threads > 1 else "run_call *call"
     return f"__attribute__((noinline)) void K({name})({parameters})"
+
+
+def _fields(fields: Iterable[str], indent: str) -> str:
+    """Fields of a struct in lines that end between them; one that is longer than a line has lines of its own."""
+    parts = []
+    for is_long, group in groupby(fields, lambda field: len(indent + field) > LINE):
+        if is_long:
+            parts += [indent + wrapped(field.split(", "), ", ", indent + " " * 4).lstrip() for field in group]
+        else:
+            parts.append(wrapped(group, ", ", indent))
+    return ",\n".join(parts)
 
 
 def _commented(rows: list[tuple[str, str]]) -> str:
@@ -311,13 +322,12 @@ class _Writer:
             for field in abi.structs()[step.args_type]
             if not _is_zero(step.fields.get(field.name))
         )
-        words = [word for field in named for word in field.split(", ")]
         checked = f" CHECKED({self._entry.name}, {number})" if self._planned.live else ""
         return f"""\
 {comment(f"{index}: {results} from {operands}", indent)}
 {self._barrier(index, number, indent)}{indent}{self._guard(step)}{{
 {indent}  const {step.args_type} s = {{
-{wrapped(words, ", ", indent + " " * 6)}
+{_fields(named, indent + " " * 6)}
 {indent}  }};
 {self._calls(step, indent)}
 {indent}}}{checked}
@@ -383,7 +393,8 @@ class _Writer:
         tensor = self._lowered.tensors[first.tensor]
         untyped = "const void *" if tensor.kind in ("input", "weight") else "void *"
         if len(pointers) > 1 and (home := self._home(first)):
-            return f"({untyped})({home} + {self._place(pointers)})"
+            place = self._place(pointers)
+            return f"({untyped})({home} + {place})" if place != "0" else f"({untyped}){home}"
         elements = self._elements(tensor, first)
         place = f"{first.tensor} + {elements}" if elements else first.tensor
         if field.type in ("void", C_TYPES[tensor.dtype.name]):
@@ -409,7 +420,8 @@ class _Writer:
         if strides == {0}:
             return f"{behind[0]}{grown}"
         if len(strides) == 1:
-            return f"{behind[0]} + layer * {strides.pop()}{grown}"
+            begin = f"{behind[0]} + " if behind[0] else ""
+            return f"{begin}layer * {strides.pop()}{grown}"
         if behind not in self._table:
             self._table.append(behind)
         return f"places[layer][{self._table.index(behind)}]{grown}"

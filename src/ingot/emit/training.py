@@ -322,7 +322,7 @@ static options understood(int argc, char **argv) {
   options o = {.rate = @GIVEN@, .steps = 100, .threads = MACRO_THREADS};
   int named = 0;
   for (int i = 1; i < argc; i++) {
-    const char *word = argv[i], *next = i + 1 < argc ? argv[i + 1] : NULL;
+    const char *word = argv[i], *value;
     const size_t length = strcspn(word, "=");
     input *p = inputs;
     while (p < inputs + INPUTS && (strlen(p->name) != length || strncmp(p->name, word, length) != 0)) p++;
@@ -331,18 +331,17 @@ static options understood(int argc, char **argv) {
       exit(0);
     }
     char *end = NULL;
-    if (word[length] && p < inputs + INPUTS && !p->rows) read_rows(p, word + length + 1), named++, i--;
-    else if (next && strcmp(word, "--weights") == 0) o.weights = next;
-    else if (next && strcmp(word, "--from") == 0) o.from = next;
-    else if (next && strcmp(word, "--save") == 0) o.save = next;
-    else if (next && strcmp(word, "--check") == 0) o.folder = next;
-    else if (next && strcmp(word, "--threads") == 0) o.threads = number(word, next, MACRO_THREADS);
-    else if (next && strcmp(word, "--steps") == 0) o.steps = number(word, next, INT32_MAX);
-    else if (next && strcmp(word, "--rate") == 0) {
-      o.rate = strtod(next, &end);
-      if (end == next || *end || !(o.rate >= 0) || isinf(o.rate)) fail("--rate", "not a rate, got ", next, 2);
+    if (word[length] && p < inputs + INPUTS && !p->rows) read_rows(p, word + length + 1), named++;
+    else if ((value = value_of("--weights", argc, argv, &i))) o.weights = value;
+    else if ((value = value_of("--from", argc, argv, &i))) o.from = value;
+    else if ((value = value_of("--save", argc, argv, &i))) o.save = value;
+    else if ((value = value_of("--check", argc, argv, &i))) o.folder = value;
+    else if ((value = value_of("--threads", argc, argv, &i))) o.threads = number("--threads", value, MACRO_THREADS);
+    else if ((value = value_of("--steps", argc, argv, &i))) o.steps = number("--steps", value, INT32_MAX);
+    else if ((value = value_of("--rate", argc, argv, &i))) {
+      o.rate = strtod(value, &end);
+      if (end == value || *end || !(o.rate >= 0) || isinf(o.rate)) fail("--rate", "not a rate, got ", value, 2);
     } else fail(word, "neither an option nor the NAME=FILE of an input; --help says more", "", 2);
-    i++;
   }
   if (o.folder && named) fail("--check", "takes no files beside it", "", 2);
   return o;

@@ -9,7 +9,7 @@ import numpy as np
 
 from ingot.emit.interface import Interface, wrapped
 from ingot.emit.platform import Platform
-from ingot.errors import UnsupportedError
+from ingot.errors import UnsupportedError, some
 from ingot.files import written
 from ingot.lower.lowered import Lowered
 from ingot.lower.recipe import Recipe
@@ -33,7 +33,7 @@ def check_byte_order(lowered: Lowered, platform: Platform) -> None:
     coded = [name for name, recipe in recipes if recipe and recipe.format and recipe.format.is_coded]
     if platform.byte_order != "little" and coded:
         raise UnsupportedError(
-            f"emit: codes with scales among them are little-endian, got {', '.join(coded)} for a"
+            f"emit: codes with scales among them are little-endian, got {some(coded)} for a"
             f" {platform.byte_order}-endian machine, expected weights of one dtype each"
         )
 

@@ -9,13 +9,14 @@ from ingot.compile import Compiler
 from ingot.emit.c import HOSTED, emit_entries
 from ingot.emit.interface import Interface, check_prefix
 from ingot.emit.kernels import check_precision
-from ingot.emit.language.program import program_files
+from ingot.emit.language.program import Continuation, program_files
 from ingot.emit.language.sampler import sampler
 from ingot.emit.platform import Platform
 from ingot.errors import UnsupportedError, bounded
 from ingot.llm.c_chat import chat_of
 from ingot.llm.c_tokenizer import c_tokenizer
 from ingot.llm.engine import PREFILL_ROWS, mode_of, modes_of
+from ingot.llm.model import LLM
 from ingot.llm.options import Options
 from ingot.llm.sampling import sampling_defaults
 from ingot.llm.tokenizer import Tokenizer, end_ids
@@ -24,6 +25,8 @@ from ingot.load.language import read_model
 from ingot.lower import Target
 from ingot.precision import precision_of
 from ingot.run.store import WeightStore
+
+_PROMPT, _TOKENS = "Once upon a time", 16  # of the test, as far as the context goes
 
 
 def emit_language_model(
@@ -35,13 +38,15 @@ def emit_language_model(
     cache_dtype: str | None = None,
     threads: int = 1,
     prefix: str = "model",
+    has_vector: bool = False,
     platform: Platform = HOSTED,
 ) -> list[str]:
     """Writes a folder's or GGUF file's language model as C; returns the paths.
 
-    threads: the most that a run can use; other options as `LLM` takes them. Raises what `LLM` raises, and
-    UnsupportedError for an encoder, for a kernel, a tokenizer or a chat template that C does not have, and for weights
-    that have another byte order than the platform; InputError for a prefix that C cannot have.
+    threads: the most that a run can use; has_vector: whether `make check` has a test, which `LLM` runs once to write
+    it; other options as `LLM` takes them. Raises what `LLM` raises, and UnsupportedError for an encoder, for a kernel,
+    a tokenizer or a chat template that C does not have, and for weights that have another byte order than the platform;
+    InputError for a prefix that C cannot have.
     """
     check_prefix(prefix)
     with bounded(os.fspath(path)):
@@ -58,6 +63,9 @@ def emit_language_model(
         compiler = Compiler(model.graph, options.target)
         entries = {name: compiler.compile(mode_of(name, model.context, 1)) for name in modes_of(1)}
         program = _Program(source, model, platform)
+    if has_vector:
+        llm = LLM(path, context=context, precision=precision, cache_dtype=cache_dtype, sequences=1)
+        program.vector = _continuation(llm)
     beside = sampler(
         prefix,
         vocab=model.vocab_size,
@@ -77,8 +85,21 @@ def emit_language_model(
     )
 
 
+def _continuation(llm: LLM) -> Continuation:
+    """What the model says to a prompt."""
+    prompt = _PROMPT
+    while len(llm.tokenizer.prefix) + len(llm.tokenizer.encode(prompt)) > llm.context:
+        prompt = prompt[:-1]
+    return Continuation(prompt, llm.complete(prompt, max_tokens=_TOKENS, temperature=0).tokens)
+
+
 class _Program:
-    """What stands around a model: its tokenizer and its chat format, read before anything is written."""
+    """What stands around a model: its tokenizer and its chat format, read before anything is written.
+
+    vector: its test.
+    """
+
+    vector: Continuation | None = None
 
     def __init__(self, source: Folder, model: LanguageModel, platform: Platform):
         tokenizer = Tokenizer.read(source)
@@ -89,5 +110,5 @@ class _Program:
 
     def files(self, face: Interface) -> dict[str, str | bytes]:
         """By name."""
-        texts = program_files(face, self._ends, self._sampling, self._chat)
+        texts = program_files(face, self._ends, self._sampling, self._chat, self.vector)
         return {**texts, "tokenizer.bin": self._tokenizer}

@@ -2,25 +2,26 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "tokenizer.h"
+#include "model_tokenizer.h"
 
 int main(int argc, char **argv) {
-  tokenizer *t = tokenizer_open(argv[argc - 1]);
+  int is_found;
+  model_tokenizer *t = model_tokenizer_open(argv[argc - 1], &is_found);
   if (!t) return 1;
-  token_list ids = {0};
+  model_token_list ids = {0};
   int32_t head[2];
   while (fread(head, sizeof *head, 2, stdin) == 2) {
     const size_t count = (size_t)head[1];
     char *text = malloc(count + 1);
     if (!text || fread(text, 1, count, stdin) != count) return 2;
     ids.count = 0;
-    if (tokenizer_encode(t, text, count, head[0], &ids)) printf("refused");
+    if (model_tokenizer_encode(t, text, count, head[0], &ids)) printf("refused");
     else
       for (size_t i = 0; i < ids.count; i++) printf("%d ", (int)ids.ids[i]);
     printf("\n");
     free(text);
   }
   free(ids.ids);
-  tokenizer_close(t);
+  model_tokenizer_close(t);
   return 0;
 }

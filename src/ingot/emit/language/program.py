@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import importlib.resources
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from ingot.emit.interface import Interface, wrapped
+from ingot.emit.program import VECTOR
 from ingot.emit.steps import float_text
 
-_SOURCES = ("normal.h", "normal.c", "tokenizer.h", "tokenizer.c", "language.h", "language.c", "generate.c")
-_CHAT = "chat.c"
+_LIBRARY = ("normal", "tokenizer", "language")  # a source and a header each, behind the prefix
+_CHAT = "chat"  # of the library, and of the program
+_COMMAND = "command"  # what programs have alike
+_PROGRAM = "generate"
 # The fields of model_sampling, with the values that choose nothing.
 _SAMPLING: dict[str, float | int] = {
     "temperature": 0.0, "top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.0, "presence_penalty": 0.0,
@@ -39,19 +42,41 @@ class ChatFormat:
     thoughts: int
 
 
+@dataclass(frozen=True, slots=True)
+class Continuation:
+    """A test of a language model: a prompt, and the most probable tokens behind it."""
+
+    prompt: str
+    tokens: Sequence[int]
+
+
 def program_files(
-    face: Interface, ends: Collection[int], sampling: Mapping[str, float | int], chat: ChatFormat | None
+    face: Interface,
+    ends: Collection[int],
+    sampling: Mapping[str, float | int],
+    chat: ChatFormat | None,
+    vector: Continuation | None = None,
 ) -> dict[str, str]:
     """Files by name. ends: tokens that end an answer. sampling: what the model's folder says of it. chat: None for a
-    model without a chat template, which gets no program to chat with.
+    model without a chat template, which gets no program to chat with. vector: what `make check` runs.
     """
-    names = (*_SOURCES, _CHAT) if chat else _SOURCES
+    library, programs = _parts(bool(chat))
+    names = [f"model_{part}.{ending}" for part in (*library, _COMMAND) for ending in "hc"]
+    names += [f"{program}.c" for program in programs]
     folder = importlib.resources.files("ingot.emit.language")
-    files = {name: prefixed((folder / name).read_text("utf-8"), face.prefix) for name in names}
-    files["facts.h"] = _facts(ends, {**_SAMPLING, **sampling}, chat)
-    files["Makefile"] = _makefile(face, bool(chat))
-    files["CMakeLists.txt"] = _cmake_lists(face, bool(chat))
+    files = {prefixed(name, face.prefix): prefixed((folder / name).read_text("utf-8"), face.prefix) for name in names}
+    files[f"{face.prefix}_facts.h"] = prefixed(_facts(ends, {**_SAMPLING, **sampling}, chat), face.prefix)
+    files["Makefile"] = _makefile(face, bool(chat), vector is not None)
+    files["CMakeLists.txt"] = _cmake_lists(face, bool(chat), vector is not None)
+    if vector:
+        files[f"{VECTOR}/prompt.txt"] = vector.prompt
+        files[f"{VECTOR}/tokens.txt"] = "".join(f"{token}\n" for token in vector.tokens)
     return files
+
+
+def _parts(has_chat: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What the library has beside the model, and the programs."""
+    return ((*_LIBRARY, _CHAT), (_PROGRAM, _CHAT)) if has_chat else (_LIBRARY, (_PROGRAM,))
 
 
 def prefixed(text: str, prefix: str) -> str:
@@ -64,13 +89,13 @@ def _facts(ends: Collection[int], sampling: Mapping[str, float | int], chat: Cha
     fields = [f".{name} = {_number(value)}" for name, value in sampling.items()]
     numbers = wrapped(fields, ", ", "  ").replace("\n", " \\\n")
     text = f"""\
-/* facts.h: emitted by Ingot: what the folder of the model says beside its weights. */
-#define DEFAULT_SAMPLING {{ \\
+/* model_facts.h: emitted by Ingot: what the folder of the model says beside its weights. */
+#define MODEL_DEFAULT_SAMPLING {{ \\
 {numbers} \\
 }}
 
 /* Tokens that end an answer. */
-#define END_TOKENS {{{", ".join(map(str, sorted(ends) or [-1]))}}}
+#define MODEL_END_TOKENS {{{", ".join(map(str, sorted(ends) or [-1]))}}}
 """
     return text + (_chat_facts(chat) if chat else "")
 
@@ -90,11 +115,11 @@ def _chat_facts(chat: ChatFormat) -> str:
         "TRIMS_MODEL": "assistant" in chat.trims,
         "DROPS_THOUGHTS": chat.thoughts,
     }
-    texts = "".join(f"#define CHAT_{name} {_text(text)}\n" for name, text in rows.items())
+    texts = "".join(f"#define MODEL_CHAT_{name} {_text(text)}\n" for name, text in rows.items())
     return f"""
 /* A conversation: FIRST, or BEFORE_SYSTEM, the system message and AFTER_SYSTEM, if it takes one; then what is said,
  * with TO_MODEL and TO_USER in between; LAST behind what the user said last. */
-{texts}{"".join(f"#define CHAT_{name} {int(value)}" + chr(10) for name, value in flags.items())}"""
+{texts}{"".join(f"#define MODEL_CHAT_{name} {int(value)}" + chr(10) for name, value in flags.items())}"""
 
 
 def _number(value: float | int) -> str:
@@ -109,42 +134,64 @@ def _text(text: str | None) -> str:
     return '"' + "".join(chr(byte) if byte in plain else f"\\{byte:03o}" for byte in text.encode()) + '"'
 
 
-def _makefile(face: Interface, has_chat: bool) -> str:
-    name, programs = face.prefix, "generate chat" if has_chat else "generate"
-    objects, header, threads, pool = f"{name}.o normal.o tokenizer.o language.o", f"{name}.h", "", ""
+def _makefile(face: Interface, has_chat: bool, has_vector: bool) -> str:
+    name, threads, kept = face.prefix, "", ""
     if face.threads > 1:
-        objects, header, threads = f"{objects} {name}_pool.o", f"{name}.h {name}_pool.h", " -pthread"
-        pool = f"{name}_pool.o: {name}_pool.c {name}_pool.h\n"
+        threads, kept = " -pthread", " -Wl,-z,nodelete"
+    sources = _sources(face, has_chat)
+    headers = [f"{name}_check.h", f"{name}_facts.h", f"{name}_{_COMMAND}.h"]
+    headers += [source.replace(".c", ".h") for source in sources]
+    programs = " ".join(_parts(has_chat)[1])
+    check = f"\ncheck: {_PROGRAM}\n\t./{_PROGRAM} --check {VECTOR}\n" if has_vector else ""
+    built = " and ".join(f"./{program}" for program in _parts(has_chat)[1])
+    checked = f"`make check` compares tokens with those in {VECTOR}/, and " if has_vector else ""
     return f"""\
-# `make` builds ./generate{" and ./chat" if has_chat else ""}; each explains itself with --help.
+# `make` builds {built}; each explains itself with --help.
+# {checked}`make lib{name}.so` builds a library.
 CFLAGS = -O2
+
+SOURCES = {_lines(sources)}
+HEADERS = {_lines(headers)}
 
 all: {programs}
 
-{programs}: %: %.o {objects}
-	$(CC) $(LDFLAGS) -o $@ $< {objects} -lm{threads}
+{programs}: %: %.o {name}_{_COMMAND}.o $(SOURCES:.c=.o)
+	$(CC) $(LDFLAGS) -o $@ $^ -lm{threads}
 
-{name}.o: {name}.c {header}
-{pool}normal.o: normal.c normal.h tokenizer.h
-tokenizer.o: tokenizer.c tokenizer.h normal.h
-language.o: language.c language.h facts.h tokenizer.h {name}.h {name}_check.h
-generate.o{" chat.o" if has_chat else ""}: language.h facts.h tokenizer.h {name}.h
-
-%.o: %.c
+%.o: %.c $(HEADERS)
 	$(CC) -std=gnu11 $(CFLAGS) -c $<
 
+lib{name}.so: $(SOURCES) $(HEADERS)
+	$(CC) -std=gnu11 $(CFLAGS) $(LDFLAGS) -fPIC -shared -o $@ $(SOURCES) -lm{threads}{kept}
+{check}
 clean:
-	rm -f {programs} *.o
+	rm -f {programs} lib{name}.so *.o
 
-.PHONY: all clean
+.PHONY: all {"check " if check else ""}clean
 """
 
 
-def _cmake_lists(face: Interface, has_chat: bool) -> str:
-    name, programs = face.prefix, "generate chat" if has_chat else "generate"
-    pool, libraries, threads = "", "m", ""
+def _lines(files: Sequence[str]) -> str:
+    """A list in a Makefile, in lines of a readable length."""
+    return wrapped(files, " ", "  ").lstrip().replace("\n", " \\\n")
+
+
+def _sources(face: Interface, has_chat: bool) -> list[str]:
+    """The C files of the library."""
+    pool = ["pool"] if face.threads > 1 else []
+    return [f"{face.prefix}.c", *(f"{face.prefix}_{part}.c" for part in (*pool, *_parts(has_chat)[0]))]
+
+
+def _cmake_lists(face: Interface, has_chat: bool, has_vector: bool) -> str:
+    name, libraries, threads, test = face.prefix, "m", "", ""
     if face.threads > 1:
-        pool, libraries, threads = f" {name}_pool.c", "m Threads::Threads", "find_package(Threads REQUIRED)\n"
+        libraries, threads = "m Threads::Threads", "find_package(Threads REQUIRED)\n"
+    if has_vector:
+        place = "${CMAKE_CURRENT_SOURCE_DIR}"
+        test = f"""
+enable_testing()
+add_test(NAME check COMMAND {_PROGRAM} --folder {place} --check {place}/{VECTOR})
+"""
     return f"""\
 # Builds the library {name}, to link with, and programs around it.
 cmake_minimum_required(VERSION 3.16)
@@ -154,12 +201,13 @@ if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release)
 endif()
 {threads}
-add_library({name} {name}.c{pool})
+add_library({name}
+{wrapped(_sources(face, has_chat), " ", "  ")})
 target_include_directories({name} PUBLIC ${{CMAKE_CURRENT_SOURCE_DIR}})
 target_link_libraries({name} PUBLIC {libraries})
 
-foreach(program {programs})
-  add_executable(${{program}} ${{program}}.c language.c tokenizer.c normal.c)
+foreach(program {" ".join(_parts(has_chat)[1])})
+  add_executable(${{program}} ${{program}}.c {name}_{_COMMAND}.c)
   target_link_libraries(${{program}} PRIVATE {name})
 endforeach()
-"""
+{test}"""

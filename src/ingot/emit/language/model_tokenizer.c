@@ -1,13 +1,13 @@
-/* tokenizer.c: emitted by Ingot: byte-pair encoding (Sennrich et al., "Neural Machine Translation of Rare Words with
- * Subword Units", 2016) over bytes or characters. A text is cut at added tokens, what is between them into words, and
- * of a word's neighbours those are joined whose pair was learned first, until none is left. */
-#include "tokenizer.h"
+/* model_tokenizer.c: emitted by Ingot: byte-pair encoding (Sennrich et al., "Neural Machine Translation of Rare Words
+ * with Subword Units", 2016) over bytes or characters. A text is cut at added tokens, what is between them into words,
+ * and of a word's neighbours those are joined whose pair was learned first, until none is left. */
+#include "model_tokenizer.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "normal.h"
+#include "model_normal.h"
 
 /* The sections of tokenizer.bin, in order. */
 enum {
@@ -36,14 +36,14 @@ typedef struct {
   int32_t ascii[128]; /* classes */
 } stage;
 
-struct tokenizer {
+struct model_tokenizer {
   char *content;
   const int32_t *numbers[SECTIONS];
   const char *bytes[SECTIONS];
   size_t counts[SECTIONS]; /* bytes of each section */
   const int32_t *settings;
   stage stages[MOST_STAGES];
-  normal_tables normal;
+  model_normal_tables normal;
   uint8_t begins[256]; /* whether some added token begins with a byte */
 };
 
@@ -59,13 +59,13 @@ typedef struct {
 
 /* What encoding one text needs. mark: whether a break is a token of no id. */
 typedef struct {
-  const tokenizer *t;
-  token_list *out;
+  const model_tokenizer *t;
+  model_token_list *out;
   int tokens, mark;
   symbol *symbols;
   joint *joints;
   size_t symbol_count, symbol_room, joint_count, joint_room;
-  byte_list normal;
+  model_byte_list normal;
 } encoding;
 
 /* Room for one more item. */
@@ -80,19 +80,19 @@ static void *grown(void *items, size_t count, size_t *room, size_t size) {
   return items;
 }
 
-void append_id(token_list *list, int32_t id) {
+void model_append_id(model_token_list *list, int32_t id) {
   list->ids = grown(list->ids, list->count, &list->room, sizeof *list->ids);
   list->ids[list->count++] = id;
 }
 
-void append_bytes(byte_list *list, const char *bytes, size_t count) {
+void model_append_bytes(model_byte_list *list, const char *bytes, size_t count) {
   while (list->room < list->count + count + 1) list->bytes = grown(list->bytes, list->room, &list->room, 1);
   if (count) memcpy(list->bytes + list->count, bytes, count);
   list->count += count;
   list->bytes[list->count] = 0;
 }
 
-size_t utf8_next(const char *text, size_t count, uint32_t *code) {
+size_t model_utf8_next(const char *text, size_t count, uint32_t *code) {
   const unsigned char *s = (const unsigned char *)text;
   static const uint32_t least[5] = {0, 0, 0x80, 0x800, 0x10000};
   if (!count) return 0;
@@ -108,7 +108,14 @@ size_t utf8_next(const char *text, size_t count, uint32_t *code) {
   return length;
 }
 
-int is_white(uint32_t c) {
+int model_is_utf8(const char *text, size_t count) {
+  uint32_t code;
+  for (size_t at = 0, length; at < count; at += length)
+    if (!(length = model_utf8_next(text + at, count - at, &code))) return 0;
+  return 1;
+}
+
+int model_is_white(uint32_t c) {
   return (c >= 9 && c <= 13) || c == 32 || c == 0x85 || c == 0xa0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200a) ||
          c == 0x2028 || c == 0x2029 || c == 0x202f || c == 0x205f || c == 0x3000;
 }
@@ -126,8 +133,9 @@ static uint64_t hash_of(const char *content, size_t bytes) {
   return total;
 }
 
-static char *content_of(const char *path, size_t *bytes) {
+static char *content_of(const char *path, size_t *bytes, int *is_found) {
   FILE *file = fopen(path, "rb");
+  *is_found = file != NULL;
   char head[HEAD_BYTES], *content = NULL;
   int64_t size = 0;
   if (file && fread(head, 1, HEAD_BYTES, file) == HEAD_BYTES && memcmp(head, "INGOTTOK", 8) == 0)
@@ -159,10 +167,10 @@ static int32_t class_of(const int32_t *runs, int32_t count, int32_t code) {
   return runs[2 * low + 1];
 }
 
-tokenizer *tokenizer_open(const char *path) {
+model_tokenizer *model_tokenizer_open(const char *path, int *is_found) {
   size_t bytes;
-  char *content = content_of(path, &bytes);
-  tokenizer *t = content ? calloc(1, sizeof *t) : NULL;
+  char *content = content_of(path, &bytes, is_found);
+  model_tokenizer *t = content ? calloc(1, sizeof *t) : NULL;
   if (!t) {
     free(content);
     return NULL;
@@ -183,7 +191,7 @@ tokenizer *tokenizer_open(const char *path) {
     s->transitions = t->numbers[TRANSITIONS] + row[3];
     for (int32_t code = 0; code < 128; code++) s->ascii[code] = class_of(s->runs, s->run_count, code);
   }
-  t->normal = (normal_tables){
+  t->normal = (model_normal_tables){
       t->numbers[DECOMPOSITIONS], t->numbers[COMPOSITIONS], t->numbers[CLASSES],
       t->counts[DECOMPOSITIONS] / 12, t->counts[COMPOSITIONS] / 12, t->counts[CLASSES] / 8,
   };
@@ -192,7 +200,7 @@ tokenizer *tokenizer_open(const char *path) {
   return t;
 }
 
-void tokenizer_close(tokenizer *t) {
+void model_tokenizer_close(model_tokenizer *t) {
   if (t) free(t->content);
   free(t);
 }
@@ -200,7 +208,7 @@ void tokenizer_close(tokenizer *t) {
 /* -- a word -------------------------------------------------------------------------------------------------------- */
 
 /* The row of a pair's merge, NULL for none. */
-static const int32_t *merge_of(const tokenizer *t, int32_t left, int32_t right) {
+static const int32_t *merge_of(const model_tokenizer *t, int32_t left, int32_t right) {
   const int32_t *rows = t->numbers[MERGES];
   size_t low = 0, high = t->counts[MERGES] / 16;
   while (low < high) {
@@ -267,11 +275,11 @@ static void join(encoding *e) {
     note_joint(e, top.place);
   }
   for (size_t i = 0; i < e->symbol_count; i++)
-    if (e->symbols[i].id != NO_SYMBOL) append_id(e->out, e->symbols[i].id);
+    if (e->symbols[i].id != NO_SYMBOL) model_append_id(e->out, e->symbols[i].id);
   e->symbol_count = 0;
 }
 
-static int32_t symbol_id(const tokenizer *t, int32_t code) {
+static int32_t symbol_id(const model_tokenizer *t, int32_t code) {
   const int32_t *pairs = t->numbers[SYMBOLS];
   size_t low = 0, high = t->counts[SYMBOLS] / 8;
   while (low < high) {
@@ -284,7 +292,7 @@ static int32_t symbol_id(const tokenizer *t, int32_t code) {
 }
 
 /* The id of a whole word, or NO_SYMBOL. */
-static int32_t word_id(const tokenizer *t, const char *word, size_t count) {
+static int32_t word_id(const model_tokenizer *t, const char *word, size_t count) {
   const int32_t *starts = t->numbers[WORD_STARTS];
   size_t low = 0, high = t->counts[WORD_IDS] / 4;
   while (low < high) {
@@ -298,16 +306,16 @@ static int32_t word_id(const tokenizer *t, const char *word, size_t count) {
 }
 
 static void encode_word(encoding *e, const char *word, size_t count) {
-  const tokenizer *t = e->t;
+  const model_tokenizer *t = e->t;
   const int32_t *bytes = t->numbers[BYTE_IDS], whole = word_id(t, word, count);
   int unknown = 0; /* of these, how many wait to become one */
   if (whole != NO_SYMBOL) {
-    append_id(e->out, whole);
+    model_append_id(e->out, whole);
     return;
   }
   for (size_t i = 0, length; i < count; i += length) {
     uint32_t code = (uint8_t)word[i];
-    length = t->settings[OVER_BYTES] ? 1 : utf8_next(word + i, count - i, &code);
+    length = t->settings[OVER_BYTES] ? 1 : model_utf8_next(word + i, count - i, &code);
     const int32_t id = symbol_id(t, (int32_t)code);
     int has_bytes = id == NO_SYMBOL && t->settings[BYTE_FALLBACK];
     for (size_t j = 0; j < length && has_bytes; j++) has_bytes = bytes[(uint8_t)word[i + j]] >= 0;
@@ -337,7 +345,7 @@ static size_t matched(const stage *s, const char *text, size_t count) {
     int32_t class = s->width - 1;
     if (length && code < 128) class = s->ascii[code];
     if (length && code >= 128) {
-      length = utf8_next(text + at, count - at, &code);
+      length = model_utf8_next(text + at, count - at, &code);
       class = class_of(s->runs, s->run_count, (int32_t)code);
     }
     const int32_t next = s->transitions[state * s->width + class];
@@ -360,7 +368,7 @@ static void encode_stage(encoding *e, int32_t number, const char *text, size_t c
     const size_t length = matched(s, text + at, count - at);
     uint32_t code;
     if (!length) {
-      at += utf8_next(text + at, count - at, &code);
+      at += model_utf8_next(text + at, count - at, &code);
       continue;
     }
     if (begin < at) encode_stage(e, number + 1, text + begin, at - begin);
@@ -370,21 +378,22 @@ static void encode_stage(encoding *e, int32_t number, const char *text, size_t c
   if (begin < count) encode_stage(e, number + 1, text + begin, count - begin);
 }
 
-static void replace_spaces(byte_list *out, const char *text, size_t count) {
-  for (size_t i = 0; i < count; i++) append_bytes(out, text[i] == ' ' ? SPACE : text + i, text[i] == ' ' ? 3 : 1);
+static void replace_spaces(model_byte_list *out, const char *text, size_t count) {
+  for (size_t i = 0; i < count; i++) model_append_bytes(out, text[i] == ' ' ? SPACE : text + i, text[i] == ' ' ? 3 : 1);
 }
 
 /* Encodes text without added tokens. is_first: whether the whole text begins with it. */
 static void encode_text(encoding *e, const char *text, size_t count, int is_first) {
   const int32_t *settings = e->t->settings, metaspace = settings[METASPACE];
-  byte_list word = {0};
+  model_byte_list word = {0};
   if (metaspace) {
     const int begins = count >= 3 && memcmp(text, SPACE, 3) == 0;
-    if (!begins && text[0] != ' ' && (metaspace == 1 || (metaspace == 2 && is_first))) append_bytes(&word, SPACE, 3);
+    const int is_wanted = metaspace == 1 || (metaspace == 2 && is_first);
+    if (!begins && text[0] != ' ' && is_wanted) model_append_bytes(&word, SPACE, 3);
     replace_spaces(&word, text, count);
   } else if (settings[PREFIX_SPACE] && text[0] != ' ') {
-    append_bytes(&word, " ", 1);
-    append_bytes(&word, text, count);
+    model_append_bytes(&word, " ", 1);
+    model_append_bytes(&word, text, count);
   }
   if (word.count) text = word.bytes, count = word.count;
   if (settings[SPLIT_SPACES]) {
@@ -405,7 +414,7 @@ static void encode_text(encoding *e, const char *text, size_t count, int is_firs
 
 /* The longest added token that a text begins with, -1 for none; it has a bit of `wanted`, if there is any, and none
  * of `unwanted`. */
-static int32_t added_at(const tokenizer *t, const char *text, size_t count, int wanted, int unwanted) {
+static int32_t added_at(const model_tokenizer *t, const char *text, size_t count, int wanted, int unwanted) {
   const int32_t *starts = t->numbers[ADDED_STARTS];
   int32_t best = -1, most = 0;
   if (!t->begins[(uint8_t)text[0]]) return -1;
@@ -417,7 +426,7 @@ static int32_t added_at(const tokenizer *t, const char *text, size_t count, int 
   return best;
 }
 
-static size_t added_bytes(const tokenizer *t, int32_t which) {
+static size_t added_bytes(const model_tokenizer *t, int32_t which) {
   return (size_t)(t->numbers[ADDED_STARTS][which + 1] - t->numbers[ADDED_STARTS][which]);
 }
 
@@ -428,7 +437,7 @@ static size_t white_before(const char *text, size_t count) {
     uint32_t code = 0;
     do at--;
     while (at && ((uint8_t)text[at] & 0xc0) == 0x80);
-    if (!utf8_next(text + at, count - at, &code) || !is_white(code)) break;
+    if (!model_utf8_next(text + at, count - at, &code) || !model_is_white(code)) break;
     kept = at;
   }
   return kept;
@@ -437,7 +446,7 @@ static size_t white_before(const char *text, size_t count) {
 static size_t white_after(const char *text, size_t count) {
   size_t at = 0;
   uint32_t code;
-  for (size_t length; (length = utf8_next(text + at, count - at, &code)) && is_white(code);) at += length;
+  for (size_t length; (length = model_utf8_next(text + at, count - at, &code)) && model_is_white(code);) at += length;
   return at;
 }
 
@@ -445,7 +454,7 @@ static void encode_between(encoding *e, const char *text, size_t count, int is_n
 
 /* Cuts a text at added tokens, those found in normalised text or those found before. */
 static void encode_around(encoding *e, const char *text, size_t count, int is_normal, int is_first) {
-  const tokenizer *t = e->t;
+  const model_tokenizer *t = e->t;
   size_t begin = 0, at = 0;
   while (at < count) {
     const int is_break = e->mark && !is_normal && count - at >= 3 && memcmp(text + at, BREAK, 3) == 0;
@@ -457,14 +466,14 @@ static void encode_around(encoding *e, const char *text, size_t count, int is_no
     }
     const int32_t bits = is_break ? 0 : t->numbers[ADDED][2 * which + 1];
     const size_t length = is_break ? 3 : added_bytes(t, which);
-    if (bits & SPECIAL && e->tokens == TOKENS_PLAIN) {
+    if (bits & SPECIAL && e->tokens == MODEL_TOKENS_PLAIN) {
       at += length;
       continue;
     }
     size_t end = at;
     if (bits & LEFT) end = begin + white_before(text + begin, at - begin);
     if (begin < end) encode_between(e, text + begin, end - begin, is_normal, is_first && begin == 0);
-    if (!is_break) append_id(e->out, t->numbers[ADDED][2 * which]);
+    if (!is_break) model_append_id(e->out, t->numbers[ADDED][2 * which]);
     at += length;
     if (bits & RIGHT) at += white_after(text + at, count - at);
     begin = at;
@@ -478,14 +487,14 @@ static void encode_between(encoding *e, const char *text, size_t count, int is_n
     encode_text(e, text, count, is_first);
     return;
   }
-  byte_list composed = {0};
+  model_byte_list composed = {0};
   if (settings[COMPOSE]) {
-    append_normal(&e->t->normal, text, count, &composed);
+    model_append_normal(&e->t->normal, text, count, &composed);
     text = composed.bytes, count = composed.count;
   }
   if (settings[REPLACE]) {
     e->normal.count = 0;
-    if (settings[PREPEND]) append_bytes(&e->normal, SPACE, 3);
+    if (settings[PREPEND]) model_append_bytes(&e->normal, SPACE, 3);
     replace_spaces(&e->normal, text, count);
     text = e->normal.bytes, count = e->normal.count;
   }
@@ -493,7 +502,8 @@ static void encode_between(encoding *e, const char *text, size_t count, int is_n
   free(composed.bytes);
 }
 
-static void encode(const tokenizer *t, const char *text, size_t count, int tokens, int mark, token_list *out) {
+static void encode(const model_tokenizer *t, const char *text, size_t count, int tokens, int mark,
+                   model_token_list *out) {
   encoding e = {.t = t, .out = out, .tokens = tokens, .mark = mark};
   encode_around(&e, text, count, 0, 1);
   free(e.symbols);
@@ -501,57 +511,59 @@ static void encode(const tokenizer *t, const char *text, size_t count, int token
   free(e.normal.bytes);
 }
 
-static int has_control(const tokenizer *t, const int32_t *ids, size_t count) {
+static int has_control(const model_tokenizer *t, const int32_t *ids, size_t count) {
   for (size_t i = 0; i < t->counts[ADDED] / 8; i++)
     for (size_t j = 0; j < count && t->numbers[ADDED][2 * i + 1] & CONTROL; j++)
       if (ids[j] == t->numbers[ADDED][2 * i]) return 1;
   return 0;
 }
 
-int tokenizer_encode(const tokenizer *t, const char *text, size_t count, int tokens, token_list *out) {
+int model_tokenizer_encode(const model_tokenizer *t, const char *text, size_t count, int tokens,
+                           model_token_list *out) {
   const size_t before = out->count;
-  encode(t, text, count, tokens, tokens == TOKENS_MARKED, out);
-  if (tokens == TOKENS_MARKED || !has_control(t, out->ids + before, out->count - before)) return 0;
-  byte_list broken = {0};
+  encode(t, text, count, tokens, tokens == MODEL_TOKENS_MARKED, out);
+  if (tokens == MODEL_TOKENS_MARKED || !has_control(t, out->ids + before, out->count - before)) return 0;
+  model_byte_list broken = {0};
   out->count = before;
-  const int failed = tokenizer_break(t, text, count, SPELLED_SPECIAL, &broken);
-  if (!failed) encode(t, broken.bytes, broken.count, TOKENS_PLAIN, 1, out);
+  const int failed = model_tokenizer_break(t, text, count, MODEL_SPELLED_SPECIAL, &broken);
+  if (!failed) encode(t, broken.bytes, broken.count, MODEL_TOKENS_PLAIN, 1, out);
   free(broken.bytes);
   return failed || has_control(t, out->ids + before, out->count - before);
 }
 
 /* Appends a text with a break in each spelled token; *cuts: how many. */
-static int break_once(const tokenizer *t, const byte_list *text, int wanted, byte_list *out, size_t *cuts) {
+static int break_once(const model_tokenizer *t, const model_byte_list *text, int wanted, model_byte_list *out,
+                      size_t *cuts) {
   for (size_t at = 0; at < text->count;) {
     const char *here = text->bytes + at;
     uint32_t code;
-    const size_t first = utf8_next(here, text->count - at, &code);
+    const size_t first = model_utf8_next(here, text->count - at, &code);
     const int32_t which = added_at(t, here, text->count - at, wanted, 0);
     const size_t length = which < 0 ? first : added_bytes(t, which);
     if (which >= 0 && length == first) return 1;
-    append_bytes(out, here, first);
-    if (which >= 0) append_bytes(out, BREAK, 3), ++*cuts;
-    append_bytes(out, here + first, length - first);
+    model_append_bytes(out, here, first);
+    if (which >= 0) model_append_bytes(out, BREAK, 3), ++*cuts;
+    model_append_bytes(out, here + first, length - first);
     at += length;
   }
   return 0;
 }
 
-int tokenizer_break(const tokenizer *t, const char *text, size_t count, int spelled, byte_list *out) {
-  byte_list now = {0}, next = {0};
-  const int wanted = spelled == SPELLED_KNOWN ? SPECIAL | KNOWN : SPECIAL;
+int model_tokenizer_break(const model_tokenizer *t, const char *text, size_t count, int spelled, model_byte_list *out) {
+  model_byte_list now = {0}, next = {0};
+  const int wanted = spelled == MODEL_SPELLED_KNOWN ? SPECIAL | KNOWN : SPECIAL;
   for (size_t i = 0; i < count; i++) {
     if (count - i >= 3 && memcmp(text + i, BREAK, 3) == 0) i += 2;
-    else append_bytes(&now, text + i, 1);
+    else model_append_bytes(&now, text + i, 1);
   }
   int failed = 0;
   for (size_t cuts = 1; cuts && !failed && now.count;) {
     cuts = 0, next.count = 0;
     failed = break_once(t, &now, wanted, &next, &cuts);
-    const byte_list done = next;
+    const model_byte_list done = next;
     next = now, now = done;
   }
-  append_bytes(out, now.bytes, now.count);
+  model_append_bytes(out, now.bytes, now.count);
   free(now.bytes);
   free(next.bytes);
   return failed;
@@ -559,24 +571,24 @@ int tokenizer_break(const tokenizer *t, const char *text, size_t count, int spel
 
 /* -- back to text -------------------------------------------------------------------------------------------------- */
 
-const char *tokenizer_piece(const tokenizer *t, int32_t id, size_t *count, int *kind) {
+const char *model_tokenizer_piece(const model_tokenizer *t, int32_t id, size_t *count, int *kind) {
   const int32_t *starts = t->numbers[PIECE_STARTS];
-  *count = 0, *kind = PIECE_HIDDEN;
+  *count = 0, *kind = MODEL_PIECE_HIDDEN;
   if (id < 0 || id >= t->settings[VOCAB]) return "";
   *kind = t->bytes[PIECE_KINDS][id];
   *count = (size_t)(starts[id + 1] - starts[id]);
   return t->bytes[PIECE_BYTES] + starts[id];
 }
 
-int tokenizer_strips(const tokenizer *t) {
+int model_tokenizer_strips(const model_tokenizer *t) {
   return t->settings[STRIP];
 }
 
-int tokenizer_separates(const tokenizer *t) {
+int model_tokenizer_separates(const model_tokenizer *t) {
   return !t->settings[OVER_BYTES];
 }
 
-const int32_t *tokenizer_prefix(const tokenizer *t, size_t *count) {
+const int32_t *model_tokenizer_prefix(const model_tokenizer *t, size_t *count) {
   *count = t->counts[PREFIX_IDS] / 4;
   return t->numbers[PREFIX_IDS];
 }

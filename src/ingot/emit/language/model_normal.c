@@ -1,6 +1,6 @@
-/* normal.c: emitted by Ingot: Unicode's normalisation form C (Unicode Standard Annex 15): characters are taken apart,
- * their marks put in order, and what composes is composed. Hangul is arithmetic (The Unicode Standard, 3.12). */
-#include "normal.h"
+/* model_normal.c: emitted by Ingot: Unicode's normalisation form C (Unicode Standard Annex 15): characters are taken
+ * apart, their marks put in order, and what composes is composed. Hangul is arithmetic (The Unicode Standard, 3.12). */
+#include "model_normal.h"
 
 #include <stdlib.h>
 
@@ -9,7 +9,7 @@ enum {
   N_COUNT = V_COUNT * T_COUNT, S_COUNT = L_COUNT * N_COUNT
 };
 
-static int32_t class_of(const normal_tables *tables, int32_t code) {
+static int32_t class_of(const model_normal_tables *tables, int32_t code) {
   size_t low = 0, count = tables->class_count;
   while (count > 1) {
     const size_t half = count / 2;
@@ -20,12 +20,12 @@ static int32_t class_of(const normal_tables *tables, int32_t code) {
 }
 
 /* Appends what a character is made of. */
-static void take_apart(const normal_tables *tables, int32_t code, token_list *out) {
+static void take_apart(const model_normal_tables *tables, int32_t code, model_token_list *out) {
   const int32_t syllable = code - S_BASE;
   if (syllable >= 0 && syllable < S_COUNT) {
-    append_id(out, L_BASE + syllable / N_COUNT);
-    append_id(out, V_BASE + syllable % N_COUNT / T_COUNT);
-    if (syllable % T_COUNT) append_id(out, T_BASE + syllable % T_COUNT);
+    model_append_id(out, L_BASE + syllable / N_COUNT);
+    model_append_id(out, V_BASE + syllable % N_COUNT / T_COUNT);
+    if (syllable % T_COUNT) model_append_id(out, T_BASE + syllable % T_COUNT);
     return;
   }
   size_t low = 0, high = tables->decomposition_count;
@@ -40,11 +40,11 @@ static void take_apart(const normal_tables *tables, int32_t code, token_list *ou
     if (row[0] < code) low = middle + 1;
     else high = middle;
   }
-  append_id(out, code);
+  model_append_id(out, code);
 }
 
 /* The character that two make together, -1 for none. */
-static int32_t composed(const normal_tables *tables, int32_t first, int32_t second) {
+static int32_t composed(const model_normal_tables *tables, int32_t first, int32_t second) {
   if (first >= L_BASE && first < L_BASE + L_COUNT && second >= V_BASE && second < V_BASE + V_COUNT)
     return S_BASE + (first - L_BASE) * N_COUNT + (second - V_BASE) * T_COUNT;
   if (first >= S_BASE && first < S_BASE + S_COUNT && (first - S_BASE) % T_COUNT == 0 && second > T_BASE &&
@@ -73,7 +73,7 @@ static void put_in_order(int32_t *codes, int32_t *classes, size_t count) {
 
 /* Composes characters in place; returns how many are left. A mark is kept from its character by one between them of a
  * class that is not lower. */
-static size_t put_together(const normal_tables *tables, int32_t *codes, const int32_t *classes, size_t count) {
+static size_t put_together(const model_normal_tables *tables, int32_t *codes, const int32_t *classes, size_t count) {
   size_t kept = 0, starter = SIZE_MAX;
   int32_t last = 0;
   for (size_t i = 0; i < count; i++) {
@@ -90,27 +90,27 @@ static size_t put_together(const normal_tables *tables, int32_t *codes, const in
   return kept;
 }
 
-static void append_character(byte_list *out, uint32_t code) {
+static void append_character(model_byte_list *out, uint32_t code) {
   char bytes[4];
   const size_t length = code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
   static const uint32_t lead[5] = {0, 0, 0xc0, 0xe0, 0xf0};
   for (size_t i = length; i-- > 1; code >>= 6) bytes[i] = (char)(0x80 | (code & 0x3f));
   bytes[0] = (char)(lead[length] | code);
-  append_bytes(out, bytes, length);
+  model_append_bytes(out, bytes, length);
 }
 
-void append_normal(const normal_tables *tables, const char *text, size_t count, byte_list *out) {
-  token_list codes = {0}, classes = {0};
+void model_append_normal(const model_normal_tables *tables, const char *text, size_t count, model_byte_list *out) {
+  model_token_list codes = {0}, classes = {0};
   size_t plain = 0;
   while (plain < count && (unsigned char)text[plain] < 0x80) plain++;
   if (plain == count) {
-    append_bytes(out, text, count);
+    model_append_bytes(out, text, count);
     return;
   }
   uint32_t code;
-  for (size_t at = 0, length; (length = utf8_next(text + at, count - at, &code)); at += length)
+  for (size_t at = 0, length; (length = model_utf8_next(text + at, count - at, &code)); at += length)
     take_apart(tables, (int32_t)code, &codes);
-  for (size_t i = 0; i < codes.count; i++) append_id(&classes, class_of(tables, codes.ids[i]));
+  for (size_t i = 0; i < codes.count; i++) model_append_id(&classes, class_of(tables, codes.ids[i]));
   put_in_order(codes.ids, classes.ids, codes.count);
   const size_t kept = put_together(tables, codes.ids, classes.ids, codes.count);
   for (size_t i = 0; i < kept; i++) append_character(out, (uint32_t)codes.ids[i]);
