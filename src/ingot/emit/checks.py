@@ -6,7 +6,6 @@ step needs becomes NaN, as is all of the arena before a run.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
 from ingot.emit.interface import Entry, Interface, wrapped
@@ -30,7 +29,7 @@ def check_header(face: Interface, hash: int) -> str:
 
 #ifndef INGOT_HASH
 #define INGOT_HASH
-{_shared_hash()}#endif
+{_hash()}#endif
 
 /* Whether these are the bytes of weights.bin. What a run makes of others is undefined. */
 static inline int {prefix}_weights_fit(const void *weights, size_t nbytes) {{
@@ -77,13 +76,9 @@ static inline void check_step(char *arena, int64_t nbytes, const check_span *spa
 """
 
 
-def _shared_hash() -> str:
-    """hash.c as programs of C and C++ can have it that know several models: under names of its own, without a
-    header's functions."""
-    text = re.sub(r"\b(LANES|UNROLL)\b", r"HASH_\1", whole_source("hash.c"))
-    text = re.sub(r"\b(stir|word_at)\b", r"hash_\1", text)
-    text = re.sub(r"^( *)(HASH_UNROLL for \(.*?\)) (?=.{60})", r"\1\2\n\1  ", text, flags=re.MULTILINE)
-    return text.replace("= data;", "= (const char *)data;").replace("memcpy(", "__builtin_memcpy(")
+def _hash() -> str:
+    """hash.c, without string.h, which a freestanding program may not have."""
+    return whole_source("hash.c").replace("memcpy(", "__builtin_memcpy(")
 
 
 def check_hooks(face: Interface) -> str:
