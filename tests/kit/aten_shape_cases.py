@@ -372,7 +372,9 @@ def recurrent(x, h, c, first, later, own, bias):
         "plain": A.lstm.input(x, state, one, False, 1, 0.0, False, False, False),
         "batch_first": A.lstm.input(x.transpose(0, 1), state, two, True, 1, 0.0, False, False, True),
         "deep": A.lstm.input(x, (h, c), deep, True, 2, 0.0, False, True, False),
-        "projected": A.lstm.input(x, (h[:1, :, :2], c[:1]), [first, narrow[0], own[:2]], False, 1, 0.0, False, False, False),
+        "projected": A.lstm.input(
+            x, (h[:1, :, :2], c[:1]), [first, narrow[0], own[:2]], False, 1, 0.0, False, False, False
+        ),
         "projected_deep": A.lstm.input(x, (h[:, :, :2], c), projected, True, 2, 0.0, False, True, False),
         "gru": A.gru.input(x, h[:1], gru[:2], False, 1, 0.0, False, False, False),
         "gru_deep": A.gru.input(x.transpose(0, 1), h, gru, True, 2, 0.0, False, True, True),

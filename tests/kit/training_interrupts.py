@@ -82,7 +82,9 @@ CALLS = [(call, normed, False) for call in ("step", "gradients", "apply", "evalu
 CALLS += [(call, line, True) for call in ("gradients", "evaluate")]
 
 
-def check(call: str, make: Callable[[], Graph | nn.Module], is_first: bool, accumulate: int, stride: int = 1) -> Iterator[bool]:
+def check(
+    call: str, make: Callable[[], Graph | nn.Module], is_first: bool, accumulate: int, stride: int = 1
+) -> Iterator[bool]:
     """Interrupts a call at every so manieth place: whether it was. Raises AssertionError for states of no step."""
     with tempfile.TemporaryDirectory() as name:
         life = Life(make(), accumulate, Path(name))

@@ -1,4 +1,4 @@
-"""Ctrl-C in the midst of a step, of loading and of compiling: what is saved then is what was before or what is after."""
+"""Ctrl-C in the midst of a step, of loading and of compiling: what is saved then is what was before or is after."""
 
 import contextlib
 import signal

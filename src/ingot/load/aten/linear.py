@@ -53,9 +53,7 @@ def bilinear(b: AtenBuilder, x: Tensor, y: Tensor, weight: Tensor, bias: Tensor 
     """x^T W[o] y for every o: the products with x of all W at once, and with y row by row."""
     lead, (outputs, left, right) = b.shape(x)[:-1], b.shape(weight)
     rows = element_count(lead)
-    result = b.reshape(
-        _bilinear(b, b.reshape(x, (rows, left)), weight, b.reshape(y, (rows, right))), (*lead, outputs)
-    )
+    result = b.reshape(_bilinear(b, b.reshape(x, (rows, left)), weight, b.reshape(y, (rows, right))), (*lead, outputs))
     return result if bias is None else b.add("add", result, bias)
 
 

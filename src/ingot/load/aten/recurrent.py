@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ingot.dtype import f32, f64
-from ingot.errors import UnsupportedError
 from ingot.load.aten.builder import AtenBuilder, Tensor
 from ingot.load.aten.registry import aten
 from ingot.load.aten.shape import dropout as drop
@@ -104,8 +103,8 @@ def _direction(
 def _unprojected(
     b: AtenBuilder, gates: Tensor, r: Tensor, states: list[Tensor], reverse: bool, projection: Tensor
 ) -> tuple[Tensor, Tensor, list[Tensor]]:
-    """The gates, weights and states of a layer whose hidden state is that before the projection: the weights of both are
-    one product, and what the first step sees of a projected state is added to its gates.
+    """The gates, weights and states of a layer whose hidden state is that before the projection: the weights of both
+    are one product, and what the first step sees of a projected state is added to its gates.
     """
     h, c = states
     seen = b.add("matmul", h, r, transpose_b=True)
