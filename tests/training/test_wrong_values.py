@@ -57,6 +57,8 @@ KINDS = [
     *((trainer, "optimizer", value, r"optimizer: got a \w+, expected an ingot\.AdamW or ingot\.SGD")
       for value in ("adamw", ingot.AdamW, None, torch.optim.Adam([nn.Parameter(torch.zeros(1))]))),
     *((trainer, "example_inputs", value, "example_inputs: a list is needed, got ") for value in (X, None, 5, "xy")),
+    (lambda source: ingot.Trainer(source, example_inputs=(X, Y), optimizer=ingot.SGD(lr=0.1)), "source", nn.Linear,
+     "source: cannot be trained, got type, expected a module"),
     (tuning, "text", b"def", "text: got bytes, expected a text"),
     (tuning, "adapters", 8, r"option adapters: got int, expected ingot\.lora\(\.\.\.\) or None"),
     *((tuning, name, "x", f"option {name}: {WHOLE} 'x'") for name in ("steps", "context", "batch", "seed")),
@@ -99,6 +101,8 @@ RANGES = [
         (X[:0], Y[:0]),
         r"example_inputs: an empty batch, got a target \[0\], expected at least",
     ),
+    (trainer, "example_inputs", ([[1.0], [2.0, 3.0]], Y), "example_inputs: got what is no array, .*expected arrays"),
+    (trainer, "example_inputs", (np.array(["a"]), Y), "example_inputs: got what is no array, .*expected arrays"),
     *((tuning, name, -1, f"option {name}: out of range, got -1") for name in ("steps", "context", "batch", "seed")),
     (tuning, "batch", 0, "option batch: out of range, got 0, expected 1 or more"),
     *((fit, name, -1, f"option {name}: out of range, got -1") for name in ("context", "batch")),
@@ -148,3 +152,9 @@ def test_the_command_refuses_wrong_values(option, value, code, message, call, tm
     found, _, err = call("train", FOLDER, "text", "--context", 8, "--batch", 2, "--steps", 1, "--threads", 1, *words)
     assert (found, message in err) == (code, True), err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["text"]
+
+
+def test_lists_are_examples_as_they_are_inputs():
+    x, y = X.tolist(), Y.tolist()
+    made = trainer(example_inputs=(x, y))
+    assert made.step(x, y) > made.step(X, Y)

@@ -163,9 +163,9 @@ class Trainer:
         """One step: the loss of these inputs, the last of them the target, before their step is taken.
 
         The rate of the step is `rate`. Raises InputError for other shapes or dtypes than those of the example, labels
-        that are no class, and an input of indices outside a table; then nothing has been trained. So do an index that
-        the model itself computes and a loss that is no number; then nothing has been trained where steps are taken in
-        parts, else a step is half done, and everything but `load` raises InputError.
+        that are no class or all ignored, and an input of indices outside a table; then nothing has been trained. So do
+        an index that the model itself computes and a loss that is no number; then nothing has been trained where steps
+        are taken in parts, else a step is half done, and everything but `load` raises InputError.
         """
         fed_parts = self._parts(inputs)
         with self._turn.once():
@@ -442,6 +442,8 @@ class Trainer:
         bind_symbols(self.graph, feeds)
         for name, (low, high) in self._ranges.items():
             bad = feeds[name][(feeds[name] < low) | (feeds[name] >= high)]
+            if name == TARGET and (feeds[name] == self._ignored).all():
+                raise InputError(f"input {name!r}: every label is ignored, got {self._ignored} alone, expected another")
             bad = bad[bad != self._ignored] if name == TARGET else bad
             if bad.size:
                 raise InputError(f"input {name!r}: index out of range, got {bad.flat[0]}, expected {low}..{high - 1}")
@@ -449,14 +451,21 @@ class Trainer:
 
 
 def _expect_examples(example_inputs: Any) -> None:
-    """Raises KindError for what is no list, and InputError for one without a target, or with an empty one."""
+    """Raises KindError for what is no list, and InputError for one without a target, with an empty one, or with what is
+    no array.
+    """
     if isinstance(example_inputs, str) or not isinstance(example_inputs, Sequence):
         got = type(example_inputs).__name__
         raise KindError(f"example_inputs: a list is needed, got {got}, expected the model's inputs and a target")
     if len(example_inputs) < 2:
         raise InputError(f"example_inputs: got {len(example_inputs)}, expected the model's inputs and a target")
-    if 0 in (shape := np.shape(example_inputs[-1])):
-        raise InputError(f"example_inputs: an empty batch, got a target {list(shape)}, expected at least one element")
+    try:
+        shapes = [np.shape(x) for x in example_inputs]
+    except ValueError as error:
+        raise InputError(f"example_inputs: got what is no array, {error}, expected arrays or tensors") from error
+    if 0 in shapes[-1]:
+        got = list(shapes[-1])
+        raise InputError(f"example_inputs: an empty batch, got a target {got}, expected at least one element")
 
 
 def _floats(name: str, gradient: Any) -> np.ndarray:
