@@ -219,7 +219,7 @@ class Trainer:
                 raise InputError(f"gradients: do not fit, got {_shapes(given)}, expected {_shapes(totals)}")
             for name, total in totals.items():
                 total[...] = given[name]
-            self._change = Change()
+            self._change = Change(step=self.steps + 1)
             self._update()
 
     def session(self) -> InferenceSession:
@@ -358,7 +358,8 @@ class Trainer:
         """Begins a change: adds up the gradients of the parts of a batch; their mean loss. Statistics move, for the
         change to be made or settled.
         """
-        self._change = Change({name: self._programs.states[name].copy() for name in self._statistics})
+        moved = {name: self._programs.states[name].copy() for name in self._statistics}
+        self._change = Change(moved, step=self.steps + 1)
         for total in self._totals().values():
             total.fill(0)
         loss, part_loss = 0.0, np.zeros((), np.float32)
@@ -387,7 +388,7 @@ class Trainer:
     def _taken(self, fed: list[np.ndarray]) -> float:
         """The loss of a step in one run."""
         before = self._states_read()
-        self._change = change = Change()
+        self._change = change = Change(step=self.steps + 1)
         self._programs.run(TRAIN, [*fed, self._rate()], [change.loss], change.codes)
         return self._number(change.loss, self.steps, fed, before)
 
