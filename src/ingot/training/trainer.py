@@ -465,8 +465,8 @@ def _expect_examples(example_inputs: Any) -> None:
     except ValueError as error:
         raise InputError(f"example_inputs: got what is no array, {error}, expected arrays or tensors") from error
     if 0 in shapes[-1]:
-        got = list(shapes[-1])
-        raise InputError(f"example_inputs: an empty batch, got a target {got}, expected at least one element")
+        shape = list(shapes[-1])
+        raise InputError(f"example_inputs: an empty batch, got a target {shape}, expected at least one element")
 
 
 def _floats(name: str, gradient: Any) -> np.ndarray:
