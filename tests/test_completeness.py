@@ -43,7 +43,7 @@ TRIED_IN_MODELS = {
 }  # fmt: skip
 KNOWN_GAPS: dict[str, set[str]] = {
     "aten": {
-        *("arange", "bitcast", "cumprod", "det", "random_uniform"),
+        *("arange", "bitcast", "random_uniform"),
         *("conv_integer", "dynamic_quantize", "matmul_integer"),
         "dims",
         "deform_conv",

@@ -22,18 +22,24 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.fx import GraphModule
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from ingot.errors import IngotWarning, LimitError, UnsupportedError
+from ingot.errors import IngotWarning, LimitError, LoadError, UnsupportedError
 from ingot.load.aten import load_traced, to_numpy
 from ingot.session import InferenceSession
 
 Call = Callable[..., Any]
+
+# What importing and compiling raise. A graph that torch has traced is a right one, so that shapes which contradict each
+# other, say, are Ingot's mistake and no reason to run nothing; what a run is given wrongly is an InputError.
+_UNCOMPILED = (LoadError, UnsupportedError, LimitError)
 
 
 def compile_backend(module: GraphModule, example_inputs: Sequence[Any], options: dict[str, Any] | None = None) -> Call:
     """Compiles a graph that Dynamo traced; `options` are keywords of InferenceSession (threads, executor ...).
 
     Where gradients are wanted, forward and backward are a session each, and parameters inputs of both: an optimiser
-    writes them at every step. A graph that uses what Ingot does not implement warns once and runs in PyTorch.
+    writes them at every step. A graph that Ingot cannot compile, be it for sizes that a run is the first to have, warns
+    once and runs in PyTorch. What is wrong with the numbers that a run is given, as an index outside a table, is an
+    InputError of the run.
     """
     trains = torch.is_grad_enabled() and any(isinstance(x, torch.Tensor) and x.requires_grad for x in example_inputs)
     watched = {} if trains else _parameters(module, example_inputs)
@@ -44,12 +50,18 @@ def compile_backend(module: GraphModule, example_inputs: Sequence[Any], options:
         try:
             with unset_fake_temporarily():  # weights are read for real
                 compiled: Call = CompiledGraph(functional, kept, options or {})
-        except (UnsupportedError, LimitError) as error:
+        except _UNCOMPILED as error:
             _warn(str(error))
             compiled = functional.forward
 
         def boxed(arguments: list[Any]) -> Any:
-            results = compiled(*arguments)
+            nonlocal compiled
+            try:
+                results = compiled(*arguments)
+            except _UNCOMPILED as error:
+                _warn(str(error))
+                compiled = functional.forward
+                results = compiled(*arguments)
             arguments.clear()
             return results
 

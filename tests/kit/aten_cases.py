@@ -152,6 +152,18 @@ def binary(x, y):
     }
 
 
+@case(floats(5, 7, low=-20.0, high=20.0), floats(7), ints(5, 7))
+def angles_and_sides(x, y, i):
+    huge = torch.tensor([0.0, 1e-30, 1e30, 3e38, float("inf"), float("nan")])
+    return {
+        "tan": torch.tan(x),
+        "tan_int": torch.tan(i),
+        "hypot": torch.hypot(x, y),
+        "hypot_huge": torch.hypot(huge[:5, None], huge[:5]) / 1e30,
+        "hypot_nan": torch.hypot(huge, huge[1]),
+    }
+
+
 @case(floats(3, 4), ints(3, 4), bools(3, 4), torch.tensor(3), torch.tensor(2.5), ints(3, 4).int())
 def promotion(x, i, b, scalar_int, scalar_float, small):
     """What torch computes in when dtypes differ."""
@@ -356,6 +368,50 @@ def order(x, i):
 
 
 @case(
+    torch.tensor([[3.0, -1.0, 3.0, float("nan"), 5.0, 2.0, 7.0], [-5.0, -5.0, -6.0, 2.0, 2.0, 9.0, 1.0]]),
+    ints(4, 9),
+    floats(1, 5, 13, low=-90.0, high=90.0),
+)
+def running(x, i, wide):
+    gone = wide.masked_fill(wide < 0, float("-inf"))
+    return {
+        **{f"{name}_{axis}_{part}": getattr(x, name)(axis)[part] for name in ("cummax", "cummin") for axis in (0, -1)
+           for part in (0, 1)},
+        **{f"{name}_int_{part}": getattr(i, name)(1)[part] for name in ("cummax", "cummin") for part in (0, 1)},
+        "cummax_rank0": x[0, 0].cummax(0)[0],
+        "cummin_rank0_at": x[0, 0].cummin(0)[1],
+        "cumprod": (wide / 30).cumprod(2),
+        "cumprod_int": i.cumprod(0),
+        "cumprod_to": i.cumprod(0, dtype=torch.float32),
+        "cumprod_rank0": x[0, 0].cumprod(0),
+        "logcumsumexp": wide.logcumsumexp(1),
+        "logcumsumexp_of_zeros": gone.logcumsumexp(-1),
+        "logcumsumexp_infinite": (-gone).logcumsumexp(-1),
+        "logcumsumexp_one": wide.logcumsumexp(0),
+        "logcumsumexp_rank0": x[0, 0].logcumsumexp(0),
+    }  # fmt: skip
+
+
+@case(floats(3, 8, 5), torch.randperm(40, generator=_generator).view(8, 5), torch.tensor([[2.0, float("nan"), 1.0]]))
+def middle(x, i, nan):
+    return {
+        "median": x.median(1)[0],
+        "median_at": x.median(-1)[1],
+        "median_keep": x.median(0, keepdim=True)[0],
+        "median_keep_at": x.median(0, keepdim=True)[1],
+        "median_int": i.median(0)[0],
+        "median_all": x.median(),
+        "median_nan": nan.median(1)[0],
+        "median_nan_at": nan.median(1)[1],
+        "median_rank0": nan[0, 0].median(0)[0],
+        "kth": x.kthvalue(3, 1)[0],
+        "kth_at": x.kthvalue(5)[1],
+        "kth_keep": i.kthvalue(8, 0, keepdim=True)[0],
+        "kth_rank0_at": nan[0, 0].kthvalue(1)[1],
+    }
+
+
+@case(
     floats(3, 4),
     floats(4, 5),
     floats(5),
@@ -394,6 +450,26 @@ def products(a, b, five, four, batch, other, weight, three, six, added):
         "kron": torch.kron(a, b),
         "einsum_heads": torch.einsum("bij,bjk->bik", batch, other),
         "tensordot": torch.tensordot(batch, b, dims=([2], [0])),
+    }
+
+
+@case(floats(2, 3, 4), floats(2, 3, 5), floats(6, 4, 5), floats(6), floats(2, 5, 4), floats(30, 4), floats(3, 4, 4))
+def pairs(x, y, weight, bias, others, many, square):
+    return {
+        "bilinear": F.bilinear(x, y, weight, bias),
+        "bilinear_plain": F.bilinear(x[0], y[0], weight),
+        "bilinear_vectors": F.bilinear(x[0, 0], y[0, 0], weight),
+        "cdist": torch.cdist(x, others),
+        "cdist_self": torch.cdist(x, x),
+        "cdist_1": torch.cdist(x, others, p=1.0),
+        "cdist_3": torch.cdist(x, others, p=3.0),
+        "cdist_inf": torch.cdist(x[0], others, p=float("inf")),
+        "cdist_many": torch.cdist(many, x),
+        "cdist_product": torch.cdist(x, others, compute_mode="use_mm_for_euclid_dist"),
+        "cdist_exact": torch.cdist(many, x, compute_mode="donot_use_mm_for_euclid_dist"),
+        "euclidean": A._euclidean_dist.default(x, others),
+        "det": torch.linalg.det(square),
+        "det_old": torch.det(square[0]),
     }
 
 

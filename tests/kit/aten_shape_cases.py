@@ -364,11 +364,18 @@ def recurrent(x, h, c, first, later, own, bias):
     """Weights of a layer and direction are those of the inputs, of the hidden state, and two biases."""
     one, two, state = [first, own], [first, own, bias, bias * 0.5], (h[:1], c[:1])
     deep = [*two, *two, later, own, bias, bias, later, own, bias, bias]
+    narrow = [own[:, :2], bias, bias * 0.5, own[:2]]  # projected to 2
+    shallow = [[first, *narrow], [first, *narrow], [later[:, :4], *narrow], [later[:, 4:8], *narrow]]
+    projected = [part for weights in shallow for part in weights]
     gru, rnn = ([part[: 5 * gates] for part in deep] for gates in (3, 1))
     results = {
         "plain": A.lstm.input(x, state, one, False, 1, 0.0, False, False, False),
         "batch_first": A.lstm.input(x.transpose(0, 1), state, two, True, 1, 0.0, False, False, True),
         "deep": A.lstm.input(x, (h, c), deep, True, 2, 0.0, False, True, False),
+        "projected": A.lstm.input(
+            x, (h[:1, :, :2], c[:1]), [first, narrow[0], own[:2]], False, 1, 0.0, False, False, False
+        ),
+        "projected_deep": A.lstm.input(x, (h[:, :, :2], c), projected, True, 2, 0.0, False, True, False),
         "gru": A.gru.input(x, h[:1], gru[:2], False, 1, 0.0, False, False, False),
         "gru_deep": A.gru.input(x.transpose(0, 1), h, gru, True, 2, 0.0, False, True, True),
         "tanh": A.rnn_tanh.input(x, h, rnn, True, 2, 0.0, False, True, False),

@@ -11,6 +11,8 @@ from torch import nn
 from torch.utils._pytree import tree_leaves
 
 from ingot.dynamo import compile_backend
+from ingot.errors import IngotWarning, InputError, LimitError, ShapeError, UnsupportedError
+from ingot.load.aten.registry import RULES
 from models import bert, block, convnet, gpt2, mlp
 from places import ROOT
 
@@ -107,6 +109,35 @@ def test_unsupported_ops_run_in_torch_with_a_warning():
     x = torch.rand(4)
     with pytest.warns(UserWarning, match="special_bessel_j0"), torch.no_grad():
         torch.testing.assert_close(compiled(function)(x), function(x))
+
+
+@pytest.mark.parametrize("error", [ShapeError, UnsupportedError, LimitError])
+@pytest.mark.parametrize("trains", [False, True])
+def test_a_graph_that_a_rule_is_wrong_about_runs_in_torch_with_a_warning(error, trains, monkeypatch):
+    def wrong(b, x):
+        raise error("sin: shapes contradict each other")
+
+    monkeypatch.setitem(RULES, "aten.sin.default", wrong)
+    x = torch.rand(4, requires_grad=trains)
+    with pytest.warns(IngotWarning, match=r"this graph runs in PyTorch: .*sin: shapes contradict each other"):
+        y = compiled(lambda x: x.sin() * 2)(x)
+    torch.testing.assert_close(y, x.sin() * 2)
+
+
+def test_sizes_that_cannot_be_compiled_run_in_torch_with_a_warning():
+    """The graph of any size is compiled for each that comes: here, one has more elements than a tensor may have."""
+    fast = compiled(lambda x: x.expand(x.shape[0], 2**40, 2**20)[:, -1, -1] * 2, dynamic=True)
+    with torch.no_grad():
+        x = torch.rand(3, 1, 1)
+        with pytest.warns(IngotWarning, match="this graph runs in PyTorch"):
+            torch.testing.assert_close(fast(x), x[:, 0, 0] * 2)
+        torch.testing.assert_close(fast(x), x[:, 0, 0] * 2)
+
+
+def test_a_wrong_number_that_a_run_is_given_is_its_own_error():
+    fast = compiled(nn.Embedding(5, 2))
+    with torch.no_grad(), pytest.raises(InputError, match=r"index out of range, got 7, expected -5\.\.4"):
+        fast(torch.tensor([1, 7]))
 
 
 def test_torch_finds_the_backend():

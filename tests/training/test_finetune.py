@@ -248,6 +248,24 @@ def test_the_command_trains_resumes_and_merges(call, tmp_path, monkeypatch):
     assert code == 65 and "text: too short" in err
 
 
+def test_more_steps_than_are_asked_for_cannot_be_gone_on_with(call, tmp_path):
+    options = (FOLDER, TEXT, "--lora", 2, "--context", 24, "--batch", 2, "--threads", 1, "-o", tmp_path / "out")
+    assert call("train", *options, "--steps", 3)[0] == 0
+    held = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
+    code, out, err = call("train", *options, "--steps", 2, "--resume")
+    assert (code, out) == (65, "") and "checkpoint.safetensors: too many steps, got 3, expected at most 2" in err
+    code, out, err = call("train", *options, "--steps", 3, "--resume")
+    assert (code, err) == (0, "") and "step 3 of 3, held-out loss" in out and "no step is left to take" in out
+    assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == held
+    tuning = tuned(2)
+    before = tuning.trainer.state_dict()
+    with pytest.raises(InputError, match=r"too many steps, got 3, expected at most 2"):
+        tuning.resume(tmp_path / "out")
+    assert tuning.trainer.steps == 0
+    for name, value in tuning.trainer.state_dict().items():
+        np.testing.assert_array_equal(value, before[name])
+
+
 def test_a_file_of_blocks_is_trained_and_refused_to_be_merged_beforehand(call, tmp_path):
     path = tmp_path / "tiny.gguf"
     write_gguf(FOLDER, path, stored_as("q8_0"))

@@ -57,6 +57,8 @@ KINDS = [
     *((trainer, "optimizer", value, r"optimizer: got a \w+, expected an ingot\.AdamW or ingot\.SGD")
       for value in ("adamw", ingot.AdamW, None, torch.optim.Adam([nn.Parameter(torch.zeros(1))]))),
     *((trainer, "example_inputs", value, "example_inputs: a list is needed, got ") for value in (X, None, 5, "xy")),
+    (lambda source: ingot.Trainer(source, example_inputs=(X, Y), optimizer=ingot.SGD(lr=0.1)), "source", nn.Linear,
+     "source: cannot be trained, got type, expected a module"),
     (tuning, "text", b"def", "text: got bytes, expected a text"),
     (tuning, "adapters", 8, r"option adapters: got int, expected ingot\.lora\(\.\.\.\) or None"),
     *((tuning, name, "x", f"option {name}: {WHOLE} 'x'") for name in ("steps", "context", "batch", "seed")),
@@ -75,6 +77,32 @@ RANGES = [
     (trainer, "memory", -5, "option memory: got -5, expected bytes"),
     (trainer, "prediction", "nowhere", "option prediction: no such value, got 'nowhere'"),
     (trainer, "example_inputs", (X,), "example_inputs: got 1, expected the model's inputs and a target"),
+    (
+        trainer,
+        "example_inputs",
+        (X, X, Y),
+        "module Linear: example_inputs: .*, got 2 and a target, expected 1 and a target: input$",
+    ),
+    (
+        lambda **options: ingot.Trainer(nn.Bilinear(3, 3, 2), optimizer=ingot.SGD(lr=0.1), **options),
+        "example_inputs",
+        (X, Y),
+        "module Bilinear: example_inputs: .*, got 1 and a target, expected 2 and a target: input1, input2$",
+    ),
+    (
+        lambda **options: ingot.Trainer(nn.MultiheadAttention(4, 2), optimizer=ingot.SGD(lr=0.1), **options),
+        "example_inputs",
+        (X, Y),
+        "module MultiheadAttention: .* got 1 and a target, expected 3..8 and a target: query, key, value, key_padding",
+    ),
+    (
+        trainer,
+        "example_inputs",
+        (X[:0], Y[:0]),
+        r"example_inputs: an empty batch, got a target \[0\], expected at least",
+    ),
+    (trainer, "example_inputs", ([[1.0], [2.0, 3.0]], Y), "example_inputs: got what is no array, .*expected arrays"),
+    (trainer, "example_inputs", (np.array(["a"]), Y), "example_inputs: got what is no array, .*expected arrays"),
     *((tuning, name, -1, f"option {name}: out of range, got -1") for name in ("steps", "context", "batch", "seed")),
     (tuning, "batch", 0, "option batch: out of range, got 0, expected 1 or more"),
     *((fit, name, -1, f"option {name}: out of range, got -1") for name in ("context", "batch")),
@@ -124,3 +152,9 @@ def test_the_command_refuses_wrong_values(option, value, code, message, call, tm
     found, _, err = call("train", FOLDER, "text", "--context", 8, "--batch", 2, "--steps", 1, "--threads", 1, *words)
     assert (found, message in err) == (code, True), err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["text"]
+
+
+def test_lists_are_examples_as_they_are_inputs():
+    x, y = X.tolist(), Y.tolist()
+    made = trainer(example_inputs=(x, y))
+    assert made.step(x, y) > made.step(X, Y)

@@ -117,7 +117,8 @@ def train(
     if not as_json:
         if tuning.trainer.trade is not None:
             print_text(str(tuning.trainer.trade))
-        print_text(f"step {tuning.trainer.steps} of {steps}, held-out loss {before:.4f}")
+        left = "" if tuning.trainer.steps < steps else "; no step is left to take"
+        print_text(f"step {tuning.trainer.steps} of {steps}, held-out loss {before:.4f}{left}")
     _run(tuning, target, every, as_json)
     if merge is not None:
         tuning.merge(merge)

@@ -110,9 +110,15 @@ class NativeProgram:
         return [(tuple(size_at(dim, symbols) for dim in v.shape), v.dtype.numpy) for v in self._outputs]
 
     def run_into(
-        self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], symbols: Mapping[str, int] = {}
+        self,
+        inputs: Sequence[np.ndarray],
+        outputs: Sequence[np.ndarray],
+        symbols: Mapping[str, int] = {},
+        codes: list[int] | None = None,
     ) -> None:
-        """As `run`, into row-major arrays of the output shapes."""
+        """As `run`, into row-major arrays of the output shapes. codes: gets the exit code of the C call as it returns:
+        whoever is interrupted finds it there, or nothing has been run.
+        """
         table = self._tables.pop() if self._tables else self.pointers(())
         rows, from_buffer = table.rows, self._from_buffer
         # The arrays outlive the call, so that their buffers need no holding.
@@ -120,7 +126,7 @@ class NativeProgram:
             rows[slot] = from_buffer(array if array.ndim else array.reshape(1))
         if symbols:
             self.resize(table, symbols)
-        self.call(table)
+        self.call(table, codes=codes)
         self._tables.append(table)
 
     def resize(self, table: BindingTable, symbols: Mapping[str, int]) -> None:
@@ -145,10 +151,13 @@ class NativeProgram:
             self.resize(table, symbols)
         return table
 
-    def call(self, table: BindingTable, samplers: Any = None, sampler_count: int = 0) -> None:
+    def call(
+        self, table: BindingTable, samplers: Any = None, sampler_count: int = 0, codes: list[int] | None = None
+    ) -> None:
         """The C call, on a table that no other call uses.
 
-        samplers: an array of `ingot_sampler *`; each draws from its row of the first output, in the same call.
+        samplers: an array of `ingot_sampler *`; each draws from its row of the first output, in the same call. codes:
+        as in `run_into`, of a call without samplers.
         """
         memory, state = self._arena.memory, self._state.memory
         ready = self._ready
@@ -157,13 +166,20 @@ class NativeProgram:
         for file in self._mapped:
             file.expect_unchanged()
         if self._checking:
-            code = self._run_checked(ready, memory, table, samplers, sampler_count)
+            code = self._run_checked(ready, memory, table, samplers, sampler_count, codes)
+        elif codes is not None:
+            code = self._run_noted(ready, table, codes)
         elif samplers is None:
             code = self._run(ready.program, table.rows, table.fault)
         else:
             code = self._run_sampling(ready, table, samplers, sampler_count)
         if code:
             self._raise_fault(table)
+
+    def _run_noted(self, ready: _Ready, table: BindingTable, codes: list[int]) -> int:
+        """By one call of a function that is written in C: no line of Python, where Ctrl-C may strike, runs between."""
+        codes.extend(map(self._run, (ready.program,), (table.rows,), (table.fault,)))
+        return codes[-1]
 
     def _run_sampling(self, ready: _Ready, table: BindingTable, samplers: Any, sampler_count: int) -> int:
         slot = len(self.lowered.inputs)
@@ -251,7 +267,13 @@ class NativeProgram:
         raise index_error(node, fault.code, fault.index, fault.limit)
 
     def _run_checked(
-        self, ready: _Ready, memory: Memory, table: BindingTable, samplers: Any, sampler_count: int
+        self,
+        ready: _Ready,
+        memory: Memory,
+        table: BindingTable,
+        samplers: Any,
+        sampler_count: int,
+        codes: list[int] | None,
     ) -> int:
         """A run over NaN everywhere, so that a read before the write shows, with canaries behind each tensor."""
         places = canaries(self.lowered, self.plan)
@@ -262,7 +284,7 @@ class NativeProgram:
             for region, start in places:
                 memory.regions[region][start : start + self.plan.canary_bytes] = CANARY
             if samplers is None:
-                code = int(self._run(ready.program, table.rows, table.fault))
+                code = self._run_noted(ready, table, [] if codes is None else codes)
             else:
                 code = self._run_sampling(ready, table, samplers, sampler_count)
             for region, start in places if not code else ():

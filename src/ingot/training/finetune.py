@@ -196,14 +196,15 @@ class FineTuning:
         merge(self.folder, target, trainer.state_dict(), trainer.adapters, scale)
 
     def resume(self, output: str | os.PathLike[str]) -> None:
-        """Goes on from what a folder holds.
+        """Goes on from what a folder holds; where that is all steps, none is left to take.
 
-        Raises LoadError, LimitError, FileNotFoundError; then nothing has changed.
+        Raises InputError where it is more than all steps, of which the learning rates are, LoadError, LimitError,
+        MissingFileError; then nothing has changed.
         """
         target = Path(output)
         path = target / CURVE
         if path.exists() and path.stat().st_size > MAX_CURVE_BYTES:
             raise LoadError(f"{path}: too large, got {path.stat().st_size} bytes, expected at most {MAX_CURVE_BYTES}")
         points = read_points(path.read_bytes(), str(path)) if path.exists() else []
-        self.trainer.load(target / CHECKPOINT)
+        self.trainer.load(target / CHECKPOINT, most=self.steps)
         self.curve = [point for point in points if point.step < self.trainer.steps]

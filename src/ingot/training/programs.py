@@ -38,6 +38,7 @@ class TrainingPrograms:
         self.states: dict[str, np.ndarray] = {}
         self._arena = Arena()
         self._natives: dict[str, NativeProgram] = {}
+        self._followed = self.state.memory, 0  # the memory and the number of programs that `states` are of
 
     def __contains__(self, name: str) -> bool:
         return name in self._natives
@@ -49,17 +50,33 @@ class TrainingPrograms:
         """
         compiled = compile_mode(graph, self.target, Mode(name), placement=self.placement)
         lowered, plan = compiled.native
-        moves = plan.regions.get("state", 0) > self.state.nbytes
-        held = {state: array.copy() for state, array in self.states.items()} if moves else {}
         native = NativeProgram(compiled.segments[0].graph, lowered, plan, self.weights, self._arena, self.state)
-        self.compiled[name], self._natives[name] = compiled, native
         self.target = beside(self.target, compiled)
+        self.compiled[name], self._natives[name] = compiled, native
+        self.follow()
+
+    def follow(self) -> None:
+        """Takes along what states hold to where they lie now: to be done before they are read there, as often as one
+        likes, because adding a program may have been interrupted.
+        """
+        memory, _ = now = self.state.memory, len(self._natives)
+        if self._followed == now:
+            return
+        found: dict[str, np.ndarray] = {}
         for program in self._natives.values():
             roots = (tensor for tensor in program.lowered.tensors.values() if tensor.kind == "state")
-            self.states |= {tensor.name: program.tensor(tensor.id) for tensor in roots}
-        for state, array in held.items():
-            self.states[state][...] = array
+            found |= {tensor.name: program.tensor(tensor.id) for tensor in roots}
+        if memory is not self._followed[0] and self.states:
+            for name, array in self.states.items():
+                found[name][...] = array
+            self.state.begun = memory.addresses["state"]  # no program is to begin anew
+        self.states, self._followed = found, now
 
-    def run(self, name: str, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
-        """Runs one, on row-major arrays in the order of its graph. Raises what `NativeProgram.run_into` does."""
-        self._natives[name].run_into(inputs, outputs)
+    def run(
+        self, name: str, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], codes: list[int] | None = None
+    ) -> None:
+        """Runs one, on row-major arrays in the order of its graph; codes and errors: as `NativeProgram.run_into` has
+        them.
+        """
+        self.follow()
+        self._natives[name].run_into(inputs, outputs, codes=codes)

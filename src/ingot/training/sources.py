@@ -97,7 +97,9 @@ def _predict(graph: Graph, prediction: str) -> None:
 def _loaded(source: Any, example_inputs: tuple[Any, ...]) -> tuple[Graph, list[str]]:
     if isinstance(source, Graph):
         return source.copy(), _float_weights(source)
-    if hasattr(source, "named_parameters"):  # nn.Module and ExportedProgram: what is no parameter is a buffer
+    if hasattr(source, "named_parameters") and not isinstance(
+        source, type
+    ):  # nn.Module and ExportedProgram: what is no parameter is a buffer
         from ingot.load.aten import load_any
 
         graph = load_any(source, _as_tensors(example_inputs), is_trained=True)
@@ -144,11 +146,14 @@ def _loaded_onnx(source: str | bytes) -> tuple[Graph, list[str]]:
 
 
 def _as_tensors(example_inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Arrays as what a module is exported with, where there may be one."""
+    """Arrays, lists and numbers as what a module is exported with, where there may be one. Raises InputError."""
     torch = sys.modules.get("torch")
     if torch is None:
         return example_inputs
-    return tuple(torch.from_numpy(x) if isinstance(x, np.ndarray) else x for x in example_inputs)
+    try:
+        return tuple(x if isinstance(x, torch.Tensor) else torch.as_tensor(x) for x in example_inputs)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(f"example_inputs: got what is no array, {error}, expected arrays or tensors") from error
 
 
 def _is_static(type: Any) -> bool:

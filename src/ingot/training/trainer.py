@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -28,6 +27,7 @@ from ingot.session import Shared
 from ingot.training import checkpoint
 from ingot.training.adapters import Lora
 from ingot.training.budget import EVALUATE, GRADIENTS, METRICS, TRAIN, UPDATE, step_target, training_graphs
+from ingot.training.change import Change
 from ingot.training.diagnosis import first_bad, way_to
 from ingot.training.graph import (
     LOSS,
@@ -132,8 +132,7 @@ class Trainer:
         self._ignored = row.ignore_index if isinstance(row, CrossEntropy) else None
         if self._ignored is not None:
             self._ranges[TARGET] = 0, _classes(self._forward)
-        self._loss = np.zeros((), np.float32)
-        self._half_trained = ""  # why states are those of no step, or ""
+        self._change = Change()  # the last of what states hold; it may have been interrupted
         self._settings = repr((row, self._trained, replace(optimizer, lr=0.0), clip, seed, precision))
         self._feed(example)
 
@@ -164,9 +163,9 @@ class Trainer:
         """One step: the loss of these inputs, the last of them the target, before their step is taken.
 
         The rate of the step is `rate`. Raises InputError for other shapes or dtypes than those of the example, labels
-        that are no class, and an input of indices outside a table; then nothing has been trained. So do an index that
-        the model itself computes and a loss that is no number; then nothing has been trained where steps are taken in
-        parts, else a step is half done, and everything but `load` raises InputError.
+        that are no class or all ignored, and an input of indices outside a table; then nothing has been trained. So do
+        an index that the model itself computes and a loss that is no number; then nothing has been trained where steps
+        are taken in parts, else a step is half done, and everything but `load` raises InputError.
         """
         fed_parts = self._parts(inputs)
         with self._turn.once():
@@ -193,8 +192,13 @@ class Trainer:
         with self._turn.once():
             self._expect_whole()
             self._add_gradients()
-            loss = self._add_up(fed_parts)
-            return loss, {name: total.copy() for name, total in self._totals().items()}
+            try:
+                loss = self._add_up(fed_parts)
+                found = {name: total.copy() for name, total in self._totals().items()}
+                self._change.codes.append(0)
+            finally:
+                self._settle()
+            return loss, found
 
     def apply(self, gradients: Mapping[str, Any]) -> None:
         """The optimiser's step by gradients, as `gradients` gives them: those of several trainers, say, averaged.
@@ -215,6 +219,7 @@ class Trainer:
                 raise InputError(f"gradients: do not fit, got {_shapes(given)}, expected {_shapes(totals)}")
             for name, total in totals.items():
                 total[...] = given[name]
+            self._change = Change(step=self.steps + 1)
             self._update()
 
     def session(self) -> InferenceSession:
@@ -224,6 +229,7 @@ class Trainer:
         not to overlap.
         """
         with self._turn.once():
+            self._settle()
             graph = forward_graph(self._forward, self._trained)
             programs = self._programs
             unpacked = programs.target.unpacked
@@ -281,14 +287,18 @@ class Trainer:
             self._expect_whole()
             checkpoint.write(path, self._digest, self._kept_states())
 
-    def load(self, path: str | os.PathLike[str]) -> None:
-        """Goes on from a checkpoint, with the bits that the run it is of would have had.
+    def load(self, path: str | os.PathLike[str], *, most: int | None = None) -> None:
+        """Goes on from a checkpoint, with the bits that the run it is of would have had. most: how many steps it may
+        have taken.
 
         Raises LoadError, MissingFileError where nothing is, for what is no checkpoint, is damaged, or is of another
-        trainer; then nothing has changed.
+        trainer, and InputError for one of more steps; then nothing has changed.
         """
-        states = checkpoint.read(path, self._digest, self._kept_states())
         with self._turn.once():
+            self._settle()
+            states = checkpoint.read(path, self._digest, self._kept_states())
+            if most is not None and states[STEP] > most:
+                raise InputError(f"{os.fspath(path)}: too many steps, got {int(states[STEP])}, expected at most {most}")
             self._go_on(states)
 
     @cached_property
@@ -325,12 +335,14 @@ class Trainer:
 
     def _go_on(self, states: Mapping[str, np.ndarray]) -> None:
         """Goes on from what lasted from step to step."""
-        self._put(states)
-        self._half_trained = ""
+        self._change = Change(states)
+        self._settle()
+        self._change = Change()
 
-    def _put(self, states: Mapping[str, np.ndarray]) -> None:
-        for name, array in states.items():
-            self._programs.states[name][...] = array
+    def _settle(self) -> None:
+        """Brings states into order after a change that was not made, be it that a call was interrupted."""
+        self._programs.follow()
+        self._change.settle(self._programs.states)
 
     def _kept_states(self) -> dict[str, np.ndarray]:
         """What lasts from step to step."""
@@ -343,44 +355,42 @@ class Trainer:
         return {name: states[gradient_name(name)] for name in self._trained if gradient_name(name) in states}
 
     def _add_up(self, fed_parts: Sequence[list[np.ndarray]]) -> float:
-        """Adds up the gradients of the parts of a batch; their mean loss. Statistics move by all parts or, where that
-        fails, by none.
+        """Begins a change: adds up the gradients of the parts of a batch; their mean loss. Statistics move, for the
+        change to be made or settled.
         """
+        moved = {name: self._programs.states[name].copy() for name in self._statistics}
+        self._change = Change(moved, step=self.steps + 1)
         for total in self._totals().values():
             total.fill(0)
-        loss = 0.0
-        with ExitStack() as undo:
-            undo.callback(self._put, {name: self._programs.states[name].copy() for name in self._statistics})
-            for number, fed in enumerate(fed_parts):
-                part = [np.array(number, np.float64)] if PART in self.graph.inputs else []
-                before = self._states_read()
-                self._programs.run(GRADIENTS, [*fed, *part], [self._loss])
-                loss += self._number(self.steps + 1, [*fed, *part], before) / self._accumulate
-            undo.pop_all()
+        loss, part_loss = 0.0, np.zeros((), np.float32)
+        for number, fed in enumerate(fed_parts):
+            part = [np.array(number, np.float64)] if PART in self.graph.inputs else []
+            before = self._states_read()
+            self._programs.run(GRADIENTS, [*fed, *part], [part_loss])
+            loss += self._number(part_loss, self.steps + 1, [*fed, *part], before) / self._accumulate
         return loss
 
     def _update(self) -> None:
-        self._programs.run(UPDATE, [self._rate()], [])
+        """Makes a change: what gradients that have been added up say."""
+        self._programs.run(UPDATE, [self._rate()], [], self._change.codes)
 
     def _stepped(self, fed_parts: Sequence[list[np.ndarray]]) -> float:
         """The loss of a step."""
         if self._accumulate == 1:
             return self._taken(fed_parts[0])
-        loss = self._add_up(fed_parts)
-        self._update()
+        try:
+            loss = self._add_up(fed_parts)
+            self._update()
+        finally:
+            self._settle()
         return loss
 
     def _taken(self, fed: list[np.ndarray]) -> float:
         """The loss of a step in one run."""
         before = self._states_read()
-        try:
-            self._programs.run(TRAIN, [*fed, self._rate()], [self._loss])
-        except InputError as error:
-            self._half_trained = str(error)
-            raise
-        if not math.isfinite(self._loss):
-            self._half_trained = f"a loss of {self._loss} in step {self.steps}"
-        return self._number(self.steps, fed, before)
+        self._change = change = Change(step=self.steps + 1)
+        self._programs.run(TRAIN, [*fed, self._rate()], [change.loss], change.codes)
+        return self._number(change.loss, self.steps, fed, before)
 
     @cached_property
     def _way(self) -> Graph:
@@ -393,11 +403,11 @@ class Trainer:
             return {}
         return {name: self._programs.states[name].copy() for name in self._way.states if self._way.users(name)}
 
-    def _number(self, step: int, fed: list[np.ndarray], before: dict[str, np.ndarray]) -> float:
-        """The loss of the last run, which was for a step. Raises InputError where it is none: under INGOT_CHECK with
-        the first node that made it of what was fed and of the states before.
+    def _number(self, found: np.ndarray, step: int, fed: list[np.ndarray], before: dict[str, np.ndarray]) -> float:
+        """The loss that a run for a step has found. Raises InputError where it is none: under INGOT_CHECK with the
+        first node that made it of what was fed and of the states before.
         """
-        loss = float(self._loss)
+        loss = float(found)
         if math.isfinite(loss):
             return loss
         why = "INGOT_CHECK=1 says which node made it"
@@ -411,8 +421,9 @@ class Trainer:
         return np.array(self.rate, np.float64)
 
     def _expect_whole(self) -> None:
-        if self._half_trained:
-            raise InputError(f"trainer: a step is half done, got {self._half_trained}, expected a checkpoint to load")
+        self._settle()
+        if fault := self._change.fault:
+            raise InputError(f"trainer: a step is half done, got {fault}, expected a checkpoint to load")
 
     def _parts(self, inputs: Sequence[Any]) -> list[list[np.ndarray]]:
         """The arrays of each part of a batch."""
@@ -432,6 +443,8 @@ class Trainer:
         bind_symbols(self.graph, feeds)
         for name, (low, high) in self._ranges.items():
             bad = feeds[name][(feeds[name] < low) | (feeds[name] >= high)]
+            if name == TARGET and (feeds[name] == self._ignored).all():
+                raise InputError(f"input {name!r}: every label is ignored, got {self._ignored} alone, expected another")
             bad = bad[bad != self._ignored] if name == TARGET else bad
             if bad.size:
                 raise InputError(f"input {name!r}: index out of range, got {bad.flat[0]}, expected {low}..{high - 1}")
@@ -439,12 +452,21 @@ class Trainer:
 
 
 def _expect_examples(example_inputs: Any) -> None:
-    """Raises KindError for what is no list, and InputError for one without a target."""
+    """Raises KindError for what is no list, and InputError for one without a target, with an empty one, or with what is
+    no array.
+    """
     if isinstance(example_inputs, str) or not isinstance(example_inputs, Sequence):
         got = type(example_inputs).__name__
         raise KindError(f"example_inputs: a list is needed, got {got}, expected the model's inputs and a target")
     if len(example_inputs) < 2:
         raise InputError(f"example_inputs: got {len(example_inputs)}, expected the model's inputs and a target")
+    try:
+        shapes = [np.shape(x) for x in example_inputs]
+    except ValueError as error:
+        raise InputError(f"example_inputs: got what is no array, {error}, expected arrays or tensors") from error
+    if 0 in shapes[-1]:
+        shape = list(shapes[-1])
+        raise InputError(f"example_inputs: an empty batch, got a target {shape}, expected at least one element")
 
 
 def _floats(name: str, gradient: Any) -> np.ndarray:

@@ -113,6 +113,12 @@ def exp2(b: AtenBuilder, x: Tensor) -> Tensor:
     return b.add("exp", b.add("mul", x, b.scalar(math.log(2), b.dtype(x))))
 
 
+@aten("tan.default")
+def tan(b: AtenBuilder, x: Tensor) -> Tensor:
+    (x,) = b.promote(x, floating=True)
+    return b.add("div", b.add("sin", x), b.add("cos", x))
+
+
 # -- two operands
 
 
@@ -192,6 +198,17 @@ def atan2(b: AtenBuilder, y: Tensor, x: Tensor) -> Tensor:
     angle = b.add("where", b.add("less", x, zero), opposite, angle)
     is_origin = b.add("logical_and", b.add("equal", x, zero), b.add("equal", y, zero))
     return b.add("where", is_origin, zero, angle)
+
+
+@aten("hypot.default")
+def hypot(b: AtenBuilder, x: Tensor, y: Tensor) -> Tensor:
+    """The root of x^2 + y^2, of which neither square overflows: the larger one times that of 1 + ratio^2."""
+    x, y = (b.add("abs", side) for side in b.promote(x, y))
+    large, small = b.add("maximum", x, y), b.add("minimum", x, y)
+    zero, one = b.scalar(0, b.dtype(x)), b.scalar(1, b.dtype(x))
+    ratio = b.add("div", small, b.add("where", b.add("equal", large, zero), one, large))
+    root = b.add("mul", large, b.add("sqrt", b.add("add", b.add("mul", ratio, ratio), one)))
+    return b.add("where", b.add("isinf", large), large, root)
 
 
 def _promoting(op: str) -> Rule:

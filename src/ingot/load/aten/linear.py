@@ -1,11 +1,16 @@
-"""Rules: matrix products."""
+"""Rules: matrix products, and distances and determinants."""
+
+from collections.abc import Sequence
 
 import torch
 
 from ingot.dtype import i64
 from ingot.errors import UnsupportedError
-from ingot.load.aten.builder import AtenBuilder, Number, Tensor, from_torch
+from ingot.load.aten.builder import AtenBuilder, Number, Tensor, element_count, from_torch
+from ingot.load.aten.reduce import linalg_vector_norm, root
 from ingot.load.aten.registry import aten
+
+MAX_ROWS_APART = 25  # whose distances torch computes one by one, and not by a product of matrices
 
 
 def product_of(b: AtenBuilder, x: Tensor, y: Tensor) -> Tensor:
@@ -41,6 +46,65 @@ def addmm(b: AtenBuilder, bias: Tensor, x: Tensor, y: Tensor, beta: Number = 1, 
     if beta == 0:
         return result
     return b.add("add", result, bias if beta == 1 else b.add("mul", bias, b.scalar(beta, b.dtype(bias))))
+
+
+@aten("bilinear.default")
+def bilinear(b: AtenBuilder, x: Tensor, y: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """x^T W[o] y for every o: the products with x of all W at once, and with y row by row."""
+    lead, (outputs, left, right) = b.shape(x)[:-1], b.shape(weight)
+    rows = element_count(lead)
+    result = b.reshape(_bilinear(b, b.reshape(x, (rows, left)), weight, b.reshape(y, (rows, right))), (*lead, outputs))
+    return result if bias is None else b.add("add", result, bias)
+
+
+@aten("_trilinear.default")
+def trilinear(
+    b: AtenBuilder, x: Tensor, weight: Tensor, y: Tensor, expand1: Sequence[int], expand2: Sequence[int],
+    expand3: Sequence[int], sumdim: Sequence[int], unroll_dim: int = 1,
+) -> Tensor:  # fmt: skip
+    """What torch makes of `bilinear`, and of nothing else."""
+    if [*map(list, (expand1, expand2, expand3, sumdim))] != [[1, 3], [0], [1, 2], [2, 3]]:
+        return NotImplemented
+    return _bilinear(b, x, weight, y)
+
+
+def _bilinear(b: AtenBuilder, x: Tensor, weight: Tensor, y: Tensor) -> Tensor:
+    """x [n,i], weight [o,i,j], y [n,j] -> [n,o]."""
+    outputs, left, right = b.shape(weight)
+    wide = b.add("matmul", x, b.reshape(b.permute(weight, (1, 0, 2)), (left, outputs * right)))
+    rows = b.shape(y)[0]
+    column = b.reshape(y, (rows, right, 1))
+    return b.reshape(b.add("matmul", b.reshape(wide, (rows, outputs, right)), column), (rows, outputs))
+
+
+@aten("_euclidean_dist.default")
+def euclidean_dist(b: AtenBuilder, x: Tensor, y: Tensor) -> Tensor:
+    """By |x|^2 - 2 x^T y + |y|^2, as torch does it, with what that loses of small distances."""
+    last = b.rank(x) - 1
+    sizes = [b.add("reduce_sum", b.add("mul", side, side), axes=(last,), keepdims=True) for side in (x, y)]
+    both = b.add("add", sizes[0], b.permute(sizes[1], (*range(last - 1), last, last - 1)))
+    product = b.add("matmul", x, y, transpose_b=True, scale=-2.0)
+    return root(b, b.add("maximum", b.add("add", both, product), b.scalar(0, b.dtype(x))))
+
+
+@aten("_cdist_forward.default")
+def cdist(b: AtenBuilder, x: Tensor, y: Tensor, p: float, compute_mode: int | None = None) -> Tensor:
+    """The p-norm of each row of x minus each of y. compute_mode: 1 and 2 choose how p=2 is computed, else it is where
+    either has many rows.
+    """
+    (rows, size), others = b.shape(x)[-2:], b.shape(y)[-2]
+    is_large = any(not isinstance(count, int) or count > MAX_ROWS_APART for count in (rows, others))
+    if p == 2 and (compute_mode == 1 or (compute_mode != 2 and is_large)):
+        return euclidean_dist(b, x, y)
+    left = b.reshape(x, (*b.shape(x)[:-2], rows, 1, size))
+    right = b.reshape(y, (*b.shape(y)[:-2], 1, others, size))
+    return linalg_vector_norm(b, b.add("sub", left, right), p, -1)
+
+
+@aten("_linalg_det.default")
+def det(b: AtenBuilder, x: Tensor) -> tuple[Tensor, None, None]:
+    """Without the factors, which torch keeps for the way back."""
+    return b.add("det", x), None, None
 
 
 @aten("transformers.grouped_mm_fallback.default")

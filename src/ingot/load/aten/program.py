@@ -7,6 +7,7 @@ the simpler calls it makes are translated instead; what even that does not resol
 from __future__ import annotations
 
 import contextlib
+import inspect
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
@@ -28,7 +29,7 @@ import ingot.ops  # noqa: F401  # declares the ops that rules make
 from ingot.collector import uncollected
 from ingot.dim import Expr, symbols_of
 from ingot.dtype import i64
-from ingot.errors import KindError, LoadError, ShapeError, UnsupportedError
+from ingot.errors import InputError, KindError, LoadError, ShapeError, UnsupportedError
 from ingot.ir import Graph, TensorType
 from ingot.load.aten import (  # noqa: F401  # rules
     attention,
@@ -103,10 +104,11 @@ def load_module(
     """The graph of a module in eval mode, exported with `example_inputs`: a tuple, or a dict of keyword arguments.
 
     `dynamic_shapes` is torch.export's; the names of its Dims become the graph's symbols. Parameters are views of the
-    module's storage. is_trained: see `load_any`. Raises UnsupportedError, listing every op that has neither a rule nor
-    a decomposition.
+    module's storage. is_trained: see `load_any`. Raises InputError for other example inputs than the module's `forward`
+    takes, and UnsupportedError, listing every op that has neither a rule nor a decomposition.
     """
     args, kwargs = ((), example_inputs) if isinstance(example_inputs, dict) else (tuple(example_inputs), {})
+    _expect_arguments(module, args, kwargs, " and a target" if is_trained else "")
     moving = moving_means(module) if is_trained else {}
     program = _exported(module, args, kwargs, dynamic_shapes, is_trained)
     if is_trained and (parts := attending(module, program)):
@@ -114,6 +116,22 @@ def load_module(
     drops = (lambda node: part_of(module, node).training) if is_trained else None
     names = dim_names(program, (*args, *kwargs.values()), dynamic_shapes)
     return load_exported(program, names, drops=drops, moving=moving)
+
+
+def _expect_arguments(module: torch.nn.Module, args: tuple, kwargs: dict[str, Any], beside: str) -> None:
+    """Raises InputError for what a module's `forward` cannot be called with; beside: what else was given."""
+    signature = inspect.signature(module.forward)
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        named = [p for p in signature.parameters.values() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+        least = sum(parameter.default is parameter.empty for parameter in named)
+        count = f"{least}" if least == len(named) else f"{least}..{len(named)}"
+        names = ", ".join(parameter.name for parameter in named)
+        raise InputError(
+            f"module {type(module).__name__}: example_inputs: {error}, got {len(args) + len(kwargs)}{beside},"
+            f" expected {count}{beside}: {names}"
+        ) from error
 
 
 def _exported(

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ingot.dtype import f32, f64
-from ingot.errors import UnsupportedError
 from ingot.load.aten.builder import AtenBuilder, Tensor
 from ingot.load.aten.registry import aten
 from ingot.load.aten.shape import dropout as drop
@@ -41,8 +40,6 @@ def recurrent(
     cell, befores = _CELLS[b.target], [hx] if isinstance(hx, str) else hx
     directions = 2 if bidirectional else 1
     each = len(params) // (num_layers * directions)
-    if each != (4 if has_biases else 2):
-        raise UnsupportedError(f"torch node {b.hint!r}: {cell.op} with projections")
     dtype = b.dtype(x)
     wide = dtype if dtype is f64 else f32
     by_time = (1, 0, 2) if batch_first else (0, 1, 2)
@@ -51,9 +48,11 @@ def recurrent(
         x, made = b.cast(x, wide), []
         for direction in range(directions):
             place = layer * directions + direction
-            weights = [_ordered(b, b.cast(p, wide), cell) for p in params[place * each : (place + 1) * each]]
+            own = [b.cast(p, wide) for p in params[place * each : (place + 1) * each]]
+            projection = own.pop() if each > (4 if has_biases else 2) else None
+            weights = [_ordered(b, w, cell) for w in own]
             states = [b.cast(_one(b, before, place), wide) for before in befores]
-            y, *last = _direction(b, cell, x, weights, states, by_time, reverse=direction == 1)
+            y, *last = _direction(b, cell, x, weights, states, by_time, direction == 1, projection)
             made.append(y)
             lasts.append([b.reshape(state, (1, *b.shape(state))) for state in last])
         x = made[0] if directions == 1 else b.add("concat", *made, axis=2)
@@ -76,9 +75,11 @@ def _one(b: AtenBuilder, x: Tensor, place: int) -> Tensor:
 
 def _direction(
     b: AtenBuilder, cell: _Cell, x: Tensor, weights: list[Tensor], states: list[Tensor], by_time: tuple[int, ...],
-    reverse: bool,
+    reverse: bool, projection: Tensor | None,
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    """The outputs, which lie as x does, and the last states. by_time: the axes of x, time first."""
+    """The outputs, which lie as x does, and the last states. by_time: the axes of x, time first. projection [P,H]: of
+    the hidden state, which is what outputs are and gates see.
+    """
     w, r, *biases = weights
     own = []
     if cell.own_bias:
@@ -86,9 +87,30 @@ def _direction(
     gates = b.add("matmul", x, w, transpose_b=True)
     if biases:
         gates = b.add("add", gates, biases[0] if len(biases) == 1 else b.add("add", *biases))
+    gates = b.permute(gates, by_time)
+    if projection is not None:
+        gates, r, states = _unprojected(b, gates, r, states, reverse, projection)
     zeros = (0.0,) * len(cell.activations)
     y, *last = b.add(
-        cell.op, b.permute(gates, by_time), r, *own, *states,
+        cell.op, gates, r, *own, *states,
         activations=cell.activations, alphas=zeros, betas=zeros, reverse=reverse, **cell.options,
     )  # fmt: skip
+    if projection is not None:
+        y, last[0] = (b.add("matmul", each, projection, transpose_b=True) for each in (y, last[0]))
     return b.permute(y, by_time), *last
+
+
+def _unprojected(
+    b: AtenBuilder, gates: Tensor, r: Tensor, states: list[Tensor], reverse: bool, projection: Tensor
+) -> tuple[Tensor, Tensor, list[Tensor]]:
+    """The gates, weights and states of a layer whose hidden state is that before the projection: the weights of both
+    are one product, and what the first step sees of a projected state is added to its gates.
+    """
+    h, c = states
+    seen = b.add("matmul", h, r, transpose_b=True)
+    steps = b.shape(gates)[0]
+    first, rest = (steps - 1, (0, steps - 1)) if reverse else (0, (1, steps))
+    row = b.add("add", b.slice(gates, 0, first, first + 1), seen)
+    parts = [row, b.slice(gates, 0, *rest)]
+    gates = b.add("concat", *(reversed(parts) if reverse else parts), axis=0)
+    return gates, b.add("matmul", r, projection), [b.expand(b.scalar(0.0, b.dtype(c)), b.shape(c)), c]

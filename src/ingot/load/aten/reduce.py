@@ -1,7 +1,7 @@
-"""Rules: reductions, cumulative sums, top-k and sorting."""
+"""Rules: reductions, what runs along an axis, top-k and sorting."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -141,7 +141,7 @@ def var_dim(b: AtenBuilder, x: Tensor, dim: Axes, unbiased: bool = True, keepdim
 
 @aten("std.correction")
 def std(b: AtenBuilder, x: Tensor, dim: Axes = None, correction: Number | None = None, keepdim: bool = False) -> Tensor:
-    return b.add("sqrt", var(b, x, dim, correction, keepdim))
+    return root(b, var(b, x, dim, correction, keepdim))
 
 
 @aten("std.default")
@@ -173,7 +173,7 @@ def std_mean(
     b: AtenBuilder, x: Tensor, dim: Axes = None, correction: Number | None = None, keepdim: bool = False
 ) -> tuple[Tensor, Tensor]:
     variance, mean = _moments(b, x, dim, correction, keepdim)
-    return b.add("sqrt", variance), mean
+    return root(b, variance), mean
 
 
 def _moments(b: AtenBuilder, x: Tensor, dim: Axes, correction: Number | None, keepdim: bool) -> tuple[Tensor, Tensor]:
@@ -195,6 +195,15 @@ def _moments(b: AtenBuilder, x: Tensor, dim: Axes, correction: Number | None, ke
     return variance, mean if keepdim else b.add("reduce_mean", x, axes=axes, keepdims=False)
 
 
+def root(b: AtenBuilder, squares: Tensor) -> Tensor:
+    """The root of a sum of squares; what is trained has no gradient where it is 0, as torch has it of distances."""
+    if not b.trains:
+        return b.add("sqrt", squares)
+    zero = b.scalar(0, b.dtype(squares))
+    is_zero = b.add("equal", squares, zero)
+    return b.add("where", is_zero, zero, b.add("sqrt", b.add("where", is_zero, b.scalar(1, b.dtype(squares)), squares)))
+
+
 @aten("linalg_vector_norm.default")
 def linalg_vector_norm(
     b: AtenBuilder, x: Tensor, ord: float = 2, dim: Axes = None, keepdim: bool = False, dtype: torch.dtype | None = None
@@ -208,7 +217,7 @@ def linalg_vector_norm(
     if ord == 1:
         return _reduce(b, "reduce_sum", magnitude, dim, keepdim)
     if ord == 2:
-        return b.add("sqrt", _reduce(b, "reduce_sum", b.add("mul", x, x), dim, keepdim))
+        return root(b, _reduce(b, "reduce_sum", b.add("mul", x, x), dim, keepdim))
     if ord == 0:
         raise UnsupportedError(f"torch node {b.hint!r}: norm of order 0, expected another order")
     total = _reduce(b, "reduce_sum", b.add("pow", magnitude, b.scalar(ord, b.dtype(x))), dim, keepdim)
@@ -237,13 +246,70 @@ def logsumexp(b: AtenBuilder, x: Tensor, dim: Axes, keepdim: bool = False) -> Te
     return b.reshape(result, b.result.shape)
 
 
-# -- order
+# -- along an axis
 
 
 @aten("cumsum.default")
 def cumsum(b: AtenBuilder, x: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
     x = _accumulated(b, x, dtype)
     return b.add("cumsum", x, axis=b.axis(x, dim)) if b.rank(x) else x
+
+
+@aten("cumprod.default")
+def cumprod(b: AtenBuilder, x: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
+    """By the op, but where it is trained by products that have gradients where factors are 0, too."""
+    x = _accumulated(b, x, dtype)
+    if not b.rank(x):
+        return x
+    axis = b.axis(x, dim)
+    if b.trains:
+        return _running(b, x, axis, lambda before, after: b.add("mul", before, after))
+    return b.add("cumprod", x, axis=axis)
+
+
+def _running(b: AtenBuilder, x: Tensor, axis: int, join: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+    """Each element joined with all before it: of spans of 1, 2, 4 ... elements (Hillis and Steele, 1986)."""
+    size = b.static(b.shape(x)[axis], "the axis of a running result")
+    span = 1
+    while span < size:
+        joined = join(b.slice(x, axis, 0, size - span), b.slice(x, axis, span, size))
+        x = b.add("concat", b.slice(x, axis, 0, span), joined, axis=axis)
+        span *= 2
+    return x
+
+
+@aten("cummax.default", "cummin.default")
+def cummax(b: AtenBuilder, x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+    """The largest so far, or the smallest, and where it is: the last of equal ones, and of NaN, which passes all."""
+    if not b.rank(x):
+        return x, b.scalar(0, i64)
+    axis, op = b.axis(x, dim), "maximum" if b.target == "aten.cummax.default" else "minimum"
+    best = _running(b, x, axis, lambda before, after: b.add(op, before, after))
+    is_best = b.add("equal", x, best)
+    if b.dtype(x).kind == "f":
+        is_best = b.add("logical_or", is_best, b.add("isnan", x))
+    ahead = (1,) * (b.rank(x) - 1 - axis)
+    place = b.reshape(b.add("iota", length=b.shape(x)[axis], start=0, step=1, dtype=i64), (b.shape(x)[axis], *ahead))
+    place = b.add("where", is_best, place, b.scalar(0, i64))
+    place = _running(b, place, axis, lambda before, after: b.add("maximum", before, after))
+    return b.add("gather_elements", x, place, axis=axis), place
+
+
+@aten("logcumsumexp.default")
+def logcumsumexp(b: AtenBuilder, x: Tensor, dim: int) -> Tensor:
+    zero = b.scalar(0, b.dtype(x))
+
+    def join(before: Tensor, after: Tensor) -> Tensor:
+        """Of two logarithms that of the sum, which is the larger one where that is infinite."""
+        large = b.add("maximum", before, after)
+        apart = b.add("where", b.add("isinf", large), zero, b.add("abs", b.add("sub", before, after)))
+        more = b.add("log1p", b.add("exp", b.add("neg", apart)))
+        return b.add("add", large, more)
+
+    return _running(b, x, b.axis(x, dim), join) if b.rank(x) else x
+
+
+# -- order
 
 
 @aten("topk.default")
@@ -270,3 +336,42 @@ def sort_stable(
 @aten("argsort.default")
 def argsort(b: AtenBuilder, x: Tensor, dim: int = -1, descending: bool = False) -> Tensor:
     return sort(b, x, dim, descending)[1]
+
+
+def _chosen(b: AtenBuilder, x: Tensor, place: Tensor, axis: int, keepdim: bool) -> tuple[Tensor, Tensor]:
+    """The elements at a place along an axis, and the place, which has one there."""
+    value = b.add("gather_elements", x, place, axis=axis)
+    if keepdim:
+        return value, place
+    shape = [size for i, size in enumerate(b.shape(place)) if i != axis]
+    return b.reshape(value, shape), b.reshape(place, shape)
+
+
+@aten("kthvalue.default")
+def kthvalue(b: AtenBuilder, x: Tensor, k: Known, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+    if not b.rank(x):
+        return x, b.scalar(0, i64)
+    axis = b.axis(x, dim)
+    order = b.add("topk", x, k=k, axis=axis, largest=False)[1]
+    return _chosen(b, x, b.slice(order, axis, k - 1, k), axis, keepdim)
+
+
+@aten("median.dim")
+def median_dim(b: AtenBuilder, x: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+    """The lower one of two in the middle, or the first NaN."""
+    if not b.rank(x):
+        return x, b.scalar(0, i64)
+    axis = b.axis(x, dim)
+    k = (b.shape(x)[axis] + 1) // 2
+    order = b.add("topk", x, k=k, axis=axis, largest=False)[1]
+    place = b.slice(order, axis, k - 1, k)
+    if b.dtype(x).kind == "f":
+        is_nan = b.cast(b.add("isnan", x), u8)
+        has_nan = as_bool(b, b.add("reduce_max", is_nan, axes=(axis,), keepdims=True))
+        place = b.add("where", has_nan, b.add("argmax", is_nan, axis=axis, keepdims=True), place)
+    return _chosen(b, x, place, axis, keepdim)
+
+
+@aten("median.default")
+def median(b: AtenBuilder, x: Tensor) -> Tensor:
+    return median_dim(b, b.reshape(x, (element_count(b.shape(x)),)), 0)[0]
