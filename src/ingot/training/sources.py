@@ -97,9 +97,8 @@ def _predict(graph: Graph, prediction: str) -> None:
 def _loaded(source: Any, example_inputs: tuple[Any, ...]) -> tuple[Graph, list[str]]:
     if isinstance(source, Graph):
         return source.copy(), _float_weights(source)
-    if hasattr(source, "named_parameters") and not isinstance(
-        source, type
-    ):  # nn.Module and ExportedProgram: what is no parameter is a buffer
+    # An nn.Module or ExportedProgram: what is no parameter is a buffer.
+    if hasattr(source, "named_parameters") and not isinstance(source, type):
         from ingot.load.aten import load_any
 
         graph = load_any(source, _as_tensors(example_inputs), is_trained=True)
