@@ -128,7 +128,7 @@ def main() -> None:
     text = f"""\
 # Emitted C beside native
 
-Written by `make bench-emitted`. {report.machine()}. {time.strftime("%Y-%m-%d")}, {asked.rounds} rounds, {LLM_ROUNDS} of
+Written by `make bench-emitted`. {report.machine()}. {time.strftime("%Y-%m-%d")}, {asked.rounds} rounds, {min(asked.rounds, LLM_ROUNDS)} of
 language models, {asked.threads} threads, {(time.time() - start) / 60:.0f} minutes.
 
 The least microseconds of one run: of a session on bound arrays, and of a call of the C that it was emitted as, compiled
