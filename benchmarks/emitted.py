@@ -125,11 +125,12 @@ def main() -> None:
         print(table)
         return
     worst = max(found, key=lambda each: each.minima)
+    rounds = f"{asked.rounds} rounds, {min(asked.rounds, LLM_ROUNDS)} of language models"
     text = f"""\
 # Emitted C beside native
 
-Written by `make bench-emitted`. {report.machine()}. {time.strftime("%Y-%m-%d")}, {asked.rounds} rounds, {min(asked.rounds, LLM_ROUNDS)} of
-language models, {asked.threads} threads, {(time.time() - start) / 60:.0f} minutes.
+Written by `make bench-emitted`. {report.machine()}. {time.strftime("%Y-%m-%d")}, {rounds},
+{asked.threads} threads, {(time.time() - start) / 60:.0f} minutes.
 
 The least microseconds of one run: of a session on bound arrays, and of a call of the C that it was emitted as, compiled
 by `cc -O2` without any other flag. Each is in a process of its own that is stopped while the other is measured; rounds
