@@ -4,6 +4,10 @@
 
 long MODEL_check(void);
 
+/* A program may have these: what it does before the clock starts, and the most bytes that it had of malloc. */
+__attribute__((weak)) void prepare(void);
+extern __attribute__((weak)) unsigned long allocated;
+
 extern uint32_t bss_begin[], bss_end[], stack_top[];
 
 enum { PAINT = 0x5eed5eed, WRITE0 = 0x04, EXIT_EXTENDED = 0x20, EXITED = 0x20026, ROOM = 64 << 10 };
@@ -40,6 +44,7 @@ __attribute__((noreturn, noinline, used)) static void tried(void) {
   say("different ", (unsigned long)different);
   say("stack ", (unsigned long)((const char *)mine - (const char *)deepest));
   say("ticks ", ticks);
+  if (&allocated) say("allocated ", allocated);
   const uint32_t exited[2] = {EXITED, different != 0};
   host(EXIT_EXTENDED, exited);
   for (;;) {}
@@ -55,6 +60,7 @@ __attribute__((noreturn)) void reset(void) {
   *(volatile uint32_t *)0xe000ed88 |= 0xf << 20; /* the coprocessors that are the FPU */
   __asm__ volatile("dsb\n isb");
   for (volatile uint32_t *p = bss_begin; p < bss_end; p++) *p = 0;
+  if (prepare) prepare();
   tried();
 }
 
