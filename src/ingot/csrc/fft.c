@@ -3,6 +3,8 @@
  * transform?", 1967. Elements of `block` lines lie side by side, so that passes go over lanes of lines, or,
  * where a block is one line, over what earlier passes have made adjacent. An element's operations are the same in
  * either case. A real line of even length is transformed as one of half the length, whose elements are pairs. */
+#include <math.h>
+
 #include "kernel.h"
 
 /* What is transformed: `block` lines in planes of real and of imaginary parts, an element of all lines after the
@@ -39,10 +41,13 @@ static inline void fft_store_f64(double *p, double x, int64_t n) {
 #define FFT_UNROLL INGOT_UNROLL
 #endif
 
+#define FFT_LOAD(p, n) (*(p))
+#define FFT_STORE(p, x, n) (*(p) = (x))
 #define FFT_SET(x) (x)
 #define FFT_ADD(a, b) ((a) + (b))
 #define FFT_SUB(a, b) ((a) - (b))
 #define FFT_MUL(a, b) ((a) * (b))
+#define FFT_FMA(a, b, c) ((a) * (b) + (c))
 
 /* Where the lines of a block begin, in elements. */
 typedef struct { int64_t real[16]; int64_t imaginary[16]; int64_t out_real[16]; int64_t out_imaginary[16]; } fft_lines;
@@ -63,13 +68,56 @@ static inline fft_lines fft_lines_of(const fft_args *args, int64_t first, int64_
   return lines;
 }
 
+/* A real line of even length before or behind its passes: of `lanes` lines at a time, of which there are 1 or
+ * INGOT_FFT_LINES. roots: those of its length, [elements + 1][2], cosine and sine of each element's share of a negative
+ * turn. */
+#define FFT_ENDS(name, type, planes_of, vec, lanes, load, store, set, add, sub, mul, fma)                              \
+  /* From the spectrum of pairs of elements to that of the elements, in y. */                                          \
+  static inline void K(name##_split)(const fft_args *args, const type *roots, planes_of p) {                           \
+    const int64_t block = args->block, length = args->length;                                                          \
+    for (int64_t k = 0; k <= length; k++) {                                                                            \
+      const vec half = set((type)0.5), cosine = set(roots[2 * k] / 2);                                                 \
+      const vec sine = set(roots[2 * k + 1] / 2), opposite = set(-roots[2 * k + 1] / 2);                               \
+      const int64_t a = k % length * block, b = (length - k) % length * block;                                         \
+      for (int64_t i = 0; i < block; i += lanes) {                                                                     \
+        const vec a_re = load(p.x_re + a + i, lanes), a_im = load(p.x_im + a + i, lanes);                              \
+        const vec b_re = load(p.x_re + b + i, lanes), b_im = load(p.x_im + b + i, lanes);                              \
+        const vec odd_re = add(a_im, b_im), odd_im = sub(b_re, a_re);                                                  \
+        const vec even_re = mul(half, add(a_re, b_re)), even_im = mul(half, sub(a_im, b_im));                          \
+        store(p.y_re + k * block + i, fma(cosine, odd_re, fma(opposite, odd_im, even_re)), lanes);                     \
+        store(p.y_im + k * block + i, fma(cosine, odd_im, fma(sine, odd_re, even_im)), lanes);                         \
+      }                                                                                                                \
+    }                                                                                                                  \
+  }                                                                                                                    \
+                                                                                                                       \
+  /* The way back, in y: from half of a spectrum, doubled, to that of pairs. The ends of the half are real. */         \
+  static inline void K(name##_join)(const fft_args *args, const type *roots, planes_of p) {                            \
+    const int64_t block = args->block, length = args->length;                                                          \
+    for (int64_t i = 0; i < block; i++) p.x_im[i] = p.x_im[length * block + i] = 0;                                    \
+    for (int64_t k = 0; k < length; k++) {                                                                             \
+      const vec cosine = set(roots[2 * k]), sine = set(roots[2 * k + 1]), opposite = set(-roots[2 * k]);               \
+      const int64_t a = k * block, b = (length - k) * block;                                                           \
+      for (int64_t i = 0; i < block; i += lanes) {                                                                     \
+        const vec a_re = load(p.x_re + a + i, lanes), a_im = load(p.x_im + a + i, lanes);                              \
+        const vec b_re = load(p.x_re + b + i, lanes), b_im = load(p.x_im + b + i, lanes);                              \
+        const vec odd_re = sub(a_re, b_re), odd_im = add(a_im, b_im);                                                  \
+        store(p.y_re + a + i, fma(opposite, odd_im, fma(sine, odd_re, add(a_re, b_re))), lanes);                       \
+        store(p.y_im + a + i, fma(cosine, odd_re, fma(sine, odd_im, sub(a_im, b_im))), lanes);                         \
+      }                                                                                                                \
+    }                                                                                                                  \
+  }
+
+FFT_ENDS(fft_f32_line, float, fft_planes_f32, float, 1, FFT_LOAD, FFT_STORE, FFT_SET, FFT_ADD, FFT_SUB, FFT_MUL, fmaf)
+FFT_ENDS(fft_f32_lines, float, fft_planes_f32, vf, 16, fft_load_f32, fft_store_f32, v_set, v_add, v_sub, v_mul, v_fma)
+FFT_ENDS(fft_f64_line, double, fft_planes_f64, double, 1, FFT_LOAD, FFT_STORE, FFT_SET, FFT_ADD, FFT_SUB, FFT_MUL,
+         FFT_FMA)
+
 /* The functions of one type, of which passes take `lanes` elements at a time. Factors are in the order in which they
  * are read: those of an odd radix's roots, [radix][2]; then, where a stride has fewer than `lanes` elements, real and
  * imaginary parts for each result of a group but the first, [radix - 1][2][count * stride]; otherwise
  * [count][radix - 1][2]. Before and behind the passes, elements of lines go 16 at a time, because lines that lie a
- * power of two apart share few places of a cache. roots: those of a real line's length, [elements + 1][2], cosine and
- * sine of each element's share of a negative turn. */
-#define FFT(name, type, planes_of, vec, lanes, load, store, set, add, sub, mul)                                        \
+ * power of two apart share few places of a cache. */
+#define FFT(name, lines, type, planes_of, vec, lanes, load, store, set, add, sub, mul, fma)                            \
   static inline __attribute__((always_inline)) void K(name##_two)(vec *re, vec *im) {                                  \
     const vec re0 = re[0], im0 = im[0];                                                                                \
     re[0] = add(re0, re[1]), im[0] = add(im0, im[1]);                                                                  \
@@ -101,8 +149,8 @@ static inline fft_lines fft_lines_of(const fft_args *args, int64_t first, int64_
       vec even_re = first_re, even_im = first_im, odd_re = set(0), odd_im = set(0);                                    \
       FFT_UNROLL for (int j = 1; j <= half; j++) {                                                                     \
         const vec cosine = set(roots[2 * (j * k % radix)]), sine = set(roots[2 * (j * k % radix) + 1]);                \
-        even_re = add(even_re, mul(cosine, sum_re[j])), even_im = add(even_im, mul(cosine, sum_im[j]));                \
-        odd_re = add(odd_re, mul(sine, apart_re[j])), odd_im = add(odd_im, mul(sine, apart_im[j]));                    \
+        even_re = fma(cosine, sum_re[j], even_re), even_im = fma(cosine, sum_im[j], even_im);                          \
+        odd_re = fma(sine, apart_re[j], odd_re), odd_im = fma(sine, apart_im[j], odd_im);                              \
       }                                                                                                                \
       re[k] = sub(even_re, odd_im), im[k] = add(even_im, odd_re);                                                      \
       re[radix - k] = add(even_re, odd_im), im[radix - k] = sub(even_im, odd_re);                                      \
@@ -134,8 +182,8 @@ static inline fft_lines fft_lines_of(const fft_args *args, int64_t first, int64_
         store(planes.y_im + to, im[0], n);                                                                             \
         FFT_UNROLL for (int k = 1; k < radix; k++) {                                                                   \
           const vec cosine = set(factors[2 * k - 2]), sine = set(factors[2 * k - 1]);                                  \
-          store(planes.y_re + to + k * s, sub(mul(re[k], cosine), mul(im[k], sine)), n);                               \
-          store(planes.y_im + to + k * s, add(mul(re[k], sine), mul(im[k], cosine)), n);                               \
+          store(planes.y_re + to + k * s, fma(re[k], cosine, sub(set(0), mul(im[k], sine))), n);                       \
+          store(planes.y_im + to + k * s, fma(re[k], sine, mul(im[k], cosine)), n);                                    \
         }                                                                                                              \
       }                                                                                                                \
   }                                                                                                                    \
@@ -155,8 +203,8 @@ static inline fft_lines fft_lines_of(const fft_args *args, int64_t first, int64_
       FFT_UNROLL for (int k = 1; k < radix; k++) {                                                                     \
         const type *factor = factors + 2 * (k - 1) * size + i;                                                         \
         const vec cosine = load(factor, n), sine = load(factor + size, n);                                             \
-        store(made_re + k * lanes, sub(mul(re[k], cosine), mul(im[k], sine)), lanes);                                  \
-        store(made_im + k * lanes, add(mul(re[k], sine), mul(im[k], cosine)), lanes);                                  \
+        store(made_re + k * lanes, fma(re[k], cosine, sub(set(0), mul(im[k], sine))), lanes);                          \
+        store(made_im + k * lanes, fma(re[k], sine, mul(im[k], cosine)), lanes);                                       \
       }                                                                                                                \
       int64_t q = i % s, to = i / s * s * radix + q;                                                                   \
       for (int64_t lane = 0; lane < n; lane++) {                                                                       \
@@ -230,39 +278,6 @@ static inline fft_lines fft_lines_of(const fft_args *args, int64_t first, int64_
     }                                                                                                                  \
   }                                                                                                                    \
                                                                                                                        \
-  /* From the spectrum of pairs of elements to that of the elements, in y. */                                          \
-  static inline void K(name##_split)(const fft_args *args, const type *roots, planes_of p) {                           \
-    const int64_t block = args->block, length = args->length;                                                          \
-    for (int64_t k = 0; k <= length; k++) {                                                                            \
-      const type cosine = roots[2 * k] / 2, sine = roots[2 * k + 1] / 2;                                               \
-      const type *a_re = p.x_re + k % length * block, *a_im = p.x_im + k % length * block;                             \
-      const type *b_re = p.x_re + (length - k) % length * block, *b_im = p.x_im + (length - k) % length * block;       \
-      type *re = p.y_re + k * block, *im = p.y_im + k * block;                                                         \
-      for (int64_t line = 0; line < block; line++) {                                                                   \
-        const type odd_re = a_im[line] + b_im[line], odd_im = b_re[line] - a_re[line];                                 \
-        re[line] = (a_re[line] + b_re[line]) / 2 + (cosine * odd_re - sine * odd_im);                                  \
-        im[line] = (a_im[line] - b_im[line]) / 2 + (cosine * odd_im + sine * odd_re);                                  \
-      }                                                                                                                \
-    }                                                                                                                  \
-  }                                                                                                                    \
-                                                                                                                       \
-  /* The way back, in y: from half of a spectrum, doubled, to that of pairs. The ends of the half are real. */         \
-  static inline void K(name##_join)(const fft_args *args, const type *roots, planes_of p) {                            \
-    const int64_t block = args->block, length = args->length;                                                          \
-    for (int64_t line = 0; line < block; line++) p.x_im[line] = p.x_im[length * block + line] = 0;                     \
-    for (int64_t k = 0; k < length; k++) {                                                                             \
-      const type cosine = roots[2 * k], sine = roots[2 * k + 1];                                                       \
-      const type *a_re = p.x_re + k * block, *a_im = p.x_im + k * block;                                               \
-      const type *b_re = p.x_re + (length - k) * block, *b_im = p.x_im + (length - k) * block;                         \
-      type *re = p.y_re + k * block, *im = p.y_im + k * block;                                                         \
-      for (int64_t line = 0; line < block; line++) {                                                                   \
-        const type odd_re = a_re[line] - b_re[line], odd_im = a_im[line] + b_im[line];                                 \
-        re[line] = (a_re[line] + b_re[line]) - (cosine * odd_im - sine * odd_re);                                      \
-        im[line] = (a_im[line] - b_im[line]) + (cosine * odd_re + sine * odd_im);                                      \
-      }                                                                                                                \
-    }                                                                                                                  \
-  }                                                                                                                    \
-                                                                                                                       \
   /* The other half of the spectrum of a real line of odd length. */                                                   \
   static inline void K(name##_mirror)(const fft_args *args, planes_of p) {                                             \
     const int64_t block = args->block;                                                                                 \
@@ -289,14 +304,14 @@ static inline fft_lines fft_lines_of(const fft_args *args, int64_t first, int64_
       K(name##_gather)(args, args->imaginary, lines.imaginary, args->imaginary_step, n, p.x_im);                       \
       if (args->form == INGOT_FFT_MIRROR) K(name##_mirror)(args, p);                                                   \
       if (args->form == INGOT_FFT_JOIN) {                                                                              \
-        K(name##_join)(args, roots, p);                                                                                \
+        (args->block == 1 ? K(name##_line_join) : K(lines##_join))(args, roots, p);                                    \
         p = (planes_of){p.y_re, p.y_im, p.x_re, p.x_im};                                                               \
       }                                                                                                                \
       if (args->inverse) p = (planes_of){p.x_im, p.x_re, p.y_im, p.y_re};                                              \
       p = K(name##_passes)(args, p);                                                                                   \
       if (args->inverse) p = (planes_of){p.x_im, p.x_re, p.y_im, p.y_re};                                              \
       if (args->form == INGOT_FFT_SPLIT) {                                                                             \
-        K(name##_split)(args, roots, p);                                                                               \
+        (args->block == 1 ? K(name##_line_split) : K(lines##_split))(args, roots, p);                                  \
         p = (planes_of){p.y_re, p.y_im, p.x_re, p.x_im};                                                               \
       }                                                                                                                \
       K(name##_spread)(args, args->out_real, lines.out_real, args->out_real_step, n, p.x_re);                          \
@@ -304,12 +319,18 @@ static inline fft_lines fft_lines_of(const fft_args *args, int64_t first, int64_
     }                                                                                                                  \
   }
 
-FFT(fft_f32, float, fft_planes_f32, vf, 16, fft_load_f32, fft_store_f32, v_set, v_add, v_sub, v_mul)
-FFT(fft_f64, double, fft_planes_f64, double, 1, fft_load_f64, fft_store_f64, FFT_SET, FFT_ADD, FFT_SUB, FFT_MUL)
+FFT(fft_f32, fft_f32_lines, float, fft_planes_f32, vf, 16, fft_load_f32, fft_store_f32, v_set, v_add, v_sub, v_mul,
+    v_fma)
+FFT(fft_f64, fft_f64_line, double, fft_planes_f64, double, 1, fft_load_f64, fft_store_f64, FFT_SET, FFT_ADD, FFT_SUB,
+    FFT_MUL, FFT_FMA)
 
 #undef FFT
+#undef FFT_ENDS
 #undef FFT_UNROLL
+#undef FFT_LOAD
+#undef FFT_STORE
 #undef FFT_SET
 #undef FFT_ADD
 #undef FFT_SUB
 #undef FFT_MUL
+#undef FFT_FMA
