@@ -20,7 +20,7 @@ from ingot.run.library import load
 from ingot.run.program import Program
 from ingot.run.store import WeightStore
 from kernel_calls import APART_ISAS, DOT_ISAS, LIBRARY
-from rounded_graphs import MODELS, encoder, image, linear, picture, random, stretch
+from rounded_graphs import MODELS, encoder, image, linear, picture, random, stretch, weight
 
 pytestmark = pytest.mark.native
 
@@ -158,6 +158,19 @@ def test_nothing_is_cast_between_products(precision: str) -> None:
     assert "up: weight in bf16" in str(explained).replace(".bf16.f32", "").replace(".bf16", "")
     rows = session.plan.layout()["tensors"]
     assert {row["name"] for row in rows if row["dtype"] == "bf16"} == {name for name, _, _ in explained.rounded}
+
+
+@pytest.mark.parametrize("precision", ["f32", *RUNNABLE])
+def test_halved_lines_go_into_dot_products(precision: str) -> None:
+    """Where images are rounded; floats take fewer products instead."""
+    graph = Graph("lines")
+    x = graph.add_input("x", TensorType(f32, (1, 256, 1, 33)))
+    options = {"strides": (1, 2), "pads": (0,) * 4, "dilations": (1, 1), "groups": 1}
+    graph.set_output("y", graph.add("conv", [x, weight(graph, "w", 256, 256, 1, 3)], **options).output)
+    session = ingot.InferenceSession(graph, precision=precision, threads=1)
+    made = {step.kernel for step in session.program.native[0].lowered.steps if step.kernel.startswith("conv2d")}
+    way = "tiles" if PRECISIONS[precision].apart else "packed"
+    assert made == {f"conv2d_bf16_{way}" if PRECISIONS[precision].rows else "conv2d_f32_lines"}
 
 
 @pytest.mark.parametrize("precision", [name for name in RUNNABLE if PRECISIONS[name].rows])

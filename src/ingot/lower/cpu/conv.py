@@ -304,10 +304,10 @@ def _planes(kernel: str, format: Format, *conditions: Condition, dots: Dots | No
         _lower_product(lowering, node, kernel, x, _packed_filter(lowering, root, (0, 1, 2, 3), format))
 
 
-def _not_in_tiles(lowering: Lowering, node: Node) -> str:
-    """Refuses what goes through sums that are apart: faster than any way to need fewer products."""
-    if lowering.target.apart and not _is_narrow(lowering, node):
-        return "the image is rounded to bf16, and sums are apart"
+def _not_in_pairs(lowering: Lowering, node: Node) -> str:
+    """Refuses what goes through dot products of pairs, which are faster than any way to need fewer products."""
+    if bf16 in lowering.target.rounded and not _is_narrow(lowering, node) and not _pairs(lowering, node):
+        return "the image is rounded to bf16, and channels make pairs"
     return ""
 
 
@@ -348,7 +348,7 @@ def _winograd(kernel: str, format: Format, *conditions: Condition, dots: Dots | 
         _emit(lowering, node, kernel, x, lowering.weight(weight, "panels", True, format), work)
 
 
-_IN_LINES = both(_CONV, _halving_lines, _not_in_tiles, stored(1, F32))
+_IN_LINES = both(_CONV, _halving_lines, _not_in_pairs, stored(1, F32))
 
 
 @row("conv", "conv2d_f32_lines", _IN_LINES, avoid=_few_products, by_size=False)
