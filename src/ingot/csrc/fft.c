@@ -105,11 +105,16 @@ static inline fft_lines fft_lines_of(const fft_args *args, int64_t first, int64_
         store(p.y_im + a + i, fma(cosine, odd_re, fma(sine, odd_im, sub(a_im, b_im))), lanes);                         \
       }                                                                                                                \
     }                                                                                                                  \
+  }                                                                                                                    \
+                                                                                                                       \
+  static inline void K(name)(const fft_args *args, const type *roots, planes_of p) {                                   \
+    (args->form == INGOT_FFT_SPLIT ? K(name##_split) : K(name##_join))(args, roots, p);                                \
   }
 
-FFT_ENDS(fft_f32_line, float, fft_planes_f32, float, 1, FFT_LOAD, FFT_STORE, FFT_SET, FFT_ADD, FFT_SUB, FFT_MUL, fmaf)
-FFT_ENDS(fft_f32_lines, float, fft_planes_f32, vf, 16, fft_load_f32, fft_store_f32, v_set, v_add, v_sub, v_mul, v_fma)
-FFT_ENDS(fft_f64_line, double, fft_planes_f64, double, 1, FFT_LOAD, FFT_STORE, FFT_SET, FFT_ADD, FFT_SUB, FFT_MUL,
+FFT_ENDS(fft_f32_ends, float, fft_planes_f32, float, 1, FFT_LOAD, FFT_STORE, FFT_SET, FFT_ADD, FFT_SUB, FFT_MUL, fmaf)
+FFT_ENDS(fft_f32_block_ends, float, fft_planes_f32, vf, 16, fft_load_f32, fft_store_f32, v_set, v_add, v_sub, v_mul,
+         v_fma)
+FFT_ENDS(fft_f64_ends, double, fft_planes_f64, double, 1, FFT_LOAD, FFT_STORE, FFT_SET, FFT_ADD, FFT_SUB, FFT_MUL,
          FFT_FMA)
 
 /* The functions of one type, of which passes take `lanes` elements at a time. Factors are in the order in which they
@@ -117,7 +122,7 @@ FFT_ENDS(fft_f64_line, double, fft_planes_f64, double, 1, FFT_LOAD, FFT_STORE, F
  * imaginary parts for each result of a group but the first, [radix - 1][2][count * stride]; otherwise
  * [count][radix - 1][2]. Before and behind the passes, elements of lines go 16 at a time, because lines that lie a
  * power of two apart share few places of a cache. */
-#define FFT(name, lines, type, planes_of, vec, lanes, load, store, set, add, sub, mul, fma)                            \
+#define FFT(name, ends, block_ends, type, planes_of, vec, lanes, load, store, set, add, sub, mul, fma)                 \
   static inline __attribute__((always_inline)) void K(name##_two)(vec *re, vec *im) {                                  \
     const vec re0 = re[0], im0 = im[0];                                                                                \
     re[0] = add(re0, re[1]), im[0] = add(im0, im[1]);                                                                  \
@@ -304,14 +309,14 @@ FFT_ENDS(fft_f64_line, double, fft_planes_f64, double, 1, FFT_LOAD, FFT_STORE, F
       K(name##_gather)(args, args->imaginary, lines.imaginary, args->imaginary_step, n, p.x_im);                       \
       if (args->form == INGOT_FFT_MIRROR) K(name##_mirror)(args, p);                                                   \
       if (args->form == INGOT_FFT_JOIN) {                                                                              \
-        (args->block == 1 ? K(name##_line_join) : K(lines##_join))(args, roots, p);                                    \
+        (args->block == 1 ? K(ends) : K(block_ends))(args, roots, p);                                                  \
         p = (planes_of){p.y_re, p.y_im, p.x_re, p.x_im};                                                               \
       }                                                                                                                \
       if (args->inverse) p = (planes_of){p.x_im, p.x_re, p.y_im, p.y_re};                                              \
       p = K(name##_passes)(args, p);                                                                                   \
       if (args->inverse) p = (planes_of){p.x_im, p.x_re, p.y_im, p.y_re};                                              \
       if (args->form == INGOT_FFT_SPLIT) {                                                                             \
-        (args->block == 1 ? K(name##_line_split) : K(lines##_split))(args, roots, p);                                  \
+        (args->block == 1 ? K(ends) : K(block_ends))(args, roots, p);                                                  \
         p = (planes_of){p.y_re, p.y_im, p.x_re, p.x_im};                                                               \
       }                                                                                                                \
       K(name##_spread)(args, args->out_real, lines.out_real, args->out_real_step, n, p.x_re);                          \
@@ -319,10 +324,10 @@ FFT_ENDS(fft_f64_line, double, fft_planes_f64, double, 1, FFT_LOAD, FFT_STORE, F
     }                                                                                                                  \
   }
 
-FFT(fft_f32, fft_f32_lines, float, fft_planes_f32, vf, 16, fft_load_f32, fft_store_f32, v_set, v_add, v_sub, v_mul,
-    v_fma)
-FFT(fft_f64, fft_f64_line, double, fft_planes_f64, double, 1, fft_load_f64, fft_store_f64, FFT_SET, FFT_ADD, FFT_SUB,
-    FFT_MUL, FFT_FMA)
+FFT(fft_f32, fft_f32_ends, fft_f32_block_ends, float, fft_planes_f32, vf, 16, fft_load_f32, fft_store_f32, v_set, v_add,
+    v_sub, v_mul, v_fma)
+FFT(fft_f64, fft_f64_ends, fft_f64_ends, double, fft_planes_f64, double, 1, fft_load_f64, fft_store_f64, FFT_SET,
+    FFT_ADD, FFT_SUB, FFT_MUL, FFT_FMA)
 
 #undef FFT
 #undef FFT_ENDS
