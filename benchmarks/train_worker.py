@@ -1,7 +1,7 @@
 """One engine that trains, in a process of its own: `python -m benchmarks.train_worker ENGINE FOLDER THREADS PRECISION`.
 
-Answers as benchmarks.worker does. A build says the seconds to the end of the first step, the losses of the first
-steps, of Ingot the bytes that it planned, and the most memory that the process has had.
+Answers as benchmarks.worker does. A build says the seconds until a step can be taken and to the end of the first one,
+the losses of the first steps, of Ingot the bytes that it planned, and the most memory that the process has had.
 """
 
 from __future__ import annotations
@@ -72,11 +72,12 @@ def build(engine: str, name: str, folder: Path, threads: int, precision: str) ->
         del module
     else:
         step = by_torch(engine, training, module)
+    ready = time.perf_counter() - start
     losses = [step(0)]
     first = time.perf_counter() - start
     losses += [step(number % BATCHES) for number in range(1, STEPS)]
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return lambda: step(0), {"first": first, "losses": losses, "planned": planned, "peak": peak}
+    return lambda: step(0), {"ready": ready, "first": first, "losses": losses, "planned": planned, "peak": peak}
 
 
 if __name__ == "__main__":
