@@ -388,8 +388,9 @@ def test_report(plain: Path) -> None:
     for loss in found.losses:
         matrix = exact[loss.name].array().astype(np.float32)
         coded = code(matrix, Coding(8, 0, False) if loss.format == "int8" else Coding(4, 32, False))
-        stored[loss.name] = np.linalg.norm(coded.decoded() - matrix) / np.linalg.norm(matrix)
-        assert loss.weight_error == pytest.approx(stored[loss.name], rel=1e-5) and loss.output_error is None
+        lost = coded.decoded().astype(np.float64) - matrix
+        stored[loss.name] = np.linalg.norm(lost) / np.linalg.norm(matrix.astype(np.float64))
+        assert loss.weight_error == pytest.approx(stored[loss.name], rel=1e-9) and loss.output_error is None
         assert (loss.int8 is None) == (loss.format == "int8")
     assert len(found.losses) == 36 and len(found.layers()) == 6
     first = [loss for loss in found.losses if loss.layer == "model.layers.0"]
