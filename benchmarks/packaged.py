@@ -27,9 +27,7 @@ _ABOUT = """Medians in microseconds of one run through the engine's Python inter
 interleaved, each engine in a process of its own that is stopped while the other is measured. Inputs are those of
 `tests/whole/test_packaged_models.py`. Differences are relative to the largest output or 1.
 
-Where Ingot is slower: PLCMOS is 3 x 3 convolutions over large images, as ResNet-50 is. On an AMD EPYC basic-pitch,
-whose convolutions to 1 and to 8 channels fill a sixteenth and half of a panel, and DNSMOS took 1.04 to 1.25 of ONNX
-Runtime's time, too."""
+Where Ingot is slower: PLCMOS is 3 x 3 convolutions over large images, as ResNet-50 is."""
 
 
 def measure(name: str, threads: int, rounds: int) -> tuple[dict[str, float], float]:
