@@ -15,6 +15,7 @@ from ingot.lower.view import View, collapse, contiguous_strides
 from ingot.passes import optimize
 from ingot.run.arena import Arena
 from ingot.run.interpret import interpret
+from ingot.run.library import load
 from ingot.run.program import Program
 from ingot.run.store import WeightStore
 
@@ -55,7 +56,7 @@ def contiguous(tensor: str, shape: tuple[int, ...]) -> View:
 def compiled(graph, sizes, threads=2) -> Program:
     bound = graph.bind(sizes)
     optimize(bound)
-    return Program(compile_mode(bound, Target(threads=threads)), WeightStore(threads), Arena())
+    return Program(compile_mode(bound, Target(load().isa(), threads)), WeightStore(threads), Arena())
 
 
 @pytest.mark.parametrize(

@@ -65,6 +65,7 @@ class NativeProgram:
         stop: Any = None,
     ):
         self.library: Library = load()
+        assert lowered.target.isa in self.library.isas(), f"steps for {lowered.target.isa}, which this CPU lacks"
         self._stop = self.library.ffi.NULL if stop is None else stop
         self.graph, self.lowered, self.plan = graph, lowered, plan
         self._arena, self._state = arena, state or arena
