@@ -14,6 +14,7 @@ import ingot
 from ingot.errors import InputError, LimitError
 from ingot.load import load_model
 from ingot.training.budget import TRAIN, step_bytes
+from ingot.training.sources import state_bytes
 
 torch.set_num_threads(1)  # its threads spin, and the models are small
 
@@ -117,3 +118,26 @@ class HeapUse(ctypes.Structure):
     _fields_ = [
         (name, ctypes.c_size_t) for name in "arena ordblks smblks hblks hblkhd usmblks fsmblks used free".split()
     ]
+
+
+OPTIMIZERS = {"adamw": ADAMW, "sgd": ingot.SGD(lr=0.1), "momentum": ingot.SGD(lr=0.1, momentum=0.9)}
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+@pytest.mark.parametrize("optimizer", OPTIMIZERS.values(), ids=OPTIMIZERS)
+@pytest.mark.parametrize("name", ["mlp", "cnn", "transformer"])
+def test_what_states_take_is_known_before_anything_is_exported(name, optimizer, accumulate, rng):
+    module, batch = made(name)
+    module.train()
+    x, target = batch(rng)
+    even = len(x) // 2 * 2
+    trainer = ingot.Trainer(
+        module, example_inputs=(x[:even], target[:even]), optimizer=optimizer, accumulate=accumulate, threads=1
+    )
+    planned = max(compiled.native[1].regions["state"] for compiled in trainer._programs.compiled.values())
+    told = state_bytes(module, optimizer.kept + (accumulate > 1), 64)
+    assert planned <= told <= planned + 64 * (optimizer.kept + 1) * (1 + len(list(module.buffers())))
+
+
+def test_what_is_no_module_has_no_states_that_are_known():
+    assert state_bytes("model.onnx", 3, 64) == state_bytes(nn.Linear, 3, 64) == 0

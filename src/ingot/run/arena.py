@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import mmap
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -14,6 +17,8 @@ from ingot.run.store import allocate
 
 _PROT_NONE = 0
 _ALIGNMENT = 64
+_LEAST_AHEAD = 64 << 20  # bytes: what is touched before anybody asks for less saves no time
+_TOUCHED_AT_ONCE = 32 << 20
 
 
 class Memory:
@@ -41,6 +46,20 @@ class Arena:
         self.begun = 0
         self.checking = OwnedLock("run")  # of runs whose arena Python poisons and looks over
         self._growing = OwnedLock("run")
+        self._ahead: dict[str, _Ahead] = {}
+
+    @contextmanager
+    def expecting(self, region: str, nbytes: int) -> Iterator[None]:
+        """While it is open, a thread of its own touches memory for a region of at most so many bytes, until that is
+        reserved: a system gives memory when it is touched first, which takes longer than filling it.
+        """
+        try:
+            if nbytes >= _LEAST_AHEAD and check() < 3:
+                self._ahead[region] = _Ahead(nbytes)
+            yield
+        finally:
+            if region in self._ahead:
+                self._ahead.pop(region).end()
 
     def reserve(self, sizes: dict[str, int]) -> Memory:
         """The memory, with each region at least this large; a region that moves loses its contents.
@@ -51,13 +70,42 @@ class Arena:
             now = self.memory.regions
             grown = {name: size for name, size in sizes.items() if name not in now or now[name].nbytes < size}
             if grown:
-                self.memory = Memory(now | {name: _region(nbytes) for name, nbytes in grown.items()})
+                self.memory = Memory(now | {name: self._region(name, nbytes) for name, nbytes in grown.items()})
             return self.memory
+
+    def _region(self, name: str, nbytes: int) -> np.ndarray:
+        ahead = self._ahead.pop(name, None)
+        if ahead is not None and nbytes <= ahead.end().nbytes:
+            return ahead.block[:nbytes]
+        return _region(nbytes)
 
     @property
     def nbytes(self) -> int:
         """Bytes of all regions."""
         return sum(region.nbytes for region in self.memory.regions.values())
+
+
+class _Ahead:
+    """Zeroed bytes that a thread of its own touches, from the first one on, until it is told to end."""
+
+    def __init__(self, nbytes: int):
+        self.block = _region(nbytes)
+        self._is_ending = threading.Event()
+        self._thread = threading.Thread(target=self._touch, name="ingot memory", daemon=True)
+        self._thread.start()
+
+    def end(self) -> np.ndarray:
+        """The bytes, which no thread touches any more."""
+        self._is_ending.set()
+        self._thread.join()
+        return self.block
+
+    def _touch(self) -> None:
+        for start in range(0, self.block.nbytes, _TOUCHED_AT_ONCE):
+            if self._is_ending.is_set():
+                return
+            # A strided write: numpy lets other threads have the interpreter meanwhile.
+            self.block[start : start + _TOUCHED_AT_ONCE : mmap.PAGESIZE] = 0
 
 
 def _region(nbytes: int) -> np.ndarray:

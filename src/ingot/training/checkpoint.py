@@ -12,7 +12,6 @@ from ingot.errors import LoadError
 from ingot.files import release, written
 from ingot.ir import Graph
 from ingot.load import expect_there
-from ingot.load.hf.safetensors import read_safetensors
 from ingot.run.library import content_hash
 from ingot.text import dump
 
@@ -57,6 +56,8 @@ def read(path: str | os.PathLike[str], of: np.ndarray, states: Mapping[str, np.n
     Raises MissingFileError where nothing is, LoadError for what is no checkpoint, is damaged, or is of another graph,
     LimitError for a header that is too large, and OSError when it cannot be opened.
     """
+    from ingot.load.hf.safetensors import read_safetensors
+
     name = os.fspath(path)
     expect_there(name)
     with open(name, "rb") as file:

@@ -31,6 +31,11 @@ class SGD:
         expect_range("SGD momentum", self.momentum, 1.0)
         expect_range("SGD weight_decay", self.weight_decay)
 
+    @property
+    def kept(self) -> int:
+        """How many arrays of its shape lie in memory for a parameter, itself included."""
+        return 2 if self.momentum else 1
+
     def write(self, g: Backward, gradients: dict[str, str]) -> None:
         """Adds what replaces each parameter, a state, by its gradient. The graph has the input RATE and the state STEP,
         whose update is there.
@@ -71,6 +76,11 @@ class AdamW:
             expect_range("AdamW betas", beta, 1.0)
         expect_range("AdamW eps", self.eps)
         expect_range("AdamW weight_decay", self.weight_decay)
+
+    @property
+    def kept(self) -> int:
+        """As `SGD.kept`: its means of gradients and of their squares lie beside it."""
+        return 3
 
     def write(self, g: Backward, gradients: dict[str, str]) -> None:
         """As `SGD.write`. What all parameters share of a step is computed once, in double."""

@@ -16,10 +16,6 @@ from ingot.errors import InputError, KindError, UnsupportedError
 from ingot.feeds import arrays
 from ingot.ir import Graph, TensorType
 from ingot.load import expect_there, is_onnx_file
-from ingot.load.gguf import is_gguf
-from ingot.load.hf import load_dense
-from ingot.load.hub import located
-from ingot.load.language import read_model
 from ingot.passes.dce import eliminate_dead
 from ingot.run.interpret import bind_symbols
 from ingot.training.adapters import Adapter, Lora, adapt, patterns
@@ -51,6 +47,15 @@ def load_trained(
     if unknown:
         raise KindError(f"source: shapes depend on data, got {unknown[:20]}, expected known ones")
     return graph, [name for name in wanted if graph.values[name].users]
+
+
+def state_bytes(source: Any, kept: int, alignment: int) -> int:
+    """The most bytes that the states of a module take, so many arrays of each parameter; 0 for any other source."""
+    if isinstance(source, type) or not hasattr(source, "named_parameters"):
+        return 0
+    trained = [each.nbytes for _, each in source.named_parameters() if each.requires_grad]
+    measured = [each.nbytes for _, each in source.named_buffers()]
+    return kept * sum(-(-size // alignment) * alignment for size in [*trained, *measured, alignment])
 
 
 def load_static(path: str, dims: Mapping[str, int], prediction: str | None) -> Graph:
@@ -107,7 +112,7 @@ def _loaded(source: Any, example_inputs: tuple[Any, ...]) -> tuple[Graph, list[s
         wanted = {name for name, parameter in source.named_parameters() if parameter.requires_grad}
         return graph, [name for name in _weights(graph) if name in wanted]
     if isinstance(source, (str, os.PathLike)):
-        return _loaded_path(located(os.fspath(source)), example_inputs)
+        return _loaded_path(os.fspath(source), example_inputs)
     if isinstance(source, (bytes, bytearray, memoryview)):
         return _loaded_onnx(bytes(source))
     name = type(source).__name__
@@ -125,7 +130,13 @@ def _name_as_torch(graph: Graph, source: Any) -> None:
             graph.rename(name, known)
 
 
-def _loaded_path(path: str, example_inputs: tuple[Any, ...]) -> tuple[Graph, list[str]]:
+def _loaded_path(source: str, example_inputs: tuple[Any, ...]) -> tuple[Graph, list[str]]:
+    from ingot.load.gguf import is_gguf
+    from ingot.load.hf import load_dense
+    from ingot.load.hub import located
+    from ingot.load.language import read_model
+
+    path = located(source)
     expect_there(path)
     if os.path.isdir(path) or is_gguf(path):
         length = np.shape(example_inputs[0])[-1] if np.ndim(example_inputs[0]) else 0

@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,10 +20,8 @@ from ingot.feeds import arrays
 from ingot.ir import Graph
 from ingot.locks import OwnedLock
 from ingot.machine import byte_number
-from ingot.ort.session import InferenceSession
 from ingot.precision import F32
 from ingot.run.interpret import bind_symbols
-from ingot.session import Shared
 from ingot.training import checkpoint
 from ingot.training.adapters import Lora
 from ingot.training.budget import EVALUATE, GRADIENTS, METRICS, TRAIN, UPDATE, step_target, training_graphs
@@ -47,7 +45,10 @@ from ingot.training.optimizers import STEP, Optimizer
 from ingot.training.programs import TrainingPrograms
 from ingot.training.ranges import expect_positive, expect_range, expect_whole
 from ingot.training.schedules import Schedule, rate_at
-from ingot.training.sources import batch_part, expect_parts, load_trained, trained_weights
+from ingot.training.sources import batch_part, expect_parts, load_trained, state_bytes, trained_weights
+
+if TYPE_CHECKING:
+    from ingot.ort.session import InferenceSession
 
 assert ingot.ops  # the import registers every op
 
@@ -114,10 +115,13 @@ class Trainer:
         self._turn = OwnedLock("step")
         target, self._precision = step_target(precision, threads)
         example = batch_part(example_inputs, 0, accumulate)
-        with bounded(f"source {type(source).__name__}"):
+        self._programs = TrainingPrograms(target)
+        # What a source alone cannot tell, such as which parameters a name stands for, is not waited for.
+        is_told = trainable is None and memory is None and target.threads > 1
+        ahead = state_bytes(source, optimizer.kept + (accumulate > 1), target.alignment) if is_told else 0
+        with bounded(f"source {type(source).__name__}"), self._programs.state.expecting("state", ahead):
             self._forward, candidates = load_trained(source, tuple(example[:-1]), prediction)
             self._trained, self.adapters = trained_weights(self._forward, candidates, trainable)
-            self._programs = TrainingPrograms(target)
             graphs, self.trade = training_graphs(
                 self._forward, loss, optimizer, self._trained, clip, accumulate, target, self._budget, seed,
                 self._precision,
@@ -228,6 +232,9 @@ class Trainer:
         Nothing is copied: neither parameters nor frozen matrices that steps read where they lie. Its runs and steps are
         not to overlap.
         """
+        from ingot.ort.session import InferenceSession
+        from ingot.session import Shared
+
         with self._turn.once():
             self._settle()
             graph = forward_graph(self._forward, self._trained)
