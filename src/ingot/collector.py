@@ -8,7 +8,8 @@ from contextlib import contextmanager
 @contextmanager
 def uncollected() -> Iterator[None]:
     """Looks for no cycles while graphs and programs are made, and torch exports: they have hardly any, are many, and
-    stay, so that the collector would look through all that the process holds again and again.
+    stay, so that the collector would look through all that the process holds again and again. What was made counts as
+    old afterwards, and is looked through when everything is.
     """
     is_enabled = gc.isenabled()
     gc.disable()
@@ -16,4 +17,7 @@ def uncollected() -> Iterator[None]:
         yield
     finally:
         if is_enabled:
+            if not gc.get_freeze_count():  # else what the caller has set aside would come back
+                gc.freeze()
+                gc.unfreeze()
             gc.enable()

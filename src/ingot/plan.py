@@ -8,6 +8,7 @@ Inference", 2020.
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -240,35 +241,35 @@ def _place_blocks(lowered: Lowered, result: Plan, blocks: list[_Block]) -> None:
 
 
 class _Region:
-    """Blocks that have a place: first byte, one past the last, block; and which of them live in each epoch of steps."""
+    """Blocks that have a place: first byte, one past the last, block; and which of them live in each epoch of steps, by
+    their places: first byte, one past the last, first and last step.
+    """
 
     def __init__(self, reuse: bool):
         self.placed: list[tuple[int, int, _Block]] = []
         self.nbytes = 0
         self._reuse = reuse
-        self._living: defaultdict[int, list[int]] = defaultdict(list)
+        self._living: defaultdict[int, list[tuple[int, int, int, int]]] = defaultdict(list)
 
     def put(self, block: _Block, offset: int, size: int) -> None:
         """Gives a block its place."""
         for epoch in self._epochs(block):
-            self._living[epoch].append(len(self.placed))
+            insort(self._living[epoch], (offset, offset + size, block.birth, block.death))
         self.placed.append((offset, offset + size, block))
         self.nbytes = max(self.nbytes, offset + size)
 
     def lowest_gap(self, block: _Block, size: int) -> int:
         """The smallest gap that fits between the blocks alive at the same time, the lowest of equal ones."""
-        near = {number for epoch in self._epochs(block) for number in self._living.get(epoch, ())}
-        taken = sorted(
-            (begin, end)
-            for begin, end, other in map(self.placed.__getitem__, near)
-            if not self._reuse or not (other.death < block.birth or block.death < other.birth)
-        )
+        first, last, epochs = block.birth, block.death, self._epochs(block)
+        near = self._living[epochs[0]] if len(epochs) == 1 else sorted({p for e in epochs for p in self._living[e]})
         best, best_gap, edge = -1, 0, 0
-        for begin, end in taken:
+        for begin, end, birth, death in near:
+            if self._reuse and (death < first or last < birth):
+                continue
             gap = begin - edge
             if gap >= size and (best < 0 or gap < best_gap):
                 best, best_gap = edge, gap
-            edge = max(edge, end)
+            edge = end if end > edge else edge
         return best if best >= 0 else edge
 
     def _epochs(self, block: _Block) -> range:

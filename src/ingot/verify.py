@@ -225,9 +225,8 @@ def _verify_lifetimes(lowered: Lowered, plan: Plan) -> None:
             address = plan.addresses[tensor]
             low, high = address.offset, address.offset + lowered.tensors[tensor].nbytes
             beside = alive[address.region]
-            for other, (begin, end) in list(beside.items()):
-                if other == tensor or high <= begin or end <= low:
-                    continue
+            overlapped = [o for o, (begin, end) in beside.items() if begin < high and low < end and o != tensor]
+            for other in overlapped:
                 if lowered.tensors[other].kind == "state" and lowered.tensors[tensor].replaces != other:
                     _fail(f"step {index} {step.kernel} writes {tensor} over {other}, which lasts")
                 if last_use.get(other, -1) > index or (

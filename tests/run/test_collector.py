@@ -1,6 +1,7 @@
 """The collector of cycles waits while programs are made, and is as it was afterwards."""
 
 import gc
+import weakref
 
 import numpy as np
 import pytest
@@ -27,6 +28,30 @@ def test_it_stays_off_where_it_was() -> None:
         assert not gc.isenabled()
     finally:
         gc.enable()
+
+
+def test_what_was_made_is_old_and_collected_with_everything() -> None:
+    class Node:
+        other = None
+
+    with uncollected():
+        made = [Node() for _ in range(3000)]
+        made[0].other, made[1].other = made[1], made[0]
+    assert sum(isinstance(each, Node) for each in gc.get_objects(generation=2)) == len(made)
+    gone = weakref.ref(made[0])
+    del made
+    gc.collect()
+    assert gone() is None
+
+
+def test_what_was_set_aside_stays_so() -> None:
+    gc.freeze()
+    try:
+        with uncollected():
+            pass
+        assert gc.get_freeze_count()
+    finally:
+        gc.unfreeze()
 
 
 def test_it_is_on_after_a_binding_that_fails() -> None:

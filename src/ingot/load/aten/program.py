@@ -7,6 +7,7 @@ the simpler calls it makes are translated instead; what even that does not resol
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -113,7 +114,8 @@ def load_module(
     program = _exported(module, args, kwargs, dynamic_shapes, is_trained)
     if is_trained and (parts := attending(module, program)):
         program = _exported(module, args, kwargs, dynamic_shapes, is_trained, parts)
-    drops = (lambda node: part_of(module, node).training) if is_trained else None
+    submodule = functools.cache(module.get_submodule)
+    drops = (lambda node: part_of(submodule, node).training) if is_trained else None
     names = dim_names(program, (*args, *kwargs.values()), dynamic_shapes)
     return load_exported(program, names, drops=drops, moving=moving)
 
@@ -467,8 +469,7 @@ class Importer:
 
     def translate(self, target: Any, args: list, kwargs: dict, produced: Any, fakes: Fakes, name: str) -> Any:
         """What a call of an op becomes; `produced` is its fake result, `name` its fx node."""
-        leaves = tree_leaves((args, kwargs, produced))
-        key = rule_key(str(target), any(map(is_complex, leaves)))
+        key = rule_key(str(target), _has_complex((args, kwargs, produced)))
         rule = RULES.get(key)
         try:
             self.builder.target = str(target)
@@ -539,6 +540,13 @@ class Importer:
 
 
 IGNORED = {"layout", "device", "pin_memory", "memory_format", "requires_grad"}  # say where, not what
+
+
+def _has_complex(tree: Any) -> bool:
+    """Whether nested arguments hold a complex number, or what stands for one."""
+    if isinstance(tree, (list, tuple)):
+        return any(map(_has_complex, tree))
+    return any(map(_has_complex, tree.values())) if isinstance(tree, dict) else is_complex(tree)
 
 
 class _Calls(TorchDispatchMode):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 from torch.fx import GraphModule, Node
@@ -22,7 +22,7 @@ def attending(module: torch.nn.Module, program: torch.export.ExportedProgram) ->
         is_of_nothing = target == "aten.dropout.default" and not node.args[1]
         if not is_of_nothing and target != "aten.scaled_dot_product_attention.default":
             continue
-        if (part := part_of(module, node)).training:
+        if (part := part_of(module.get_submodule, node)).training:
             found[part] = None
     return list(found)
 
@@ -60,10 +60,10 @@ def ends_marked(program: torch.export.ExportedProgram) -> Iterator[None]:
         program.graph_module.recompile()
 
 
-def part_of(module: torch.nn.Module, node: Node) -> torch.nn.Module:
-    """The part of a module that calls an op of its program."""
+def part_of(submodule: Callable[[str], torch.nn.Module], node: Node) -> torch.nn.Module:
+    """The part of a module that calls an op of its program. submodule: what gives a part by its path."""
     stack = node.meta.get("nn_module_stack")
-    return module.get_submodule([*stack.values()][-1][0].partition("@")[0]) if stack else module
+    return submodule(next(reversed(stack.values()))[0].partition("@")[0] if stack else "")
 
 
 def is_training(node: Node) -> bool:
