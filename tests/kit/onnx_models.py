@@ -12,6 +12,7 @@ from onnx.reference import ReferenceEvaluator
 from ingot.dtype import from_numpy
 from ingot.load.onnx.tensors import DTYPES
 from ingot.ops.define import draw
+from unsaturated import with_unsigned_weights
 
 NUMBERS = {dtype.name: number for number, dtype in DTYPES.items()}
 
@@ -101,4 +102,4 @@ def run_oracle(oracle: str, proto: onnx.ModelProto, feeds: dict[str, np.ndarray]
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.intra_op_num_threads = 1
-    return onnxruntime.InferenceSession(proto.SerializeToString(), options).run(None, feeds)
+    return onnxruntime.InferenceSession(with_unsigned_weights(proto).SerializeToString(), options).run(None, feeds)

@@ -10,6 +10,7 @@ from ingot.ir import OPS, Graph, Op, Sample, TensorType
 from ingot.lower import Target
 from ingot.ops.define import draw
 from ingot.run.arena import Arena
+from ingot.run.library import load
 from ingot.run.program import Program
 from ingot.run.store import WeightStore
 
@@ -89,7 +90,9 @@ def in_one_graph(cases: Mapping[int, tuple[Op, Sample]]) -> tuple[Graph, dict[st
 
 
 def build(graph: Graph, **target: object) -> Program:
-    return Program(compile_mode(graph.copy(), Target(**target)), WeightStore(), Arena())  # type: ignore[arg-type]
+    """The program of a graph, on this CPU's instruction set unless the target says another."""
+    wanted = Target(**{"isa": load().isa(), **target})  # type: ignore[arg-type]
+    return Program(compile_mode(graph.copy(), wanted), WeightStore(), Arena())
 
 
 def run(program: Program, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
