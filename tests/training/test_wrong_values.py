@@ -27,6 +27,13 @@ def fit(**options):
     return fit_training(FOLDER, **{"adapters": None, "context": 8, "batch": 2} | options)
 
 
+class Named:
+    """Something that has parameters and is no module."""
+
+    def named_parameters(self):
+        return [("weight", 1.0)]
+
+
 NUMBER, WHOLE = "no number, got", "no whole number, got"
 # What takes the option, its name, a wrong value, and a piece of the error.
 KINDS = [
@@ -59,6 +66,8 @@ KINDS = [
     *((trainer, "example_inputs", value, "example_inputs: a list is needed, got ") for value in (X, None, 5, "xy")),
     (lambda source: ingot.Trainer(source, example_inputs=(X, Y), optimizer=ingot.SGD(lr=0.1)), "source", nn.Linear,
      "source: cannot be trained, got type, expected a module"),
+    (lambda source: ingot.Trainer(source, example_inputs=(X, Y), optimizer=ingot.SGD(lr=0.1)), "source", Named(),
+     "source: cannot be trained, got Named, expected a module"),
     (tuning, "text", b"def", "text: got bytes, expected a text"),
     (tuning, "adapters", 8, r"option adapters: got int, expected ingot\.lora\(\.\.\.\) or None"),
     *((tuning, name, "x", f"option {name}: {WHOLE} 'x'") for name in ("steps", "context", "batch", "seed")),
@@ -158,3 +167,11 @@ def test_lists_are_examples_as_they_are_inputs():
     x, y = X.tolist(), Y.tolist()
     made = trainer(example_inputs=(x, y))
     assert made.step(x, y) > made.step(X, Y)
+
+
+def test_parameters_that_have_no_shape_yet_are_named():
+    message = r"module LazyLinear: never called, got \['weight', 'bias'\], expected shapes for them"
+    with pytest.raises(InputError, match=message):
+        ingot.Trainer(nn.LazyLinear(2), example_inputs=(X, Y), optimizer=ingot.SGD(lr=0.1))
+    with pytest.raises(InputError, match=message):
+        ingot.InferenceSession(nn.LazyLinear(2), example_inputs=(torch.from_numpy(X),))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import mmap
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -55,7 +55,8 @@ class Arena:
         """
         try:
             if nbytes >= _LEAST_AHEAD and check() < 3:
-                self._ahead[region] = _Ahead(nbytes)
+                with suppress(ResourceError):  # it may be less that is reserved
+                    self._ahead[region] = _Ahead(nbytes)
             yield
         finally:
             if region in self._ahead:
@@ -70,10 +71,10 @@ class Arena:
             now = self.memory.regions
             grown = {name: size for name, size in sizes.items() if name not in now or now[name].nbytes < size}
             if grown:
-                self.memory = Memory(now | {name: self._region(name, nbytes) for name, nbytes in grown.items()})
+                self.memory = Memory(now | {name: self._grown(name, nbytes) for name, nbytes in grown.items()})
             return self.memory
 
-    def _region(self, name: str, nbytes: int) -> np.ndarray:
+    def _grown(self, name: str, nbytes: int) -> np.ndarray:
         ahead = self._ahead.pop(name, None)
         if ahead is not None and nbytes <= ahead.end().nbytes:
             return ahead.block[:nbytes]

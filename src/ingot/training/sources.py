@@ -51,7 +51,7 @@ def load_trained(
 
 def state_bytes(source: Any, kept: int, alignment: int) -> int:
     """The most bytes that the states of a module take, so many arrays of each parameter; 0 for any other source."""
-    if isinstance(source, type) or not hasattr(source, "named_parameters"):
+    if isinstance(source, type) or not hasattr(source, "named_buffers"):
         return 0
     trained = [each.nbytes for _, each in source.named_parameters() if each.requires_grad]
     measured = [each.nbytes for _, each in source.named_buffers()]
@@ -107,10 +107,10 @@ def _loaded(source: Any, example_inputs: tuple[Any, ...]) -> tuple[Graph, list[s
         from ingot.load.aten import load_any
 
         graph = load_any(source, _as_tensors(example_inputs), is_trained=True)
-        assert isinstance(graph, Graph)
-        _name_as_torch(graph, source)
-        wanted = {name for name, parameter in source.named_parameters() if parameter.requires_grad}
-        return graph, [name for name in _weights(graph) if name in wanted]
+        if graph is not None:
+            _name_as_torch(graph, source)
+            wanted = {name for name, parameter in source.named_parameters() if parameter.requires_grad}
+            return graph, [name for name in _weights(graph) if name in wanted]
     if isinstance(source, (str, os.PathLike)):
         return _loaded_path(os.fspath(source), example_inputs)
     if isinstance(source, (bytes, bytearray, memoryview)):

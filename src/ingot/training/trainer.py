@@ -116,7 +116,7 @@ class Trainer:
         target, self._precision = step_target(precision, threads)
         example = batch_part(example_inputs, 0, accumulate)
         self._programs = TrainingPrograms(target)
-        # What a source alone cannot tell, such as which parameters a name stands for, is not waited for.
+        # Where names say what is trained, or a budget what fits, nobody knows yet.
         is_told = trainable is None and memory is None and target.threads > 1
         ahead = state_bytes(source, optimizer.kept + (accumulate > 1), target.alignment) if is_told else 0
         with bounded(f"source {type(source).__name__}"), self._programs.state.expecting("state", ahead):

@@ -106,7 +106,7 @@ def load_module(
 
     `dynamic_shapes` is torch.export's; the names of its Dims become the graph's symbols. Parameters are views of the
     module's storage. is_trained: see `load_any`. Raises InputError for other example inputs than the module's `forward`
-    takes, and UnsupportedError, listing every op that has neither a rule nor a decomposition.
+    takes and parameters without a shape, and UnsupportedError, listing every op without a rule or a decomposition.
     """
     args, kwargs = ((), example_inputs) if isinstance(example_inputs, dict) else (tuple(example_inputs), {})
     _expect_arguments(module, args, kwargs, " and a target" if is_trained else "")
@@ -122,6 +122,8 @@ def load_module(
 
 def _expect_arguments(module: torch.nn.Module, args: tuple, kwargs: dict[str, Any], beside: str) -> None:
     """Raises InputError for what a module's `forward` cannot be called with; beside: what else was given."""
+    if lazy := [name for name, parameter in module.named_parameters() if torch.nn.parameter.is_lazy(parameter)]:
+        raise InputError(f"module {type(module).__name__}: never called, got {lazy}, expected shapes for them")
     signature = inspect.signature(module.forward)
     try:
         signature.bind(*args, **kwargs)
