@@ -12,7 +12,7 @@ from onnx.reference import ReferenceEvaluator
 from ingot.dtype import from_numpy
 from ingot.load.onnx.tensors import DTYPES
 from ingot.ops.define import draw
-from unsaturated import with_unsigned_weights
+from unsaturated import unsigned_weights
 
 NUMBERS = {dtype.name: number for number, dtype in DTYPES.items()}
 
@@ -102,4 +102,5 @@ def run_oracle(oracle: str, proto: onnx.ModelProto, feeds: dict[str, np.ndarray]
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.intra_op_num_threads = 1
-    return onnxruntime.InferenceSession(with_unsigned_weights(proto).SerializeToString(), options).run(None, feeds)
+    proto, feeds = unsigned_weights(proto, feeds)
+    return onnxruntime.InferenceSession(proto.SerializeToString(), options).run(None, feeds)

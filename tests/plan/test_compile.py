@@ -11,6 +11,7 @@ from ingot.lower import Target
 from ingot.passes import optimize
 from ingot.plan import Placement
 from ingot.run.interpret import interpret
+from ingot.run.library import load
 from ingot.run.modes import BoundModes
 
 RUNNING = """graph running
@@ -60,10 +61,11 @@ def test_modes_share_their_places():
 
 def test_modes_run_over_one_state():
     made, placement = graph(), Placement()
-    bound = BoundModes(Target(threads=1))
+    target = Target(load().isa(), threads=1)
+    bound = BoundModes(target)
     sizes = {"one": 1, "three": 3, "many": 900}  # the last needs a larger arena than the others
     modes = [Mode(name, {"rows": rows, "taken": 1}, ("total",)) for name, rows in sizes.items()]
-    bound.add(compile_mode(made, Target(threads=1), mode, placement=placement) for mode in modes)
+    bound.add(compile_mode(made, target, mode, placement=placement) for mode in modes)
     rng, seen = np.random.default_rng(3), np.zeros(6, np.float32)
     for name in ("one", "many", "three", "one", "many"):
         x = rng.standard_normal((sizes[name], 4)).astype(np.float32)
