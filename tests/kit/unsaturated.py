@@ -26,6 +26,8 @@ def unsigned_weights(
 
     Weights are stored or fed, perhaps transposed, and nothing else reads them.
     """
+    if all(node.op_type not in _PLACES for node in proto.graph.node):
+        return proto, feeds
     made, fed = onnx.ModelProto(), dict(feeds)
     made.CopyFrom(proto)
     graph = made.graph

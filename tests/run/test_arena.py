@@ -2,6 +2,7 @@
 
 import threading
 
+import numpy as np
 import pytest
 
 from ingot.errors import InputError
@@ -14,14 +15,15 @@ def touching() -> list[str]:
     return [thread.name for thread in threading.enumerate() if thread.name == "ingot memory"]
 
 
-@pytest.mark.parametrize("asked", [AHEAD - 4096, AHEAD, AHEAD + 4096], ids=["less", "as_told", "more"])
+@pytest.mark.parametrize("asked", [AHEAD // 2, AHEAD - 4096, AHEAD, AHEAD + 4096], ids=["half", "less", "told", "more"])
 def test_what_was_touched_ahead_is_zeroed_memory_like_any_other(asked, monkeypatch):
     monkeypatch.delenv("INGOT_CHECK", raising=False)
     arena = Arena()
     with arena.expecting("state", AHEAD):
-        assert touching()
+        block = arena._ahead["state"].block
         memory = arena.reserve({"state": asked, "arena0": 128})
         assert not touching()
+    assert np.shares_memory(memory.regions["state"], block) == (asked in (AHEAD - 4096, AHEAD))
     assert {name: region.nbytes for name, region in memory.regions.items()} == {"state": asked, "arena0": 128}
     assert not memory.regions["state"].any()
     memory.regions["state"][:] = 1
@@ -30,19 +32,20 @@ def test_what_was_touched_ahead_is_zeroed_memory_like_any_other(asked, monkeypat
 
 @pytest.mark.parametrize("nbytes", [0, AHEAD - 1])
 def test_little_memory_needs_no_thread(nbytes):
-    with Arena().expecting("state", nbytes):
-        assert not touching()
+    arena = Arena()
+    with arena.expecting("state", nbytes):
+        assert not arena._ahead
 
 
 def test_the_thread_ends_where_nothing_is_reserved(monkeypatch):
     monkeypatch.delenv("INGOT_CHECK", raising=False)
     with pytest.raises(InputError), Arena().expecting("state", 16 * AHEAD):
-        assert touching()
         raise InputError("refused")
     assert not touching()
 
 
 def test_guarded_memory_is_not_touched_ahead(monkeypatch):
     monkeypatch.setenv("INGOT_CHECK", "3")
-    with Arena().expecting("state", AHEAD):
-        assert not touching()
+    arena = Arena()
+    with arena.expecting("state", AHEAD):
+        assert not arena._ahead

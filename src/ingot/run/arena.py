@@ -19,6 +19,7 @@ _PROT_NONE = 0
 _ALIGNMENT = 64
 _LEAST_AHEAD = 64 << 20  # bytes: what is touched before anybody asks for less saves no time
 _TOUCHED_AT_ONCE = 32 << 20
+_MOST_SPARE = 1 << 20  # of it that may stay touched for nothing
 
 
 class Memory:
@@ -76,7 +77,7 @@ class Arena:
 
     def _grown(self, name: str, nbytes: int) -> np.ndarray:
         ahead = self._ahead.pop(name, None)
-        if ahead is not None and nbytes <= ahead.end().nbytes:
+        if ahead is not None and 0 <= ahead.end().nbytes - nbytes <= _MOST_SPARE:
             return ahead.block[:nbytes]
         return _region(nbytes)
 

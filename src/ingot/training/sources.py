@@ -22,6 +22,7 @@ from ingot.training.adapters import Adapter, Lora, adapt, patterns
 from ingot.training.losses import CrossEntropy, loss_of
 from ingot.training.ranges import expect_integer, expect_whole
 
+_MEASURED = ("running_mean", "running_var")  # as torch names buffers that batches move
 _STATISTICS = {"batch_norm": (3, 4)}  # operands that are measured and not trained
 
 
@@ -53,9 +54,9 @@ def state_bytes(source: Any, kept: int, alignment: int) -> int:
     """The most bytes that the states of a module take, so many arrays of each parameter; 0 for any other source."""
     if isinstance(source, type) or not hasattr(source, "named_buffers"):
         return 0
-    trained = [each.nbytes for _, each in source.named_parameters() if each.requires_grad]
-    measured = [each.nbytes for _, each in source.named_buffers()]
-    return kept * sum(-(-size // alignment) * alignment for size in [*trained, *measured, alignment])
+    sizes = [kept * [each.nbytes] for _, each in source.named_parameters() if each.requires_grad]
+    sizes += [[each.nbytes] for name, each in source.named_buffers() if name.endswith(_MEASURED)]
+    return sum(-(-size // alignment) * alignment for each in sizes for size in each) + alignment  # that of the step
 
 
 def load_static(path: str, dims: Mapping[str, int], prediction: str | None) -> Graph:

@@ -121,7 +121,7 @@ def load_module(
 
 
 def _expect_arguments(module: torch.nn.Module, args: tuple, kwargs: dict[str, Any], beside: str) -> None:
-    """Raises InputError for what a module's `forward` cannot be called with; beside: what else was given."""
+    """Raises InputError for parameters without shapes, and what `forward` is not called with; beside: what else is."""
     if lazy := [name for name, parameter in module.named_parameters() if torch.nn.parameter.is_lazy(parameter)]:
         raise InputError(f"module {type(module).__name__}: never called, got {lazy}, expected shapes for them")
     signature = inspect.signature(module.forward)
