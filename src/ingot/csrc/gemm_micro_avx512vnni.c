@@ -16,6 +16,7 @@
 #define CODES_HIGH(w) _mm512_and_si512(w, _mm512_set1_epi8((char)0xf0))
 #define CODES_DOT(sum, w, p) codes_dot(sum, w, CODES_SET(p))
 #define CODES_TIMES 16
+#define CODES_LESS 0
 #define CODES_DOT8(sum, w, p) CODES_DOT(sum, w, p)
 #define CODES_DOT4(sum, w, p) CODES_DOT(sum, w, p)
 #define CODES_SMALLER(i) _mm512_srai_epi32(i, 4)

@@ -1,5 +1,5 @@
-/* gemm_micro_codes_widened.c: codes_tile and blocks_tile where there are no dot products of int8: codes of 8 bits
- * become int16, whose products AVX2 sums in pairs; those of 4 bits are small enough to be summed so as bytes. */
+/* gemm_micro_codes_widened.c: codes_tile and blocks_tile where there are no dot products of int8: AVX2 sums the products
+ * of bytes in pairs, as int16. */
 #include <string.h>
 
 #include "blocks.h"
@@ -23,6 +23,7 @@
 #define CODES_HIGH(w) (int32_t)((uint32_t)(w) & 0xf0f0f0f0u)
 #define CODES_DOT(sum, w, p) codes_dot(sum, (uint32_t)(w), p)
 #define CODES_TIMES 16
+#define CODES_LESS 0
 #define CODES_DOT8(sum, w, p) CODES_DOT(sum, w, p)
 #define CODES_DOT4(sum, w, p) CODES_DOT(sum, w, p)
 #define CODES_SMALLER(i) ((i) / 16)
@@ -78,6 +79,7 @@ static inline int32_t blocks_pairs(int32_t sum, uint32_t w, const int8_t *p) {
 #define CODES_LOAD(p) _mm256_loadu_si256((const __m256i *)(p))
 #define CODES_SET(p) _mm256_set1_epi32(*(const int32_t *)(p))
 #define CODES_TIMES 1
+#define CODES_LESS 128
 #define CODES_NEXT(p) (void)(p)
 #define CODES_LOW(w) _mm256_and_si256(w, _mm256_set1_epi8(0x0f))
 #define CODES_HIGH(w) _mm256_and_si256(_mm256_srli_epi16(w, 4), _mm256_set1_epi8(0x0f))
@@ -102,7 +104,7 @@ static inline int32_t blocks_pairs(int32_t sum, uint32_t w, const int8_t *p) {
 #define BLOCKS_STEPS(w) \
   _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)blocks_steps)), w)
 #define BLOCKS_DOT(sum, w, p) \
-  _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_maddubs_epi16(w, CODES_SET(p)), _mm256_set1_epi16(1)))
+  widened_add(sum, _mm256_madd_epi16(_mm256_maddubs_epi16(w, CODES_SET(p)), _mm256_set1_epi16(1)))
 #define BLOCKS_PAIR(w, i, j)                                                                                       \
   _mm256_srai_epi16(_mm256_shuffle_epi8(w, _mm256_broadcastsi128_si256(_mm_set_epi8(                               \
                         12 + (j), -1, 12 + (i), -1, 8 + (j), -1, 8 + (i), -1, 4 + (j), -1, 4 + (i), -1, j, -1, i,  \
@@ -110,11 +112,18 @@ static inline int32_t blocks_pairs(int32_t sum, uint32_t w, const int8_t *p) {
 #define BLOCKS_PAIRS(sum, w, p) _mm256_add_epi32(sum, _mm256_madd_epi16(w, CODES_SET(p)))
 typedef uint32_t widened_words __attribute__((vector_size(32)));
 typedef int32_t widened_signed __attribute__((vector_size(32)));
+/* sum + products, without GCC's adding products to one another first, for which there are no registers. */
+static inline __m256i widened_add(__m256i sum, __m256i products) {
+  __asm__("vpaddd %1, %0, %0" : "+x"(sum) : "x"(products));
+  return sum;
+}
+
+/* Codes less 128, by their magnitudes and with their signs at a, whose bytes are from -127 to 127: no two products are
+ * more than an int16 together. */
 static inline __m256i codes_dot(__m256i sum, __m256i w, __m256i a) {
-  const __m256i even = _mm256_madd_epi16(_mm256_and_si256(w, _mm256_set1_epi16(255)),
-                                         _mm256_srai_epi16(_mm256_slli_epi16(a, 8), 8));
-  const __m256i odd = _mm256_madd_epi16(_mm256_srli_epi16(w, 8), _mm256_srai_epi16(a, 8));
-  return _mm256_add_epi32(sum, _mm256_add_epi32(even, odd));
+  const __m256i less = _mm256_xor_si256(w, _mm256_set1_epi8(-128));
+  const __m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(less), _mm256_sign_epi8(a, less));
+  return widened_add(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
 }
 #endif
 

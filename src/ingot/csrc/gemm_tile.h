@@ -4,13 +4,22 @@
  * TILE_HIGH (loads of pairs of bf16 that give the first or the second as floats), TILE_HALVES (a load of f16 that
  * gives floats), TILE_ROUND (a store as bf16), and TILE_SHAPES(X, n): X(rows, width, n) for each tile to compile. Every
  * number of rows up to GEMM_ROWS is there, widest tile first; the last of each divides half a panel. TILE_WIDEST is the
- * largest width. */
+ * largest width; TILE_ELEMENTS(rows, width) the elements of k for which a loop goes on once, where a row of b has one:
+ * what it takes beside its sums counts where a core shares its decoder, or a tile is long to fill. */
 
 /* Loops over registers, which are registers only where it is unrolled. */
 #if defined(INGOT_SMALL)
 #define TILE_UNROLL SMALL_UNROLL
 #else
 #define TILE_UNROLL INGOT_UNROLL
+#endif
+
+#if !defined(TILE_REACH)
+#define TILE_REACH 3
+#endif
+
+#if !defined(TILE_ELEMENTS)
+#define TILE_ELEMENTS(rows, width) ((width) == 3 ? 2 : 1)
 #endif
 
 #define TILE_PANEL (INGOT_PANEL / TILE_LANES) /* registers in a row of a panel */
@@ -52,7 +61,7 @@ static inline __attribute__((always_inline)) TILE_V tile_factor(const float *b, 
 static inline __attribute__((always_inline)) const float *tile_left(const int kind, const float *const third[],
                                                                     const int i, const int later, int64_t a_stride) {
   if (kind == INGOT_TILE_COLUMNS) return third[0] + later * a_stride + i;
-  return third[i / 3] + i % 3 * a_stride + later;
+  return third[i / TILE_REACH] + i % TILE_REACH * a_stride + later;
 }
 
 /* An element of k, so many `later` than those at `third`: sum += a x b. b points to its row, or to that of two elements
@@ -121,8 +130,7 @@ static inline __attribute__((always_inline)) void tile_body(const int rows, cons
   const float *b = p->b + column / INGOT_PANEL * p->panel_stride + within;
   const int64_t k = p->k, a_stride = p->a_stride, b_stride = p->b_stride;
   const int by_columns = kind == INGOT_TILE_COLUMNS;
-  /* Where a tile is long to fill, what a loop takes beside its sums counts: two elements of k share it. */
-  const int elements = width == 3 ? 2 : stride;
+  const int elements = stride > 1 ? stride : TILE_ELEMENTS(rows, width);
   int64_t done = 0;
   do {
     const int64_t steps = k - done < INGOT_K_BLOCK ? k - done : INGOT_K_BLOCK;
@@ -131,19 +139,24 @@ static inline __attribute__((always_inline)) void tile_body(const int rows, cons
       TILE_UNROLL for (int j = 0; j < width; j++) sum[i][j] = TILE_ZERO();
     }
     /* A pointer for every third row and two strides address all rows without running out of integer registers. */
-    const float *third[(GEMM_ROWS + 2) / 3];
-    TILE_UNROLL for (int i = 0; i < rows; i += 3)
-      third[i / 3] = p->a + (by_columns ? done * a_stride : i * a_stride + done);
-    for (int64_t s = 0; s + elements <= steps; s += elements) {
-      __builtin_prefetch(ahead, 0, 2);
-      tile_step(rows, width, kind, from, 0, 0, p, b, third, sum);
-      if (elements > stride) __builtin_prefetch(ahead + ahead_step, 0, 2);
-      if (elements > 1) tile_step(rows, width, kind, from, 1, stride - 1, p, b + (2 - stride) * b_stride, third, sum);
+    const float *third[(GEMM_ROWS + TILE_REACH - 1) / TILE_REACH];
+    TILE_UNROLL for (int i = 0; i < rows; i += TILE_REACH)
+      third[i / TILE_REACH] = p->a + (by_columns ? done * a_stride : i * a_stride + done);
+    int64_t s = 0;
+    for (; s + elements <= steps; s += elements) {
+      TILE_UNROLL for (int e = 0; e < elements; e++) {
+        if (e % 2 == 0) __builtin_prefetch(ahead + e * ahead_step, 0, 2);
+        tile_step(rows, width, kind, from, e, e % stride, p, b + e / stride * b_stride, third, sum);
+      }
       ahead += elements * ahead_step;
-      TILE_UNROLL for (int i = 0; i < rows; i += 3) third[i / 3] += elements * (by_columns ? a_stride : 1);
+      TILE_UNROLL for (int i = 0; i < rows; i += TILE_REACH) third[i / TILE_REACH] += elements * (by_columns ? a_stride : 1);
       b += elements / stride * b_stride;
     }
-    if (steps % elements) tile_step(rows, width, kind, from, 0, 0, p, b, third, sum);
+    for (; elements > 1 && s < steps; s++) { /* of a row of two elements, one at most */
+      tile_step(rows, width, kind, from, 0, 0, p, b, third, sum);
+      TILE_UNROLL for (int i = 0; i < rows; i += TILE_REACH) third[i / TILE_REACH] += by_columns ? a_stride : 1;
+      b += b_stride;
+    }
     tile_close(rows, width, p, column, p->more || done > 0, done + steps >= k, sum);
     done += steps;
   } while (done < k);

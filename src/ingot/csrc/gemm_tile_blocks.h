@@ -125,7 +125,7 @@ static inline __attribute__((always_inline)) void blocks_body(const int rows, co
         CODES_I sum[CODES_ROWS][CODES_WIDTH];
         INGOT_UNROLL for (int i = 0; i < rows; i++) {
           INGOT_UNROLL for (int j = 0; j < CODES_WIDTH; j++)
-            sum[i][j] = t.steps ? CODES_SET(r.a[i] + s->offsets + 4 * block) : CODES_NONE();
+            sum[i][j] = t.steps ? codes_first(8, 0, r.a[i] + s->offsets + 4 * block) : CODES_NONE();
         }
         blocks_dots(rows, t, o != NULL, part * 8 / parts, (part + 1) * 8 / parts, b, &r, block * INGOT_CODES_BLOCK,
                     sum);
@@ -158,7 +158,9 @@ static inline __attribute__((always_inline)) void blocks_alone(const int rows, c
     INGOT_UNROLL for (int i = 0; i < rows; i++) {
       offset[i] = CODES_SET(r.a[i] + s->offsets + 4 * block);
       INGOT_UNROLL for (int j = 0; j < CODES_WIDTH; j++)
-        sum[i][j] = t.offset ? (CODES_I)((BLOCKS_S)offset[i] >> (t.offset == 16 ? 3 : 0)) : CODES_NONE();
+        sum[i][j] = t.steps    ? codes_first(8, 0, r.a[i] + s->offsets + 4 * block)
+                    : t.offset ? (CODES_I)((BLOCKS_S)offset[i] >> (t.offset == 16 ? 3 : 0))
+                               : CODES_NONE();
     }
     blocks_dots(rows, t, 0, 0, 8, b + blocks_head(t) + 4 * column, &r, block * INGOT_CODES_BLOCK, sum);
     INGOT_UNROLL for (int j = 0; j < CODES_WIDTH; j++) {

@@ -1,12 +1,12 @@
 /* gemm_tile_codes.h: the bodies of codes_tile_<format>. Included by files that first define CODES_I, the register of
  * CODES_LANES sums, with CODES_NONE(), CODES_SET(p) (one int32 in all), CODES_LOAD(p) (four codes a lane), CODES_LOW(w)
  * and CODES_HIGH(w) (CODES_TIMES x the lower and upper halves of each byte), CODES_DOT8(sum, w, p) and
- * CODES_DOT4(sum, w, p) (sum + the four codes of each lane x four int8 at p), CODES_ZEROS(p) (a byte for each lane),
- * CODES_TAKEN(sum, z, offset) (sum + z * offset / 128), CODES_SMALLER(i) (i / 16, exactly);
- * CODES_F, as many floats, with CODES_FLOATS(i), CODES_SCALES(p) (from f16), CODES_ZERO(), CODES_READ(p),
- * CODES_WRITE(p, v), CODES_SPREAD(x), CODES_FMA(x, y, z); CODES_SHAPES(X, ...): X(rows, ...) for every number of rows
- * up to CODES_ROWS; CODES_WIDTH, the registers of a row of a tile; and CODES_NEXT(p), which asks for what one row reads
- * as far ahead of p as memory is slow. */
+ * CODES_DOT4(sum, w, p) (sum + the four codes of each lane, those of 8 bits less CODES_LESS, 0 or 128, x four int8 at
+ * p), CODES_ZEROS(p) (a byte for each lane), CODES_TAKEN(sum, z, offset) (sum + z * offset / 128), CODES_SMALLER(i) (i
+ * / 16, exactly), BLOCKS_S, the same register in operators; CODES_F, as many floats, with CODES_FLOATS(i),
+ * CODES_SCALES(p) (from f16), CODES_ZERO(), CODES_READ(p), CODES_WRITE(p, v), CODES_SPREAD(x), CODES_FMA(x, y, z);
+ * CODES_SHAPES(X, ...): X(rows, ...) for every number of rows up to CODES_ROWS; CODES_WIDTH, the registers of a row of a
+ * tile; and CODES_NEXT(p), which asks for what one row reads as far ahead of p as memory is slow. */
 
 /* One lane's worth of four elements of k: sums += a x w. */
 static inline __attribute__((always_inline)) void codes_step(const int rows, const int bits, const CODES_I w[],
@@ -19,8 +19,9 @@ static inline __attribute__((always_inline)) void codes_step(const int rows, con
 }
 
 /* Where sums begin, without zero points: at -128 times the sum of the row's codes, which stands at p; of codes of 4
- * bits at -8 times it, as large as codes are taken. */
+ * bits at -8 times it, as large as codes are taken. Where products are of codes less 128, that is in them. */
 static inline CODES_I codes_first(const int bits, const int zeros, const int8_t *p) {
+  if (bits == 8 && CODES_LESS) return zeros ? (CODES_I)-(BLOCKS_S)CODES_SET(p) : CODES_NONE();
   if (zeros) return CODES_NONE();
   return bits == 8 || CODES_TIMES == 16 ? CODES_SET(p) : CODES_SMALLER(CODES_SET(p));
 }

@@ -89,6 +89,8 @@ INTEGER_TILE(integer_dots, INTEGER_VNNI, integer_dot)
 
 #if defined(ISA_amx)
 #include "integer_tile_amx.h"
+#elif defined(ISA_avx2)
+#include "integer_tile_avx2.h"
 #endif
 
 /* INTEGER_MANY: what takes the place of tiles where a block has AMX_ROWS rows, or null; INTEGER_MOST: the rows that
@@ -96,6 +98,9 @@ INTEGER_TILE(integer_dots, INTEGER_VNNI, integer_dot)
 #if defined(ISA_amx)
 #define INTEGER_MOST (AMX_TILES * AMX_ROWS)
 #define INTEGER_MANY (AMX_IS_USED ? K(integer_tile_many) : NULL)
+#elif defined(ISA_avx2)
+#define INTEGER_MOST INGOT_CONV_PIXELS
+#define INTEGER_MANY K(integer_tile_many)
 #else
 #define INTEGER_MOST INTEGER_ROWS
 #define INTEGER_MANY NULL

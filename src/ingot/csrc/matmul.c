@@ -28,7 +28,12 @@ static inline gemm_epilogue matmul_epilogue(const matmul_args *g, const float *r
                          g->activation, g->residual_first, NULL, 0};
 }
 
-#define MATMUL_NEAR (1 << 17) /* floats of packed panels that stay in the second cache beside rows */
+/* Floats of packed panels that stay in the second cache beside rows. Most CPUs without AVX-512 have 512 KiB of it. */
+#if defined(ISA_avx512)
+#define MATMUL_NEAR (1 << 17)
+#else
+#define MATMUL_NEAR (1 << 16)
+#endif
 #define MATMUL_PANELS 16      /* at most; kernels.def knows both */
 #define MATMUL_ROWS 48        /* that go by them together */
 #define MATMUL_MANY_ROWS 512  /* for each part: packing is then so little of a product that every part may do it */
