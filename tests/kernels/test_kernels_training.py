@@ -23,14 +23,14 @@ def transposed(m, n, k, batch=(), **more):
     return fields | more, a, b
 
 
-def scratch(m, k):
-    return abi.scratch_floats("matmul_tn_f32", {"m": m, "k": k})
+def scratch(m, n, k):
+    return abi.scratch_floats("matmul_tn_f32", {"m": m, "n": n, "k": k})
 
 
 @pytest.mark.parametrize("m, n, k", SIZES)
 def test_matmul_tn_has_the_bits_of_a_product_of_a_copy(m, n, k):
     fields, a, b = transposed(m, n, k, c_stride=n + 3)
-    result = every("matmul_tn_f32", fields, "c", (m, n), row_pad=3, scratch=scratch(m, k))
+    result = every("matmul_tn_f32", fields, "c", (m, n), row_pad=3, scratch=scratch(m, n, k))
     copied = fields | {"a": at_page_end(np.ascontiguousarray(a.T)), "a_stride": k}
     other = every(
         "matmul_f32", copied, "c", (m, n), row_pad=3, scratch=abi.scratch_floats("matmul_f32", {"k": max(k, 1), "n": n})
@@ -48,7 +48,7 @@ def test_matmul_tn_of_a_batch_has_every_epilogue(activation, alpha):
     fields, a, b = transposed(m, n, k, batch, activation=code, bias=bias, residual=residual, c_stride=n)
     fields |= {"residual_batch_strides": element_strides(residual)[:-2], "c_batch_strides": (3 * m * n, m * n)}
     fields |= {"alpha": alpha, "residual_stride": element_strides(residual)[-2]}
-    result = every("matmul_tn_f32", fields, "c", (*batch, m, n), scratch=scratch(m, k))
+    result = every("matmul_tn_f32", fields, "c", (*batch, m, n), scratch=scratch(m, n, k))
     turned = a.swapaxes(-1, -2).astype(float)
     expected = function(alpha * (turned @ b.astype(float)) + bias) + residual
     bound = gamma(k) * (abs(turned) @ abs(b).astype(float) + abs(bias)) + 5e-7 * (1 + abs(expected))
@@ -59,14 +59,14 @@ def test_matmul_tn_of_a_batch_has_every_epilogue(activation, alpha):
 def test_batches_of_whole_blocks_that_continue_each_other_have_the_bits_of_one(m, n):
     k = 3 * BLOCK
     fields, a, b = transposed(m, n, k, c_stride=n)
-    whole = every("matmul_tn_f32", fields, "c", (m, n), scratch=scratch(m, k))
+    whole = every("matmul_tn_f32", fields, "c", (m, n), scratch=scratch(m, n, k))
     for isa, parts in ways():
         c = at_page_end(np.zeros((m, n), np.float32))
         for begin, end in ((0, BLOCK), (BLOCK, k)):
             one = fields | {"a": a[begin:end], "b": b[begin:end], "k": end - begin, "c": c}
             one |= {"residual": c, "residual_stride": n, "continues": 1}
-            held = np.full(parts * scratch(m, k), np.nan, np.float32)
-            run("matmul_tn_f32", isa, parts, one | {"scratch": held, "scratch_stride": scratch(m, k)})
+            held = np.full(parts * scratch(m, n, k), np.nan, np.float32)
+            run("matmul_tn_f32", isa, parts, one | {"scratch": held, "scratch_stride": scratch(m, n, k)})
         np.testing.assert_array_equal(bits(c), bits(whole))
 
 

@@ -24,8 +24,11 @@ static inline void gemm_pack_columns(const float *a, int64_t k, int64_t columns,
     int64_t at = 0;
     for (int32_t tile = 0; tile < tiles; tile++) {
       const int64_t next = part_begin(columns, tile + 1, tiles), count = next - at;
-      for (int64_t i = first; i < end; i++)
-        v_store_n(to + (tile * k + i) * GEMM_ROWS, v_load_n(a + i * a_stride + at, count), count);
+      for (int64_t i = first; i < end; i++) {
+        const float *from = a + i * a_stride + at;
+        __builtin_prefetch(from + GEMM_COLUMN_ROWS * a_stride);
+        v_store_n(to + (tile * k + i) * GEMM_ROWS, v_load_n(from, count), count);
+      }
       at = next;
     }
   }

@@ -1,5 +1,5 @@
-/* gemm_micro_codes_widened.c: codes_tile and blocks_tile where there are no dot products of int8: AVX2 sums the products
- * of bytes in pairs, as int16. */
+/* gemm_micro_codes_widened.c: codes_tile and blocks_tile where there are no dot products of int8: AVX2 sums products of
+ * bytes in pairs, as int16. */
 #include <string.h>
 
 #include "blocks.h"

@@ -5,8 +5,8 @@
  * p), CODES_ZEROS(p) (a byte for each lane), CODES_TAKEN(sum, z, offset) (sum + z * offset / 128), CODES_SMALLER(i) (i
  * / 16, exactly), BLOCKS_S, the same register in operators; CODES_F, as many floats, with CODES_FLOATS(i),
  * CODES_SCALES(p) (from f16), CODES_ZERO(), CODES_READ(p), CODES_WRITE(p, v), CODES_SPREAD(x), CODES_FMA(x, y, z);
- * CODES_SHAPES(X, ...): X(rows, ...) for every number of rows up to CODES_ROWS; CODES_WIDTH, the registers of a row of a
- * tile; and CODES_NEXT(p), which asks for what one row reads as far ahead of p as memory is slow. */
+ * CODES_SHAPES(X, ...): X(rows, ...) for every number of rows up to CODES_ROWS; CODES_WIDTH, the registers of a row of
+ * a tile; and CODES_NEXT(p), which asks for what one row reads as far ahead of p as memory is slow. */
 
 /* One lane's worth of four elements of k: sums += a x w. */
 static inline __attribute__((always_inline)) void codes_step(const int rows, const int bits, const CODES_I w[],

@@ -42,7 +42,8 @@ static inline void integer_wide_panel(const int8_t *b, int64_t fours, int64_t co
 
 /* sum + pair x w, without GCC's adding products to one another first, for which there are no registers. */
 static inline __m256i integer_wide_dot(__m256i sum, __m256i pair, __m256i w) {
-  __asm__("vpaddd %1, %0, %0" : "+x"(sum) : "x"(_mm256_madd_epi16(pair, w)));
+  __m256i products;
+  __asm__("vpmaddwd %3, %2, %1\n\tvpaddd %1, %0, %0" : "+x"(sum), "=&x"(products) : "x"(pair), "x"(w));
   return sum;
 }
 

@@ -35,6 +35,7 @@ static inline gemm_epilogue matmul_epilogue(const matmul_args *g, const float *r
 #define MATMUL_NEAR (1 << 16)
 #endif
 #define MATMUL_PANELS 16      /* at most; kernels.def knows both */
+#define MATMUL_TN_PANELS 4    /* where a is transposed */
 #define MATMUL_ROWS 48        /* that go by them together */
 #define MATMUL_MANY_ROWS 512  /* for each part: packing is then so little of a product that every part may do it */
 
@@ -76,9 +77,9 @@ static inline void matmul_pack(const matmul_args *g, const float *b, int64_t don
  * `call` are done, read what is packed. */
 typedef struct { const char *from; int64_t stride, bytes, runs, calls, call; } matmul_ahead;
 
-static inline matmul_ahead matmul_next(const matmul_args *g, const matmul_item *t, int64_t done, int64_t k,
-                                       int64_t column, int64_t columns, int64_t calls) {
-  const float *from = t->b + done * g->b_k_stride + column * g->b_n_stride;
+static inline matmul_ahead matmul_next(const matmul_args *g, const float *b, int64_t done, int64_t k, int64_t column,
+                                       int64_t columns, int64_t calls) {
+  const float *from = b + done * g->b_k_stride + column * g->b_n_stride;
   if (g->b_n_stride == 1) return (matmul_ahead){(const char *)from, 4 * g->b_k_stride, 4 * columns, k, calls, 0};
   return (matmul_ahead){(const char *)from, 4 * g->b_n_stride, 4 * k, columns, calls, 0};
 }
@@ -136,10 +137,10 @@ static inline void matmul_panels(const matmul_args *g, const matmul_item *t, int
     matmul_ahead ahead = {0}; /* nothing */
     if (done + k < g->k) {
       const int64_t left = g->k - done - k;
-      ahead = matmul_next(g, t, done + k, left < depth ? left : depth, column, stop - column, calls);
+      ahead = matmul_next(g, t->b, done + k, left < depth ? left : depth, column, stop - column, calls);
     } else if (stop < limit) {
       const int64_t left = limit - stop, columns = left < stop - column ? left : stop - column;
-      ahead = matmul_next(g, t, 0, g->k < depth ? g->k : depth, stop, columns, calls);
+      ahead = matmul_next(g, t->b, 0, g->k < depth ? g->k : depth, stop, columns, calls);
     }
     matmul_pack(g, t->b, done, k, column, stop - column, packed);
     for (int32_t chunk = 0; chunk < chunks; chunk++) {
@@ -244,29 +245,47 @@ static inline void matmul_tn_begin(const matmul_args *g, const matmul_tn_item *t
   }
 }
 
-/* k elements from `done` on of one panel. */
+/* k elements from `done` on of one packed panel. */
 static inline void matmul_tn_panel(const matmul_args *g, const gemm_epilogue *e, const matmul_tn_item *t, int64_t done,
-                                   int64_t k, int64_t column, float *panel) {
+                                   int64_t k, int64_t column, const float *panel, matmul_ahead *ahead) {
   const int64_t columns = g->n - column < INGOT_PANEL ? g->n - column : INGOT_PANEL;
   const int64_t rows = t->row_end - t->row_begin;
   const int32_t tiles = gemm_column_tiles(rows);
   const int light = columns % (INGOT_PANEL / 2) == 0 && epilogue_is_light(e), completes = done + k >= g->k;
   if (g->continues && done == 0) matmul_tn_begin(g, t, column, columns);
-  K(pack_panel)(t->b + done * g->b_k_stride + column * g->b_n_stride, k, columns, g->b_k_stride, g->b_n_stride, 1.0f,
-                panel);
   for (int32_t tile = 0; tile < tiles; tile++) {
     const int64_t row = t->row_begin + part_begin(rows, tile, tiles);
     const int64_t count = t->row_begin + part_begin(rows, tile + 1, tiles) - row;
     float *to = t->c + row * g->c_stride + column;
     const matmul_tn_sums sums = matmul_tn_at(g, t, row, column);
     const gemm_finish finish = epilogue_finish(e, row, column, to, g->c_stride);
-    const gemm_product product = {
+    gemm_product product = {
         .k = k, .a = t->tiles + tile * k * GEMM_ROWS, .a_stride = GEMM_ROWS, .b = panel, .b_stride = INGOT_PANEL,
         .sums = sums.row, .sums_stride = sums.stride, .finish = light && completes ? &finish : NULL,
         .more = done > 0 || g->continues, .halved = columns <= INGOT_PANEL / 2};
+    matmul_fetch(ahead, &product);
     gemm_expect(sums.row, sums.stride, count);
     K(gemm_tile_columns)(count, 1, &product);
     if (completes && !light) epilogue_apply(e, row, column, count, columns, sums.row, sums.stride, to, g->c_stride);
+  }
+}
+
+/* k elements from `done` on of some panels, MATMUL_TN_PANELS of which are packed together: rows of b are then read in
+ * longer pieces. */
+static inline void matmul_tn_panels(const matmul_args *g, const gemm_epilogue *e, const matmul_tn_item *t, int64_t done,
+                                    int64_t k, int64_t begin, int64_t end, float *packed) {
+  for (int64_t first = begin, last; first < end; first = last) {
+    last = first + MATMUL_TN_PANELS < end ? first + MATMUL_TN_PANELS : end;
+    const int64_t column = first * INGOT_PANEL, stop = last * INGOT_PANEL < g->n ? last * INGOT_PANEL : g->n;
+    const int64_t next = end * INGOT_PANEL < g->n ? end * INGOT_PANEL : g->n, columns = stop - column;
+    const int64_t calls = (last - first) * gemm_column_tiles(t->row_end - t->row_begin);
+    matmul_ahead ahead = {0}; /* nothing */
+    if (stop < next)
+      ahead = matmul_next(g, t->b, done, k, stop, next - stop < columns ? next - stop : columns, calls);
+    matmul_pack(g, t->b, done, k, column, columns, packed);
+    for (int64_t panel = first; panel < last; panel++)
+      matmul_tn_panel(g, e, t, done, k, panel * INGOT_PANEL, packed + (panel - first) * k * INGOT_PANEL,
+                      &ahead);
   }
 }
 
@@ -283,7 +302,8 @@ void K(matmul_tn_f32)(const void *args, int32_t part, int32_t parts) {
   const gemm_share share = matmul_tn_share(g, matmul_batches(g) * panels, part, parts);
   const int64_t rows = share.row_end - share.row_begin;
   const int32_t pieces = gemm_column_pieces(rows);
-  float *panel = g->scratch + part * g->scratch_stride, *sums = panel + INGOT_K_BLOCK * INGOT_PANEL;
+  float *packed = g->scratch + part * g->scratch_stride;
+  float *sums = packed + INGOT_K_BLOCK * INGOT_PANEL * (panels < MATMUL_TN_PANELS ? panels : MATMUL_TN_PANELS);
   float *tiles = sums + g->m * INGOT_PANEL;
   for (int64_t unit = share.panel_begin, end; unit < share.panel_end; unit = end) {
     const matmul_offsets at = matmul_batch(g, unit / panels);
@@ -297,8 +317,7 @@ void K(matmul_tn_f32)(const void *args, int32_t part, int32_t parts) {
       for (int64_t done = 0; done == 0 || done < g->k; done += INGOT_K_BLOCK) {
         const int64_t k = g->k - done < INGOT_K_BLOCK ? g->k - done : INGOT_K_BLOCK;
         gemm_pack_columns(item.a + done * g->a_stride + item.row_begin, k, stop - begin, g->a_stride, tiles);
-        for (int64_t i = unit; i < end; i++)
-          matmul_tn_panel(g, &epilogue, &item, done, k, i % panels * INGOT_PANEL, panel);
+        matmul_tn_panels(g, &epilogue, &item, done, k, unit % panels, unit % panels + end - unit, packed);
       }
     }
   }
@@ -306,5 +325,6 @@ void K(matmul_tn_f32)(const void *args, int32_t part, int32_t parts) {
 
 #undef MATMUL_NEAR
 #undef MATMUL_PANELS
+#undef MATMUL_TN_PANELS
 #undef MATMUL_ROWS
 #undef MATMUL_MANY_ROWS
