@@ -144,8 +144,8 @@ static inline void matmul_panels(const matmul_args *g, const matmul_item *t, int
     }
     matmul_pack(g, t->b, done, k, column, stop - column, packed);
     for (int32_t chunk = 0; chunk < chunks; chunk++) {
-      const int64_t from = t->row_begin + part_begin(rows, chunk, chunks);
-      const int64_t to = t->row_begin + part_begin(rows, chunk + 1, chunks);
+      const int64_t from = t->row_begin + part_begin_grain(rows, GEMM_ROWS, chunk, chunks);
+      const int64_t to = t->row_begin + part_begin_grain(rows, GEMM_ROWS, chunk + 1, chunks);
       for (int64_t panel = begin; panel < end; panel++)
         matmul_add(g, t, from, to, done, k, panel * INGOT_PANEL, packed + (panel - begin) * k * INGOT_PANEL, &ahead);
     }
