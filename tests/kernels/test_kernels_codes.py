@@ -188,6 +188,28 @@ def test_products(index: int, shape: tuple[int, int, int], bits: int, group: int
     np.testing.assert_allclose(result, total, rtol=2e-5, atol=2e-5)
 
 
+@pytest.mark.parametrize("bits, group, has_zeros", WITH_ZEROS)
+def test_largest_sums(bits: int, group: int, has_zeros: bool) -> None:
+    """Codes, zero points and rows at either end: no sum of a few products saturates."""
+    k, least, most = 2 * GROUP, -CENTRE[bits], CENTRE[bits] - 1
+    x = np.ones((20, k), np.float32)
+    x[1::4], x[2::4, ::2], x[3::4, : k // 2] = -1, -1, -1
+    codes = np.full((k, 6), least, np.int16)
+    codes[:, 1], codes[::2, 2], codes[: k // 2, 3], codes[1::4, 4], codes[:, 5] = most, most, most, most, 0
+    scales = np.full((up(k, group) // group, 6), 0.5, np.float16)
+    fields = {"m": 20, "n": 6, "k": k, "alpha": 1.0, "a": row_image(x), "a_stride": row_bytes(k), "c_stride": 6}
+    if not has_zeros:
+        given = fields | {"b": panels(codes.astype(np.int8), scales, bits, group)}
+        result = every(f"gemm_{named(bits, group)}_packed", given, "c", (20, 6))
+        np.testing.assert_array_equal(result, defined(x, codes, scales, group))
+        return
+    for zero in (0, 2 * CENTRE[bits] - 1):
+        unsigned, zeros = (codes - least).astype(np.uint8), np.full(scales.shape, zero, np.uint8)
+        given = fields | {"b": panels(unsigned, scales, bits, group, zeros)}
+        result = every(f"gemm_{named(bits, group)}_zeros_packed", given, "c", (20, 6))
+        np.testing.assert_array_equal(result, defined(x, codes - least - zero, scales, group))
+
+
 @pytest.mark.parametrize("bits, group", ZEROS)
 @pytest.mark.parametrize("m, n, k", SHAPES)
 def test_products_with_zeros(m: int, n: int, k: int, bits: int, group: int) -> None:
