@@ -3,12 +3,6 @@
 
 #include "gemm.h"
 
-/* _mm256_fmadd_ps, for which GCC 12 copies sums to other registers. */
-static inline __m256 tile_fma(__m256 x, __m256 y, __m256 sum) {
-  __asm__("vfmadd231ps %2, %1, %0" : "+x"(sum) : "x"(x), "x"(y));
-  return sum;
-}
-
 #define TILE_V __m256
 #define TILE_LANES 8
 #define TILE_ZERO() _mm256_setzero_ps()
@@ -19,13 +13,11 @@ static inline __m256 tile_fma(__m256 x, __m256 y, __m256 sum) {
 #define TILE_HALVES(p) _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(p)))
 #define TILE_SET1(p) _mm256_broadcast_ss(p)
 #define TILE_ADD(x, y) _mm256_add_ps(x, y)
-#define TILE_FMA(x, y, z) tile_fma(x, y, z)
+#define TILE_FMA(x, y, z) _mm256_fmadd_ps(x, y, z)
 #define TILE_MIN(x, y) _mm256_min_ps(x, y)
 #define TILE_MAX(x, y) _mm256_max_ps(x, y)
 #define TILE_ROUND(to, v) tile_round(to, v)
 #define TILE_WIDEST 8
-#define TILE_REACH 1
-#define TILE_ELEMENTS(rows, width) ((rows) * (width) < 8 ? 1 : 4)
 #define TILE_SHAPES(X, n) \
   X(6, 2, n) X(5, 2, n) X(4, 2, n) X(3, 4, n) X(3, 2, n) X(2, 4, n) X(2, 2, n) X(1, 8, n) X(1, 4, n) X(1, 2, n)
 #include "gemm_tile_floats.h"

@@ -54,8 +54,6 @@ static inline float half_of(const float *pair, int second) {
 #endif
 
 #define TILE_ROUND(to, v) tile_round(to, v)
-#define TILE_REACH 3
-#define TILE_ELEMENTS(rows, width) 1
 #if defined(INGOT_SMALL)
 #define TILE_WIDEST 8
 #define TILE_SHAPES(X, n) X(1, 8, n)

@@ -4,9 +4,7 @@
  * TILE_HIGH (loads of pairs of bf16 that give the first or the second as floats), TILE_HALVES (a load of f16 that
  * gives floats), TILE_ROUND (a store as bf16), and TILE_SHAPES(X, n): X(rows, width, n) for each tile to compile. Every
  * number of rows up to GEMM_ROWS is there, widest tile first; the last of each divides half a panel. TILE_WIDEST is the
- * largest width; TILE_REACH how many rows of a one pointer reaches, by multiples of their stride; and
- * TILE_ELEMENTS(rows, width) for how many elements of k a loop goes round once, where a row of b has one: what it takes
- * beside its sums counts where a tile is long to fill, or threads share what decodes instructions. */
+ * largest width. */
 
 /* Loops over registers, which are registers only where it is unrolled. */
 #if defined(INGOT_SMALL)
@@ -16,6 +14,7 @@
 #endif
 
 #define TILE_PANEL (INGOT_PANEL / TILE_LANES) /* registers in a row of a panel */
+#define TILE_EACH (GEMM_ROWS > 6 ? 3 : 1)     /* rows that share a pointer: integer registers are few */
 
 /* What the finish makes of a register of complete sums, which belongs at (row, column) of the tile. */
 static inline TILE_V tile_finish(const gemm_finish *f, TILE_V v, TILE_V bias, int64_t row, int64_t column) {
@@ -49,32 +48,31 @@ static inline __attribute__((always_inline)) TILE_V tile_factor(const float *b, 
   }
 }
 
-/* Where a row has its element of k, or a later one: `left` points to it in the first of each TILE_REACH rows of a, or
- * of all where rows lie side by side. */
-static inline __attribute__((always_inline)) const float *tile_left(const int kind, const float *const left[],
+/* Where a row has its element of k, or a later one. `at` points to it in every TILE_EACHth row of a, or in the first
+ * where rows lie side by side. */
+static inline __attribute__((always_inline)) const float *tile_left(const int kind, const float *const at[],
                                                                     const int i, const int later, int64_t a_stride) {
-  if (kind == INGOT_TILE_COLUMNS) return left[0] + later * a_stride + i;
-  return left[i / TILE_REACH] + i % TILE_REACH * a_stride + later;
+  if (kind == INGOT_TILE_COLUMNS) return at[0] + later * a_stride + i;
+  return at[i / TILE_EACH] + i % TILE_EACH * a_stride + later;
 }
 
-/* An element of k, so many `later` than those that `left` points to: sum += a x b. b points to its row, or to that of
- * two elements of which it may be the second, in the panel of the first column, which is register `from`: 0 but for
- * width 3. */
+/* An element of k, so many `later` than those at `at`: sum += a x b. b points to its row, or to that of two elements
+ * of which it may be the second, in the panel of the first column, which is register `from`: 0 but for width 3. */
 static inline __attribute__((always_inline)) void tile_step(const int rows, const int width, const int kind,
                                                             const int from, const int later, const int second,
                                                             const gemm_product *p, const float *b,
-                                                            const float *const left[], TILE_V sum[][TILE_WIDEST]) {
+                                                            const float *const at[], TILE_V sum[][TILE_WIDEST]) {
   const int64_t a_stride = p->a_stride;
   if (width <= 3) {
     TILE_V bv[3];
     TILE_UNROLL for (int j = 0; j < width; j++) bv[j] = tile_factor(b, from + j, p->panel_stride, kind, second);
     TILE_UNROLL for (int i = 0; i < rows; i++) {
-      const TILE_V av = TILE_SET1(tile_left(kind, left, i, later, a_stride));
+      const TILE_V av = TILE_SET1(tile_left(kind, at, i, later, a_stride));
       TILE_UNROLL for (int j = 0; j < width; j++) sum[i][j] = TILE_FMA(av, bv[j], sum[i][j]);
     }
   } else {
     TILE_V av[GEMM_ROWS];
-    TILE_UNROLL for (int i = 0; i < rows; i++) av[i] = TILE_SET1(tile_left(kind, left, i, later, a_stride));
+    TILE_UNROLL for (int i = 0; i < rows; i++) av[i] = TILE_SET1(tile_left(kind, at, i, later, a_stride));
     TILE_UNROLL for (int j = 0; j < width; j++) {
       const TILE_V bv = tile_factor(b, j, p->panel_stride, kind, second);
       TILE_UNROLL for (int i = 0; i < rows; i++) sum[i][j] = TILE_FMA(av[i], bv, sum[i][j]);
@@ -124,7 +122,8 @@ static inline __attribute__((always_inline)) void tile_body(const int rows, cons
   const float *b = p->b + column / INGOT_PANEL * p->panel_stride + within;
   const int64_t k = p->k, a_stride = p->a_stride, b_stride = p->b_stride;
   const int by_columns = kind == INGOT_TILE_COLUMNS;
-  const int elements = stride > 1 ? stride : TILE_ELEMENTS(rows, width);
+  /* Where a tile is long to fill, what a loop takes beside its sums counts: two elements of k share it. */
+  const int elements = width == 3 ? 2 : stride;
   int64_t done = 0;
   do {
     const int64_t steps = k - done < INGOT_K_BLOCK ? k - done : INGOT_K_BLOCK;
@@ -132,26 +131,19 @@ static inline __attribute__((always_inline)) void tile_body(const int rows, cons
     TILE_UNROLL for (int i = 0; i < rows; i++) {
       TILE_UNROLL for (int j = 0; j < width; j++) sum[i][j] = TILE_ZERO();
     }
-    /* With a pointer for each of many rows, integer registers would run out. */
-    const float *left[(GEMM_ROWS + TILE_REACH - 1) / TILE_REACH];
-    TILE_UNROLL for (int i = 0; i < rows; i += TILE_REACH)
-      left[i / TILE_REACH] = p->a + (by_columns ? done * a_stride : i * a_stride + done);
-    int64_t s = 0;
-    for (; s + elements <= steps; s += elements) {
-      TILE_UNROLL for (int e = 0; e < elements; e++) {
-        if (e % (elements > 2 ? 2 : stride) == 0) __builtin_prefetch(ahead + e * ahead_step, 0, 2);
-        tile_step(rows, width, kind, from, e, e % stride, p, b + e / stride * b_stride, left, sum);
-      }
+    const float *at[(GEMM_ROWS + TILE_EACH - 1) / TILE_EACH];
+    TILE_UNROLL for (int i = 0; i < rows; i += TILE_EACH)
+      at[i / TILE_EACH] = p->a + (by_columns ? done * a_stride : i * a_stride + done);
+    for (int64_t s = 0; s + elements <= steps; s += elements) {
+      __builtin_prefetch(ahead, 0, 2);
+      tile_step(rows, width, kind, from, 0, 0, p, b, at, sum);
+      if (elements > stride) __builtin_prefetch(ahead + ahead_step, 0, 2);
+      if (elements > 1) tile_step(rows, width, kind, from, 1, stride - 1, p, b + (2 - stride) * b_stride, at, sum);
       ahead += elements * ahead_step;
-      TILE_UNROLL for (int i = 0; i < rows; i += TILE_REACH)
-        left[i / TILE_REACH] += elements * (by_columns ? a_stride : 1);
+      TILE_UNROLL for (int i = 0; i < rows; i += TILE_EACH) at[i / TILE_EACH] += elements * (by_columns ? a_stride : 1);
       b += elements / stride * b_stride;
     }
-    for (; elements > 1 && s < steps; s++) { /* of a row of two elements, one at most */
-      tile_step(rows, width, kind, from, 0, 0, p, b, left, sum);
-      TILE_UNROLL for (int i = 0; i < rows; i += TILE_REACH) left[i / TILE_REACH] += by_columns ? a_stride : 1;
-      b += b_stride;
-    }
+    if (steps % elements) tile_step(rows, width, kind, from, 0, 0, p, b, at, sum);
     tile_close(rows, width, p, column, p->more || done > 0, done + steps >= k, sum);
     done += steps;
   } while (done < k);

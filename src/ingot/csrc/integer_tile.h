@@ -100,7 +100,7 @@ INTEGER_TILE(integer_dots, INTEGER_VNNI, integer_dot)
 #define INTEGER_MANY (AMX_IS_USED ? K(integer_tile_many) : NULL)
 #elif defined(ISA_avx2)
 #define INTEGER_MOST INGOT_CONV_PIXELS
-#define INTEGER_MANY K(integer_tile_many)
+#define INTEGER_MANY K(integer_wide_many)
 #else
 #define INTEGER_MOST INTEGER_ROWS
 #define INTEGER_MANY NULL

@@ -28,30 +28,9 @@ static inline vf v_load_n(const float *p, int64_t n) {
   return r;
 }
 
-/* The first n < 8. Not by _mm256_maskstore_ps, which takes AMD's CPUs as long as forty stores. */
-static inline void avx2_store_n(float *p, __m256 a, int64_t n) {
-  __m128 some = _mm256_castps256_ps128(a);
-  if (n & 4) {
-    _mm_storeu_ps(p, some);
-    some = _mm256_extractf128_ps(a, 1);
-  }
-  if (n & 2) {
-    _mm_storel_pi((__m64 *)(void *)(p + (n & 4)), some);
-    some = _mm_movehl_ps(some, some);
-  }
-  if (n & 1) _mm_store_ss(p + (n & 6), some);
-}
-
 static inline void v_store_n(float *p, vf a, int64_t n) {
-  if (n < 8) {
-    avx2_store_n(p, a.lo, n);
-  } else {
-    _mm256_storeu_ps(p, a.lo);
-    if (n < 16)
-      avx2_store_n(p + 8, a.hi, n - 8);
-    else
-      _mm256_storeu_ps(p + 8, a.hi);
-  }
+  _mm256_maskstore_ps(p, avx2_below(n, 0), a.lo);
+  if (n > 8) _mm256_maskstore_ps(p + 8, avx2_below(n, 8), a.hi);
 }
 
 static inline __m256 avx2_widen(const uint16_t *p) {
