@@ -28,7 +28,7 @@ static inline void gemm_pack_columns(const float *a, int64_t k, int64_t columns,
         const float *from = a + i * a_stride + at;
         __builtin_prefetch(from + GEMM_COLUMN_ROWS * a_stride);
         float *row = to + (tile * k + i) * GEMM_ROWS;
-        if (count == GEMM_ROWS) /* a masked store takes some of AMD's CPUs as long as forty others */
+        if (count == GEMM_ROWS) /* a masked store takes some of AMD's CPUs as long as fifteen others */
           memcpy(row, from, GEMM_ROWS * sizeof *row);
         else
           v_store_n(row, v_load_n(from, count), count);
