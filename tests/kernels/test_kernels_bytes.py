@@ -153,7 +153,7 @@ LAYERS = [*((case, False) for case in CASES), *(((*c[:4], c[1], c[1], *c[4:]), T
 RESULTS = {"f32": np.float32, "u8": np.uint8, "i8": np.int8, "i32": np.int32}
 
 
-@pytest.mark.parametrize("result", [*RESULTS, "dynamic", "clipped"])
+@pytest.mark.parametrize("result", [*RESULTS, "dynamic", "clipped", "added"])
 @pytest.mark.parametrize(("case", "depthwise"), LAYERS, ids=str)
 def test_convolutions_of_codes(case, depthwise: bool, result: str) -> None:
     """Every sum is exact, what follows has one order; parts, instruction sets and batches do not matter."""
@@ -173,7 +173,7 @@ def test_convolutions_of_codes(case, depthwise: bool, result: str) -> None:
     scales = (60 / max(1, abs(sums).max(initial=1)) * seeded.uniform(0.5, 2, out_channels)).astype(np.float32)
     shift = random(out_channels, seed=2) * np.float32(20)
     fields = sizes(x, weight, sums, groups, *window) | {"activation": ACTIVATIONS["none"][0], "out_scale": 1.0}
-    kind = {"dynamic": "f32", "clipped": "u8"}.get(result, result)
+    kind = {"dynamic": "f32", "clipped": "u8", "added": "u8"}.get(result, result)
     fields |= {"result": abi.constant(f"INGOT_INTEGER_{kind.upper()}"), "scale_step": 1, "x_flip": 128 * is_signed}
     given = (x ^ 128 if is_signed else x).transpose(0, 2, 3, 1)
     fields |= {"x_zero": at_page_end(zeros ^ 128 if is_signed else zeros), "bias": at_page_end(bias)}
@@ -215,6 +215,12 @@ def expected_codes(sums, scales, steps, shift, kind: str, seeded) -> tuple[np.nd
     if kind == "clipped":
         clip = {"activation": ACTIVATIONS["clip"][0], "act_alpha": -20.5, "act_beta": 30.25, "out_zero": 19}
         return np.clip(np.rint(np.clip(v, f(-20.5), f(30.25))) + 19, low, high).astype(np.uint8), clip
+    if kind == "added":
+        codes = seeded.integers(0, 256, sums.shape).astype(np.uint8)
+        fields = {"residual": codes, "residual_type": 3, "residual_first": 1, "residual_scale": 0.3, "residual_zero": 7}
+        v = np.clip(v + (codes.astype(f) - f(7)) * f(0.3), f(-20.5), f(30.25))
+        fields |= {"activation": ACTIVATIONS["clip"][0], "act_alpha": -20.5, "act_beta": 30.25, "out_zero": 19}
+        return np.clip(np.rint(v) + 19, low, high).astype(np.uint8), fields
     if kind == "u8":  # rounded once before a residual of codes
         codes = seeded.integers(-128, 128, sums.shape).astype(np.int8)
         residual = (codes.astype(f) - f(7)) * f(0.3)

@@ -6,11 +6,13 @@
 #include "amx.h"
 #include "gemm.h"
 
-/* Rows of the largest tile. */
+/* Rows of the largest tile, and of the largest where codes of a column share one scale: it holds nothing but sums. */
 #if defined(ISA_avx512)
 #define CODES_ROWS 6
+#define CODES_TALL 12
 #else
 #define CODES_ROWS 4
+#define CODES_TALL 4
 #endif
 
 #define CODES_DIGITS 3 /* rows of int8 that a row of integers of 24 bits is */
@@ -92,7 +94,7 @@ typedef struct {
 #define CODES_MANY(name) CODES_TILED(name)
 #endif
 
-/* A tile of 1 <= rows <= CODES_ROWS for each way. */
+/* A tile of 1 <= rows <= CODES_ROWS for each way, of codes with one scale for a row of the matrix up to CODES_TALL. */
 #define CODES_TILES(name)                                \
   void K(name)(int64_t rows, const codes_strip *s);      \
   CODES_ALSO(name, (int64_t rows, const codes_strip *s)) \

@@ -20,8 +20,9 @@ typedef struct {
 
 #define CODES_WAY(tile, open, opened) {CODES_BEST(tile), open, opened, CODES_MANY(tile), CODES_ROWS}
 
-/* The way for so many rows of bytes. */
-static inline codes_way codes_way_for(codes_way way, int64_t rows) {
+/* The way for so many rows of bytes and codes of which `span` blocks share a scale. */
+static inline codes_way codes_way_for(codes_way way, int span, int64_t rows) {
+  if (span > CODES_BLOCKS) way.rows = CODES_TALL;
   if (way.many && rows >= AMX_ROWS) return (codes_way){way.many, NULL, NULL, way.many, INGOT_CODES_ROWS};
   way.many = NULL;
   return way;

@@ -138,7 +138,7 @@ static inline void expert_matmul_codes(const expert_args *e, codes_way way, code
         members[rows++] = i;
       }
       if (rows == 0 || (rows < most && i + 1 < pairs)) continue;
-      expert_codes(e, codes_way_for(way, rows * digits), sizes, digits, gathered, row_bytes,
+      expert_codes(e, codes_way_for(way, sizes.span, rows * digits), sizes, digits, gathered, row_bytes,
                    (const uint8_t *)e->experts + expert * expert_bytes, begin, end, rows, members);
       rows = 0;
     }

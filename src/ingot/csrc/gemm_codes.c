@@ -31,7 +31,7 @@ static inline void gemm_codes(const gemm_args *g, codes_way any, codes_sizes siz
   const int64_t width = gated ? INGOT_PANEL / 2 : INGOT_PANEL; /* columns of c in a panel */
   const gemm_share share = gemm_args_share(g, (g->n + width - 1) / width, part, parts);
   const int64_t all_rows = share.row_end - share.row_begin;
-  const codes_way way = codes_way_for(any, all_rows * digits);
+  const codes_way way = codes_way_for(any, sizes.span, all_rows * digits);
   const int64_t tile_rows = way.rows / digits;
   const int64_t tiles = (all_rows + tile_rows - 1) / tile_rows, most = INGOT_CODES_ROWS / way.rows;
   const int64_t chunks = (tiles + most - 1) / most;

@@ -32,6 +32,9 @@
 #define CODES_FMA(x, y, z) _mm512_fmadd_ps(x, y, z)
 #define CODES_SHAPES(X, ...) \
   X(1, __VA_ARGS__) X(2, __VA_ARGS__) X(3, __VA_ARGS__) X(4, __VA_ARGS__) X(5, __VA_ARGS__) X(6, __VA_ARGS__)
+#define CODES_TALL_SHAPES(X, ...)                                                                                   \
+  CODES_SHAPES(X, __VA_ARGS__)                                                                                      \
+  X(7, __VA_ARGS__) X(8, __VA_ARGS__) X(9, __VA_ARGS__) X(10, __VA_ARGS__) X(11, __VA_ARGS__) X(12, __VA_ARGS__)
 /* _mm512_dpbusd_epi32, of which GCC 12 copies each sum to another register and to the stack. */
 static inline __m512i codes_dot(__m512i sum, __m512i w, __m512i a) {
   __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(w), "v"(a));

@@ -7,8 +7,12 @@
 #if defined(ISA_avx512)
 #define CODES_SHAPES(X, ...) \
   X(1, __VA_ARGS__) X(2, __VA_ARGS__) X(3, __VA_ARGS__) X(4, __VA_ARGS__) X(5, __VA_ARGS__) X(6, __VA_ARGS__)
+#define CODES_TALL_SHAPES(X, ...)                                                                                   \
+  CODES_SHAPES(X, __VA_ARGS__)                                                                                      \
+  X(7, __VA_ARGS__) X(8, __VA_ARGS__) X(9, __VA_ARGS__) X(10, __VA_ARGS__) X(11, __VA_ARGS__) X(12, __VA_ARGS__)
 #else
 #define CODES_SHAPES(X, ...) X(1, __VA_ARGS__) X(2, __VA_ARGS__) X(3, __VA_ARGS__) X(4, __VA_ARGS__)
+#define CODES_TALL_SHAPES(X, ...) CODES_SHAPES(X, __VA_ARGS__)
 #endif
 
 #if !defined(ISA_avx2) && !defined(ISA_avx512)

@@ -5,8 +5,9 @@
  * p), CODES_ZEROS(p) (a byte for each lane), CODES_TAKEN(sum, z, offset) (sum + z * offset / 128), CODES_SMALLER(i) (i
  * / 16, exactly), BLOCKS_S, the same register in operators; CODES_F, as many floats, with CODES_FLOATS(i),
  * CODES_SCALES(p) (from f16), CODES_ZERO(), CODES_READ(p), CODES_WRITE(p, v), CODES_SPREAD(x), CODES_FMA(x, y, z);
- * CODES_SHAPES(X, ...): X(rows, ...) for every number of rows up to CODES_ROWS; CODES_WIDTH, the registers of a row of
- * a tile; and CODES_NEXT(p), which asks for what one row reads as far ahead of p as memory is slow. */
+ * CODES_SHAPES(X, ...): X(rows, ...) for every number of rows up to CODES_ROWS, and CODES_TALL_SHAPES(X, ...) up to
+ * CODES_TALL; CODES_WIDTH, the registers of a row of a tile; and CODES_NEXT(p), which asks for what one row reads as
+ * far ahead of p as memory is slow. */
 
 /* One lane's worth of four elements of k: sums += a x w. */
 static inline __attribute__((always_inline)) void codes_step(const int rows, const int bits, const CODES_I w[],
@@ -70,9 +71,8 @@ static inline __attribute__((always_inline)) void codes_body(const int rows, con
       }
       b += INGOT_PANEL * INGOT_CODES_BLOCK * bits / 8;
     } while (++block < stop);
-    const uint8_t *shared = span > CODES_BLOCKS ? s->shared + 2 * column : b - 2 * column;
     INGOT_UNROLL for (int j = 0; j < CODES_WIDTH; j++) {
-      const CODES_F scale = CODES_SCALES((const uint16_t *)shared + j * CODES_LANES);
+      const CODES_F scale = CODES_SCALES((const uint16_t *)(b - 2 * column) + j * CODES_LANES);
       if (zeros) {
         const CODES_I zero = codes_zero(bits, CODES_ZEROS(b + 2 * INGOT_PANEL - 3 * column + j * CODES_LANES));
         INGOT_UNROLL for (int i = 0; i < rows; i++)
@@ -91,6 +91,46 @@ static inline __attribute__((always_inline)) void codes_body(const int rows, con
     float *to = s->sums + i * INGOT_PANEL + column;
     INGOT_UNROLL for (int j = 0; j < CODES_WIDTH; j++)
       CODES_WRITE(to + j * CODES_LANES, CODES_FMA(inner[i][j], CODES_SPREAD(step), CODES_READ(to + j * CODES_LANES)));
+  }
+}
+
+#define CODES_TALL_ROW(i) (third[(i) / 3] + (i) % 3 * s->a_stride)
+
+/* The same of codes of 8 bits without zero points of which a column has one scale. Every third row has a register of
+ * its own: from it the next two are reached by the stride. */
+static inline __attribute__((always_inline)) void codes_tall_body(const int rows, const codes_strip *s,
+                                                                  int64_t column) {
+  const int fours = rows < 4 ? INGOT_CODES_BLOCK / 4 : 1; /* of a turn of the loop, which should cost little */
+  const int64_t group = s->first / CODES_BLOCKS, end = (s->first + s->count) * INGOT_CODES_BLOCK;
+  const int8_t *third[(CODES_TALL + 2) / 3];
+  CODES_I sum[CODES_TALL][CODES_WIDTH];
+  INGOT_UNROLL for (int i = 0; i < rows; i += 3) third[i / 3] = s->a + i * s->a_stride;
+  INGOT_UNROLL for (int i = 0; i < rows; i++) {
+    INGOT_UNROLL for (int j = 0; j < CODES_WIDTH; j++)
+      sum[i][j] = codes_first(8, 0, CODES_TALL_ROW(i) + s->offsets + 4 * group);
+  }
+  const uint8_t *b = s->b + 4 * column;
+  for (int64_t k = s->first * INGOT_CODES_BLOCK; k < end; k += 4 * fours) {
+    INGOT_UNROLL for (int q = 0; q < fours; q++, b += 4 * INGOT_PANEL) {
+      CODES_I w[CODES_WIDTH];
+      INGOT_UNROLL for (int j = 0; j < CODES_WIDTH; j++) {
+        w[j] = CODES_LOAD(b + 4 * j * CODES_LANES);
+        if (rows == 1) CODES_NEXT(b + 4 * j * CODES_LANES);
+      }
+      INGOT_UNROLL for (int i = 0; i < rows; i++) {
+        INGOT_UNROLL for (int j = 0; j < CODES_WIDTH; j++)
+          sum[i][j] = CODES_DOT8(sum[i][j], w[j], CODES_TALL_ROW(i) + k + 4 * q);
+      }
+    }
+  }
+  INGOT_UNROLL for (int j = 0; j < CODES_WIDTH; j++) {
+    const CODES_F scale = CODES_SCALES((const uint16_t *)(const void *)s->shared + column + j * CODES_LANES);
+    INGOT_UNROLL for (int i = 0; i < rows; i++) {
+      float step, *to = s->sums + i * INGOT_PANEL + column + j * CODES_LANES;
+      memcpy(&step, CODES_TALL_ROW(i) + s->steps + 4 * group, sizeof step);
+      const CODES_F scaled = CODES_MUL(CODES_FLOATS(sum[i][j]), scale);
+      CODES_WRITE(to, CODES_FMA(scaled, CODES_SPREAD(step), CODES_READ(to)));
+    }
   }
 }
 
@@ -117,8 +157,18 @@ CODES_TILE(codes_tile_int8, CODES_INT8)
 CODES_TILE(codes_tile_int8_zeros, CODES_INT8_ZEROS)
 CODES_TILE(codes_tile_int8_128, CODES_INT8_128)
 CODES_TILE(codes_tile_int8_128_zeros, CODES_INT8_128_ZEROS)
-CODES_TILE(codes_tile_int8_row, CODES_INT8_ROW)
 CODES_TILE(codes_tile_int4, CODES_INT4)
 CODES_TILE(codes_tile_int4_zeros, CODES_INT4_ZEROS)
 CODES_TILE(codes_tile_int4_128, CODES_INT4_128)
 CODES_TILE(codes_tile_int4_128_zeros, CODES_INT4_128_ZEROS)
+
+#define CODES_TALL_INSTANCE(rows, name)                                \
+  static void K(name##_##rows)(const codes_strip *s, int64_t column) { \
+    codes_tall_body(rows, s, column);                                  \
+  }
+CODES_TALL_SHAPES(CODES_TALL_INSTANCE, codes_tile_int8_row)
+
+void K(codes_tile_int8_row)(int64_t rows, const codes_strip *s) {
+  static const codes_tile tiles[] = {CODES_TALL_SHAPES(CODES_ROW, codes_tile_int8_row)};
+  codes_run(tiles[rows - 1], s);
+}

@@ -20,7 +20,7 @@ typedef struct {
   int32_t is_short; /* whether a vector holds a line of a window, which is one piece */
 } integer_task;
 
-#define INTEGER_VECTOR 16 /* bytes */
+#define INTEGER_VECTOR 32 /* bytes */
 
 /* `count` bytes as u8, in whole vectors where what lies behind them may be read; as much behind `to` is overwritten. */
 static inline void integer_copy(const integer_task *t, const uint8_t *restrict from, int64_t count,
@@ -37,6 +37,11 @@ static inline void integer_copy(const integer_task *t, const uint8_t *restrict f
     for (int j = 0; j < INTEGER_VECTOR; j++) to[i + j] = from[i + j] ^ flip;
 }
 
+/* What fills up the last four of a line of a window: weights there are zeros, and only sums of rows ask what it is. */
+static inline void integer_fill_up(const integer_task *t, uint8_t *end) {
+  if (t->counts_rows) memset(end, 0, 4);
+}
+
 /* A window of short lines within the image, where as much may be read: each line overwrites what the one before wrote
  * too much. */
 static inline void integer_gather_short(const integer_task *t, const uint8_t *restrict from, uint8_t *restrict row) {
@@ -45,7 +50,7 @@ static inline void integer_gather_short(const integer_task *t, const uint8_t *re
   const int64_t step = g->dilation_h * g->x_strides[1], own = g->kernel_w * t->channels;
   for (int64_t i = 0; i < g->kernel_h; i++, from += step, row += t->line) {
     for (int j = 0; j < INTEGER_VECTOR; j++) row[j] = from[j] ^ flip;
-    memset(row + own, 0, 4);
+    integer_fill_up(t, row + own);
   }
 }
 
@@ -72,7 +77,7 @@ static inline void integer_gather(const integer_task *t, const uint8_t *image, i
     const int64_t line = top + i * g->dilation_h;
     if (line < 0 || line >= g->height) {
       memset(row, zero, (size_t)(g->kernel_w * unit));
-      memset(row + g->kernel_w * unit, 0, 4);
+      integer_fill_up(t, row + g->kernel_w * unit);
       continue;
     }
     const uint8_t *from = image + line * g->x_strides[1] + left * g->x_strides[2];
@@ -80,7 +85,7 @@ static inline void integer_gather(const integer_task *t, const uint8_t *image, i
     for (int64_t tap = first; tap < last; tap += together)
       integer_copy(t, from + tap * step, together * unit, row + tap * unit);
     if (last < g->kernel_w) memset(row + last * unit, zero, (size_t)((g->kernel_w - last) * unit));
-    memset(row + g->kernel_w * unit, 0, 4);
+    integer_fill_up(t, row + g->kernel_w * unit);
   }
 }
 

@@ -66,9 +66,10 @@ static inline __attribute__((always_inline)) void integer_round(const int is_u8,
     v_store_i8((int8_t *)to, v);
 }
 
-/* Up to 16 elements of the residual from `at` on, as floats. */
-static inline vf integer_residual(const integer_finish *f, int64_t at, int64_t lanes) {
-  if (f->residual_type == INGOT_INTEGER_F32) {
+/* Up to 16 elements of the residual, which is of `type`, from `at` on, as floats. */
+static inline __attribute__((always_inline)) vf integer_residual(const int type, const integer_finish *f, int64_t at,
+                                                                 int64_t lanes) {
+  if (type == INGOT_INTEGER_F32) {
     const float *from = (const float *)f->residual + at;
     return lanes < 16 ? v_load_n(from, lanes) : v_load(from);
   }
@@ -78,7 +79,7 @@ static inline vf integer_residual(const integer_finish *f, int64_t at, int64_t l
     integer_some(from, lanes, some);
     from = some;
   }
-  const vf codes = f->residual_type == INGOT_INTEGER_U8 ? v_load_u8(from) : v_load_i8((const int8_t *)from);
+  const vf codes = type == INGOT_INTEGER_U8 ? v_load_u8(from) : v_load_i8((const int8_t *)from);
   return v_mul(v_sub(codes, v_set(f->residual_zero)), v_set(f->residual_scale));
 }
 
@@ -98,20 +99,27 @@ static inline integer_columns integer_columns_at(const integer_finish *f, int64_
   return c;
 }
 
-/* How much a finish does: anything; clips alone, after a step and a residual; or only clips. */
+/* How much a finish does: anything; clips alone, after a step and a residual; clips after a residual of u8; or only
+ * clips. */
 #define INTEGER_ANY 0
 #define INTEGER_LIGHT 1
-#define INTEGER_PLAIN 2
+#define INTEGER_ADDED 2
+#define INTEGER_PLAIN 3
 
 /* The floats of a row's sums, before a light finish clips them. */
-static inline __attribute__((always_inline)) vf integer_value(const int depth, const integer_finish *f,
-                                                              const integer_columns *c, vi sums, int64_t residual) {
+static inline __attribute__((always_inline)) vf integer_value(const int depth, const int whole,
+                                                              const integer_finish *f, const integer_columns *c,
+                                                              vi sums, int64_t residual) {
   vf v = v_mul(v_from_int(sums), c->scale);
   if (depth == INTEGER_PLAIN) return v_add(v, c->shift);
+  if (depth == INTEGER_ADDED)
+    return v_add(v_add(v, c->shift),
+                 integer_residual(INGOT_INTEGER_U8, f, residual + c->channel, whole ? 16 : c->lanes));
   v = v_add(v_mul(v, v_set(f->step)), c->shift);
   if (f->middle_scale != 0.0f)
     v = v_mul(v_round(v_min(v_max(v, v_set(f->middle_low)), v_set(f->middle_high))), v_set(f->middle_scale));
-  if (f->residual && f->residual_first) v = v_add(v, integer_residual(f, residual + c->channel, c->lanes));
+  if (f->residual && f->residual_first)
+    v = v_add(v, integer_residual(f->residual_type, f, residual + c->channel, c->lanes));
   if (depth == INTEGER_ANY && f->activation != INGOT_ACT_none)
     v = v_activate(v, f->activation, f->act_alpha, f->act_beta);
   return v;
@@ -142,10 +150,10 @@ static inline __attribute__((always_inline)) void integer_rows_as(const int resu
       integer_store_wide(out, at, c->lanes, v_from_bits(total));
       continue;
     }
-    vf v = integer_value(depth, f, c, total, to[i].residual);
+    vf v = integer_value(depth, whole, f, c, total, to[i].residual);
     if (depth != INTEGER_ANY) v = v_min(high, v_max(low, v));
-    if (depth != INTEGER_PLAIN && f->residual && !f->residual_first)
-      v = v_add(v, integer_residual(f, to[i].residual + c->channel, c->lanes));
+    if (depth < INTEGER_ADDED && f->residual && !f->residual_first)
+      v = v_add(v, integer_residual(f->residual_type, f, to[i].residual + c->channel, c->lanes));
     if (!is_codes) {
       integer_store_wide(out, at, c->lanes, v);
       continue;
@@ -175,15 +183,17 @@ static inline __attribute__((always_inline)) void integer_rows_as(const int resu
 static inline void integer_rows(const integer_finish *f, const int32_t *sums, int64_t sums_stride, int64_t channel,
                                 int64_t lanes, int64_t rows, uint8_t *out, const integer_place *to) {
   const integer_columns c = integer_columns_at(f, channel, lanes);
-  const int is_plain = f->light && !f->residual && f->step == 1.0f && f->middle_scale == 0.0f;
+  const int is_plain = f->light && f->step == 1.0f && f->middle_scale == 0.0f;
   if (f->result == INGOT_INTEGER_I32)
     integer_rows_as(INGOT_INTEGER_I32, INTEGER_ANY, 0, f, &c, sums, sums_stride, rows, out, to);
   else if (f->result == INGOT_INTEGER_F32 && f->light)
     integer_rows_as(INGOT_INTEGER_F32, INTEGER_LIGHT, 0, f, &c, sums, sums_stride, rows, out, to);
   else if (f->result == INGOT_INTEGER_F32)
     integer_rows_as(INGOT_INTEGER_F32, INTEGER_ANY, 0, f, &c, sums, sums_stride, rows, out, to);
-  else if (is_plain && c.finite)
+  else if (is_plain && c.finite && !f->residual)
     INTEGER_ROWS_AS(INGOT_INTEGER_U8, INTEGER_PLAIN)
+  else if (is_plain && c.finite && f->residual_type == INGOT_INTEGER_U8)
+    INTEGER_ROWS_AS(INGOT_INTEGER_U8, INTEGER_ADDED)
   else if (f->light && c.finite)
     INTEGER_ROWS_AS(INGOT_INTEGER_U8, INTEGER_LIGHT)
   else if (f->result == INGOT_INTEGER_U8)

@@ -139,19 +139,19 @@ static inline void integer_results(integer_tiles t, const integer_finish *f, con
                                    const integer_panel *p, void *out) {
   const int is_many = t.many && b->count >= AMX_ROWS, most = is_many ? INTEGER_MOST : INTEGER_ROWS;
   const int32_t tiles = (int32_t)((b->count + most - 1) / most);
-  _Alignas(64) int32_t sums[INTEGER_MOST * INGOT_PANEL];
+  _Alignas(64) int32_t sums[INGOT_CONV_PIXELS * INGOT_PANEL];
   for (int32_t i = 0; i < tiles; i++) {
     const int64_t begin = part_begin(b->count, i, tiles), rows = part_begin(b->count, i + 1, tiles) - begin;
     const integer_product product = {b->rows + begin * b->row_stride, b->row_stride, p->weight, (p->k + 3) / 4,
-                                     p->columns, p->added, sums};
+                                     p->columns, p->added, sums + begin * INGOT_PANEL};
     (is_many ? t.many : t.few)(rows, &product);
-    for (int64_t row = 0; p->zeros && row < rows; row++)
-      for (int64_t j = 0; j < p->columns; j++)
-        sums[row * INGOT_PANEL + j] -= p->zeros[j] * b->row_sums[begin + row];
-    for (int64_t j = 0; j < p->columns; j += 16)
-      integer_rows(f, sums + j, INGOT_PANEL, p->channel + j, p->columns - j < 16 ? p->columns - j : 16, rows, out,
-                   b->to + begin);
   }
+  for (int64_t row = 0; p->zeros && row < b->count; row++) {
+    for (int64_t j = 0; j < p->columns; j++) sums[row * INGOT_PANEL + j] -= p->zeros[j] * b->row_sums[row];
+  }
+  for (int64_t j = 0; j < p->columns; j += 16)
+    integer_rows(f, sums + j, INGOT_PANEL, p->channel + j, p->columns - j < 16 ? p->columns - j : 16, b->count, out,
+                 b->to);
 }
 
 #endif
