@@ -166,9 +166,11 @@ CODES_TILE(codes_tile_int4_128_zeros, CODES_INT4_128_ZEROS)
   static void K(name##_##rows)(const codes_strip *s, int64_t column) { \
     codes_tall_body(rows, s, column);                                  \
   }
-CODES_TALL_SHAPES(CODES_TALL_INSTANCE, codes_tile_int8_row)
 
-void K(codes_tile_int8_row)(int64_t rows, const codes_strip *s) {
-  static const codes_tile tiles[] = {CODES_TALL_SHAPES(CODES_ROW, codes_tile_int8_row)};
-  codes_run(tiles[rows - 1], s);
-}
+#define CODES_TALL_TILE(name)                                               \
+  CODES_TALL_SHAPES(CODES_TALL_INSTANCE, name)                              \
+  void K(name)(int64_t rows, const codes_strip *s) {                        \
+    static const codes_tile tiles[] = {CODES_TALL_SHAPES(CODES_ROW, name)}; \
+    codes_run(tiles[rows - 1], s);                                          \
+  }
+CODES_TALL_TILE(codes_tile_int8_row)
