@@ -22,7 +22,7 @@ static inline __attribute__((always_inline)) void codes_step(const int rows, con
 /* Where sums begin, without zero points: at -128 times the sum of the row's codes, which stands at p; of codes of 4
  * bits at -8 times it, as large as codes are taken. Where products are of codes less 128, that is in them. */
 static inline CODES_I codes_first(const int bits, const int zeros, const int8_t *p) {
-  if (bits == 8 && CODES_LESS) return zeros ? (CODES_I)-(BLOCKS_S)CODES_SET(p) : CODES_NONE();
+  if (bits == 8 && CODES_LESS != 0) return zeros ? (CODES_I)-(BLOCKS_S)CODES_SET(p) : CODES_NONE();
   if (zeros) return CODES_NONE();
   return bits == 8 || CODES_TIMES == 16 ? CODES_SET(p) : CODES_SMALLER(CODES_SET(p));
 }
