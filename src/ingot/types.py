@@ -180,7 +180,7 @@ def bind_type(type: Type, symbols: Mapping[str, int]) -> Type:
 def type_symbols(type: Type) -> list[str]:
     """The names of the symbols in a type, in order of appearance."""
     if isinstance(type, TensorType):
-        return [name for dim in type.shape for name in sorted(symbols_of(dim))]
+        return [] if type.is_static else [name for dim in type.shape for name in sorted(symbols_of(dim))]
     return [] if isinstance(type, _SHAPELESS) else type_symbols(type.element)
 
 

@@ -4,15 +4,10 @@
 
 #include "gemm.h"
 
-#define GEMM_COLUMNS 480 /* that go together: INGOT_K_BLOCK rows of them stay in the second cache. kernels.def knows */
-
 #define GEMM_COLUMN_ROWS 8 /* that are copied together: so many of one set fit a cache */
 
-/* The tiles that so many columns are cut into, as part_begin does, and the pieces of GEMM_COLUMNS at most. */
+/* The tiles that so many columns are cut into, as part_begin does. */
 static inline int32_t gemm_column_tiles(int64_t columns) { return (int32_t)((columns + GEMM_ROWS - 1) / GEMM_ROWS); }
-static inline int32_t gemm_column_pieces(int64_t columns) {
-  return (int32_t)((columns + GEMM_COLUMNS - 1) / GEMM_COLUMNS);
-}
 
 /* The first columns of a[k][a_stride] for gemm_tile_columns, a_stride GEMM_ROWS there: tile after tile, each
  * [k][GEMM_ROWS]. Read where they lie, the elements of a tile may be a page apart from one k to the next. Some rows go

@@ -34,8 +34,8 @@ static inline gemm_epilogue matmul_epilogue(const matmul_args *g, const float *r
 #else
 #define MATMUL_NEAR (1 << 16)
 #endif
-#define MATMUL_PANELS 16      /* at most; kernels.def knows both */
-#define MATMUL_TN_PANELS 4    /* where a is transposed */
+#define MATMUL_PANELS 16      /* at most; kernels.def knows all three */
+#define MATMUL_TN_PANELS (MATMUL_NEAR / INGOT_PANEL / INGOT_K_BLOCK) /* where a is transposed */
 #define MATMUL_ROWS 48        /* that go by them together */
 #define MATMUL_MANY_ROWS 512  /* for each part: packing is then so little of a product that every part may do it */
 
@@ -73,7 +73,7 @@ static inline void matmul_pack(const matmul_args *g, const float *b, int64_t don
   }
 }
 
-/* What is packed next: `runs` of `bytes` each, `stride` bytes apart, that are fetched while `calls` of a tile, of which
+/* What is read next: `runs` of `bytes` each, `stride` bytes apart, that are fetched while `calls` of a tile, of which
  * `call` are done, read what is packed. */
 typedef struct { const char *from; int64_t stride, bytes, runs, calls, call; } matmul_ahead;
 
@@ -84,21 +84,24 @@ static inline matmul_ahead matmul_next(const matmul_args *g, const float *b, int
   return (matmul_ahead){(const char *)from, 4 * g->b_n_stride, 4 * k, columns, calls, 0};
 }
 
-/* Has a call fetch its share: the first run step by step, as the tile goes, and at once what of the others is left. */
+/* Has a call fetch its share at once, or, given its product, the first run step by step as the tile goes. */
 static inline void matmul_fetch(matmul_ahead *ahead, gemm_product *product) {
-  if (ahead->call >= ahead->calls || !product->k) return;
-  const int64_t run = ahead->call * ahead->runs / ahead->calls, end = ++ahead->call * ahead->runs / ahead->calls;
-  if (run == end) return;
-  product->ahead = ahead->from + run * ahead->stride;
-  product->ahead_step = (ahead->bytes + product->k - 1) / product->k;
-  for (int64_t other = run + 1; other < end; other++) {
-    for (int64_t i = 0; i < ahead->bytes; i += 64) __builtin_prefetch(ahead->from + other * ahead->stride + i, 0, 2);
+  if (ahead->call >= ahead->calls) return;
+  int64_t run = ahead->call * ahead->runs / ahead->calls;
+  const int64_t end = ++ahead->call * ahead->runs / ahead->calls;
+  if (product && product->k && run < end) {
+    product->ahead = ahead->from + run++ * ahead->stride;
+    product->ahead_step = (ahead->bytes + product->k - 1) / product->k;
+  }
+  for (; run < end; run++) {
+    for (int64_t i = 0; i < ahead->bytes; i += 64) __builtin_prefetch(ahead->from + run * ahead->stride + i, 0, 2);
   }
 }
 
 /* Adds elements [done, done + k) to rows [first, last) of a panel; what is not complete waits in c. */
 static inline void matmul_add(const matmul_args *g, const matmul_item *t, int64_t first, int64_t last, int64_t done,
-                              int64_t k, int64_t column, const float *panel, matmul_ahead *ahead) {
+                              int64_t k, int64_t column, const float *panel, matmul_ahead *ahead,
+                              matmul_ahead *ahead_a) {
   const int64_t left = g->n - column, columns = left < INGOT_PANEL ? left : INGOT_PANEL;
   const int completes = done + k >= g->k, waits = k < g->k;
   const int light = columns % (INGOT_PANEL / 2) == 0 && epilogue_is_light(&t->epilogue);
@@ -115,6 +118,7 @@ static inline void matmul_add(const matmul_args *g, const matmul_item *t, int64_
         .sums = sums, .sums_stride = sums_stride, .finish = light && completes ? &finish : NULL, .more = done > 0,
         .halved = columns <= INGOT_PANEL / 2};
     matmul_fetch(ahead, &product);
+    matmul_fetch(ahead_a, NULL);
     gemm_expect(to, g->c_stride, rows);
     if (t->epilogue.residual && completes)
       gemm_expect(t->epilogue.residual + row * g->residual_stride + column, g->residual_stride, rows);
@@ -124,9 +128,10 @@ static inline void matmul_add(const matmul_args *g, const matmul_item *t, int64_
   }
 }
 
-/* Panels [begin, end) of those up to `last`, `depth` elements of k at a time: while these pass, sums wait in c. */
+/* Panels [begin, end) of those up to `last`, `depth` elements of k at a time: while these pass, sums wait in c. The
+ * first panels of all ask for rows of a, too, which the next then find near. */
 static inline void matmul_panels(const matmul_args *g, const matmul_item *t, int64_t begin, int64_t end, int64_t last,
-                                 int64_t depth, float *packed) {
+                                 int64_t depth, const int is_first, float *packed) {
   const int64_t rows = t->row_end - t->row_begin, column = begin * INGOT_PANEL;
   const int64_t limit = last * INGOT_PANEL < g->n ? last * INGOT_PANEL : g->n;
   const int64_t stop = end * INGOT_PANEL < limit ? end * INGOT_PANEL : limit;
@@ -146,8 +151,15 @@ static inline void matmul_panels(const matmul_args *g, const matmul_item *t, int
     for (int32_t chunk = 0; chunk < chunks; chunk++) {
       const int64_t from = t->row_begin + part_begin_grain(rows, GEMM_ROWS, chunk, chunks);
       const int64_t to = t->row_begin + part_begin_grain(rows, GEMM_ROWS, chunk + 1, chunks);
+      matmul_ahead ahead_a = {0};
+      if (is_first && to < t->row_end) {
+        const char *next = (const char *)(t->a + to * g->a_stride + done);
+        const int64_t count = t->row_end - to < MATMUL_ROWS ? t->row_end - to : MATMUL_ROWS;
+        ahead_a = (matmul_ahead){next, 4 * g->a_stride, 4 * k, count, (end - begin) * (MATMUL_ROWS / GEMM_ROWS), 0};
+      }
       for (int64_t panel = begin; panel < end; panel++)
-        matmul_add(g, t, from, to, done, k, panel * INGOT_PANEL, packed + (panel - begin) * k * INGOT_PANEL, &ahead);
+        matmul_add(g, t, from, to, done, k, panel * INGOT_PANEL, packed + (panel - begin) * k * INGOT_PANEL, &ahead,
+                   &ahead_a);
     }
   }
 }
@@ -195,7 +207,7 @@ void K(matmul_f32)(const void *args, int32_t part, int32_t parts) {
     }
     int64_t depth;
     next = unit + matmul_together(g, begin, end, &depth);
-    matmul_panels(g, &item, begin, begin + next - unit, end, depth, packed);
+    matmul_panels(g, &item, begin, begin + next - unit, end, depth, begin == 0 || unit == share.panel_begin, packed);
   }
 }
 
@@ -217,13 +229,14 @@ void K(matmul_f32_bf16)(const void *args, int32_t part, int32_t parts) {
   }
 }
 
-/* One of the batch in matmul_tn_f32: its operands, and some of the rows of c, whose columns of a are in tiles for a
- * block of k. */
+/* One of the batch in matmul_tn_f32: its operands, and the rows of c that a part has. tiles: some columns of a for a
+ * block of k; sums: where those of a last panel wait whose columns fill no vectors. */
 typedef struct {
   const float *a, *b, *residual;
   float *c;
+  gemm_epilogue epilogue;
   int64_t row_begin, row_end;
-  float *scratch, *tiles;
+  float *tiles, *sums;
 } matmul_tn_item;
 
 /* Where the sums of a row wait: in c itself, but for a last panel whose columns fill no vectors. */
@@ -232,12 +245,13 @@ typedef struct { float *row; int64_t stride; } matmul_tn_sums;
 static inline matmul_tn_sums matmul_tn_at(const matmul_args *g, const matmul_tn_item *t, int64_t row, int64_t column) {
   if ((g->n - column) % (INGOT_PANEL / 2) == 0 || g->n - column >= INGOT_PANEL)
     return (matmul_tn_sums){t->c + row * g->c_stride + column, g->c_stride};
-  return (matmul_tn_sums){t->scratch + (row - t->row_begin) * INGOT_PANEL, INGOT_PANEL};
+  return (matmul_tn_sums){t->sums + (row - t->row_begin) * INGOT_PANEL, INGOT_PANEL};
 }
 
-/* The sums of a panel begin with the residual. */
-static inline void matmul_tn_begin(const matmul_args *g, const matmul_tn_item *t, int64_t column, int64_t columns) {
-  for (int64_t row = t->row_begin; row < t->row_end; row++) {
+/* The sums of rows [first, last) of a panel begin with the residual. */
+static inline void matmul_tn_begin(const matmul_args *g, const matmul_tn_item *t, int64_t first, int64_t last,
+                                   int64_t column, int64_t columns) {
+  for (int64_t row = first; row < last; row++) {
     const float *from = t->residual + row * g->residual_stride + column;
     float *to = matmul_tn_at(g, t, row, column).row;
     for (int64_t j = 0; j < columns; j += 16)
@@ -245,47 +259,74 @@ static inline void matmul_tn_begin(const matmul_args *g, const matmul_tn_item *t
   }
 }
 
-/* k elements from `done` on of one packed panel. */
-static inline void matmul_tn_panel(const matmul_args *g, const gemm_epilogue *e, const matmul_tn_item *t, int64_t done,
-                                   int64_t k, int64_t column, const float *panel, matmul_ahead *ahead) {
+/* What is copied next of rows of a, and then of b: a line of each row at a time, fetched while a tile takes as many
+ * elements of k. */
+typedef struct { const float *a, *b; int64_t a_lines, b_lines, call; } matmul_tn_ahead;
+
+static inline void matmul_tn_fetch(const matmul_args *g, matmul_tn_ahead *ahead, gemm_product *product) {
+  const int64_t line = ahead->call++, of_b = line - ahead->a_lines;
+  if (line < ahead->a_lines) {
+    product->ahead = ahead->a + line * 16;
+    product->ahead_step = 4 * g->a_stride;
+  } else if (of_b < ahead->b_lines) {
+    product->ahead = ahead->b + of_b * 16;
+    product->ahead_step = 4 * g->b_k_stride;
+  }
+}
+
+/* Adds elements [done, done + k) to rows [first, last) of a panel. */
+static inline void matmul_tn_add(const matmul_args *g, const matmul_tn_item *t, int64_t first, int64_t last,
+                                 int64_t done, int64_t k, int64_t column, const float *panel, matmul_tn_ahead *ahead) {
   const int64_t columns = g->n - column < INGOT_PANEL ? g->n - column : INGOT_PANEL;
-  const int64_t rows = t->row_end - t->row_begin;
-  const int32_t tiles = gemm_column_tiles(rows);
-  const int light = columns % (INGOT_PANEL / 2) == 0 && epilogue_is_light(e), completes = done + k >= g->k;
-  if (g->continues && done == 0) matmul_tn_begin(g, t, column, columns);
+  const int32_t tiles = gemm_column_tiles(last - first);
+  const int light = columns % (INGOT_PANEL / 2) == 0 && epilogue_is_light(&t->epilogue);
+  const int completes = done + k >= g->k;
+  if (g->continues && done == 0) matmul_tn_begin(g, t, first, last, column, columns);
   for (int32_t tile = 0; tile < tiles; tile++) {
-    const int64_t row = t->row_begin + part_begin(rows, tile, tiles);
-    const int64_t count = t->row_begin + part_begin(rows, tile + 1, tiles) - row;
+    const int64_t row = first + part_begin(last - first, tile, tiles);
+    const int64_t count = first + part_begin(last - first, tile + 1, tiles) - row;
     float *to = t->c + row * g->c_stride + column;
     const matmul_tn_sums sums = matmul_tn_at(g, t, row, column);
-    const gemm_finish finish = epilogue_finish(e, row, column, to, g->c_stride);
+    const gemm_finish finish = epilogue_finish(&t->epilogue, row, column, to, g->c_stride);
     gemm_product product = {
         .k = k, .a = t->tiles + tile * k * GEMM_ROWS, .a_stride = GEMM_ROWS, .b = panel, .b_stride = INGOT_PANEL,
         .sums = sums.row, .sums_stride = sums.stride, .finish = light && completes ? &finish : NULL,
         .more = done > 0 || g->continues, .halved = columns <= INGOT_PANEL / 2};
-    matmul_fetch(ahead, &product);
+    matmul_tn_fetch(g, ahead, &product);
     gemm_expect(sums.row, sums.stride, count);
     K(gemm_tile_columns)(count, 1, &product);
-    if (completes && !light) epilogue_apply(e, row, column, count, columns, sums.row, sums.stride, to, g->c_stride);
+    if (completes && !light)
+      epilogue_apply(&t->epilogue, row, column, count, columns, sums.row, sums.stride, to, g->c_stride);
   }
 }
 
-/* k elements from `done` on of some panels, MATMUL_TN_PANELS of which are packed together: rows of b are then read in
- * longer pieces. */
-static inline void matmul_tn_panels(const matmul_args *g, const gemm_epilogue *e, const matmul_tn_item *t, int64_t done,
-                                    int64_t k, int64_t begin, int64_t end, float *packed) {
-  for (int64_t first = begin, last; first < end; first = last) {
-    last = first + MATMUL_TN_PANELS < end ? first + MATMUL_TN_PANELS : end;
-    const int64_t column = first * INGOT_PANEL, stop = last * INGOT_PANEL < g->n ? last * INGOT_PANEL : g->n;
-    const int64_t next = end * INGOT_PANEL < g->n ? end * INGOT_PANEL : g->n, columns = stop - column;
-    const int64_t calls = (last - first) * gemm_column_tiles(t->row_end - t->row_begin);
-    matmul_ahead ahead = {0}; /* nothing */
-    if (stop < next)
-      ahead = matmul_next(g, t->b, done, k, stop, next - stop < columns ? next - stop : columns, calls);
-    matmul_pack(g, t->b, done, k, column, columns, packed);
-    for (int64_t panel = first; panel < last; panel++)
-      matmul_tn_panel(g, e, t, done, k, panel * INGOT_PANEL, packed + (panel - first) * k * INGOT_PANEL,
+/* Panels [begin, end) by a block of k at a time, each by some rows of c, whose columns of a are copied for it. */
+static inline void matmul_tn_panels(const matmul_args *g, const matmul_tn_item *t, int64_t begin, int64_t end,
+                                    float *packed) {
+  const int64_t rows = t->row_end - t->row_begin, column = begin * INGOT_PANEL;
+  const int64_t stop = end * INGOT_PANEL < g->n ? end * INGOT_PANEL : g->n;
+  const int32_t chunks = (int32_t)((rows + MATMUL_ROWS - 1) / MATMUL_ROWS);
+  for (int64_t done = 0; done == 0 || done < g->k; done += INGOT_K_BLOCK) {
+    const int64_t k = g->k - done < INGOT_K_BLOCK ? g->k - done : INGOT_K_BLOCK;
+    const float *a = t->a + done * g->a_stride;
+    matmul_pack(g, t->b, done, k, column, stop - column, packed);
+    for (int32_t chunk = 0; chunk < chunks; chunk++) {
+      const int64_t first = t->row_begin + part_begin_grain(rows, GEMM_ROWS, chunk, chunks);
+      const int64_t last = t->row_begin + part_begin_grain(rows, GEMM_ROWS, chunk + 1, chunks);
+      matmul_tn_ahead ahead = {0}; /* nothing */
+      if (last < t->row_end) {
+        ahead = (matmul_tn_ahead){.a = a + last, .a_lines = MATMUL_ROWS / 16 + 1};
+      } else if (done + 2 * k <= g->k) {
+        const int64_t b_lines = g->b_n_stride == 1 ? (stop - column + 15) / 16 : 0;
+        ahead = (matmul_tn_ahead){a + k * g->a_stride + t->row_begin,
+                                  t->b + (done + k) * g->b_k_stride + column * g->b_n_stride, MATMUL_ROWS / 16 + 1,
+                                  b_lines, 0};
+      }
+      gemm_pack_columns(a + first, k, last - first, g->a_stride, t->tiles);
+      for (int64_t panel = begin; panel < end; panel++)
+        matmul_tn_add(g, t, first, last, done, k, panel * INGOT_PANEL, packed + (panel - begin) * k * INGOT_PANEL,
                       &ahead);
+    }
   }
 }
 
@@ -295,31 +336,22 @@ static inline gemm_share matmul_tn_share(const matmul_args *g, int64_t panels, i
                                                    : gemm_cut(panels, g->m, part, parts);
 }
 
-/* Of one of the batch, what a part has goes by some rows of c after the other, and these by a block of k at a time. */
 void K(matmul_tn_f32)(const void *args, int32_t part, int32_t parts) {
   const matmul_args *g = args;
   const int64_t panels = (g->n + INGOT_PANEL - 1) / INGOT_PANEL;
   const gemm_share share = matmul_tn_share(g, matmul_batches(g) * panels, part, parts);
-  const int64_t rows = share.row_end - share.row_begin;
-  const int32_t pieces = gemm_column_pieces(rows);
-  float *packed = g->scratch + part * g->scratch_stride;
-  float *sums = packed + INGOT_K_BLOCK * INGOT_PANEL * (panels < MATMUL_TN_PANELS ? panels : MATMUL_TN_PANELS);
-  float *tiles = sums + g->m * INGOT_PANEL;
-  for (int64_t unit = share.panel_begin, end; unit < share.panel_end; unit = end) {
+  float *tiles = g->scratch + part * g->scratch_stride, *sums = tiles + INGOT_K_BLOCK * MATMUL_ROWS;
+  for (int64_t unit = share.panel_begin, next; unit < share.panel_end; unit = next) {
     const matmul_offsets at = matmul_batch(g, unit / panels);
-    end = (unit / panels + 1) * panels < share.panel_end ? (unit / panels + 1) * panels : share.panel_end;
-    for (int32_t piece = 0; piece < pieces; piece++) {
-      const int64_t begin = part_begin(rows, piece, pieces), stop = part_begin(rows, piece + 1, pieces);
-      const matmul_tn_item item = {
-          g->a + at.a, g->b + at.b, g->residual ? g->residual + at.residual : NULL, g->c + at.c,
-          share.row_begin + begin, share.row_begin + stop, sums + begin * INGOT_PANEL, tiles};
-      const gemm_epilogue epilogue = matmul_epilogue(g, g->continues ? NULL : item.residual);
-      for (int64_t done = 0; done == 0 || done < g->k; done += INGOT_K_BLOCK) {
-        const int64_t k = g->k - done < INGOT_K_BLOCK ? g->k - done : INGOT_K_BLOCK;
-        gemm_pack_columns(item.a + done * g->a_stride + item.row_begin, k, stop - begin, g->a_stride, tiles);
-        matmul_tn_panels(g, &epilogue, &item, done, k, unit % panels, unit % panels + end - unit, packed);
-      }
-    }
+    const int64_t begin = unit % panels, left = share.panel_end - unit;
+    const int64_t most = begin + left < panels ? begin + left : panels;
+    const int64_t end = begin + MATMUL_TN_PANELS < most ? begin + MATMUL_TN_PANELS : most;
+    const float *residual = g->residual ? g->residual + at.residual : NULL;
+    const matmul_tn_item item = {g->a + at.a, g->b + at.b, residual, g->c + at.c,
+                                 matmul_epilogue(g, g->continues ? NULL : residual), share.row_begin, share.row_end,
+                                 tiles, sums};
+    matmul_tn_panels(g, &item, begin, end, sums + g->m * INGOT_PANEL);
+    next = unit + end - begin;
   }
 }
 
