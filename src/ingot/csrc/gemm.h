@@ -13,7 +13,6 @@ typedef struct {
   uint16_t *rounded; int64_t rounded_stride;
   const float *bias, *residual; int64_t residual_stride;
   float low, high; int32_t residual_first;
-  int32_t none; /* out has the sums as they are, and nothing else has any */
 } gemm_finish;
 
 /* sums[rows, 32 * panels] = a[rows, k] @ b[k, 32 * panels]; row j of panel p of b lies at
@@ -144,8 +143,7 @@ static inline gemm_finish epilogue_finish(const gemm_epilogue *e, int64_t row, i
   gemm_finish f = {out, out_stride, e->rounded ? e->rounded + row * e->rounded_stride + column : NULL,
                    e->rounded_stride, e->column_bias ? e->column_bias + column : NULL,
                    e->residual ? e->residual + row * e->residual_stride + column : NULL, e->residual_stride,
-                   -INFINITY, INFINITY, e->residual_first, 0};
-  f.none = out && e->activation == INGOT_ACT_none && !f.rounded && !f.bias && !f.residual;
+                   -INFINITY, INFINITY, e->residual_first};
   if (e->activation == INGOT_ACT_relu) f.low = 0.0f;
   if (e->activation == INGOT_ACT_clip) f.low = e->act_alpha, f.high = e->act_beta;
   return f;

@@ -90,8 +90,8 @@ static inline __attribute__((always_inline)) void tile_close(const int rows, con
         sum[i][j] = TILE_ADD(TILE_LOAD(p->sums + i * p->sums_stride + column + j * TILE_LANES), sum[i][j]);
     }
   }
-  const gemm_finish *f = completes && is_finished_in_tile(p) ? p->finish : NULL;
-  if (f && !f->none) {
+  if (completes && is_finished_in_tile(p)) {
+    const gemm_finish *f = p->finish;
     const float unchanged = -0.0f;
     TILE_UNROLL for (int j = 0; j < width; j++) {
       const int64_t at = column + j * TILE_LANES;
@@ -105,11 +105,9 @@ static inline __attribute__((always_inline)) void tile_close(const int rows, con
       }
     }
   } else {
-    float *to = f ? f->out : p->sums;
-    const int64_t stride = f ? f->out_stride : p->sums_stride;
     TILE_UNROLL for (int i = 0; i < rows; i++) {
       TILE_UNROLL for (int j = 0; j < width; j++)
-        TILE_STORE(to + i * stride + column + j * TILE_LANES, sum[i][j]);
+        TILE_STORE(p->sums + i * p->sums_stride + column + j * TILE_LANES, sum[i][j]);
     }
   }
 }
