@@ -28,6 +28,7 @@ from ingot.load.aten import load_any
 from places import ROOT
 
 TOLERANCE, OWN_TOLERANCE = 1e-5, 2e-5  # of the largest gradient, and of a weight's own largest
+DRAWS = 8
 QUICK = ("ViT", "GPT-2", "Mixtral", "Conv1d net")
 
 ROWS = [row for row in ZOO if not MARKS.get(row.name, {}).get("static torch")]
@@ -52,9 +53,9 @@ class Wide(TorchFunctionMode):
         return super().__exit__(*raised)
 
 
-def weighed(output: torch.Tensor, number: int) -> torch.Tensor:
+def weighed(output: torch.Tensor, number: int, draw: int) -> torch.Tensor:
     """The weights of an output's mean."""
-    rng = torch.Generator().manual_seed(number)
+    rng = torch.Generator().manual_seed(1000 * draw + number)
     return torch.randn(output.shape, generator=rng, dtype=torch.float32).to(output.dtype)
 
 
@@ -62,7 +63,7 @@ def outputs_of(found: object) -> list[torch.Tensor]:
     return [each for each in tree_leaves(found) if isinstance(each, torch.Tensor)]
 
 
-def by_torch(row: Architecture, dtype: torch.dtype) -> dict[str, np.ndarray]:
+def by_torch(row: Architecture, dtype: torch.dtype, draw: int = 0) -> dict[str, np.ndarray]:
     """The gradients of all parameters."""
     module = row.build().to(dtype)
     if dtype is torch.float64 and isinstance(module, PreTrainedModel):
@@ -71,12 +72,12 @@ def by_torch(row: Architecture, dtype: torch.dtype) -> dict[str, np.ndarray]:
     with warnings.catch_warnings(), Wide() if dtype is torch.float64 else nullcontext():
         warnings.simplefilter("ignore")
         outputs = outputs_of(module(**feeds))
-    mean = sum((y * weighed(y, i)).mean() for i, y in enumerate(outputs) if y.is_floating_point() and y.requires_grad)
-    mean.backward()
+    trained = [(i, y) for i, y in enumerate(outputs) if y.is_floating_point() and y.requires_grad]
+    sum((y * weighed(y, i, draw)).mean() for i, y in trained).backward()
     return {name: p.grad.numpy() for name, p in module.named_parameters() if p.grad is not None}
 
 
-def by_ingot(row: Architecture) -> dict[str, np.ndarray]:
+def by_ingot(row: Architecture, draw: int = 0) -> dict[str, np.ndarray]:
     """The gradients that a trainer has, of a loss whose own is 1: -x * target for an x of no sigmoid."""
     module = row.build()
     program = export(row, module, symbolic=False)
@@ -86,14 +87,14 @@ def by_ingot(row: Architecture) -> dict[str, np.ndarray]:
     every = module.named_parameters(remove_duplicate=False)
     names = {name: first[p] for name, p in every if name in graph.values and graph.values[name].users}
     feeds = inputs_of(row, 0)
-    predict_mean(graph)
+    predict_mean(graph, draw)
     batch = [*(feeds[name].numpy() for name in graph.inputs), np.float32([-1])]
     options = {"loss": "bce", "optimizer": ingot.SGD(lr=0.0), "trainable": list(names), "threads": 1}
     _, found = ingot.Trainer(graph, example_inputs=batch, **options).gradients(*batch)
     return {names[name]: gradient for name, gradient in found.items()}
 
 
-def predict_mean(graph: Graph) -> None:
+def predict_mean(graph: Graph, draw: int) -> None:
     """Makes the mean, less FAR, the only output, f32[1]."""
     g, total = Backward(graph), None
     for i, name in enumerate(graph.outputs.values()):
@@ -102,7 +103,7 @@ def predict_mean(graph: Graph) -> None:
             continue
         g.at(name)
         like = torch.empty(type.dims, dtype=torch.float32)
-        product = g.mul(name, g.array(f"weights.{i}", weighed(like, i).numpy()))
+        product = g.mul(name, g.array(f"weights.{i}", weighed(like, i, draw).numpy()))
         mean = g.reduce_mean(product, axes=tuple(range(type.rank)), keepdims=False)
         total = mean if total is None else g.add(total, mean)
     for name in list(graph.outputs):
@@ -110,11 +111,11 @@ def predict_mean(graph: Graph) -> None:
     graph.set_output("mean", g.reshape(g.sub(total, FAR), shape=(1,)))
 
 
-def errors(row: Architecture) -> tuple[int, float, float, float, list[str]]:
+def errors(row: Architecture, draw: int = 0) -> tuple[int, float, float, float, list[str]]:
     """How many gradients there are; how far they are from torch's in f32 and f64, and how far torch's are apart, of the
     largest of all; and whose are far from f64 beside their own largest number, and further than torch's.
     """
-    found, narrow, wide = by_ingot(row), by_torch(row, torch.float32), by_torch(row, torch.float64)
+    found, narrow, wide = by_ingot(row, draw), by_torch(row, torch.float32, draw), by_torch(row, torch.float64, draw)
     zeros = {name: np.zeros_like(array) for name, array in wide.items()}
     found, narrow = zeros | {name: found[name] for name in found if name in wide}, zeros | narrow
     largest = max(np.abs(array).max() for array in wide.values())
@@ -140,7 +141,10 @@ def test_gradients_are_those_of_torch(row: Architecture) -> None:
     _, beside, error, of_torch, far = errors(row)
     assert not far
     assert beside <= max(TOLERANCE, 3 * of_torch)  # the two errors together, where torch's own is larger
-    assert error <= max(2 * of_torch, 1e-6)
+    if error > 2 * of_torch:  # of one draw, roundings may happen to cancel for one of the two
+        drawn = [(error, of_torch), *(errors(row, draw)[2:4] for draw in range(1, DRAWS))]
+        ours, theirs = np.sqrt(np.square(drawn).mean(axis=0))
+        assert ours <= 2 * theirs
 
 
 def test_the_guide_says_how_many_there_are() -> None:
