@@ -71,7 +71,7 @@ class NodeArg:
 @dataclass(frozen=True, slots=True)
 class Shared:
     """A source of sessions: a graph over states, and weights, that others have. places: where each state lies.
-    unpacked: see `Target`.
+    unpacked: see `Target`. snapshot: makes the same graph of weights, with what states hold by then.
     """
 
     graph: Graph
@@ -79,6 +79,7 @@ class Shared:
     places: dict[str, Place]
     weights: WeightStore
     unpacked: frozenset[str]
+    snapshot: Callable[[], Graph]
 
 
 class InferenceSession:
@@ -252,6 +253,9 @@ class InferenceSession:
             raise UnsupportedError(f"save: the model has another graph for other dims, got none, expected {expected}")
         if self.executor == "webgpu":
             raise UnsupportedError("save: no program of its own, got executor 'webgpu', expected 'native'")
+        if self._shared is not None:
+            InferenceSession(self._shared.snapshot(), threads=self.threads).save(folder)
+            return
         program = self._context.current()
         saved.write(os.fspath(folder), self.graph, self.precision, program, self.weights)
 

@@ -284,12 +284,14 @@ class Counter(nn.Module):
         return x + self.seen
 
 
-def test_a_written_buffer_is_a_state():
-    module, x = Counter(), torch.randn(3, 2)
+@pytest.mark.parametrize("start", [0.0, 1.5])
+def test_a_written_buffer_is_a_state(start):
+    module, x = Counter(start), torch.randn(3, 2)
     graph = load_module(module, (x,))
     assert list(graph.states) == ["seen"]
-    state = np.zeros(2, np.float32)
-    reference = Counter()
+    state = np.full(2, start, np.float32)
+    assert np.array_equal(graph.initial.get("seen", np.zeros(2)), state)
+    reference = Counter(start)
     for _ in range(3):
         results = interpret(graph, {graph.inputs[0]: x.numpy(), "seen": state})
         state = results["state:seen"]
@@ -426,11 +428,6 @@ def test_refusals(function, message):
 def test_complex_inputs_are_refused():
     with pytest.raises(UnsupportedError, match="input 'inputs_0': complex numbers"):
         load_module(Function(torch.abs), (torch.randn(3, dtype=torch.complex64),))
-
-
-def test_a_state_that_does_not_start_at_zero_is_refused():
-    with pytest.raises(UnsupportedError, match="seen"):
-        load_module(Counter(1.0), (torch.randn(3, 2),))
 
 
 def test_pt2_files(tmp_path):

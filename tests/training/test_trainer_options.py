@@ -160,6 +160,59 @@ def test_a_session_runs_the_parameters_where_they_lie(rng):
     np.testing.assert_allclose(session.run(None, {"ids": x})[0], expected, rtol=0, atol=1e-5)
 
 
+def test_what_a_session_saves_is_what_was_trained(rng, tmp_path):
+    module, batch = made("transformer")
+    x, target = batch(rng)
+    trainer = ingot.Trainer(module, example_inputs=(x, target), optimizer=ADAMW, threads=1)
+    session = trainer.session()
+    for _ in range(3):
+        trainer.step(x, target)
+    (expected,) = session.run(None, {"ids": x})
+    session.save(tmp_path / "saved")
+    ingot.export_onnx(trainer.snapshot(), tmp_path / "trained.onnx")
+    trainer.step(x, target)  # what was saved stays as it was
+    for source in ("saved", "trained.onnx"):
+        (found,) = ingot.InferenceSession(tmp_path / source, threads=1).run(None, {"ids": x})
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
+
+
+class Centred(nn.Module):
+    """Takes away a mean that each call moves."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(10, 3)
+        self.register_buffer("mean", torch.full((10,), 0.5))
+
+    def forward(self, x):
+        self.mean.mul_(0.9).add_(x.mean(0) * 0.1)
+        return self.linear(x - self.mean)
+
+
+def test_buffers_that_a_model_writes_move_with_steps_alone(rng):
+    torch.manual_seed(0)
+    module, batches = Centred(), [(rng.standard_normal((8, 10), np.float32), rng.integers(0, 3, 8)) for _ in range(6)]
+    options = {"example_inputs": batches[0], "optimizer": ADAMW, "threads": 1}
+    trainer, parts = ingot.Trainer(module, **options), ingot.Trainer(module, **options, accumulate=2)
+    losses = []
+    for each in batches:
+        assert trainer.evaluate(*each) == trainer.evaluate(*each)
+        losses.append(trainer.step(*each))
+    optimizer = torch.optim.AdamW(module.parameters(), lr=ADAMW.lr, weight_decay=ADAMW.weight_decay)
+    np.testing.assert_allclose(losses, by_torch(module, optimizer, batches), rtol=0, atol=1e-5)
+    found, expected = trainer.state_dict(), module.state_dict()
+    assert found.keys() == expected.keys()
+    for name, value in found.items():
+        np.testing.assert_allclose(value, expected[name].numpy(), rtol=0, atol=1e-5)
+    x, target = batches[0]
+    before, bad = parts.state_dict()["mean"], x.copy()
+    bad[6] = np.nan
+    with pytest.raises(InputError, match="nan"):
+        parts.step(bad, target)
+    np.testing.assert_array_equal(parts.state_dict()["mean"], before)
+    assert np.isfinite(parts.step(x, target))
+
+
 def test_onnx_trains_as_the_module_it_is_of(rng):
     module, batch = made("cnn")
     batches = [batch(rng) for _ in range(5)]

@@ -7,8 +7,10 @@ are one state in all of them.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
+
+import numpy as np
 
 from ingot.dtype import f32, f64
 from ingot.errors import InputError, UnsupportedError
@@ -16,6 +18,7 @@ from ingot.gradients.differentiate import differentiate, scatter_into
 from ingot.gradients.registry import Backward
 from ingot.ir import Graph, TensorType
 from ingot.passes import PASSES, optimize
+from ingot.passes.dce import eliminate_dead
 from ingot.precision import F32, Precision, round_products
 from ingot.training.losses import CrossEntropy, loss_of
 from ingot.training.optimizers import RATE, STEP, Optimizer
@@ -37,11 +40,14 @@ def loss_graph(
 ) -> Graph:
     """The loss of a static graph of one output: its inputs and TARGET in, LOSS out; what is trained are states.
 
-    loss: a name of LOSSES, or one with settings. trained: the names of f32 weights. seed: see `forward_graph`.
+    loss: a name of LOSSES, or one with settings. trained: the names of f32 weights. seed: see `forward_graph`; with
+    None nothing moves, buffers that the model itself writes neither.
     with_metric: the metric of the loss is another output, by its name.
     Raises KindError for an unknown loss, and UnsupportedError for several outputs and an output that is no f32.
     """
     row, graph = loss_of(loss), forward_graph(forward, trained, seed)
+    if seed is None:
+        _rest(graph)
     if len(graph.outputs) != 1:
         raise UnsupportedError(f"graph {graph.name!r}: got outputs {list(graph.outputs)}, expected one prediction")
     ((external, prediction),) = graph.outputs.items()
@@ -96,6 +102,25 @@ def _drop_weights(graph: Graph, seed: int, stream: int) -> None:
         drawn = graph.add("attention_dropout", operands, f"{node.output}.drawn", before=node, **settings)
         graph.replace(node, drawn.output)
         stream += 1
+
+
+def _rest(graph: Graph) -> None:
+    """Leaves states as they are."""
+    for name in graph.states:
+        graph.set_state(name, name)
+    eliminate_dead(graph)
+
+
+def trained_graph(forward: Graph, found: Mapping[str, np.ndarray]) -> Graph:
+    """A model with other numbers in some of its weights and states."""
+    graph = forward.copy()
+    for name, data in found.items():
+        if name in graph.states:
+            graph.begin_state(name, data)
+        else:
+            graph.values[name].data = data
+    _attach(graph)
+    return graph
 
 
 def moving_statistics(forward: Graph) -> list[str]:

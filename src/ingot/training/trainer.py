@@ -38,6 +38,7 @@ from ingot.training.graph import (
     loss_graph,
     moving_statistics,
     step_passes,
+    trained_graph,
     update_graph,
 )
 from ingot.training.losses import CrossEntropy, loss_of
@@ -130,7 +131,7 @@ class Trainer:
             for name, graph in graphs.items():
                 self._programs.add(name, graph)
         self.parameters = [name for name in self._trained if name in self.graph.states]
-        self._statistics = moving_statistics(self._forward)
+        self._moving = [*moving_statistics(self._forward), *self._forward.states]
         self._ranges = _ranges(self.graph)
         row = named if isinstance(named := loss_of(loss), CrossEntropy) else loss
         self._ignored = row.ignore_index if isinstance(row, CrossEntropy) else None
@@ -240,14 +241,21 @@ class Trainer:
             graph = forward_graph(self._forward, self._trained)
             programs = self._programs
             unpacked = programs.target.unpacked
-            shared = Shared(graph, programs.state, programs.placement.states, programs.weights, unpacked)
+            places, weights = programs.placement.states, programs.weights
+            shared = Shared(graph, programs.state, places, weights, unpacked, self.snapshot)
         return InferenceSession(shared, threads=programs.target.threads, passes=step_passes())
 
     def state_dict(self) -> dict[str, np.ndarray]:
-        """Copies of the parameters that are trained, and of statistics that batches moved, by name."""
+        """Copies of the parameters that are trained, and of statistics and buffers that batches moved, by name."""
         with self._turn.once():
             self._expect_whole()
-            return {name: self._programs.states[name].copy() for name in (*self.parameters, *self._statistics)}
+            return {name: self._programs.states[name].copy() for name in (*self.parameters, *self._moving)}
+
+    def snapshot(self) -> Graph:
+        """The model with copies of what `state_dict` has, in a graph of its own: for a session, `export_onnx` or
+        `emit`.
+        """
+        return trained_graph(self._forward, self.state_dict())
 
     def emit_c(
         self, folder: str | os.PathLike[str], *inputs: Any, prefix: str = "train", threads: int = 1
@@ -311,7 +319,7 @@ class Trainer:
     @cached_property
     def _digest(self) -> np.ndarray:
         """What checkpoints are known by. It reads all frozen weights, so it waits for the first that asks."""
-        return checkpoint.digest(self._forward, [*self._trained, *self._statistics], self._settings)
+        return checkpoint.digest(self._forward, [*self._trained, *self._moving], self._settings)
 
     # -- inside -------------------------------------------------------------------------------------------------
 
@@ -365,7 +373,7 @@ class Trainer:
         """Begins a change: adds up the gradients of the parts of a batch; their mean loss. Statistics move, for the
         change to be made or settled.
         """
-        moved = {name: self._programs.states[name].copy() for name in self._statistics}
+        moved = {name: self._programs.states[name].copy() for name in self._moving}
         self._change = Change(moved, step=self.steps + 1)
         for total in self._totals().values():
             total.fill(0)

@@ -328,9 +328,10 @@ class Importer:
         """Declares a buffer that lives across runs."""
         if is_complex(tensor):
             raise UnsupportedError(f"torch buffer {name!r}: is written to and complex, expected real numbers")
+        self.graph.add_state(name, self._type(tensor))
         if tensor.any():
-            raise UnsupportedError(f"torch buffer {name!r}: is written to and starts with other values than zeros")
-        return self.graph.add_state(name, self._type(tensor))
+            self.graph.begin_state(name, to_numpy(tensor).copy())
+        return name
 
     def output(self, name: str, result: Any) -> None:
         """Declares a graph output; numbers and sizes become data, None is left out. Complex numbers are refused."""
@@ -387,9 +388,7 @@ class Importer:
         return argument
 
     def _attribute(self, module: GraphModule, target: str) -> Any:
-        attribute: Any = module
-        for part in target.split("."):
-            attribute = getattr(attribute, part)
+        attribute: Any = functools.reduce(getattr, target.split("."), module)
         if isinstance(attribute, torch.Tensor):
             return self.weight(target, attribute, may_be_constant=True)
         return attribute
