@@ -6,12 +6,15 @@ import math
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from ingot.dtype import DType, bf16, f32, i4, i8, i32
+import numpy as np
+
+from ingot.dtype import DType, bf16, f16, f32, i4, i8, i32, u4, u8
 from ingot.errors import InputError, UnsupportedError
 from ingot.ir import Graph, Node, TensorType
 from ingot.load.quantised import GROUPS, LEAST_GROUP, quantised, quantised_filter
 from ingot.ops.define import expand_node
 from ingot.passes.dce import eliminate_dead
+from ingot.passes.fold import TOTAL_BYTES, known
 from ingot.passes.match import is_fixed
 
 _VIEWS = ("permute", "reshape", "slice")
@@ -20,6 +23,7 @@ _PRODUCTS = ("conv", "matmul")
 _RECURRENT = ("lstm", "gru", "rnn")
 _PAIR = 2  # numbers that a dot product takes together
 _PICTURE, _LONG = 3, 64  # channels whose planes are read where they lie, and elements of a window that then gains
+_CENTRED, _WITH_ZEROS = (i4, i8), (u4, u8)  # codes that panels have, without zero points and with them
 _SMALL = 64  # rows or columns of a matrix that is not worth codes
 _FEW_CHANNELS = 16  # of a group, or elements of a window, of a convolution whose filter is not worth codes
 _OF_CLASSES = ("reshape", "softmax", "log_softmax")  # what a classifier makes of its results, beside element-wise ops
@@ -140,10 +144,38 @@ def _code_matrices(graph: Graph, dtype: DType) -> None:
 def _coded(graph: Graph, weight: str, product: Node, dtype: DType) -> str:
     """The matrix of a product as codes: its columns there have the groups."""
     if product.transpose_b:
-        return quantised(graph, weight, dtype, product)
+        return _as_coded(graph, weight, product) or quantised(graph, weight, dtype, product)
     rows = graph.add("permute", [weight], f"{weight}.rows", before=product, axes=(1, 0)).output
     coded = quantised(graph, rows, dtype, product)
     return graph.add("permute", [coded], f"{weight}.{dtype}.columns", before=product, axes=(1, 0)).output
+
+
+def _as_coded(graph: Graph, weight: str, product: Node) -> str | None:
+    """A matrix that is of codes in groups already, with scales of f16, as panels have them; None for any other, and for
+    scales that f16 cannot have.
+    """
+    maker = graph.producer(weight)
+    if maker is None or maker.op.name != "dequantize" or maker.axis != 1:
+        return None
+    codes, scale, *zeros = filter(None, maker.operands)
+    has_groups = maker.block and maker.block % LEAST_GROUP == 0
+    if not has_groups or graph.type(str(codes)).dtype not in (_WITH_ZEROS if zeros else _CENTRED):
+        return None
+    if graph.type(str(scale)).dtype is f16:
+        return weight
+    if (narrow := _as_f16(known(graph, str(scale), TOTAL_BYTES))) is None:
+        return None
+    operands = [codes, graph.add_weight(graph.fresh(f"{scale}.{f16}"), narrow), *zeros]
+    return graph.add("dequantize", operands, f"{weight}.{f16}", before=product, **maker.attributes).output
+
+
+def _as_f16(scales: np.ndarray | None) -> np.ndarray | None:
+    """Scales rounded to f16; None where they are not known, or one would be 0 or infinite."""
+    if scales is None:
+        return None
+    with np.errstate(over="ignore"):
+        narrow = scales.astype(f16.numpy)
+    return narrow if np.array_equal(np.isfinite(narrow) & (narrow != 0), scales != 0) else None
 
 
 def _coded_filter(graph: Graph, filter: str, conv: Node, dtype: DType) -> str:

@@ -115,3 +115,29 @@ def test_language_model_products(level: int, rng) -> None:
     got = InferenceSession(proto.SerializeToString()).run(None, feeds)[0]
     tolerance = 0.02 if level == 4 else 1e-5  # level 4 allows ONNX Runtime to round rows to int8
     assert np.abs(got - expected).max() <= tolerance * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("has_zeros", [False, True])
+@pytest.mark.parametrize(
+    ("precision", "kernel", "tolerance"),
+    [("int8", "gemm_int4", 0.02), ("int4", "gemm_int4", 0.02), ("int4w", "gemm_i24_int4", 5e-4)],
+)
+def test_a_precision_keeps_codes_that_a_matrix_has(precision: str, kernel: str, tolerance: float, has_zeros, rng):
+    """Scales become f16, as panels have them; codes of 4 bits and their zero points are not rounded again."""
+    n, k, block = 256, 512, 32  # not so small that it would be folded
+    operands = {
+        "b": rng.integers(0, 256, (n, k // block, block // 2), np.uint8),
+        "s": rng.uniform(0.01, 0.02, n * k // block).astype(F),
+        **({"z": rng.integers(0, 256, n * k // block // 2, np.uint8)} if has_zeros else {}),
+    }
+    product = helper.make_node(
+        "MatMulNBits", ["x", *operands], ["y"], domain="com.microsoft", N=n, K=k, bits=4, block_size=block
+    )
+    feeds = {"x": rng.standard_normal((2, 7, k)).astype(F)}
+    outputs = [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)]
+    constants = [numpy_helper.from_array(array, name) for name, array in operands.items()]
+    proto = model(helper.make_graph([product], "layer", [value_info("x", feeds["x"])], outputs, constants))
+    expected = run_oracle("ort", proto, feeds)[0]
+    session = InferenceSession(proto.SerializeToString(), precision=precision)
+    assert np.abs(session.run(None, feeds)[0] - expected).max() <= tolerance * np.abs(expected).max()
+    assert f"{kernel}{'_zeros' * has_zeros}_packed" in str(session.explain())
