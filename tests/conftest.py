@@ -15,6 +15,7 @@ assert ingot.ops  # the import registers every op
 
 os.environ.setdefault("INGOT_CHECK", "1")
 os.environ.pop("COLUMNS", None)  # pytest-xdist says 80; pipes have no width
+os.unsetenv("COLUMNS")  # as does readline, where a process that is started alone sees it
 
 # A shell starts what runs in the background with SIGINT ignored, and children inherit that: an interrupt that a test
 # sends would never reach them.
