@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ingot.cli.fetch import with_path
-from ingot.cli.model import as_json
+from ingot.cli.model import as_json, expect_none
 from ingot.cli.perplexity import read_text
 from ingot.cli.terminal import print_json, print_text, progress
 from ingot.errors import OutputError
@@ -85,6 +85,8 @@ def train(
     from ingot.training.adapters import lora
     from ingot.training.finetune import CHECKPOINT, FineTuning
 
+    if not r:
+        expect_none("--lora 0", {"--alpha": alpha, "--target": targets})
     target = Path(output or f"{os.path.basename(os.path.normpath(folder))}-tuned")
     if not resume and (target / CHECKPOINT).exists():
         raise OutputError(f"{target / CHECKPOINT}: exists, expected another --output, or --resume")
