@@ -300,7 +300,7 @@ class Trainer:
         """Goes on from a checkpoint, with the bits that the run it is of would have had. most: how many steps it may
         have taken.
 
-        Raises LoadError, MissingFileError where nothing is, for what is no checkpoint, is damaged, or is of another
+        Raises LoadError, MissingFileError where nothing is, for what is no checkpoint, is cut short, or is of another
         trainer, and InputError for one of more steps; then nothing has changed.
         """
         with self._turn.once():
