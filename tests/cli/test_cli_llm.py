@@ -98,6 +98,17 @@ FAILURES = [
     (("generate", FOLDER), 2, "PROMPT"),
     (("fit", FOLDER, "--memory", "4 lots"), 2, "4GiB"),
     (("fit", FOLDER, "--memory", "1MiB"), 65, "1048576"),
+    *(
+        (("fit", FOLDER, "--train", option, value), 2, f"option {option}: not for --train, got {value}, expected none")
+        for option, value in (("--sequences", 3), ("--cache-dtype", "int8"), ("--executor", "webgpu"))
+    ),
+    *(
+        (("fit", FOLDER, option, value), 2, f"option {option}: not for a fit without --train, got ")
+        for option, value in (("--lora", 0), ("--target", "*"), ("--batch", 4), ("--accumulate", 2))
+    ),
+    (("fit", FOLDER, "--train", "--lora", 0, "--target", "*"), 2, "option --target: not for --lora 0, got ("),
+    (("train", FOLDER, "-", "--lora", 0, "--target", "*"), 2, "option --target: not for --lora 0, got ("),
+    (("train", FOLDER, "-", "--lora", 0, "--alpha", 0), 2, "option --alpha: not for --lora 0, got 0.0, expected none"),
 ]
 
 

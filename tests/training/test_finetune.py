@@ -16,7 +16,7 @@ import ingot
 from gguf_models import stored_as, write_gguf
 from ingot.cli.demo_language import FOLDER
 from ingot.dtype import bf16
-from ingot.errors import InputError, LimitError, LoadError
+from ingot.errors import InputError, LimitError, LoadError, MissingFileError
 from ingot.load.hf import read_folder
 from ingot.quantize import Plan, quantize_folder
 from ingot.run.library import load
@@ -227,8 +227,8 @@ def test_the_command_trains_resumes_and_merges(call, tmp_path, monkeypatch):
     assert call("generate", "merged", "def add(a, b):", "--max-tokens", 3)[0] == 0
     code, _, err = call("train", FOLDER, TEXT, "--steps", 6, *options)
     assert code == 73 and "expected another --output, or --resume" in err
-    code, out, _ = call("train", FOLDER, TEXT, "--steps", 8, *options, "--resume", "--json")
-    assert code == 0 and [point["step"] for point in json.loads(out)["curve"]] == list(range(8))
+    code, out, _ = call("train", FOLDER, TEXT, "--steps", 6, *options, "--resume", "--json")
+    assert code == 0 and [point["step"] for point in json.loads(out)["curve"]] == list(range(6))
     code, out, _ = call("fit", FOLDER, "--train", "--lora", 2, "--context", 24, "--batch", 2, "--json")
     assert code == 0 and json.loads(out)["parameters"] == 2 * 5 * 3392
     own = ("--lora", 2, "--context", 24, "--batch", 4, "--accumulate", 2, "--target", "*.up_proj.weight")
@@ -248,22 +248,42 @@ def test_the_command_trains_resumes_and_merges(call, tmp_path, monkeypatch):
     assert code == 65 and "text: too short" in err
 
 
-def test_more_steps_than_are_asked_for_cannot_be_gone_on_with(call, tmp_path):
+def test_a_run_is_gone_on_with_as_it_began(call, tmp_path):
     options = (FOLDER, TEXT, "--lora", 2, "--context", 24, "--batch", 2, "--threads", 1, "-o", tmp_path / "out")
-    assert call("train", *options, "--steps", 3)[0] == 0
+    options += "--steps", 3, "--resume"
+    assert call("train", *options[:-1])[0] == 0
     held = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
-    code, out, err = call("train", *options, "--steps", 2, "--resume")
-    assert (code, out) == (65, "") and "checkpoint.safetensors: too many steps, got 3, expected at most 2" in err
-    code, out, err = call("train", *options, "--steps", 3, "--resume")
+    for name, value, expected in (
+        ("--steps", 2, "steps, got 2, expected 3"),
+        ("--steps", 4, "steps, got 4, expected 3"),
+        ("--rate", 0.01, "rate, got 0.01, expected 0.002"),
+        ("--seed", 1, "seed, got 1, expected 0"),
+        ("--batch", 4, "batch, got 4, expected 2"),
+        ("--accumulate", 2, "accumulate, got 2, expected 1"),
+        ("--context", 16, "context, got 16, expected 24"),
+    ):
+        code, out, err = call("train", *options, name, value)
+        assert (code, out) == (65, "") and f"settings.json: another {expected}" in err
+    code, out, err = call("train", FOLDER, GUIDE, *options[2:])
+    assert (code, out) == (65, "") and "settings.json: another text, got '" in err
+    code, out, err = call("train", *options)
     assert (code, err) == (0, "") and "step 3 of 3, held-out loss" in out and "no step is left to take" in out
     assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == held
     tuning = tuned(2)
     before = tuning.trainer.state_dict()
     with pytest.raises(InputError, match=r"too many steps, got 3, expected at most 2"):
-        tuning.resume(tmp_path / "out")
+        tuning.trainer.load(tmp_path / "out" / "checkpoint.safetensors", most=2)
     assert tuning.trainer.steps == 0
     for name, value in tuning.trainer.state_dict().items():
         np.testing.assert_array_equal(value, before[name])
+    same = tuned(3)
+    for content, error in ((b"[]", r"settings\.json: got \[\], expected a JSON object"), (b" " * 10**5, "too large")):
+        (tmp_path / "out" / "settings.json").write_bytes(content)
+        with pytest.raises(LoadError, match=error):
+            same.resume(tmp_path / "out")
+    (tmp_path / "out" / "settings.json").unlink()
+    with pytest.raises(MissingFileError, match=r"settings\.json: no such file"):
+        same.resume(tmp_path / "out")
 
 
 def test_a_file_of_blocks_is_trained_and_refused_to_be_merged_beforehand(call, tmp_path):

@@ -285,6 +285,8 @@ def test_what_is_no_checkpoint_of_a_trainer_is_refused(rng, tmp_path):
     other.save(bad)
     with pytest.raises(LoadError, match=r"got a checkpoint of another model, loss or optimizer"):
         trainer.load(bad)
+    with pytest.raises(LoadError, match=r"cannot be resumed, got a folder, expected the file of a checkpoint"):
+        trainer.load(tmp_path)
     with pytest.raises(FileNotFoundError):
         trainer.load(tmp_path / "none")
     assert all(np.array_equal(value, before[name]) for name, value in trainer.state_dict().items())

@@ -143,6 +143,19 @@ def test_gradients_can_be_had_and_applied(rng):
     assert applied.steps == 4
 
 
+def test_names_train_what_requires_no_gradients(rng):
+    module, batch = made("mlp")
+    batches = [batch(rng) for _ in range(3)]
+    program = torch.export.export(module.requires_grad_(False), (torch.from_numpy(batches[0][0]),))
+    options = {"example_inputs": batches[0], "optimizer": ADAMW, "trainable": ["3.*"], "threads": 1}
+    trainers = [ingot.Trainer(source, **options) for source in (module, program)]
+    losses = [[trainer.step(*each) for each in batches] for trainer in trainers]
+    assert [trainer.parameters for trainer in trainers] == 2 * [["3.weight", "3.bias"]]
+    parameters = list(module[3].requires_grad_(True).parameters())
+    expected = by_torch(module, torch.optim.AdamW(parameters, lr=ADAMW.lr, weight_decay=ADAMW.weight_decay), batches)
+    np.testing.assert_allclose(losses, 2 * [expected], rtol=0, atol=1e-5)
+
+
 def test_a_session_runs_the_parameters_where_they_lie(rng):
     module, batch = made("transformer")
     x, target = batch(rng)
@@ -272,6 +285,7 @@ def test_adapters_are_trained_as_in_torch(rng):
         np.testing.assert_allclose(value, factors[name].detach().numpy(), rtol=0, atol=2e-3)
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
 def test_bad_options_are_typed_errors(rng, tmp_path):
     module = MODELS["mlp"][0]()
     settings = {"example_inputs": vectors(rng), "optimizer": ADAMW}
@@ -289,6 +303,11 @@ def test_bad_options_are_typed_errors(rng, tmp_path):
     (tmp_path / "saved.pt2").touch()
     for source, error, message in (
         (5, KindError, r"source: cannot be trained, got int, expected a module"),
+        (
+            torch.jit.script(module),
+            KindError,
+            r"cannot be exported, got a script of torch\.jit, expected the module",
+        ),
         (tmp_path / "none.onnx", MissingFileError, r"none\.onnx: no such file"),
         (
             tmp_path / "saved.pt2",

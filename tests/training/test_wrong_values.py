@@ -34,6 +34,13 @@ class Named:
         return [("weight", 1.0)]
 
 
+class Shifted(nn.Linear):
+    """A layer with an input that has to be named."""
+
+    def forward(self, x, *, shift):
+        return super().forward(x + shift)
+
+
 NUMBER, WHOLE = "no number, got", "no whole number, got"
 # What takes the option, its name, a wrong value, and a piece of the error.
 KINDS = [
@@ -103,6 +110,15 @@ RANGES = [
         "example_inputs",
         (X, Y),
         "module MultiheadAttention: .* got 1 and a target, expected 3..8 and a target: query, key, value, key_padding",
+    ),
+    *(
+        (
+            lambda **options: ingot.Trainer(Shifted(3, 2), optimizer=ingot.SGD(lr=0.1), **options),
+            "example_inputs",
+            inputs,
+            f"module Shifted: .* got {len(inputs) - 1} and .*, expected 1 and a target: x; shift by keyword alone",
+        )
+        for inputs in ((X, Y), (X, X, Y))
     ),
     (
         trainer,

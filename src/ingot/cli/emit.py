@@ -13,7 +13,7 @@ import click
 
 from ingot.bindings import unbound
 from ingot.cli.fetch import with_path
-from ingot.cli.model import Model, dim_option, random_feeds, with_model
+from ingot.cli.model import Model, dim_option, expect_none, random_feeds, with_model
 from ingot.cli.run import read_inputs
 from ingot.cli.terminal import print_text, progress
 from ingot.dim import Limit
@@ -48,7 +48,7 @@ def _with_training(command: Callable[..., None]) -> Callable[..., None]:
         given = {field.name: options.pop(field.name) for field in fields(Training)}
         found = {name: value for name, value in given.items() if value not in (None, ())}
         if mode != "train":
-            _expect_none(f"--mode {mode}", {f"--{name}": value for name, value in found.items()})
+            expect_none(f"--mode {mode}", {f"--{name}": value for name, value in found.items()})
         defaults = {"loss": "cross_entropy", "optimizer": "adamw", "rate": 1e-3}
         command(training=Training(**given | defaults | found) if mode == "train" else None, **options)
 
@@ -118,17 +118,17 @@ def emit_c(
     if training is not None:
         foreign = {"--input": inputs, "--freestanding": freestanding, "--precision": precision}
         foreign |= {"--context": context, "--cache-dtype": cache_dtype}
-        _expect_none("--mode train", foreign | {"--byte-order": byte_order if byte_order != "little" else None})
+        expect_none("--mode train", foreign | {"--byte-order": byte_order if byte_order != "little" else None})
         prefix = "train" if prefix is None else prefix
         _emit_training(model, dims, training, output, prefix=prefix, threads=threads or THREADS)
         return
     prefix = "model" if prefix is None else prefix
     if is_language_model(model):
-        _expect_none("a language model", {"--dim": dims, "--input": inputs, "--freestanding": freestanding})
+        expect_none("a language model", {"--dim": dims, "--input": inputs, "--freestanding": freestanding})
         options = {"precision": precision, "context": context, "cache_dtype": cache_dtype, "prefix": prefix}
         _emit_language_model(model, output, threads=threads or THREADS, platform=Platform(byte_order), **options)
         return
-    _expect_none("a model without tokens", {"--context": context, "--cache-dtype": cache_dtype})
+    expect_none("a model without tokens", {"--context": context, "--cache-dtype": cache_dtype})
     from ingot.emit import c
 
     threads = threads or (1 if freestanding else THREADS)
@@ -156,7 +156,7 @@ def _emit_training(model: str, dims: dict[str, int | Limit], wanted: Training, o
     from ingot.training.sources import load_static, random_batch
 
     sizes = {name: dim for name, dim in dims.items() if isinstance(dim, int)}
-    _expect_none("--mode train", {"--dim": [name for name in dims if name not in sizes]})
+    expect_none("--mode train", {"--dim": [name for name in dims if name not in sizes]})
     optimizer = optimizer_of(wanted.optimizer, wanted.rate)
     with progress("writing C"):
         graph = load_static(model, sizes, wanted.prediction)
@@ -167,13 +167,6 @@ def _emit_training(model: str, dims: dict[str, int | Limit], wanted: Training, o
         paths = trainer.emit_c(output, *batch, **options)
     for path in paths:
         print_text(path)
-
-
-def _expect_none(kind: str, options: dict[str, Any]) -> None:
-    """Raises click.UsageError for an option that is not for a kind of model."""
-    for name, value in options.items():
-        if value:
-            raise click.UsageError(f"option {name}: not for {kind}, got {value}, expected none")
 
 
 def _emit_language_model(model: str, output: Path, **options: Any) -> None:
@@ -255,15 +248,15 @@ def emit_web(
 
     name = Path(os.path.realpath(model)).stem
     if is_language_model(model):
-        _expect_none("a language model", {"--dim": dims, "--ink": ink})
+        expect_none("a language model", {"--dim": dims, "--ink": ink})
         with progress("writing a site"):
             paths = emit_text(name, model, output, context=context, page=page, precision=precision)
     elif os.path.isfile(os.path.join(model, "config.json")):
-        _expect_none("an encoder", {"--dim": dims, "--ink": ink, "--context": context, "--page": page})
+        expect_none("an encoder", {"--dim": dims, "--ink": ink, "--context": context, "--page": page})
         with progress("writing a site"):
             paths = emit_encoder(name, read_folder(model), output, precision=precision)
     else:
-        _expect_none("a model without tokens", {"--context": context, "--page": page})
+        expect_none("a model without tokens", {"--context": context, "--page": page})
         session = Model(model, 0, "interpret", False, dims, None).open()  # which compiles nothing
         with progress("writing a site"):
             given: dict[str, Any] = {} if ink is None else {"ink": ink}

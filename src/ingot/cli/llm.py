@@ -15,7 +15,7 @@ import click
 from ingot.cli.fetch import with_path
 from ingot.cli.gguf import bits_per_weight, named
 from ingot.cli.interrupt import Interruptible
-from ingot.cli.model import as_json
+from ingot.cli.model import as_json, expect_none
 from ingot.cli.terminal import counting, human_bytes, print_json, print_table, print_text, printable, progress
 from ingot.errors import InputError
 from ingot.machine import byte_number
@@ -205,9 +205,13 @@ def byte_count(context: click.Context, option: click.Parameter, text: str | None
         raise click.BadParameter(str(error)) from error
 
 
+# What `fit` has of --train alone -> the options' names.
+_TRAINING = {"r": "--lora", "targets": "--target", "batch": "--batch", "accumulate": "--accumulate"}
+
+
 @click.command(epilog="Example: ingot fit tiny-lm --memory 8MB")
 @with_folder
-@click.option("--sequences", type=click.IntRange(1, 256), default=1, show_default=True, help="Decoded together.")
+@click.option("--sequences", type=click.IntRange(1, 256), help="Decoded together; else 1.")
 @click.option(
     "--memory",
     callback=byte_count,
@@ -215,12 +219,14 @@ def byte_count(context: click.Context, option: click.Parameter, text: str | None
     help="Find the largest context for it, as in 4GiB, or the plan of --train.",
 )
 @click.option("--train", "trains", is_flag=True, help="Of `ingot train` with the same --context, 256 if none is given.")
-@click.option("--lora", "r", type=click.IntRange(0), default=8, show_default=True, help="Of --train, as what follows.")
+@click.option("--lora", "r", type=click.IntRange(0), help="Of --train, as what follows: the rank; else 8.")
 @click.option("--target", "targets", multiple=True, metavar="PATTERN", help="Weights that get an adapter; else all.")
-@click.option("--batch", type=click.IntRange(1), default=4, show_default=True, help="Windows of a step.")
-@click.option("--accumulate", type=click.IntRange(1), default=1, help="Parts of a batch that are taken one by one.")
+@click.option("--batch", type=click.IntRange(1), help="Windows of a step; else 4.")
+@click.option("--accumulate", type=click.IntRange(1), help="Parts of a batch that are taken one by one; else 1.")
 @as_json
-def fit(folder: ModelFolder, sequences: int, memory: int | None, trains: bool, as_json: bool, **training: Any) -> None:
+def fit(
+    folder: ModelFolder, sequences: int | None, memory: int | None, trains: bool, as_json: bool, **training: Any
+) -> None:
     """Say how much memory a language model takes.
 
     To the byte, from headers alone.
@@ -230,9 +236,13 @@ def fit(folder: ModelFolder, sequences: int, memory: int | None, trains: bool, a
     from ingot.llm import fit as planned
 
     if trains:
+        executor = folder.options["executor"]
+        foreign = {"--sequences": sequences, "--cache-dtype": folder.options["cache_dtype"]}
+        expect_none("--train", foreign | {"--executor": executor if executor != "native" else None})
         _fit_training(folder, memory, as_json, **training)
         return
-    plan = planned(folder.path, sequences=sequences, budget=memory, **folder.options)
+    expect_none("a fit without --train", {_TRAINING[name]: value for name, value in training.items()})
+    plan = planned(folder.path, sequences=sequences or 1, budget=memory, **folder.options)
     if as_json:
         bits = bits_per_weight(folder.path)
         print_json(asdict(plan) | {"total": plan.total} | ({} if bits is None else {"bits_per_weight": bits}))
@@ -253,17 +263,19 @@ def _fit_training(
     memory: int | None,
     as_json: bool,
     *,
-    r: int,
+    r: int | None,
     targets: tuple[str, ...],
-    batch: int,
-    **sizes: int,
+    batch: int | None,
+    accumulate: int | None,
 ) -> None:
     from ingot.training.adapters import lora
     from ingot.training.memory import fit_training
 
-    context, threads = folder.options["context"] or 256, folder.options["threads"]
-    adapters = lora(r, targets=targets or None) if r else None
-    options = {"context": context, "batch": batch, "memory": memory, "threads": threads, **sizes}
+    if r == 0:
+        expect_none("--lora 0", {"--target": targets})
+    context, batch, threads = folder.options["context"] or 256, batch or 4, folder.options["threads"]
+    adapters = None if r == 0 else lora(r or 8, targets=targets or None)
+    options = {"context": context, "batch": batch, "memory": memory, "threads": threads, "accumulate": accumulate or 1}
     options["precision"] = folder.options["precision"] or F32.name
     plan = fit_training(folder.path, adapters=adapters, **options)
     if as_json:

@@ -29,6 +29,13 @@ if TYPE_CHECKING:
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 
 
+def expect_none(kind: str, options: Mapping[str, Any]) -> None:
+    """Raises click.UsageError for an option that was given, be it as 0, and has no effect: it is not for `kind`."""
+    for name, value in options.items():
+        if value is not False and value not in (None, (), [], {}):
+            raise click.UsageError(f"option {name}: not for {kind}, got {value}, expected none")
+
+
 @dataclass(frozen=True)
 class Model:
     """A model file and how to open it."""

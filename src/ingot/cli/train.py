@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ingot.cli.fetch import with_path
-from ingot.cli.model import as_json
+from ingot.cli.model import as_json, expect_none
 from ingot.cli.perplexity import read_text
 from ingot.cli.terminal import print_json, print_text, progress
 from ingot.errors import OutputError
@@ -21,6 +21,7 @@ from ingot.files import expect_writable
 from ingot.precision import F32, STEP_PRECISIONS
 
 if TYPE_CHECKING:
+    from ingot.training.adapters import Lora
     from ingot.training.finetune import FineTuning, Progress
 
 _PRECISION = "What products of a step are rounded to; the weights that are trained stay f32."
@@ -82,9 +83,9 @@ def train(
 
     FOLDER: or a name: tiny-lm, which ships, or OWNER/NAME[@REVISION] of the hub.
     """
-    from ingot.training.adapters import lora
     from ingot.training.finetune import CHECKPOINT, FineTuning
 
+    adapters = _adapters(r, alpha, targets, seed)
     target = Path(output or f"{os.path.basename(os.path.normpath(folder))}-tuned")
     if not resume and (target / CHECKPOINT).exists():
         raise OutputError(f"{target / CHECKPOINT}: exists, expected another --output, or --resume")
@@ -96,7 +97,7 @@ def train(
             folder,
             content,
             steps=steps,
-            adapters=lora(r, alpha=alpha, targets=targets or None, seed=seed) if r else None,
+            adapters=adapters,
             context=context,
             batch=batch,
             accumulate=accumulate,
@@ -123,6 +124,16 @@ def train(
     if merge is not None:
         tuning.merge(merge)
     _report(tuning, before, target, merge, as_json)
+
+
+def _adapters(r: int, alpha: float | None, targets: tuple[str, ...], seed: int) -> Lora | None:
+    """The adapters that options say, none of rank 0. Raises click.UsageError for options of such."""
+    from ingot.training.adapters import lora
+
+    if r:
+        return lora(r, alpha=alpha, targets=targets or None, seed=seed)
+    expect_none("--lora 0", {"--alpha": alpha, "--target": targets})
+    return None
 
 
 def _run(tuning: FineTuning, target: Path, every: int, as_json: bool) -> None:

@@ -53,13 +53,15 @@ def _content(of: np.ndarray, states: Mapping[str, np.ndarray]) -> bytes:
 def read(path: str | os.PathLike[str], of: np.ndarray, states: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The states of a checkpoint; of: the `digest` that it must have; states: arrays of their types.
 
-    Raises MissingFileError where nothing is, LoadError for what is no checkpoint, is damaged, or is of another graph,
-    LimitError for a header that is too large, and OSError when it cannot be opened.
+    Raises MissingFileError where nothing is, LoadError for a folder, what is no checkpoint, is cut short, or is of
+    another graph, LimitError for a header that is too large, and OSError when it cannot be opened.
     """
     from ingot.load.hf.safetensors import read_safetensors
 
     name = os.fspath(path)
     expect_there(name)
+    if os.path.isdir(name):
+        raise LoadError(f"{name}: cannot be resumed, got a folder, expected the file of a checkpoint")
     with open(name, "rb") as file:
         stored = read_safetensors(file.fileno(), name)
     found = {key: tensor.array() for key, tensor in stored.items()}

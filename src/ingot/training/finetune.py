@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from ingot.errors import InputError, KindError, LoadError
 from ingot.files import make_folder, written
 from ingot.llm.tokenizer import Tokenizer
+from ingot.load import expect_there
+from ingot.load.hf.strict_json import parse_object, shown
 from ingot.load.hub import located
 from ingot.load.language import read_model
 from ingot.precision import F32
@@ -29,7 +33,8 @@ from ingot.training.trainer import Trainer
 HELD_OUT_SHARE = 20  # one token in so many, at the end of the text, is kept from training
 MAX_HELD_OUT_BATCHES = 8  # that a held-out loss is the mean of
 MAX_CURVE_BYTES = 64 << 20  # of a curve that is gone on with
-CHECKPOINT, CURVE, DRAWING = "checkpoint.safetensors", "curve.json", "loss.svg"
+MAX_SETTINGS_BYTES = 1 << 16  # of what says how that was trained
+CHECKPOINT, SETTINGS, CURVE, DRAWING = "checkpoint.safetensors", "settings.json", "curve.json", "loss.svg"
 _ADAPTERS = lora()
 _WARMUP_SHARE = 20  # one step in so many
 _RATE, _LORA_RATE = 1e-4, 2e-3  # of all weights, and of adapters
@@ -134,6 +139,10 @@ class FineTuning:
             precision=precision,
             threads=threads,
         )
+        # What decides the batches and rates of all steps; the rest is what the trainer knows its checkpoints by.
+        numbers = {"steps": steps, "context": context, "batch": batch, "accumulate": accumulate, "seed": seed}
+        text_hash = hashlib.sha256(ids.tobytes()).hexdigest()
+        self.settings = {"text": text_hash, "rate": float(highest)} | {name: int(n) for name, n in numbers.items()}
         self.curve: list[Point] = []
 
     def held_out_loss(self) -> float:
@@ -177,6 +186,8 @@ class FineTuning:
     def save(self, target: Path) -> None:
         """Keeps everything so far in a folder: each file whole or not at all. Raises OutputError."""
         self.trainer.save(target / CHECKPOINT)
+        with written(target / SETTINGS) as file:
+            file.write(json.dumps(self.settings, indent=2).encode() + b"\n")
         with written(target / CURVE) as file:
             file.write(json.dumps([asdict(point) for point in self.curve]).encode())
         if self.curve:
@@ -198,13 +209,27 @@ class FineTuning:
     def resume(self, output: str | os.PathLike[str]) -> None:
         """Goes on from what a folder holds; where that is all steps, none is left to take.
 
-        Raises InputError where it is more than all steps, of which the learning rates are, LoadError, LimitError,
-        MissingFileError; then nothing has changed.
+        Raises InputError naming a setting that is another than that of the steps that were taken, the text among
+        them, LoadError, LimitError, MissingFileError; then nothing has changed.
         """
         target = Path(output)
+        expect_there(os.fspath(target / CHECKPOINT))
+        self._expect_same(target / SETTINGS)
         path = target / CURVE
-        if path.exists() and path.stat().st_size > MAX_CURVE_BYTES:
-            raise LoadError(f"{path}: too large, got {path.stat().st_size} bytes, expected at most {MAX_CURVE_BYTES}")
-        points = read_points(path.read_bytes(), str(path)) if path.exists() else []
+        points = read_points(_content(path, MAX_CURVE_BYTES), str(path)) if path.exists() else []
         self.trainer.load(target / CHECKPOINT, most=self.steps)
         self.curve = [point for point in points if point.step < self.trainer.steps]
+
+    def _expect_same(self, path: Path) -> None:
+        expect_there(os.fspath(path))
+        stored: dict[str, Any] = parse_object(_content(path, MAX_SETTINGS_BYTES), str(path))
+        for name, value in self.settings.items():
+            if stored.get(name) != value:
+                raise InputError(f"{path}: another {name}, got {shown(value)}, expected {shown(stored.get(name))}")
+
+
+def _content(path: Path, most: int) -> bytes:
+    """What a file holds. Raises LoadError for more bytes than `most`."""
+    if (size := path.stat().st_size) > most:
+        raise LoadError(f"{path}: too large, got {size} bytes, expected at most {most}")
+    return path.read_bytes()

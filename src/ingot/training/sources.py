@@ -27,14 +27,15 @@ _STATISTICS = {"batch_norm": (3, 4)}  # operands that are measured and not train
 
 
 def load_trained(
-    source: Any, example_inputs: tuple[Any, ...], prediction: str | None = None
+    source: Any, example_inputs: tuple[Any, ...], prediction: str | None = None, *, is_named: bool = False
 ) -> tuple[Graph, list[str]]:
     """The graph of a source, its symbols bound to what the examples say, and the names of its weights to train.
 
-    source, prediction: see `ingot.Trainer`. Raises KindError for what is no model, InputError for examples that do not
-    fit, and what loading raises.
+    source, prediction: see `ingot.Trainer`. is_named: names will say which are trained, and may be of parameters that
+    require no gradients. Raises KindError for what is no model, InputError for examples that do not fit, and what
+    loading raises.
     """
-    graph, wanted = _loaded(source, example_inputs)
+    graph, wanted = _loaded(source, example_inputs, is_named)
     if len(graph.inputs) != len(example_inputs):
         raise InputError(
             f"example_inputs: got {len(example_inputs)} and a target, expected {len(graph.inputs)}: "
@@ -100,7 +101,7 @@ def _predict(graph: Graph, prediction: str) -> None:
     eliminate_dead(graph)
 
 
-def _loaded(source: Any, example_inputs: tuple[Any, ...]) -> tuple[Graph, list[str]]:
+def _loaded(source: Any, example_inputs: tuple[Any, ...], is_named: bool) -> tuple[Graph, list[str]]:
     if isinstance(source, Graph):
         return source.copy(), _float_weights(source)
     # An nn.Module or ExportedProgram: what is no parameter is a buffer.
@@ -110,8 +111,11 @@ def _loaded(source: Any, example_inputs: tuple[Any, ...]) -> tuple[Graph, list[s
         graph = load_any(source, _as_tensors(example_inputs), is_trained=True)
         if graph is not None:
             _name_as_torch(graph, source)
-            wanted = {name for name, parameter in source.named_parameters() if parameter.requires_grad}
-            return graph, [name for name in _weights(graph) if name in wanted]
+            wanted = {
+                name: parameter.is_floating_point() if is_named else parameter.requires_grad
+                for name, parameter in source.named_parameters()
+            }
+            return graph, [name for name in _weights(graph) if wanted.get(name)]
     if isinstance(source, (str, os.PathLike)):
         return _loaded_path(os.fspath(source), example_inputs)
     if isinstance(source, (bytes, bytearray, memoryview)):

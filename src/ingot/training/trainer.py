@@ -121,7 +121,9 @@ class Trainer:
         is_told = trainable is None and memory is None and target.threads > 1
         ahead = state_bytes(source, optimizer.kept + (accumulate > 1), target.alignment) if is_told else 0
         with bounded(f"source {type(source).__name__}"), self._programs.state.expecting("state", ahead):
-            self._forward, candidates = load_trained(source, tuple(example[:-1]), prediction)
+            self._forward, candidates = load_trained(
+                source, tuple(example[:-1]), prediction, is_named=trainable is not None
+            )
             self._trained, self.adapters = trained_weights(self._forward, candidates, trainable)
             graphs, self.trade = training_graphs(
                 self._forward, loss, optimizer, self._trained, clip, accumulate, target, self._budget, seed,
@@ -306,7 +308,7 @@ class Trainer:
         """Goes on from a checkpoint, with the bits that the run it is of would have had. most: how many steps it may
         have taken.
 
-        Raises LoadError, MissingFileError where nothing is, for what is no checkpoint, is damaged, or is of another
+        Raises LoadError, MissingFileError where nothing is, for what is no checkpoint, is cut short, or is of another
         trainer, and InputError for one of more steps; then nothing has changed.
         """
         with self._turn.once():

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import inspect
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
@@ -30,7 +29,7 @@ import ingot.ops  # noqa: F401  # declares the ops that rules make
 from ingot.collector import uncollected
 from ingot.dim import Expr, symbols_of
 from ingot.dtype import i64
-from ingot.errors import InputError, KindError, LoadError, ShapeError, UnsupportedError
+from ingot.errors import KindError, LoadError, ShapeError, UnsupportedError
 from ingot.ir import Graph, TensorType
 from ingot.load.aten import (  # noqa: F401  # rules
     attention,
@@ -50,6 +49,7 @@ from ingot.load.aten import (  # noqa: F401  # rules
 )  # fmt: skip
 from ingot.load.aten.archive import CONTRADICTION, read_archive
 from ingot.load.aten.builder import FROM_COMPLEX, AtenBuilder, Complex, from_torch, is_complex
+from ingot.load.aten.calls import expect_called
 from ingot.load.aten.custom import registered
 from ingot.load.aten.names import dim_names, output_names, value_name
 from ingot.load.aten.registry import RULES, rule_key
@@ -105,11 +105,11 @@ def load_module(
     """The graph of a module in eval mode, exported with `example_inputs`: a tuple, or a dict of keyword arguments.
 
     `dynamic_shapes` is torch.export's; the names of its Dims become the graph's symbols. Parameters are views of the
-    module's storage. is_trained: see `load_any`. Raises InputError for other example inputs than the module's `forward`
-    takes and parameters without a shape, and UnsupportedError, listing every op without a rule or a decomposition.
+    module's storage. is_trained: see `load_any`. Raises what `expect_called` does, and UnsupportedError, listing every
+    op without a rule or a decomposition.
     """
     args, kwargs = ((), example_inputs) if isinstance(example_inputs, dict) else (tuple(example_inputs), {})
-    _expect_arguments(module, args, kwargs, " and a target" if is_trained else "")
+    expect_called(module, args, kwargs, " and a target" if is_trained else "")
     moving = moving_means(module) if is_trained else {}
     program = _exported(module, args, kwargs, dynamic_shapes, is_trained)
     if is_trained and (parts := attending(module, program)):
@@ -118,24 +118,6 @@ def load_module(
     drops = (lambda node: part_of(submodule, node).training) if is_trained else None
     names = dim_names(program, (*args, *kwargs.values()), dynamic_shapes)
     return load_exported(program, names, drops=drops, moving=moving)
-
-
-def _expect_arguments(module: torch.nn.Module, args: tuple, kwargs: dict[str, Any], beside: str) -> None:
-    """Raises InputError for parameters without shapes, and what `forward` is not called with; beside: what else is."""
-    if lazy := [name for name, parameter in module.named_parameters() if torch.nn.parameter.is_lazy(parameter)]:
-        raise InputError(f"module {type(module).__name__}: never called, got {lazy}, expected shapes for them")
-    signature = inspect.signature(module.forward)
-    try:
-        signature.bind(*args, **kwargs)
-    except TypeError as error:
-        named = [p for p in signature.parameters.values() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-        least = sum(parameter.default is parameter.empty for parameter in named)
-        count = f"{least}" if least == len(named) else f"{least}..{len(named)}"
-        names = ", ".join(parameter.name for parameter in named)
-        raise InputError(
-            f"module {type(module).__name__}: example_inputs: {error}, got {len(args) + len(kwargs)}{beside},"
-            f" expected {count}{beside}: {names}"
-        ) from error
 
 
 def _exported(

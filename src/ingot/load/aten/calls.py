@@ -1,0 +1,39 @@
+"""What a module can be called with, before torch exports it."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import torch
+
+from ingot.errors import InputError, KindError
+
+
+def expect_called(module: torch.nn.Module, args: tuple, kwargs: dict[str, Any], beside: str) -> None:
+    """That a module can be exported as it is called; beside: what examples have but these.
+
+    Raises KindError for a script, and InputError for parameters without shapes, and what `forward` is not called with.
+    """
+    name = type(module).__name__
+    if isinstance(module, torch.jit.ScriptModule):
+        raise KindError(f"module {name}: cannot be exported, got a script of torch.jit, expected the module itself")
+    if lazy := [key for key, parameter in module.named_parameters() if torch.nn.parameter.is_lazy(parameter)]:
+        raise InputError(f"module {name}: never called, got {lazy}, expected shapes for them")
+    signature = inspect.signature(module.forward)
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        named = [p for p in signature.parameters.values() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+        taken = named if kwargs else [p for p in named if p.kind != p.KEYWORD_ONLY]
+        least = sum(parameter.default is parameter.empty for parameter in taken)
+        count = f"{least}" if least == len(taken) else f"{least}..{len(taken)}"
+        names = ", ".join(parameter.name for parameter in taken)
+        others = ", ".join(parameter.name for parameter in named if parameter not in taken)
+        by_name = (
+            f"; {others} by keyword alone, as torch.export.export(module, args, kwargs) takes it" if others else ""
+        )
+        raise InputError(
+            f"module {name}: example_inputs: {error}, got {len(args) + len(kwargs)}{beside},"
+            f" expected {count}{beside}: {names}{by_name}"
+        ) from error
