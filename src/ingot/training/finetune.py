@@ -139,8 +139,9 @@ class FineTuning:
             precision=precision,
             threads=threads,
         )
-        # What decides the batches and rates of all steps; the rest is what the trainer knows its checkpoints by.
-        numbers = {"steps": steps, "context": context, "batch": batch, "accumulate": accumulate, "seed": seed}
+        # What decides the batches, and rates but for `steps`, of which there may be more; the rest is what the trainer
+        # knows its checkpoints by.
+        numbers = {"context": context, "batch": batch, "accumulate": accumulate, "seed": seed}
         text_hash = hashlib.sha256(ids.tobytes()).hexdigest()
         self.settings = {"text": text_hash, "rate": float(highest)} | {name: int(n) for name, n in numbers.items()}
         self.curve: list[Point] = []
