@@ -59,8 +59,10 @@ def written_folder(path: str | os.PathLike[str], names: Collection[str]) -> Iter
     Whenever the process dies, the earlier folder or the new one is there, whole. names: the only files that the earlier
     one may hold, so that nothing else is lost.
 
-    Raises OutputError when it cannot be written, and when the name is that of something else.
+    Raises OutputError when it cannot be written, and when the name is empty or that of something else.
     """
+    if not os.fspath(path):  # which as a path would be the folder that one is in
+        raise OutputError("folder to write: an empty name, got '', expected a free name, or a folder to replace")
     target = Path(os.path.realpath(path))
     make_folder(target.parent)
     with _writing(target):

@@ -12,11 +12,11 @@ ROOT = Path("/")
 _UNITS = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 
 
-def byte_number(text: str | int) -> int:
-    """A number of bytes with a unit or none, such as 4GiB. Raises InputError."""
+def byte_number(text: str | int, option: str = "memory") -> int:
+    """A number of bytes with a unit or none, such as 4GiB. Raises InputError, which names the option."""
     match = re.fullmatch(r"(\d{1,18}(?:\.\d{1,18})?)\s*([A-Za-z]*)", str(text).strip())
     if match is None or match[2].upper() not in _UNITS:
-        raise InputError(f"option memory: got {text!r}, expected bytes with a unit or none, such as 4GiB")
+        raise InputError(f"option {option}: got {text!r}, expected bytes with a unit or none, such as 4GiB")
     return int(float(match[1]) * _UNITS[match[2].upper()])
 
 

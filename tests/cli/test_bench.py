@@ -224,6 +224,7 @@ def test_bench_of_a_language_model(call, sequences: int, mode: str) -> None:
 def test_bench_of_a_language_model_in_words(call) -> None:
     code, out, err = call("bench", "llm", TINY_LM, "--prompt", 4, "--tokens", 2, "--context", 64, "--top", 2)
     assert (code, err) == (0, "")
+    assert out.startswith("tiny-lm: weights as stored, precision bf16, ")
     for words in ("load", "prefill", "decode", "prefill of 64: kernel", "decode of 1: kernel", "other kinds"):
         assert words in out
     code, _, err = call("bench", "llm", TINY_LM, "--context", 64)

@@ -82,6 +82,8 @@ def test_report_writes_nothing(call, folder):
     assert "of outputs" not in out  # there is no text to run over
     row = next(line for line in out.splitlines() if "model.layers.0.mlp.up_proj.weight" in line).split()
     assert row[1] == "int4" and row[-1] == "%" and 1 < float(row[-2]) < 20
+    code, out, _ = call("quantize", FOLDER, "--format", "int8", "--report", "--budget", "1MB")
+    assert code == 0 and out.endswith("every weight in codes is int8 already\n")
 
 
 def test_perplexity_says_what_the_model_does(call, folder):
@@ -128,8 +130,11 @@ def test_quantize_calibrates_models(call, folder):
         (("absent", "-o", "new.onnx"), 66, "absent"),
         (("few", "-o", "new.onnx"), 65, "few: no file of inputs, expected some *.npz in this folder"),
         (("samples", "-o", "one.onnx"), 73, "one.onnx: exists, expected a free name"),
-        (("samples", "--group", "32", "-o", "new.onnx"), 2, "expected a folder, or --format int8"),
-    ):
+        (("samples", "--group", "32", "-o", "new.onnx"), 2, "of a model folder alone, got --group, expected"),
+        (("samples", "--keep", "w", "-o", "new.onnx"), 2, "of a model folder alone, got --keep, expected"),
+        (("samples", "--report"), 2, "of a model folder alone, got --report, expected"),
+        (("samples", "--format", "int4", "-o", "new.onnx"), 2, "of a model folder alone, got --format int4, expected"),
+    ):  # of two --format the last counts
         got, out, err = call(*given, *wrong)
         assert (got, out) == (code, "") and text in err and not Path("new.onnx").exists(), err
 
@@ -150,8 +155,17 @@ FAILURES = [
     (("quantize", FOLDER, "--format", "int4", "-o", "out", "--calibrate", "text"), 65, "text: too short to calibrate"),
     (("quantize", "no-tokenizer", "--format", "int4", "-o", "out", "--calibrate", "text"), 65, "tokenizer.json"),
     (("quantize", "absent", "--format", "int4", "-o", "out"), 66, "absent"),
-    (("quantize", "few", "--format", "int4", "-o", "out"), 65, "few: not a model folder"),
-    (("quantize", "m.gguf", "--format", "int4", "-o", "out"), 65, "m.gguf: not quantised, got a GGUF file"),
+    (("quantize", "few", "--format", "int4", "-o", "out", "--calibrate", "latin"), 65, "few: not a model folder"),
+    (("quantize", "m.gguf", "--format", "int4", "-o", "out"), 65, "m.gguf: cannot be quantised, got a GGUF file"),
+    (("quantize", "text", "--format", "int8", "-o", "out"), 2, "text: no inputs to run over, got no --calibrate"),
+    (("quantize", FOLDER, "--format", "int8", "-o", ""), 2, "'--output': an empty name"),
+    (("emit-onnx", FOLDER, "-o", ""), 2, "'--output': an empty name"),
+    (("emit-c", FOLDER, "-o", ""), 2, "'--output': an empty name"),
+    (("emit-web", FOLDER, "-o", ""), 2, "'--output': an empty name"),
+    (("run", FOLDER, "--output", ""), 2, "'--output': an empty name"),
+    (("dot", FOLDER, "-o", ""), 2, "'--output': an empty name"),
+    (("quantize", FOLDER, "--format", "int4", "--report", "--budget", "-1"), 2, "option budget: got '-1'"),
+    (("quantize", FOLDER, "--format", "int4", "--report", "--budget", "1ZB"), 2, "option budget: got '1ZB'"),
     (("quantize", "cut", "--format", "int4", "-o", "out"), 65, "model.safetensors"),
     (("perplexity", FOLDER, "absent"), 66, "absent"),
     (("perplexity", FOLDER, "latin"), 65, "latin: not UTF-8"),

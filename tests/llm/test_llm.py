@@ -238,6 +238,14 @@ def test_bad_options(folder, model, options, message):
         ingot.LLM(folder, **options)
 
 
+def test_without_tiles_of_bf16(folder, model, monkeypatch):
+    """Who names them is refused, as by a session; bf16 itself goes by floats where there are no dot products."""
+    monkeypatch.setenv("INGOT_ISA", "scalar")
+    with pytest.raises(ingot.UnsupportedError, match="no tiles of bf16 here, got 'bf16amx', expected bf16w"):
+        ingot.LLM(folder, precision="bf16amx")
+    assert ingot.LLM(folder, precision="bf16").options.target.rounded == ()
+
+
 def test_threads_change_no_bit(folder, model):
     ids = tokens(5, 130)
     first, *others = [ingot.LLM(folder, threads=n).logits(ids).tobytes() for n in (1, 2, 3)]

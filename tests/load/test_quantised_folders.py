@@ -166,6 +166,19 @@ def test_broken_tensor(
     assert "q_proj" in messages[0] and messages[0] == messages[1]
 
 
+@pytest.mark.parametrize(("name", "size"), [("gptq", 48), ("gptq order", 60), ("awq", 24)])
+def test_groups_that_do_not_divide_the_columns(name: str, size: int, tmp_path: Path, rng: np.random.Generator) -> None:
+    """As folders have whose last group is shorter."""
+    write_case(BY_NAME[name], tmp_path, rng)
+    config = json.loads((tmp_path / "config.json").read_text())
+    config["quantization_config"]["group_size"] = size
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(LoadError) as caught:
+        ingot.LLM(tmp_path)
+    expected = f"group_size: got {size}, expected one that divides the 64 columns of '{PATH}'"
+    assert str(caught.value) == f"{tmp_path}/config.json: quantization_config.{expected}"
+
+
 CONFIGS = [
     (5, LoadError, "expected an object"),
     ({"quant_method": "bitsandbytes", "load_in_4bit": True}, UnsupportedError, ".quant_method: got 'bitsandbytes'"),

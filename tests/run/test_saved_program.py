@@ -280,6 +280,8 @@ def test_nobody_elses_files_are_lost(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path)) == ["graph.ingot.old", "notes.txt"]
     with pytest.raises(OutputError, match="not a folder"):
         session.save(tmp_path / "notes.txt")
+    with pytest.raises(OutputError, match="an empty name"):  # no word for the folder that one is in
+        session.save("")
     (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
     (tmp_path / "elsewhere").mkdir(mode=0o700)
     session.save(tmp_path / "link")

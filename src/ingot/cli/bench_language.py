@@ -64,7 +64,8 @@ def llm(folder: ModelFolder, prompt: int, tokens: int, sequences: int, top: int,
         kinds = {mode: {name: asdict(row) for name, row in rows.items()} for mode, rows in steps.items()}
         print_json(facts | {"memory": asdict(model.memory) | {"total": model.memory.total}, "steps": kinds})
         return
-    print_text(f"{named(folder.path)}: {facts['precision']}, {facts['threads']} thread(s)")
+    weights = model.options.weights or "as stored"
+    print_text(f"{named(folder.path)}: weights {weights}, precision {facts['precision']}, {facts['threads']} thread(s)")
     print_text(f"  load     {human_time(loaded)}, {human_bytes(model.memory.total)}")
     print_text(f"  prefill  {speed['prefill']:,.0f} tokens/s, {human_time(prefill)} for {prompt} tokens")
     print_text(f"  decode   {speed['decode']:,.1f} tokens/s, {human_time(decode)} for {sequences} sequence(s)")

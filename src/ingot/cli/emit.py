@@ -14,6 +14,7 @@ import click
 from ingot.bindings import unbound
 from ingot.cli.fetch import with_path
 from ingot.cli.model import Model, dim_option, expect_none, random_feeds, with_model
+from ingot.cli.output import Output
 from ingot.cli.run import read_inputs
 from ingot.cli.terminal import print_text, progress
 from ingot.dim import Limit
@@ -89,9 +90,7 @@ def _with_training(command: Callable[..., None]) -> Callable[..., None]:
 )
 @click.option("--freestanding", is_flag=True, help="For a machine without libc and files: weights as C, and a library.")
 @_with_training
-@click.option(
-    "-o", "--output", type=click.Path(readable=False, path_type=Path), required=True, help="The folder to write."
-)
+@click.option("-o", "--output", type=Output(Path), required=True, help="The folder to write.")
 def emit_c(
     model: str,
     dims: dict[str, int | Limit],
@@ -195,9 +194,7 @@ def _vector(session: InferenceSession, dims: dict[str, int | Limit], inputs: tup
 
 @click.command("emit-onnx")
 @with_model
-@click.option(
-    "-o", "--output", type=click.Path(readable=False, path_type=Path), required=True, help="The file to write."
-)
+@click.option("-o", "--output", type=Output(Path), required=True, help="The file to write.")
 @click.option("--before-passes", is_flag=True, help="Write the graph as it was loaded.")
 def emit_onnx(model: Model, output: Path, before_passes: bool) -> None:
     """Write MODEL's graph, after the passes, as ONNX."""
@@ -218,9 +215,7 @@ def emit_onnx(model: Model, output: Path, before_passes: bool) -> None:
     "--page", type=click.Choice(["chat", "text"]), help="Of a language model; else chat where it has a template."
 )
 @click.option("--precision", type=click.Choice(list(PRECISIONS)), help="Of weights: f32, bf16w, int8w or int4w.")
-@click.option(
-    "-o", "--output", type=click.Path(readable=False, path_type=Path), required=True, help="The folder to write."
-)
+@click.option("-o", "--output", type=Output(Path), required=True, help="The folder to write.")
 def emit_web(
     model: str,
     dims: dict[str, int | Limit],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def bits_per_weight(path: str) -> float | None:
-    """Those of a GGUF file; None for a folder. Raises FileNotFoundError, LoadError, LimitError."""
+    """Those of a GGUF file; None for a folder. Raises FileNotFoundError and what `read_gguf` does."""
     from ingot.load.gguf import is_gguf, read_gguf
 
     return read_gguf(path).bits_per_weight if is_gguf(path) else None

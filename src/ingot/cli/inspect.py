@@ -14,6 +14,7 @@ import click
 
 from ingot.cli import look_text
 from ingot.cli.model import Look, with_look
+from ingot.cli.output import Output
 from ingot.cli.terminal import json_text, print_folded, print_json, print_text, progress
 from ingot.files import written
 from ingot.look.stages import DETAILS, STAGES
@@ -148,9 +149,7 @@ def trace_node(look: Look, name: str, up: int, down: int, as_json: bool) -> None
     "--detail", type=click.Choice(DETAILS), default="full", show_default=True, help="Of nodes, layers or ops."
 )
 @click.option("--depth", type=click.IntRange(1), default=3, show_default=True, help="Parts of a layer's path.")
-@click.option(
-    "-o", "--output", type=click.Path(readable=False, path_type=Path), help="The file to write; stdout when absent."
-)
+@click.option("-o", "--output", type=Output(Path), help="The file to write; stdout when absent.")
 def dot(look: Look, detail: str, depth: int, output: Path | None, as_json: bool) -> None:
     """Draw MODEL as Graphviz text. A box is a node, a layer, or an op.
 

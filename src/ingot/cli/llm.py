@@ -200,7 +200,7 @@ def stream(pieces: Iterable[str]) -> str:
 def byte_count(context: click.Context, option: click.Parameter, text: str | None) -> int | None:
     """A number of bytes with an optional unit, such as 4GiB. Raises BadParameter."""
     try:
-        return None if text is None else byte_number(text)
+        return None if text is None else byte_number(text, str(option.name))
     except InputError as error:
         raise click.BadParameter(str(error)) from error
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import TYPE_CHECKING
 
 import click
@@ -11,20 +11,19 @@ import click
 from ingot.cli.fetch import with_path
 from ingot.cli.llm import byte_count
 from ingot.cli.model import as_json, read_arrays
+from ingot.cli.output import Output
 from ingot.cli.perplexity import read_text
 from ingot.cli.terminal import counting, human_bytes, print_json, print_table, print_text
 from ingot.errors import InputError
 
 if TYPE_CHECKING:
-    from ingot.quantize import Report
+    from ingot.quantize import Plan, Report
 
 
 @click.command(epilog="Example: ingot quantize tiny-lm --format int8 -o tiny-int8")
 @with_path("model")
 @click.option("--format", "format_", required=True, metavar="int8|int4", help="Of the weights of linear layers.")
-@click.option(
-    "-o", "--output", type=click.Path(readable=False), help="The folder or file to write; its name must be free."
-)
+@click.option("-o", "--output", type=Output(), help="The folder or file to write; its name must be free.")
 @click.option("--group", type=int, help="Columns that share a scale: 32, 64 or 128; else 32 in int4, all in int8.")
 @click.option("--zero-points/--symmetric", help="Of int4: codes from a zero point for each group, or around 0.")
 @click.option(
@@ -60,6 +59,7 @@ def quantize(
     the arrays of an .npz file by the names of inputs, or a folder of such files.
     """
     from ingot.load.gguf import is_gguf
+    from ingot.load.hf import read_folder
     from ingot.quantize import Plan, quantize_folder, report
 
     if is_report == (output is not None):
@@ -67,13 +67,13 @@ def quantize(
     if budget is not None and not is_report:
         raise click.UsageError("--budget is of a --report")
     plan = Plan(format_, group, zero_points, vocabulary, int8, keep)
+    if is_gguf(model):
+        raise InputError(f"{model}: cannot be quantised, got a GGUF file, expected a model folder, or an ONNX file")
     if os.path.isfile(model):
-        if is_gguf(model):
-            raise InputError(f"{model}: not quantised, got a GGUF file, expected a folder of safetensors or ONNX")
-        if plan != Plan("int8") or calibrate is None or output is None:
-            raise click.UsageError(f"{model}: expected a folder, or --format int8, --calibrate and -o alone")
-        _calibrated(model, output, calibrate, as_json)
+        _expect_of_onnx(model, plan, calibrate, is_report)
+        _calibrated(model, str(output), str(calibrate), as_json)
         return
+    read_folder(model)  # a wrong model is told of before a wrong text
     text = None if calibrate is None else read_text(calibrate)
     with counting(f"quantizing {model}") as show:
         if output is not None:
@@ -89,6 +89,19 @@ def quantize(
             f"{output}: {written.coded} weights in codes, {written.kept} as they were;"
             f" {human_bytes(written.before)} became {human_bytes(written.after)}"
         )
+
+
+def _expect_of_onnx(model: str, plan: Plan, calibrate: str | None, is_report: bool) -> None:
+    """Raises UsageError for what is said of weights that a model folder alone has, and for no samples."""
+    plain = type(plan)("int8")
+    given = [f"--{f.name.replace('_', '-')}" for f in fields(plan) if getattr(plan, f.name) != getattr(plain, f.name)]
+    given += ["--report"] if is_report else []
+    expected = "expected --format int8, --calibrate and -o alone of a file"
+    if given:
+        named = f"--format {plan.format}" if given[0] == "--format" else given[0]
+        raise click.UsageError(f"{model}: of a model folder alone, got {named}, {expected}")
+    if calibrate is None:
+        raise click.UsageError(f"{model}: no inputs to run over, got no --calibrate, {expected}")
 
 
 def _calibrated(model: str, output: str, calibrate: str, as_json: bool) -> None:
@@ -128,7 +141,9 @@ def _print_report(found: Report, budget: int | None, as_json: bool) -> None:
     layers = [(layer, _percent(error)) for layer, error in found.layers().items()]
     print_table(["layer", "error"], layers, right=["error"])
     if raised is not None:
-        print_text(" ".join(f"--int8 {loss.name}" for loss in raised) or "no weight to make int8 fits the budget")
+        is_wide = all(loss.int8 is None for loss in found.losses)
+        none = "every weight in codes is int8 already" if is_wide else "no weight to make int8 fits the budget"
+        print_text(" ".join(f"--int8 {loss.name}" for loss in raised) or none)
 
 
 def _percent(error: float | None) -> str:

@@ -12,6 +12,7 @@ import click
 import numpy as np
 
 from ingot.cli.model import Model, as_json, read_array, with_model
+from ingot.cli.output import Output
 from ingot.cli.terminal import print_json, print_table, print_text, progress
 from ingot.files import make_folder, written
 
@@ -22,9 +23,7 @@ if TYPE_CHECKING:
 @click.command()
 @with_model
 @click.option("--input", "inputs", multiple=True, metavar="[NAME=]X.npy", help="An input; unnamed ones go in order.")
-@click.option(
-    "--output", type=click.Path(readable=False, path_type=Path), help="Y.npy for a single output, or a folder."
-)
+@click.option("--output", type=Output(Path), help="Y.npy for a single output, or a folder.")
 @as_json
 def run(model: Model, inputs: tuple[str, ...], output: Path | None, as_json: bool) -> None:
     """Run MODEL once on .npy files.

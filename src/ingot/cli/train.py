@@ -14,6 +14,7 @@ import click
 
 from ingot.cli.fetch import with_path
 from ingot.cli.model import as_json, expect_none
+from ingot.cli.output import Output
 from ingot.cli.perplexity import read_text
 from ingot.cli.terminal import print_json, print_text, progress
 from ingot.errors import OutputError
@@ -44,9 +45,7 @@ _LINES = 20  # of progress where no terminal shows it
 @click.option("--precision", type=click.Choice(STEP_PRECISIONS), default=F32.name, show_default=True, help=_PRECISION)
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
 @click.option("--every", type=click.IntRange(1), default=100, show_default=True, help="Steps between checkpoints.")
-@click.option(
-    "-o", "--output", type=click.Path(readable=False), help="The folder of checkpoints and adapters; else FOLDER-tuned."
-)
+@click.option("-o", "--output", type=Output(), help="The folder of checkpoints and adapters; else FOLDER-tuned.")
 @click.option("--resume", is_flag=True, help="Go on from what the output folder holds.")
 @click.option(
     "--merge",

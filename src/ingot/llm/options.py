@@ -42,7 +42,9 @@ class Options:
         sequences: int,
         executor: str = "native",
     ) -> Options:
-        """Raises InputError for an option out of its range, and what reading the folder's description raises."""
+        """Raises InputError for an option out of its range, UnsupportedError for a precision that this machine lacks,
+        and what reading the folder's description raises.
+        """
         _expect_one_of("executor", executor, EXECUTORS)
         stored = _stored(folder)
         is_native = executor == "native"
@@ -61,8 +63,9 @@ class Options:
             return Options(chosen.name, cache_dtype, positions, sequences, weights, webgpu_target(chosen))
         library = load()
         isa = library.isa()
-        # Few rows are never rounded to bf16: where the CPU has no dot products, many are not either.
-        rounded = chosen.rounded(library.dots(isa), required=False)
+        # Few rows are never rounded to bf16: where the CPU has no dot products, many are not either. But who says
+        # bf16amx asks for tiles.
+        rounded = chosen.rounded(library.dots(isa), required=chosen.apart)
         target = Target(
             isa,
             threads or usable_threads(),

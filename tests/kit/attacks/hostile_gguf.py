@@ -236,7 +236,7 @@ TENSORS: list[Attack] = [
         "'a': goes beyond the end",
     ),
     *(
-        (f"G5 type {n}", written(content([], [tensor(kind=n)], bytes(32))), LoadError, f"unknown type, got {n}")
+        (f"G5 type {n}", written(content([], [tensor(kind=n)], bytes(32))), LoadError, f"unknown type number, got {n}")
         for n in (4, 5, 31, 36, 42, (1 << 32) - 1)
     ),
     (
@@ -250,6 +250,12 @@ TENSORS: list[Attack] = [
         written(content([], [tensor(dims=[128, 2], kind=Q4_K_TENSOR)], bytes(160))),
         LoadError,
         "not whole blocks of q4_k",
+    ),
+    (
+        "G5 rows that are no blocks of a type that is not read",
+        written(content([], [tensor(dims=[192], kind=IQ2_XXS_TENSOR)], bytes(66))),
+        UnsupportedError,
+        "type is not supported, got iq2_xxs, expected one of f32, f16",
     ),
     (
         "G5 blocks of no dims",

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ingot.errors import LimitError, LoadError
+from ingot.errors import LimitError, LoadError, UnsupportedError
 from ingot.files import MappedFile, open_regular
 from ingot.load.gguf.metadata import SCALARS, STRING, Entry, Metadata
 from ingot.load.hf.strict_json import shown
@@ -44,6 +44,7 @@ TYPES = {
     20: "iq4_nl", 21: "iq3_s", 22: "iq2_s", 23: "iq4_xs", 24: "i8", 25: "i16", 26: "i32", 27: "i64", 28: "f64",
     29: "iq1_m", 30: "bf16", 34: "tq1_0", 35: "tq2_0", 39: "mxfp4", 40: "nvfp4", 41: "q1_0",
 }  # fmt: skip
+DECODED = ("f32", "f16", "bf16", *BLOCKS)  # of TYPES, those that are read
 # Elements of a block, and its bytes; of numbers, and of blocks that no op decodes.
 SIZES = {
     "f32": (1, 4), "f16": (1, 2), "bf16": (1, 2), "f64": (1, 8), "i8": (1, 1), "i16": (1, 2), "i32": (1, 4),
@@ -92,7 +93,8 @@ def is_gguf(path: str | os.PathLike[str]) -> bool:
 def read_gguf(path: str | os.PathLike[str]) -> GgufFile:
     """The metadata of a file and what it says of its tensors.
 
-    Raises FileNotFoundError, LoadError for what is no GGUF or contradicts itself, LimitError for too much of it.
+    Raises FileNotFoundError, LoadError for what is no GGUF or contradicts itself, LimitError for too much of it,
+    UnsupportedError for rows that are cut within a block of a type that is not read.
     """
     where = os.fspath(path)
     folder, name = os.path.split(os.path.realpath(path, strict=True))
@@ -274,10 +276,12 @@ def _headers(cursor: _Cursor, count: int) -> Iterator[GgufTensor]:
         kind = cursor.number("I", f"type of {what}")
         offset = cursor.number("Q", f"offset of {what}")
         if kind not in TYPES:
-            raise LoadError(f"{where}: unknown type, got {kind}, expected one of {', '.join(map(str, TYPES))}")
+            raise LoadError(f"{where}: unknown type number, got {kind}, expected one of {', '.join(map(str, TYPES))}")
         type = TYPES[kind]
         elements, nbytes = SIZES[type]
         columns = shape[-1] if shape else 1
+        if columns % elements and type not in DECODED:
+            raise UnsupportedError(f"{where}: type is not supported, got {type}, expected one of {', '.join(DECODED)}")
         if columns % elements:
             raise LoadError(f"{where}: rows are not whole blocks of {type}, got {columns}, expected {elements} each")
         yield GgufTensor(name, type, shape, offset, math.prod(shape) // elements * nbytes)

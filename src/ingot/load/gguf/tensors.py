@@ -14,7 +14,7 @@ from ingot.errors import LoadError, UnsupportedError
 from ingot.files import release
 from ingot.ir import Graph
 from ingot.load.gguf.config import ROPE_TENSORS
-from ingot.load.gguf.file import SIZES, GgufFile, GgufTensor
+from ingot.load.gguf.file import DECODED, SIZES, GgufFile, GgufTensor
 from ingot.load.hf.safetensors import StoredTensor, listed
 from ingot.load.hf.strict_json import shown
 from ingot.ops.blocks import BLOCKS, decode_blocks
@@ -121,7 +121,7 @@ def tensors_of(file: GgufFile, heads: int, kv_heads: int) -> dict[str, BlockTens
     for tensor in file.tensors.values():
         if tensor.name in ROPE_TENSORS:
             continue
-        if tensor.type not in BLOCKS and tensor.type not in ("f32", "f16", "bf16"):
+        if tensor.type not in DECODED:
             unsupported.append(f"tensor {shown(tensor.name)} is {tensor.type}")
             continue
         name, part = _named(tensor.name, _NAMES.get(architecture or "", _IN_LAYERS))
@@ -132,8 +132,7 @@ def tensors_of(file: GgufFile, heads: int, kv_heads: int) -> dict[str, BlockTens
             raise LoadError(f"{file.path}: tensor {shown(tensor.name)}: got {list(tensor.shape)} for {pairs} heads")
         tensors[name] = _stored(tensor, file, pairs)
     if unsupported:
-        known = ", ".join(("f32", "f16", "bf16", *BLOCKS))
-        raise UnsupportedError(f"{file.path}: {listed(unsupported)}; types are {known}")
+        raise UnsupportedError(f"{file.path}: {listed(unsupported)}; types are {', '.join(DECODED)}")
     return tensors
 
 

@@ -241,13 +241,16 @@ class _CompressedTensors(CodedTensors):
 class _Gptq(CodedTensors):
     """`qweight` I32 [k / codes in one, n], `qzeros` I32 [groups, n / codes in one], `scales` [groups, n], `g_idx` [k].
 
-    bits: of a code. offset: what zero points were lessened by, modulo their range.
+    bits: of a code. offset: what zero points were lessened by, modulo their range. group: columns that share a scale,
+    or 1, which divides any, where config.json does not say.
     """
 
     def __init__(self, graph: Graph, folder: Folder, bits: int, offset: int):
         super().__init__(graph, folder)
         self._bits = bits
         self._offset = offset
+        size = folder.config["quantization_config"].get("group_size")
+        self._group = size if type(size) is int and size > 0 else 1
 
     def has(self, name: str) -> bool:
         return f"{name.removesuffix('.weight')}.qweight" in self.folder.tensors
@@ -257,6 +260,9 @@ class _Gptq(CodedTensors):
         per = 32 // self._bits
         if n % per or k % per:
             raise LoadError(f"{self.folder.path}: matrix {path!r} is {[n, k]}, expected multiples of {per}")
+        if k % min(self._group, k):
+            where = f"{self.folder.path}/config.json: quantization_config.group_size"
+            raise LoadError(f"{where}: got {self._group}, expected one that divides the {k} columns of {path!r}")
         groups = self.groups(f"{path}.scales", k, 0)
         scale = self.scales(f"{path}.scales", (groups, n), transposed=True)
         zeros = self._zeros(self.stored(f"{path}.qzeros", (i32,), (groups, n // per)))
