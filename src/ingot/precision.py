@@ -11,7 +11,7 @@ import numpy as np
 from ingot.dtype import DType, bf16, f16, f32, i4, i8, i32, u4, u8
 from ingot.errors import InputError, UnsupportedError
 from ingot.ir import Graph, Node, TensorType
-from ingot.load.quantised import GROUPS, LEAST_GROUP, quantised, quantised_filter
+from ingot.load.quantised import GROUPS, LEAST_GROUP, narrowed, quantised, quantised_filter
 from ingot.ops.define import expand_node
 from ingot.passes.dce import eliminate_dead
 from ingot.passes.fold import TOTAL_BYTES, known
@@ -152,7 +152,7 @@ def _coded(graph: Graph, weight: str, product: Node, dtype: DType) -> str:
 
 def _as_coded(graph: Graph, weight: str, product: Node) -> str | None:
     """A matrix that is of codes in groups already, with scales of f16, as panels have them; None for any other, and for
-    scales that f16 cannot have.
+    scales that f16 lacks the range for.
     """
     maker = graph.producer(weight)
     if maker is None or maker.op.name != "dequantize" or maker.axis != 1:
@@ -163,19 +163,11 @@ def _as_coded(graph: Graph, weight: str, product: Node) -> str | None:
         return None
     if graph.type(str(scale)).dtype is f16:
         return weight
-    if (narrow := _as_f16(known(graph, str(scale), TOTAL_BYTES))) is None:
+    data = known(graph, str(scale), TOTAL_BYTES)
+    if data is None or (narrow := narrowed(data)).dtype != np.float16:
         return None
     operands = [codes, graph.add_weight(graph.fresh(f"{scale}.{f16}"), narrow), *zeros]
     return graph.add("dequantize", operands, f"{weight}.{f16}", before=product, **maker.attributes).output
-
-
-def _as_f16(scales: np.ndarray | None) -> np.ndarray | None:
-    """Scales rounded to f16; None where they are not known, or one would be 0 or infinite."""
-    if scales is None:
-        return None
-    with np.errstate(over="ignore"):
-        narrow = scales.astype(f16.numpy)
-    return narrow if np.array_equal(np.isfinite(narrow) & (narrow != 0), scales != 0) else None
 
 
 def _coded_filter(graph: Graph, filter: str, conv: Node, dtype: DType) -> str:

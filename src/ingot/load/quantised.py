@@ -11,6 +11,7 @@ from ingot.ir import Graph, Node
 
 GROUPS = {i8: 0, i4: 32}  # elements of a row that share a scale; 0 for all of them
 LEAST_GROUP = 32  # elements of a row that panels have together
+_SMALLEST_F16 = 2.0**-14  # that has all bits
 
 
 def quantised(graph: Graph, value: str, dtype: DType, before: Node | None = None) -> str:
@@ -43,3 +44,11 @@ def quantised_filter(graph: Graph, value: str, before: Node | None = None) -> st
     scale = add("maximum", add("mul", largest, step), least)
     codes = add("quantize", value, scale, axis=0, block=0, dtype=i8, precision=f32)
     return add("dequantize", codes, scale, axis=0, block=0, dtype=f32)
+
+
+def narrowed(scales: np.ndarray) -> np.ndarray:
+    """Scales as f16, or as they are where f16 lacks the range."""
+    sizes = np.abs(scales[scales != 0])
+    if sizes.size and (sizes.min() < _SMALLEST_F16 or sizes.max() > np.finfo(np.float16).max):
+        return scales.astype(np.float32)
+    return scales.astype(np.float16)

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ingot.load.quantised import narrowed
+
 # Shares of the range of a group that its codes may span; what lies outside is held at their end.
 _RANGES = (1.0, 0.95, 0.9, 0.85, 0.8, 0.75, 1.05, 1.1)
-_SMALLEST_F16 = 2.0**-14  # that has all bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,14 +86,6 @@ def assigned(matrix: np.ndarray, scales: np.ndarray, zeros: np.ndarray | None, c
     points = None if zeros is None else zeros.astype(np.float32)[..., None]
     codes = _nearest(matrix.reshape(n, scales.shape[1], -1), wide, points, coding)
     return codes.reshape(n, k).astype(np.uint8 if coding.limits[0] == 0 else np.int8)
-
-
-def narrowed(scales: np.ndarray) -> np.ndarray:
-    """Scales as f16, or as they are where f16 lacks the range."""
-    sizes = np.abs(scales[scales != 0])
-    if sizes.size and (sizes.min() < _SMALLEST_F16 or sizes.max() > np.finfo(np.float16).max):
-        return scales.astype(np.float32)
-    return scales.astype(np.float16)
 
 
 def _nearest(blocks: np.ndarray, scale: np.ndarray, zero: np.ndarray | None, coding: Coding) -> np.ndarray:
