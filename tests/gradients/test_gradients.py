@@ -222,6 +222,27 @@ def test_second_derivatives_are_those_of_torch():
         np.testing.assert_allclose(found[name], wanted.numpy(), rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.parametrize(("order", "op"), [([2, 0, 3, 1], "gather"), ([2, 0, 3, 3], "scatter_elements")])
+def test_what_is_in_an_order_is_gathered_back(order: list[int], op: str):
+    """Where nothing is read twice, nothing is to be added up."""
+    graph = parse(
+        f"""
+        graph ordered
+        input x: f32[3, 4]
+        constant order: i32[4] = {order}
+        h = gather(x, order, axis=1): f32[3, 4]
+        q = mul(h, h): f32[3, 4]
+        loss = reduce_sum(q, axes=[0, 1], keepdims=false): f32[]
+        """
+    )
+    gradient = differentiate(graph, "loss", ["x"])["x"]
+    assert graph.producer(gradient).op.name == op
+    graph.set_output("dx", gradient)
+    x = np.random.default_rng(0).standard_normal((3, 4))
+    wanted = 2 * x * np.bincount(order, minlength=4)
+    np.testing.assert_allclose(interpret(graph, {"x": x}, float64=True)["dx"], wanted, rtol=1e-12)
+
+
 def test_all_ops_without_a_gradient_are_named_at_once():
     graph = Graph("stuck")
     x = graph.add_input("x", TensorType(f32, (2, 3, 3)))

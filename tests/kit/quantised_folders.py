@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,6 +20,7 @@ from tiny_language_models import random_llama
 
 SIZES = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 1, "vocab_size": 96}
 LINEAR = (".q_proj.", ".k_proj.", ".v_proj.", ".o_proj.", ".gate_proj.", ".up_proj.", ".down_proj.")
+SHARED = {"q_proj": "qkv", "k_proj": "qkv", "v_proj": "qkv", "gate_proj": "mlp", "up_proj": "mlp"}  # rows they read
 AWQ_PLACES = (0, 4, 1, 5, 2, 6, 3, 7)  # of a column among the eight of its integer
 
 Tensors = dict[str, np.ndarray]
@@ -52,7 +53,7 @@ class Case:
     zeros: str  # "middle": the same for all; "any"
     write: Callable[[str, Numbers], Tensors] = field(repr=False)
     scale: Any = np.float16
-    shuffled: bool = False
+    shuffled: str = ""  # "alike": the columns of all matrices that read the same rows; "each"
     signed: bool = False  # codes around 0
 
     def draw(self, rng: np.random.Generator, n: int, k: int) -> Numbers:
@@ -66,6 +67,11 @@ class Case:
             zeros = rng.integers(low, low + count, scales.shape)
         group_of = np.arange(k) // group
         return Numbers(codes, scales, zeros, rng.permutation(group_of) if self.shuffled else group_of)
+
+    def readers(self, path: str) -> str:
+        """What matrices have in common whose columns lie in one order."""
+        layer, _, name = path.rpartition(".")
+        return f"{layer}.{SHARED.get(name, name)}" if self.shuffled == "alike" else path
 
 
 def in_words(numbers: Iterable[int], bits: int, word: Any) -> int:
@@ -173,7 +179,7 @@ CASES = [
     Case("compressed 4 channels", compressed_config(_PACK, 4, 0, True), 4, 0, "middle",
          lambda p, w: compressed(p, w, 4, False), signed=True),
     Case("compressed 4 order", compressed_config(_PACK, 4, 32, True), 4, 32, "middle",
-         lambda p, w: compressed(p, w, 4, False, True), shuffled=True, signed=True),
+         lambda p, w: compressed(p, w, 4, False, True), shuffled="alike", signed=True),
     Case("compressed packed 8", compressed_config(_PACK, 8, 32, False), 8, 32, "any",
          lambda p, w: compressed(p, w, 8, True), signed=True),
     Case("compressed 8", compressed_config(_INT, 8, 0, True, input_activations=_DYNAMIC), 8, 0, "middle",
@@ -185,7 +191,14 @@ CASES = [
     Case("gptq v2", gptq_config(4, 32, **_V2), 4, 32, "any", lambda p, w: gptq(p, w, 4, 0)),
     Case("gptq 8", gptq_config(8, 32, sym=False), 8, 32, "any", lambda p, w: gptq(p, w, 8, 1)),
     Case("gptq 8 symmetric", gptq_config(8, -1), 8, 0, "middle", lambda p, w: gptq(p, w, 8, 1)),
-    Case("gptq order", gptq_config(4, 32, desc_act=True), 4, 32, "any", lambda p, w: gptq(p, w, 4, 1), shuffled=True),
+    Case("gptq order", gptq_config(4, 32, desc_act=True), 4, 32, "any",
+         lambda p, w: gptq(p, w, 4, 1), shuffled="alike"),
+    Case("gptq orders", gptq_config(4, 32, desc_act=True), 4, 32, "any",
+         lambda p, w: gptq(p, w, 4, 1), shuffled="each"),
+    Case("gptq 8 order", gptq_config(8, 32, desc_act=True), 8, 32, "any",
+         lambda p, w: gptq(p, w, 8, 1), shuffled="alike"),
+    Case("gptq order of 16", gptq_config(4, 16, desc_act=True), 4, 16, "any",
+         lambda p, w: gptq(p, w, 4, 1), shuffled="alike"),
     Case("awq", AWQ, 4, 32, "any", awq),
 ]  # fmt: skip
 
@@ -214,9 +227,10 @@ def write_case(case: Case, folder: Path, rng: np.random.Generator, change: Seque
     change: functions of the tensors, which may change them, before they are written.
     """
     tensors, config = plain_model()
-    matrices = {}
+    matrices, orders = {}, dict[str, np.ndarray]()
     for path in linear_names(tensors):
         numbers = case.draw(rng, *tensors.pop(f"{path}.weight").shape)
+        numbers = replace(numbers, group_of=orders.setdefault(case.readers(path), numbers.group_of))
         tensors |= case.write(path, numbers)
         matrices[path] = numbers.matrix
     for each in change:

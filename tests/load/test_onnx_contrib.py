@@ -81,23 +81,55 @@ def test_columns_that_name_their_blocks(zeros: str, bits: int, rng: np.random.Ge
     scales = rng.uniform(0.01, 0.1, (rows, blocks)).astype(np.float32)
     constants = {"b": packed, "s": scales, "g": rng.integers(0, blocks, columns, np.int32)}
 
-    def codes(content: np.ndarray, count: int) -> np.ndarray:
-        places = np.arange(0, 8, bits, dtype=np.uint8)
-        return (content.reshape(rows, -1, 1) >> places & (2**bits - 1)).reshape(rows, -1)[:, :count].astype(float)
-
     points = np.full((rows, blocks), 2.0 ** (bits - 1))
     if zeros == "codes":
         constants["z"] = rng.integers(0, 256, (rows, -(-blocks // per)), np.uint8)
-        points = codes(constants["z"], blocks)
+        points = split(constants["z"], bits)[:, :blocks]
     elif zeros == "floats":
         points = constants["z"] = rng.uniform(0, 2**bits, (rows, blocks)).astype(np.float32)
     attributes = {"N": rows, "K": columns, "bits": bits, "block_size": block}
     operands = f"x[3,{columns}] @b @s {'none' if zeros == 'none' else '@z'} @g"
     proto, feeds = one_node(case("MatMulNBits", operands, domain="com.microsoft", **attributes, **constants), rng)
-    matrix = (codes(packed, columns) - points[:, constants["g"]]) * scales[:, constants["g"]]
+    matrix = (split(packed, bits)[:, :columns] - points[:, constants["g"]]) * scales[:, constants["g"]]
     (got,) = InferenceSession(proto.SerializeToString(), threads=1).run(None, feeds)
     (x,) = feeds.values()
     np.testing.assert_allclose(got, x.astype(float) @ matrix.T, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("has_zeros", [False, True])
+@pytest.mark.parametrize("is_ordered", [False, True])
+def test_columns_that_name_whole_blocks_stay_codes(
+    is_ordered: bool, has_zeros: bool, bits: int, rng: np.random.Generator
+) -> None:
+    """Rows are put into the order of their blocks, unless they are in it."""
+    rows, columns, block = 96, 192, 32
+    blocks, per = columns // block, 8 // bits
+    packed = rng.integers(0, 256, (rows, blocks, block // per), np.uint8)
+    scales = rng.uniform(0.01, 0.1, (rows, blocks)).astype(np.float16).astype(np.float32)
+    block_of = (np.arange(columns) // block).astype(np.int32)
+    constants = {"b": packed, "s": scales, "g": rng.permutation(block_of) if is_ordered else block_of}
+    points = np.full((rows, blocks), 2 ** (bits - 1))
+    if has_zeros:
+        constants["z"] = rng.integers(0, 256, (rows, blocks // per), np.uint8)
+        points = split(constants["z"], bits)
+    attributes = {"N": rows, "K": columns, "bits": bits, "block_size": block}
+    operands = f"x[3,{columns}] @b @s {'@z' if has_zeros else 'none'} @g"
+    proto, feeds = one_node(case("MatMulNBits", operands, domain="com.microsoft", **attributes, **constants), rng)
+    matrix = (split(packed, bits) - points[:, constants["g"]]) * scales[:, constants["g"]].astype(float)
+    expected = next(iter(feeds.values())).astype(float) @ matrix.T
+    family = f"int{bits}{'_zeros' * has_zeros}"
+    for precision, kernel, tolerance in (("f32", f"gemm_f32_{family}", 2e-6), ("int8", f"gemm_{family}", 0.02)):
+        session = InferenceSession(proto.SerializeToString(), threads=1, precision=precision)
+        assert np.abs(session.run(None, feeds)[0] - expected).max() <= tolerance * np.abs(expected).max()
+        explained = str(session.explain())
+        assert f"{kernel}_packed" in explained and ("gather_i32" in explained) == is_ordered
+
+
+def split(packed: np.ndarray, bits: int) -> np.ndarray:
+    """The numbers in the bytes of each row."""
+    places = np.arange(0, 8, bits, dtype=np.uint8)
+    return (packed.reshape(len(packed), -1, 1) >> places & (2**bits - 1)).reshape(len(packed), -1).astype(float)
 
 
 @pytest.mark.parametrize("seed", range(16))

@@ -84,7 +84,9 @@ def test_scales_that_f16_holds_are_read_with_codes(
     assert any("_int4_" in kernel for kernel in products) == fits
 
 
-@pytest.mark.parametrize("name", ["int8", "int4 zeros", "compressed 4", "gptq order", "awq"])
+@pytest.mark.parametrize(
+    "name", ["int8", "int4 zeros", "compressed 4", "compressed 4 order", "gptq order", "gptq orders", "awq"]
+)
 def test_logits_are_those_of_transformers(name: str, tmp_path: Path, rng: np.random.Generator) -> None:
     """Of a model with the decoded matrices in the place of its own."""
     expected = write_case(BY_NAME[name], tmp_path, rng)
@@ -102,6 +104,37 @@ def test_logits_are_those_of_transformers(name: str, tmp_path: Path, rng: np.ran
     np.testing.assert_allclose(found, logits, atol=2e-4 * np.abs(logits).max(), rtol=0)
     rounded = ingot.LLM(tmp_path).logits(ids)  # whose rows are rounded to int8, where codes are multiplied as they are
     assert np.linalg.norm(rounded - logits) < 0.05 * np.linalg.norm(logits)
+
+
+@pytest.mark.parametrize("mode", ["prefill", "decode"])
+@pytest.mark.parametrize(
+    ("name", "plain", "kernel"),
+    [
+        ("compressed 4 order", "compressed 4", "int4"),
+        ("gptq order", "gptq zeros", "int4_zeros"),
+        ("gptq orders", "gptq zeros", "int4_zeros"),
+        ("gptq 8 order", "gptq 8", "int8_zeros"),
+    ],
+)
+@pytest.mark.parametrize(("precision", "family"), [(None, "gemm"), ("int8", "gemm"), ("f32", "gemm_f32")])
+def test_ordered_columns_stay_codes(
+    name: str, plain: str, kernel: str, precision: str | None, family: str, mode: str, tmp_path: Path, rng
+) -> None:
+    """They take the memory of others and of their orders; what reads the same rows in one order is one product."""
+
+    def loaded(name: str) -> tuple[list[str], int]:
+        (tmp_path / name).mkdir()
+        write_case(BY_NAME[name], tmp_path / name, rng)
+        model = ingot.LLM(tmp_path / name, **({} if precision is None else {"precision": precision}))
+        steps = model.engine.mode(mode).native.lowered.steps
+        return [step.kernel for step in steps if step.kernel.startswith("gem")], model.memory.weights
+
+    kernels, nbytes = loaded(name)
+    is_alike = BY_NAME[name].shuffled == "alike"
+    kinds = ["packed", "packed", "gated", "packed"] if is_alike else ["packed"] * 7
+    assert kernels[:-1] == [f"{family}_{kernel}_{kind}" for kind in kinds]
+    columns = 64 * (3 if is_alike else 6) + 128
+    assert nbytes - loaded(plain)[1] == columns * np.dtype(np.int32).itemsize
 
 
 # -- bad input --------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ingot.dtype import bf16, f32, from_numpy
+from ingot.dtype import bf16, f32, from_numpy, i32
 from ingot.ir import TensorType
 from ingot.lower.recipe import Static
 from ingot.ops.blocks import BLOCKS
@@ -40,6 +40,15 @@ def moved(type: str) -> Static:
     return rows.derive("slice", starts=(1, 0), stops=rows.dims, steps=(1, 1))
 
 
+def ordered(axis: int) -> Static:
+    """Codes along an axis in another order."""
+    count = (ROWS, 12)[axis]
+    order = np.random.default_rng(4).permutation(count).astype(np.int32)
+    codes = weight("c", np.arange(ROWS * 12, dtype=np.int64).astype(np.int8).reshape(ROWS, 12))
+    places = Static("p", (TensorType(i32, (count,)),), data=order)
+    return codes.derive("gather", places, axis=axis).derive("cast", dtype=f32)
+
+
 # The matrix, and whether it is made row by row.
 CASES = {
     **{f"{type} decoded": (decoded(type), True) for type in BLOCKS},
@@ -48,6 +57,8 @@ CASES = {
     "a scale for all": (scaled(0, 0), True),
     "a scale a column": (scaled(1, 0, 12), False),
     "scales of blocks of a row": (scaled(1, 4, ROWS, 3), True),
+    "columns in another order": (ordered(1), True),
+    "rows in another order": (ordered(0), False),
     "scales of blocks of a column": (scaled(0, 4, 6, 12), False),
     "rows moved": (moved("q6_k").derive("decode_blocks", type="q6_k", dtype=f32), False),
 }

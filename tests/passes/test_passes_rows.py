@@ -87,6 +87,28 @@ CASES: list[Case] = [
         None,
     ),
     (
+        "one row of ordered columns",
+        ("take_rows",),
+        """
+        input x: f32[6, 3]
+        input take: i32[1]
+        constant order: i32[3] = [2, 0, 1]
+        a = relu(x)
+        b = gather(a, order, axis=1)
+        y = gather(b, take, axis=0)
+        output y = y
+        """,
+        """
+        input x: f32[6, 3]
+        input take: i32[1]
+        constant order: i32[3] = [2, 0, 1]
+        x.taken = gather(x, take, axis=0)
+        a = relu(x.taken)
+        b = gather(a, order, axis=1)
+        output y = b
+        """,
+    ),
+    (
         "rows of what has no operands",
         ("take_rows",),
         """

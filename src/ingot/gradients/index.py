@@ -8,13 +8,18 @@ from ingot.dtype import i64
 from ingot.gradients.registry import Backward, gradient, row_blocks
 from ingot.gradients.shape import cut
 from ingot.ir import Node
+from ingot.ops.index import inverse_order
 
 
 @gradient("gather")
 def gather(g: Backward, node: Node, d: str) -> tuple[str, None]:
-    """d added to zeros, slice by slice, at the indices."""
+    """d added to zeros, slice by slice, at the indices; gathered back where these are known and put x into an order."""
     x, indices = map(str, node.operands)
     dims, axis = g.type(x).dims, node.axis
+    known = g.graph.data(indices) if g.graph.values[indices].kind == "constant" else None
+    back = None if known is None or known.shape != (dims[axis],) else inverse_order(known)
+    if back is not None:
+        return g.gather(d, g.array(f"{indices}.back", back), axis=axis), None
     count = math.prod(g.type(indices).dims)
     shape = (*dims[:axis], count, *dims[axis + 1 :])
     places = g.reshape(indices, shape=tuple(count if i == axis else 1 for i in range(len(dims))))

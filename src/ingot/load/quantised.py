@@ -46,6 +46,14 @@ def quantised_filter(graph: Graph, value: str, before: Node | None = None) -> st
     return add("dequantize", codes, scale, axis=0, block=0, dtype=f32)
 
 
+def grouped(group_of: np.ndarray, size: int) -> np.ndarray | None:
+    """The columns as their groups of one size follow one another, i32, by the group of each; None where they do not
+    make such groups.
+    """
+    together = np.argsort(group_of, kind="stable").astype(np.int32)
+    return together if np.array_equal(group_of[together], np.arange(len(group_of)) // size) else None
+
+
 def narrowed(scales: np.ndarray) -> np.ndarray:
     """Scales as f16, or as they are where f16 lacks the range."""
     sizes = np.abs(scales[scales != 0])

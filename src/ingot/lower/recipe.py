@@ -149,6 +149,8 @@ class Static:
             return all(operand.is_by_rows for operand in self.inputs)
         if self.op == "permute" and self.type.rank == 2 and node.axes == (1, 0):
             return self.source.node is None or self.source.op == "cast"
+        if self.op == "gather":
+            return node.axis > 0 and self.source.is_by_rows
         if self.op not in _BY_ROWS or 0 in node.attributes.get("axes", ()):
             return False
         if self.op in ("quantize", "dequantize") and node.axis != (1 if node.block else 0):
@@ -172,6 +174,8 @@ class Static:
             taken[self] = self._joined_rows(*rows.indices(self.dims[0])[:2])
         elif self not in taken and self.op == "permute":
             taken[self] = self.source.part((slice(None), rows)).T
+        elif self not in taken and self.op == "gather":
+            taken[self] = self._apply(self.source.rows(rows, taken), self.inputs[1].evaluate())
         elif self not in taken and node is not None:
             operands = [operand.rows(rows, taken) for operand in self.inputs]
             if self.op == "reshape":

@@ -55,6 +55,13 @@ def gather(x, indices, *, axis: int):
     return np.take(x, indices, axis)
 
 
+def inverse_order(indices: np.ndarray) -> np.ndarray | None:
+    """The indices that gather back what some gathered, along an axis of as many; None where these leave out any."""
+    if indices.ndim != 1 or not np.array_equal(np.sort(indices), np.arange(len(indices))):
+        return None
+    return np.argsort(indices).astype(indices.dtype)
+
+
 def _infer_gather_elements(x, indices, *, axis):
     _expect_axis("gather_elements", x, axis)
     _expect_indices("gather_elements", indices)

@@ -27,6 +27,7 @@ from ingot.passes.identity import eliminate_identities
 from ingot.passes.integer_products import move_integers, multiply_integers
 from ingot.passes.mask import recognise_masks
 from ingot.passes.merge_matmul import merge_matmuls
+from ingot.passes.order_columns import order_columns
 from ingot.passes.sink import sink_moves, sink_permutes, sink_reshapes
 from ingot.passes.take_branch import take_known_branches
 from ingot.passes.take_rows import take_rows_first
@@ -43,6 +44,7 @@ PASSES: dict[str, Pass] = {
     "sink_reshape": sink_reshapes,
     "sink_permute": sink_permutes,
     "sink_move": sink_moves,
+    "order_columns": order_columns,
     "identity": eliminate_identities,
     "absorb_bias": absorb_bias,
     "cse": merge_equal,

@@ -21,6 +21,7 @@ _SPACIOUS = frozenset(
 # What makes floats of weights that are stored as codes, or in blocks.
 DECODERS = frozenset(("decode_blocks", "dequantize", "unpack"))
 _LAYOUT = frozenset(("reshape", "permute", "slice", "expand", "concat", "cast"))
+_MOVES = _LAYOUT | {"gather"}  # of codes
 
 
 def fold_constants(graph: Graph) -> bool:
@@ -124,7 +125,7 @@ def _decodes(graph: Graph, node: Node) -> bool:
     """Whether a node makes a matrix or filters of floats of fewer bytes, or is one of its operands and nothing else."""
     if node.op.name in DECODERS:
         return graph.type(node.outputs[0]).rank > 1
-    users = graph.users(node.outputs[0]) if node.op.name in _LAYOUT else []
+    users = graph.users(node.outputs[0]) if node.op.name in _MOVES else []
     return bool(users) and all(_decodes(graph, user) for user in users)
 
 

@@ -26,7 +26,7 @@ COMMUTATIVE = frozenset(
 _TWO_ROUNDINGS = 2.5e-7  # relative; a factor that a model computed from two f32 constants is off by this much at most
 _MAX_POWER = 4
 _FACTORED = ("mul", "div", "neg", "pow")  # the ops that make products
-_MAX_FIXED_DEPTH = 4  # of nodes over parameters that count as a parameter
+_MAX_FIXED_DEPTH = 5  # of nodes over parameters that count as a parameter
 _MAX_DEPTH = 6  # of the multiplications in a product, and of the views of a number
 
 

@@ -12,7 +12,7 @@ from ingot.passes.match import same_type
 
 # What makes floats of a weight as it is stored, or codes of floats before; and how it may be moved then.
 _DECODING = DECODERS | {"cast", "quantize_groups"}
-_MOVES = frozenset(("permute", "reshape"))
+_MOVES = frozenset(("gather", "permute", "reshape"))
 
 
 def merge_matmuls(graph: Graph) -> bool:

@@ -68,6 +68,8 @@ def _row_operands(graph: Graph, node: Node, rows: Any) -> list[int]:
             return list(_ATTENTION_ROWS)
         case "reshape":
             return [0] if keeps_rows else []
+        case "gather":
+            return [0] if keeps_rows and node.axis else []
         case "slice":
             return [0] if keeps_rows and (node.starts[0], node.steps[0]) == (0, 1) else []
         case _ if node.op.acts_on == "element" or (node.op.acts_on == "row" and rank > 1):

@@ -143,7 +143,8 @@ def _matrix_of(graph: Graph, node: Node) -> tuple[str, bool] | None:
         return None
     name, is_turned = str(node.operands[1]), not node.transpose_b
     while (maker := graph.producer(name)) is not None:
-        if maker.op.name not in _PASSED:
+        is_ordered = maker.op.name == "gather" and graph.data(maker.operands[1]) is not None
+        if maker.op.name not in _PASSED and not is_ordered:
             return None
         is_turned ^= maker.op.name == "permute"
         name = str(maker.operands[0])

@@ -25,6 +25,8 @@ from ingot.ir import OPS, Graph
 from ingot.load.hf.folder import Folder
 from ingot.load.hf.safetensors import StoredTensor
 from ingot.load.hf.strict_json import shown
+from ingot.load.quantised import grouped
+from ingot.ops.index import inverse_order
 
 VERSION = 1  # of the folders that Ingot writes
 GROUPS = (32, 64, 128)  # elements that share a scale in them
@@ -40,7 +42,7 @@ class Codes:
     """The values of a graph that make a matrix [n, k].
 
     codes: [n, k]. scale, zero: [n, k / group] of groups of columns; zero None for 0. order: the columns
-    as their groups lie together, i64[k]; None where they do.
+    as their groups lie together, i32[k]; None where they do.
     """
 
     codes: str
@@ -82,8 +84,8 @@ class CodedTensors(ABC):
         operands = [codes, scale, *([zero] if zero else [])]
         value = self.add("dequantize", *operands, name=f"{name}.decoded", axis=axis, block=block, dtype=f32)
         if found.order is not None:
-            places = np.empty_like(found.order)
-            places[found.order] = np.arange(k)
+            places = inverse_order(found.order)
+            assert places is not None
             value = self.add("gather", value, self.constant(f"{name}.places", places), name=f"{name}.placed", axis=1)
         return value
 
@@ -144,16 +146,12 @@ class CodedTensors(ABC):
     def order(self, name: str, k: int, groups: int) -> np.ndarray | None:
         """The columns as their groups lie together, by the group of each; None where they do. Raises LoadError."""
         tensor = self.stored(name, (i32, i64), (k,))
-        group_of = tensor.array().astype(np.int64)
-        expected = np.repeat(np.arange(groups), k // groups)
-        if np.array_equal(group_of, expected):
-            return None
-        together = np.argsort(group_of, kind="stable")
-        if not np.array_equal(group_of[together], expected):
+        together = grouped(tensor.array(), k // groups)
+        if together is None:
             raise LoadError(
                 f"{tensor.path}: tensor {name!r} does not put {k} columns into {groups} groups of {k // groups}"
             )
-        return together
+        return None if np.array_equal(together, np.arange(k)) else together
 
 
 def _fit_f16(scales: np.ndarray) -> bool:

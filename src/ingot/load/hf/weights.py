@@ -110,6 +110,8 @@ class Weights:
     def _is_of_codes(self, value: str) -> bool:
         """Whether a matrix is made of codes already, which stay as they are."""
         node = self._graph.producer(value)
+        if node is not None and node.op.name == "gather":  # which puts columns in order
+            node = self._graph.producer(node.operands[0])
         return node is not None and node.op.name in ("decode_blocks", "dequantize")
 
     def _is_coded(self, name: str) -> bool:

@@ -9,6 +9,8 @@ from ingot.load.onnx.call import Call
 from ingot.load.onnx.linear import multiply
 from ingot.load.onnx.registry import MICROSOFT, onnx
 from ingot.load.onnx.shapes import Size
+from ingot.load.quantised import grouped
+from ingot.ops.index import inverse_order
 
 _BITS = (2, 4, 8)
 
@@ -29,7 +31,7 @@ def matmul_nbits(call: Call) -> str:
     if call.type(1).shape != (rows, blocks, block * bits // 8) or call.type(1).dtype is not u8:
         raise call.malformed(f"operand {call.type(1)}, expected u8[{rows}, {blocks}, {block * bits // 8}]")
     packed = call.reshape(call[1], (rows, blocks * block * bits // 8))
-    scale, zeros, places = call.reshape(call[2], (rows, blocks)), call.get(3), _places(call, columns, blocks)
+    scale, zeros, places = call.reshape(call[2], (rows, blocks)), call.get(3), _places(call, columns, block)
     if zeros is not None and call.type(3).dtype is not u8:
         codes = _unpacked(call, packed, bits, False)
         weight = _centred_on_floats(call, codes, scale, call.reshape(zeros, (rows, blocks)), columns, places)
@@ -69,34 +71,45 @@ def _decoded(
     axis: int,
     block: int,
     dtype: DType,
-    places: str | None = None,
+    places: np.ndarray | None = None,
 ) -> str:
     """Floats of codes that lie in bytes along their last axis; without zero points the middle code stands for 0.
 
     columns: elements of that axis, which the last byte may have more of. axis: of blocks. Zero points lie as codes do.
-    places: of each element's block, where they do not follow each other.
+    places: of each element's block, where they do not follow each other. Where blocks are whole, the elements of each
+    are put side by side, as kernels of codes have them, and in order again as floats.
     """
     build = call.build
     codes = _first(call, _unpacked(call, packed, bits, zeros is None), columns)
     if zeros is not None:
         zeros = _first(call, _unpacked(call, zeros, bits, False), call.known_shape(build.type(scale))[-1])
-    if places is not None:
-        scale, block = build.gather(scale, places, axis=axis), 1
-        zeros = None if zeros is None else build.gather(zeros, places, axis=axis)
-    return build.dequantize(codes, _narrowed(call, scale), zeros, axis=axis, block=block, dtype=dtype)
+    order = None if places is None else grouped(places, block)
+    if order is not None:
+        codes = build.gather(codes, build.table(order), axis=axis)
+    elif places is not None:
+        scale, block = build.gather(scale, build.table(places), axis=axis), 1
+        zeros = None if zeros is None else build.gather(zeros, build.table(places), axis=axis)
+    decoded = build.dequantize(codes, _narrowed(call, scale), zeros, axis=axis, block=block, dtype=dtype)
+    if order is None:
+        return decoded
+    back = inverse_order(order)
+    assert back is not None
+    return build.gather(decoded, build.table(back), axis=axis)
 
 
-def _places(call: Call, columns: int, blocks: int) -> str | None:
-    """The block of each column where a product says so. Raises LoadError for one that is not there."""
+def _places(call: Call, columns: int, block: int) -> np.ndarray | None:
+    """The block of each column where a product says another than its place does. Raises LoadError for one that is not
+    there.
+    """
     if not call.has(4):
         return None
     places = call.build.graph.data(call[4])
     if places is None or places.dtype.kind not in "iu" or places.ndim != 1 or len(places) < columns:
         raise call.unsupported(f"g_idx as {call.type(4)}, expected fixed integers [{columns}]")
-    places = places[:columns]
+    places, blocks = places[:columns].astype(np.int64), -(-columns // block)
     if not ((places >= 0) & (places < blocks)).all():
         raise call.malformed(f"g_idx is from {places.min()} to {places.max()}, expected 0..{blocks - 1}")
-    return call.build.table(places.astype(np.int32))
+    return None if np.array_equal(places, np.arange(columns) // block) else places.astype(np.int32)
 
 
 def _unpacked(call: Call, packed: str, bits: int, centred: bool) -> str:
@@ -117,12 +130,13 @@ def _first(call: Call, x: str, columns: Size) -> str:
     return x if call.build.type(x).shape[last] == columns else call.slice(x, last, 0, columns)
 
 
-def _centred_on_floats(call: Call, codes: str, scale: str, zeros: str, columns: Size, places: str | None) -> str:
+def _centred_on_floats(call: Call, codes: str, scale: str, zeros: str, columns: Size, places: np.ndarray | None) -> str:
     """(code - zero) * scale, where zero points are no codes. codes: of whole blocks. scale, zeros: [rows, blocks]."""
     build, (rows, blocks) = call.build, call.known_shape(call.build.type(scale))
     wide, points, steps = (call.cast(x, f32) for x in (codes, zeros, scale))
     if places is not None:
-        points, steps = (build.gather(x, places, axis=1) for x in (points, steps))
+        blocks_of = build.table(places)
+        points, steps = (build.gather(x, blocks_of, axis=1) for x in (points, steps))
         return build.mul(build.sub(_first(call, wide, columns), points), steps)
     points, steps = (call.reshape(x, (rows, blocks, 1)) for x in (points, steps))
     whole = call.known_shape(build.type(codes))[1]
