@@ -122,6 +122,7 @@ def of_floats() -> Iterator[Fed]:
 PARTS: dict[str, Callable[[], Iterator[Fed]]] = {
     "f32 of integers": of_integers,
     "f32 of codes": of_codes, "int8 of codes": of_codes, "int8w of codes": of_codes, "int8 of blocks": of_blocks,
+    "int8w of blocks": of_blocks,
     **{f"{name} of floats": of_floats for name, each in PRECISIONS.items() if name != "f32" and not each.apart},
 }  # fmt: skip
 # What `make test` does, at the level that compilers are quickest at: of these every so manieth.

@@ -1,5 +1,5 @@
-"""Products of rows that are rounded to int8 with blocks of GGUF files: every kernel against its definition, of numbers
-that the `gguf` package decodes; sums of integers are exact and floats have one order.
+"""Products of rows that are rounded to int8, or to 24 bits, with blocks of GGUF files: every kernel against its
+definition, of numbers that the `gguf` package decodes; sums of integers are exact and floats have one order.
 """
 
 import gguf
@@ -12,7 +12,7 @@ from ingot.dtype import f32
 from ingot.ops.blocks import BLOCKS, decode_blocks
 from kernel_calls import ISAS, at_page_end, blank, every, run, ways
 from products import ACTIVATIONS, ATTRIBUTES, EPILOGUES, random
-from rounded_rows import GROUP, fused, rounded, row_bytes, row_image, up
+from rounded_rows import GROUP, digit_image, digits, fused, rounded, row_bytes, row_image, up
 
 pytestmark = pytest.mark.native
 
@@ -55,10 +55,21 @@ def decoded(type: str, rows: np.ndarray) -> np.ndarray:
 
 def defined(x: np.ndarray, type: str, rows: np.ndarray) -> np.ndarray:
     """x[m, k] times the rows [n, k], as abi.h says."""
-    codes, steps = rounded(x)
+    return times(*rounded(x), type, rows)
+
+
+def defined_by_digits(x: np.ndarray, type: str, rows: np.ndarray) -> np.ndarray:
+    """The same where x is rounded to 24 bits."""
+    codes, steps = digits(x)
+    high, middle, low = (times(codes[:, i], steps[:, i], type, rows) for i in range(3))
+    return high + (middle + low)
+
+
+def times(codes: np.ndarray, steps: np.ndarray, type: str, rows: np.ndarray) -> np.ndarray:
+    """Rounded rows times blocks."""
     size, count = BLOCKS[type].elements, len(HALVES[type])
     whole = [with_numbers(type, rows, *(float(i == j) for j in range(count))) for i in range(count)]
-    total = np.zeros((len(x), len(rows)), np.float32)
+    total = np.zeros((len(codes), len(rows)), np.float32)
     for group in range(steps.shape[1]):
         inner = np.zeros_like(total)
         for block in range(group * GROUP // size, min((group + 1) * GROUP, codes.shape[1]) // size):
@@ -85,10 +96,14 @@ def packed(type: str, n: int, k: int, rows: np.ndarray, second: np.ndarray | Non
     return target
 
 
+def image_for(kernel: str, x: np.ndarray) -> np.ndarray:
+    """The bytes of rows as a kernel takes them."""
+    return digit_image(x, up(row_bytes(x.shape[1]), 4)) if "_i24_" in kernel else row_image(x)
+
+
 def product(kernel: str, x: np.ndarray, n: int, panels: np.ndarray, **fields: object) -> np.ndarray:
-    (m, k), image = x.shape, row_image(x)
-    stride = up(row_bytes(k), 4)
-    given = {"m": m, "n": n, "k": k, "alpha": 1.0, "a": at_page_end(image), "a_stride": stride, "b": panels}
+    (m, k), image = x.shape, image_for(kernel, x)
+    given = {"m": m, "n": n, "k": k, "alpha": 1.0, "a": at_page_end(image), "a_stride": image.shape[1], "b": panels}
     return every(kernel, given | {"c_stride": n + 3} | fields, "c", (m, n), row_pad=3)
 
 
@@ -108,6 +123,20 @@ def test_products(index: int, type: str) -> None:
     fields = {"bias": at_page_end(bias), "alpha": alpha, "activation": ACTIVATIONS[activation][0]} | ATTRIBUTES
     expected = ACTIVATIONS[activation][1](alpha * plain.astype(float) + bias)
     np.testing.assert_allclose(product(kernel, x, n, panels, **fields), expected, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("type", BLOCKS)
+@pytest.mark.parametrize("index", range(len(SHAPES)))
+def test_products_of_digits(index: int, type: str) -> None:
+    """As defined, and as near to float64 as sums of floats are."""
+    m, n, blocks = SHAPES[index]
+    k = blocks * BLOCKS[type].elements
+    x, rows = random(m, k), rows_of(type, n, blocks)
+    found = product(f"gemm_i24_{KERNELS[type]}_packed", x, n, packed(type, n, k, rows))
+    np.testing.assert_array_equal(found, defined_by_digits(x, type, rows))
+    exact, largest = decoded(type, rows).astype(float), abs(x).max(1, initial=0, keepdims=True)
+    size = abs(x).astype(float) @ abs(exact).T + largest * abs(exact).sum(1)
+    assert (abs(found - x.astype(float) @ exact.T) <= 2e-7 * size + 1e-12).all()
 
 
 @pytest.mark.parametrize("type", ["q4_0", "q4_k", "q6_k"])
@@ -137,23 +166,25 @@ def test_largest_sums(m: int, type: str) -> None:
 
 @pytest.mark.parametrize("type", BLOCKS)
 @pytest.mark.parametrize("m, n", [(1, 16), (7, 48)])
-def test_gated_products(m: int, n: int, type: str) -> None:
-    k = 2 * BLOCKS[type].elements
+@pytest.mark.parametrize("rounds", ["", "i24_"])
+def test_gated_products(rounds: str, m: int, n: int, type: str) -> None:
+    family, k = f"gemm_{rounds}{KERNELS[type]}", 2 * BLOCKS[type].elements
     x, gate, up_ = random(m, k), rows_of(type, n, 2), rows_of(type, n, 2, seed=1)
-    found = product(f"gemm_{KERNELS[type]}_gated", x, n, packed(type, n, k, gate, up_), gate=1, activation=4)
-    plain = f"gemm_{KERNELS[type]}_packed"
+    found = product(f"{family}_gated", x, n, packed(type, n, k, gate, up_), gate=1, activation=4)
+    plain = f"{family}_packed"
     activated = product(plain, x, n, packed(type, n, k, gate), activation=4)
     assert found.tobytes() == (activated * product(plain, x, n, packed(type, n, k, up_))).tobytes()
 
 
 @pytest.mark.parametrize("type", BLOCKS)
-def test_a_row_is_alone(type: str) -> None:
+@pytest.mark.parametrize("rounds", ["", "i24_"])
+def test_a_row_is_alone(rounds: str, type: str) -> None:
     """A row's result does not depend on the rows beside it."""
     m, n, k = 61, 40, 3 * BLOCKS[type].elements
     x, panels = random(m, k), packed(type, n, k, rows_of(type, n, 3))
-    kernel = f"gemm_{KERNELS[type]}_packed"
-    whole, image = product(kernel, x, n, panels), row_image(x)
-    fields = {"m": 1, "n": n, "k": k, "alpha": 1.0, "a_stride": row_bytes(k), "c_stride": n, "b": panels}
+    kernel = f"gemm_{rounds}{KERNELS[type]}_packed"
+    whole, image = product(kernel, x, n, panels), image_for(kernel, x)
+    fields = {"m": 1, "n": n, "k": k, "alpha": 1.0, "a_stride": image.shape[1], "c_stride": n, "b": panels}
     for i in range(m):
         alone = blank((1, n))
         run(kernel, ISAS[-1], 1, fields | {"a": at_page_end(image[i]), "c": alone})

@@ -144,15 +144,19 @@ def apart(llm: ingot.LLM, exact: ingot.LLM) -> float:
 
 @pytest.mark.native
 @pytest.mark.parametrize("type", BLOCKS)
-def test_blocks_are_multiplied_as_they_are(type: str, wide: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("precision, rounds, error", [(None, "", 0.05), ("int8w", "i24_", 2e-6)])
+def test_blocks_are_multiplied_as_they_are(
+    precision: str | None, rounds: str, error: float, type: str, wide: Path, tmp_path: Path
+) -> None:
     """Unless a precision says otherwise: rows are rounded, and nothing else."""
     write_gguf(wide, tmp_path / "model.gguf", stored_as(type))
-    options = {"threads": 2, "context": 16}
-    llm, exact = ingot.LLM(tmp_path / "model.gguf", **options), ingot.LLM(tmp_path / "model.gguf", precision="f32")
+    options = {"threads": 2, "context": 16, "cache_dtype": "f32"}
+    llm = ingot.LLM(tmp_path / "model.gguf", **options, precision=precision)
+    exact = ingot.LLM(tmp_path / "model.gguf", **options, precision="f32")
     name = {"q4_0": "int4", "q8_0": "int8"}.get(type, type)
-    assert llm.options.precision == "int8"
-    assert products(llm) == {f"gemm_{name}_packed", f"gemm_{name}_gated", f"gather_{name}_panels"}
-    assert 0 < apart(llm, exact) < 0.05
+    assert llm.options.precision == (precision or "int8")
+    assert products(llm) == {f"gemm_{rounds}{name}_packed", f"gemm_{rounds}{name}_gated", f"gather_{name}_panels"}
+    assert 0 < apart(llm, exact) < error
     panels = sum(
         tensor.nbytes for tensor in llm.engine.mode("prefill").native.lowered.tensors.values() if tensor.recipe
     )
@@ -170,6 +174,32 @@ def test_types_side_by_side(wide: Path, tmp_path: Path) -> None:
     llm, exact = ingot.LLM(tmp_path / "model.gguf"), ingot.LLM(tmp_path / "model.gguf", precision="f32")
     assert products(llm) == {"gemm_q4_k_packed", "gemm_q6_k_packed", "gather_q4_k_panels"}
     assert 0 < apart(llm, exact) < 0.05
+
+
+@pytest.mark.native
+@pytest.mark.parametrize(
+    "precision, rounds, codes, error",
+    [
+        ("int8", "", "int8_row", 0.05),
+        ("int4", "", "int4", 0.2),
+        ("int8w", "i24_", "int8_row", 0.02),
+        ("int4w", "i24_", "int4", 0.2),
+    ],
+)
+def test_floats_beside_blocks(
+    precision: str, rounds: str, codes: str, error: float, wide: Path, tmp_path: Path
+) -> None:
+    """They become codes where a precision says so, and blocks stay as they are."""
+
+    def encode(name: str, tensor: np.ndarray) -> tuple[np.ndarray, object]:
+        return stored_as("f32" if "o_proj" in name or "down_proj" in name else "q5_k")(name, tensor)
+
+    path = tmp_path / "model.gguf"
+    write_gguf(wide, path, encode)  # type: ignore[arg-type]
+    llm, exact = ingot.LLM(path, precision=precision), ingot.LLM(path, precision="f32")
+    families = {f"gemm_{rounds}{codes}_packed", f"gemm_{rounds}q5_k_packed", f"gemm_{rounds}q5_k_gated"}
+    assert products(llm) == {*families, "gather_q5_k_panels"}
+    assert 0 < apart(llm, exact) < error
 
 
 @pytest.fixture(scope="module")

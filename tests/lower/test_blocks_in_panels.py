@@ -8,7 +8,7 @@ import pytest
 
 import ingot
 from ingot.dim import symbol
-from ingot.dtype import f32, i4, i8, u4, u8
+from ingot.dtype import f32, i4, i8, i32, u4, u8
 from ingot.ir import Graph, TensorType
 from ingot.ops.blocks import BLOCKS
 from ingot.run.interpret import interpret
@@ -25,24 +25,26 @@ def model(rows: int, type: str, half: int = 48) -> Graph:
 
 
 @pytest.mark.parametrize("type", BLOCKS)
-def test_models_of_blocks(type: str) -> None:
+@pytest.mark.parametrize("dtype, rounds, tolerance", [(i8, "", 0.05), (i32, "i24_", 2e-6)])
+def test_models_of_blocks(dtype: object, rounds: str, tolerance: float, type: str) -> None:
     """Every product and table takes them as they are; the same bits on every set, for any threads and rows."""
     ids = np.random.default_rng(1).integers(-100, 100, 40).astype(np.int32)
     graph = model(40, type, 256)
     exact = interpret(graph, {"ids": ids}, float64=True)
     name, first = {"q4_0": "int4", "q8_0": "int8"}.get(type, type), None
     for isa, threads in itertools.product(ISAS, (1, 3)):
-        program, kernels = compiled(graph, rounded=(i8,), isa=isa, threads=threads)
-        assert {k for k in kernels if k.startswith("gem")} <= {f"gemm_{name}_packed", f"gemm_{name}_gated"}
+        program, kernels = compiled(graph, rounded=(dtype,), isa=isa, threads=threads)
+        products = {f"gemm_{rounds}{name}_packed", f"gemm_{rounds}{name}_gated"}
+        assert {k for k in kernels if k.startswith("gem")} <= products
         assert {k for k in kernels if k.startswith("gather")} == {f"gather_{name}_panels"}
         results = program.run([ids])
         first = first or results
         assert [r.tobytes() for r in results] == [r.tobytes() for r in first], (isa, threads)
     assert first is not None
     for got, wanted in zip(first, exact.values(), strict=True):
-        assert abs(got - wanted).max() <= 0.05 * abs(wanted).max()
+        assert abs(got - wanted).max() <= tolerance * abs(wanted).max()
     for rows in (1, 7):
-        program, _ = compiled(model(rows, type, 256), rounded=(i8,))
+        program, _ = compiled(model(rows, type, 256), rounded=(dtype,))
         for few, many in zip(program.run([ids[:rows]]), first, strict=True):
             assert few.tobytes() == many[:rows].tobytes()
 

@@ -10,7 +10,8 @@
  * gemm_q4_k and so on: b has the panels of pack_q4_k. In a group of INGOT_ROUND_GROUP elements, where that is a block,
  * products of codes less their offset, times their scales, are summed exactly, and so are mins times the row's codes;
  * the first sum, as a float, times d, less the second times m by one fused multiply-add, goes on as above. Blocks of 32
- * elements go as those of gemm_int4; where they have an m, the sum of the row's codes times m is added behind each. */
+ * elements go as those of gemm_int4; where they have an m, the sum of the row's codes times m is added behind each.
+ * gemm_i24_q4_k and so on: the same of each row of round_rows_i24, added as those of gemm_i24_int8 are. */
 #include "blocks.h"
 #include "codes_panel.h"
 
@@ -99,19 +100,29 @@ GEMM_CODES(gemm_iq4_nl, blocks_tile_iq4_nl, 1, blocks_sizes(blocks_iq4_nl()))
 GEMM_CODES(gemm_iq4_xs, blocks_tile_iq4_xs, 1, blocks_sizes(blocks_iq4_xs()))
 GEMM_CODES(gemm_q4_k, blocks_tile_q4_k, 1, blocks_sizes(blocks_q4_k()))
 GEMM_CODES(gemm_q5_k, blocks_tile_q5_k, 1, blocks_sizes(blocks_q5_k()))
+GEMM_CODES(gemm_i24_q4_1, blocks_tile_q4_1, CODES_DIGITS, blocks_sizes(blocks_q4_1()))
+GEMM_CODES(gemm_i24_q5_0, blocks_tile_q5_0, CODES_DIGITS, blocks_sizes(blocks_q5_0()))
+GEMM_CODES(gemm_i24_q5_1, blocks_tile_q5_1, CODES_DIGITS, blocks_sizes(blocks_q5_1()))
+GEMM_CODES(gemm_i24_iq4_nl, blocks_tile_iq4_nl, CODES_DIGITS, blocks_sizes(blocks_iq4_nl()))
+GEMM_CODES(gemm_i24_iq4_xs, blocks_tile_iq4_xs, CODES_DIGITS, blocks_sizes(blocks_iq4_xs()))
+GEMM_CODES(gemm_i24_q4_k, blocks_tile_q4_k, CODES_DIGITS, blocks_sizes(blocks_q4_k()))
+GEMM_CODES(gemm_i24_q5_k, blocks_tile_q5_k, CODES_DIGITS, blocks_sizes(blocks_q5_k()))
 
-#define GEMM_OPENED(kernel, tile, open, opened, sizes)                                                                \
-  void K(kernel##_packed)(const void *args, int32_t part, int32_t parts) {                                            \
-    const codes_way way = CODES_WAY(tile, CODES_BEST(open), CODES_BEST(opened));                                      \
-    gemm_codes(args, way, sizes, 1, 0, part, parts);                                                                  \
-  }                                                                                                                   \
-  void K(kernel##_gated)(const void *args, int32_t part, int32_t parts) {                                             \
-    const codes_way way = CODES_WAY(tile, CODES_BEST(open), CODES_BEST(opened));                                      \
-    gemm_codes(args, way, sizes, 1, 1, part, parts);                                                                  \
+#define GEMM_OPENED(kernel, tile, open, opened, digits, type)                    \
+  void K(kernel##_packed)(const void *args, int32_t part, int32_t parts) {       \
+    const codes_way way = CODES_WAY(tile, CODES_BEST(open), CODES_BEST(opened)); \
+    gemm_codes(args, way, blocks_sizes(type), digits, 0, part, parts);           \
+  }                                                                              \
+  void K(kernel##_gated)(const void *args, int32_t part, int32_t parts) {        \
+    const codes_way way = CODES_WAY(tile, CODES_BEST(open), CODES_BEST(opened)); \
+    gemm_codes(args, way, blocks_sizes(type), digits, 1, part, parts);           \
   }
-GEMM_OPENED(gemm_q2_k, blocks_tile_q2_k, blocks_open_q2_k, blocks_opened_q2_k, blocks_sizes(blocks_q2_k()))
-GEMM_OPENED(gemm_q3_k, blocks_tile_q3_k, blocks_open_q3_k, blocks_opened_q3_k, blocks_sizes(blocks_q3_k()))
-GEMM_OPENED(gemm_q6_k, blocks_tile_q6_k, blocks_open_q6_k, blocks_opened_q6_k, blocks_sizes(blocks_q6_k()))
+GEMM_OPENED(gemm_q2_k, blocks_tile_q2_k, blocks_open_q2_k, blocks_opened_q2_k, 1, blocks_q2_k())
+GEMM_OPENED(gemm_q3_k, blocks_tile_q3_k, blocks_open_q3_k, blocks_opened_q3_k, 1, blocks_q3_k())
+GEMM_OPENED(gemm_q6_k, blocks_tile_q6_k, blocks_open_q6_k, blocks_opened_q6_k, 1, blocks_q6_k())
+GEMM_OPENED(gemm_i24_q2_k, blocks_tile_q2_k, blocks_open_q2_k, blocks_opened_q2_k, CODES_DIGITS, blocks_q2_k())
+GEMM_OPENED(gemm_i24_q3_k, blocks_tile_q3_k, blocks_open_q3_k, blocks_opened_q3_k, CODES_DIGITS, blocks_q3_k())
+GEMM_OPENED(gemm_i24_q6_k, blocks_tile_q6_k, blocks_open_q6_k, blocks_opened_q6_k, CODES_DIGITS, blocks_q6_k())
 
 #undef GEMM_CODES
 #undef GEMM_OPENED

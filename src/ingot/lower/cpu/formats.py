@@ -24,14 +24,18 @@ _ROW_MOVES = frozenset(("concat", "permute", "slice"))
 _GROUPS = {_BLOCK: "", _WIDE: f"_{_WIDE}", _ROW: "_row"}
 
 
+def _rounded_dots(family: str) -> tuple[Dots, ...]:
+    """The kernels of codes, or blocks, that round rows to integers."""
+    return Dots(family, i8, few=True), Dots(f"i24_{family}", i32, few=True)
+
+
 def _codes(dtype: DType, group: int) -> Format:
     """Codes in panels with a scale of f16, and for unsigned ones a zero point, for so many elements of a column."""
     zeros = dtype in (u4, u8)
     name = f"int{dtype.bits}{_GROUPS[group]}{'_zeros' if zeros else ''}"
-    dots = Dots(name, i8, few=True), Dots(f"i24_{name}", i32, few=True)
     return Format(
         name, dtype, PANEL, Block(1, 1), Block(_BLOCK, dtype.nbytes(_BLOCK)), "dequantize", _ROW_MOVES, f"pack_{name}",
-        f"f32_{name}", name, dots, f16, zeros, 0 if zeros else 1 << dtype.bits - 1,
+        f"f32_{name}", name, _rounded_dots(name), f16, zeros, 0 if zeros else 1 << dtype.bits - 1,
         Block(group, 2 + zeros),
     )  # fmt: skip
 
@@ -52,7 +56,7 @@ def _blocks(type: str) -> Format:
     block, kernels = Block(BLOCKS[type].elements, BLOCKS[type].nbytes), _AS_CODES.get(type, type)
     return Format(
         type, u8, PANEL, block, block, "decode_blocks", frozenset(("concat", "slice")), f"pack_{type}", None, kernels,
-        (Dots(kernels, i8, few=True),), type=type,
+        _rounded_dots(kernels), type=type,
     )  # fmt: skip
 
 
