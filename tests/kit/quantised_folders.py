@@ -185,7 +185,7 @@ CASES = [
     Case("compressed 8", compressed_config(_INT, 8, 0, True, input_activations=_DYNAMIC), 8, 0, "middle",
          lambda p, w: compressed_int8(p, w, False), _FEW_BITS, signed=True),
     Case("compressed 8 zeros", compressed_config(_INT, 8, 32, False), 8, 32, "any",
-         lambda p, w: compressed_int8(p, w, True), np.float32, signed=True),
+         lambda p, w: compressed_int8(p, w, True), signed=True),
     Case("gptq", gptq_config(4, 32), 4, 32, "middle", lambda p, w: gptq(p, w, 4, 1, True)),
     Case("gptq zeros", gptq_config(4, 32, sym=False), 4, 32, "any", lambda p, w: gptq(p, w, 4, 1)),
     Case("gptq v2", gptq_config(4, 32, **_V2), 4, 32, "any", lambda p, w: gptq(p, w, 4, 0)),

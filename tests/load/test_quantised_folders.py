@@ -137,6 +137,22 @@ def test_ordered_columns_stay_codes(
     assert nbytes - loaded(plain)[1] == columns * np.dtype(np.int32).itemsize
 
 
+def test_signed_codes_with_zero_points_stay_codes(tmp_path: Path, rng: np.random.Generator) -> None:
+    """Those of `int-quantized`, which kernels know as unsigned ones; zero points that are all 0 are none."""
+
+    def kernels(folder: str, *change: object) -> set[str]:
+        (tmp_path / folder).mkdir()
+        write_case(BY_NAME["compressed 8 zeros"], tmp_path / folder, rng, change)
+        steps = ingot.LLM(tmp_path / folder).engine.mode("decode").native.lowered.steps
+        return {step.kernel for step in steps if step.kernel.startswith("gemm_int")}
+
+    def without_zeros(tensors: dict[str, np.ndarray]) -> None:
+        tensors |= {path: np.zeros_like(tensor) for path, tensor in tensors.items() if path.endswith("_zero_point")}
+
+    assert kernels("zeros") == {"gemm_int8_zeros_packed", "gemm_int8_zeros_gated"}
+    assert kernels("none", without_zeros) == {"gemm_int8_packed", "gemm_int8_gated"}
+
+
 # -- bad input --------------------------------------------------------------------------------------------------
 
 PATH = "model.layers.0.self_attn.q_proj"

@@ -210,8 +210,12 @@ class _CompressedTensors(CodedTensors):
         scale = self.scales(f"{name}_scale", (n, groups))
         order = self.order(indices, k, groups) if indices in tensors else None
         if f"{name}_packed" not in tensors:
-            zero = self.weight(points, (i8,), (n, groups)) if points in tensors else None
-            return Codes(self.weight(name, (i8,), (n, k)), scale, zero, order)
+            codes = self.weight(name, (i8,), (n, k))
+            zeros = self.stored(points, (i8,), (n, groups)).array() if points in tensors else None
+            if zeros is None or not zeros.any():
+                return Codes(codes, scale, None, order)
+            zero = self.graph.add_weight(points, zeros)
+            return Codes(self._from_zero(codes), scale, self._from_zero(zero), order)
         if f"{name}_shape" in tensors:
             self._expect_shape(f"{name}_shape", n, k)
         packed = tensors[f"{name}_packed"]
@@ -222,6 +226,12 @@ class _CompressedTensors(CodedTensors):
         zero = self.weight(points, (i32,), (-(-n * bits // 32), groups))
         zero = self._unpacked(zero, 0, _UNSIGNED[bits], (n, groups))
         return Codes(self._unpacked(codes, 1, _UNSIGNED[bits], (n, k)), scale, zero, order)
+
+    def _from_zero(self, value: str) -> str:
+        """Signed codes as unsigned ones, which kernels have zero points for: 128 more."""
+        sign = self.constant(f"{value}.sign", np.array(-128, np.int8))
+        flipped = self.add("bitwise_xor", value, sign, name=f"{value}.flipped")
+        return self.add("bitcast", flipped, name=f"{value}.u8", dtype=u8)
 
     def _expect_shape(self, name: str, n: int, k: int) -> None:
         tensor = self.stored(name, (i32, i64), (2,))
