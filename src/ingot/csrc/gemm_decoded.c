@@ -8,8 +8,12 @@
 
 #define DECODED_FEW 4 /* up to so many rows are multiplied as codes are decoded */
 
+/* Whether zero * scale is a float exactly, so that one fused multiply-add makes one of a code: with a scale of f16 any
+ * is, and with a power of two, which the zero of codes is that have none beside them. */
+static inline int decoded_fused(const int zeros, const int scale) { return scale == CODES_F16 || !zeros; }
+
 /* Where the codes of a block lie, and what makes floats of them, which are (code - zero) * scale, rounded once. less:
- * zero * -scale where scales are f16, for all such products are floats exactly; otherwise the zero itself. */
+ * zero * -scale where that is exact, otherwise the zero itself. */
 typedef struct {
   const uint8_t *codes;
   vf scale[2], less[2];
@@ -33,28 +37,28 @@ static inline __attribute__((always_inline)) decoded_block decoded_at(const uint
       zero = v_select(v_lt(zero, v_set(0.0f)), v_add(zero, v_set(256.0f)), zero);
       zero = v_mul(zero, v_set(bits == 8 ? 1.0f : 0.0625f));
     }
-    b.less[j] = scale == CODES_F16 ? v_mul(zero, v_sub(v_set(-0.0f), b.scale[j])) : zero;
+    b.less[j] = decoded_fused(zeros, scale) ? v_mul(zero, v_sub(v_set(-0.0f), b.scale[j])) : zero;
   }
   return b;
 }
 
 /* Half j of the columns of element i of a block. */
 static inline __attribute__((always_inline)) vf decoded_columns(const decoded_block *b, const int i, const int j,
-                                                                const int bits, const int scale) {
+                                                                const int bits, const int fused) {
   const int at = i % (4 * bits), shift = 8 * (at % 4) + (bits == 4 && i >= 16 ? 4 : 0);
   const vi four = v_bits(v_load((const float *)(const void *)(b->codes + at / 4 * 4 * INGOT_PANEL + 64 * j)));
   const vf code = v_from_int(vi_and(vi_sar(four, shift), vi_set((1 << bits) - 1)));
-  return scale == CODES_F16 ? v_fma(code, b->scale[j], b->less[j]) : v_mul(v_sub(code, b->less[j]), b->scale[j]);
+  return fused ? v_fma(code, b->scale[j], b->less[j]) : v_mul(v_sub(code, b->less[j]), b->scale[j]);
 }
 
 /* sum[rows, 32] += the first `count` elements of a block times those of a; all but a and the block is constant. */
-static inline __attribute__((always_inline)) void decoded_step(const int rows, const int bits, const int scale,
+static inline __attribute__((always_inline)) void decoded_step(const int rows, const int bits, const int fused,
                                                                const int count, const decoded_block *b,
                                                                const float *a, int64_t a_stride, vf sum[][2]) {
   INGOT_UNROLL for (int i = 0; i < INGOT_CODES_BLOCK; i++) {
     if (i >= count) break;
     INGOT_UNROLL for (int j = 0; j < 2; j++) {
-      const vf w = decoded_columns(b, i, j, bits, scale);
+      const vf w = decoded_columns(b, i, j, bits, fused);
       INGOT_UNROLL for (int r = 0; r < rows; r++) sum[r][j] = v_fma(v_set(a[r * a_stride + i]), w, sum[r][j]);
     }
   }
@@ -64,6 +68,7 @@ static inline __attribute__((always_inline)) void decoded_step(const int rows, c
 static inline __attribute__((always_inline)) void decoded_few(const gemm_args *g, const int rows, const int bits,
                                                               const int zeros, const int span, const int scale,
                                                               const float *a, const uint8_t *panel, float *sums) {
+  const int fused = decoded_fused(zeros, scale);
   const int64_t blocks = (g->k + INGOT_CODES_BLOCK - 1) / INGOT_CODES_BLOCK;
   memset(sums, 0, (size_t)rows * INGOT_PANEL * sizeof *sums);
   for (int64_t begin = 0; begin < g->k; begin += INGOT_K_BLOCK) {
@@ -73,9 +78,9 @@ static inline __attribute__((always_inline)) void decoded_few(const gemm_args *g
     for (int64_t k = begin; k < end; k += INGOT_CODES_BLOCK) {
       const decoded_block b = decoded_at(panel, k, blocks, bits, zeros, span, scale);
       if (end - k >= INGOT_CODES_BLOCK)
-        decoded_step(rows, bits, scale, INGOT_CODES_BLOCK, &b, a + k, g->a_stride, sum);
+        decoded_step(rows, bits, fused, INGOT_CODES_BLOCK, &b, a + k, g->a_stride, sum);
       else
-        decoded_step(rows, bits, scale, (int)(end - k), &b, a + k, g->a_stride, sum);
+        decoded_step(rows, bits, fused, (int)(end - k), &b, a + k, g->a_stride, sum);
     }
     INGOT_UNROLL for (int r = 0; r < rows; r++) {
       INGOT_UNROLL for (int j = 0; j < 2; j++) {
@@ -90,6 +95,7 @@ static inline __attribute__((always_inline)) void decoded_few(const gemm_args *g
 static inline __attribute__((always_inline)) void decoded_many(const gemm_args *g, int64_t rows, const int bits,
                                                                const int zeros, const int span, const int scale,
                                                                const float *a, const uint8_t *panel, float *sums) {
+  const int fused = decoded_fused(zeros, scale);
   const int64_t blocks = (g->k + INGOT_CODES_BLOCK - 1) / INGOT_CODES_BLOCK, tiles = gemm_blocks(rows, g->a_stride);
   float strip[INGOT_K_BLOCK * INGOT_PANEL];
   if (g->k == 0) memset(sums, 0, (size_t)rows * INGOT_PANEL * sizeof *sums);
@@ -99,7 +105,7 @@ static inline __attribute__((always_inline)) void decoded_many(const gemm_args *
       const decoded_block b = decoded_at(panel, begin + k, blocks, bits, zeros, span, scale);
       INGOT_UNROLL for (int i = 0; i < INGOT_CODES_BLOCK; i++) {
         INGOT_UNROLL for (int j = 0; j < 2; j++)
-          v_store(strip + (k + i) * INGOT_PANEL + 16 * j, decoded_columns(&b, i, j, bits, scale));
+          v_store(strip + (k + i) * INGOT_PANEL + 16 * j, decoded_columns(&b, i, j, bits, fused));
       }
     }
     for (int64_t i = 0; i < tiles; i++) {
@@ -117,6 +123,7 @@ static inline __attribute__((always_inline)) void decoded_many(const gemm_args *
 static inline __attribute__((always_inline)) void decoded_turned(const gemm_args *g, int64_t rows, const int bits,
                                                                  const int zeros, const int span, const int scale,
                                                                  int64_t column, const float *a, float *sums) {
+  const int fused = decoded_fused(zeros, scale);
   const int64_t blocks = (g->n + INGOT_CODES_BLOCK - 1) / INGOT_CODES_BLOCK, tiles = gemm_blocks(rows, g->a_stride);
   const int64_t panel_bytes = codes_bytes(blocks, bits, zeros, span, scale);
   float strip[INGOT_K_BLOCK * INGOT_PANEL], tile[INGOT_CODES_BLOCK * INGOT_PANEL];
@@ -128,7 +135,7 @@ static inline __attribute__((always_inline)) void decoded_turned(const gemm_args
       const decoded_block b = decoded_at(panel, column, blocks, bits, zeros, span, scale);
       INGOT_UNROLL for (int i = 0; i < INGOT_CODES_BLOCK; i++) {
         INGOT_UNROLL for (int j = 0; j < 2; j++)
-          v_store(tile + i * INGOT_PANEL + 16 * j, decoded_columns(&b, i, j, bits, scale));
+          v_store(tile + i * INGOT_PANEL + 16 * j, decoded_columns(&b, i, j, bits, fused));
       }
       K(pack_panel)(tile, count - k < INGOT_PANEL ? count - k : INGOT_PANEL, INGOT_CODES_BLOCK, 1, INGOT_PANEL, 1.0f,
                     strip + k * INGOT_PANEL);
