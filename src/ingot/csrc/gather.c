@@ -104,27 +104,25 @@ static inline float gather_code(const uint8_t *table, int64_t row, int64_t k, in
   return steps * wide;
 }
 
-#define GATHER_CODES(name, ...) GATHER_FLOATS(name, uint8_t, gather_code(table, row, k, inner, __VA_ARGS__))
-
-GATHER_CODES(gather_int8_panels, CODES_INT8, CODES_F16)
-GATHER_CODES(gather_int8_zeros_panels, CODES_INT8_ZEROS, CODES_F16)
-GATHER_CODES(gather_int8_128_panels, CODES_INT8_128, CODES_F16)
-GATHER_CODES(gather_int8_128_zeros_panels, CODES_INT8_128_ZEROS, CODES_F16)
-GATHER_CODES(gather_int8_row_panels, CODES_INT8_ROW, CODES_F16)
-GATHER_CODES(gather_int4_panels, CODES_INT4, CODES_F16)
-GATHER_CODES(gather_int4_zeros_panels, CODES_INT4_ZEROS, CODES_F16)
-GATHER_CODES(gather_int4_128_panels, CODES_INT4_128, CODES_F16)
-GATHER_CODES(gather_int4_128_zeros_panels, CODES_INT4_128_ZEROS, CODES_F16)
-GATHER_CODES(gather_int8_f32_panels, CODES_INT8, CODES_F32)
-GATHER_CODES(gather_int8_zeros_f32_panels, CODES_INT8_ZEROS, CODES_F32)
-GATHER_CODES(gather_int8_128_f32_panels, CODES_INT8_128, CODES_F32)
-GATHER_CODES(gather_int8_128_zeros_f32_panels, CODES_INT8_128_ZEROS, CODES_F32)
-GATHER_CODES(gather_int4_f32_panels, CODES_INT4, CODES_F32)
-GATHER_CODES(gather_int4_zeros_f32_panels, CODES_INT4_ZEROS, CODES_F32)
-GATHER_CODES(gather_int4_128_f32_panels, CODES_INT4_128, CODES_F32)
-GATHER_CODES(gather_int4_128_zeros_f32_panels, CODES_INT4_128_ZEROS, CODES_F32)
-
-#undef GATHER_CODES
+GATHER_FLOATS(gather_int8_panels, uint8_t, gather_code(table, row, k, inner, CODES_INT8, CODES_F16))
+GATHER_FLOATS(gather_int8_zeros_panels, uint8_t, gather_code(table, row, k, inner, CODES_INT8_ZEROS, CODES_F16))
+GATHER_FLOATS(gather_int8_128_panels, uint8_t, gather_code(table, row, k, inner, CODES_INT8_128, CODES_F16))
+GATHER_FLOATS(gather_int8_128_zeros_panels, uint8_t, gather_code(table, row, k, inner, CODES_INT8_128_ZEROS, CODES_F16))
+GATHER_FLOATS(gather_int8_row_panels, uint8_t, gather_code(table, row, k, inner, CODES_INT8_ROW, CODES_F16))
+GATHER_FLOATS(gather_int4_panels, uint8_t, gather_code(table, row, k, inner, CODES_INT4, CODES_F16))
+GATHER_FLOATS(gather_int4_zeros_panels, uint8_t, gather_code(table, row, k, inner, CODES_INT4_ZEROS, CODES_F16))
+GATHER_FLOATS(gather_int4_128_panels, uint8_t, gather_code(table, row, k, inner, CODES_INT4_128, CODES_F16))
+GATHER_FLOATS(gather_int4_128_zeros_panels, uint8_t, gather_code(table, row, k, inner, CODES_INT4_128_ZEROS, CODES_F16))
+GATHER_FLOATS(gather_int8_f32_panels, uint8_t, gather_code(table, row, k, inner, CODES_INT8, CODES_F32))
+GATHER_FLOATS(gather_int8_zeros_f32_panels, uint8_t, gather_code(table, row, k, inner, CODES_INT8_ZEROS, CODES_F32))
+GATHER_FLOATS(gather_int8_128_f32_panels, uint8_t, gather_code(table, row, k, inner, CODES_INT8_128, CODES_F32))
+GATHER_FLOATS(gather_int8_128_zeros_f32_panels, uint8_t,
+              gather_code(table, row, k, inner, CODES_INT8_128_ZEROS, CODES_F32))
+GATHER_FLOATS(gather_int4_f32_panels, uint8_t, gather_code(table, row, k, inner, CODES_INT4, CODES_F32))
+GATHER_FLOATS(gather_int4_zeros_f32_panels, uint8_t, gather_code(table, row, k, inner, CODES_INT4_ZEROS, CODES_F32))
+GATHER_FLOATS(gather_int4_128_f32_panels, uint8_t, gather_code(table, row, k, inner, CODES_INT4_128, CODES_F32))
+GATHER_FLOATS(gather_int4_128_zeros_f32_panels, uint8_t,
+              gather_code(table, row, k, inner, CODES_INT4_128_ZEROS, CODES_F32))
 
 /* Word i of a column; they lie a panel's row apart. */
 static inline uint32_t gather_word(const uint8_t *words, int64_t i) {
