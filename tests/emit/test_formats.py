@@ -35,22 +35,22 @@ def rounded(name: str) -> Fed:
     return graph.bind(dict(zip(graph.symbols, shape, strict=False))), {"x": random(*shape, seed=9)}
 
 
-def experts(dtype: object, group: int) -> Fed:
+def experts(dtype: object, group: int, scale: object) -> Fed:
     """Rows times matrices that are chosen for them, below each other in one of codes."""
     graph = Graph("experts")
     x = graph.add_input("x", TensorType(f32, (9, 2, 256)))
     chosen = graph.add_input("chosen", TensorType(i64, (9, 2)))
-    matrices = graph.add("reshape", [stored(graph, "w", 3 * 64, 256, dtype, group)], shape=(3, 64, 256)).output
+    matrices = graph.add("reshape", [stored(graph, "w", 3 * 64, 256, dtype, group, scale)], shape=(3, 64, 256)).output
     graph.set_output("y", graph.add("expert_matmul", [x, chosen, matrices]).output)
     return graph, {"x": random(9, 2, 256, seed=3), "chosen": np.random.default_rng(2).integers(0, 3, (9, 2))}
 
 
 def of_codes() -> Iterator[Fed]:
     """Every format of codes, for many rows and for few, and experts of them."""
-    for dtype, group in itertools.product(CODES.values(), (32, 128)):
+    for given in itertools.product(CODES.values(), (32, 128), (np.float16, np.float32)):
         for rows in (3, 27):
-            yield products(lambda g, name, n, k: stored(g, name, n, k, dtype, group), 320, 416, rows)  # noqa: B023
-        yield experts(dtype, group)
+            yield products(lambda g, name, n, k: stored(g, name, n, k, *given), 320, 416, rows)  # noqa: B023
+        yield experts(*given)
 
 
 def of_blocks() -> Iterator[Fed]:

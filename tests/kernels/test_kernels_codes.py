@@ -34,10 +34,14 @@ CENTRE = {8: 128, 4: 8}
 ZEROS = [(8, BLOCK), (4, BLOCK), (8, WIDE), (4, WIDE)]  # those that have zero points, too
 FORMATS = [*ZEROS, (8, LONGEST)]
 WITH_ZEROS = [(*each, False) for each in FORMATS] + [(*each, True) for each in ZEROS]
+F16, F32 = np.float16, np.float32
+PLAIN = [(*each, F16) for each in FORMATS] + [(*each, F32) for each in ZEROS]  # those without zero points
+WITH_SCALES = [(*each, F16) for each in WITH_ZEROS] + [(*each, has, F32) for each in ZEROS for has in (False, True)]
 
 
-def named(bits: int, group: int) -> str:
-    return f"int{bits}" + {BLOCK: "", LONGEST: "_row"}.get(group, f"_{group}")
+def named(bits: int, group: int, has_zeros: bool = False, scale: type = F16) -> str:
+    shared = {BLOCK: "", LONGEST: "_row"}.get(group, f"_{group}")
+    return f"int{bits}{shared}{'_zeros' if has_zeros else ''}{'_f32' if scale is F32 else ''}"
 
 
 def defined(x: np.ndarray, codes: np.ndarray, scales: np.ndarray, size: int) -> np.ndarray:
@@ -69,11 +73,11 @@ def product(rows: np.ndarray, steps: np.ndarray, codes: np.ndarray, scales: np.n
     return total
 
 
-def weights(k: int, n: int, bits: int, group: int) -> tuple[np.ndarray, np.ndarray]:
-    """Signed codes [k, n] and scales f16 [groups, n]."""
+def weights(k: int, n: int, bits: int, group: int, scale: type = F16) -> tuple[np.ndarray, np.ndarray]:
+    """Signed codes [k, n] and scales [groups, n]."""
     generator = np.random.default_rng([1, k, n, bits])
     codes = generator.integers(-CENTRE[bits], CENTRE[bits], (k, n)).astype(np.int8)
-    return codes, generator.uniform(-0.02, 0.02, (up(k, group) // group, n)).astype(np.float16)
+    return codes, generator.uniform(-0.02, 0.02, (up(k, group) // group, n)).astype(scale)
 
 
 def spread(values: np.ndarray, group: int, k: int) -> np.ndarray:
@@ -229,7 +233,7 @@ def test_products_with_zeros(m: int, n: int, k: int, bits: int, group: int) -> N
     for isa, parts in ways():
         target = at_page_end(np.full(expected.shape, 0xA5, np.uint8))
         run(f"pack_{name}", isa, parts, lying | {"dst": target})
-        both = (unpacked(each, k, n, bits, group, 3) for each in (target, expected) if k)
+        both = (unpacked(each, k, n, bits, group, True) for each in (target, expected) if k)
         for mine, theirs in zip(*both, strict=True):
             np.testing.assert_array_equal(mine, theirs)
     if n and k:
@@ -287,13 +291,13 @@ def test_a_row_is_alone(bits: int, group: int) -> None:
 
 
 @pytest.mark.parametrize("signed", [True, False])
-@pytest.mark.parametrize("bits, size", FORMATS)
+@pytest.mark.parametrize("bits, size, scale", PLAIN)
 @pytest.mark.parametrize("n, k, group", [(1, 1, 32), (31, 40, 64), (33, 64, 32), (100, 300, 128), (64, 100, 100)])
 @pytest.mark.parametrize("transposed", [True, False])
-def test_pack(n: int, k: int, group: int, transposed: bool, bits: int, size: int, signed: bool) -> None:
+def test_pack(n: int, k: int, group: int, transposed: bool, bits: int, size: int, scale: type, signed: bool) -> None:
     group = group if group % size == 0 else max(size, k)
     codes, _ = weights(k, n, bits, size)
-    scales = random(-(-k // group), n).astype(np.float16)
+    scales = random(-(-k // group), n).astype(scale)
     held = codes.view(np.uint8) if signed else (codes.astype(np.int16) + CENTRE[bits]).astype(np.uint8)
     placed = at_page_end(np.ascontiguousarray(held.T)).T if transposed else at_page_end(held)
     lying = at_page_end(np.ascontiguousarray(scales.T)).T if transposed else at_page_end(scales)
@@ -309,14 +313,19 @@ def test_pack(n: int, k: int, group: int, transposed: bool, bits: int, size: int
         forms.append(fields | {"src": at_page_end(low | high << 4), "pairs": 1, "n_stride": k // 2})
     for (isa, parts), form in itertools.product(ways(), forms):
         target = at_page_end(np.full(expected.shape, 0xA5, np.uint8))
-        run(f"pack_{named(bits, size)}", isa, parts, form | {"dst": target})
-        for mine, theirs in zip(*(unpacked(each, k, n, bits, size, 2) for each in (target, expected)), strict=True):
+        run(f"pack_{named(bits, size, scale=scale)}", isa, parts, form | {"dst": target})
+        both = (unpacked(each, k, n, bits, size, False, scale) for each in (target, expected))
+        for mine, theirs in zip(*both, strict=True):
             np.testing.assert_array_equal(mine, theirs)
 
 
-def unpacked(b: np.ndarray, k: int, n: int, bits: int, group: int, bytes_of_shared: int) -> tuple[np.ndarray, ...]:
+def unpacked(
+    b: np.ndarray, k: int, n: int, bits: int, group: int, has_zeros: bool, scale: type = F16
+) -> tuple[np.ndarray, ...]:
     """Codes, scales and perhaps zero points of panels, without what fills them up."""
     codes, shared, at = [], [], 0
+    scale_bytes = np.dtype(scale).itemsize
+    bytes_of_shared = scale_bytes + has_zeros
     for first in range(0, k, group):
         for _ in range(first, min(first + group, k), BLOCK):
             block = b[:, at : at + 128 * bits].reshape(len(b), bits, 32, 4)
@@ -326,35 +335,60 @@ def unpacked(b: np.ndarray, k: int, n: int, bits: int, group: int, bytes_of_shar
         at += 32 * bytes_of_shared
     assert at == b.shape[1]
     elements = np.stack(codes).transpose(0, 2, 4, 1, 3).reshape(-1, 32 * len(b))
-    kinds = (slice(64), np.float16), (slice(64, None), np.uint8)
+    kinds = (slice(32 * scale_bytes), scale), (slice(32 * scale_bytes, None), np.uint8)
     beside = [np.stack(shared)[..., part].copy().view(dtype).reshape(len(shared), -1) for part, dtype in kinds]
     return tuple(each[:, :n] for each in (elements[:k], *beside))
 
 
-@pytest.mark.parametrize("bits, group", FORMATS)
+@pytest.mark.parametrize("bits, group, scale", PLAIN)
 @pytest.mark.parametrize("rows, k", [(1, 1), (70, 40), (33, 300)])
-def test_rows_of_a_table(rows: int, k: int, bits: int, group: int) -> None:
-    codes, scales = weights(k, rows, bits, group)
+def test_rows_of_a_table(rows: int, k: int, bits: int, group: int, scale: type) -> None:
+    codes, scales = weights(k, rows, bits, group, scale)
     indices = np.random.default_rng(0).integers(-rows, rows, 9)
     fields = {"table": at_page_end(panels(codes, scales, bits, group)), "indices": indices, "limit": rows, "inner": k}
     fields |= {"outer": 1, "count": 9, "index_bytes": 8, "item_bytes": 4, "fault": np.zeros(8, np.int32)}
     wide = codes.astype(np.float32) * spread(scales, group, k).astype(np.float32)
-    result = every(f"gather_{named(bits, group)}_panels", fields, "out", (9, k))
+    result = every(f"gather_{named(bits, group, scale=scale)}_panels", fields, "out", (9, k))
     assert result.tobytes() == np.ascontiguousarray(wide.T[indices]).tobytes()
 
 
-@pytest.mark.parametrize("bits, group, with_zeros", WITH_ZEROS)
+@pytest.mark.parametrize("bits, group", ZEROS)
+@pytest.mark.parametrize("n, k", [(1, 1), (31, 40), (33, 257), (100, 300)])
+def test_tables_with_zeros_and_scales_of_f32(n: int, k: int, bits: int, group: int) -> None:
+    """Packed from codes, scales and zeros, and each element (code - zero) * scale, rounded once."""
+    generator = np.random.default_rng([n, k, bits])
+    _, scales = weights(k, n, bits, group, F32)
+    codes, zeros = (generator.integers(0, 2 * CENTRE[bits], of).astype(np.uint8) for of in ((k, n), scales.shape))
+    name, expected = named(bits, group, True, F32), panels(codes, scales, bits, group, zeros)
+    lying = {"src": codes, "scales": scales, "zeros": zeros, "n": n, "k": k, "group": group}
+    lying |= {"k_stride": n, "n_stride": 1, "scale_k_stride": n, "scale_n_stride": 1}
+    for isa, parts in ways():
+        target = at_page_end(np.full(expected.shape, 0xA5, np.uint8))
+        run(f"pack_{name}", isa, parts, lying | {"dst": target})
+        both = (unpacked(each, k, n, bits, group, True, F32) for each in (target, expected))
+        for mine, theirs in zip(*both, strict=True):
+            np.testing.assert_array_equal(mine, theirs)
+    table = {"table": at_page_end(expected), "indices": np.arange(n), "limit": n, "inner": k, "outer": 1, "count": n}
+    table |= {"index_bytes": 8, "item_bytes": 4, "fault": np.zeros(8, np.int32)}
+    points = spread(zeros, group, k).astype(np.float32)
+    wide = (codes.astype(np.float32) - points) * spread(scales, group, k)
+    np.testing.assert_array_equal(every(f"gather_{name}_panels", table, "out", (n, k)), wide.T)
+
+
+@pytest.mark.parametrize("bits, group, with_zeros, scale", WITH_SCALES)
 @pytest.mark.parametrize("index, shape", list(enumerate(SHAPES)), ids=str)
-def test_products_of_floats(index: int, shape: tuple[int, int, int], bits: int, group: int, with_zeros: bool) -> None:
+def test_products_of_floats(
+    index: int, shape: tuple[int, int, int], bits: int, group: int, with_zeros: bool, scale: type
+) -> None:
     """The bits of f32 panels of what the codes stand for, and close to float64; gated as well."""
     m, n, k = shape
     generator = np.random.default_rng([*shape, bits])
-    x, (codes, scales) = random(m, k), weights(k, n, bits, group)
+    x, (codes, scales) = random(m, k), weights(k, n, bits, group, scale)
     zeros = generator.integers(0, 2 * CENTRE[bits], scales.shape).astype(np.uint8) if with_zeros else None
     held = codes if zeros is None else (codes.astype(np.int16) + CENTRE[bits]).astype(np.uint8)
     points = 0 if zeros is None else spread(zeros, group, k).astype(np.float32)
     decoded = (held.astype(np.float32) - points) * spread(scales, group, k).astype(np.float32)
-    name = f"f32_{named(bits, group)}{'_zeros' if with_zeros else ''}"
+    name = f"f32_{named(bits, group, with_zeros, scale)}"
     placed = at_page_end(x, index % 3)
     fields = {"m": m, "n": n, "k": k, "alpha": 1.0, "a": placed, "a_stride": k + index % 3, "c_stride": n + 1}
     b = at_page_end(panels(held, scales, bits, group, zeros))

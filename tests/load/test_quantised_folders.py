@@ -81,7 +81,8 @@ def test_scales_that_f16_holds_are_read_with_codes(
     assert scales == {f16 if fits else f32}
     steps = ingot.LLM(tmp_path).engine.mode("prefill").native.lowered.steps
     products = {step.kernel for step in steps if step.kernel.startswith("gem")}
-    assert any("_int4_" in kernel for kernel in products) == fits
+    assert any(kernel.startswith("gemm_int4_") for kernel in products) == fits
+    assert any(kernel.startswith("gemm_f32_int4_") and "_f32_" in kernel[8:] for kernel in products) != fits
 
 
 @pytest.mark.parametrize(

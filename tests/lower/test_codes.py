@@ -18,8 +18,8 @@ from stored_products import CODES, compiled, products_of, random, stored
 pytestmark = pytest.mark.native
 
 
-def model(rows: int, k: int, half: int, dtype: object, group: int = 32) -> Graph:
-    return products_of(lambda graph, name, n, k: stored(graph, name, n, k, dtype, group), rows, k, half)
+def model(rows: int, k: int, half: int, dtype: object, group: int = 32, scale: object = np.float16) -> Graph:
+    return products_of(lambda graph, name, n, k: stored(graph, name, n, k, dtype, group, scale), rows, k, half)
 
 
 def rounding(graph: Graph, **target: object) -> tuple[Program, list[str]]:
@@ -54,12 +54,37 @@ def test_models_of_codes(name: str, k: int, half: int, group: int) -> None:
             assert few.tobytes() == many[:rows].tobytes()
 
 
+@pytest.mark.parametrize("name", CODES)
+@pytest.mark.parametrize("k, half, group", [(64, 96, 32), (128, 192, 64), (40, 48, 0), (320, 416, 128), (512, 64, 256)])
+def test_scales_of_f32_stay_so(name: str, k: int, half: int, group: int) -> None:
+    """Beside codes, whose products have the bits of f32 panels; no rows are rounded, whatever the target says."""
+    ids = np.random.default_rng(1).integers(-100, 100, 40).astype(np.int32)
+    graph = model(40, k, half, CODES[name], group, np.float32)
+    form = f"{name.replace('_zeros', '')}{'' if group in (32, 64) else '_128'}{'_zeros' * ('zeros' in name)}_f32"
+
+    def decoded(graph: Graph, name: str, n: int, k: int) -> str:
+        own = Graph("one")
+        own.set_output("w", stored(own, name, n, k, dtype, group, np.float32))
+        return graph.add_weight(name, interpret(own, {})["w"])
+
+    dtype = CODES[name]
+    wide, _ = compiled(products_of(decoded, 40, k, half))
+    expected = [result.tobytes() for result in wide.run([ids])]
+    for isa, threads in itertools.product(ISAS, (1, 3)):
+        program, kernels = rounding(graph, isa=isa, threads=threads)
+        assert [kernel for kernel in kernels if kernel.startswith("gather")] == [f"gather_{form}_panels"] * 2
+        products = [f"gemm_f32_{form}_{kind}" for kind in ("packed", "gated", "packed", "packed")]
+        assert [kernel for kernel in kernels if "gemm" in kernel or "round" in kernel] == products
+        assert [result.tobytes() for result in program.run([ids])] == expected, (isa, threads)
+
+
 @pytest.mark.parametrize("group", [32, 128])
-@pytest.mark.parametrize("name, beside", [("int8", 2), ("int4", 2), ("int8_zeros", 3), ("int4_zeros", 3)])
-def test_nothing_is_kept_wide(name: str, beside: int, group: int) -> None:
+@pytest.mark.parametrize("scale", [np.float16, np.float32])
+@pytest.mark.parametrize("name", CODES)
+def test_nothing_is_kept_wide(name: str, scale: type, group: int) -> None:
     """Groups at the end of a row may be shorter, and are held so."""
-    k, half = 2 * group, 5 * group + 32
-    program, _ = rounding(model(3, k, half, CODES[name], group))
+    k, half, beside = 2 * group, 5 * group + 32, np.dtype(scale).itemsize + ("zeros" in name)
+    program, _ = rounding(model(3, k, half, CODES[name], group, scale))
     assert program.single is not None
     recipes = [t.recipe for t in program.single.lowered.tensors.values() if t.recipe is not None]
     assert {recipe.dtype for recipe in recipes} == {CODES[name]}
@@ -87,10 +112,10 @@ def test_columns_of_codes(axis: int, group: int) -> None:
 
 @pytest.mark.parametrize(
     "axis, group, scale, rounded",
-    [(1, 32, np.float32, (i8,)), (1, 48, np.float16, (i8,)), (0, 0, np.float32, ()), (0, 32, np.float16, (i8,))],
+    [(1, 16, np.float32, (i8,)), (1, 48, np.float16, (i8,)), (1, 16, np.float32, ()), (0, 32, np.float16, (i8,))],
 )
 def test_what_no_panel_holds_is_made_wide(axis: int, group: int, scale: object, rounded: tuple[object, ...]) -> None:
-    """Other scales, other groups, groups across rows: f32, to the last bit, whether rows are rounded or not."""
+    """Other groups, groups across rows: f32, to the last bit, whether rows are rounded or not."""
     graph = Graph("wide")
     x = graph.add_input("x", TensorType(f32, (5, 96)))
     codes = np.random.default_rng(0).integers(-128, 128, (64, 96)).astype(np.int8)

@@ -1,6 +1,7 @@
 """WebGPU on adapters in software: samples of all ops, models beside native, and what a model or a machine lacks."""
 
 import functools
+import itertools
 import json
 import os
 import subprocess
@@ -237,8 +238,9 @@ def test_weights_stored_in_16_bits_are_kept_so(dtype: DType, k: int) -> None:
 @pytest.mark.parametrize("name", CODES)
 def test_weights_stored_as_codes_are_kept_so(name: str) -> None:
     """By groups of 32 and 128 elements, of which some are left over."""
-    for group, rows in ((32, 1), (32, 20), (128, 2), (128, 40)):
-        graph = products_of(lambda *given: stored(*given, CODES[name], group), rows, 160, 64)  # noqa: B023
+    scales = (np.float16, np.float32)
+    for (group, rows), scale in itertools.product(((32, 1), (32, 20), (128, 2), (128, 40)), scales):
+        graph = products_of(lambda *given: stored(*given, CODES[name], group, scale), rows, 160, 64)  # noqa: B023
         feeds = {"ids": np.arange(rows, dtype=np.int32)}
         exact, session = interpret(graph, feeds, float64=True), on_webgpu(graph)
         for output, result in zip(graph.outputs, session.run(None, feeds), strict=True):

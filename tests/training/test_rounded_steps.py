@@ -98,13 +98,14 @@ def test_a_frozen_matrix_lies_once(stored, rng):
         np.testing.assert_allclose(narrow, wide, rtol=0, atol=1e-4 if stored == "int4 ordered" else 0)
 
 
+@pytest.mark.parametrize("scale", [np.float16, np.float32])
 @pytest.mark.parametrize("group", [32, 128])
 @pytest.mark.parametrize("dtype", [i8, i4, u8, u4], ids=str)
-def test_codes_are_read_both_ways_with_the_bits_of_floats(dtype, group, rng):
+def test_codes_are_read_both_ways_with_the_bits_of_floats(dtype, group, scale, rng):
     """The last group of a row is not whole, nor are the last panels; on every instruction set."""
     n, k = 300, 170
     low, high = (0, 1 << dtype.bits) if dtype in (u8, u4) else (-(1 << dtype.bits - 1), 1 << dtype.bits - 1)
-    held = [rng.integers(low, high, (n, k)), rng.uniform(0.01, 0.1, (n, -(-k // group))).astype(np.float16)]
+    held = [rng.integers(low, high, (n, k)), rng.uniform(0.01, 0.1, (n, -(-k // group))).astype(scale)]
     held += [rng.integers(low, high, held[1].shape)] if low == 0 else []
     held = [array if i == 1 else array.astype(dtype.numpy) for i, array in enumerate(held)]
 

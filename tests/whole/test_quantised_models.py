@@ -1,6 +1,7 @@
 """Models that ONNX Runtime's quantiser wrote: beside ONNX Runtime, on every instruction set, and on which kernels."""
 
 import itertools
+import json
 
 import numpy as np
 import onnx
@@ -8,9 +9,13 @@ import pytest
 from onnx import helper, numpy_helper
 from onnxruntime import quantization
 
+from ingot.dtype import f32
+from ingot.emit.c import emit
+from ingot.ir import Graph, TensorType
 from ingot.load.onnx import load_onnx
 from ingot.passes import optimize
 from ingot.run.interpret import interpret
+from ingot.run.store import WeightStore
 from ingot.session import InferenceSession
 from kernel_calls import ISAS
 from onnx_models import model, run_oracle, value_info
@@ -117,6 +122,61 @@ def test_language_model_products(level: int, rng) -> None:
     assert np.abs(got - expected).max() <= tolerance * np.abs(expected).max()
 
 
+Feeds = dict[str, np.ndarray]
+
+
+def product_of_codes(
+    rng: np.random.Generator, n: int, k: int, bits: int, block: int, has_zeros: bool
+) -> tuple[onnx.ModelProto, Feeds]:
+    """A MatMulNBits of a file's usual kind: scales are f32."""
+    operands = {
+        "b": rng.integers(0, 256, (n, k // block, block * bits // 8), np.uint8),
+        "s": rng.uniform(0.01, 0.02, n * k // block).astype(F),
+        **({"z": rng.integers(0, 256, n * (k // block * bits // 8), np.uint8)} if has_zeros else {}),
+    }
+    product = helper.make_node(
+        "MatMulNBits", ["x", *operands], ["y"], domain="com.microsoft", N=n, K=k, bits=bits, block_size=block
+    )
+    feeds = {"x": rng.standard_normal((2, 7, k)).astype(F)}
+    outputs = [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)]
+    constants = [numpy_helper.from_array(array, name) for name, array in operands.items()]
+    return model(helper.make_graph([product], "layer", [value_info("x", feeds["x"])], outputs, constants)), feeds
+
+
+@pytest.mark.parametrize("has_zeros", [False, True])
+@pytest.mark.parametrize("block", [32, 64, 128, 256])
+@pytest.mark.parametrize("bits", [4, 8])
+def test_codes_stay_beside_scales_of_f32(bits: int, block: int, has_zeros: bool, tmp_path, rng) -> None:
+    """Without a precision, in a session, a saved program and emitted C, with the bits of the floats they stand for."""
+    n, k = 256, 512
+    proto, feeds = product_of_codes(rng, n, k, bits, block, has_zeros)
+    session = InferenceSession(proto.SerializeToString(), strict=True)
+    (result,) = session.run(None, feeds)
+    span = 128 if block >= 128 else 32
+    kernel = f"gemm_f32_int{bits}{'_128' * (span == 128)}{'_zeros' * has_zeros}_f32_packed"
+    assert kernel in str(session.explain())
+    held = n * k * bits // 8 + n * k // span * (4 + has_zeros)
+    assert held <= session.weight_bytes <= held + 64
+
+    stored = load_onnx(proto.SerializeToString())
+    (decoder,) = (node for node in stored.nodes if node.op.name == "dequantize")
+    stored.set_output("w", decoder.output)
+    wide = Graph("wide")
+    x, w = wide.add_input("x", TensorType(f32, feeds["x"].shape)), wide.add_weight("w", interpret(stored, feeds)["w"])
+    wide.set_output("y", wide.add("matmul", [x, w], transpose_b=True).output)
+    assert result.tobytes() == InferenceSession(wide).run(None, feeds)[0].tobytes()
+    expected = run_oracle("ort", proto, feeds)[0]
+    assert np.abs(result - expected).max() <= 1e-5 * np.abs(expected).max()
+
+    session.save(tmp_path / "program")
+    loaded = InferenceSession(tmp_path / "program", strict=True)
+    assert loaded.run(None, feeds)[0].tobytes() == result.tobytes() and loaded.weight_bytes == session.weight_bytes
+    emit(session.graph, WeightStore(), tmp_path / "c")
+    assert kernel.removesuffix("_packed") in (tmp_path / "c" / "model.c").read_text()
+    rows = json.loads((tmp_path / "c" / "layout.json").read_text())["tensors"]
+    assert [row["bytes"] for row in rows if row["kind"] == "weight"] == [held]
+
+
 @pytest.mark.parametrize("has_zeros", [False, True])
 @pytest.mark.parametrize(
     ("precision", "kernel", "tolerance"),
@@ -124,19 +184,7 @@ def test_language_model_products(level: int, rng) -> None:
 )
 def test_a_precision_keeps_codes_that_a_matrix_has(precision: str, kernel: str, tolerance: float, has_zeros, rng):
     """Scales become f16, as panels have them; codes of 4 bits and their zero points are not rounded again."""
-    n, k, block = 256, 512, 32  # not so small that it would be folded
-    operands = {
-        "b": rng.integers(0, 256, (n, k // block, block // 2), np.uint8),
-        "s": rng.uniform(0.01, 0.02, n * k // block).astype(F),
-        **({"z": rng.integers(0, 256, n * k // block // 2, np.uint8)} if has_zeros else {}),
-    }
-    product = helper.make_node(
-        "MatMulNBits", ["x", *operands], ["y"], domain="com.microsoft", N=n, K=k, bits=4, block_size=block
-    )
-    feeds = {"x": rng.standard_normal((2, 7, k)).astype(F)}
-    outputs = [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)]
-    constants = [numpy_helper.from_array(array, name) for name, array in operands.items()]
-    proto = model(helper.make_graph([product], "layer", [value_info("x", feeds["x"])], outputs, constants))
+    proto, feeds = product_of_codes(rng, 256, 512, 4, 32, has_zeros)  # not so small that it would be folded
     expected = run_oracle("ort", proto, feeds)[0]
     session = InferenceSession(proto.SerializeToString(), precision=precision)
     assert np.abs(session.run(None, feeds)[0] - expected).max() <= tolerance * np.abs(expected).max()

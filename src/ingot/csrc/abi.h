@@ -245,7 +245,7 @@ typedef struct {
  * elements 16 further on. pack_int8_zeros, pack_int4_zeros: (code - zero) * scale, and zeros, bytes that lie as scales
  * do, are codes too; a block has 32 of them at its end, those of 4 bits 16 times as large. _128: `group` is a multiple
  * of INGOT_CODES_WIDE, or k; the codes of so many elements, of those that are left at the end, lie one block after the
- * other, and then come their scales, and their zeros. _row: the same with INGOT_CODES_LONGEST.
+ * other, and then come their scales, and their zeros. _row: the same with INGOT_CODES_LONGEST. _f32: scales are f32.
  * pack_q4_0 and so on: src has rows of blocks of that type of GGUF files, n_stride bytes apart, and k counts elements.
  * q4_0, q8_0: panels of pack_int4 and pack_int8. Of the others a panel is as large as the blocks; see blocks.h.
  * pack_bytes: src has bytes, and a panel those ^ flip, [ceil(k / 4)][32][4], four elements of a column side by side. */

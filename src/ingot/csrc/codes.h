@@ -33,6 +33,10 @@
 #define CODES_INT4_128 4, 0, CODES_WIDE
 #define CODES_INT4_128_ZEROS 4, 1, CODES_WIDE
 
+/* Bytes of a scale. What sums integers has scales of f16. */
+#define CODES_F16 2
+#define CODES_F32 4
+
 /* Where a rounded row has what; see round_rows_args. */
 typedef struct { int64_t blocks, offsets, wide_offsets, group_offsets, steps, halves, wholes, bytes; } codes_row;
 
@@ -112,8 +116,12 @@ CODES_TILES(codes_tile_int4_128_zeros)
 /* The bytes of a block of a panel, and of what `span` blocks share behind them. */
 typedef struct { int64_t block, shared; int span; } codes_sizes;
 
+static inline codes_sizes codes_sizes_by(const int bits, const int zeros, const int span, const int scale) {
+  return (codes_sizes){INGOT_PANEL * INGOT_CODES_BLOCK * bits / 8, INGOT_PANEL * (scale + zeros), span};
+}
+
 static inline codes_sizes codes_sizes_of(const int bits, const int zeros, const int span) {
-  return (codes_sizes){INGOT_PANEL * INGOT_CODES_BLOCK * bits / 8, INGOT_PANEL * (2 + zeros), span};
+  return codes_sizes_by(bits, zeros, span, CODES_F16);
 }
 
 /* The bytes of so many blocks of a panel, from the first of a scale on. */
@@ -122,8 +130,8 @@ static inline int64_t codes_sized(codes_sizes s, int64_t blocks) {
 }
 
 /* Codes, and the scales behind those that share them, perhaps with zeros. */
-static inline int64_t codes_bytes(int64_t blocks, const int bits, const int zeros, const int span) {
-  return codes_sized(codes_sizes_of(bits, zeros, span), blocks);
+static inline int64_t codes_bytes(int64_t blocks, const int bits, const int zeros, const int span, const int scale) {
+  return codes_sized(codes_sizes_by(bits, zeros, span, scale), blocks);
 }
 
 /* Blocks of a strip whose products are summed as integers: those that share a scale. */

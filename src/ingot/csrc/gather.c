@@ -79,43 +79,56 @@ GATHER_FLOATS(gather_bf16_panels, uint16_t,
 GATHER_FLOATS(gather_f16_panels, uint16_t,
               f16_to_float(table[(row / INGOT_PANEL * ((inner + 1) / 2 * 2) + k) * INGOT_PANEL + row % INGOT_PANEL]))
 
+static inline float gather_half(const uint8_t *at) {
+  uint16_t half;
+  memcpy(&half, at, sizeof half);
+  return f16_to_float(half);
+}
+
 /* Element k of a row of a table in the panels of codes. */
 static inline float gather_code(const uint8_t *table, int64_t row, int64_t k, int64_t inner, const int bits,
-                                const int zeros, const int span) {
+                                const int zeros, const int span, const int scale_bytes) {
   const int64_t blocks = (inner + INGOT_CODES_BLOCK - 1) / INGOT_CODES_BLOCK, column = row % INGOT_PANEL;
   const int64_t block = k / INGOT_CODES_BLOCK, first = block - block % span;
   const int64_t shared = blocks - first < span ? blocks - first : span, code_bytes = INGOT_PANEL * 4 * bits;
-  const uint8_t *panel = table + row / INGOT_PANEL * codes_bytes(blocks, bits, zeros, span);
-  const uint8_t *codes = panel + codes_bytes(first, bits, zeros, span), *scales = codes + shared * code_bytes;
+  const uint8_t *panel = table + row / INGOT_PANEL * codes_bytes(blocks, bits, zeros, span, scale_bytes);
+  const uint8_t *codes = panel + codes_bytes(first, bits, zeros, span, scale_bytes);
+  const uint8_t *scales = codes + shared * code_bytes, *scale = scales + scale_bytes * column;
   const int64_t at = k % INGOT_CODES_BLOCK % (4 * bits), upper = k % INGOT_CODES_BLOCK / (4 * bits);
   const int code = codes[(block - first) * code_bytes + (at / 4 * INGOT_PANEL + column) * 4 + at % 4];
-  const int zero = (zeros ? scales[2 * INGOT_PANEL + column] : 128) >> (8 - bits);
-  uint16_t scale;
-  memcpy(&scale, scales + 2 * column, sizeof scale);
-  return (float)((bits == 8 ? code : upper ? code >> 4 : code & 15) - zero) * f16_to_float(scale);
+  const int zero = (zeros ? scales[scale_bytes * INGOT_PANEL + column] : 128) >> (8 - bits);
+  const float steps = (float)((bits == 8 ? code : upper ? code >> 4 : code & 15) - zero);
+  if (scale_bytes == CODES_F16) return steps * gather_half(scale);
+  float wide;
+  memcpy(&wide, scale, sizeof wide);
+  return steps * wide;
 }
 
-GATHER_FLOATS(gather_int8_panels, uint8_t, gather_code(table, row, k, inner, CODES_INT8))
-GATHER_FLOATS(gather_int8_zeros_panels, uint8_t, gather_code(table, row, k, inner, CODES_INT8_ZEROS))
-GATHER_FLOATS(gather_int8_128_panels, uint8_t, gather_code(table, row, k, inner, CODES_INT8_128))
-GATHER_FLOATS(gather_int8_128_zeros_panels, uint8_t, gather_code(table, row, k, inner, CODES_INT8_128_ZEROS))
-GATHER_FLOATS(gather_int8_row_panels, uint8_t, gather_code(table, row, k, inner, CODES_INT8_ROW))
-GATHER_FLOATS(gather_int4_panels, uint8_t, gather_code(table, row, k, inner, CODES_INT4))
-GATHER_FLOATS(gather_int4_zeros_panels, uint8_t, gather_code(table, row, k, inner, CODES_INT4_ZEROS))
-GATHER_FLOATS(gather_int4_128_panels, uint8_t, gather_code(table, row, k, inner, CODES_INT4_128))
-GATHER_FLOATS(gather_int4_128_zeros_panels, uint8_t, gather_code(table, row, k, inner, CODES_INT4_128_ZEROS))
+GATHER_FLOATS(gather_int8_panels, uint8_t, gather_code(table, row, k, inner, CODES_INT8, CODES_F16))
+GATHER_FLOATS(gather_int8_zeros_panels, uint8_t, gather_code(table, row, k, inner, CODES_INT8_ZEROS, CODES_F16))
+GATHER_FLOATS(gather_int8_128_panels, uint8_t, gather_code(table, row, k, inner, CODES_INT8_128, CODES_F16))
+GATHER_FLOATS(gather_int8_128_zeros_panels, uint8_t, gather_code(table, row, k, inner, CODES_INT8_128_ZEROS, CODES_F16))
+GATHER_FLOATS(gather_int8_row_panels, uint8_t, gather_code(table, row, k, inner, CODES_INT8_ROW, CODES_F16))
+GATHER_FLOATS(gather_int4_panels, uint8_t, gather_code(table, row, k, inner, CODES_INT4, CODES_F16))
+GATHER_FLOATS(gather_int4_zeros_panels, uint8_t, gather_code(table, row, k, inner, CODES_INT4_ZEROS, CODES_F16))
+GATHER_FLOATS(gather_int4_128_panels, uint8_t, gather_code(table, row, k, inner, CODES_INT4_128, CODES_F16))
+GATHER_FLOATS(gather_int4_128_zeros_panels, uint8_t, gather_code(table, row, k, inner, CODES_INT4_128_ZEROS, CODES_F16))
+GATHER_FLOATS(gather_int8_f32_panels, uint8_t, gather_code(table, row, k, inner, CODES_INT8, CODES_F32))
+GATHER_FLOATS(gather_int8_zeros_f32_panels, uint8_t, gather_code(table, row, k, inner, CODES_INT8_ZEROS, CODES_F32))
+GATHER_FLOATS(gather_int8_128_f32_panels, uint8_t, gather_code(table, row, k, inner, CODES_INT8_128, CODES_F32))
+GATHER_FLOATS(gather_int8_128_zeros_f32_panels, uint8_t,
+              gather_code(table, row, k, inner, CODES_INT8_128_ZEROS, CODES_F32))
+GATHER_FLOATS(gather_int4_f32_panels, uint8_t, gather_code(table, row, k, inner, CODES_INT4, CODES_F32))
+GATHER_FLOATS(gather_int4_zeros_f32_panels, uint8_t, gather_code(table, row, k, inner, CODES_INT4_ZEROS, CODES_F32))
+GATHER_FLOATS(gather_int4_128_f32_panels, uint8_t, gather_code(table, row, k, inner, CODES_INT4_128, CODES_F32))
+GATHER_FLOATS(gather_int4_128_zeros_f32_panels, uint8_t,
+              gather_code(table, row, k, inner, CODES_INT4_128_ZEROS, CODES_F32))
 
 /* Word i of a column; they lie a panel's row apart. */
 static inline uint32_t gather_word(const uint8_t *words, int64_t i) {
   uint32_t word;
   memcpy(&word, words + 4 * INGOT_PANEL * i, sizeof word);
   return word;
-}
-
-static inline float gather_half(const uint8_t *at) {
-  uint16_t half;
-  memcpy(&half, at, sizeof half);
-  return f16_to_float(half);
 }
 
 /* Element k of a row of a table in the panels of blocks, rounded step by step as its type is defined. */

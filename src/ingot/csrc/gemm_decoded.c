@@ -8,7 +8,12 @@
 
 #define DECODED_FEW 4 /* up to so many rows are multiplied as codes are decoded */
 
-/* Where the codes of a block lie, and what makes floats of them: code * scale + less, less = -zero * scale. */
+/* Whether zero * scale is a float exactly, so that one fused multiply-add makes one of a code: with a scale of f16 any
+ * is, and with a power of two, which the zero of codes is that have none beside them. */
+static inline int decoded_fused(const int zeros, const int scale) { return scale == CODES_F16 || !zeros; }
+
+/* Where the codes of a block lie, and what makes floats of them, which are (code - zero) * scale, rounded once. less:
+ * zero * -scale where that is exact, otherwise the zero itself. */
 typedef struct {
   const uint8_t *codes;
   vf scale[2], less[2];
@@ -17,40 +22,43 @@ typedef struct {
 /* The block of a panel that begins at element k. */
 static inline __attribute__((always_inline)) decoded_block decoded_at(const uint8_t *panel, int64_t k, int64_t blocks,
                                                                       const int bits, const int zeros,
-                                                                      const int span) {
+                                                                      const int span, const int scale) {
   const int64_t code_bytes = INGOT_PANEL * 4 * bits, block = k / INGOT_CODES_BLOCK, first = block / span * span;
   const int64_t shared = blocks - first < span ? blocks - first : span;
-  const uint8_t *group = panel + codes_bytes(first, bits, zeros, span), *scales = group + shared * code_bytes;
+  const uint8_t *group = panel + codes_bytes(first, bits, zeros, span, scale), *scales = group + shared * code_bytes;
+  const uint8_t *points = scales + scale * INGOT_PANEL;
   decoded_block b = {.codes = group + (block - first) * code_bytes};
   INGOT_UNROLL for (int j = 0; j < 2; j++) {
     vf zero = v_set(bits == 8 ? 128.0f : 8.0f);
-    b.scale[j] = v_load_f16((const uint16_t *)(const void *)(scales + 32 * j));
+    const void *held = scales + 16 * scale * j;
+    b.scale[j] = scale == CODES_F16 ? v_load_f16(held) : v_load(held);
     if (zeros) {
-      zero = v_load_i8((const int8_t *)scales + 2 * INGOT_PANEL + 16 * j);
+      zero = v_load_i8((const int8_t *)points + 16 * j);
       zero = v_select(v_lt(zero, v_set(0.0f)), v_add(zero, v_set(256.0f)), zero);
       zero = v_mul(zero, v_set(bits == 8 ? 1.0f : 0.0625f));
     }
-    b.less[j] = v_mul(zero, v_sub(v_set(-0.0f), b.scale[j]));
+    b.less[j] = decoded_fused(zeros, scale) ? v_mul(zero, v_sub(v_set(-0.0f), b.scale[j])) : zero;
   }
   return b;
 }
 
 /* Half j of the columns of element i of a block. */
 static inline __attribute__((always_inline)) vf decoded_columns(const decoded_block *b, const int i, const int j,
-                                                                const int bits) {
+                                                                const int bits, const int fused) {
   const int at = i % (4 * bits), shift = 8 * (at % 4) + (bits == 4 && i >= 16 ? 4 : 0);
   const vi four = v_bits(v_load((const float *)(const void *)(b->codes + at / 4 * 4 * INGOT_PANEL + 64 * j)));
-  return v_fma(v_from_int(vi_and(vi_sar(four, shift), vi_set((1 << bits) - 1))), b->scale[j], b->less[j]);
+  const vf code = v_from_int(vi_and(vi_sar(four, shift), vi_set((1 << bits) - 1)));
+  return fused ? v_fma(code, b->scale[j], b->less[j]) : v_mul(v_sub(code, b->less[j]), b->scale[j]);
 }
 
 /* sum[rows, 32] += the first `count` elements of a block times those of a; all but a and the block is constant. */
-static inline __attribute__((always_inline)) void decoded_step(const int rows, const int bits, const int count,
-                                                               const decoded_block *b, const float *a,
-                                                               int64_t a_stride, vf sum[][2]) {
+static inline __attribute__((always_inline)) void decoded_step(const int rows, const int bits, const int fused,
+                                                               const int count, const decoded_block *b,
+                                                               const float *a, int64_t a_stride, vf sum[][2]) {
   INGOT_UNROLL for (int i = 0; i < INGOT_CODES_BLOCK; i++) {
     if (i >= count) break;
     INGOT_UNROLL for (int j = 0; j < 2; j++) {
-      const vf w = decoded_columns(b, i, j, bits);
+      const vf w = decoded_columns(b, i, j, bits, fused);
       INGOT_UNROLL for (int r = 0; r < rows; r++) sum[r][j] = v_fma(v_set(a[r * a_stride + i]), w, sum[r][j]);
     }
   }
@@ -58,8 +66,9 @@ static inline __attribute__((always_inline)) void decoded_step(const int rows, c
 
 /* sums[rows, 32] of one panel; rows, at most DECODED_FEW, are constant. */
 static inline __attribute__((always_inline)) void decoded_few(const gemm_args *g, const int rows, const int bits,
-                                                              const int zeros, const int span, const float *a,
-                                                              const uint8_t *panel, float *sums) {
+                                                              const int zeros, const int span, const int scale,
+                                                              const float *a, const uint8_t *panel, float *sums) {
+  const int fused = decoded_fused(zeros, scale);
   const int64_t blocks = (g->k + INGOT_CODES_BLOCK - 1) / INGOT_CODES_BLOCK;
   memset(sums, 0, (size_t)rows * INGOT_PANEL * sizeof *sums);
   for (int64_t begin = 0; begin < g->k; begin += INGOT_K_BLOCK) {
@@ -67,11 +76,11 @@ static inline __attribute__((always_inline)) void decoded_few(const gemm_args *g
     vf sum[DECODED_FEW][2];
     INGOT_UNROLL for (int r = 0; r < rows; r++) sum[r][0] = sum[r][1] = v_set(0.0f);
     for (int64_t k = begin; k < end; k += INGOT_CODES_BLOCK) {
-      const decoded_block b = decoded_at(panel, k, blocks, bits, zeros, span);
+      const decoded_block b = decoded_at(panel, k, blocks, bits, zeros, span, scale);
       if (end - k >= INGOT_CODES_BLOCK)
-        decoded_step(rows, bits, INGOT_CODES_BLOCK, &b, a + k, g->a_stride, sum);
+        decoded_step(rows, bits, fused, INGOT_CODES_BLOCK, &b, a + k, g->a_stride, sum);
       else
-        decoded_step(rows, bits, (int)(end - k), &b, a + k, g->a_stride, sum);
+        decoded_step(rows, bits, fused, (int)(end - k), &b, a + k, g->a_stride, sum);
     }
     INGOT_UNROLL for (int r = 0; r < rows; r++) {
       INGOT_UNROLL for (int j = 0; j < 2; j++) {
@@ -84,18 +93,19 @@ static inline __attribute__((always_inline)) void decoded_few(const gemm_args *g
 
 /* The same for any number of rows up to INGOT_CODES_ROWS. */
 static inline __attribute__((always_inline)) void decoded_many(const gemm_args *g, int64_t rows, const int bits,
-                                                               const int zeros, const int span, const float *a,
-                                                               const uint8_t *panel, float *sums) {
+                                                               const int zeros, const int span, const int scale,
+                                                               const float *a, const uint8_t *panel, float *sums) {
+  const int fused = decoded_fused(zeros, scale);
   const int64_t blocks = (g->k + INGOT_CODES_BLOCK - 1) / INGOT_CODES_BLOCK, tiles = gemm_blocks(rows, g->a_stride);
   float strip[INGOT_K_BLOCK * INGOT_PANEL];
   if (g->k == 0) memset(sums, 0, (size_t)rows * INGOT_PANEL * sizeof *sums);
   for (int64_t begin = 0; begin < g->k; begin += INGOT_K_BLOCK) {
     const int64_t count = g->k - begin < INGOT_K_BLOCK ? g->k - begin : INGOT_K_BLOCK;
     for (int64_t k = 0; k < count; k += INGOT_CODES_BLOCK) {
-      const decoded_block b = decoded_at(panel, begin + k, blocks, bits, zeros, span);
+      const decoded_block b = decoded_at(panel, begin + k, blocks, bits, zeros, span, scale);
       INGOT_UNROLL for (int i = 0; i < INGOT_CODES_BLOCK; i++) {
         INGOT_UNROLL for (int j = 0; j < 2; j++)
-          v_store(strip + (k + i) * INGOT_PANEL + 16 * j, decoded_columns(&b, i, j, bits));
+          v_store(strip + (k + i) * INGOT_PANEL + 16 * j, decoded_columns(&b, i, j, bits, fused));
       }
     }
     for (int64_t i = 0; i < tiles; i++) {
@@ -111,20 +121,21 @@ static inline __attribute__((always_inline)) void decoded_many(const gemm_args *
 /* sums[rows, 32] of the columns of c from `column` on: the elements of a block of every panel, turned. g->k counts the
  * columns of the panels, g->n their elements. */
 static inline __attribute__((always_inline)) void decoded_turned(const gemm_args *g, int64_t rows, const int bits,
-                                                                 const int zeros, const int span, int64_t column,
-                                                                 const float *a, float *sums) {
+                                                                 const int zeros, const int span, const int scale,
+                                                                 int64_t column, const float *a, float *sums) {
+  const int fused = decoded_fused(zeros, scale);
   const int64_t blocks = (g->n + INGOT_CODES_BLOCK - 1) / INGOT_CODES_BLOCK, tiles = gemm_blocks(rows, g->a_stride);
-  const int64_t panel_bytes = codes_bytes(blocks, bits, zeros, span);
+  const int64_t panel_bytes = codes_bytes(blocks, bits, zeros, span, scale);
   float strip[INGOT_K_BLOCK * INGOT_PANEL], tile[INGOT_CODES_BLOCK * INGOT_PANEL];
   if (g->k == 0) memset(sums, 0, (size_t)rows * INGOT_PANEL * sizeof *sums);
   for (int64_t begin = 0; begin < g->k; begin += INGOT_K_BLOCK) {
     const int64_t count = g->k - begin < INGOT_K_BLOCK ? g->k - begin : INGOT_K_BLOCK;
     for (int64_t k = 0; k < count; k += INGOT_PANEL) {
       const uint8_t *panel = (const uint8_t *)g->b + (begin + k) / INGOT_PANEL * panel_bytes;
-      const decoded_block b = decoded_at(panel, column, blocks, bits, zeros, span);
+      const decoded_block b = decoded_at(panel, column, blocks, bits, zeros, span, scale);
       INGOT_UNROLL for (int i = 0; i < INGOT_CODES_BLOCK; i++) {
         INGOT_UNROLL for (int j = 0; j < 2; j++)
-          v_store(tile + i * INGOT_PANEL + 16 * j, decoded_columns(&b, i, j, bits));
+          v_store(tile + i * INGOT_PANEL + 16 * j, decoded_columns(&b, i, j, bits, fused));
       }
       K(pack_panel)(tile, count - k < INGOT_PANEL ? count - k : INGOT_PANEL, INGOT_CODES_BLOCK, 1, INGOT_PANEL, 1.0f,
                     strip + k * INGOT_PANEL);
@@ -184,15 +195,23 @@ static inline void gemm_decoded(const gemm_args *g, decoded_panel panel_of, cons
   void K(name##_gated)(const void *args, int32_t part, int32_t parts) {                                             \
     gemm_decoded(args, K(name##_panel), 1, part, parts);                                                            \
   }
-GEMM_DECODED(gemm_f32_int8, CODES_INT8)
-GEMM_DECODED(gemm_f32_int8_zeros, CODES_INT8_ZEROS)
-GEMM_DECODED(gemm_f32_int8_128, CODES_INT8_128)
-GEMM_DECODED(gemm_f32_int8_128_zeros, CODES_INT8_128_ZEROS)
-GEMM_DECODED(gemm_f32_int8_row, CODES_INT8_ROW)
-GEMM_DECODED(gemm_f32_int4, CODES_INT4)
-GEMM_DECODED(gemm_f32_int4_zeros, CODES_INT4_ZEROS)
-GEMM_DECODED(gemm_f32_int4_128, CODES_INT4_128)
-GEMM_DECODED(gemm_f32_int4_128_zeros, CODES_INT4_128_ZEROS)
+GEMM_DECODED(gemm_f32_int8, CODES_INT8, CODES_F16)
+GEMM_DECODED(gemm_f32_int8_zeros, CODES_INT8_ZEROS, CODES_F16)
+GEMM_DECODED(gemm_f32_int8_128, CODES_INT8_128, CODES_F16)
+GEMM_DECODED(gemm_f32_int8_128_zeros, CODES_INT8_128_ZEROS, CODES_F16)
+GEMM_DECODED(gemm_f32_int8_row, CODES_INT8_ROW, CODES_F16)
+GEMM_DECODED(gemm_f32_int4, CODES_INT4, CODES_F16)
+GEMM_DECODED(gemm_f32_int4_zeros, CODES_INT4_ZEROS, CODES_F16)
+GEMM_DECODED(gemm_f32_int4_128, CODES_INT4_128, CODES_F16)
+GEMM_DECODED(gemm_f32_int4_128_zeros, CODES_INT4_128_ZEROS, CODES_F16)
+GEMM_DECODED(gemm_f32_int8_f32, CODES_INT8, CODES_F32)
+GEMM_DECODED(gemm_f32_int8_zeros_f32, CODES_INT8_ZEROS, CODES_F32)
+GEMM_DECODED(gemm_f32_int8_128_f32, CODES_INT8_128, CODES_F32)
+GEMM_DECODED(gemm_f32_int8_128_zeros_f32, CODES_INT8_128_ZEROS, CODES_F32)
+GEMM_DECODED(gemm_f32_int4_f32, CODES_INT4, CODES_F32)
+GEMM_DECODED(gemm_f32_int4_zeros_f32, CODES_INT4_ZEROS, CODES_F32)
+GEMM_DECODED(gemm_f32_int4_128_f32, CODES_INT4_128, CODES_F32)
+GEMM_DECODED(gemm_f32_int4_128_zeros_f32, CODES_INT4_128_ZEROS, CODES_F32)
 
 #define GEMM_TURNED(name, ...)                                                                                      \
   static void K(name##_across)(const gemm_args *g, int64_t rows, int64_t column, const float *a, float *sums) {     \
@@ -201,15 +220,23 @@ GEMM_DECODED(gemm_f32_int4_128_zeros, CODES_INT4_128_ZEROS)
   void K(name##_turned)(const void *args, int32_t part, int32_t parts) {                                            \
     gemm_decoded(args, K(name##_across), 0, part, parts);                                                           \
   }
-GEMM_TURNED(gemm_f32_int8, CODES_INT8)
-GEMM_TURNED(gemm_f32_int8_zeros, CODES_INT8_ZEROS)
-GEMM_TURNED(gemm_f32_int8_128, CODES_INT8_128)
-GEMM_TURNED(gemm_f32_int8_128_zeros, CODES_INT8_128_ZEROS)
-GEMM_TURNED(gemm_f32_int8_row, CODES_INT8_ROW)
-GEMM_TURNED(gemm_f32_int4, CODES_INT4)
-GEMM_TURNED(gemm_f32_int4_zeros, CODES_INT4_ZEROS)
-GEMM_TURNED(gemm_f32_int4_128, CODES_INT4_128)
-GEMM_TURNED(gemm_f32_int4_128_zeros, CODES_INT4_128_ZEROS)
+GEMM_TURNED(gemm_f32_int8, CODES_INT8, CODES_F16)
+GEMM_TURNED(gemm_f32_int8_zeros, CODES_INT8_ZEROS, CODES_F16)
+GEMM_TURNED(gemm_f32_int8_128, CODES_INT8_128, CODES_F16)
+GEMM_TURNED(gemm_f32_int8_128_zeros, CODES_INT8_128_ZEROS, CODES_F16)
+GEMM_TURNED(gemm_f32_int8_row, CODES_INT8_ROW, CODES_F16)
+GEMM_TURNED(gemm_f32_int4, CODES_INT4, CODES_F16)
+GEMM_TURNED(gemm_f32_int4_zeros, CODES_INT4_ZEROS, CODES_F16)
+GEMM_TURNED(gemm_f32_int4_128, CODES_INT4_128, CODES_F16)
+GEMM_TURNED(gemm_f32_int4_128_zeros, CODES_INT4_128_ZEROS, CODES_F16)
+GEMM_TURNED(gemm_f32_int8_f32, CODES_INT8, CODES_F32)
+GEMM_TURNED(gemm_f32_int8_zeros_f32, CODES_INT8_ZEROS, CODES_F32)
+GEMM_TURNED(gemm_f32_int8_128_f32, CODES_INT8_128, CODES_F32)
+GEMM_TURNED(gemm_f32_int8_128_zeros_f32, CODES_INT8_128_ZEROS, CODES_F32)
+GEMM_TURNED(gemm_f32_int4_f32, CODES_INT4, CODES_F32)
+GEMM_TURNED(gemm_f32_int4_zeros_f32, CODES_INT4_ZEROS, CODES_F32)
+GEMM_TURNED(gemm_f32_int4_128_f32, CODES_INT4_128, CODES_F32)
+GEMM_TURNED(gemm_f32_int4_128_zeros_f32, CODES_INT4_128_ZEROS, CODES_F32)
 
 #undef DECODED_FEW
 #undef GEMM_DECODED

@@ -34,7 +34,7 @@ static inline __attribute__((always_inline)) void pack_codes_of_bytes(const uint
 }
 
 /* A matrix, its scales and its zeros. */
-typedef struct { const uint8_t *codes; const uint16_t *scales; const uint8_t *zeros; } pack_codes_source;
+typedef struct { const uint8_t *codes, *scales, *zeros; } pack_codes_source;
 
 #define PACK_FOUR 4 /* columns that go together */
 #define PACK_NEAR 4 /* blocks of them */
@@ -101,13 +101,16 @@ static inline __attribute__((always_inline)) void pack_codes_block(const pack_ar
 }
 
 /* The scales of such columns, and their zeros behind those of all columns, for the group that row k is in. */
-static inline void pack_codes_beside(const pack_args *g, const pack_codes_source *src, int bits, int64_t k,
-                                     int64_t begin, int64_t end, int64_t column, uint8_t *beside) {
+static inline __attribute__((always_inline)) void pack_codes_beside(const pack_args *g, const pack_codes_source *src,
+                                                                    const int bits, const int scale, int64_t k,
+                                                                    int64_t begin, int64_t end, int64_t column,
+                                                                    uint8_t *beside) {
   const int64_t stride = g->scale_n_stride, at = k / g->group * g->scale_k_stride;
   const int32_t flip = g->flip;
+  uint8_t *zeros = beside + scale * INGOT_PANEL;
   for (int64_t j = begin; j < end; j++, column++) {
-    memcpy(beside + 2 * column, src->scales + at + j * stride, 2);
-    if (src->zeros) beside[2 * INGOT_PANEL + column] = (uint8_t)((src->zeros[at + j * stride] ^ flip) << (8 - bits));
+    memcpy(beside + scale * column, src->scales + scale * (at + j * stride), (size_t)scale);
+    if (src->zeros) zeros[column] = (uint8_t)((src->zeros[at + j * stride] ^ flip) << (8 - bits));
   }
 }
 
@@ -115,9 +118,9 @@ static inline void pack_codes_beside(const pack_args *g, const pack_codes_source
  * before those of the next: rows of the matrix may lie so that the lines of all do not stay near. */
 static inline __attribute__((always_inline)) void pack_codes_columns(const pack_args *g, const pack_codes_source *src,
                                                                      const int bits, const int zeros, const int span,
-                                                                     int64_t begin, int64_t end, int64_t column,
-                                                                     uint8_t *panel) {
-  const codes_sizes sizes = codes_sizes_of(bits, zeros, span);
+                                                                     const int scale, int64_t begin, int64_t end,
+                                                                     int64_t column, uint8_t *panel) {
+  const codes_sizes sizes = codes_sizes_by(bits, zeros, span, scale);
   const int64_t blocks = (g->k + INGOT_CODES_BLOCK - 1) / INGOT_CODES_BLOCK;
   for (int64_t first = 0; first < blocks; first += PACK_NEAR) {
     const int64_t last = first + PACK_NEAR < blocks ? first + PACK_NEAR : blocks;
@@ -129,14 +132,16 @@ static inline __attribute__((always_inline)) void pack_codes_columns(const pack_
     }
   }
   for (int64_t i = 0; i < blocks; i += span)
-    pack_codes_beside(g, src, bits, i * INGOT_CODES_BLOCK, begin, end, column, panel + codes_shared(sizes, i, blocks));
+    pack_codes_beside(g, src, bits, scale, i * INGOT_CODES_BLOCK, begin, end, column,
+                      panel + codes_shared(sizes, i, blocks));
 }
 
 static inline __attribute__((always_inline)) void pack_codes(const pack_args *g, const int bits, const int zeros,
-                                                             const int span, int32_t part, int32_t parts) {
+                                                             const int span, const int scale, int32_t part,
+                                                             int32_t parts) {
   const int64_t width = g->second ? INGOT_PANEL / 2 : INGOT_PANEL; /* columns of a matrix in a panel */
   const int64_t blocks = (g->k + INGOT_CODES_BLOCK - 1) / INGOT_CODES_BLOCK;
-  const int64_t panels = (g->n + width - 1) / width, panel_bytes = codes_bytes(blocks, bits, zeros, span);
+  const int64_t panels = (g->n + width - 1) / width, panel_bytes = codes_bytes(blocks, bits, zeros, span, scale);
   const int64_t last = part_begin(panels, part + 1, parts);
   const pack_codes_source halves[2] = {{g->src, g->scales, zeros ? g->zeros : NULL},
                                        {g->second, g->second_scales, zeros ? g->second_zeros : NULL}};
@@ -145,7 +150,7 @@ static inline __attribute__((always_inline)) void pack_codes(const pack_args *g,
     const int64_t begin = i * width, end = g->n - begin < width ? g->n : begin + width;
     if (end - begin < width) memset(panel, 0, (size_t)panel_bytes);
     for (int h = 0; h < (g->second ? 2 : 1); h++)
-      pack_codes_columns(g, &halves[h], bits, zeros, span, begin, end, h * width, panel);
+      pack_codes_columns(g, &halves[h], bits, zeros, span, scale, begin, end, h * width, panel);
   }
 }
 
@@ -153,14 +158,22 @@ static inline __attribute__((always_inline)) void pack_codes(const pack_args *g,
   void K(name)(const void *args, int32_t part, int32_t parts) { \
     pack_codes(args, __VA_ARGS__, part, parts);                 \
   }
-PACK_CODES(pack_int8, CODES_INT8)
-PACK_CODES(pack_int8_zeros, CODES_INT8_ZEROS)
-PACK_CODES(pack_int8_128, CODES_INT8_128)
-PACK_CODES(pack_int8_128_zeros, CODES_INT8_128_ZEROS)
-PACK_CODES(pack_int8_row, CODES_INT8_ROW)
-PACK_CODES(pack_int4, CODES_INT4)
-PACK_CODES(pack_int4_zeros, CODES_INT4_ZEROS)
-PACK_CODES(pack_int4_128, CODES_INT4_128)
-PACK_CODES(pack_int4_128_zeros, CODES_INT4_128_ZEROS)
+PACK_CODES(pack_int8, CODES_INT8, CODES_F16)
+PACK_CODES(pack_int8_zeros, CODES_INT8_ZEROS, CODES_F16)
+PACK_CODES(pack_int8_128, CODES_INT8_128, CODES_F16)
+PACK_CODES(pack_int8_128_zeros, CODES_INT8_128_ZEROS, CODES_F16)
+PACK_CODES(pack_int8_row, CODES_INT8_ROW, CODES_F16)
+PACK_CODES(pack_int4, CODES_INT4, CODES_F16)
+PACK_CODES(pack_int4_zeros, CODES_INT4_ZEROS, CODES_F16)
+PACK_CODES(pack_int4_128, CODES_INT4_128, CODES_F16)
+PACK_CODES(pack_int4_128_zeros, CODES_INT4_128_ZEROS, CODES_F16)
+PACK_CODES(pack_int8_f32, CODES_INT8, CODES_F32)
+PACK_CODES(pack_int8_zeros_f32, CODES_INT8_ZEROS, CODES_F32)
+PACK_CODES(pack_int8_128_f32, CODES_INT8_128, CODES_F32)
+PACK_CODES(pack_int8_128_zeros_f32, CODES_INT8_128_ZEROS, CODES_F32)
+PACK_CODES(pack_int4_f32, CODES_INT4, CODES_F32)
+PACK_CODES(pack_int4_zeros_f32, CODES_INT4_ZEROS, CODES_F32)
+PACK_CODES(pack_int4_128_f32, CODES_INT4_128, CODES_F32)
+PACK_CODES(pack_int4_128_zeros_f32, CODES_INT4_128_ZEROS, CODES_F32)
 
 #undef PACK_CODES

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 from ingot import abi
@@ -29,18 +30,26 @@ def _rounded_dots(family: str) -> tuple[Dots, ...]:
     return Dots(family, i8, few=True), Dots(f"i24_{family}", i32, few=True)
 
 
-def _codes(dtype: DType, group: int) -> Format:
-    """Codes in panels with a scale of f16, and for unsigned ones a zero point, for so many elements of a column."""
+def _codes(dtype: DType, group: int, scales: DType = f16) -> Format:
+    """Codes in panels with a scale, and for unsigned ones a zero point, for so many elements of a column. Rows are
+    rounded beside scales of f16 alone.
+    """
     zeros = dtype in (u4, u8)
-    name = f"int{dtype.bits}{_GROUPS[group]}{'_zeros' if zeros else ''}"
+    name = f"int{dtype.bits}{_GROUPS[group]}{'_zeros' if zeros else ''}{'' if scales is f16 else f'_{scales}'}"
+    dots = _rounded_dots(name) if scales is f16 else ()
     return Format(
         name, dtype, PANEL, Block(1, 1), Block(_BLOCK, dtype.nbytes(_BLOCK)), "dequantize", _ROW_MOVES, f"pack_{name}",
-        f"f32_{name}", name, _rounded_dots(name), f16, zeros, 0 if zeros else 1 << dtype.bits - 1,
-        Block(group, 2 + zeros),
+        f"f32_{name}", name, dots, scales, zeros, 0 if zeros else 1 << dtype.bits - 1,
+        Block(group, scales.nbytes(1) + zeros),
     )  # fmt: skip
 
 
-CODES = (*(_codes(dtype, group) for group in (_BLOCK, _WIDE) for dtype in (i8, i4, u8, u4)), _codes(i8, _ROW))
+_KINDS = tuple(itertools.product((_BLOCK, _WIDE), (i8, i4, u8, u4)))
+CODES = (
+    *(_codes(dtype, group) for group, dtype in _KINDS),
+    _codes(i8, _ROW),
+    *(_codes(dtype, group, f32) for group, dtype in _KINDS),
+)
 
 # Integers of 8 bits that have no scale, as i8 in panels; products of integers read them.
 WHOLE_I8, WHOLE_U8 = (

@@ -380,8 +380,13 @@ def _panels(format: Format, matrix: str = "b", k: str = "k") -> Callable[[Number
         codes, beside = format.packed.nbytes * PANEL // 4, format.shared.nbytes * PANEL // 4
         words = f"(k + 31) / 32 * {codes} + (k + {format.shared.elements - 1}) / {format.shared.elements} * {beside}"
         zero = f"{1 << bits - 1}.0f"
+        if format.scales is f32:
+            scales, scale_words = f"bitcast<vec4<f32>>({four('scales + column')})", PANEL
+        else:
+            halves = (f"unpack2x16float(u32(int_{matrix}(scales + column / 2 + {i})))" for i in range(2))
+            scales, scale_words = f"vec4<f32>({', '.join(halves)})", PANEL // 2
         if format.zeros:
-            zero = f"zeros_of(u32(int_{matrix}(scales + 16 + column / 4))) / {256 >> bits}.0f"
+            zero = f"zeros_of(u32(int_{matrix}(scales + {scale_words} + column / 4))) / {256 >> bits}.0f"
         rows = f"i % {4 * codes // 32}"
         lines = [
             "let block = i / 32;",
@@ -389,9 +394,7 @@ def _panels(format: Format, matrix: str = "b", k: str = "k") -> Callable[[Number
             f"let scales = group + min({span}, (arg_{k}() + 31) / 32 - block / {span} * {span}) * {codes};",
             f"let place = group + block % {span} * {codes} + {rows} / 4 * 32 + column;",
             f"let code = code_of({four('place')}, i % 32, {bits});",
-            f"let two = unpack2x16float(u32(int_{matrix}(scales + column / 2)));",
-            f"let more = unpack2x16float(u32(int_{matrix}(scales + column / 2 + 1)));",
-            f"return (code - {zero}) * vec4<f32>(two, more);",
+            f"return (code - {zero}) * {scales};",
         ]
     body = "\n".join(f"  {line}" for line in lines)
     text = (
