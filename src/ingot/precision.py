@@ -155,6 +155,11 @@ def _as_coded(graph: Graph, weight: str, product: Node) -> str | None:
     scales that f16 lacks the range for.
     """
     maker = graph.producer(weight)
+    if maker is not None and maker.op.name == "concat" and maker.axis == 0:
+        parts = [_as_coded(graph, str(part), product) for part in maker.operands]
+        if None in parts:
+            return None
+        return graph.add("concat", parts, f"{weight}.{f16}", before=product, axis=0).output
     if maker is None or maker.op.name != "dequantize" or maker.axis != 1:
         return None
     codes, scale, *zeros = filter(None, maker.operands)

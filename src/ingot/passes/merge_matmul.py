@@ -10,9 +10,9 @@ from ingot.ir import Graph, Node
 from ingot.passes.fold import DECODERS
 from ingot.passes.match import same_type
 
-# What makes floats of a weight as it is stored, or codes of floats before; and how it may be moved then.
+# What makes floats of a weight as it is stored, or codes of floats before; and what may be done to the codes.
 _DECODING = DECODERS | {"cast", "quantize_groups"}
-_MOVES = frozenset(("gather", "permute", "reshape"))
+_MOVES = frozenset(("bitcast", "bitwise_xor", "gather", "permute", "reshape"))
 
 
 def merge_matmuls(graph: Graph) -> bool:
@@ -56,7 +56,7 @@ def _is_stored(graph: Graph, name: str, known: dict[str, bool], decoded: bool = 
     if node.op.name not in _DECODING and not (decoded and node.op.name in _MOVES):
         return False
     if name not in known:
-        known[name] = all(o is not None and _is_stored(graph, o, known, True) for o in node.operands)
+        known[name] = all(_is_stored(graph, o, known, True) for o in filter(None, node.operands))
     return known[name]
 
 
@@ -65,7 +65,7 @@ def _coding(graph: Graph, name: str) -> Any:
     node = graph.producer(name)
     if node is None or node.op.name not in DECODERS:
         return None
-    dtypes = tuple(graph.type(str(operand)).dtype for operand in node.operands)
+    dtypes = tuple(graph.type(operand).dtype for operand in filter(None, node.operands))
     return node.op, dtypes, tuple(sorted(node.attributes.items(), key=lambda each: each[0]))
 
 
@@ -75,7 +75,7 @@ def _stored(graph: Graph, name: str, before: Node, made: dict[str, str]) -> str:
     if node is None:
         return name
     if name not in made:
-        operands = [_stored(graph, str(operand), before, made) for operand in node.operands]
+        operands = [operand and _stored(graph, operand, before, made) for operand in node.operands]
         hints = [f"{output}.early" for output in node.outputs]
         early = graph.add(node.op.name, operands, hints, before=before, **node.attributes).outputs
         made.update(zip(node.outputs, early, strict=True))
