@@ -10,8 +10,8 @@
 #define CODES_WIDTH 2
 #define CODES_SET(p) _mm512_set1_epi32(*(const int32_t *)(p))
 #define CODES_LOAD(p) _mm512_loadu_si512(p)
-/* What the processor asks for by itself ends with a page. */
-#define CODES_NEXT(p) __builtin_prefetch((p) + 2048, 0, 3)
+/* What the processor asks for by itself ends with a page. Lines for the nearest cache would wait where its own do. */
+#define CODES_NEXT(p) __builtin_prefetch((p) + 2048, 0, 2)
 #define CODES_LOW(w) _mm512_and_si512(_mm512_slli_epi16(w, 4), _mm512_set1_epi8((char)0xf0))
 #define CODES_HIGH(w) _mm512_and_si512(w, _mm512_set1_epi8((char)0xf0))
 #define CODES_DOT(sum, w, p) codes_dot(sum, w, CODES_SET(p))
