@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ingot.compile import CompiledSegment
-from ingot.dtype import bf16, i4, i8, u8
+from ingot.dtype import bf16, i4, i8, u4, u8
 from ingot.errors import InputError, some
 from ingot.ir import Graph
 from ingot.lower import step_cost
@@ -21,7 +21,7 @@ from ingot.run.native import NativeProgram
 if TYPE_CHECKING:
     from ingot.run.webgpu import WebgpuProgram
 
-_ROUNDED = (bf16, i8, i4, u8)  # what a precision keeps operands of products in
+_ROUNDED = (bf16, i8, i4, u8, u4)  # what a precision keeps operands of products in
 
 
 @dataclass(frozen=True, slots=True)

@@ -198,4 +198,6 @@ def test_a_precision_keeps_codes_that_a_matrix_has(precision: str, kernel: str, 
     expected = run_oracle("ort", proto, feeds)[0]
     session = InferenceSession(proto.SerializeToString(), precision=precision)
     assert np.abs(session.run(None, feeds)[0] - expected).max() <= tolerance * np.abs(expected).max()
-    assert f"{kernel}{'_zeros' * has_zeros}_packed" in str(session.explain())
+    explained = str(session.explain())
+    assert f"{kernel}{'_zeros' * has_zeros}_packed" in explained
+    assert f": weight in {'u4' if has_zeros else 'i4'}" in explained
