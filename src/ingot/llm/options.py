@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from ingot.dtype import DType, bf16, f32, i4, i8
 from ingot.errors import InputError
 from ingot.load.hf import Folder, LanguageModel, load_language_model, longest_context
-from ingot.load.quantised import GROUPS
 from ingot.lower import Target
 from ingot.machine import usable_threads
 from ingot.precision import PRECISIONS, precision_of
@@ -57,9 +56,7 @@ class Options:
         if context is not None:
             expect_range("context", context, 1, 1 << 31)
         positions = min(longest_context(folder), DEFAULT_CONTEXT) if context is None else context
-        is_as_stored = PRECISIONS[stored].weights is chosen.weights
-        # A file of codes has matrices of floats, too, which become codes where somebody asks for these.
-        weights = None if is_as_stored and (precision is None or chosen.weights not in GROUPS) else chosen.weights
+        weights = None if PRECISIONS[stored].weights is chosen.weights else chosen.weights
         if not is_native:
             from ingot.lower.wgpu import webgpu_target
 
