@@ -87,6 +87,7 @@ def round_operands(graph: Graph, precision: Precision) -> None:
         return
     if precision.weights in GROUPS:
         _code_matrices(graph, precision.weights)
+        eliminate_dead(graph)
         return
     rounding = _Rounding(graph, precision)
     for node in list(graph.nodes):
@@ -151,28 +152,43 @@ def _coded(graph: Graph, weight: str, product: Node, dtype: DType) -> str:
 
 
 def _as_coded(graph: Graph, weight: str, product: Node) -> str | None:
-    """A matrix that is of codes in groups already, with scales of f16, as panels have them; None for any other, and for
-    scales that f16 lacks the range for.
+    """A matrix that is of codes in groups already, or several below each other; None for any other. Its scales become
+    f16, as panels have them for rows that are rounded; where f16 lacks the range for one, all stay, and rows do.
     """
     maker = graph.producer(weight)
-    if maker is not None and maker.op.name == "concat" and maker.axis == 0:
-        parts = [_as_coded(graph, str(part), product) for part in maker.operands]
-        if None in parts:
-            return None
-        return graph.add("concat", parts, f"{weight}.{f16}", before=product, axis=0).output
-    if maker is None or maker.op.name != "dequantize" or maker.axis != 1:
+    is_merged = maker is not None and maker.op.name == "concat" and maker.axis == 0
+    decoders = [graph.producer(part) for part in maker.operands] if maker is not None and is_merged else [maker]
+    codings = [_coding(graph, decoder) for decoder in decoders]
+    if codings[0] is None or any(coding != codings[0] for coding in codings):
         return None
-    codes, scale, *zeros = filter(None, maker.operands)
-    has_groups = maker.block and maker.block % LEAST_GROUP == 0
-    if not has_groups or graph.type(str(codes)).dtype not in (_WITH_ZEROS if zeros else _CENTRED):
+    parts = []
+    for decoder in decoders:
+        assert decoder is not None
+        codes, scale, *zeros = filter(None, decoder.operands)
+        if graph.type(scale).dtype is not f16:
+            data = known(graph, scale, TOTAL_BYTES)
+            if data is None or (narrow := narrowed(data)).dtype != np.float16:
+                return weight
+            scale = graph.add_weight(graph.fresh(f"{scale}.{f16}"), narrow)
+        parts.append((decoder, [codes, scale, *zeros]))
+    made = [
+        graph.add("dequantize", operands, f"{decoder.output}.{f16}", before=product, **decoder.attributes).output
+        for decoder, operands in parts
+    ]
+    return graph.add("concat", made, f"{weight}.{f16}", before=product, axis=0).output if is_merged else made[0]
+
+
+def _coding(graph: Graph, decoder: Node | None) -> tuple[DType, bool, int] | None:
+    """The codes that a node decodes, whether they have zero points, and the elements of a group; None for what panels
+    do not have.
+    """
+    if decoder is None or decoder.op.name != "dequantize" or decoder.axis != 1:
         return None
-    if graph.type(str(scale)).dtype is f16:
-        return weight
-    data = known(graph, str(scale), TOTAL_BYTES)
-    if data is None or (narrow := narrowed(data)).dtype != np.float16:
+    codes, _, *zeros = filter(None, decoder.operands)
+    dtype = graph.type(codes).dtype
+    if not decoder.block or decoder.block % LEAST_GROUP or dtype not in (_WITH_ZEROS if zeros else _CENTRED):
         return None
-    operands = [codes, graph.add_weight(graph.fresh(f"{scale}.{f16}"), narrow), *zeros]
-    return graph.add("dequantize", operands, f"{weight}.{f16}", before=product, **maker.attributes).output
+    return dtype, bool(zeros), decoder.block
 
 
 def _coded_filter(graph: Graph, filter: str, conv: Node, dtype: DType) -> str:

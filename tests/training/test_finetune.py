@@ -15,11 +15,13 @@ from safetensors.numpy import load_file
 import ingot
 from gguf_models import stored_as, write_gguf
 from ingot.cli.demo_language import FOLDER
-from ingot.dtype import bf16
+from ingot.dtype import bf16, f32
 from ingot.errors import InputError, LimitError, LoadError, MissingFileError
+from ingot.ir import Graph, TensorType
 from ingot.load.hf import read_folder
 from ingot.quantize import Plan, quantize_folder
 from ingot.run.library import load
+from ingot.training.adapters import adapt, lora
 from ingot.training.curve import Point, drawn, svg
 from ingot.training.finetune import FineTuning
 from ingot.training.memory import fit_training
@@ -317,3 +319,29 @@ def test_the_example_shows_what_was_learnt(tmp_path, monkeypatch, capsys):
     runpy.run_path(str(TEXT.with_name("teach.py")), run_name="__main__")
     assert "before:\ndef count_keys(mapping):" in capsys.readouterr().out
     assert (tmp_path / "model" / "config.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("gathers", "is_adapted"),
+    [
+        ([(0, [1, 0, 2])], False),
+        ([(1, [0, 2])], False),
+        ([(1, [2, 0, 1])], False),
+        ([(1, [2, 0, 1]), (1, [1, 2, 0])], True),
+    ],
+)
+def test_adapters_are_for_matrices_as_they_are_stored(gathers: list[tuple[int, list[int]]], is_adapted: bool) -> None:
+    """Columns that are put into an order and back again are; other rows or columns of a matrix are not it."""
+    graph = Graph("model")
+    matrix = graph.add_weight("w", np.ones((4, 3), np.float32))
+    for axis, places in gathers:
+        indices = graph.add_constant(graph.fresh("places"), np.array(places, np.int32))
+        matrix = graph.add("gather", [matrix, indices], axis=axis).output
+    x = graph.add_input("x", TensorType(f32, (2, graph.type(matrix).dims[1])))
+    y = graph.add("matmul", [x, matrix], transpose_b=True).output
+    graph.set_output("y", graph.add("relu", [y]).output)
+    if is_adapted:
+        assert [adapter.matrix for adapter in adapt(graph, lora())] == ["w"]
+    else:
+        with pytest.raises(InputError, match="nothing to train"):
+            adapt(graph, lora())

@@ -89,27 +89,31 @@ def test_dynamic(weights, per_channel: bool, tmp_path, rng) -> None:
 
 
 @pytest.mark.parametrize(
-    ("level", "precision", "kernel", "tolerance"),
+    ("level", "width", "precision", "kernel", "tolerance"),
     [
-        (0, "f32", "gemm_f32_int4_f32", 1e-5),
-        (4, "f32", "gemm_f32_int4_f32", 0.02),  # which allows ONNX Runtime to round rows to int8
-        (0, "int4w", "gemm_i24_int4", 1e-3),
-        (0, "int8", "gemm_int4", 0.03),
+        (0, 256, "f32", "gemm_f32_int4_zeros_f32", 1e-5),
+        (0, 288, "f32", "gemm_f32_int4_zeros_f32", 1e-5),  # whose zero points are no whole bytes
+        (4, 256, "f32", "gemm_f32_int4_zeros_f32", 0.02),  # which allows ONNX Runtime to round rows to int8
+        (0, 256, "int4w", "gemm_i24_int4_zeros", 1e-3),
+        (0, 288, "int8", "gemm_int4_zeros", 0.03),
     ],
 )
-def test_language_model_products(level: int, precision: str, kernel: str, tolerance: float, rng) -> None:
+def test_language_model_products(level: int, width: int, precision: str, kernel: str, tolerance: float, rng) -> None:
     """Attention with a cache between products of 4 bits, as exporters of language models write a layer; those that read
     the same rows are one.
     """
-    width, heads, block = 256, 4, 32
+    heads, block = 4, 32
     names, nodes, constants = ["q", "k", "v", "o"], [], []
     for name in names:
         packed = rng.integers(0, 256, (width, width // block, block // 2), np.uint8)
         scales = rng.uniform(0.01, 0.02, width * width // block).astype(F)
-        constants += [numpy_helper.from_array(packed, f"{name}.b"), numpy_helper.from_array(scales, f"{name}.s")]
+        zeros = rng.integers(0, 256, (width, -(-width // block // 2)), np.uint8)
+        constants += [
+            numpy_helper.from_array(a, f"{name}.{b}") for a, b in ((packed, "b"), (scales, "s"), (zeros, "z"))
+        ]
         nodes.append(
             helper.make_node(
-                "MatMulNBits", ["mixed" if name == "o" else "x", f"{name}.b", f"{name}.s"],
+                "MatMulNBits", ["mixed" if name == "o" else "x", f"{name}.b", f"{name}.s", f"{name}.z"],
                 ["y" if name == "o" else name],
                 domain="com.microsoft", N=width, K=width, bits=4, block_size=block, accuracy_level=level,
             )
@@ -201,3 +205,17 @@ def test_a_precision_keeps_codes_that_a_matrix_has(precision: str, kernel: str, 
     explained = str(session.explain())
     assert f"{kernel}{'_zeros' * has_zeros}_packed" in explained
     assert f": weight in {'u4' if has_zeros else 'i4'}" in explained
+
+
+@pytest.mark.parametrize("precision", ["int8", "int4", "int4w"])
+def test_scales_that_f16_lacks_the_range_for_stay(precision: str, rng) -> None:
+    """And so do the codes, beside rows of f32: nothing of the matrix is rounded."""
+    proto, feeds = product_of_codes(rng, 256, 512, 4, 32, True)
+    (scales,) = (each for each in proto.graph.initializer if each.name == "s")
+    array = numpy_helper.to_array(scales).copy()
+    array[:32] = 2.0**-20
+    scales.CopyFrom(numpy_helper.from_array(array, "s"))
+    expected = run_oracle("ort", proto, feeds)[0]
+    session = InferenceSession(proto.SerializeToString(), precision=precision)
+    assert np.abs(session.run(None, feeds)[0] - expected).max() <= 1e-5 * np.abs(expected).max()
+    assert "gemm_f32_int4_zeros_f32_packed" in str(session.explain())

@@ -12,7 +12,7 @@ from ingot.passes.match import same_type
 
 # What makes floats of a weight as it is stored, or codes of floats before; and what may be done to the codes.
 _DECODING = DECODERS | {"cast", "quantize_groups"}
-_MOVES = frozenset(("bitcast", "bitwise_xor", "gather", "permute", "reshape"))
+_MOVES = frozenset(("bitcast", "bitwise_xor", "gather", "permute", "reshape", "slice"))
 
 
 def merge_matmuls(graph: Graph) -> bool:

@@ -142,13 +142,19 @@ def _matrix_of(graph: Graph, node: Node) -> tuple[str, bool] | None:
     if node.op.name != "matmul" or node.transpose_a or graph.type(str(node.operands[1])).rank != 2:
         return None
     name, is_turned = str(node.operands[1]), not node.transpose_b
+    order: np.ndarray | None = None  # of its columns there
     while (maker := graph.producer(name)) is not None:
-        is_ordered = maker.op.name == "gather" and graph.data(maker.operands[1]) is not None
-        if maker.op.name not in _PASSED and not is_ordered:
+        if maker.op.name == "gather":
+            indices = graph.data(maker.operands[1])
+            if indices is None or maker.axis != 1 or indices.shape != graph.type(str(maker.operands[0])).shape[1:]:
+                return None
+            order = indices if order is None else indices[order]
+        elif maker.op.name not in _PASSED:
             return None
         is_turned ^= maker.op.name == "permute"
         name = str(maker.operands[0])
-    return (name, is_turned) if graph.values[name].kind == "weight" else None
+    is_in_order = order is None or np.array_equal(order, np.arange(len(order)))
+    return (name, is_turned) if is_in_order and graph.values[name].kind == "weight" else None
 
 
 def _heads(graph: Graph) -> set[Node]:
