@@ -163,7 +163,7 @@ def _as_coded(graph: Graph, weight: str, product: Node) -> str | None:
         return None
     parts = []
     for decoder in decoders:
-        assert decoder is not None
+        assert decoder is not None  # it has a coding
         codes, scale, *zeros = filter(None, decoder.operands)
         if graph.type(scale).dtype is not f16:
             data = known(graph, scale, TOTAL_BYTES)
@@ -171,6 +171,8 @@ def _as_coded(graph: Graph, weight: str, product: Node) -> str | None:
                 return weight
             scale = graph.add_weight(graph.fresh(f"{scale}.{f16}"), narrow)
         parts.append((decoder, [codes, scale, *zeros]))
+    if all(operands == [*filter(None, decoder.operands)] for decoder, operands in parts):
+        return weight
     made = [
         graph.add("dequantize", operands, f"{decoder.output}.{f16}", before=product, **decoder.attributes).output
         for decoder, operands in parts
