@@ -5,6 +5,7 @@ import hashlib
 import importlib.resources
 import importlib.util
 import sysconfig
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,8 +34,8 @@ _opening = OwnedLock("native library", is_awaited=True)
 
 @dataclass(frozen=True)
 class Kernel:
-    """A row of the kernel table: the struct that its arguments are, and one function pointer per instruction set of
-    this kind of processor."""
+    """A row of the kernel table: the struct that its arguments are, and one function pointer per instruction set that
+    the library was built for."""
 
     name: str
     args_type: str
@@ -64,15 +65,17 @@ class Library:
     amx: str
 
     def isas(self) -> tuple[str, ...]:
-        """The instruction sets that this CPU runs, least first."""
+        """The instruction sets that this CPU runs and the library was built for, least first."""
         functions = next(iter(self.kernels.values())).functions
         return tuple(isa for isa in ISAS[: ISAS.index(self.best_isa) + 1] if isa in functions)
 
     def isa(self) -> str:
-        """INGOT_ISA, or the best that this CPU runs. Raises ResourceError when the CPU lacks the one asked for."""
+        """INGOT_ISA, or the best of `isas()`. Raises ResourceError when the CPU or the library lacks the one asked for."""
         forced = str(knob("INGOT_ISA"))
         if forced and forced not in self.isas():
-            raise ResourceError(f"INGOT_ISA: this CPU lacks it, got {forced}, expected one of {', '.join(self.isas())}")
+            raise ResourceError(
+                f"INGOT_ISA: this CPU or this build lacks it, got {forced}, expected one of {', '.join(self.isas())}"
+            )
         return forced or self.best_isa
 
     def dots(self, isa: str) -> tuple[tuple[DType, bool], ...]:
@@ -182,15 +185,26 @@ def _open(path: Path) -> Library:
         )
     _resolve(entry)
     types = {name: ffi.typeof(f"{name}*") for name in abi.structs()} | {type: ffi.typeof(type) for type in _OTHER_TYPES}
-    best_isa = _text(ffi, entry.ingot_best_isa())
-    has_bf16_dots = best_isa == "avx512" and bool(entry.ingot_has_bf16_dots())
     amx = _text(ffi, entry.ingot_use_amx(bool(knob("INGOT_AMX"))))
     word = ffi.sizeof("uintptr_t")
     words = {name: {field: place.offset // word for field, place in types[name].item.fields} for name in abi.structs()}
     kernels = _kernel_table(ffi, entry, types)
+    best_isa = _best_isa(path, _text(ffi, entry.ingot_best_isa()), next(iter(kernels.values())).functions)
+    has_bf16_dots = best_isa == "avx512" and bool(entry.ingot_has_bf16_dots())
     return Library(
         path, ffi, entry, types, words, kernels, best_isa, has_bf16_dots, bool(entry.ingot_has_bf16_tiles()), amx
     )
+
+
+def _best_isa(path: Path, of_cpu: str, built: Iterable[str]) -> str:
+    """The best instruction set of those that were built that this CPU runs; `of_cpu` is the best that it runs at all."""
+    runnable = [isa for isa in ISAS[: ISAS.index(of_cpu) + 1] if isa in built]
+    if not runnable:
+        raise ResourceError(
+            f"native library '{path}': built for {', '.join(built)} alone, got a CPU with {of_cpu}, expected a library"
+            " for it; build without INGOT_ISAS"
+        )
+    return runnable[-1]
 
 
 def _resolve(entry: Any) -> None:

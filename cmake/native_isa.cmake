@@ -1,0 +1,17 @@
+# Sets NATIVE_ISA to the best of ISAS that this machine runs, which the compiler reads from the processor.
+execute_process(COMMAND ${CMAKE_C_COMPILER} -march=native -dM -E -x c /dev/null
+                OUTPUT_VARIABLE NATIVE_MACROS RESULT_VARIABLE NATIVE_FAILED ERROR_QUIET)
+set(NEEDS_avx2 __AVX2__ __FMA__ __F16C__)
+set(NEEDS_avx512 ${NEEDS_avx2} __AVX512F__ __AVX512DQ__ __AVX512BW__ __AVX512VL__)
+foreach(isa ${ISAS})
+  set(HAS_ALL TRUE)
+  foreach(macro ${NEEDS_${isa}})
+    if(NATIVE_FAILED OR NOT NATIVE_MACROS MATCHES "#define ${macro} ")
+      set(HAS_ALL FALSE)
+    endif()
+  endforeach()
+  if(HAS_ALL)
+    set(NATIVE_ISA ${isa})
+  endif()
+endforeach()
+message(STATUS "INGOT_ISAS=native: ${NATIVE_ISA}")
