@@ -106,6 +106,15 @@ static inline float fma_by_double(float a, float b, float c) {
 /* Without the instruction, fmaf is a call. Four lanes of doubles, rounded twice, give the same but where a sum is a tie
  * between two floats, or may be, because the float is a denormal. */
 #if defined(__x86_64__) && !defined(__FMA__)
+static __attribute__((noinline, cold)) __m128 fma_four_exact(__m128 a, __m128 b, __m128 c) {
+  float x[4], y[4], z[4];
+  _mm_storeu_ps(x, a);
+  _mm_storeu_ps(y, b);
+  _mm_storeu_ps(z, c);
+  for (int i = 0; i < 4; i++) z[i] = fma_by_double(x[i], y[i], z[i]);
+  return _mm_loadu_ps(z);
+}
+
 static inline __m128 fma_four(__m128 a, __m128 b, __m128 c) {
   const __m128d low = _mm_add_pd(_mm_mul_pd(_mm_cvtps_pd(a), _mm_cvtps_pd(b)), _mm_cvtps_pd(c));
   const __m128 a2 = _mm_movehl_ps(a, a), b2 = _mm_movehl_ps(b, b), c2 = _mm_movehl_ps(c, c);
@@ -118,12 +127,7 @@ static inline __m128 fma_four(__m128 a, __m128 b, __m128 c) {
   const __m128 tiny = _mm_andnot_ps(_mm_cmpeq_ps(magnitude, _mm_setzero_ps()),
                                     _mm_cmple_ps(magnitude, _mm_set1_ps(0x1p-126f)));
   if (__builtin_expect(_mm_movemask_ps(_mm_or_ps(_mm_castsi128_ps(tie), tiny)) == 0, 1)) return rounded;
-  float x[4], y[4], z[4];
-  _mm_storeu_ps(x, a);
-  _mm_storeu_ps(y, b);
-  _mm_storeu_ps(z, c);
-  for (int i = 0; i < 4; i++) z[i] = fma_by_double(x[i], y[i], z[i]);
-  return _mm_loadu_ps(z);
+  return fma_four_exact(a, b, c);
 }
 #define FMA_STEP(a, b, c, i) \
   _mm_storeu_ps(c + i, fma_four(_mm_loadu_ps(a + i), _mm_loadu_ps(b + i), _mm_loadu_ps(c + i)))
