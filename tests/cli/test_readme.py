@@ -76,6 +76,21 @@ def test_a_command(command: str, checkout: Path) -> None:
     assert done.stdout or " -o " in command or "--output" in command or command.startswith("cp ")
 
 
+def test_the_first_block_in_a_clean_shell(tmp_path: Path) -> None:
+    """What follows `make demo` finds `ingot` by the README's own line, with nothing else in the environment."""
+    block = next(text for _, text in BLOCKS if text.startswith("make demo"))
+    activate = Path(sys.prefix) / "bin" / "activate"
+    lines = block.replace(". .venv/bin/activate", f". {shlex.quote(str(activate))}").splitlines()[1:]
+    (tmp_path / "src").symlink_to(ROOT / "src")
+    script = "\n".join(lines)
+    for written, quicker in QUICKER:
+        script = script.replace(written, quicker)
+    environment = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(tmp_path)}
+    done = subprocess.run(["bash", "-ec", script], cwd=tmp_path, capture_output=True, text=True, env=environment)
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    assert "return" in done.stdout and (tmp_path / "out" / "model.c").is_file()
+
+
 @pytest.mark.parametrize("command", ["explain", "inspect --stage plan", "inspect --stage lowered", "emit-c -o out"])
 def test_a_dim_without_a_value_is_named_with_what_to_write(call, tmp_path, command: str) -> None:
     word, *options = command.replace(" out", f" {tmp_path / 'out'}").split()

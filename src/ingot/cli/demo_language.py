@@ -33,10 +33,13 @@ STYLES = ("green", "cyan", "magenta", "yellow")
 
 
 def open_model(threads: int) -> LLM:
-    """The shipped language model. Raises ResourceError where the package `tokenizers` is missing."""
+    """Load the shipped language model in f32, which gives the same text on every machine.
+
+    Raises ResourceError where the package `tokenizers` is missing.
+    """
     from ingot.llm import LLM
 
-    return LLM(FOLDER, threads=threads, sequences=1)
+    return LLM(FOLDER, threads=threads, sequences=1, precision="f32")
 
 
 def complete(llm: LLM, seed: int, show: bool) -> dict[str, Any]:
