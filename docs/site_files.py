@@ -1,0 +1,40 @@
+"""Hooks of the documentation site: pages that lie outside of `docs/`, and links to files that are no pages."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).parents[1]
+PAGES = {"CONTRIBUTING.md": ROOT / "CONTRIBUTING.md"} | {
+    f"benchmarks/{path.name}": path for path in sorted((ROOT / "benchmarks").glob("*.md"))
+}
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Add the pages that lie outside of `docs/`."""
+    for uri, path in PAGES.items():
+        files.append(File.generated(config, uri, abs_src_path=str(path)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Point links at the pages' places in the site. A link to a file that is no page becomes its path in the repository."""
+    base = "benchmarks/" if page.file.src_uri.startswith("benchmarks/") else ""
+
+    def place(match: re.Match[str]) -> str:
+        text, target, anchor = match.groups()
+        inside = _repository_path(page.file.src_uri, target)
+        uri = inside.removeprefix("docs/")
+        if inside in PAGES or (inside.startswith("docs/") and (ROOT / inside).is_file()):
+            return f"[{text}]({'../' if base else ''}{uri}{anchor or ''})"
+        return f"{text} (`{inside}`)"
+
+    return re.sub(r"\[([^\]]*)\]\(((?!https?:|#|/)[^)#\s]+)(#[^)\s]*)?\)", place, markdown)
+
+
+def _repository_path(uri: str, target: str) -> str:
+    """The path in the repository that a link of a page names; the page's own place there decides."""
+    source = uri if uri in PAGES else f"docs/{uri}"
+    return str((ROOT / source).parent.joinpath(target).resolve().relative_to(ROOT))
