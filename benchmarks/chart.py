@@ -29,7 +29,8 @@ THEMES = {  # colours; inside: of the figures in the bars
     },
 }
 NAMES = {
-    "mlp": "MLPs", "block-naive": "transformer blocks, written out", "block-sdpa": "transformer blocks, fused attention",
+    "mlp": "MLPs", "block-naive": "transformer blocks, written out",
+    "block-sdpa": "transformer blocks, fused attention",
     "matvec": "matrix-vector products", "gpt2": "GPT-2 small", "bert": "BERT, 6 layers", "vit": "ViT-S/16",
     "resnet50": "ResNet-50", "mobilenetv2": "MobileNetV2", "sdpa": "attention", "sdpa-causal": "causal attention",
     "chain": "element-wise chain", "noop": "an empty model", "steps": "small steps", "all": "all, geometric mean",
@@ -71,7 +72,8 @@ def chart(rows: list[tuple[str, float]], colours: dict[str, str]) -> str:
     parts += [
         f"<line x1='{x:.1f}' y1='{TOP - 8}' x2='{x:.1f}' y2='{height - 8}' stroke='{colours['line']}' "
         "stroke-dasharray='3 3'/>",
-        f"<text x='{x:.1f}' y='{TOP - 12}' {font} font-size='12' text-anchor='middle' fill='{colours['faint']}'>1</text>",
+        f"<text x='{x:.1f}' y='{TOP - 12}' {font} font-size='12' text-anchor='middle' "
+        f"fill='{colours['faint']}'>1</text>",
         "</svg>",
     ]
     return "\n".join(parts) + "\n"

@@ -20,7 +20,7 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Point links at the pages' places in the site. A link to a file that is no page becomes its path in the repository."""
+    """Point links at pages of the site. A link to a file that is no page becomes its path in the repository."""
     base = "benchmarks/" if page.file.src_uri.startswith("benchmarks/") else ""
 
     def place(match: re.Match[str]) -> str:
