@@ -6,7 +6,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NoReturn
 
@@ -33,13 +33,14 @@ from ingot.errors import (
 from ingot.feeds import arrays
 from ingot.io_binding import IOBinding
 from ingot.ir import Graph, TensorType, Type, type_symbols
-from ingot.load import Deferred, is_onnx_file, is_saved_program, load_model
+from ingot.load import is_onnx_file
 from ingot.locks import OwnedLock
 from ingot.lower import Target
 from ingot.machine import usable_threads
+from ingot.opened import Opened, Shared, open_source
 from ingot.ops.custom import CUSTOM
 from ingot.passes import REGISTERED, optimize
-from ingot.plan import Place, Placement
+from ingot.plan import Placement
 from ingot.precision import F32, Precision, precision_of, round_operands
 from ingot.reports import BindingReport, Explanation, PlanReport, Profile
 from ingot.run.arena import Arena
@@ -66,20 +67,6 @@ class NodeArg:
     name: str
     shape: list[int | str | None]
     type: str
-
-
-@dataclass(frozen=True, slots=True)
-class Shared:
-    """A source of sessions: a graph over states, and weights, that others have. places: where each state lies.
-    unpacked: see `Target`. snapshot: makes the same graph of weights, with what states hold by then.
-    """
-
-    graph: Graph
-    state: Arena
-    places: dict[str, Place]
-    weights: WeightStore
-    unpacked: frozenset[str]
-    snapshot: Callable[[], Graph]
 
 
 class InferenceSession:
@@ -153,7 +140,7 @@ class InferenceSession:
         wanted = None if precision is None else precision_of(precision)
         entry = None if root is None else entry_of(root, source, passes, exact, wanted or F32)
         kept = None if entry is None else entry.read(weights)
-        loaded = _load(source, example_inputs, weights) if kept is None else _Loaded(kept, is_compiled=True)
+        loaded = open_source(source, example_inputs, weights) if kept is None else Opened(kept, is_compiled=True)
         given = exact if kept is None else {}
         self.precision = _agreed(wanted, loaded.precision)
         self._bindings = bindings_of(loaded.graph, given, self._limits, self.precision, passes, weights)
@@ -295,6 +282,7 @@ class Context:
         self._interface = self._bindings.interface
         shared = session._shared
         self._arena, self._state = Arena(), Arena() if shared is None else shared.state
+        self._carries = None if shared is None else False  # whether states are arrays that segments hand on
         self._states = {} if shared is None else shared.places  # where each lies, in whichever binding
         self._compiling = OwnedLock("run")
         self._printing = OwnedLock("run")
@@ -324,7 +312,7 @@ class Context:
         if self._executor == "interpret":
             with bounded("run"):
                 feeds = arrays(self._interface, input_feed)
-                results = interpret(self._interpreted(feeds), feeds)
+                results = self._interpret(self._interpreted(feeds), feeds)
             outputs = [results[name] for name in self.output_names]
         else:
             program, inputs, sizes = self.prepare(input_feed)
@@ -502,12 +490,27 @@ class Context:
         if growth is not None:
             growth.expect_room(sizes, compiled.native[1].arena_bytes)
         program = Program(compiled, bound.weights, self._arena, self._state)
+        self._expect_one_home(program)
         if self._strict and program.fallback:
             which = "kernel" if self._executor == "native" else f"kernel of {self._executor}"
             raise UnsupportedError(f"strict: no {which}, got {', '.join(program.fallback)}, expected one for each node")
         if isinstance(self._bindings, OneGraph):
             self._keeping.keep(bound.graph, program, bound.weights)
         return program
+
+    def _expect_one_home(self, program: Program) -> None:
+        """Raises UnsupportedError where states would lie in two places: in memory that others write, or that another
+        binding's program has, and in the arrays that a program of several segments hands on.
+        """
+        if not program.graph.states:
+            return
+        is_carried = program.carried is not None
+        if self._carries is None:
+            self._carries = is_carried
+        if self._carries != is_carried:
+            kept, missing = ", ".join(map(repr, program.graph.states)), ", ".join(program.fallback)
+            expected = "kernels in each program that has these states, or in none"
+            raise UnsupportedError(f"states {kept}: no kernel, got {missing or 'none missing'}, expected {expected}")
 
     def _interpreted(self, input_feed: Mapping[str, Any]) -> Graph:
         """The graph that the reference runs for these inputs."""
@@ -516,6 +519,16 @@ class Context:
             return self._bindings.graph
         bound = self._bindings.bound(symbols)
         return bound.mode.graph(bound.graph)
+
+    def _interpret(self, graph: Graph, feeds: Mapping[str, Any]) -> dict[str, Any]:
+        """The results of one run by the reference, which finds in the states what the run before it left."""
+        if not graph.states:
+            return interpret(graph, feeds)
+        carried = self._state.carried
+        with carried.lock.once():
+            results = interpret(graph, {**carried.arrays, **feeds})
+            carried.arrays = {name: results[f"state:{name}"] for name in graph.states}
+        return results
 
     def _output_index(self, name: str) -> int:
         if name not in self.output_names:
@@ -568,28 +581,3 @@ def _node_arg(name: str, type: Type | None) -> NodeArg:
     shape = type.shape if isinstance(type, TensorType) else ()
     dims = [d if isinstance(d, int) or d is None else str(d) for d in shape]
     return NodeArg(name, dims, "undefined" if type is None else type.onnx)
-
-
-@dataclass(frozen=True, slots=True)
-class _Loaded:
-    """A model. is_compiled: its passes have run. precision: of a saved program. files: identities of the files that it
-    was read from, if known.
-    """
-
-    graph: Graph | Deferred
-    is_compiled: bool = False
-    precision: Precision | None = None
-    files: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-
-
-def _load(source: Any, example_inputs: tuple[Any, ...] | None, weights: WeightStore) -> _Loaded:
-    """The graph of whatever a source is."""
-    if isinstance(source, Graph):
-        return _Loaded(source.copy())
-    if isinstance(source, Shared):
-        return _Loaded(source.graph)
-    if is_saved_program(source):
-        graph, precision = saved.read(os.fspath(source), weights)
-        return _Loaded(graph, is_compiled=True, precision=precision)
-    loaded = load_model(source, example_inputs)
-    return _Loaded(loaded.graph, files=loaded.files)
