@@ -35,19 +35,19 @@ from ingot.io_binding import IOBinding
 from ingot.ir import Graph, TensorType, Type, type_symbols
 from ingot.load import is_onnx_file
 from ingot.locks import OwnedLock
-from ingot.lower import Target
 from ingot.machine import usable_threads
-from ingot.opened import Opened, Shared, open_source
+from ingot.opened import Opened, Shared, agreed_precision, check_option, open_source, target_of
 from ingot.ops.custom import CUSTOM
+from ingot.ops.source import DRAWS
 from ingot.passes import REGISTERED, optimize
 from ingot.plan import Placement
-from ingot.precision import F32, Precision, precision_of, round_operands
+from ingot.precision import F32, precision_of, round_operands
 from ingot.reports import BindingReport, Explanation, PlanReport, Profile
 from ingot.run.arena import Arena
 from ingot.run.interpret import bind_symbols, interpret
-from ingot.run.library import load
 from ingot.run.program import Program, print_checksums
 from ingot.run.store import WeightStore
+from ingot.seeds import next_seed
 
 assert ingot.ops  # the import registers every op
 
@@ -104,7 +104,7 @@ class InferenceSession:
         passes: Sequence[str] | None = None,
         cache: str | os.PathLike[str] | bool | None = None,
     ):
-        _check_option("executor", executor, EXECUTORS)
+        check_option("executor", executor, EXECUTORS)
         if isinstance(threads, bool) or not isinstance(threads, int | np.integer):
             raise KindError(f"option threads: no whole number, got {threads!r}, expected 0..{MAX_THREADS}")
         if not 0 <= threads <= MAX_THREADS:
@@ -142,7 +142,7 @@ class InferenceSession:
         kept = None if entry is None else entry.read(weights)
         loaded = open_source(source, example_inputs, weights) if kept is None else Opened(kept, is_compiled=True)
         given = exact if kept is None else {}
-        self.precision = _agreed(wanted, loaded.precision)
+        self.precision = agreed_precision(wanted, loaded.precision)
         self._bindings = bindings_of(loaded.graph, given, self._limits, self.precision, passes, weights)
         self._keeping = Keeping(None if kept is not None else entry, loaded.files)
         self.source_node_count = len(self._bindings.interface)
@@ -152,7 +152,7 @@ class InferenceSession:
         if has_graph and executor == "interpret":
             round_operands(self.graph, self.precision)
         unpacked = frozenset[str]() if self._shared is None else self._shared.unpacked
-        self.target = replace(_target(executor, self.threads, self.precision), unpacked=unpacked)
+        self.target = replace(target_of(executor, self.threads, self.precision), unpacked=unpacked)
         self.isa = self.target.isa
         self._told: set[str] = set()  # ops on the reference that a warning has named
         self._context = Context(self)
@@ -282,6 +282,7 @@ class Context:
         self._interface = self._bindings.interface
         shared = session._shared
         self._arena, self._state = Arena(), Arena() if shared is None else shared.state
+        self._is_shared = shared is not None
         self._carries = None if shared is None else False  # whether states are arrays that segments hand on
         self._states = {} if shared is None else shared.places  # where each lies, in whichever binding
         self._compiling = OwnedLock("run")
@@ -485,6 +486,7 @@ class Context:
         what `Growth.expect_room` raises.
         """
         bound, placement = self._bindings.bound(sizes), Placement(states=self._states)
+        self._seed(bound.graph)
         compile = compile_at_most if any(isinstance(size, AtMost) for size in sizes.values()) else compile_mode
         compiled = compile(bound.graph, self._target, bound.mode, placement=placement, passes=self._passes)
         if growth is not None:
@@ -526,9 +528,18 @@ class Context:
             return interpret(graph, feeds)
         carried = self._state.carried
         with carried.lock.once():
-            results = interpret(graph, {**carried.arrays, **feeds})
-            carried.arrays = {name: results[f"state:{name}"] for name in graph.states}
+            self._seed(graph)
+            held = {name: array for name, array in carried.arrays.items() if name in graph.states}
+            results = interpret(graph, {**held, **feeds})
+            carried.arrays = {**carried.arrays, **{name: results[f"state:{name}"] for name in graph.states}}
         return results
+
+    def _seed(self, graph: Graph) -> None:
+        """Has the random ops of a graph that gives them no seed begin with one of this context's own."""
+        state = self._state
+        if DRAWS in graph.states and DRAWS not in {**graph.initial, **state.beginnings} and not self._is_shared:
+            begin = np.array([next_seed(), 0])
+            state.beginnings[DRAWS], state.carried.arrays = begin, {**state.carried.arrays, DRAWS: begin}
 
     def _output_index(self, name: str) -> int:
         if name not in self.output_names:
@@ -543,33 +554,6 @@ class Context:
             if self._debug >= 5:
                 print_checksums(program, outputs)
         return outputs
-
-
-def _target(executor: str, threads: int, precision: Precision) -> Target:
-    """What an executor lowers for. Raises what `open_device` does, InputError for a precision that it does not have."""
-    if executor == "interpret":
-        return Target(executor, threads)
-    if executor == "webgpu":
-        from ingot.lower.wgpu import webgpu_target
-        from ingot.run.device import open_device
-
-        open_device()
-        return webgpu_target(precision)
-    isa = load().isa()
-    rounded = precision.rounded(load().dots(isa))
-    return Target(isa, threads, reuse=debug() < 5, rounded=rounded, apart=precision.apart)
-
-
-def _check_option(name: str, value: str, valid: Iterable[str]) -> None:
-    if value not in valid:
-        raise InputError(f"option {name}: unknown value, got {value!r}, expected one of {', '.join(valid)}")
-
-
-def _agreed(wanted: Precision | None, saved: Precision | None) -> Precision:
-    """What is wanted, or what a program was saved in. Raises InputError where these differ."""
-    if wanted is not None and saved is not None and wanted is not saved:
-        raise InputError(f"option precision: not what was saved, got {wanted.name}, expected {saved.name}")
-    return wanted or saved or F32
 
 
 def _row_major(value: Any) -> Any:

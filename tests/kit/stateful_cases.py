@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from ingot.ir import Graph
+from ingot.ir import OPS, Graph
 from ingot.load import load_model
 from ingot.text import parse
 
@@ -88,6 +88,12 @@ def _coupled(states: Arrays, feeds: Arrays) -> list[np.ndarray]:
     return [y]
 
 
+def _drawn(states: Arrays, feeds: Arrays) -> list[np.ndarray]:
+    drawn = OPS["draw_uniform"].function(states["d"], shape=(2, 3), stream=7)
+    states["d"] = states["d"] + np.array([0, 1])
+    return [feeds["x"] + drawn.astype(np.float32)]
+
+
 CASES = {
     "a sum": _case(
         "input x: f32[2, 3]\nstate s: f32[2, 3] -> n\nn = add(s, x)\noutput y = n\n", {"s": _zeros(2, 3)}, _sum
@@ -116,6 +122,11 @@ CASES = {
         "input x: f32[2, 3]\nconstant c: f32[2, 3] = [2.0, 2.0, 2.0, 2.0, 2.0, 2.0]\nstate s: f32[2, 3] -> c\n"
         "y = add(x, s)\noutput y = y\n",
         {"s": _zeros(2, 3)}, _fixed,
+    ),
+    "random numbers": _case(
+        "input x: f32[2, 3]\nconstant one: i64[2] = [0, 1]\nstate d: i64[2] = given -> n\nn = add(d, one)\n"
+        "u = draw_uniform(d, shape=[2, 3], stream=7)\nf = cast(u, dtype=@f32)\ny = add(x, f)\noutput y = y\n",
+        {"d": np.array([5, 0])}, _drawn,
     ),
     "beside an op without a kernel": _case(
         "input x: f32[1, 3]\ninput v: f32[1, 3, 3]\nstate s: f32[1, 3] -> n\nc = pairwise_coupling(v)\nn = add(s, c)\n"

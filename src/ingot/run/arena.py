@@ -49,13 +49,15 @@ class CarriedStates:
 
 class Arena:
     """Memory that runs share, one at a time; it only grows. `turn`: u32[1], the lock that a run holds, in C. `begun`:
-    the address of the states that hold what they begin with. carried: states that lie in none of its regions.
+    the address of the states that hold what they begin with. beginnings: what states begin with where graphs give no
+    data, by name, else zeros. carried: states that lie in none of its regions.
     """
 
     def __init__(self) -> None:
         self.memory = Memory({})
         self.turn = np.zeros(1, np.uint32)
         self.begun = 0
+        self.beginnings: dict[str, np.ndarray] = {}
         self.carried = CarriedStates()
         self.checking = OwnedLock("run")  # of runs whose arena Python poisons and looks over
         self._growing = OwnedLock("run")

@@ -162,7 +162,8 @@ class Program:
         with self.carried.lock.once():
             values |= first_states(self.graph, {}, self.carried.arrays)
             outputs = self._run_segments(values)
-            self.carried.arrays = {name: fresh(values[update]) for name, update in self.graph.states.items()}
+            left = {name: fresh(values[update]) for name, update in self.graph.states.items()}
+            self.carried.arrays = {**self.carried.arrays, **left}
         return outputs
 
     def _run_segments(self, values: dict[str, Any]) -> list[Any]:
