@@ -30,7 +30,7 @@ ROOMS = (
     ("compile", "dispatch"),
     ("run",),
     ("emit",),
-    ("bindings", "reports", "saved", "cache", "candidates", "feeds", "io_binding"),
+    ("bindings", "reports", "saved", "cache", "candidates", "feeds", "io_binding", "opened", "seeds"),
     ("session",),
     ("ort",),
     ("llm", "training", "dynamo", "onnx_backend"),

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ingot.ops.custom import ExternalKernel, register_op, unregister_op
     from ingot.ort.session import InferenceSession
     from ingot.passes import register_pass, unregister_pass
+    from ingot.seeds import set_seed
     from ingot.training import SGD, AdamW, Cosine, CrossEntropy, Linear, Trainer, lora
     from ingot.types import TensorType
 
@@ -62,6 +63,7 @@ __all__ = [
     "lora",
     "register_op",
     "register_pass",
+    "set_seed",
     "unregister_op",
     "unregister_pass",
 ]
@@ -83,6 +85,7 @@ _LATE = {
     "lora": "ingot.training",
     "register_op": "ingot.ops.custom",
     "register_pass": "ingot.passes",
+    "set_seed": "ingot.seeds",
     "unregister_op": "ingot.ops.custom",
     "unregister_pass": "ingot.passes",
 }

@@ -167,7 +167,7 @@ def compile_mode(
     names of those that a mode may repeat; None for all.
 
     Raises ShapeError when sizes contradict an op, LimitError for a tensor larger than the target allows, and
-    UnsupportedError for a state beside an op without a kernel, or that cannot be treated as the mode asks.
+    UnsupportedError for a state that cannot be treated as the mode asks.
     """
     placement = Placement() if placement is None else placement
     static = mode.graph(graph, passes)

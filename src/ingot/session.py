@@ -6,7 +6,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NoReturn
 
@@ -33,20 +33,21 @@ from ingot.errors import (
 from ingot.feeds import arrays
 from ingot.io_binding import IOBinding
 from ingot.ir import Graph, TensorType, Type, type_symbols
-from ingot.load import Deferred, is_onnx_file, is_saved_program, load_model
+from ingot.load import is_onnx_file
 from ingot.locks import OwnedLock
-from ingot.lower import Target
 from ingot.machine import usable_threads
+from ingot.opened import Opened, Shared, agreed_precision, check_option, open_source, target_of
 from ingot.ops.custom import CUSTOM
+from ingot.ops.source import DRAWS
 from ingot.passes import REGISTERED, optimize
-from ingot.plan import Place, Placement
-from ingot.precision import F32, Precision, precision_of, round_operands
+from ingot.plan import Placement
+from ingot.precision import F32, precision_of, round_operands
 from ingot.reports import BindingReport, Explanation, PlanReport, Profile
 from ingot.run.arena import Arena
 from ingot.run.interpret import bind_symbols, interpret
-from ingot.run.library import load
 from ingot.run.program import Program, print_checksums
 from ingot.run.store import WeightStore
+from ingot.seeds import next_seed
 
 assert ingot.ops  # the import registers every op
 
@@ -66,20 +67,6 @@ class NodeArg:
     name: str
     shape: list[int | str | None]
     type: str
-
-
-@dataclass(frozen=True, slots=True)
-class Shared:
-    """A source of sessions: a graph over states, and weights, that others have. places: where each state lies.
-    unpacked: see `Target`. snapshot: makes the same graph of weights, with what states hold by then.
-    """
-
-    graph: Graph
-    state: Arena
-    places: dict[str, Place]
-    weights: WeightStore
-    unpacked: frozenset[str]
-    snapshot: Callable[[], Graph]
 
 
 class InferenceSession:
@@ -117,7 +104,7 @@ class InferenceSession:
         passes: Sequence[str] | None = None,
         cache: str | os.PathLike[str] | bool | None = None,
     ):
-        _check_option("executor", executor, EXECUTORS)
+        check_option("executor", executor, EXECUTORS)
         if isinstance(threads, bool) or not isinstance(threads, int | np.integer):
             raise KindError(f"option threads: no whole number, got {threads!r}, expected 0..{MAX_THREADS}")
         if not 0 <= threads <= MAX_THREADS:
@@ -153,9 +140,9 @@ class InferenceSession:
         wanted = None if precision is None else precision_of(precision)
         entry = None if root is None else entry_of(root, source, passes, exact, wanted or F32)
         kept = None if entry is None else entry.read(weights)
-        loaded = _load(source, example_inputs, weights) if kept is None else _Loaded(kept, is_compiled=True)
+        loaded = open_source(source, example_inputs, weights) if kept is None else Opened(kept, is_compiled=True)
         given = exact if kept is None else {}
-        self.precision = _agreed(wanted, loaded.precision)
+        self.precision = agreed_precision(wanted, loaded.precision)
         self._bindings = bindings_of(loaded.graph, given, self._limits, self.precision, passes, weights)
         self._keeping = Keeping(None if kept is not None else entry, loaded.files)
         self.source_node_count = len(self._bindings.interface)
@@ -165,7 +152,7 @@ class InferenceSession:
         if has_graph and executor == "interpret":
             round_operands(self.graph, self.precision)
         unpacked = frozenset[str]() if self._shared is None else self._shared.unpacked
-        self.target = replace(_target(executor, self.threads, self.precision), unpacked=unpacked)
+        self.target = replace(target_of(executor, self.threads, self.precision), unpacked=unpacked)
         self.isa = self.target.isa
         self._told: set[str] = set()  # ops on the reference that a warning has named
         self._context = Context(self)
@@ -295,6 +282,8 @@ class Context:
         self._interface = self._bindings.interface
         shared = session._shared
         self._arena, self._state = Arena(), Arena() if shared is None else shared.state
+        self._is_shared = shared is not None
+        self._carries = None if shared is None else False  # whether states are arrays that segments hand on
         self._states = {} if shared is None else shared.places  # where each lies, in whichever binding
         self._compiling = OwnedLock("run")
         self._printing = OwnedLock("run")
@@ -324,7 +313,7 @@ class Context:
         if self._executor == "interpret":
             with bounded("run"):
                 feeds = arrays(self._interface, input_feed)
-                results = interpret(self._interpreted(feeds), feeds)
+                results = self._interpret(self._interpreted(feeds), feeds)
             outputs = [results[name] for name in self.output_names]
         else:
             program, inputs, sizes = self.prepare(input_feed)
@@ -497,17 +486,33 @@ class Context:
         what `Growth.expect_room` raises.
         """
         bound, placement = self._bindings.bound(sizes), Placement(states=self._states)
+        self._seed(bound.graph)
         compile = compile_at_most if any(isinstance(size, AtMost) for size in sizes.values()) else compile_mode
         compiled = compile(bound.graph, self._target, bound.mode, placement=placement, passes=self._passes)
         if growth is not None:
             growth.expect_room(sizes, compiled.native[1].arena_bytes)
         program = Program(compiled, bound.weights, self._arena, self._state)
+        self._expect_one_home(program)
         if self._strict and program.fallback:
             which = "kernel" if self._executor == "native" else f"kernel of {self._executor}"
             raise UnsupportedError(f"strict: no {which}, got {', '.join(program.fallback)}, expected one for each node")
         if isinstance(self._bindings, OneGraph):
             self._keeping.keep(bound.graph, program, bound.weights)
         return program
+
+    def _expect_one_home(self, program: Program) -> None:
+        """Raises UnsupportedError where states would lie in two places: in memory that others write, or that another
+        binding's program has, and in the arrays that a program of several segments hands on.
+        """
+        if not program.graph.states:
+            return
+        is_carried = program.carried is not None
+        if self._carries is None:
+            self._carries = is_carried
+        if self._carries != is_carried:
+            kept, missing = ", ".join(map(repr, program.graph.states)), ", ".join(program.fallback)
+            expected = "kernels in each program that has these states, or in none"
+            raise UnsupportedError(f"states {kept}: no kernel, got {missing or 'none missing'}, expected {expected}")
 
     def _interpreted(self, input_feed: Mapping[str, Any]) -> Graph:
         """The graph that the reference runs for these inputs."""
@@ -516,6 +521,25 @@ class Context:
             return self._bindings.graph
         bound = self._bindings.bound(symbols)
         return bound.mode.graph(bound.graph)
+
+    def _interpret(self, graph: Graph, feeds: Mapping[str, Any]) -> dict[str, Any]:
+        """The results of one run by the reference, which finds in the states what the run before it left."""
+        if not graph.states:
+            return interpret(graph, feeds)
+        carried = self._state.carried
+        with carried.lock.once():
+            self._seed(graph)
+            held = {name: array for name, array in carried.arrays.items() if name in graph.states}
+            results = interpret(graph, {**held, **feeds})
+            carried.arrays = {**carried.arrays, **{name: results[f"state:{name}"] for name in graph.states}}
+        return results
+
+    def _seed(self, graph: Graph) -> None:
+        """Has the random ops of a graph that gives them no seed begin with one of this context's own."""
+        state = self._state
+        if DRAWS in graph.states and DRAWS not in {**graph.initial, **state.beginnings} and not self._is_shared:
+            begin = np.array([next_seed(), 0])
+            state.beginnings[DRAWS], state.carried.arrays = begin, {**state.carried.arrays, DRAWS: begin}
 
     def _output_index(self, name: str) -> int:
         if name not in self.output_names:
@@ -532,33 +556,6 @@ class Context:
         return outputs
 
 
-def _target(executor: str, threads: int, precision: Precision) -> Target:
-    """What an executor lowers for. Raises what `open_device` does, InputError for a precision that it does not have."""
-    if executor == "interpret":
-        return Target(executor, threads)
-    if executor == "webgpu":
-        from ingot.lower.wgpu import webgpu_target
-        from ingot.run.device import open_device
-
-        open_device()
-        return webgpu_target(precision)
-    isa = load().isa()
-    rounded = precision.rounded(load().dots(isa))
-    return Target(isa, threads, reuse=debug() < 5, rounded=rounded, apart=precision.apart)
-
-
-def _check_option(name: str, value: str, valid: Iterable[str]) -> None:
-    if value not in valid:
-        raise InputError(f"option {name}: unknown value, got {value!r}, expected one of {', '.join(valid)}")
-
-
-def _agreed(wanted: Precision | None, saved: Precision | None) -> Precision:
-    """What is wanted, or what a program was saved in. Raises InputError where these differ."""
-    if wanted is not None and saved is not None and wanted is not saved:
-        raise InputError(f"option precision: not what was saved, got {wanted.name}, expected {saved.name}")
-    return wanted or saved or F32
-
-
 def _row_major(value: Any) -> Any:
     """An array that kernels can read; what is none is left as it is."""
     return np.require(value, requirements=("C", "A")) if isinstance(value, np.ndarray) else value
@@ -568,28 +565,3 @@ def _node_arg(name: str, type: Type | None) -> NodeArg:
     shape = type.shape if isinstance(type, TensorType) else ()
     dims = [d if isinstance(d, int) or d is None else str(d) for d in shape]
     return NodeArg(name, dims, "undefined" if type is None else type.onnx)
-
-
-@dataclass(frozen=True, slots=True)
-class _Loaded:
-    """A model. is_compiled: its passes have run. precision: of a saved program. files: identities of the files that it
-    was read from, if known.
-    """
-
-    graph: Graph | Deferred
-    is_compiled: bool = False
-    precision: Precision | None = None
-    files: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-
-
-def _load(source: Any, example_inputs: tuple[Any, ...] | None, weights: WeightStore) -> _Loaded:
-    """The graph of whatever a source is."""
-    if isinstance(source, Graph):
-        return _Loaded(source.copy())
-    if isinstance(source, Shared):
-        return _Loaded(source.graph)
-    if is_saved_program(source):
-        graph, precision = saved.read(os.fspath(source), weights)
-        return _Loaded(graph, is_compiled=True, precision=precision)
-    loaded = load_model(source, example_inputs)
-    return _Loaded(loaded.graph, files=loaded.files)

@@ -97,7 +97,8 @@ def check(graph: Graph, feeds: Arrays, *, saved: bool = False, emitted: str = ""
     if graph.states:
         check_states(graph.bind(symbols), feeds)
         check_states(optimized, feeds)
-        return  # sessions start from zeros, and C has no states
+        check_sessions_of_states(optimized, feeds)
+        return  # emitted C that keeps states: tests/run/test_stateful.py
     if saved:
         check_session(graph, feeds, fused)
     if emitted:
@@ -227,6 +228,31 @@ def check_states(graph: Graph, feeds: Arrays) -> None:
         states = {name: expected[f"state:{name}"] for name in graph.states}
         expect_same(f"states, run {run}", results, expected)
         expect_same(f"states, after run {run}", memory, states)
+
+
+def check_sessions_of_states(graph: Graph, feeds: Arrays) -> None:
+    """Runs of a session that follow each other, native, saved or interpreted, are those of the graph over the states
+    that the run before has left. States begin with what is fed for them.
+    """
+    graph = graph.copy()
+    for name in graph.states:
+        graph.begin_state(name, feeds[name])
+    program = Program(compile_mode(graph.copy(), Target(isa=load().isa(), threads=1)), WeightStore(), Arena())
+    inputs = {name: feeds[name] for name in graph.inputs}
+    with tempfile.TemporaryDirectory() as folder:
+        native = InferenceSession(graph, threads=2, passes=[])
+        native.save(folder)
+        saved, interpreted = InferenceSession(folder), InferenceSession(graph, executor="interpret", passes=[])
+        states = {name: feeds[name] for name in graph.states}
+        for run in range(_RUNS):
+            expected = dict(zip(graph.outputs, program.run(list(inputs.values())), strict=True))
+            for kind, session in (("session", native), ("saved session", saved)):
+                results = dict(zip(graph.outputs, session.run(None, inputs), strict=True))
+                expect_same(f"{kind} of states, run {run}", results, expected)
+            exact = interpret(graph, inputs | states)
+            results = dict(zip(graph.outputs, interpreted.run(None, inputs), strict=True))
+            expect_same(f"interpreted session of states, run {run}", results, exact)
+            states = {name: exact[f"state:{name}"] for name in graph.states}
 
 
 def expect_same(kind: str, results: Arrays, expected: Arrays) -> None:

@@ -14,6 +14,7 @@ import aten_scatter_cases  # noqa: F401  # declares cases
 import aten_shape_cases  # noqa: F401  # declares cases
 import ingot.load
 from aten_cases import CASES, exported
+from aten_random_cases import exported_draws
 from ingot.emit.onnx import export_onnx
 from ingot.load.aten import load_exported
 from ingot.load.made import Made, format_table, recording
@@ -33,6 +34,8 @@ def made_by_aten() -> Made:
         for name in CASES:
             for decomposed in (False, True):
                 load_exported(exported(name, decomposed))
+        for decomposed in (False, True):
+            load_exported(exported_draws(decomposed))
     return made
 
 

@@ -143,6 +143,7 @@ SHAPES = [
     case("Transpose", "x[2,3,4]", perm=[1, 0, 2]),
     case("Squeeze", "x[1,3,1] @a", a=ints(-1)),
     case("Squeeze", "x[1,3,1]"),
+    case("Squeeze", "x[1,3,1] @a", a=np.zeros(0, np.int64)),
     case("Unsqueeze", "x[2,3] @a", a=ints(0, -1)),
     case("Flatten", "x[2,3,4]"),
     case("Flatten", "x[2,3,4]", axis=-1),

@@ -24,6 +24,11 @@ RECURRENT = [
     recurrent("LSTM", "b[1,40] none h[1,3,5] c[1,3,5] p[1,15]"),
     recurrent("LSTM", "b[1,40] @n h[1,3,5] c[1,3,5]", input_forget=1, n=LENGTHS),
     recurrent("GRU", "b[1,30] @n h[1,3,5]", linear_before_reset=1, n=LENGTHS),
+    *(
+        recurrent(op, f"b[2,{2 * n}] @n h[2,3,5]", 2, direction="bidirectional", n=np.array([0, 6, 0], np.int32))
+        for op, n in WIDTH.items()
+    ),
+    recurrent("LSTM", "b[1,40] @n h[1,3,5] c[1,3,5]", n=np.array([0, 6, 0], np.int32)),
     recurrent("RNN", activations=["Affine"], activation_alpha=[0.5], activation_beta=[0.1]),
     *(
         recurrent("RNN", activations=[name], low=-0.5, high=0.5)

@@ -37,6 +37,8 @@ def cast_like(x: np.ndarray, to: str) -> Case:
 
 WORDS = np.array(["1", "-2", "3.5", "1e2", "INF", "-inf", "NaN", "+4", " 5"], object)
 # From and to f32; test_ops.py has all pairs.
+# Texts of 8 digits, with and without exponents.
+AS_TEXT = np.array([0.9529405, 1.5, 12345.678, 1e-5, 9.8765432e-4, -0.0, 0.1, 2**-20, 65504, -3.0000001])
 CASTS = [
     *(cast(few(name), "FLOAT") for name in TYPES),
     *(cast(few("FLOAT"), name) for name in TYPES),
@@ -50,6 +52,10 @@ CASTS = [
     *(case("Cast", "@x", x=WORDS, to=number(to), opset=21) for to in ("FLOAT", "DOUBLE")),
     case("Cast", "@x", x=np.array(["1", "-2", "300"], object), to=TensorProto.INT64, opset=21),
     case("Cast", "@x", x=np.array([0.1, 1, 1e20, 1e-7, np.nan, np.inf, -np.inf], F), to=TensorProto.STRING, opset=21),
+    *(
+        case("Cast", "@x", x=AS_TEXT.astype(kind), to=TensorProto.STRING, opset=21)
+        for kind in (F, np.float64, np.float16)
+    ),
     case("Cast", "x:i64>-9<9[5]", to=TensorProto.STRING, opset=21),
     case("Cast", "x:bool[5]", to=TensorProto.STRING, opset=21),
 ]

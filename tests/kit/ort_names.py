@@ -57,6 +57,8 @@ What differs on purpose:
   `NoSuchFile` is also a `FileNotFoundError`, `NotImplemented` is `ingot.UnsupportedError`, `RuntimeException` is
   `ingot.ResourceError`. Wrong inputs are also a `ValueError`.
 - A dim that `add_free_dimension_override_by_name` names and the model does not have is an error.
+- Random ops draw other numbers than ONNX Runtime's, by the same rules: [random.md](random.md). What ONNX leaves open is
+  as there: [onnx-choices.md](onnx-choices.md).
 - An op without a kernel runs on numpy, with an `ingot.errors.ReferenceWarning`.
 
 The tables have every public name of onnxruntime {version}. *works*: as there, with what is said; *nothing*: taken,

@@ -120,10 +120,15 @@ def test_what_is_no_array_of_strings(bad: np.ndarray, executor: str) -> None:
         session.run(None, {"w": bad, "x": X})
 
 
-def test_a_state_of_strings_is_unsupported() -> None:
-    graph = parse("graph g\ninput x: f32[2]\nstate s: string[2] -> s\ny = exp(x)\noutput y = y\n")
-    with pytest.raises(ingot.UnsupportedError, match="states 's'"):
-        ingot.InferenceSession(graph)
+@pytest.mark.parametrize("executor", ["native", "interpret"])
+def test_a_state_of_strings_is_carried(executor: str) -> None:
+    graph = parse(
+        "graph g\ninput x: f32[2]\ninput w: string[2]\nstate s: string[2] -> t\nt = string_concat(s, w)\n"
+        "y = exp(x)\noutput y = y\noutput t = t\n"
+    )
+    session = ingot.InferenceSession(graph, executor=executor)
+    feeds = {"x": np.zeros(2, np.float32), "w": np.array(["a", "b"], object)}
+    assert [session.run(["t"], feeds)[0].tolist() for _ in range(3)] == [["a", "b"], ["aa", "bb"], ["aaa", "bbb"]]
 
 
 def test_equal_strings_are_one_constant() -> None:

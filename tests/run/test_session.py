@@ -13,6 +13,9 @@ import ingot
 from ingot.dim import symbol
 from ingot.dtype import f32, i64
 from ingot.ir import OPS, Graph, TensorType
+from ingot.opened import Shared
+from ingot.run.arena import Arena
+from ingot.run.store import WeightStore
 from ingot.session import InferenceSession
 from ingot.text import parse
 from registered import registering
@@ -349,13 +352,26 @@ def test_an_op_without_kernel_runs_on_the_reference_unless_strict() -> None:
         "d = pairwise_coupling(x)\nn = add(d, x)\ny = exp(s)",
     ],
 )
-def test_states_beside_an_op_without_kernel_are_unsupported(nodes: str) -> None:
-    """The graph would be cut, and no segment hands its states to another; the reference takes it."""
+def test_states_beside_an_op_without_kernel_are_handed_on(nodes: str) -> None:
+    """The graph is cut; see test_stateful.py for what runs leave."""
     graph = parse(f"graph g\ninput x: f32[1, 3, 3]\nstate s: f32[1, 3, 3] -> n\n{nodes}\noutput y = y\n")
-    with pytest.raises(ingot.UnsupportedError, match=r"state.* 's'.*got pairwise_coupling '\w'"):
-        ingot.InferenceSession(graph)
-    x = np.ones((1, 3, 3), np.float32)
-    assert ingot.InferenceSession(graph, executor="interpret").run(None, {"x": x})[0].shape in ((1, 3), (1, 3, 3))
+    with pytest.raises(ingot.UnsupportedError, match=r"strict: .*pairwise_coupling '\w'"):
+        ingot.InferenceSession(graph, strict=True)
+    x = np.random.default_rng(0).random((1, 3, 3)).astype(np.float32)
+    native, reference = (ingot.InferenceSession(graph, executor=each) for each in ("native", "interpret"))
+    for _ in range(3):
+        np.testing.assert_allclose(native.run(None, {"x": x})[0], reference.run(None, {"x": x})[0], rtol=1e-5)
+
+
+def test_states_have_one_home() -> None:
+    """A session of a trainer reads what the trainer's kernels write: it cannot hand on arrays of its own."""
+    graph = parse(
+        "graph g\ninput x: f32[1, 3, 3]\nstate s: f32[1, 3] -> s\nc = pairwise_coupling(x)\ny = mul(c, s)\n"
+        "output y = y\n"
+    )
+    shared = Shared(graph, Arena(), {}, WeightStore(1), frozenset(), graph.copy)
+    with pytest.raises(ingot.UnsupportedError, match="states 's': no kernel, got pairwise_coupling 'c'"):
+        ingot.InferenceSession(shared)
 
 
 def test_explain_profile_and_plan_tell_the_truth(mlp: Graph) -> None:

@@ -88,6 +88,7 @@ def _with_training(command: Callable[..., None]) -> Callable[..., None]:
 @click.option(
     "--byte-order", type=click.Choice(["little", "big"]), default="little", show_default=True, help="Of the machine."
 )
+@click.option("--seed", type=click.IntRange(0, 2**63 - 1), help="Of random ops that have none; else 0.")
 @click.option("--freestanding", is_flag=True, help="For a machine without libc and files: weights as C, and a library.")
 @_with_training
 @click.option("-o", "--output", type=Output(Path), required=True, help="The folder to write.")
@@ -101,6 +102,7 @@ def emit_c(
     context: int | None,
     cache_dtype: str | None,
     byte_order: ByteOrder,
+    seed: int | None,
     freestanding: bool,
     output: Path,
     training: Training | None,
@@ -116,14 +118,15 @@ def emit_c(
 
     if training is not None:
         foreign = {"--input": inputs, "--freestanding": freestanding, "--precision": precision}
-        foreign |= {"--context": context, "--cache-dtype": cache_dtype}
+        foreign |= {"--context": context, "--cache-dtype": cache_dtype, "--seed": seed}
         expect_none("--mode train", foreign | {"--byte-order": byte_order if byte_order != "little" else None})
         prefix = "train" if prefix is None else prefix
         _emit_training(model, dims, training, output, prefix=prefix, threads=threads or THREADS)
         return
     prefix = "model" if prefix is None else prefix
     if is_language_model(model):
-        expect_none("a language model", {"--dim": dims, "--input": inputs, "--freestanding": freestanding})
+        foreign = {"--dim": dims, "--input": inputs, "--freestanding": freestanding, "--seed": seed}
+        expect_none("a language model", foreign)
         options = {"precision": precision, "context": context, "cache_dtype": cache_dtype, "prefix": prefix}
         _emit_language_model(model, output, threads=threads or THREADS, platform=Platform(byte_order), **options)
         return
@@ -131,7 +134,7 @@ def emit_c(
     from ingot.emit import c
 
     threads = threads or (1 if freestanding else THREADS)
-    session = Model(model, 0, "native", True, dims, precision).open()
+    session = _seeded(Model(model, 0, "native", True, dims, precision).open(), dims, seed)
     vector = _vector(session, dims, inputs)
     with progress("writing C"):
         paths = c.emit(
@@ -142,6 +145,26 @@ def emit_c(
         )  # fmt: skip
     for path in paths:
         print_text(path)
+
+
+def _seeded(session: InferenceSession, dims: dict[str, int | Limit], seed: int | None) -> InferenceSession:
+    """The session, or one whose random ops begin with a seed, as its C will, so that the test vector is the C's.
+
+    Raises InputError for a seed that no random op takes.
+    """
+    import numpy as np
+
+    from ingot.ops.source import DRAWS
+    from ingot.session import InferenceSession
+
+    if DRAWS not in session.graph.states:
+        if seed is not None:
+            raise InputError("--seed: the model has no random op without a seed, expected none")
+        return session
+    graph = session.graph.copy()
+    graph.begin_state(DRAWS, np.array([seed or 0, 0]))
+    limits = {name: dim for name, dim in dims.items() if isinstance(dim, Limit)}
+    return InferenceSession(graph, passes=(), precision=session.precision.name, dims=limits or None, strict=True)
 
 
 def _limits(dims: Mapping[str, int | Limit]) -> dict[str, int]:

@@ -19,8 +19,8 @@ _ALIGNMENT = 64
 
 
 def is_joinable(compiled: Compiled) -> bool:
-    """Whether each segment is native, or `if` alone, whose branches are so."""
-    return all(
+    """Whether each segment is native, or `if` alone, whose branches are so, and none reads or writes a state."""
+    return not compiled.graph.states and all(
         segment.native is not None
         or (
             not segment.graph.measured

@@ -153,7 +153,8 @@ def refusals(compiled: Compiled) -> list[str]:
         found.append(f"emit: kernels of shared libraries, got {named}, expected Ingot's own")
     if compiled.choosing and not is_joinable(compiled):
         named = some(compiled.choosing)
-        found.append(f"emit: a run chooses between programs, got {named}, expected native branches of known shapes")
+        expected = "none beside states" if compiled.graph.states else "native branches of known shapes"
+        found.append(f"emit: a run chooses between programs, got {named}, expected {expected}")
     if without := [name for name, data in compiled.graph.initial.items() if data is None]:
         found.append(f"emit: states have no data, got {some(without)}, expected what they begin with")
     return found

@@ -152,7 +152,9 @@ FLAT: dict[str, str] = {
         quantize_groups string_concat string_normalize string_split regex_full_match sequence_length has_element
         decode_image refuse has_rank""",
     ),
-    **_listed("its operands are no floats", "iota random_uniform tfidf label_encode unpack decode_blocks absent"),
+    **_listed(
+        "its operands are no floats", "iota random_uniform draw_uniform tfidf label_encode unpack decode_blocks absent"
+    ),
     **_listed("other bits, not other numbers", "bitcast"),
     **_listed("a model says that none flow", "detach"),
 }

@@ -53,8 +53,7 @@ def segments(graph: Graph, target: Target) -> list[Segment]:
 
     An op without an accepting row is widened, expanded into simpler ops or restated, where it can be; what is left
     without a kernel goes into interpreted segments, and so do values that are no tensors, and shapes that depend on
-    data. A graph that is one native segment comes with the lowering that has asked the rows. Raises UnsupportedError
-    for an op without a kernel beside states.
+    data. A graph that is one native segment comes with the lowering that has asked the rows.
     """
     given = graph
     has_bodies = bool(graph.bodies)

@@ -6,7 +6,6 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from ingot.dtype import DType
-from ingot.errors import UnsupportedError
 from ingot.ir import Graph, Node, TensorType, Type
 from ingot.lower.lowering import Lowering
 
@@ -31,17 +30,14 @@ def split(graph: Graph, fallback: set[Node], static: set[str], held: Collection[
     """Segments in order. A graph of tensors without fallback nodes is one segment: itself.
 
     held: the dtypes that kernels may be given. What they may not be given is in no native segment, be it only handed
-    through. Raises UnsupportedError where a graph that has to be cut keeps states, which no segment can hand on.
+    through. Segments of a graph that is cut keep no states: a state is an input of those that read it, and its update
+    an output of the one that computes it.
     """
     borders = [graph.values[name].type for name in (*graph.inputs, *graph.states, *graph.outputs.values())]
     if not fallback and all(_is_native(type, held) for type in borders):
         return [Segment(True, graph)]
-    if not len(graph):
+    if not len(graph) and not graph.states:
         return [Segment(False, graph)]
-    if graph.states:
-        missing = ", ".join(f"{node.op.name} {node.outputs[0]!r}" for node in graph.nodes if node in fallback)
-        kept = ", ".join(map(repr, graph.states))
-        raise UnsupportedError(f"states {kept}: no kernel, got {missing}, expected one for each node beside states")
     level: dict[Node, int] = {}
     for node in graph.nodes:
         read = [o for o in node.operands if o not in static]
@@ -59,7 +55,7 @@ def split(graph: Graph, fallback: set[Node], static: set[str], held: Collection[
         part = _extract(graph, nodes, static)
         if part.outputs or part.measured:  # else only nodes read it that were restated
             segments.append(Segment(number % 2 == 0, part))
-    fixed = [value for value in graph.outputs.values() if value in static]
+    fixed = [value for value in (*graph.outputs.values(), *graph.states.values()) if value in static]
     for native in (True, False):
         values = [value for value in fixed if _is_native(graph.values[value].type, held) == native]
         if values:

@@ -12,7 +12,7 @@ from ingot.ops.define import op, sample
 
 _FLOAT = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?\s*|[+-]?(inf|infinity)|[+-]?nan", re.ASCII | re.IGNORECASE)
 _INTEGER = re.compile(r"\s*[+-]?\d{1,40}\s*", re.ASCII)
-_SPELLED = {"inf": "INF", "-inf": "-INF", "nan": "NaN", "True": "1", "False": "0"}
+_SPELLED = {"inf": "INF", "-inf": "-INF", "nan": "NaN"}
 
 
 @op(
@@ -33,8 +33,8 @@ def cast(x, *, dtype: DType, saturate: bool = True, round_mode: Literal["up", "d
     Integers wrap into narrower ones, and so do whole parts of floats into less than a byte; float to a narrower float
     rounds to nearest even. Floats of 8 bits saturate where they are too large, or become what their dtype has for that,
     an infinity or NaN. To f8e8m0, which has powers of 2, positive floats are rounded as round_mode says; others become
-    the smallest, or NaN. A float as a string is the shortest that reads back as itself. A string that is no number is
-    an error.
+    the smallest, or NaN. A float as a string has up to 8 digits, as C's %.8g, and is NaN, INF or -INF. A string that is
+    no number is an error.
     """
     if dtype is string:
         return _texts(x)
@@ -110,9 +110,15 @@ def _texts(x):
     """Each element as a string."""
     if x.dtype == object:
         return x
-    result = np.empty(x.shape, object)
-    result.ravel()[:] = [_SPELLED.get(text, text.removesuffix(".0")) for text in _plain(x).astype(str).ravel().tolist()]
+    plain, result = _plain(x), np.empty(x.shape, object)
+    spell = _float_text if plain.dtype.kind == "f" else lambda value: str(int(value))
+    result.ravel()[:] = [spell(value) for value in plain.ravel().tolist()]
     return result
+
+
+def _float_text(value: float) -> str:
+    text = f"{value:.8g}"
+    return _SPELLED.get(text, text)
 
 
 def _numbers(x, dtype: DType):

@@ -8,13 +8,13 @@ from ingot.dtype import f32, f64
 from ingot.errors import ShapeError
 from ingot.ops.define import op, sample
 
-_WORD = 1 << 32
+WORD = 1 << 32
 _MULTIPLIERS, _WEYL = (0xD2511F53, 0xCD9E8D57), (0x9E3779B9, 0xBB67AE85)
 
 
 def threshold(rate: float) -> int:
     """The least random word of 32 bits that keeps an element."""
-    return math.floor(rate * _WORD)
+    return math.floor(rate * WORD)
 
 
 def infer_dropout(x, step, part, *, rate, seed, stream):
@@ -26,10 +26,10 @@ def infer_dropout(x, step, part, *, rate, seed, stream):
     return x
 
 
-def _philox(words, key):
+def philox(words, key):
     """Philox4x32-10 of counters u64 [4, n] that hold words of 32 bits."""
-    mask = np.uint64(_WORD - 1)
-    low, high = key % _WORD, key // _WORD
+    mask = np.uint64(WORD - 1)
+    low, high = key % WORD, key // WORD
     for _ in range(10):
         a, b = (words[i] * np.uint64(each) for i, each in zip((0, 2), _MULTIPLIERS, strict=True))
         words = np.stack(
@@ -40,7 +40,7 @@ def _philox(words, key):
                 a & mask,
             ]
         )
-        low, high = ((each + bump) % _WORD for each, bump in zip((low, high), _WEYL, strict=True))
+        low, high = ((each + bump) % WORD for each, bump in zip((low, high), _WEYL, strict=True))
     return words
 
 
@@ -67,9 +67,9 @@ def dropout(x, step=None, part=None, *, rate: float, seed: int = 0, stream: int 
         return x
     places = np.arange(x.size, dtype=np.uint64) + np.uint64(0 if part is None else int(part) * x.size)
     counters = places // np.uint64(4)
-    words = np.stack([counters % np.uint64(_WORD), counters // np.uint64(_WORD), counters, counters])
-    words[2], words[3] = int(step) % _WORD, stream
-    drawn = np.take_along_axis(_philox(words, seed), (places % np.uint64(4)).astype(np.int64)[None], 0)[0]
+    words = np.stack([counters % np.uint64(WORD), counters // np.uint64(WORD), counters, counters])
+    words[2], words[3] = int(step) % WORD, stream
+    drawn = np.take_along_axis(philox(words, seed), (places % np.uint64(4)).astype(np.int64)[None], 0)[0]
     real = x.dtype.type
     return np.where(drawn.reshape(x.shape) >= threshold(rate), x * real(1 / (1 - rate)), real(0))
 

@@ -9,7 +9,10 @@ from ingot.dim import Known
 from ingot.dtype import DType, boolean, f32, f64, i64
 from ingot.errors import InputError, ShapeError
 from ingot.ir import TensorType
-from ingot.ops.define import Size, Sizes, expect_kind, expect_numbers, op, sample
+from ingot.ops.define import Size, Sizes, expect_kind, expect_numbers, op, sample, unify
+from ingot.ops.dropout import WORD, philox
+
+DRAWS = "ingot.draws"  # the state that `draw_uniform` reads: a seed, and how many runs there were
 
 MAX_RANGE = 2**28  # elements of a range whose bounds are data
 
@@ -91,6 +94,37 @@ def random_uniform(*, shape: Sizes, seed: int):
     1998.
     """
     return np.random.RandomState(seed).random_sample(shape)
+
+
+def _infer_draw_uniform(draws, *, shape, stream):
+    if draws.dtype is not i64 or draws.rank != 1 or not 0 <= stream < WORD:
+        raise ShapeError(f"draw_uniform: bad operands, got {draws} and stream {stream}, expected i64[2], 0..{WORD - 1}")
+    unify("draw_uniform: seed and run", draws.shape[0], 2)
+    return TensorType(f64, tuple(shape))
+
+
+@op(
+    infer=_infer_draw_uniform,
+    samples=[
+        sample("d:i64>0<9[2]", shape=(3, 67), stream=5),
+        sample("d:i64>-9<0[2]", shape=(), stream=2**32 - 1),
+        sample("d:i64<9[2]", shape=(0, 3), stream=0),
+    ],
+)
+def draw_uniform(draws, *, shape: Sizes, stream: int):
+    """f64 numbers in 0 <= u < 1, row by row, of a seed and the number of a run, i64[2], and a stream in 0..2**32-1.
+
+    53 bits each, of the two halves of what Philox4x32-10 makes of the place // 2 (two words), the run and the stream
+    (the low 32 bits of each). Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", 2011.
+    """
+    seed, run = (int(number) % 2**64 for number in draws)
+    count = math.prod(shape)
+    counters = np.arange(-(-count // 2), dtype=np.uint64)
+    words = np.stack([counters % np.uint64(WORD), counters // np.uint64(WORD), counters, counters])
+    words[2], words[3] = run % WORD, stream
+    halves = philox(words, seed).reshape(2, 2, -1)
+    numbers = (halves[:, 0] >> np.uint64(5)) * 2.0**26 + (halves[:, 1] >> np.uint64(6))
+    return (numbers / 2.0**53).T.reshape(-1)[:count].reshape(shape)
 
 
 def _infer_measure(sizes):

@@ -34,6 +34,7 @@ _LATE = {
     "OrtValue": "ingot.ort.values",
     "RunOptions": "ingot.ort.options",
     "SessionOptions": "ingot.ort.options",
+    "set_seed": "ingot.seeds",
 }
 
 

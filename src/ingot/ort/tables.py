@@ -30,7 +30,6 @@ ACCEPTED: dict[str, dict[str, str]] = {
         "set_default_logger_severity": _NO_LOG,
         "set_default_logger_verbosity": _NO_LOG,
         "set_global_thread_pool_sizes": "all sessions share a pool of as many threads as the machine allows",
-        "set_seed": "a random op without a seed draws anew in each run",
     },
     "InferenceSession": {
         "disable_fallback": _ONE_DEVICE,

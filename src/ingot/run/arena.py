@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mmap
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -36,15 +36,29 @@ class Memory:
         self.addresses = {name: region.ctypes.data for name, region in regions.items()}
 
 
+class CarriedStates:
+    """What states hold between runs that the interpreter, or a program of several segments, computes: arrays by name.
+
+    lock: what such a run holds from its first read of a state to the replacement of the arrays.
+    """
+
+    def __init__(self) -> None:
+        self.arrays: Mapping[str, Any] = {}
+        self.lock = OwnedLock("run")
+
+
 class Arena:
     """Memory that runs share, one at a time; it only grows. `turn`: u32[1], the lock that a run holds, in C. `begun`:
-    the address of the states that hold what they begin with.
+    the address of the states that hold what they begin with. beginnings: what states begin with where graphs give no
+    data, by name, else zeros. carried: states that lie in none of its regions.
     """
 
     def __init__(self) -> None:
         self.memory = Memory({})
         self.turn = np.zeros(1, np.uint32)
         self.begun = 0
+        self.beginnings: dict[str, np.ndarray] = {}
+        self.carried = CarriedStates()
         self.checking = OwnedLock("run")  # of runs whose arena Python poisons and looks over
         self._growing = OwnedLock("run")
         self._ahead: dict[str, _Ahead] = {}

@@ -72,13 +72,33 @@ def interpret(
     for file in mapped_files(value.data for value in graph.values.values() if value.data is not None):
         file.expect_unchanged()
     run = _Run(graph, bound, float64, watch, inner, kernels)
-    for name in [*graph.inputs, *graph.states]:
-        run.arrays[name] = run.fed(name, feeds.get(name))
+    for name, array in [*((name, feeds[name]) for name in graph.inputs), *first_states(graph, bound, feeds).items()]:
+        run.arrays[name] = run.widened(array)
     with np.errstate(all="ignore"):
         results = run.run()
     if symbols is not None:
         symbols.update(run.symbols)
     return {name: _returned(name, array) for name, array in results.items()}
+
+
+def first_states(graph: Graph, symbols: Mapping[str, int], held: Mapping[str, Array] = {}) -> dict[str, Array]:
+    """The arrays that the states of a graph hold before a run, by name: those of `held`, else what they begin with.
+
+    Raises LoadError for a state that is to begin with data that the graph has only the type of.
+    """
+    arrays: dict[str, Array] = {}
+    for name in graph.states:
+        array = held.get(name)
+        if array is None and name in graph.initial:
+            array = graph.initial[name]
+            if array is None:
+                raise LoadError(f"state {name!r}: has no data, got only its type {graph.values[name].type}")
+        elif array is None:
+            type = bind_type(graph.type(name), symbols)
+            assert isinstance(type, TensorType)
+            array = np.full(type.dims, "" if type.dtype is string else 0, type.dtype.numpy)
+        arrays[name] = array
+    return arrays
 
 
 def _returned(name: str, array: Array) -> Array:
@@ -218,18 +238,6 @@ class _Run:
         results = {external: self.array(name) for external, name in self.graph.outputs.items()}
         return results | {f"state:{name}": self.array(update) for name, update in self.graph.states.items()}
 
-    def fed(self, name: str, array: Array) -> Array:
-        """A feed, or for a state that was not fed what it begins with."""
-        if array is None and name in self.graph.initial:
-            array = self.graph.initial[name]
-            if array is None:
-                raise LoadError(f"state {name!r}: has no data, got only its type {self.graph.values[name].type}")
-        elif array is None and name in self.graph.states:
-            type = bind_type(self.graph.type(name), self.symbols)
-            assert isinstance(type, TensorType)
-            array = np.zeros(type.dims, type.dtype.numpy)
-        return self._widened(array)
-
     def array(self, name: str) -> Array:
         """The array of a value, read for one more time; it is dropped after its last read."""
         if name not in self.arrays:
@@ -243,11 +251,12 @@ class _Run:
     def _stored(self, value: Value) -> Array:
         if value.data is None:
             raise LoadError(f"{value.kind} {value.name!r}: has no data, got only its type {value.type}")
-        return self._widened(value.data)
+        return self.widened(value.data)
 
-    def _widened(self, array: Array) -> Array:
+    def widened(self, array: Array) -> Array:
+        """A value as this run takes it: f64 in the place of f32 where it is the oracle."""
         if isinstance(array, (list, tuple)):
-            return [self._widened(each) for each in array]
+            return [self.widened(each) for each in array]
         if isinstance(array, dict):
             return array
         return array.astype(np.float64) if self.float64 and array is not None and array.dtype == np.float32 else array

@@ -249,10 +249,11 @@ class NativeProgram:
         if self._state.begun == address:
             return
         roots = {t.name: t.id for t in self.lowered.tensors.values() if t.kind == "state"}
-        for name, data in self.graph.initial.items():
+        for name, data in {**self._state.beginnings, **self.graph.initial}.items():
             if data is None:
                 raise LoadError(f"state {name!r}: has no data, got only its type {self.graph.type(name)}")
-            self.tensor(roots[name])[...] = data
+            if name in roots:
+                self.tensor(roots[name])[...] = data
         self._state.begun = address
 
     def _home(self, region: str) -> Arena:

@@ -17,7 +17,7 @@ from ingot.ops.control import inner_graphs
 from ingot.ops.custom import kernel_of
 from ingot.run.arena import Arena
 from ingot.run.external import bound
-from ingot.run.interpret import bind_symbols, fresh, interpret
+from ingot.run.interpret import bind_symbols, first_states, fresh, interpret
 from ingot.run.native import NativeProgram
 from ingot.run.store import WeightStore
 
@@ -109,8 +109,8 @@ class InnerProgram:
 class Program:
     """A compiled mode made ready to run. `graph` is the whole, static; `segments` run in order.
 
-    `only` is the one segment of a model that needs nothing else, and `single` that of one that native runs. `least`:
-    see `Compiled`.
+    `only` is the one segment of a model that needs nothing else, and `single` that of one that native runs. `carried`:
+    the states of a graph that had to be cut, None for another. `least`: see `Compiled`.
     """
 
     def __init__(self, compiled: Compiled, weights: WeightStore, arena: Arena, state: Arena | None = None):
@@ -133,6 +133,7 @@ class Program:
         is_one = len(self.segments) == 1
         self.only = first if not isinstance(first, BranchSegment | InterpretedSegment) and is_one else None
         self.single = first if isinstance(first, NativeProgram) and is_one else None
+        self.carried = None if self.only is not None or not self.graph.states else (state or arena).carried
         self.reference_share = 0.0  # of the last run's time
         if debug() >= 1 and self.fallback:
             print(f"on the reference: {', '.join(self.fallback)}", file=sys.stderr)
@@ -156,6 +157,17 @@ class Program:
         if self.only is not None:
             return self.only.run(inputs, sizes)
         values = dict(zip(self.graph.inputs, inputs, strict=True))
+        if self.carried is None:
+            return self._run_segments(values)
+        with self.carried.lock.once():
+            values |= first_states(self.graph, {}, self.carried.arrays)
+            outputs = self._run_segments(values)
+            left = {name: fresh(values[update]) for name, update in self.graph.states.items()}
+            self.carried.arrays = {**self.carried.arrays, **left}
+        return outputs
+
+    def _run_segments(self, values: dict[str, Any]) -> list[Any]:
+        """Runs the segments in order. values: the inputs and states by name; gets what crosses between segments."""
         symbols: dict[str, int] = {}
         began, on_reference = perf_counter_ns(), 0.0
         for segment in self.segments:

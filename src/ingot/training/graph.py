@@ -17,6 +17,7 @@ from ingot.errors import InputError, UnsupportedError
 from ingot.gradients.differentiate import differentiate, scatter_into
 from ingot.gradients.registry import Backward
 from ingot.ir import Graph, TensorType
+from ingot.ops.source import DRAWS
 from ingot.passes import PASSES, optimize
 from ingot.passes.dce import eliminate_dead
 from ingot.precision import F32, Precision, round_products
@@ -76,6 +77,8 @@ def forward_graph(forward: Graph, trained: Sequence[str], seed: int | None = Non
         _attach(graph)
     else:
         _norm_by_batches(graph)
+        if DRAWS in graph.states:
+            graph.begin_state(DRAWS, np.array([seed, 0]))
     dropouts = [node for node in graph.nodes if node.op.name == "dropout" and seed is not None]
     if dropouts:
         _add_step(graph)

@@ -235,8 +235,8 @@ class Trainer:
         Nothing is copied: neither parameters nor frozen matrices that steps read where they lie. Its runs and steps are
         not to overlap.
         """
+        from ingot.opened import Shared
         from ingot.ort.session import InferenceSession
-        from ingot.session import Shared
 
         with self._turn.once():
             self._settle()

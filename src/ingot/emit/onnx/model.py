@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 from onnx import helper
 
@@ -20,6 +21,7 @@ from ingot.ir import Graph, Node, TensorType
 from ingot.load.onnx.registry import INGOT
 from ingot.ops.custom import CUSTOM, Custom
 from ingot.ops.define import expand_node
+from ingot.ops.source import DRAWS
 from ingot.text import dump
 
 VERSIONS = {"": 26, ML: 5}  # of domains, with the IR version the newest that ONNX Runtime 1.31 runs; of others 1
@@ -94,11 +96,14 @@ class _Export:
 
     def model(self) -> onnx.ModelProto:
         graph = self.graph
-        results = {f"state:{name}": update for name, update in graph.states.items()}
+        states = [name for name in graph.states if name != DRAWS]
+        results = {f"state:{name}": graph.states[name] for name in states}
         results = {**graph.outputs, **results}
         names = Names([*graph.inputs, *graph.states, *results])
         pen = self.pen(graph, names)
-        pen.values.update({name: name for name in [*graph.inputs, *graph.states]})
+        pen.values.update({name: name for name in [*graph.inputs, *states]})
+        if DRAWS in graph.states:  # ONNX's random ops do not read it; bodies of loops may
+            pen.values[DRAWS] = pen.constant(np.zeros(2, np.int64))
         for external, name in results.items():
             if external in pen.values and name != external:
                 raise UnsupportedError(f"export: output {external!r} has the name of an input, expected another")
@@ -115,7 +120,7 @@ class _Export:
         made = helper.make_graph(
             pen.nodes,
             graph.name or "graph",
-            [value_info(name, graph.values[name]) for name in [*graph.inputs, *graph.states]],
+            [value_info(name, graph.values[name]) for name in [*graph.inputs, *states]],
             [value_info(external, graph.values[name]) for external, name in results.items()],
             value_info=[value_info(pen.values[o], graph.values[o]) for o in self.described(pen, set(results))],
         )

@@ -149,6 +149,14 @@ def random_uniform(pen: Pen, node: Node) -> str:
     return pen.constant(evaluate(node, [])[0])
 
 
+@rule("draw_uniform")
+def draw_uniform(pen: Pen, node: Node, draws: str) -> str:
+    """ONNX's own generator, which draws anew in each run, too; the state of Ingot's is no part of the model."""
+    if all(isinstance(dim, int) for dim in node.shape):
+        return pen.RandomUniform(shape=list(node.shape), dtype=NUMBERS[f64])
+    return pen.RandomUniformLike(pen.ConstantOfShape(pen.sizes(node.shape)), dtype=NUMBERS[f64])
+
+
 @rule("measure")
 def measure(pen: Pen, node: Node, sizes: str) -> str:
     return pen.ConstantOfShape(sizes, value=tensor("false", np.array([False])))

@@ -67,10 +67,11 @@ class AtenBuilder:
     of types when there are several; of complex numbers, the type of a part, and `makes_complex`), which spares the
     rules of views all arithmetic on shapes. `ops` are the names of what was added for it. `trains`: the graph is to be
     differentiated. `drops`: the call's dropout stays. `moving`: the running means of batch norms that are trained, and
-    by what share a step moves them.
+    by what share a step moves them. `draws`: whether random ops may draw from Ingot's generator.
     """
 
     trains = drops = False
+    draws = True
     moving: Mapping[str, float] = MappingProxyType({})
 
     def __init__(self, graph: Graph):

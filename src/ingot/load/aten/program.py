@@ -41,6 +41,7 @@ from ingot.load.aten import (  # noqa: F401  # rules
     index,
     linear,
     norm,
+    random,
     recurrent,
     reduce,
     resize,
@@ -209,6 +210,7 @@ def load_traced(module: GraphModule, parameters: dict[int, tuple[str, torch.Tens
     are `output_0`, `output_1` ...; None results are left out. Raises UnsupportedError like `load_module`.
     """
     importer = Importer(Symbols())
+    importer.builder.draws = False
     placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
     for i, node in enumerate(placeholders):
         importer.env[node] = importer.weight(*parameters[i]) if i in parameters else importer.input(node)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -48,7 +48,7 @@ class Facts:
 
     constants: values that no graph input reaches. symbolic: the elements of values that hold dims; the graph makes each
     of them with the `dims` op, or it is an input of a subgraph. sizes: values whose elements have names as dims.
-    nested: a subgraph, whose data are all constants.
+    nested: a subgraph, whose data are all constants. draws: gives the value that `draw_uniform` reads in the graph.
     """
 
     graph: Graph
@@ -57,6 +57,7 @@ class Facts:
     constants: set[str] = field(default_factory=set)
     symbolic: dict[str, Array] = field(default_factory=dict)
     sizes: dict[str, tuple[Expr, ...]] = field(default_factory=dict)
+    draws: Callable[[], str] | None = None
 
     def rename(self, old: str, new: str) -> None:
         """Gives a value of the graph another name."""

@@ -10,7 +10,7 @@ import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from itertools import zip_longest
 from typing import Any
 
@@ -21,11 +21,13 @@ from onnx_ir.serde import SerdeError
 from ingot.collector import uncollected
 from ingot.errors import IngotError, LimitError, LoadError, ShapeError, UnboundError, UnrankedError, UnsupportedError
 from ingot.ir import MAX_RANK, Graph, OptionalType, TensorType, Type, forget
+from ingot.load.draws import drawing_state
 from ingot.load.made import note
 from ingot.load.onnx.builder import Facts, OnnxBuilder, Totals
 from ingot.load.onnx.call import Body, Call
 from ingot.load.onnx.custom import registered
 from ingot.load.onnx.parse import Parsed, parse_model
+from ingot.load.onnx.random import drawn_in_trip
 from ingot.load.onnx.ranks import choose, is_unranked, of_rank
 from ingot.load.onnx.registry import DESCRIBED, INGOT, find_rule, foreign_name, reason
 from ingot.load.onnx.signature import check_call, signature_of
@@ -134,7 +136,7 @@ class _Loader:
         shapes = (v.shape for v in model.graph.inputs if v.shape is not None)
         self.symbols = Symbols(shapes, sizes)
         self.graph = Graph(model.graph.name or "onnx")
-        self.facts = Facts(self.graph, Totals(self.symbols))
+        self.facts = Facts(self.graph, Totals(self.symbols), draws=partial(drawing_state, self.graph))
         self.frame = _Frame(opset, self.facts)
         self.unsupported: list[UnsupportedError] = []
         self.inlined = self.ranked = 0
@@ -352,6 +354,7 @@ class _Loader:
         facts = Facts(graph, self.facts.totals, nested=True)
         depth = self.enter(frame, f"subgraph {attribute!r}")
         inner = _Frame(frame.opset, facts, depth, attributes=frame.attributes, outer=frame)
+        facts.draws = cache(lambda: _draws_in_body(call, inner, frame))
         for value, type in zip(source.inputs, types, strict=True):
             inner.values[value] = graph.add_input(graph.fresh(value.name or "input"), facts.measure(type))
         return self.closed(source, source.outputs, inner, f"attribute {attribute!r}")
@@ -418,6 +421,7 @@ class _Loader:
         facts = Facts(graph, self.facts.totals, nested=True)
         depth = self.enter(frame, f"op {call.op}")
         inner = _Frame(frame.opset, facts, depth, attributes=frame.attributes, outer=frame)
+        facts.draws = cache(lambda: _captured_draws(inner, frame))
         given = graph.add_input(graph.fresh(operand), call.build.graph.values[operand].type)
         inner.captured[operand] = of_rank(OnnxBuilder(facts, operand), given, rank)
         body = self.closed([call.node], [v for v in call.node.outputs if v.name], inner, f"op {call.op}")
@@ -468,6 +472,22 @@ def _capture(name: str, frame: _Frame, outer: Facts) -> str:
         if name in outer.sizes:
             inner.sizes[made] = outer.sizes[name]
     return frame.captured[name]
+
+
+def _captured_draws(inner: _Frame, outer: _Frame) -> str:
+    """What `draw_uniform` reads in a subgraph that runs once: that of the graph around it."""
+    assert outer.facts.draws is not None
+    return _capture(outer.facts.draws(), inner, outer.facts)
+
+
+def _draws_in_body(call: Call, inner: _Frame, outer: _Frame) -> str:
+    """What `draw_uniform` reads in a subgraph of a node; in the body of a `Loop` it is another in each trip."""
+    if call.op in ("Scan", "SequenceMap"):
+        raise UnsupportedError(f"a random op in the body of a {call.op}: no seed, expected the attribute seed")
+    captured = _captured_draws(inner, outer)
+    if call.op != "Loop":
+        return captured
+    return drawn_in_trip(OnnxBuilder(inner.facts, call.build.hint), captured, inner.facts.graph.inputs[0])
 
 
 def _resolve(node: onnx_ir.Node, frame: _Frame) -> dict[str, onnx_ir.Attr]:

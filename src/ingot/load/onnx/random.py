@@ -1,6 +1,5 @@
-"""Random ops, of numbers that a seed determines: the model's own, or one of the node's name where it gives none.
-
-A run repeats the last one. All of them start from `random_uniform`.
+"""Random ops. With a seed they start from `random_uniform`, whose numbers are the same in each run; without one from
+`draw_uniform`, which draws anew in each run; see docs/random.md.
 """
 
 from __future__ import annotations
@@ -12,6 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from ingot.dtype import DType, boolean, f64
+from ingot.load.draws import normal
+from ingot.load.onnx.builder import OnnxBuilder
 from ingot.load.onnx.call import Call
 from ingot.load.onnx.registry import onnx
 from ingot.load.onnx.shapes import Size, is_negative
@@ -23,12 +24,20 @@ def _uniform(call: Call, shape: Sequence[Size]) -> str:
     if any(is_negative(d) for d in shape):
         raise call.malformed(f"negative dim, got {list(shape)}")
     count_elements([d for d in shape if isinstance(d, int)], "random numbers")
-    return call.build.random_uniform(shape=tuple(shape), seed=_seed(call))
+    if "seed" in call.attributes:
+        return call.build.random_uniform(shape=tuple(shape), seed=_seed(call))
+    draws = call.build.facts.draws
+    assert draws is not None
+    return call.build.draw_uniform(draws(), shape=tuple(shape), stream=zlib.crc32(call.outputs[0].encode()))
+
+
+def drawn_in_trip(build: OnnxBuilder, draws: str, trip: str) -> str:
+    """What a trip of a loop draws from, where `draws` is that of the graph around the loop: another seed for each."""
+    distance = np.array([zlib.crc32(build.hint.encode()) * 2**30 + 1, 0])
+    return build.add(draws, build.mul(build.reshape(build.add(trip, 1), shape=(1,)), distance))
 
 
 def _seed(call: Call) -> int:
-    if "seed" not in call.attributes:
-        return zlib.crc32(call.outputs[0].encode())
     seed = call.attr_int("seed") if call.op == "Dropout" else call.attr_float("seed")
     if not math.isfinite(seed):
         raise call.malformed(f"attribute 'seed' is {seed}, expected a number")
@@ -55,13 +64,10 @@ def random_uniform(call: Call) -> str:
 
 @onnx("RandomNormal", "RandomNormalLike")
 def random_normal(call: Call) -> str:
-    """Two uniform numbers make one. Box and Muller, "A note on the generation of random normal deviates", 1958."""
     build, shape = call.build, _shape(call)
     pairs = _uniform(call, (2, *shape))
-    first, second = (call.reshape(call.slice(pairs, 0, i, i + 1), shape) for i in range(2))
-    radius = build.sqrt(build.mul(build.log(build.add(build.neg(first), 1.0)), -2.0))
-    normal = build.mul(radius, build.cos(build.mul(second, 2 * math.pi)))
-    moved = build.add(build.mul(normal, call.attr_float("scale", 1.0)), call.attr_float("mean", 0.0))
+    drawn = normal(build, *(call.reshape(call.slice(pairs, 0, i, i + 1), shape) for i in range(2)))
+    moved = build.add(build.mul(drawn, call.attr_float("scale", 1.0)), call.attr_float("mean", 0.0))
     return call.cast(moved, _dtype(call))
 
 

@@ -120,18 +120,25 @@ def _direction(call: Call, x: str, index: int, reverse: bool, hidden: int) -> tu
     bias = part(3, 2 * gates * hidden) if call.has(3) else None
     halves = [] if bias is None else [call.slice(bias, 0, i * gates * hidden, (i + 1) * gates * hidden) for i in (0, 1)]
     lengths = call.cast(call[4], i64) if call.has(4) else None
+
+    def begun(i: int) -> str:
+        """The state before the first step. ONNX leaves open what a sequence of no steps gives, ORT gives zeros."""
+        if lengths is None or not call.has(i):
+            return state(i)
+        return build.where(call.reshape(build.greater(lengths, 0), (batch, 1)), state(i), 0.0)
+
     options: dict[str, Any] = {**_activations(call, index), "clip": call.attr_float("clip", 0.0), "reverse": reverse}
     if call.op == "GRU":
         row = build.add(row, halves[0]) if halves else row
         own = halves[1] if halves else build.expand(build.scalar(0.0, wide), shape=(gates * hidden,))
         reset = bool(call.attr_int("linear_before_reset", 0))
-        return build.add_all("gru", row, r, own, state(5), lengths, linear_before_reset=reset, **options)
+        return build.add_all("gru", row, r, own, begun(5), lengths, linear_before_reset=reset, **options)
     row = build.add(row, build.add(*halves)) if halves else row
     if call.op == "RNN":
-        return build.add_all("rnn", row, r, state(5), lengths, **options)
+        return build.add_all("rnn", row, r, begun(5), lengths, **options)
     peepholes = part(7, 3 * hidden) if call.has(7) else None
     linked = bool(call.attr_int("input_forget", 0))
-    return build.add_all("lstm", row, r, state(5), state(6), peepholes, lengths, input_forget=linked, **options)
+    return build.add_all("lstm", row, r, begun(5), begun(6), peepholes, lengths, input_forget=linked, **options)
 
 
 def _activations(call: Call, direction: int) -> dict[str, Any]:

@@ -44,10 +44,11 @@ def transpose(call: Call) -> str:
 
 @onnx("Squeeze")
 def squeeze(call: Call) -> str:
-    """Without axes, dims that only a run measures may say the rank."""
-    if not computed.is_known(call, 1):
+    """Without axes, dims that only a run measures may say the rank. A list of no axes is none given, as ORT has it."""
+    if not computed.is_known(call, 1) and call.type(1).shape != (0,):
         return computed.squeeze(call)
-    shape, axes = call.shape(0), call.axes(1)
+    is_empty = call.has(1) and call.type(1).shape == (0,)
+    shape, axes = call.shape(0), None if is_empty else call.axes(1) or None
     try:
         return call.reshape(call[0], squeezed(shape, axes))
     except UnboundError:

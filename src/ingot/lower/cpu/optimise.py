@@ -55,6 +55,14 @@ def drawing_fields(node: Node) -> dict[str, Field]:
     }  # fmt: skip
 
 
+@row("draw_uniform", "draw_uniform_f64")
+def _draw_uniform(lowering: Lowering, node: Node) -> None:
+    draws, out = lowering.contiguous(node.operands[0]), lowering.result(node.output)
+    fields: dict[str, Field] = {"draws": pointer(draws), "out": pointer(out)}
+    fields |= {"count": out.size, "stream": node.stream}
+    lowering.step("draw_uniform_f64", "draw_args", fields, [draws], [out], work=out.size * DRAWN)
+
+
 @row("dropout", "dropout_f32", of(f32))
 def _dropout(lowering: Lowering, node: Node) -> None:
     if node.operands[1] is None:

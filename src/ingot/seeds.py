@@ -1,0 +1,34 @@
+"""The seeds that sessions give random ops which have none of their own; see docs/random.md."""
+
+from __future__ import annotations
+
+import random
+import threading
+from numbers import Integral
+
+from ingot.errors import KindError
+
+_SEED_BITS = 63  # a state holds a seed as i64
+
+_lock = threading.Lock()
+_generator: random.Random = random.SystemRandom()
+
+
+def set_seed(seed: int) -> None:
+    """Makes sessions and contexts that are created after it draw the same numbers again, in the order in which they are
+    created: random ops without a seed of their own, in graphs that give none. seed: any integer.
+
+    Without it, the seeds of sessions are those of the operating system's generator. Raises KindError for what is no
+    integer.
+    """
+    global _generator
+    if isinstance(seed, bool) or not isinstance(seed, Integral):
+        raise KindError(f"set_seed: no whole number, got {seed!r}, expected an integer")
+    with _lock:
+        _generator = random.Random(int(seed))
+
+
+def next_seed() -> int:
+    """The seed of the next session or context, 0..2**63-1."""
+    with _lock:
+        return _generator.getrandbits(_SEED_BITS)
