@@ -154,6 +154,19 @@ def measure(pen: Pen, node: Node, sizes: str) -> str:
     return pen.ConstantOfShape(sizes, value=tensor("false", np.array([False])))
 
 
+@rule("checked_index")
+def checked_index(pen: Pen, node: Node, x: str) -> str:
+    """A look-up in a table of the numbers below the limit; a negative one that must not count from the end is made one
+    that is too large.
+    """
+    dtype = pen.type(node, 0).dtype
+    zero, one, limit = (pen.Cast(pen.sizes(n), to=NUMBERS[dtype]) for n in ([0], [1], [node.limit]))
+    if not node.wraps:
+        x = pen.Where(pen.Less(x, zero), limit, x)
+    bounds = [pen.Squeeze(each) for each in (zero, limit, one)]
+    return pen.Gather(pen.Range(*bounds), x, axis=0)
+
+
 @rule("gather")
 def gather(pen: Pen, node: Node, x: str, indices: str) -> str:
     return pen.Gather(x, indices, axis=node.axis)
