@@ -36,9 +36,9 @@ from ingot.types import (
 )
 
 __all__ = [
-    "KINDS", "MAX_NODES", "MAX_RANK", "OPS", "REQUIRED", "Graph", "Index", "MapType", "Node", "Op", "OptionalType", "Sample",
-    "SequenceType", "TensorType", "Type", "UnrankedType", "Value", "bind_attribute", "bind_type", "compatible",
-    "forget", "has_sizes", "is_sized", "join", "type_symbols",
+    "KINDS", "MAX_NODES", "MAX_RANK", "OPS", "REQUIRED", "Graph", "Index", "MapType", "Node", "Op", "OptionalType",
+    "Sample", "SequenceType", "TensorType", "Type", "UnrankedType", "Value", "bind_attribute", "bind_type",
+    "compatible", "forget", "has_sizes", "is_sized", "join", "type_symbols",
 ]  # fmt: skip
 
 MAX_RANK = abi.constant("INGOT_MAX_RANK")  # of a tensor

@@ -14,7 +14,20 @@ from ingot.dim import Dim, Expr, Known
 from ingot.dim import broadcast as broadcast_dims
 from ingot.dtype import DTYPES, DType, bf16, boolean, f16, f32, f64, from_numpy, i64, string
 from ingot.errors import InputError, ShapeError
-from ingot.ir import OPS, REQUIRED, Graph, MapType, Node, Op, OptionalType, Sample, SequenceType, TensorType, Type
+from ingot.ir import (
+    OPS,
+    REQUIRED,
+    Graph,
+    Index,
+    MapType,
+    Node,
+    Op,
+    OptionalType,
+    Sample,
+    SequenceType,
+    TensorType,
+    Type,
+)
 
 Reference = Callable[..., Any]
 

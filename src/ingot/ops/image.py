@@ -29,6 +29,7 @@ def _expand_resample(g, x, indices, weights, *, axis):
     """Column by column of the table, so that sums of few terms become one pass over the result."""
     out, taps = g.type(indices).shape
     behind = (1,) * (g.type(x).rank - axis - 1)
+    indices = g.checked_index(indices, limit=g.type(x).shape[axis], what="indices")
     total = None
     for tap in range(taps):
         part = {"starts": (0, tap), "stops": (out, tap + 1), "steps": (1, 1)}

@@ -23,7 +23,8 @@ def attention(call: Call) -> tuple[str | None, ...] | None:
     A soft cap, a window, the scores as an output, and a length per row are left to the schema's body.
     """
     if call.has(6) and call.type(1).rank > 1:  # the schema's body compares it with positions
-        call.operands[6] = checked(call, call[6], call.shape(1)[-2] + 1, "nonpad_kv_seqlen")
+        lengths = checked(call, call[6], call.shape(1)[-2] + 1, "nonpad_kv_seqlen")
+        call.operands = [*call.operands[:6], lengths]
     special = call.has(6) or len(call.outputs) > 3 or call.attr_float("softcap", 0.0) != 0.0
     windowed = any(call.attr_int(name, -1) != -1 for name in ("left_window_size", "right_window_size"))
     if special or windowed:
