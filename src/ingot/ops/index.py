@@ -67,6 +67,7 @@ def _infer_checked(x, *, limit, wraps, what):
     infer=_infer_checked,
     computes=False,
     inplace=(0,),
+    acts_on="element",
     addresses={"x": Index(lambda x, *, limit, wraps=False, **_: range(-limit if wraps else 0, limit))},
     samples=[
         sample("x:i64<7[2,3]", limit=7, what="places"),

@@ -159,12 +159,11 @@ def checked_index(pen: Pen, node: Node, x: str) -> str:
     """A look-up in a table of the numbers below the limit; a negative one that must not count from the end is made one
     that is too large.
     """
-    dtype = pen.type(node, 0).dtype
-    zero, one, limit = (pen.Cast(pen.sizes(n), to=NUMBERS[dtype]) for n in ([0], [1], [node.limit]))
+    dtype = NUMBERS[pen.type(node, 0).dtype]
+    zero, limit, one = (pen.Cast(pen.scalar_size(n), to=dtype) for n in (0, node.limit, 1))
     if not node.wraps:
         x = pen.Where(pen.Less(x, zero), limit, x)
-    bounds = [pen.Squeeze(each) for each in (zero, limit, one)]
-    return pen.Gather(pen.Range(*bounds), x, axis=0)
+    return pen.Gather(pen.Range(zero, limit, one), x, axis=0)
 
 
 @rule("gather")
