@@ -34,7 +34,7 @@ ROUNDED_ENGINES = {
 SECTIONS = (
     ("Kernels", "The kernel that lowering chooses, alone, beside the machine's limit measured in the same rounds: "
      "fused multiply-adds on registers, or reading as many bytes as the weights have.", "benchmarks.kernels"),
-    ("The matvec contract", "The bounds of `docs/contracts/matvec.yaml`.", "benchmarks.matvec"),
+    ("The matvec contract", "The bounds of `src/ingot/contracts/matvec.yaml`.", "benchmarks.matvec"),
     ("Calls", "What is left when there is next to nothing to compute.", "benchmarks.overhead"),
     ("Cold start", "From an ONNX file of BERT-base to the first output, 128 tokens; imports are not counted.",
      "benchmarks.cold"),

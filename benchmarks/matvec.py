@@ -1,4 +1,4 @@
-"""`make bench-matvec`: the bounds of docs/contracts/matvec.yaml. `python -m benchmarks.matvec [--record] [--rounds N]`.
+"""`make bench-matvec`: the bounds of src/ingot/contracts/matvec.yaml. `python -m benchmarks.matvec [--record] [--rounds N]`.
 
 Ends with 1 when a bound is broken. --record adds the figures to the contract's history.
 """
@@ -18,7 +18,7 @@ import yaml
 from benchmarks import report
 from benchmarks.side_by_side import THREADS, Harness
 
-CONTRACT = Path(__file__).parents[1] / "docs/contracts/matvec.yaml"
+CONTRACT = Path(__file__).parents[1] / "src/ingot/contracts/matvec.yaml"
 ENGINES = ["numpy", "read", "ingot"]
 ROUNDS = 15
 

@@ -36,6 +36,7 @@ ROOMS = (
     ("llm", "training", "dynamo", "onnx_backend"),
     ("look",),
     ("quantize",),
+    ("contracts",),
     ("cli",),
     ("__main__",),
 )

@@ -19,7 +19,7 @@ from ingot.dim import Expr, Values, bind, check_shape, has_size, symbols_of
 from ingot.dtype import DType, from_numpy
 from ingot.errors import LimitError, LoadError
 from ingot.node import Node, Value
-from ingot.op import OPS, REQUIRED, Op, Sample
+from ingot.op import OPS, REQUIRED, Index, Op, Sample
 from ingot.types import (
     MapType,
     OptionalType,
@@ -36,9 +36,9 @@ from ingot.types import (
 )
 
 __all__ = [
-    "KINDS", "MAX_NODES", "MAX_RANK", "OPS", "REQUIRED", "Graph", "MapType", "Node", "Op", "OptionalType", "Sample",
-    "SequenceType", "TensorType", "Type", "UnrankedType", "Value", "bind_attribute", "bind_type", "compatible",
-    "forget", "has_sizes", "is_sized", "join", "type_symbols",
+    "KINDS", "MAX_NODES", "MAX_RANK", "OPS", "REQUIRED", "Graph", "Index", "MapType", "Node", "Op", "OptionalType",
+    "Sample", "SequenceType", "TensorType", "Type", "UnrankedType", "Value", "bind_attribute", "bind_type",
+    "compatible", "forget", "has_sizes", "is_sized", "join", "type_symbols",
 ]  # fmt: skip
 
 MAX_RANK = abi.constant("INGOT_MAX_RANK")  # of a tensor

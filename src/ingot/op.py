@@ -17,6 +17,18 @@ class Sample:
     attributes: dict[str, Any]
 
 
+@dataclass(frozen=True, slots=True)
+class Index:
+    """The range of an operand of integers that address something: indices, positions, lengths.
+
+    range: of the operands, as arrays, and the attributes. own: the op's reference checks the elements, as those that it
+    does not read may hold anything, or as more must hold; otherwise `ops.define.compute` checks all of them.
+    """
+
+    range: Callable[..., range]
+    own: bool = False
+
+
 @dataclass(frozen=True, eq=False)
 class Op:
     """What an op means, whoever runs it. Made by `ops.define.op`; see there for each field."""
@@ -34,6 +46,7 @@ class Op:
     computes: bool
     inplace: tuple[int, ...]
     acts_on: str
+    addresses: dict[str, Index | str]  # operand of integers -> its range, or why it has none
     samples: tuple[Sample, ...]
     tolerance: dict[DType, float]
     domain: tuple[float, float]
@@ -41,6 +54,15 @@ class Op:
     takes_bodies: bool
     expand: Callable[..., Any] | None
     doc: str
+
+    @property
+    def indices(self) -> dict[str, Index]:
+        """The operands whose elements address something, and their ranges."""
+        return {name: index for name, index in self.addresses.items() if isinstance(index, Index)}
+
+    def names_of_indices(self, attributes: Mapping[str, Any]) -> str:
+        """What errors call the operands whose elements address something."""
+        return str(attributes["what"]) if "what" in attributes else " or ".join(self.indices)
 
     def misuse(self, operands: Sequence[str | None], attributes: Mapping[str, Any]) -> str:
         """What is wrong with a use of this op before any type is looked at; "" when nothing is."""

@@ -83,6 +83,14 @@ def dump_call(node: Node, operands: Sequence[str | None], types: Sequence[Type])
     return f"{node.op.name}({', '.join(arguments)}): {', '.join(map(str, types))}"
 
 
+def place_of_index(graph: Graph, node: str) -> str:
+    """Where a bad index is, as an error says it: `'node': operands`. node: the first result of a node."""
+    value = graph.values.get(node)
+    maker = None if value is None else value.producer
+    names = "" if maker is None else maker.op.names_of_indices(maker.attributes)
+    return f"{node!r}: {names}" if names else repr(node)
+
+
 def diff(before: str, after: str) -> str:
     """A unified diff of two dumps; empty when they are equal."""
     return "".join(difflib.unified_diff(before.splitlines(True), after.splitlines(True), "before", "after", n=1))

@@ -156,7 +156,7 @@ def test_a_run_takes_any_size_up_to_the_limit(library: Tab) -> None:
         ("{ x: { data: [1, 2], shape: [3] } }", "input: input x: got [3], expected [3]"),
         ("{ x: [1.5] }", "input: input x: got 1.5, expected an integer of 32 bits"),
         ("{ x: [2n ** 31n] }", "input: input x: got 2147483648, expected an integer of 32 bits"),
-        ("{ x: [0, 3] }", "index: node taken: index 3 is out of range, expected -3..2"),
+        ("{ x: [0, 3] }", "index: node 'taken': indices: index 3 is out of range, expected -3..2"),
         ("{ x: [0] }, { program: 'walk' }", "input: no program walk, expected one of run"),
         ("{ x: [0] }, { outputs: ['z'] }", "input: no output z, expected y"),
     ],

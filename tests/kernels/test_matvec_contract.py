@@ -1,4 +1,4 @@
-"""The matrix-vector product as docs/contracts/matvec.yaml states it. Its speed is held by `make bench-matvec`."""
+"""The matrix-vector product as src/ingot/contracts/matvec.yaml states it. Its speed is held by `make bench-matvec`."""
 
 import re
 import subprocess
@@ -14,7 +14,7 @@ from ingot.ir import Graph, TensorType
 from kernel_calls import ISAS
 from places import ROOT
 
-CONTRACT = yaml.safe_load((ROOT / "docs/contracts/matvec.yaml").read_text())
+CONTRACT = yaml.safe_load((ROOT / "src/ingot/contracts/matvec.yaml").read_text())
 SHAPES = [tuple(shape) for shape in CONTRACT["properties"]["shapes"]]
 TOLERANCE = CONTRACT["properties"]["tolerance"]
 KERNEL = CONTRACT["choice"]["kernel"]

@@ -191,7 +191,7 @@ def test_a_length_that_no_sequence_has_is_an_input_error(steps, wrong):
     graph, feeds = layer("gru", steps, 3, 5, lengths=True)
     name = list(feeds)[-1]
     feeds[name][1] = wrong
-    with pytest.raises(InputError, match=rf"node 't': index out of range, got {wrong}, expected 0..{steps}$"):
+    with pytest.raises(InputError, match=rf"node 't': lengths: index out of range, got {wrong}, expected 0..{steps}$"):
         run(build(graph), feeds)
 
 

@@ -505,15 +505,15 @@ def test_inference_refuses(name, operands, attributes, message):
 @pytest.mark.parametrize(
     ("name", "operands", "attributes", "message"),
     [
-        ("gather", [[1, 2, 3], [0, 3]], {"axis": 0}, r"node 'y0': gather: index out of range, got 3, expected -3..2"),
+        ("gather", [[1, 2, 3], [0, 3]], {"axis": 0}, r"node 'y0': indices: index out of range, got 3, expected -3..2"),
         ("gather", [[1, 2, 3], [0, -4]], {"axis": 0}, r"got -4"),
-        ("gather_elements", [[1, 2, 3], [9]], {"axis": 0}, r"gather_elements: index out of range, got 9"),
+        ("gather_elements", [[1, 2, 3], [9]], {"axis": 0}, r"indices: index out of range, got 9"),
         ("scatter_elements", [[1, 2], [2], [5]], {"axis": 0, "reduction": "none"}, r"index out of range, got 2"),
         ("scatter_elements", [[1, 2], [-3], [5]], {"axis": 0, "reduction": "add"}, r"got -3, expected -2..1"),
         ("arange", [1, 9, 0], {}, r"arange: bad range, got 1:9:0"),
         ("arange", [0, 2**40, 1], {}, r"bad range, got 0:1099511627776:1, expected at most 268435456 steps"),
         ("arange", [0.0, np.nan, 1.0], {}, r"bad range, got 0.0:nan:1.0"),
-        ("resample", [[1.0, 2.0], [[2]], [[1.0]]], {"axis": 0}, r"resample: index out of range, got 2, expected 0..1"),
+        ("resample", [[1.0, 2.0], [[2]], [[1.0]]], {"axis": 0}, r"indices: index out of range, got 2, expected 0..1"),
         *kv_cache_cases.BAD_DATA,
     ],
 )

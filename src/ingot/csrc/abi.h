@@ -384,6 +384,14 @@ typedef struct {
   int32_t step; int32_t item_bytes; int32_t index_bytes;
 } gather_args;
 
+/* out[i] = x[i], an index below `limit`, counted from the front; only with `wraps` may x[i] be negative. index_bytes: 4
+ * or 8, of both. */
+typedef struct {
+  const void *x; void *out; ingot_fault *fault;
+  int64_t count; int64_t limit;
+  int32_t step; int32_t index_bytes; int32_t wraps;
+} checked_index_args;
+
 /* out[outer, i, inner] = the sum over taps t, in order, of weights[i, t] * x[outer, indices[i, t], inner]. */
 typedef struct {
   const float *x; const int64_t *indices; const float *weights; float *out; ingot_fault *fault;

@@ -207,11 +207,27 @@ void K(gather_elements_i64)(const void *p, int32_t part, int32_t parts) {
 #undef GATHER_FLOATS
 #undef BLOCKS_W
 
+void K(checked_index)(const void *p, int32_t part, int32_t parts) {
+  const checked_index_args *args = p;
+  const int64_t end = part_begin(args->count, part + 1, parts);
+  for (int64_t i = part_begin(args->count, part, parts); i < end; i++) {
+    int64_t index = index_at(args->x, args->index_bytes, i);
+    if (args->wraps)
+      index = index_from_front(args->fault, args->step, index, args->limit);
+    else if (index < 0 || index >= args->limit)
+      report_fault(args->fault, 2, args->step, index, args->limit);
+    if (args->index_bytes == 8)
+      ((int64_t *)args->out)[i] = index;
+    else
+      ((int32_t *)args->out)[i] = (int32_t)index;
+  }
+}
+
 /* Whether all indices of a table of taps lie in [0, limit). */
 static inline int resample_fits(const resample_args *args) {
   for (int64_t i = 0; i < args->count * args->taps; i++)
     if (args->indices[i] < 0 || args->indices[i] >= args->limit) {
-      report_fault(args->fault, 1, args->step, args->indices[i], args->limit);
+      report_fault(args->fault, 2, args->step, args->indices[i], args->limit);
       return 0;
     }
   return 1;

@@ -150,7 +150,7 @@ FLAT: dict[str, str] = {
         logical_xor bitwise_not bitwise_and bitwise_or bitwise_xor shift_left shift_right argmax argmin
         max_pool_indices nonzero non_max_suppression measure dims quantize matmul_integer conv_integer
         quantize_groups string_concat string_normalize string_split regex_full_match sequence_length has_element
-        decode_image refuse has_rank""",
+        decode_image refuse has_rank checked_index""",
     ),
     **_listed(
         "its operands are no floats", "iota random_uniform draw_uniform tfidf label_encode unpack decode_blocks absent"

@@ -13,8 +13,21 @@ import numpy as np
 from ingot.dim import Dim, Expr, Known
 from ingot.dim import broadcast as broadcast_dims
 from ingot.dtype import DTYPES, DType, bf16, boolean, f16, f32, f64, from_numpy, i64, string
-from ingot.errors import ShapeError
-from ingot.ir import OPS, REQUIRED, Graph, MapType, Node, Op, OptionalType, Sample, SequenceType, TensorType, Type
+from ingot.errors import InputError, ShapeError
+from ingot.ir import (
+    OPS,
+    REQUIRED,
+    Graph,
+    Index,
+    MapType,
+    Node,
+    Op,
+    OptionalType,
+    Sample,
+    SequenceType,
+    TensorType,
+    Type,
+)
 
 Reference = Callable[..., Any]
 
@@ -35,6 +48,7 @@ def op(
     computes: bool = True,
     inplace: tuple[int, ...] = (),
     acts_on: str = "tensor",
+    addresses: Mapping[str, Index | str] | None = None,
     tolerance: dict[DType, float] | None = None,
     domain: tuple[float, float] = (-2.0, 2.0),
     any_type: bool = False,
@@ -54,6 +68,8 @@ def op(
     acts_on: "element", where an element of the result is made of the operands' elements at its place, as they
     broadcast; "row", where that is so for rows of the last dim, operands with one dim being shared by all rows;
     "tensor", where there is no telling.
+    addresses: every operand that takes integers alone -> its range, if its elements address something, or the reason
+    why any number will do. Every executor refuses elements outside of the range, with an InputError or a fault.
     tolerance: per dtype, relative to max(1, |expected|), for any executor against the float64 reference; default f32
     2e-6. domain: the range samples draw floats from. any_type: operands may be sequences, optionals and tensors of
     unknown rank, which its inference looks at; a reference gets a list, None or an array.
@@ -85,7 +101,7 @@ def op(
         OPS[label] = Op(
             label, function, infer, tuple(operands), frozenset(optional), variadic, attributes,
             {attribute: hints[attribute] for attribute in attributes},
-            outputs, view, computes and not view, inplace, acts_on, tuple(samples),
+            outputs, view, computes and not view, inplace, acts_on, dict(addresses or {}), tuple(samples),
             {f32: 2e-6, f16: 2e-3, f64: 1e-12} | (tolerance or {}), domain, any_type,
             any(hints[attribute] == Subgraph for attribute in attributes), expand and _bound(expand),
             (function.__doc__ or "").partition("\n")[0],  # `python -OO` leaves none
@@ -191,12 +207,29 @@ def compute(
             a.astype(wide.numpy) if isinstance(a, np.ndarray) and from_numpy(a.dtype) in (f16, bf16) else a
             for a in operands
         ]
+    _check_addresses(op, operands, attributes)
     with np.errstate(all="ignore"):
         result = (function or op.function)(*given, **{**attributes, **bodies})
         results = result if isinstance(result, tuple) else (result,)
         inferred = op.infer(*types, **attributes)
         inferred = inferred if isinstance(inferred, tuple) else (inferred,)
         return [_stored(each, type) for each, type in zip(results, inferred, strict=True)]
+
+
+def _check_addresses(op: Op, operands: Sequence[Any], attributes: Mapping[str, Any]) -> None:
+    """Raises InputError where an element of an operand lies outside of the range that the op's record gives."""
+    for name, index in op.indices.items():
+        place = op.operand_names.index(name)
+        if not index.own and place < len(operands) and operands[place] is not None:
+            expect_within(attributes.get("what", name), operands[place], index.range(*operands, **attributes))
+
+
+def expect_within(what: str, indices: np.ndarray, allowed: range) -> None:
+    """Raises InputError unless each index is in a range of step 1."""
+    bad = indices[(indices < allowed.start) | (indices >= allowed.stop)]
+    if bad.size:
+        got, expected = bad.flat[0], f"{allowed.start}..{allowed.stop - 1}"
+        raise InputError(f"{what}: index out of range, got {got}, expected {expected}")
 
 
 def _stored(result: Any, type: Type) -> Any:

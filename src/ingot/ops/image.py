@@ -8,7 +8,7 @@ import numpy as np
 
 from ingot.dtype import f32, i64
 from ingot.errors import InputError, LimitError, ShapeError
-from ingot.ir import TensorType
+from ingot.ir import Index, TensorType
 from ingot.ops.conv import spatial_dims
 from ingot.ops.define import Ints, expect_kind, op, sample, unify
 
@@ -29,6 +29,7 @@ def _expand_resample(g, x, indices, weights, *, axis):
     """Column by column of the table, so that sums of few terms become one pass over the result."""
     out, taps = g.type(indices).shape
     behind = (1,) * (g.type(x).rank - axis - 1)
+    indices = g.checked_index(indices, limit=g.type(x).shape[axis], what="indices")
     total = None
     for tap in range(taps):
         part = {"starts": (0, tap), "stops": (out, tap + 1), "steps": (1, 1)}
@@ -41,6 +42,7 @@ def _expand_resample(g, x, indices, weights, *, axis):
 @op(
     infer=_infer_resample,
     expand=_expand_resample,
+    addresses={"indices": Index(lambda x, *_, axis: range(x.shape[axis]))},
     samples=[
         sample("x[2,7,3] i:i64<7[5,2] w[5,2]", axis=1),
         sample("x[2,3,9] i:i64<9[4,4] w[4,4]", axis=2),
@@ -55,10 +57,6 @@ def resample(x, indices, weights, *, axis: int):
     indices i64 and weights [out, taps], with at least one tap; an index outside 0..dim-1 is an error. Terms are added
     in the order of the table.
     """
-    size = x.shape[axis]
-    bad = indices[(indices < 0) | (indices >= size)]
-    if bad.size:
-        raise InputError(f"resample: index out of range, got {bad.flat[0]}, expected 0..{size - 1}")
     shape = (-1, *[1] * (x.ndim - axis - 1))
     columns = zip(indices.T, weights.T, strict=True)
     terms = (np.take(x, read, axis) * weight.reshape(shape) for read, weight in columns)
@@ -260,6 +258,7 @@ def _infer_roi_align(x, rois, batch, *, height, width, ratio, scale, mode, half_
 
 @op(
     infer=_infer_roi_align,
+    addresses={"batch": Index(lambda x, *_, **__: range(len(x)))},
     samples=[
         sample("x[2,3,6,7] r>0<6[4,4] b:i64<2[4]", height=2, width=3, ratio=2, scale=1.0, mode="avg", half_pixel=True),
         sample(
@@ -280,9 +279,8 @@ def roi_align(
     them reads ("max"); a ratio of 0 takes as many as an element of x has. half_pixel: elements have their centers at
     halves; without it a region is at least one element wide. He et al., "Mask R-CNN", 2017.
     """
-    bad = batch[(batch < 0) | (batch >= len(x))]
-    if bad.size or not np.isfinite(rois).all():
-        raise InputError(f"roi_align: bad regions, got images {bad[:3].tolist()} of {len(x)}, expected finite regions")
+    if not np.isfinite(rois).all():
+        raise InputError("roi_align: bad regions, got infinity or NaN, expected finite regions")
     result = np.zeros((len(rois), x.shape[1], height, width), x.dtype)
     for i, (roi, image) in enumerate(zip(rois, batch.tolist(), strict=True)):
         x1, y1, x2, y2 = roi * roi.dtype.type(scale) - roi.dtype.type(0.5 if half_pixel else 0)

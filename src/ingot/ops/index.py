@@ -5,8 +5,8 @@ from typing import Literal
 import numpy as np
 
 from ingot.dtype import i32, i64
-from ingot.errors import InputError, ShapeError
-from ingot.ir import TensorType
+from ingot.errors import ShapeError
+from ingot.ir import Index, TensorType
 from ingot.ops.define import Size, expect_kind, op, sample, unify
 
 
@@ -20,10 +20,11 @@ def _expect_indices(name: str, indices: TensorType) -> None:
         raise ShapeError(f"{name}: wrong dtype of indices, got {indices}, expected i64 or i32")
 
 
-def _check_range(name: str, indices, size: int) -> None:
-    bad = indices[(indices < -size) | (indices >= size)]
-    if bad.size:
-        raise InputError(f"{name}: index out of range, got {bad.flat[0]}, expected {-size}..{size - 1}")
+def _along_axis(x, *_, axis, **__) -> range:
+    return range(-x.shape[axis], x.shape[axis])
+
+
+_INDICES = {"indices": Index(_along_axis)}
 
 
 def _infer_gather(x, indices, *, axis):
@@ -35,6 +36,7 @@ def _infer_gather(x, indices, *, axis):
 @op(
     computes=False,
     infer=_infer_gather,
+    addresses=_INDICES,
     samples=[
         sample("x[7,5] i:i64>-7<7[2,3]", axis=0),
         sample("x[3,7,2] i:i64>-7<7[4]", axis=1),
@@ -51,8 +53,37 @@ def gather(x, indices, *, axis: int):
 
     An index outside -dim..dim-1 is an error.
     """
-    _check_range("gather", indices, x.shape[axis])
     return np.take(x, indices, axis)
+
+
+def _infer_checked(x, *, limit, wraps, what):
+    _expect_indices("checked_index", x)
+    if isinstance(limit, int) and limit < 0:
+        raise ShapeError(f"checked_index: bad limit, got {limit}, expected 0 or more")
+    return x
+
+
+@op(
+    infer=_infer_checked,
+    computes=False,
+    inplace=(0,),
+    acts_on="element",
+    addresses={"x": Index(lambda x, *, limit, wraps=False, **_: range(-limit if wraps else 0, limit))},
+    samples=[
+        sample("x:i64<7[2,3]", limit=7, what="places"),
+        sample("x:i64>-7<7[2,3]", limit=7, wraps=True, what="places"),
+        sample("x:i32>-7<7[40]", limit=7, wraps=True, what="places"),
+        sample("x:i32<1[]", limit=1, what="places"),
+        sample("x:i64[0]", limit=0, what="places"),
+    ],
+)
+def checked_index(x, *, limit: Size, wraps: bool = False, what: str):
+    """x, whose elements are indices below a limit: 0..limit-1, and with wraps negative ones that count from the end.
+
+    The result counts from the front. An index outside is an error, which calls it `what`. It stands where a model's
+    integers address something through arithmetic, which would give a number for every index.
+    """
+    return np.where(x < 0, x + x.dtype.type(limit), x) if wraps else x.copy()
 
 
 def inverse_order(indices: np.ndarray) -> np.ndarray | None:
@@ -75,6 +106,7 @@ def _infer_gather_elements(x, indices, *, axis):
 @op(
     computes=False,
     infer=_infer_gather_elements,
+    addresses=_INDICES,
     samples=[
         sample("x[3,7] i:i64>-7<7[3,4]", axis=1),
         sample("x[5,7] i:i64>-5<5[2,7]", axis=0),
@@ -89,7 +121,6 @@ def gather_elements(x, indices, *, axis: int):
 
     Negative indices count from the end; one outside -dim..dim-1 is an error.
     """
-    _check_range("gather_elements", indices, x.shape[axis])
     part = x[tuple(slice(None if i == axis else n) for i, n in enumerate(indices.shape))]
     return np.take_along_axis(part, indices.astype(np.int64), axis)
 
@@ -113,6 +144,7 @@ def _infer_scatter_elements(x, indices, updates, *, axis, reduction):
 
 @op(
     infer=_infer_scatter_elements,
+    addresses=_INDICES,
     inplace=(0,),
     samples=[
         sample("x[3,7] i:i64<1[3,1] u[3,1]", axis=1, reduction="none"),
@@ -131,7 +163,6 @@ def scatter_elements(x, indices, updates, *, axis: int, reduction: Literal["none
     Of several updates of one element, "none" keeps the last. Other dims of indices may be shorter than x's. Negative
     indices count from the end; one outside -dim..dim-1 is an error. Floats are added and multiplied in float64.
     """
-    _check_range("scatter_elements", indices, x.shape[axis])
     wide = reduction in ("add", "mul") and x.dtype.kind not in "iu"
     y = x.astype(np.float64) if wide else x.copy()
     places = np.ix_(*map(np.arange, indices.shape))

@@ -65,6 +65,7 @@ def _wrapped(sums):
 @op(
     computes=False,
     infer=_infer_matmul,
+    addresses={"bias": "numbers"},
     expand=_expand_matmul,
     samples=[
         sample("x:u8<255[5,7] w:i8>-127<127[7,3]"),
@@ -113,6 +114,7 @@ def _plain(rank, **attributes):
 @op(
     computes=False,
     infer=_infer_conv,
+    addresses={"bias": "numbers"},
     expand=_expand_conv,
     samples=[
         sample("x:u8<255[2,3,7,8] w:i8>-127<127[4,3,3,3] b:i32[4] z:u8<200[]", **_plain(2, groups=1, pads=(1,) * 4)),

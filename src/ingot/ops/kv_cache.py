@@ -11,9 +11,9 @@ import numpy as np
 
 from ingot import abi
 from ingot.dtype import f32, i8, i32, u8
-from ingot.errors import InputError, ShapeError
-from ingot.ir import TensorType
-from ingot.ops.define import expect_kind, op, sample, unify
+from ingot.errors import ShapeError
+from ingot.ir import Index, TensorType
+from ingot.ops.define import expect_kind, expect_within, op, sample, unify
 
 CACHE_BLOCK = abi.constant("INGOT_CACHE_BLOCK")  # positions in a block
 CACHE_GROUP = abi.constant("INGOT_CACHE_GROUP")  # dims that share a step in 4 bits
@@ -104,20 +104,26 @@ def _expect_appended(name: str, cache: TensorType, slots: int, x: TensorType) ->
     unify("{}: last dim of {} and {}", x.shape[2], cache.shape[5 - slots], name, x, cache)
 
 
-def _slots(name: str, positions, owners, blocks, limit: int):
+def _slots(positions, owners, blocks, limit: int):
     """The block and the slot of each position. Raises InputError for what lies outside; limit: blocks of the cache."""
     sequences, each = blocks.shape
-    for what, found, count in (("owner", owners, sequences), ("position", positions, each * CACHE_BLOCK)):
-        _expect_below(name, what, found, count)
+    expect_within("owners", owners, range(sequences))
+    expect_within("positions", positions, range(each * CACHE_BLOCK))
     found = blocks[owners, positions // CACHE_BLOCK]
-    _expect_below(name, "block", found, limit)
+    expect_within("blocks", found, range(limit))
     return found, positions % CACHE_BLOCK
 
 
-def _expect_below(name: str, what: str, found, count: int) -> None:
-    bad = found[(found < 0) | (found >= count)]
-    if bad.size:
-        raise InputError(f"{name}: {what} out of range, got {bad.flat[0]}, expected 0..{count - 1}")
+def _blocks_each(*operands, **_) -> range:
+    return range(operands[-1].shape[1] * CACHE_BLOCK)
+
+
+# A block that no position is in may be any number.
+_APPENDED = {
+    "positions": Index(_blocks_each),
+    "owners": Index(lambda *operands: range(len(operands[-1]))),
+    "blocks": Index(lambda cache, *_: range(len(cache)), own=True),
+}
 
 
 def _int8(x, scales):
@@ -175,6 +181,7 @@ _NONE = "p:i32<64[0] o:i32<1[0] b:i32<6[1,3]"
 @op(
     computes=False,
     infer=_infer_append("append_keys", 3),
+    addresses=_APPENDED,
     inplace=(0,),
     samples=[
         sample(f"c[6,2,8,64] x[7,2,8] {_ADDRESSES}"),
@@ -189,7 +196,7 @@ def append_keys(cache, x, positions, owners, blocks):
     cache [blocks, kv_heads, head_dim, 64], x [rows, kv_heads, head_dim]. A position, owner or block outside is an
     error.
     """
-    block, slot = _slots("append_keys", positions, owners, blocks, cache.shape[0])
+    block, slot = _slots(positions, owners, blocks, cache.shape[0])
     cache = cache.copy()
     cache[block, :, :, slot] = x.astype(cache.dtype)
     return cache
@@ -198,6 +205,7 @@ def append_keys(cache, x, positions, owners, blocks):
 @op(
     computes=False,
     infer=_infer_append("append_values", 2),
+    addresses=_APPENDED,
     inplace=(0,),
     samples=[
         sample(f"c[6,2,64,8] x[7,2,8] {_ADDRESSES}"),
@@ -211,7 +219,7 @@ def append_values(cache, x, positions, owners, blocks):
 
     cache [blocks, kv_heads, 64, v_dim], x [rows, kv_heads, v_dim]. A position, owner or block outside is an error.
     """
-    block, slot = _slots("append_values", positions, owners, blocks, cache.shape[0])
+    block, slot = _slots(positions, owners, blocks, cache.shape[0])
     cache = cache.copy()
     cache[block, :, slot] = x.astype(cache.dtype)
     return cache
@@ -220,6 +228,7 @@ def append_values(cache, x, positions, owners, blocks):
 @op(
     computes=False,
     infer=_infer_append_int8("append_keys_int8", 3),
+    addresses=_APPENDED,
     outputs=2,
     inplace=(0, 1),
     samples=[
@@ -234,7 +243,7 @@ def append_keys_int8(cache, scales, x, positions, owners, blocks):
     cache [blocks, kv_heads, head_dim, 64], scales [blocks, kv_heads, 64], x [rows, kv_heads, head_dim]. A head of a
     row becomes round(x / scale), half to even, with scale = max |x| / 127.
     """
-    block, slot = _slots("append_keys_int8", positions, owners, blocks, cache.shape[0])
+    block, slot = _slots(positions, owners, blocks, cache.shape[0])
     cache, scales = cache.copy(), scales.copy()
     cache[block, :, :, slot], scales[block, :, slot] = _int8(x, scales)
     return cache, scales
@@ -243,6 +252,7 @@ def append_keys_int8(cache, scales, x, positions, owners, blocks):
 @op(
     computes=False,
     infer=_infer_append_int8("append_values_int8", 2),
+    addresses=_APPENDED,
     outputs=2,
     inplace=(0, 1),
     samples=[
@@ -256,7 +266,7 @@ def append_values_int8(cache, scales, x, positions, owners, blocks):
 
     cache [blocks, kv_heads, 64, v_dim], scales [blocks, kv_heads, 64], x [rows, kv_heads, v_dim]; as append_keys_int8.
     """
-    block, slot = _slots("append_values_int8", positions, owners, blocks, cache.shape[0])
+    block, slot = _slots(positions, owners, blocks, cache.shape[0])
     cache, scales = cache.copy(), scales.copy()
     cache[block, :, slot], scales[block, :, slot] = _int8(x, scales)
     return cache, scales
@@ -265,6 +275,7 @@ def append_values_int8(cache, scales, x, positions, owners, blocks):
 @op(
     computes=False,
     infer=_infer_append_int4("append_keys_int4", 3),
+    addresses=_APPENDED,
     outputs=2,
     inplace=(0, 1),
     samples=[
@@ -281,7 +292,7 @@ def append_keys_int4(cache, scales, x, positions, owners, blocks):
     where step and least are f16 and lie in the scales; a byte holds dim i of the first half of these and, above it,
     that of the second. The last dims may be fewer; their number is even.
     """
-    block, slot = _slots("append_keys_int4", positions, owners, blocks, cache.shape[0])
+    block, slot = _slots(positions, owners, blocks, cache.shape[0])
     cache, scales = cache.copy(), scales.copy()
     cache[block, :, :, slot], scales[block, :, :, slot] = _int4(x)
     return cache, scales
@@ -290,6 +301,7 @@ def append_keys_int4(cache, scales, x, positions, owners, blocks):
 @op(
     computes=False,
     infer=_infer_append_int4("append_values_int4", 2),
+    addresses=_APPENDED,
     outputs=2,
     inplace=(0, 1),
     samples=[
@@ -303,10 +315,17 @@ def append_values_int4(cache, scales, x, positions, owners, blocks):
 
     cache [blocks, kv_heads, 64, v_dim / 2], scales as those of append_keys_int4, x [rows, kv_heads, v_dim].
     """
-    block, slot = _slots("append_values_int4", positions, owners, blocks, cache.shape[0])
+    block, slot = _slots(positions, owners, blocks, cache.shape[0])
     cache, scales = cache.copy(), scales.copy()
     cache[block, :, slot], scales[block, :, :, slot] = _int4(x)
     return cache, scales
+
+
+_ATTENDED = {
+    "positions": Index(lambda q, keys, values, positions, owners, blocks, *_, **__: _blocks_each(blocks)),
+    "owners": Index(lambda q, keys, values, positions, owners, blocks, *_, **__: range(len(blocks))),
+    "blocks": Index(lambda q, keys, *_, **__: range(len(keys)), own=True),
+}
 
 
 def _infer_cached_attention(
@@ -350,6 +369,7 @@ _STEPS = "ks:f16>0.001<0.2[6,2,2,64] vs:f16>0.001<0.2[6,2,4,64]"
 
 @op(
     infer=_infer_cached_attention,
+    addresses=_ATTENDED,
     tolerance={f32: 5e-6},
     samples=[
         sample(f"q[7,2,8] k[6,2,8,64] v[6,2,64,8] {_ADDRESSES}", scale=0.35),
@@ -388,10 +408,10 @@ def cached_attention(
     """
     out = np.empty((*q.shape[:2], values.shape[3] * (2 if keys.dtype == np.uint8 else 1)), q.dtype)
     groups = q.shape[1] // keys.shape[1]
-    _expect_below("cached_attention", "position", positions, blocks.shape[1] * CACHE_BLOCK)
+    expect_within("positions", positions, range(blocks.shape[1] * CACHE_BLOCK))
     for row, (position, owner) in enumerate(zip(positions.tolist(), owners.tolist(), strict=True)):
         seen = np.arange(max(0, position - window + 1) if window else 0, position + 1)
-        block, slot = _slots("cached_attention", seen, np.full_like(seen, owner), blocks, keys.shape[0])
+        block, slot = _slots(seen, np.full_like(seen, owner), blocks, keys.shape[0])
         k, v = keys[block, :, :, slot], values[block, :, slot]
         if keys.dtype == np.uint8:
             k = _of_int4(k, key_scales[block, :, :, slot], q.dtype)

@@ -3,8 +3,8 @@
 import numpy as np
 
 from ingot.dtype import f32, i64
-from ingot.errors import InputError, ShapeError
-from ingot.ir import TensorType
+from ingot.errors import ShapeError
+from ingot.ir import Index, TensorType
 from ingot.ops.define import broadcast_shapes, expect_kind, op, sample, unify
 
 
@@ -83,6 +83,7 @@ def _infer_expert_matmul(x: TensorType, chosen: TensorType, experts: TensorType)
 
 @op(
     infer=_infer_expert_matmul,
+    addresses={"chosen": Index(lambda x, chosen, experts: range(len(experts)))},
     tolerance={f32: 1e-5},
     domain=(-1.0, 1.0),
     samples=[
@@ -100,9 +101,6 @@ def expert_matmul(x, chosen, experts):
     x [rows, slots, in], or [rows, 1, in] for all slots alike; chosen i64 [rows, slots] of 0..count-1, another one is
     an error; experts [count, out, in]; gives [rows, slots, out].
     """
-    bad = chosen[(chosen < 0) | (chosen >= len(experts))]
-    if bad.size:
-        raise InputError(f"expert_matmul: expert out of range, got {bad.flat[0]}, expected 0..{len(experts) - 1}")
     out = np.empty((*chosen.shape, experts.shape[1]), x.dtype)
     x = np.broadcast_to(x, (*chosen.shape, x.shape[2]))
     for expert, matrix in enumerate(experts):

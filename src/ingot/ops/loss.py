@@ -3,9 +3,9 @@
 import numpy as np
 
 from ingot.dtype import f32, i64
-from ingot.errors import InputError, ShapeError
-from ingot.ir import TensorType
-from ingot.ops.define import expect_kind, op, sample, unify
+from ingot.errors import ShapeError
+from ingot.ir import Index, TensorType
+from ingot.ops.define import expect_kind, expect_within, op, sample, unify
 
 
 def _infer_cross_entropy(logits, labels, *, ignored, smoothing):
@@ -35,34 +35,41 @@ def _expand_cross_entropy(g, logits, labels, *, ignored, smoothing):
     axis = g.type(logits).rank - 1
     is_ignored = g.equal(labels, ignored)
     chances = g.log_softmax(logits, axis=axis)
-    picked = g.gather_elements(chances, _wide(g, g.where(is_ignored, 0, labels), logits), axis=axis)
+    classes = _classes(g, logits, labels, is_ignored)
+    picked = g.gather_elements(chances, _wide(g, classes, logits), axis=axis)
     losses = g.mul(g.reshape(picked, shape=g.type(labels).shape), smoothing - 1.0)
     if smoothing:
         losses = g.sub(losses, g.mul(g.reduce_mean(chances, axes=(axis,), keepdims=False), float(smoothing)))
     return g.where(is_ignored, 0.0, losses)
 
 
+def _classes(g, logits, labels, is_ignored):
+    """The class of each row, the first of one that is ignored; another label is an error."""
+    return g.checked_index(g.where(is_ignored, 0, labels), limit=g.type(logits).shape[-1], what="labels")
+
+
 def _expand_gradient(g, logits, labels, d, *, ignored, smoothing):
     rank, classes = g.type(logits).rank, g.type(logits).shape[-1]
+    is_ignored = g.equal(labels, ignored)
+    labels = _classes(g, logits, labels, is_ignored)
     numbers = g.iota(length=classes, start=0, step=1, dtype=i64)
     is_label = g.cast(g.equal(numbers, _wide(g, labels, logits)), dtype=g.type(logits).dtype)
     wrong = g.sub(g.softmax(logits, axis=rank - 1), g.mul(is_label, 1.0 - smoothing))
     if smoothing:
         each = g.reduce_mean(is_label, axes=(rank - 1,), keepdims=True)  # one over the number of classes
         wrong = g.sub(wrong, g.mul(each, float(smoothing)))
-    return g.mul(wrong, _wide(g, g.where(g.equal(labels, ignored), 0.0, d), logits))
+    return g.mul(wrong, _wide(g, g.where(is_ignored, 0.0, d), logits))
 
 
 def _picked(logits, labels, ignored):
     """Which rows count, and the class of each; of those that do not, the first. Raises InputError for another label."""
     counts, classes = labels != ignored, logits.shape[-1]
     labels = np.where(counts, labels, 0)
-    bad = labels[(labels < 0) | (labels >= classes)]
-    if bad.size:
-        raise InputError(f"cross_entropy: label out of range, got {bad.flat[0]}, expected 0..{classes - 1}")
+    expect_within("labels", labels, range(classes))
     return counts, labels[..., None]
 
 
+_LABELS = {"labels": Index(lambda logits, *_, **__: range(logits.shape[-1]), own=True)}
 _ROWS = [
     sample("x[5,7] y:i64<7[5]{}"),
     sample("x[2,3,67] y:i64<67[2,3]{}", smoothing=0.1),
@@ -86,6 +93,7 @@ def _rows(gradient: bool):
 @op(
     infer=_infer_cross_entropy,
     expand=_expand_cross_entropy,
+    addresses=_LABELS,
     domain=(-10.0, 10.0),
     tolerance={f32: 1e-5},
     samples=_rows(False),
@@ -109,6 +117,7 @@ def cross_entropy(logits, labels, *, ignored: int = -100, smoothing: float = 0.0
     infer=_infer_gradient,
     inplace=(0,),
     expand=_expand_gradient,
+    addresses=_LABELS,
     domain=(-10.0, 10.0),
     tolerance={f32: 1e-5},
     samples=_rows(True),

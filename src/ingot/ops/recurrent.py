@@ -6,8 +6,8 @@ from typing import Any, Literal
 import numpy as np
 
 from ingot.dtype import bf16, f32, i64
-from ingot.errors import InputError, ShapeError
-from ingot.ir import OPS, TensorType
+from ingot.errors import ShapeError
+from ingot.ir import OPS, Index, TensorType
 from ingot.ops.define import expect_kind, op, sample, unify
 
 Activations = tuple[
@@ -77,8 +77,6 @@ def _expect_activations(where: str, count: int, *lists: tuple) -> None:
 def _run(step, gates, states, lengths, reverse):
     """Applies a step to each row of gates, and keeps the states of sequences that have ended, or not begun yet."""
     steps, batch = gates.shape[:2]
-    if lengths is not None and ((lengths < 0) | (lengths > steps)).any():
-        raise InputError(f"lengths: out of range, got {lengths.tolist()[:8]}, expected 0..{steps}")
     out = np.zeros((steps, batch, states[0].shape[1]), gates.dtype)
     for t in reversed(range(steps)) if reverse else range(steps):
         made = step(gates[t], *states)
@@ -101,6 +99,7 @@ def _layer(activations: tuple[str, ...], **attributes: Any) -> dict[str, Any]:
     return {"activations": activations, "alphas": zeros, "betas": zeros, **attributes}
 
 
+_LENGTHS = {"lengths": Index(lambda gates, *_, **__: range(len(gates) + 1))}
 _LSTM = ("sigmoid", "tanh", "tanh")
 _TOLERANCE = {f32: 1e-5}
 
@@ -117,6 +116,7 @@ def _infer_lstm(gates, r, h, c, peepholes=None, lengths=None, *, activations, al
 
 @op(
     infer=_infer_lstm,
+    addresses=_LENGTHS,
     outputs=3,
     tolerance=_TOLERANCE,
     samples=[
@@ -166,6 +166,7 @@ def _infer_gru(gates, r, bias, h, lengths=None, *, activations, alphas, betas, *
 
 @op(
     infer=_infer_gru,
+    addresses=_LENGTHS,
     outputs=2,
     tolerance=_TOLERANCE,
     samples=[
@@ -209,6 +210,7 @@ def _infer_rnn(gates, r, h, lengths=None, *, activations, alphas, betas, **_):
 
 @op(
     infer=_infer_rnn,
+    addresses=_LENGTHS,
     outputs=2,
     tolerance=_TOLERANCE,
     samples=[

@@ -8,7 +8,7 @@ import numpy as np
 from ingot.dim import Dim
 from ingot.dtype import i64
 from ingot.errors import InputError, ShapeError
-from ingot.ir import OPS, TensorType
+from ingot.ir import OPS, Index, TensorType
 from ingot.ops.define import Ints, expect_kind, op, sample
 
 
@@ -166,6 +166,7 @@ def _infer_reduce_over(x, axes, *, kind, keepdims):
 
 @op(
     infer=_infer_reduce_over,
+    addresses={"axes": Index(lambda x, *_, **__: range(-x.ndim, x.ndim))},
     samples=[
         sample("x[2,5,67] a:i64>2<3[1]", kind="sum", keepdims=False),
         sample("x[2,5,7] a:i64>-3<-2[1]", kind="mean", keepdims=True),
@@ -183,6 +184,6 @@ def reduce_over(
 ):
     """A reduction over axes that are an operand and may count from the end, each once. No axes: x itself."""
     places = [int(axis) + x.ndim * bool(axis < 0) for axis in axes]
-    if len(set(places)) != len(places) or not all(0 <= place < x.ndim for place in places):
-        raise InputError(f"axes are out of range or given twice, got {axes.tolist()} for rank {x.ndim}")
+    if len(set(places)) != len(places):
+        raise InputError(f"axes: an axis is given twice, got {axes.tolist()} for rank {x.ndim}")
     return OPS[f"reduce_{kind}"].function(x, axes=tuple(sorted(places)), keepdims=keepdims)

@@ -53,6 +53,7 @@ def _infer_unique(x, *, axis, in_order):
 
 @op(
     infer=_infer_unique,
+    addresses={"x": "numbers"},
     outputs=4,
     computes=False,
     samples=[
@@ -96,6 +97,7 @@ def _infer_nms(boxes, scores, *limits, centered):
 
 @op(
     infer=_infer_nms,
+    addresses={"most": "a count: none are chosen below 1"},
     samples=[
         sample("boxes>0<4[2,9,4] scores>0<1[2,3,9] n:i64>2<3[] iou>0.3<0.31[] least>0.2<0.21[]", centered=False),
         sample("boxes>1<4[1,9,4] scores>0<1[1,2,9] n:i64>9<10[] iou>0.1<0.11[] least>0<0.01[]", centered=True),

@@ -13,6 +13,7 @@ from ingot.dtype import DType, boolean, f32, f64, i32, i64, string
 from ingot.errors import InputError, LimitError, ShapeError
 from ingot.ir import (
     Graph,
+    Index,
     MapType,
     OptionalType,
     SequenceType,
@@ -51,11 +52,9 @@ def _expect_position(where: str, type: Type | None) -> None:
         raise ShapeError(f"{where}: bad position, got {type}, expected one i32 or i64")
 
 
-def _position(where: str, position, length: int, limit: int) -> int:
-    """A position counted from the front. Raises InputError where it is not in -length..limit-1."""
+def _position(position, length: int) -> int:
+    """A position counted from the front."""
     place = int(np.asarray(position).reshape(()))
-    if not -length <= place < limit:
-        raise InputError(f"{where}: position out of range, got {place}, expected {-length}..{limit - 1}")
     return place + length if place < 0 else place
 
 
@@ -73,13 +72,17 @@ def sequence(*xs, dtype: DType):
     return list(xs)
 
 
+_PLACED = {"position": Index(lambda s, *_: range(-len(s), len(s)))}
+_BETWEEN = {"position": Index(lambda s, *_: range(-len(s), len(s) + 1))}
+
+
 def _infer_insert(s, x, position=None):
     element = _expect_sequence("sequence_insert", s).element
     _expect_position("sequence_insert", position)
     return SequenceType(join(element, forget(x)))
 
 
-@op(infer=_infer_insert, any_type=True, computes=False, samples=[])
+@op(infer=_infer_insert, any_type=True, computes=False, addresses=_BETWEEN, samples=[])
 def sequence_insert(s, x, position=None):
     """A list with one more element, before a position that may count from the end, or last."""
     total = sum(a.nbytes for a in (*s, x) if isinstance(a, np.ndarray))
@@ -88,7 +91,7 @@ def sequence_insert(s, x, position=None):
             f"sequence: too large, got {len(s) + 1} elements of {total} bytes in all,"
             f" expected at most {MAX_LENGTH} and {MAX_SEQUENCE_BYTES}"
         )
-    place = len(s) if position is None else _position("sequence_insert", position, len(s), len(s) + 1)
+    place = len(s) if position is None else _position(position, len(s))
     return [*s[:place], x, *s[place:]]
 
 
@@ -97,10 +100,10 @@ def _infer_erase(s, position=None):
     return _expect_sequence("sequence_erase", s)
 
 
-@op(infer=_infer_erase, any_type=True, computes=False, samples=[])
+@op(infer=_infer_erase, any_type=True, computes=False, addresses=_PLACED, samples=[])
 def sequence_erase(s, position=None):
     """A list without the element at a position that may count from the end, or without the last."""
-    place = _position("sequence_erase", -1 if position is None else position, len(s), len(s))
+    place = _position(-1 if position is None else position, len(s))
     return [*s[:place], *s[place + 1 :]]
 
 
@@ -109,10 +112,10 @@ def _infer_at(s, position):
     return forget(_expect_sequence("sequence_at", s).element)
 
 
-@op(infer=_infer_at, any_type=True, computes=False, samples=[])
+@op(infer=_infer_at, any_type=True, computes=False, addresses=_PLACED, samples=[])
 def sequence_at(s, position):
     """The element of a list at a position that may count from the end."""
-    return s[_position("sequence_at", position, len(s), len(s))]
+    return s[_position(position, len(s))]
 
 
 def _infer_length(s):

@@ -8,7 +8,7 @@ import numpy as np
 from ingot.dim import Known
 from ingot.dtype import DType, boolean, f32, f64, i64
 from ingot.errors import InputError, ShapeError
-from ingot.ir import TensorType
+from ingot.ir import Index, TensorType
 from ingot.ops.define import Size, Sizes, expect_kind, expect_numbers, op, sample, unify
 from ingot.ops.dropout import WORD, philox
 
@@ -133,7 +133,11 @@ def _infer_measure(sizes):
     return TensorType(boolean, (None,) * sizes.shape[0])
 
 
-@op(infer=_infer_measure, samples=[sample("s:i64>2<5[3]"), sample("s:i64<1[2]"), sample("s:i64[0]")])
+@op(
+    infer=_infer_measure,
+    addresses={"sizes": Index(lambda sizes: range(MAX_MEASURED + 1), own=True)},
+    samples=[sample("s:i64>2<5[3]"), sample("s:i64<1[2]"), sample("s:i64[0]")],
+)
 def measure(sizes):
     """False everywhere, in the given shape: data as dims. It takes the memory of one element."""
     elements = math.prod(max(int(size), 1) for size in sizes)

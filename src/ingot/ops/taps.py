@@ -161,8 +161,8 @@ def expand_roi_align(
     sizes = g.type(x).dims[2:]
     scaled = g.sub(g.mul(rois, float(scale)), 0.5 if half_pixel else 0.0)
     nothing = g.reduce_sum(g.mul(rois, 0.0), axes=(1,), keepdims=False)  # NaN for what is not finite
-    is_good = g.logical_and(g.equal(nothing, 0.0), g.greater_equal(batch, 0))
-    images = g.gather(x, g.where(is_good, batch, g.constant(_NOWHERE, i64)), axis=0)
+    batch = g.checked_index(batch, limit=g.type(x).dims[0], what="batch")
+    images = g.gather(x, g.where(g.equal(nothing, 0.0), batch, g.constant(_NOWHERE, i64)), axis=0)
     axes = [
         _points(g, _column(g, scaled, 1 - i), _column(g, scaled, 3 - i), bins, ratio, size, half_pixel)
         for i, (bins, size) in enumerate(zip((height, width), sizes, strict=True))

@@ -59,6 +59,9 @@ def _infer(x, splits, nodes, leaves, weights, vote_targets, roots, members, *, t
 
 @op(
     infer=_infer,
+    addresses=dict.fromkeys(
+        ("nodes", "leaves", "vote_targets", "roots"), "`check_trees` knows the range of each number"
+    ),
     samples=[
         sample("x[5,3] s[0] n:i64[0,7] l:i64>0<2[1,2] w[1] t:i64<1[1] r:i64>-1<0[2] m[1]", targets=2, aggregate="sum"),
         sample("x[0,3] s[0] n:i64[0,7] l:i64>0<2[1,2] w[1] t:i64<1[1] r:i64>-1<0[2] m[0]", targets=1, aggregate="max"),

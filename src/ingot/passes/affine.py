@@ -124,6 +124,8 @@ class Indices:
                 return Affine((0,), node.values[0])
             case "add" | "sub" | "mul":
                 return self._arithmetic(node)
+            case "checked_index" if not node.wraps:
+                return self.value(node.operands[0])
             case "gather":
                 return self._gather(node)
             case "gather_elements":

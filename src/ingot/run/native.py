@@ -21,6 +21,7 @@ from ingot.run.arena import Arena, Memory
 from ingot.run.arguments import Arguments
 from ingot.run.library import Library, load
 from ingot.run.store import WeightStore
+from ingot.text import place_of_index
 
 CANARY = 0xC5
 _STOPPED = abi.constant("INGOT_STOPPED")
@@ -266,7 +267,7 @@ class NativeProgram:
         node = self.plan.steps[fault.step].node
         if fault.code == _STOPPED:
             raise StoppedError(f"run: stopped before node {node!r} was done")
-        raise index_error(node, fault.code, fault.index, fault.limit)
+        raise index_error(self.graph, node, fault.code, fault.index, fault.limit)
 
     def _run_checked(
         self,
@@ -295,6 +296,10 @@ class NativeProgram:
         return code
 
 
-def index_error(node: str, code: int, index: int, limit: int) -> InputError:
-    """The error of a fault that a kernel has reported; code 1: of an index that may count from the end."""
-    return InputError(f"node {node!r}: index out of range, got {index}, expected {-limit * (code == 1)}..{limit - 1}")
+def index_error(graph: Graph, node: str, code: int, index: int, limit: int) -> InputError:
+    """The error of a fault that a kernel has reported, as the reference words it.
+
+    code 1: of an index that may count from the end.
+    """
+    expected = f"{-limit * (code == 1)}..{limit - 1}"
+    return InputError(f"node {place_of_index(graph, node)}: index out of range, got {index}, expected {expected}")

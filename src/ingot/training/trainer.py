@@ -504,6 +504,7 @@ def _classes(graph: Graph) -> int:
     return graph.type(prediction).dims[-1]
 
 
+_PASSED = {"cast", "checked_index"}  # on the way from an input to where its elements are indices
 _INDEXED = {"gather", "gather_elements", "scatter_elements"}  # along `axis` of the first operand, by the second
 
 
@@ -513,10 +514,11 @@ def _ranges(graph: Graph) -> dict[str, tuple[int, int]]:
     for node in graph.nodes:
         if node.op.name not in _INDEXED:
             continue
-        table, name = str(node.operands[0]), str(node.operands[1])
-        while (maker := graph.producer(name)) is not None and (maker.op.view or maker.op.name == "cast"):
-            name = str(maker.operands[0])
+        table, name, wraps = str(node.operands[0]), str(node.operands[1]), True
+        while (maker := graph.producer(name)) is not None and (maker.op.view or maker.op.name in _PASSED):
+            name, wraps = str(maker.operands[0]), wraps and maker.op.name != "checked_index"
         if name in graph.inputs and graph.type(name).dtype.kind == "i":
-            size = min(graph.type(table).dims[node.axis], found.get(name, (0, 2**63))[1])
-            found[name] = -size, size
+            low, high = found.get(name, (-(2**63), 2**63))
+            size = graph.type(table).dims[node.axis]
+            found[name] = max(low, -size if wraps else 0), min(high, size)
     return found

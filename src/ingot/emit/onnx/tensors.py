@@ -162,6 +162,18 @@ def measure(pen: Pen, node: Node, sizes: str) -> str:
     return pen.ConstantOfShape(sizes, value=tensor("false", np.array([False])))
 
 
+@rule("checked_index")
+def checked_index(pen: Pen, node: Node, x: str) -> str:
+    """A look-up in a table of the numbers below the limit; a negative one that must not count from the end is made one
+    that is too large.
+    """
+    dtype = NUMBERS[pen.type(node, 0).dtype]
+    zero, limit, one = (pen.Cast(pen.scalar_size(n), to=dtype) for n in (0, node.limit, 1))
+    if not node.wraps:
+        x = pen.Where(pen.Less(x, zero), limit, x)
+    return pen.Gather(pen.Range(zero, limit, one), x, axis=0)
+
+
 @rule("gather")
 def gather(pen: Pen, node: Node, x: str, indices: str) -> str:
     return pen.Gather(x, indices, axis=node.axis)

@@ -17,6 +17,8 @@ from ingot.errors import UnsupportedError
 from ingot.ir import Graph
 from ingot.lower.lowered import Tensor
 from ingot.lower.wgpu.wgsl import F16, PARAMETER_WORDS, SUBGROUPS, enabled, is_read_only
+from ingot.plan import Plan
+from ingot.text import place_of_index
 
 FORMAT, VERSION = "ingot-web", 1
 
@@ -28,7 +30,7 @@ Layout = tuple[str, ...]  # the types of the buffers behind the parameters
 
 @dataclass(frozen=True, slots=True)
 class WebProgram:
-    """A way to run a model, its dispatches, and the node of each step of its plan."""
+    """A way to run a model, its dispatches, and for each step of its plan its node and that node's indices."""
 
     compiled: Compiled
     made: Dispatches
@@ -54,6 +56,12 @@ class WebPlan:
     weights: dict[str, tuple[Tensor, Place]] = field(default_factory=dict)
 
 
+def _places(compiled: Compiled, planned: Plan) -> tuple[str, ...]:
+    """What an error says of a bad index in each step."""
+    (segment,) = compiled.segments
+    return tuple(place_of_index(segment.graph, step.node) for step in planned.steps)
+
+
 def web_plan(entries: Mapping[str, Compiled]) -> WebPlan:
     """The plan of modes of one graph that were compiled with one placement, by name.
 
@@ -66,7 +74,7 @@ def web_plan(entries: Mapping[str, Compiled]) -> WebPlan:
         lowered, planned = compiled.native
         made, plan.features = dispatches(lowered, planned), lowered.target.features
         made.shaders = [enabled(text, plan.features) for text in made.shaders]
-        plan.programs[name] = WebProgram(compiled, made, tuple(step.node for step in planned.steps))
+        plan.programs[name] = WebProgram(compiled, made, _places(compiled, planned))
         for region, nbytes in made.regions.items():
             plan.regions[region] = max(nbytes, plan.regions.get(region, 0))
         for step in made.steps:

@@ -9,13 +9,18 @@ from ingot.load.aten.builder import AtenBuilder, Tensor, broadcast, element_coun
 from ingot.load.aten.registry import aten
 
 
+def checked(b: AtenBuilder, index: Tensor, limit: Known, what: str) -> Tensor:
+    """Indices below `limit`, as torch takes them here: a run that gives another, or one below 0, is refused."""
+    return b.add("checked_index", index, limit=limit, what=f"{what} {index!r}")
+
+
 @aten("embedding.default")
 def embedding(
     b: AtenBuilder, weight: Tensor, indices: Tensor, padding_idx: int = -1, scale_grad_by_freq: bool = False,
     sparse: bool = False,
 ) -> Tensor:  # fmt: skip
     """padding_idx concerns gradients only: its row gets none."""
-    rows = b.add("gather", weight, indices, axis=0)
+    rows = b.add("gather", weight, checked(b, indices, b.shape(weight)[0], "indices"), axis=0)
     if not b.trains:
         return rows
     if scale_grad_by_freq:
@@ -32,7 +37,8 @@ def index_select(b: AtenBuilder, x: Tensor, dim: int, index: Tensor) -> Tensor:
         return x
     if b.rank(index) == 0:
         index = b.reshape(index, (1,))
-    return b.add("gather", x, index, axis=b.axis(x, dim))
+    axis = b.axis(x, dim)
+    return b.add("gather", x, checked(b, index, b.shape(x)[axis], "index"), axis=axis)
 
 
 @aten("gather.default")
@@ -44,7 +50,7 @@ def gather(b: AtenBuilder, x: Tensor, dim: int, index: Tensor, sparse_grad: bool
     for other, size in enumerate(b.shape(index)):
         if other != axis:
             x = b.slice(x, other, 0, size)
-    return b.add("gather_elements", x, index, axis=axis)
+    return b.add("gather_elements", x, checked(b, index, b.shape(x)[axis], "index"), axis=axis)
 
 
 @aten("take_along_dim.default")
@@ -54,7 +60,7 @@ def take_along_dim(b: AtenBuilder, x: Tensor, indices: Tensor, dim: int | None =
     axis = b.axis(x, dim)
     common = broadcast(b.hint, *(_without(b.shape(t), axis) for t in (x, indices)))
     x, indices = (b.expand(t, (*common[:axis], b.shape(t)[axis], *common[axis + 1 :])) for t in (x, indices))
-    return b.add("gather_elements", x, indices, axis=axis)
+    return b.add("gather_elements", x, checked(b, indices, b.shape(x)[axis], "indices"), axis=axis)
 
 
 def _without(shape: tuple[Known, ...], axis: int) -> tuple[Known, ...]:

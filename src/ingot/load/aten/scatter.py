@@ -8,7 +8,7 @@ import numpy as np
 from ingot.dtype import boolean, i64
 from ingot.errors import UnsupportedError
 from ingot.load.aten.builder import AtenBuilder, Number, Tensor, element_count
-from ingot.load.aten.index import joined_position
+from ingot.load.aten.index import checked, joined_position
 from ingot.load.aten.registry import aten
 
 _REDUCTIONS = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min"}
@@ -33,6 +33,7 @@ def _scattered(b: AtenBuilder, x: Tensor, dim: int, index: Tensor, source: Tenso
     """Of a source larger than the index, torch reads only the part that the index covers."""
     shape, axis = b.shape(x), b.axis(x, dim)
     x, index = (b.reshape(t, b.shape(t) or (1,)) for t in (x, index))
+    index = checked(b, index, b.shape(x)[axis], "index")
     if isinstance(source, str):
         updates = b.reshape(source, b.shape(source) or (1,))
         for each, size in enumerate(b.shape(index)):
@@ -50,6 +51,7 @@ def index_add(b: AtenBuilder, x: Tensor, dim: int, index: Tensor, source: Tensor
     if alpha != 1:
         source = b.add("mul", source, b.scalar(alpha, b.dtype(source)))
     count = element_count(b.shape(index))
+    index = checked(b, index, b.shape(x)[axis], "index")
     alone = tuple(count if i == axis else 1 for i in range(b.rank(source)))
     index = b.expand(b.reshape(index, alone), b.shape(source))
     reduction = "add" if "add" in b.target else "none"

@@ -24,10 +24,11 @@ def build_encoder(graph: Graph, template: Template, settings: Settings, weights:
         graph.add_input(name, TensorType(i64, rows))
     builder = LayerBuilder(graph, template, settings, weights, rows, _attend)
     table = builder.table(embedding.tokens, values["vocab"], embedding.where)
-    x = builder.add("gather", table, "input_ids", hint=embedding.tokens, axis=0)
+    x = builder.add("gather", table, _checked(builder, "input_ids", table), hint=embedding.tokens, axis=0)
     if embedding.types is not None:
         types = builder.table(embedding.types, values["types"], embedding.where)
-        x = builder.add("add", x, builder.add("gather", types, "token_type_ids", hint=embedding.types, axis=0))
+        of_types = _checked(builder, "token_type_ids", types)
+        x = builder.add("add", x, builder.add("gather", types, of_types, hint=embedding.types, axis=0))
     if embedding.positions is not None:
         places = builder.table(embedding.positions, values["context"], embedding.where)
         stops = (rows[1], values["width"])
@@ -38,6 +39,12 @@ def build_encoder(graph: Graph, template: Template, settings: Settings, weights:
         x = builder.apply(template.steps, x)
     builder.leave_layers()
     graph.set_output("last_hidden_state", builder.apply(template.output, x))
+
+
+def _checked(builder: LayerBuilder, name: str, table: str) -> str:
+    """An input whose elements are rows of a table: a run that gives another is refused."""
+    limit = builder.graph.type(table).shape[0]
+    return builder.add("checked_index", name, limit=limit, what=f"input {name!r}")
 
 
 def _attend(builder: LayerBuilder, attention: Attention, q: str, k: str, v: str) -> str:

@@ -7,10 +7,13 @@ import math
 from ingot.dim import floordiv
 from ingot.dtype import boolean, f32, i32, i64
 from ingot.load.onnx.call import Call
+from ingot.load.onnx.index import checked
 from ingot.load.onnx.linear import multiply
 from ingot.load.onnx.quantize import centred
 from ingot.load.onnx.registry import MICROSOFT, onnx
 from ingot.load.onnx.shapes import Size
+
+_ANY_COUNT = 1 << 31  # a limit of counts of i32 that only those below 0 offend
 
 
 @onnx("Attention", since=23)
@@ -19,6 +22,9 @@ def attention(call: Call) -> tuple[str | None, ...] | None:
 
     A soft cap, a window, the scores as an output, and a length per row are left to the schema's body.
     """
+    if call.has(6) and call.type(1).rank > 1:  # the schema's body compares it with positions
+        lengths = checked(call, call[6], call.shape(1)[-2] + 1, "nonpad_kv_seqlen")
+        call.operands = [*call.operands[:6], lengths]
     special = call.has(6) or len(call.outputs) > 3 or call.attr_float("softcap", 0.0) != 0.0
     windowed = any(call.attr_int(name, -1) != -1 for name in ("left_window_size", "right_window_size"))
     if special or windowed:
@@ -111,7 +117,7 @@ def multi_head_attention(call: Call) -> tuple[str | None, ...]:
     if call.has(6) and call.has(7):
         past = _rank4(call, call[6])[2]
         k, v = build.concat(call[6], k, axis=2), build.concat(call[7], v, axis=2)
-    masks = [_padding_mask(call, call[4], _rank4(call, k)[2])] if call.has(4) else []
+    masks = [_padding_mask(call, call[4], _rank4(call, k)[2], "key_padding_mask")] if call.has(4) else []
     result = _masked(call, q, k, v, masks, call.get(5), bool(call.attr_int("unidirectional", 0)), past)
     return join_heads(call, result), k, v
 
@@ -159,17 +165,20 @@ def _unpacked(call: Call, fused: str, *, mask: int, cache: int, bias: str | None
     present = None
     if len(call.outputs) > 1:
         present = build.concat(*(call.reshape(each, (1, *_rank4(call, each))) for each in (k, v)), axis=0)
-    masks = [_padding_mask(call, call[mask], _rank4(call, k)[2])] if call.has(mask) else []
+    masks = [_padding_mask(call, call[mask], _rank4(call, k)[2], "mask_index")] if call.has(mask) else []
     result = _masked(call, q, k, v, masks, bias, bool(call.attr_int("unidirectional", 0)), past)
     return join_heads(call, result), present
 
 
-def _padding_mask(call: Call, mask: str, columns: Size) -> str:
-    """int32 [B,T] or [B,S,T] marks what is kept with other than 0; [B] counts it. As bool, for [B,H,S,T]."""
+def _padding_mask(call: Call, mask: str, columns: Size, what: str) -> str:
+    """int32 [B,T] or [B,S,T] marks what is kept with other than 0; [B] counts it, and more than there are keeps all. As
+    bool, for [B,H,S,T]. what: the operand's name in the schema.
+    """
     build, shape = call.build, call.known_shape(call.build.type(mask))
     match len(shape):
         case 1 if shape[0] != 1 or columns != 1:
             column = build.iota(length=columns, start=0, step=1, dtype=i64)
+            mask = checked(call, mask, _ANY_COUNT, what)
             return build.less(column, call.reshape(call.cast(mask, i64), (shape[0], 1, 1, 1)))
         case 2:
             return call.cast(call.reshape(mask, (shape[0], 1, 1, shape[1])), boolean)
@@ -205,6 +214,8 @@ def rotary_embedding_microsoft(call: Call) -> str:
     if call.type(1).rank == 1:  # where the first row is
         batch, rows = call.shape(0)[0], call.shape(0)[-2]
         place = call.build.iota(length=rows, start=0, step=1, dtype=i64)
+        if call.type(2).rank == 2:
+            positions = checked(call, positions, call.shape(2)[0] - rows + 1, "position_ids")
         positions = call.build.expand(call.build.add(call.cast(positions, i64), place), shape=(batch, rows))
     return _rotate(call, call[2], call[3], positions)
 
@@ -231,6 +242,8 @@ def rotated(call: Call, x: str, cos: str, sin: str, positions: str | None, *, pa
     build, (*lead, width) = call.build, _rank4(call, x)
     if not isinstance(width, int) or not isinstance(part, int) or not 2 <= part <= width or part % 2:
         raise call.malformed(f"rotates {part} of {width}")
+    if positions is not None and build.type(cos).rank == 2:
+        positions = checked(call, positions, call.known_shape(build.type(cos))[0], "position_ids")
     angles = [_angles(call, cache, positions, part // 2) for cache in (cos, sin)]
     turned, rest = call.slice(x, 3, 0, part), [call.slice(x, 3, part, width)] if part < width else []
     if interleaved:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from ingot.dtype import f32, i32, i64
 from ingot.load.onnx.call import Call
 from ingot.load.onnx.conv import convolve
+from ingot.load.onnx.index import checked
 from ingot.load.onnx.linear import gemm, multiply
 from ingot.load.onnx.norm import normalize
 from ingot.load.onnx.quantize import expect_scale
@@ -120,10 +121,16 @@ def _embedded(call: Call, floats: Callable[[int, str], str], positions: str | No
     floats: elements of operand `index` as numbers.
     """
     build, (batch, length) = call.build, call.shape(0)
-    places = call.slice(call[3], 0, 0, length) if positions is None else build.gather(call[3], positions, axis=0)
-    total = build.add(floats(2, build.gather(call[2], call[0], axis=0)), floats(3, places))
+
+    def rows(table: int, ids: str, what: str) -> str:
+        if call.type(table).rank < 1:
+            raise call.malformed(f"input {table} is {call.type(table)}, expected a table")
+        return build.gather(call[table], checked(call, ids, call.shape(table)[0], what), axis=0)
+
+    places = call.slice(call[3], 0, 0, length) if positions is None else rows(3, positions, "position_ids")
+    total = build.add(floats(2, rows(2, call[0], "input_ids")), floats(3, places))
     if call.has(1):
-        total = build.add(total, floats(4, build.gather(call[4], call[1], axis=0)))
+        total = build.add(total, floats(4, rows(4, call[1], "segment_ids")))
     weight, bias = floats(5, call[5]), floats(6, call[6])
     result = normalize(call, "layer_norm", -1, call.attr_float("epsilon", 1e-12), weight, bias, total)
     if call.has(7):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ingot.dtype import boolean, i64
 from ingot.load.onnx.attention import attend, default_scale, join_heads, rotated, split_heads
 from ingot.load.onnx.call import Call
+from ingot.load.onnx.index import checked
 from ingot.load.onnx.registry import MICROSOFT, onnx
 from ingot.load.onnx.shapes import Size
 
@@ -73,17 +74,24 @@ def _parts(call: Call, heads: int, kv_heads: int) -> list[str]:
 def _lengths(call: Call, rows: Size) -> _Lengths:
     build = call.build
     past: Size = call.shape(3)[2] if call.has(3) else 0
-    last = call.reshape(call.cast(call[5], i64), (call.shape(0)[0], 1, 1, 1))
+    total = _total(call, past, rows)
+    last = call.reshape(call.cast(checked(call, call[5], total, "seqlens_k"), i64), (call.shape(0)[0], 1, 1, 1))
     before = build.maximum(build.add(last, build.scalar(1, i64)), build.dims(values=(rows,)))
-    before = build.sub(before, build.dims(values=(rows,)))
-    known = call.known(6)
+    return _Lengths(rows, past, total, build.sub(before, build.dims(values=(rows,))))
+
+
+def _total(call: Call, past: Size, rows: Size) -> Size:
+    """The length of the new cache."""
+    build, known = call.build, call.known(6)
     total: Size = known.item() if known is not None and known.size == 1 else -1
     if not call.has(3):
-        return _Lengths(rows, 0, rows, before)
-    if total == past + rows or (isinstance(total, int) and isinstance(past, int) and total >= 0):
-        return _Lengths(rows, past, total if total == past + rows else max(total, past), before)  # type: ignore[type-var]
+        return rows
+    if total == past + rows:
+        return total
+    if isinstance(total, int) and isinstance(past, int) and total >= 0:
+        return max(total, past)
     longest = build.maximum(call.reshape(call.cast(call[6], i64), (1,)), build.dims(values=(past,)))
-    return _Lengths(rows, past, call.measured(longest)[0], before)
+    return call.measured(longest)[0]
 
 
 def _appended(call: Call, cache: str, x: str, lengths: _Lengths) -> str:

@@ -5,10 +5,19 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 
-from ingot.dtype import i64
+from ingot.dtype import i32, i64
 from ingot.load.onnx.call import Call
 from ingot.load.onnx.registry import onnx
 from ingot.load.onnx.shapes import Size, count
+
+
+def checked(call: Call, name: str, limit: Size, what: str) -> str:
+    """A value whose elements are positions below `limit`: a run that gives another is refused.
+
+    what: how the schema calls the operand.
+    """
+    indices = name if call.build.type(name).dtype in (i32, i64) else call.cast(name, i64)
+    return call.build.checked_index(indices, limit=limit, what=f"{what} {name!r}")
 
 
 @onnx("Gather")
@@ -102,10 +111,9 @@ def reverse_sequence(call: Call) -> str:
     samples, steps = shape[batch], shape[time]
     if call.type(1).rank != 1:
         raise call.malformed(f"lengths are {call.type(1)}, expected i64[{samples}]")
-    lengths = call.reshape(call[1], (samples, 1))
+    lengths = call.reshape(call.cast(checked(call, call[1], steps + 1, "sequence_lens"), i64), (samples, 1))
     step = _positions(call, steps)
     turned = build.where(build.less(step, lengths), build.sub(build.add(lengths, -1), step), step)
-    turned = build.gather(step, turned, axis=0)  # which refuses a length beyond the steps
     base = call.reshape(build.mul(_positions(call, samples), vector(call, [steps])), (samples, 1))
     axes = (batch, time, *range(2, len(shape)))
     flat = call.reshape(call.permute(call[0], axes), (samples * steps, *shape[2:]))

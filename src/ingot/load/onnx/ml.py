@@ -8,6 +8,7 @@ import numpy as np
 
 from ingot.dtype import f32, f64, from_numpy, i64, string
 from ingot.load.onnx.call import Call
+from ingot.load.onnx.index import checked
 from ingot.load.onnx.registry import ML, onnx
 from ingot.load.onnx.shapes import count
 
@@ -24,7 +25,7 @@ def array_feature_extractor(call: Call) -> str:
     x, indices = call[0], call.type(1)
     if call.type(0).rank < 1 or indices.dtype is not i64:
         raise call.malformed(f"operands {call.type(0)} and {indices}, expected a tensor and i64")
-    flat = call.reshape(call[1], (count(call.shape(1)),))
+    flat = call.reshape(checked(call, call[1], call.shape(0)[-1], "Y"), (count(call.shape(1)),))
     found = call.build.gather(x, flat, axis=call.type(0).rank - 1)
     return call.build.reshape(found, shape=(1, *call.build.type(found).shape)) if call.type(0).rank == 1 else found
 

@@ -7,12 +7,13 @@ from ingot.dtype import boolean, i64, u8
 from ingot.load.onnx import computed
 from ingot.load.onnx.call import Call
 from ingot.load.onnx.conv import expect_window, window
-from ingot.load.onnx.index import flat_positions, vector
+from ingot.load.onnx.index import checked, flat_positions, vector
 from ingot.load.onnx.registry import onnx
 from ingot.load.onnx.shapes import Size, count, is_negative
 from ingot.load.onnx.tensors import count_elements
 from ingot.ops.define import normalize_axis, unify
 
+_ANY_PLACE = 1 << 62  # a limit that only numbers below 0 offend, and behind which sums with sizes do not wrap
 REDUCTIONS = ("none", "add", "mul", "max", "min")
 
 
@@ -68,7 +69,9 @@ def tensor_scatter(call: Call) -> str:
     places = build.iota(length=update[axis], start=0, step=1, dtype=i64)
     places = call.reshape(places, (update[axis], *[1] * (rank - 1 - axis)))
     if call.has(2):
-        places = build.add(places, call.reshape(call[2], (update[0], *[1] * (rank - 1))))
+        limit = shape[axis] - update[axis] + 1 if mode == "linear" else _ANY_PLACE
+        first = checked(call, call[2], limit, "write_indices")
+        places = build.add(places, call.reshape(call.cast(first, i64), (update[0], *[1] * (rank - 1))))
     if mode == "circular":
         places = build.mod(places, vector(call, [shape[axis]]))
     places = build.expand(places, shape=update)
@@ -91,7 +94,7 @@ def max_unpool(call: Call) -> str:
         raise call.malformed(f"indices {call.type(1)} and the window do not fit {call.type(0)}")
     total = count(whole)
     zeros = build.expand(build.scalar(0.0, call.type(0).dtype), shape=(total,))
-    flat = [call.reshape(v, (count(shape),)) for v in (call[1], call[0])]
+    flat = [call.reshape(v, (count(shape),)) for v in (checked(call, call[1], total, "I"), call[0])]
     result = call.reshape(build.scatter_elements(zeros, *flat, axis=0, reduction="none"), whole)
     if not call.has(2):
         return result

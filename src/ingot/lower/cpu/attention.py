@@ -15,17 +15,24 @@ from ingot.lower.view import View, broadcast_view
 
 # Nanoseconds on one thread: per multiply-add in a packed kernel, per weight of the softmax, per element packed.
 _FMA, _WEIGHT, _PACK = 0.018, 0.4, 0.3
-# Attention over more keys than this runs online, unless the rows that read a head of keys are one block: those need no
-# packed copy of the keys, and whole rows of their scores are small.
-_FULL_ROW_KEYS = 4096
+# Attention over as many keys of a dtype runs online, unless the rows that read a head of keys are one block: those need
+# no packed copy of the keys, and whole rows of their scores are small. Both ways round differently, so that the numbers
+# are of every instruction set.
+_ONLINE_KEYS = {f32: 2048, bf16: 4096}
 _BLOCK_ROWS = abi.constant("INGOT_ATTENTION_ROWS")
 
 
-def _many_keys(lowering: Lowering, node: Node) -> str:
-    (_, heads, rows, _), (_, kv_heads, keys, _) = (lowering.graph.type(str(o)).dims for o in node.operands[:2])
-    if keys <= _FULL_ROW_KEYS or not kv_heads or heads // kv_heads * rows <= _BLOCK_ROWS:
-        return ""
-    return f"{keys} keys, expected at most {_FULL_ROW_KEYS}"
+def _many_keys(dtype: DType) -> Condition:
+    """Refuses keys of a dtype that are too many for whole rows of scores."""
+    limit = _ONLINE_KEYS[dtype]
+
+    def refuse(lowering: Lowering, node: Node) -> str:
+        (_, heads, rows, _), (_, kv_heads, keys, _) = (lowering.graph.type(str(o)).dims for o in node.operands[:2])
+        if keys < limit or not kv_heads or heads // kv_heads * rows <= _BLOCK_ROWS:
+            return ""
+        return f"{keys} keys, expected fewer than {limit}"
+
+    return refuse
 
 
 def _rounded(dtype: DType) -> Condition:
@@ -57,9 +64,9 @@ def _declare(kernel: str, dtype: DType, *conditions: Condition, avoid: Condition
 
 
 _declare("attention_bf16_tiles", bf16, _rounded(bf16), _in_tiles)
-_declare("attention_bf16", bf16, _rounded(bf16), avoid=_many_keys)
+_declare("attention_bf16", bf16, _rounded(bf16), avoid=_many_keys(bf16))
 _declare("attention_bf16_online", bf16, _rounded(bf16))
-_declare("attention_f32", f32, avoid=_many_keys)
+_declare("attention_f32", f32, avoid=_many_keys(f32))
 _declare("attention_f32_online", f32)
 
 
@@ -114,7 +121,7 @@ def _declare_dropout(kernel: str, avoid: Condition = accept) -> None:
         _lower_attention(lowering, node, kernel, q, k, v)
 
 
-_declare_dropout("attention_dropout_f32", avoid=_many_keys)
+_declare_dropout("attention_dropout_f32", avoid=_many_keys(f32))
 _declare_dropout("attention_dropout_f32_online")
 
 

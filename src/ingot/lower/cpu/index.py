@@ -134,6 +134,16 @@ def _gather_elements(lowering: Lowering, node: Node) -> None:
     lowering.step("gather_elements_i64", "gather_elements_args", fields, [x, indices], [out], work=work)
 
 
+@row("checked_index", "checked_index")
+def _checked_index(lowering: Lowering, node: Node) -> None:
+    x, out = lowering.contiguous(node.operands[0]), lowering.result(node.output)
+    fields: dict[str, Field] = {
+        "x": pointer(x), "out": pointer(out), "fault": Pointer(FAULT), "count": out.size, "limit": node.limit,
+        "index_bytes": x.dtype.itemsize, "wraps": int(node.wraps),
+    }  # fmt: skip
+    lowering.step("checked_index", "checked_index_args", fields, [x], [out], work=out.size * 1.0, inplace=(0,))
+
+
 @row("resample", "resample_f32", of(f32))
 def _resample(lowering: Lowering, node: Node) -> None:
     """An image whose channels lie side by side keeps them so."""

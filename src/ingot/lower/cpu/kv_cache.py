@@ -44,10 +44,10 @@ def _declare_append(op: str, kernel: str, *dtypes: DType) -> None:
 
 
 for _name in ("keys", "values"):
-    _declare_append(f"append_{_name}", f"append_{_name}_f32", f32)
-    _declare_append(f"append_{_name}", f"append_{_name}_bf16", bf16)
-    _declare_append(f"append_{_name}_int8", f"append_{_name}_i8", i8)
-    _declare_append(f"append_{_name}_int4", f"append_{_name}_i4", u8, f16)
+    _declare_append(f"append_{_name}", f"append_{_name}_f32", f32, f32)
+    _declare_append(f"append_{_name}", f"append_{_name}_bf16", bf16, f32)
+    _declare_append(f"append_{_name}_int8", f"append_{_name}_i8", i8, f32, f32)
+    _declare_append(f"append_{_name}_int4", f"append_{_name}_i4", u8, f16, f32)
 
 
 def _declare_attention(kernel: str, dtype: DType, *beside: DType) -> None:
@@ -74,5 +74,5 @@ def _declare_attention(kernel: str, dtype: DType, *beside: DType) -> None:
 
 _declare_attention("cached_attention_f32", f32)
 _declare_attention("cached_attention_bf16", bf16)
-_declare_attention("cached_attention_i8", i8)
+_declare_attention("cached_attention_i8", i8, i32, i32, i32, f32, f32)
 _declare_attention("cached_attention_i4", u8, i32, i32, i32, f16, f16)

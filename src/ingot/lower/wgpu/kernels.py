@@ -446,6 +446,7 @@ KERNELS: dict[str, Kernel] = {
     "cumprod_f32": Kernel("running", _by_lanes("outer", "inner"), _reduction("prod", "f32")),
     "cumsum_i64": Kernel("running", _by_lanes("outer", "inner"), _reduction("sum", "i32"), element="i32"),
     "cumprod_i64": Kernel("running", _by_lanes("outer", "inner"), _reduction("prod", "i32"), element="i32"),
+    "checked_index": Kernel("checked_index", _by_lanes("count"), element="i32"),
     "gather_elements_i64": Kernel("gather_elements", _ELEMENTS, baked=("rank", "axis")),
     "topk_f32": Kernel("topk", _by_rows("rows"), _key("float_key(x)")),
     "topk_i64": Kernel("topk", _by_rows("rows"), _key("x"), element="i32"),
