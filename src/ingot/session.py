@@ -316,7 +316,7 @@ class Context:
         self._static: Program | None = None
         if self._executor != "interpret" and not self._symbols:
             self._static = self._compile({})
-        elif self._executor != "interpret" and self._limits.keys() >= set(self._symbols):
+        elif self._executor != "interpret" and not self._unplanned and self._limits.keys() >= set(self._symbols):
             self._planned({})
 
     def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any]) -> list[np.ndarray]:
