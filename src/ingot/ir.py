@@ -52,7 +52,8 @@ class Graph:
     `states` pairs a state value with the value that replaces it after the run; the update is functional here and the
     planner proves it in-place or refuses. `initial` holds what states begin with that do not begin with zeros; None
     for one of which only headers are known. `measured` are symbols that no input gives a value: a node whose result has
-    a shape that depends on data, and the dims of that result, which a run measures before any reader of them.
+    a shape that depends on data, and the dims of that result, which a run measures before any reader of them. `trades`
+    says what passes chose that take memory for time, by the values that they chose for: it is no part of the text form.
     """
 
     def __init__(self, name: str = "graph"):
@@ -63,6 +64,7 @@ class Graph:
         self.states: dict[str, str] = {}
         self.initial: dict[str, np.ndarray | None] = {}
         self.measured: dict[str, str] = {}  # symbol -> the value one of whose dims it is
+        self.trades: dict[tuple[str, ...], str] = {}
         # The order, as a ring through None. Nodes know no graph and no neighbours, so that nothing here is a cycle of
         # references: arrays leave with the last who holds them.
         self._next: dict[Node | None, Node | None] = {None: None}
@@ -453,7 +455,7 @@ class Graph:
     def _take_borders(self, source: Graph) -> None:
         self.inputs, self.outputs, self.states = list(source.inputs), dict(source.outputs), dict(source.states)
         self.initial, self.measured = dict(source.initial), dict(source.measured)
-        self._fresh = source._fresh
+        self._fresh, self.trades = source._fresh, dict(source.trades)
 
     def _declare(self, value: Value) -> None:
         if value.name in self.values:
@@ -529,7 +531,7 @@ class Graph:
         is_ring = self._previous[None] is last and self._previous.keys() == self._next.keys()
         is_counted = +self._uses == Counter(node.op.name for node in self.nodes)
         assert is_ring and is_counted, "the ring of nodes is broken, or miscounted"
-        assert seen == set(self.values), f"values without a producer: {set(self.values) - seen}"
+        assert seen == set(self.values), f"values without a producer: {sorted(set(self.values) - seen)}"
         for name, value in self.values.items():
             assert users[name] == value.users, f"{name} has a wrong use list"
             assert value.name == name, f"{name} is stored as {value.name}"

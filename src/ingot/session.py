@@ -234,7 +234,8 @@ class InferenceSession:
     @property
     def plan(self) -> PlanReport:
         """Where every byte of a run lies, for the binding used last. Raises InputError where there was none."""
-        return PlanReport(self._context.current().native)
+        program = self._context.current()
+        return PlanReport.of(program.native, self._bindings.unfused, program.sizes)
 
     @property
     def weight_bytes(self) -> int:

@@ -103,7 +103,7 @@ def packaged() -> Iterator[tuple[str, str]]:
     for name, command in commands.items():
         with tempfile.TemporaryDirectory() as folder:
             with redirect_stdout(sys.stderr):
-                ingot_cli([*map(str, command), "-o", f"{folder}/out"], standalone_mode=False)
+                ingot_cli([*map(str, command), "-o", f"{folder}/out"])
             files = sorted(path for path in Path(folder).rglob("*") if path.is_file())
             found = {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
         yield name, json.dumps(found, indent=1)
