@@ -96,8 +96,9 @@ class InferenceSession:
     `ingot.at_most(n)`: one program for every size of a dim up to n, which computes only what there is; where the model
     has none, `bindings` says why, and each size gets a program of its own, as each has of a dim that dims leave out.
     Without dims, such a program is planned as soon as sizes keep changing. passes: names of the passes to run; None
-    means all. cache: where the compiled programs of ONNX files are kept between processes: a folder, True for the
-    user's own, False for nowhere, None for INGOT_CACHE.
+    means all. fuse: False makes each node a step of its own, without epilogues and strip programs. cache: where the
+    compiled programs of ONNX files are kept between processes: a folder, True for the user's own, False for nowhere,
+    None for INGOT_CACHE; what is not fused is not kept.
 
     Raises MissingFileError for a path with nothing there, LoadError, UnsupportedError or LimitError for a model that
     cannot be had, InputError for a bad option, ResourceError where memory runs out.
@@ -115,6 +116,7 @@ class InferenceSession:
         strict: bool = False,
         dims: Mapping[str, int | Limit] | None = None,
         passes: Sequence[str] | None = None,
+        fuse: bool = True,
         cache: str | os.PathLike[str] | bool | None = None,
     ):
         _check_option("executor", executor, EXECUTORS)
@@ -131,7 +133,7 @@ class InferenceSession:
             raise KindError(f"option cache: got {cache!r}, expected a folder, True, False or None")
         self.passes = None if passes is None else tuple(passes)
         with bounded(str(source) if isinstance(source, (str, os.PathLike)) else f"source {type(source).__name__}"):
-            self._open(source, example_inputs, dims, precision, cache)
+            self._open(source, example_inputs, dims, precision, fuse, cache)
 
     def _open(
         self,
@@ -139,6 +141,7 @@ class InferenceSession:
         example_inputs: tuple[Any, ...] | None,
         dims: Mapping[str, int | Limit] | None,
         precision: str | None,
+        fuse: bool,
         cache: str | os.PathLike[str] | bool | None,
     ) -> None:
         """Loads, binds, runs the passes, and compiles what has no symbols but those with a limit."""
@@ -148,7 +151,7 @@ class InferenceSession:
         exact, self._limits = exact_and_limits(dims)
         self._grows = dims is None and executor == "native"
         # An entry is found by the file and the options, which say nothing of what a registered op or pass does.
-        may_keep = executor == "native" and is_onnx_file(source) and not CUSTOM and not REGISTERED
+        may_keep = executor == "native" and fuse and is_onnx_file(source) and not CUSTOM and not REGISTERED
         root = folder_of(cache) if may_keep else None
         wanted = None if precision is None else precision_of(precision)
         entry = None if root is None else entry_of(root, source, passes, exact, wanted or F32)
@@ -165,7 +168,8 @@ class InferenceSession:
         if has_graph and executor == "interpret":
             round_operands(self.graph, self.precision)
         unpacked = frozenset[str]() if self._shared is None else self._shared.unpacked
-        self.target = replace(_target(executor, self.threads, self.precision), unpacked=unpacked)
+        target = _target(executor, self.threads, self.precision)
+        self.target = replace(target, unpacked=unpacked, strips=fuse, epilogues=fuse)
         self.isa = self.target.isa
         self._told: set[str] = set()  # ops on the reference that a warning has named
         self._context = Context(self)
