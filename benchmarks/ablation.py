@@ -44,18 +44,18 @@ def one_call_each(session: InferenceSession, feeds: Mapping[str, np.ndarray]) ->
     """Runs a session's steps by a C call for each, on outputs that stay."""
     program = session.program.single
     assert program is not None
-    library = program.library
     outputs = [np.empty(shape, dtype) for shape, dtype in program.output_types({})]
     rows = program.pointers([*(feeds[argument.name] for argument in session.get_inputs()), *outputs])
-    calls = [library.new("ingot_program") for _ in program.plan.steps]
+    calls = [program.library.new("ingot_program") for _ in program.plan.steps]
     for index, call in enumerate(calls):
         call[0] = program.program[0]
         call.steps, call.step_count = program.program.steps + index, 1
         call.patch_count = program.program.patch_count if index == 0 else 0  # pointers that the first call has set
 
     def run() -> None:
+        entry = program.library.entry.ingot_run  # the program has the memory that its steps use
         for call in calls:
-            library.entry.ingot_run(call, rows.rows, rows.fault)
+            entry(call, rows.rows, rows.fault)
 
     expected = session.run(None, feeds)
     run()
