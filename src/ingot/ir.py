@@ -52,8 +52,7 @@ class Graph:
     `states` pairs a state value with the value that replaces it after the run; the update is functional here and the
     planner proves it in-place or refuses. `initial` holds what states begin with that do not begin with zeros; None
     for one of which only headers are known. `measured` are symbols that no input gives a value: a node whose result has
-    a shape that depends on data, and the dims of that result, which a run measures before any reader of them. `trades`
-    says what passes chose that take memory for time, by the values that they chose for: it is no part of the text form.
+    a shape that depends on data, and the dims of that result, which a run measures before any reader of them.
     """
 
     def __init__(self, name: str = "graph"):
@@ -64,7 +63,7 @@ class Graph:
         self.states: dict[str, str] = {}
         self.initial: dict[str, np.ndarray | None] = {}
         self.measured: dict[str, str] = {}  # symbol -> the value one of whose dims it is
-        self.trades: dict[tuple[str, ...], str] = {}
+        self.trades: dict[tuple[str, ...], str] = {}  # values -> what passes chose there, memory for time; no text
         # The order, as a ring through None. Nodes know no graph and no neighbours, so that nothing here is a cycle of
         # references: arrays leave with the last who holds them.
         self._next: dict[Node | None, Node | None] = {None: None}
@@ -351,8 +350,7 @@ class Graph:
                 readers[name] = {**readers[name], node: readers[name].get(node, 0) + 1}
                 waiting[node] += 1
         position = {node: i for i, node in enumerate(order)}
-        heap = [position[node] for node in order if waiting[node] == 0]
-        heapq.heapify(heap)
+        heap = [position[node] for node in order if waiting[node] == 0]  # in order, so it is one
         while heap:
             node = order[heapq.heappop(heap)]
             ready.append(node)
