@@ -41,7 +41,9 @@ SECTIONS = (
     ("The cost of a fixed order", "Kernels beside themselves in the order of summation that is fastest, on one thread: "
      "product-sums in one chain over k, reductions in eight chains a row.", "benchmarks.order"),
     ("Crowding", "More threads than cores, and a process beside that keeps one core busy.", "benchmarks.crowding"),
-    ("Ablation", "Microseconds of one run, all in one process.", "benchmarks.ablation"),
+    ("Ablation", "Microseconds of one run, all in one process, on one thread unless said otherwise. One call per "
+     "kernel: a call from Python for each node; unfused: one call for all; no passes: fused as the model is spelled.",
+     "benchmarks.ablation"),
 )  # fmt: skip
 
 

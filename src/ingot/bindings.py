@@ -13,6 +13,7 @@ from ingot.compile import Mode
 from ingot.dim import AtMost, Limit, given
 from ingot.errors import IngotError, InputError, KindError, LimitError, ShapeError, UnboundError, UnsupportedError
 from ingot.ir import Graph, Type
+from ingot.liveness import Liveness
 from ingot.load import Deferred
 from ingot.locks import OwnedLock
 from ingot.passes import optimize
@@ -29,11 +30,15 @@ _SMALL_ARENA_BYTES = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A graph that has been through the passes, the mode of it to compile, and the weights of its programs."""
+    """A graph that has been through the passes, the mode of it to compile, and the weights of its programs.
+
+    unfused: the memory of the graph as it was loaded, where that is known.
+    """
 
     graph: Graph
     mode: Mode
     weights: WeightStore
+    unfused: Liveness | None
 
 
 Fit = Callable[[Mapping[str, int]], bool]
@@ -48,10 +53,11 @@ class OneGraph:
             name: graph.values[value].type for name, value in graph.outputs.items()
         }
         self._precision, self.weights = precision, weights
+        self.unfused = Liveness.of(graph)
 
     def bound(self, sizes: Mapping[str, int]) -> Bound:
         """What to compile for values of all symbols."""
-        return Bound(self.graph, Mode(sizes=sizes, precision=self._precision), self.weights)
+        return Bound(self.graph, Mode(sizes=sizes, precision=self._precision), self.weights, self.unfused)
 
     def fits(self, sizes: Mapping[str, int]) -> bool:
         """Whether the model can have these sizes."""
@@ -85,10 +91,12 @@ class GraphEach:
         with self._lock.once():
             if key not in self._kept:
                 graph = self._load(sizes)
+                unfused = Liveness.of(graph)
                 optimize(graph, self._passes)
                 while len(self._kept) >= MAX_BINDINGS:
                     self._kept.popitem(last=False)
-                self._kept[key] = Bound(graph, Mode(precision=self._precision), WeightStore(self._threads))
+                mode = Mode(precision=self._precision)
+                self._kept[key] = Bound(graph, mode, WeightStore(self._threads), unfused)
             self._kept.move_to_end(key)
             return self._kept[key]
 
@@ -96,6 +104,11 @@ class GraphEach:
     def graph(self) -> Graph:
         """The graph of the binding used last. Raises InputError when there is none yet."""
         return self._latest.graph
+
+    @property
+    def unfused(self) -> Liveness | None:
+        """The memory of `graph` as it was loaded, where that is known."""
+        return self._latest.unfused
 
     @property
     def weights(self) -> WeightStore:

@@ -199,6 +199,7 @@ def compile_at_most(
     What is planned for the smallest sizes must be the same graph, else something was computed of the number, or chosen
     for it. Raises UnsizedError where there is no such program, and says why; and what `compile_mode` raises.
     """
+    assert any(isinstance(size, AtMost) for size in mode.sizes.values())
     compiled = compile_mode(graph, target, mode, placement=placement, passes=passes)
     lowered, _ = compiled.native
     planned = {symbol: size for symbol, size in mode.sizes.items() if isinstance(size, AtMost)}
@@ -211,7 +212,7 @@ def compile_at_most(
     if lowered.avoided:
         raise UnsizedError(f"{mode.name}: not {lowered.avoided[0]}")
     attributes = [tuple(node.attributes.values()) for node in compiled.graph.nodes]
-    for size in {*sizes_in(tuple(attributes)), *_sizes(lowered)}:
+    for size in dict.fromkeys([*sizes_in(tuple(attributes)), *_sizes(lowered)]):
         if not grows(size.dim, least) or size_at(size, least) < 0:
             raise UnsizedError(f"{mode.name}: {size.dim} is not largest where its symbols are")
     return replace(compiled, least=least)

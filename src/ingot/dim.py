@@ -247,6 +247,9 @@ class Expr:
     def __mod__(self, other: Known) -> Known:
         return self - floordiv(self, other) * other
 
+    def __rmod__(self, other: int) -> Known:
+        return other - floordiv(other, self) * self
+
     def __str__(self) -> str:
         parts = []
         for monomial, coefficient in self.terms:

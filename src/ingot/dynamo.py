@@ -8,6 +8,7 @@ watched: one that is replaced or written in place (which moves its version) lead
 
 from __future__ import annotations
 
+import functools
 import re
 import warnings
 from collections.abc import Callable, Sequence
@@ -80,6 +81,7 @@ def compile_backend(module: GraphModule, example_inputs: Sequence[Any], options:
         return backend(module, example_inputs)
 
 
+@functools.cache
 def _decompositions() -> dict[Any, Call]:
     """What torch takes apart of a graph that is trained: all but core ops, and norms, whose statistics it keeps."""
     aten = torch.ops.aten

@@ -63,6 +63,7 @@ class Graph:
         self.states: dict[str, str] = {}
         self.initial: dict[str, np.ndarray | None] = {}
         self.measured: dict[str, str] = {}  # symbol -> the value one of whose dims it is
+        self.trades: dict[tuple[str, ...], str] = {}  # values -> what passes chose there, memory for time; no text
         # The order, as a ring through None. Nodes know no graph and no neighbours, so that nothing here is a cycle of
         # references: arrays leave with the last who holds them.
         self._next: dict[Node | None, Node | None] = {None: None}
@@ -349,8 +350,7 @@ class Graph:
                 readers[name] = {**readers[name], node: readers[name].get(node, 0) + 1}
                 waiting[node] += 1
         position = {node: i for i, node in enumerate(order)}
-        heap = [position[node] for node in order if waiting[node] == 0]
-        heapq.heapify(heap)
+        heap = [position[node] for node in order if waiting[node] == 0]  # in order, so it is one
         while heap:
             node = order[heapq.heappop(heap)]
             ready.append(node)
@@ -453,7 +453,7 @@ class Graph:
     def _take_borders(self, source: Graph) -> None:
         self.inputs, self.outputs, self.states = list(source.inputs), dict(source.outputs), dict(source.states)
         self.initial, self.measured = dict(source.initial), dict(source.measured)
-        self._fresh = source._fresh
+        self._fresh, self.trades = source._fresh, dict(source.trades)
 
     def _declare(self, value: Value) -> None:
         if value.name in self.values:
@@ -529,7 +529,7 @@ class Graph:
         is_ring = self._previous[None] is last and self._previous.keys() == self._next.keys()
         is_counted = +self._uses == Counter(node.op.name for node in self.nodes)
         assert is_ring and is_counted, "the ring of nodes is broken, or miscounted"
-        assert seen == set(self.values), f"values without a producer: {set(self.values) - seen}"
+        assert seen == set(self.values), f"values without a producer: {sorted(set(self.values) - seen)}"
         for name, value in self.values.items():
             assert users[name] == value.users, f"{name} has a wrong use list"
             assert value.name == name, f"{name} is stored as {value.name}"

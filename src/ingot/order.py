@@ -5,8 +5,8 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from heapq import heapify, heappop, heappush
 
+from ingot.liveness import greedy, peak
 from ingot.lower.lowered import Lowered, Step
 from ingot.lower.view import View
 
@@ -18,13 +18,14 @@ def order_steps(lowered: Lowered) -> list[Step]:
     """
     steps = lowered.steps
     touched = [_arena_tensors(lowered, step) for step in steps]
-    peak, place, others = _peak(lowered, touched)
-    if not peak or _outlive(steps, touched, place, others):
+    nbytes = {tensor: lowered.tensors[tensor].nbytes for tensors in touched for tensor in tensors}
+    least, place, others = peak(nbytes, touched)
+    if not least or _outlive(steps, touched, place, others):
         return list(steps)
     replaced = {t.id: t.replaces for t in lowered.tensors.values() if t.replaces is not None}
-    greedy = _greedy(lowered, touched, _dependencies(steps, replaced))
-    is_better = _peak(lowered, [touched[index] for index in greedy])[0] < peak
-    return [steps[index] for index in greedy] if is_better else list(steps)
+    other = greedy(nbytes, touched, _dependencies(steps, replaced))
+    is_better = peak(nbytes, [touched[index] for index in other])[0] < least
+    return [steps[index] for index in other] if is_better else list(steps)
 
 
 def _outlive(steps: list[Step], touched: list[set[str]], place: int, tensors: set[str]) -> bool:
@@ -103,74 +104,3 @@ def _dependencies(steps: list[Step], replaced: Mapping[str, str]) -> list[set[in
 def _arena_tensors(lowered: Lowered, step: Step) -> set[str]:
     touched = {v.tensor for v in (*step.reads, *step.writes)} | ({step.scratch} if step.scratch else set())
     return {t for t in touched if lowered.tensors[t].kind in ("activation", "scratch")}
-
-
-def _peak(lowered: Lowered, touched: list[set[str]]) -> tuple[int, int, set[str]]:
-    """The largest sum of bytes alive at once in an order, in-place merging aside; the step there beside whose own
-    tensors the fewest others live, and those. touched: the tensors of each step of the order.
-    """
-    last = {tensor: index for index, tensors in enumerate(touched) for tensor in tensors}
-    alive: set[str] = set()
-    total = peak = place = 0
-    others: set[str] = set()
-    for index, tensors in enumerate(touched):
-        for tensor in tensors - alive:
-            total += lowered.tensors[tensor].nbytes
-            alive.add(tensor)
-        if total > peak or (total == peak and len(alive) - len(tensors) < len(others)):
-            peak, place, others = total, index, alive - tensors
-        for tensor in tensors:
-            if last[tensor] == index:
-                total -= lowered.tensors[tensor].nbytes
-                alive.discard(tensor)
-    return peak, place, others
-
-
-def _greedy(lowered: Lowered, tensors: list[set[str]], after: list[set[int]]) -> list[int]:
-    """List scheduling: of the steps that may come next, the one that grows live memory least; ties in source order.
-
-    tensors: what each step touches. Gives the steps by their places in the source's order.
-    """
-    steps = lowered.steps
-    users: defaultdict[str, set[int]] = defaultdict(set)  # steps that are still to come
-    for index, touched in enumerate(tensors):
-        for tensor in touched:
-            users[tensor].add(index)
-    waiting = [len(needs) for needs in after]
-    followers: list[list[int]] = [[] for _ in steps]
-    for index, needs in enumerate(after):
-        for need in needs:
-            followers[need].append(index)
-    alive: set[str] = set()
-
-    def growth(index: int) -> tuple[int, int]:
-        change = 0
-        for tensor in tensors[index]:
-            change += ((tensor not in alive) - (len(users[tensor]) == 1)) * lowered.tensors[tensor].nbytes
-        return change, index
-
-    ready = [growth(i) for i, count in enumerate(waiting) if count == 0]
-    heapify(ready)
-    order: list[int] = []
-    done: set[int] = set()
-    while ready:
-        entry = heappop(ready)
-        chosen = entry[1]
-        if chosen in done or entry != growth(chosen):  # what it said is out of date; a later entry knows better
-            continue
-        done.add(chosen)
-        order.append(chosen)
-        changed: set[int] = set()
-        for tensor in tensors[chosen]:
-            born = tensor not in alive
-            alive.add(tensor)
-            users[tensor].discard(chosen)
-            if born or len(users[tensor]) == 1:
-                changed |= users[tensor]
-        for follower in followers[chosen]:
-            waiting[follower] -= 1
-            changed.add(follower)
-        for index in changed:
-            if waiting[index] == 0:
-                heappush(ready, growth(index))
-    return order

@@ -92,8 +92,8 @@ class Plan:
 
     steps: the lowering's, in the order of a run. regions: bytes by name ("arena0", ..., "weights", "state", "input:x",
     "output:y"). live: first and last step that touches an arena tensor. lower_bound_bytes: the largest sum of live
-    bytes over the order; no plan can be smaller.
-    activation_bytes: the sum of all activations, as if nothing shared memory. canary_bytes: gap behind each tensor.
+    bytes over the order; no plan can be smaller. activation_bytes: the sum of all activations and scratch, as if
+    nothing shared memory. canary_bytes: gap behind each tensor.
     """
 
     steps: list[Step] = field(default_factory=list)
@@ -135,7 +135,7 @@ def plan(lowered: Lowered, placement: Placement | None = None, *, canaries: bool
     blocks = _merge_inplace(lowered, result)
     result.lower_bound_bytes = _lower_bound(blocks, len(result.steps), alignment, result.canary_bytes)
     arena = [t for t in lowered.tensors.values() if t.id in result.live]
-    result.activation_bytes = sum(_round_up(t.nbytes, alignment) for t in arena if t.kind == "activation")
+    result.activation_bytes = sum(_round_up(t.nbytes + result.canary_bytes, alignment) for t in arena)
     _place_blocks(lowered, result, blocks)
     _place_rest(lowered, result, Placement() if placement is None else placement)
     for region, size in result.regions.items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ from ingot.compile import CompiledSegment
 from ingot.dtype import bf16, i4, i8, u4, u8
 from ingot.errors import InputError, some
 from ingot.ir import Graph
+from ingot.liveness import Liveness
 from ingot.lower import step_cost
 from ingot.lower.cost import Cost
 from ingot.lower.lowered import Choice, Step
@@ -31,6 +32,7 @@ class Explanation:
     sizes: for each dim with a limit, whether one program serves all its sizes, and why not. rounded: the names of what
     is kept in bf16 or as codes, weights and what steps hand to one another, their kinds and dtypes; of a node alone it
     says nothing. fused: the values whose kernels compute the one node that is explained, where it has none of its own.
+    trades: what passes chose that takes memory for time, by the values that they chose for; of a node alone its own.
     """
 
     isa: str
@@ -41,6 +43,7 @@ class Explanation:
     fallback: tuple[str, ...]
     detailed: bool
     fused: tuple[str, ...] = ()
+    trades: tuple[tuple[tuple[str, ...], str], ...] = ()
 
     @staticmethod
     def of(
@@ -70,8 +73,10 @@ class Explanation:
         tensors = (tensor for program in programs for tensor in program.lowered.tensors.values())
         kept = (t for t in tensors if t.dtype in _ROUNDED and t.kind in ("weight", "activation"))
         rounded = () if node else tuple((t.name, t.kind, t.dtype.name) for t in kept)
+        chosen_for = {values: text for program in programs for values, text in program.graph.trades.items()}
+        trades = tuple((values, text) for values, text in chosen_for.items() if node is None or node in values)
         return Explanation(
-            isa, threads, tuple(sizes), rounded, tuple(choices), tuple(fallback), node is not None, fused
+            isa, threads, tuple(sizes), rounded, tuple(choices), tuple(fallback), node is not None, fused, trades
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -87,6 +92,7 @@ class Explanation:
         ]
         rest = {"nodes": nodes, "fallback": list(self.fallback)}
         rest["rounded"] = [{"name": name, "kind": kind, "dtype": dtype} for name, kind, dtype in self.rounded]
+        rest["trades"] = [{"values": list(values), "choice": text} for values, text in self.trades]
         if self.fused:
             rest["fused_into"] = list(self.fused)
         return {"isa": self.isa, "threads": self.threads, "sizes": list(self.sizes), **rest}
@@ -95,6 +101,7 @@ class Explanation:
         lines = [f"{self.isa}, {self.threads} threads", *self.sizes]
         if self.fused:
             lines.append(f"fused into {some(self.fused)}")
+        lines += [f"{some(values)}: {text}" for values, text in self.trades]
         lines += [f"{name}: {kind} in {dtype}" for name, kind, dtype in self.rounded]
         for choice in self.choices:
             lines.append(f"{choice.node}: {choice.op} -> {choice.candidates[-1][0]}")
@@ -263,9 +270,23 @@ def _product(step: Step) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PlanReport:
-    """Memory of a compiled program; with several native segments, sums over them."""
+    """Memory of a compiled program; with several native segments, sums over them.
+
+    unfused_bytes: the largest sum of bytes alive at once, were each node of the graph as it was loaded a step without
+    scratch; None where a shape is not known. A plan with much more gives memory away for time.
+    """
 
     programs: Sequence[CompiledSegment | NativeProgram | WebgpuProgram]
+    unfused_bytes: int | None
+
+    @staticmethod
+    def of(
+        programs: Sequence[CompiledSegment | NativeProgram | WebgpuProgram],
+        unfused: Liveness | None,
+        sizes: Mapping[str, int],
+    ) -> PlanReport:
+        """The report of programs; unfused: the memory of their graph as it was loaded. sizes: of its symbols."""
+        return PlanReport(programs, None if unfused is None else unfused.least(sizes))
 
     @property
     def _plans(self) -> list[Plan]:
@@ -283,13 +304,14 @@ class PlanReport:
 
     @property
     def activation_bytes(self) -> int:
-        """What activations would take if none shared memory."""
+        """What activations and scratch would take if none shared memory."""
         return sum(p.activation_bytes for p in self._plans)
 
     def layout(self) -> dict[str, Any]:
         """`layout.json`: every region and tensor, for each segment."""
         segments = [layout(program.lowered, program.plan) for program in self.programs]
-        return segments[0] if len(segments) == 1 else {"segments": segments}
+        found = segments[0] if len(segments) == 1 else {"segments": segments}
+        return found | {"unfused_bytes": self.unfused_bytes}
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
@@ -297,7 +319,8 @@ class PlanReport:
 
     def __str__(self) -> str:
         ratio = self.arena_bytes / max(self.lower_bound_bytes, 1)
+        unfused = "" if self.unfused_bytes is None else f", one node at a time {self.unfused_bytes} bytes"
         return (
             f"arena {self.arena_bytes} bytes, lower bound {self.lower_bound_bytes} bytes ({ratio:.3f}x), "
-            f"all activations {self.activation_bytes} bytes"
+            f"all activations and scratch {self.activation_bytes} bytes{unfused}"
         )

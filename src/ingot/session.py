@@ -83,8 +83,9 @@ class InferenceSession:
     `ingot.at_most(n)`: one program for every size of a dim up to n, which computes only what there is; where the model
     has none, `bindings` says why, and each size gets a program of its own, as each has of a dim that dims leave out.
     Without dims, such a program is planned as soon as sizes keep changing. passes: names of the passes to run; None
-    means all. cache: where the compiled programs of ONNX files are kept between processes: a folder, True for the
-    user's own, False for nowhere, None for INGOT_CACHE.
+    means all. fuse: False makes each node a step of its own, without epilogues and strip programs. cache: where the
+    compiled programs of ONNX files are kept between processes: a folder, True for the user's own, False for nowhere,
+    None for INGOT_CACHE; what is not fused is not kept.
 
     Raises MissingFileError for a path with nothing there, LoadError, UnsupportedError or LimitError for a model that
     cannot be had, InputError for a bad option, ResourceError where memory runs out.
@@ -102,6 +103,7 @@ class InferenceSession:
         strict: bool = False,
         dims: Mapping[str, int | Limit] | None = None,
         passes: Sequence[str] | None = None,
+        fuse: bool = True,
         cache: str | os.PathLike[str] | bool | None = None,
     ):
         check_option("executor", executor, EXECUTORS)
@@ -118,7 +120,7 @@ class InferenceSession:
             raise KindError(f"option cache: got {cache!r}, expected a folder, True, False or None")
         self.passes = None if passes is None else tuple(passes)
         with bounded(str(source) if isinstance(source, (str, os.PathLike)) else f"source {type(source).__name__}"):
-            self._open(source, example_inputs, dims, precision, cache)
+            self._open(source, example_inputs, dims, precision, fuse, cache)
 
     def _open(
         self,
@@ -126,6 +128,7 @@ class InferenceSession:
         example_inputs: tuple[Any, ...] | None,
         dims: Mapping[str, int | Limit] | None,
         precision: str | None,
+        fuse: bool,
         cache: str | os.PathLike[str] | bool | None,
     ) -> None:
         """Loads, binds, runs the passes, and compiles what has no symbols but those with a limit."""
@@ -135,7 +138,7 @@ class InferenceSession:
         exact, self._limits = exact_and_limits(dims)
         self._grows = dims is None and executor == "native"
         # An entry is found by the file and the options, which say nothing of what a registered op or pass does.
-        may_keep = executor == "native" and is_onnx_file(source) and not CUSTOM and not REGISTERED
+        may_keep = executor == "native" and fuse and is_onnx_file(source) and not CUSTOM and not REGISTERED
         root = folder_of(cache) if may_keep else None
         wanted = None if precision is None else precision_of(precision)
         entry = None if root is None else entry_of(root, source, passes, exact, wanted or F32)
@@ -152,7 +155,8 @@ class InferenceSession:
         if has_graph and executor == "interpret":
             round_operands(self.graph, self.precision)
         unpacked = frozenset[str]() if self._shared is None else self._shared.unpacked
-        self.target = replace(target_of(executor, self.threads, self.precision), unpacked=unpacked)
+        target = target_of(executor, self.threads, self.precision)
+        self.target = replace(target, unpacked=unpacked, strips=fuse, epilogues=fuse)
         self.isa = self.target.isa
         self._told: set[str] = set()  # ops on the reference that a warning has named
         self._context = Context(self)
@@ -221,7 +225,8 @@ class InferenceSession:
     @property
     def plan(self) -> PlanReport:
         """Where every byte of a run lies, for the binding used last. Raises InputError where there was none."""
-        return PlanReport(self._context.current().native)
+        program = self._context.current()
+        return PlanReport.of(program.native, self._bindings.unfused, program.sizes)
 
     @property
     def weight_bytes(self) -> int:
@@ -305,7 +310,7 @@ class Context:
         self._static: Program | None = None
         if self._executor != "interpret" and not self._symbols:
             self._static = self._compile({})
-        elif self._executor != "interpret" and self._limits.keys() >= set(self._symbols):
+        elif self._executor != "interpret" and not self._unplanned and self._limits.keys() >= set(self._symbols):
             self._planned({})
 
     def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any]) -> list[np.ndarray]:

@@ -39,8 +39,8 @@ def _fail(what: str) -> None:
 
 def _verify_places(lowered: Lowered, plan: Plan) -> None:
     """Every tensor lies aligned inside a region of its kind; regions fit the target; what lasts lies apart."""
-    ports = {view.tensor for views in (lowered.inputs, lowered.outputs, lowered.states) for view in views.values()}
-    for tensor_id in ports.union(*(_touched(step) for step in plan.steps)):
+    ports = [view.tensor for views in (lowered.inputs, lowered.outputs, lowered.states) for view in views.values()]
+    for tensor_id in dict.fromkeys([*ports, *(tensor for step in plan.steps for tensor in _touched(step))]):
         tensor = lowered.tensors[tensor_id]
         if tensor_id not in plan.addresses:
             _fail(f"{tensor_id} has no address")
@@ -240,8 +240,9 @@ def _verify_lifetimes(lowered: Lowered, plan: Plan) -> None:
             _fail(f"state {name} ends without its update {view.tensor}")
 
 
-def _touched(step: Step) -> set[str]:
-    return {v.tensor for v in (*step.reads, *step.writes)} | ({step.scratch} if step.scratch else set())
+def _touched(step: Step) -> list[str]:
+    tensors = [v.tensor for v in (*step.reads, *step.writes)] + ([step.scratch] if step.scratch else [])
+    return list(dict.fromkeys(tensors))
 
 
 def _legal_inplace(step: Step, source: str, target: str) -> bool:

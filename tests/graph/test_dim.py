@@ -124,6 +124,7 @@ def test_equality_is_sympys(left, right):
         ((S + 1) // 2 * 2, "2*((S+1)//(2))"),
         (S % 2, "-2*((S)//(2))+S"),
         (7 // S, "((7)//(S))"),
+        (7 % S, "-((7)//(S))*S+7"),
         (minimum(S, S + 3), "S"),
         (maximum(S, S + 3), "S+3"),
         (minimum(B, S), "min(B, S)"),

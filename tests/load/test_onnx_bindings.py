@@ -6,58 +6,16 @@ import numpy as np
 import onnx
 import pytest
 
-from ingot import InferenceSession
+from ingot import InferenceSession, at_most
 from ingot.errors import InputError, LoadError, UnboundError, UnsupportedError
 from ingot.load.onnx import load_onnx
+from onnx_binding_cases import MODELS, SQUEEZED, WEIGHED
 from onnx_models import run_oracle, text_model
 
 F = np.float32
 
-# Bodies of models over x: float[n, m, 4], and the sizes of n and m that they are run with.
-SQUEEZED = """agraph (float[n, m, 4] x) => (y) <int64[1] one = {1}, int64[1] axis = {1}, int64[2] grown = {0, 5}> {
-    s = Shape (x)
-    d = Gather (s, axis)
-    c = Equal (d, one)
-    z = If (c) <then_branch = a () => (p) { p = Squeeze (x, axis) }, else_branch = b () => (q) { q = Identity (x) }>
-    y = Softmax <axis = 1> (z)
-}"""
-WEIGHED = """agraph (float[n, m, 4] x) => (y) <int64[1] one = {1}, int64[1] first = {0}> {
-    s = Shape (x)
-    d = Gather (s, first)
-    c = Equal (d, one)
-    z = If (c) <
-        then_branch = a () => (p) {
-            w = Constant <value = float[4, 2] {1, 2, 3, 4, 5, 6, 7, 8}> ()
-            p = MatMul (x, w)
-        },
-        else_branch = b () => (q) {
-            w = Constant <value = float[4, 2] {8, 7, 6, 5, 4, 3, 2, 1}> ()
-            v = MatMul (x, w)
-            q = Transpose <perm = [0, 2, 1]> (v)
-        }
-    >
-    i = Shape (z)
-    y = Expand (z, i)
-}"""
-MODELS = {
-    "a rank that depends on a dim": (SQUEEZED, [(2, 1), (2, 3), (2, 1), (5, 1)]),
-    "a squeeze of whatever is 1": (
-        "agraph (float[n, m, 4] x) => (y) { z = Squeeze (x) y = Neg (z) }",
-        [(1, 3), (2, 1)],
-    ),
-    "ceil_mode": (
-        "agraph (float[n, m, 4] x) => (y) { y = MaxPool <kernel_shape = [2], strides = [3], ceil_mode = 1> (x) }",
-        [(2, 3), (1, 1)],
-    ),
-    "a resize by a fraction": (
-        """agraph (float[n, m, 4] x) => (y) <float[3] scales = {1.0, 1.5, 1.0}> {
-            none = Constant <value = float[0] {}> ()
-            y = Resize <mode = "linear"> (x, none, scales)
-        }""",
-        [(2, 4), (1, 7)],
-    ),
-    "weights of one name in both branches": (WEIGHED, [(1, 3), (2, 3), (1, 3)]),
-}
+
+EACH = {"a rank that depends on a dim", "a squeeze of whatever is 1", "a convolution by filters of any width"}
 
 
 def feeds_of(n: int, m: int) -> dict[str, np.ndarray]:
@@ -83,6 +41,19 @@ def test_each_binding_has_its_form(name: str, executor: str) -> None:
         bound = InferenceSession(content, executor=executor, threads=1, dims={"n": n, "m": m})
         assert bound.get_inputs()[0].shape == [n, m, 4]
         assert_runs(bound, content, feeds_of(n, m))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_limits(name: str) -> None:
+    """A model that has another graph for each size is never loaded for a limit: each size has a program of its own."""
+    body, sizes = MODELS[name]
+    content = text_model(body)
+    session = InferenceSession(content, threads=1, dims={"n": at_most(8), "m": at_most(8)})
+    assert (session.bindings.unplanned == "the model has another graph for each size") == (name in EACH)
+    for n, m in sizes:
+        assert_runs(session, content, feeds_of(n, m))
+    with pytest.raises(InputError, match="too large, got 9, expected at most 8"):
+        session.run(None, feeds_of(9, 1))
 
 
 def test_some_dims_may_be_given() -> None:

@@ -67,6 +67,7 @@ def compiled(graph, sizes, threads=2) -> Program:
         lambda n: n // 3, lambda n: n * n, lambda n: 3 + n, lambda n: n % 2, lambda n: 80 - n,
         lambda n: (n - 1) // 2 + 1,
         lambda n: 80 // n, lambda n: n * n // n, lambda n: n // (n * 3), lambda n: n * 6 % (n * 2), lambda n: n - n,
+        lambda n: 80 % n, lambda n: 3 % (n + 1),
         lambda n: minimum(n, 100), lambda n: minimum(n, 7), lambda n: maximum(n - 3, 0), lambda n: maximum(n, 1),
         lambda n: maximum(0, (n - 1) // 2) + 1, lambda n: math.prod([2, n, n]),
     ],

@@ -61,6 +61,42 @@ def test_its_place():
     assert list(PASSES) == order
 
 
+def test_its_place_between_others():
+    places = {"both": {"after": "cse", "before": "fold"}, "several": {"after": ["dce", "fold"], "before": "mask"}}
+    for name, place in places.items():
+        ingot.register_pass(name, cancel, **place)
+    ingot.register_pass("early", cancel, before=("mask", "both", "fuse_norm"))
+    order = list(PASSES)
+    assert [order[order.index(name) + 1] for name in ("cse", "early", "fold")] == ["early", "both", "several"]
+
+
+def test_its_validator():
+    seen = []
+
+    def validate(before: Graph, after: Graph) -> bool:
+        seen.append([[node.op.name for node in graph.nodes] for graph in (before, after)])
+        return len(after) <= len(before) and before is not after
+
+    ingot.register_pass("cancel", cancel, after="dce", validate=validate)
+    assert [n.op.name for n in ingot.InferenceSession(parse(TEXT)).graph.nodes] == ["exp"]
+    assert seen == [[["neg", "neg", "exp"], ["neg", "exp"]]], "not where it changes nothing"
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (lambda before, after: False, "pass 'cancel': its validator refuses the graph that it leaves, got False"),
+        (lambda before, after: None, "its validator refuses the graph that it leaves, got None, expected True"),
+        (lambda before, after: 1 / 0, "validator of pass 'cancel' raised ZeroDivisionError"),
+        (lambda graph: True, "validator of pass 'cancel' raised TypeError"),
+    ],
+)
+def test_what_a_validator_refuses(answer, message):
+    ingot.register_pass("cancel", cancel, validate=answer)
+    with pytest.raises(ExtensionError, match=message):
+        ingot.InferenceSession(parse(TEXT))
+
+
 def spell_out(graph: Graph) -> bool:
     """mine.flip as Ingot has it."""
     found = [node for node in graph.nodes if node.op.name == "mine.flip"]
@@ -92,7 +128,16 @@ REFUSED = [
     (("no name", cancel), {}, "bad or taken name"),
     (("new", "cancel"), {}, "no function"),
     (("new", cancel), {"before": "nothing"}, "bad place, got before='nothing'"),
-    (("new", cancel), {"before": "dce", "after": "cse"}, "bad place"),
+    (
+        ("new", cancel),
+        {"before": "dce", "after": "cse"},
+        "got before='dce' and after='cse', expected passes",
+    ),
+    (("new", cancel), {"before": ["cse", "nothing"]}, "bad place, got before=.'cse', 'nothing'."),
+    (("new", cancel), {"after": None}, "bad place, got after=None"),
+    (("new", cancel), {"after": 3}, "bad place, got after=3"),
+    (("new", cancel), {"before": [["cse"]]}, "bad place"),
+    (("new", cancel), {"validate": "cancel"}, "bad validator, got 'cancel'"),
 ]
 
 

@@ -274,8 +274,8 @@ CASES: list[Case] = [
         a = matmul(x, w1, transpose_b=true)
         b = matmul(x, w2, transpose_b=true)
         c = add(a, b1)
-        output b = b
-        output c = c
+        d = concat(b, c, axis=1)
+        output d = d
         """,
         """
         input x: f32[B, 3]
@@ -289,8 +289,8 @@ CASES: list[Case] = [
         a.merged.biased = add(a.merged, b1.merged)
         c = slice(a.merged.biased, starts=[0, 0], stops=[B, 2], steps=[1, 1])
         b = slice(a.merged.biased, starts=[0, 2], stops=[B, 6], steps=[1, 1])
-        output b = b
-        output c = c
+        d = concat(b, c, axis=1)
+        output d = d
         """,
     ),
     (
@@ -306,8 +306,8 @@ CASES: list[Case] = [
         d = mul(a, b)
         c = matmul(x, w3, scale=0.5)
         e = add(a, d)
-        output c = c
-        output e = e
+        f = concat(c, e, axis=2)
+        output f = f
         """,
         """
         input x: f32[2, S, 3]
@@ -321,8 +321,109 @@ CASES: list[Case] = [
         c = slice(a.merged, starts=[0, 0, 4], stops=[2, S, 8], steps=[1, 1, 1])
         d = mul(a, b)
         e = add(a, d)
+        f = concat(c, e, axis=2)
+        output f = f
+        """,
+    ),
+    (
+        "merged though apart: no more memory than is needed elsewhere",
+        ("merge_matmul", "dce"),
+        """
+        input x: f32[4, 3]
+        weight w1: f32[3, 2]
+        weight w2: f32[3, 2]
+        weight w3: f32[2, 5]
+        a = matmul(x, w1)
+        b = matmul(x, w2)
+        c = matmul(a, w3)
+        d = matmul(b, w3)
+        e = concat(x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, axis=0)
+        f = exp(e)
         output c = c
-        output e = e
+        output d = d
+        output f = f
+        """,
+        """
+        input x: f32[4, 3]
+        weight w1: f32[3, 2]
+        weight w2: f32[3, 2]
+        weight w3: f32[2, 5]
+        w1.merged = concat(w1, w2, axis=1)
+        a.merged = matmul(x, w1.merged)
+        a = slice(a.merged, starts=[0, 0], stops=[4, 2], steps=[1, 1])
+        b = slice(a.merged, starts=[0, 2], stops=[4, 4], steps=[1, 1])
+        c = matmul(a, w3)
+        d = matmul(b, w3)
+        e = concat(x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, axis=0)
+        f = exp(e)
+        output c = c
+        output d = d
+        output f = f
+        """,
+    ),
+    (
+        "not merged: read apart, so that the graph needs more memory; results that leave it need none",
+        ("merge_matmul", "dce"),
+        """
+        input x: f32[B, 8]
+        weight w1: f32[8, 8]
+        weight w2: f32[8, 8]
+        weight w3: f32[8, 8]
+        a = matmul(x, w1)
+        b = matmul(a, w3)
+        c = exp(b)
+        d = matmul(x, w2)
+        e = matmul(d, w3)
+        f = add(c, e)
+        y = matmul(x, w3)
+        output f = f
+        output y = y
+        """,
+        None,
+    ),
+    (
+        "not merged: activations and residuals that a kernel computes with its sums",
+        ("merge_matmul", "dce"),
+        """
+        input x: f32[B, 8]
+        input z: f32[B, 8]
+        weight w1: f32[8, 8]
+        weight w2: f32[8, 8]
+        weight w3: f32[8, 8]
+        a = matmul(x, w1)
+        b = relu(a)
+        c = matmul(x, w2)
+        d = add(c, z)
+        e = matmul(x, w3)
+        f = concat(b, d, e, axis=1)
+        output f = f
+        """,
+        None,
+    ),
+    (
+        "merged: a gate, whose activation is computed with it",
+        ("merge_matmul", "dce"),
+        """
+        input x: f32[B, 8]
+        weight w1: f32[8, 16]
+        weight w2: f32[8, 16]
+        a = matmul(x, w1)
+        b = silu(a)
+        c = matmul(x, w2)
+        d = mul(b, c)
+        output d = d
+        """,
+        """
+        input x: f32[B, 8]
+        weight w1: f32[8, 16]
+        weight w2: f32[8, 16]
+        w1.merged = concat(w1, w2, axis=1)
+        a.merged = matmul(x, w1.merged)
+        a = slice(a.merged, starts=[0, 0], stops=[B, 16], steps=[1, 1])
+        c = slice(a.merged, starts=[0, 16], stops=[B, 32], steps=[1, 1])
+        b = silu(a)
+        d = mul(b, c)
+        output d = d
         """,
     ),
     (

@@ -210,6 +210,13 @@ weight w: f32[{out}, {channels}, 3, 3]
 y = conv(x, w, strides=[1, 1], pads=[1, 1, 1, 1], dilations=[1, 1], groups=1): f32[n, {out}, 8, 8]
 output y = y
 """
+GROUPED = """graph grouped
+input x: f32[1, n, 5, 8]
+q = slice(x, starts=[0, 0, 0, 0], stops=[1, 1, 5, 8], steps=[1, 1, 1, 1]): f32[1, 1, 5, 8]
+r = concat(q, q, q, q, axis=1): f32[1, 4, 5, 8]
+y = attention(r, x, x, scale=0.5, causal=false, causal_offset=0, safe=false, zero_nan=false): f32[1, 4, 5, 8]
+output y = y
+"""
 LONG = """graph long
 input q: f32[1, 2, n, 16]
 k = mul(q, q): f32[1, 2, n, 16]
@@ -224,6 +231,7 @@ output y = y
         (MEAN, 20, (1, 5, 20), "dims computes of sizes alone"),
         (PADDED, 20, (3, 5, 20), "20 is not largest where its symbols are"),
         (LONG, 5000, (1, 30, 4500), "4096"),
+        (GROUPED, 4, (1, 2, 4), "heads do not group, got 4 over n"),
     ],
 )
 def test_where_no_one_program_serves(text, limit, sizes, reason):

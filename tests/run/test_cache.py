@@ -6,13 +6,14 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from ingot import InferenceSession, cache
+from ingot import InferenceSession, at_most, cache
 from ingot.run.store import WeightStore
 from places import KIT
 
@@ -70,6 +71,24 @@ def test_the_second_start_has_the_same_bits(tmp_path: Path, external: bool) -> N
     found = InferenceSession(model, cache=root)
     assert found.graph.values["w"].data is None  # it did not come from the file
     assert np.array_equal(found.run(None, feeds())[0], expected)
+
+
+@pytest.mark.parametrize(("rows", "dims"), [(4, None), ("n", {"n": 4}), ("n", {"n": at_most(4)})])
+def test_known_dims_are_kept_at_load(tmp_path: Path, rows: int | str, dims: dict[str, Any] | None) -> None:
+    model, root = write_model(tmp_path / "m.onnx", rows=rows), tmp_path / "cache"
+    InferenceSession(model, dims=dims, cache=root)
+    assert only_entry(root)
+    found = InferenceSession(model, dims=dims, cache=root)
+    assert found.graph.values["w"].data is None and found.plan.arena_bytes
+    assert np.array_equal(found.run(None, feeds())[0], run(model, False))
+
+
+def test_open_dims_are_kept_by_the_first_run(tmp_path: Path) -> None:
+    model, root = write_model(tmp_path / "m.onnx", rows="n"), tmp_path / "cache"
+    session = InferenceSession(model, cache=root)
+    assert not root.exists()
+    session.run(None, feeds())
+    assert only_entry(root)
 
 
 def test_symbolic_dims_are_kept_from_the_first_binding_on(tmp_path: Path) -> None:

@@ -102,7 +102,9 @@ def _flops(found: Mapping[str, Any]) -> str:
 def _memory(memory: Mapping[str, Any]) -> list[tuple[str, str]]:
     arena, least = memory["arena_bytes"], memory["lower_bound_bytes"]
     ratio = f"{arena / max(least, 1):.3f}x the least possible"
-    rows = [("arena", f"{arena:,} bytes, {ratio}; all activations {memory['activation_bytes']:,}")]
+    rows = [("arena", f"{arena:,} bytes, {ratio}; all activations and scratch {memory['activation_bytes']:,}")]
+    if memory["unfused_bytes"] is not None:
+        rows.append(("unfused", f"{memory['unfused_bytes']:,} bytes at once, were each node of the graph a step"))
     return [*rows, ("regions", ", ".join(f"{name} {human_bytes(size)}" for name, size in memory["regions"].items()))]
 
 

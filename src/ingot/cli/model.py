@@ -46,6 +46,7 @@ class Model:
     strict: bool
     dims: dict[str, int | Limit]
     precision: str | None
+    fuse: bool = True
 
     def open(self, **options: Any) -> InferenceSession:
         """A session on the model, compiled anew: a cached program has no weights but packed ones.
@@ -54,7 +55,7 @@ class Model:
         """
         from ingot.session import InferenceSession
 
-        own = {name: getattr(self, name) for name in ("threads", "executor", "strict", "dims", "precision")}
+        own = {name: getattr(self, name) for name in ("threads", "executor", "strict", "dims", "precision", "fuse")}
         options = {"cache": False} | own | options
 
         with progress(f"compiling {self.path}"):
@@ -106,13 +107,14 @@ def with_model(command: Callable[..., None]) -> Callable[..., None]:
         "--executor", type=click.Choice(["native", "webgpu", "interpret"]), default="native", show_default=True
     )
     @click.option("--strict", is_flag=True, help="An op without a kernel is an error, not a slow step.")
+    @click.option("--no-fuse", is_flag=True, help="Each node is a step of its own.")
     @functools.wraps(command)
     def opened(
-        model: str, threads: int, executor: str, strict: bool, dims: dict[str, int | Limit],
+        model: str, threads: int, executor: str, strict: bool, no_fuse: bool, dims: dict[str, int | Limit],
         precision: str | None,
         **options: Any,
     ) -> None:  # fmt: skip
-        command(Model(model, threads, executor, strict, dims, precision), **options)
+        command(Model(model, threads, executor, strict, dims, precision, not no_fuse), **options)
 
     return opened
 

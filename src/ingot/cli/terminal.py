@@ -55,8 +55,8 @@ def json_text(document: Any) -> str:
 def _plain(value: Any) -> Any:
     if isinstance(value, np.generic):
         return value.item()
-    if isinstance(value, tuple | set | frozenset):
-        return list(value)
+    if isinstance(value, set | frozenset):
+        return sorted(value)
     return str(value)
 
 

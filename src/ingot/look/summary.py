@@ -7,6 +7,7 @@ from typing import Any
 
 from ingot.dim import Known
 from ingot.ir import Graph, TensorType
+from ingot.liveness import Liveness
 from ingot.look.document import head
 from ingot.look.flops import flops
 from ingot.look.model import LookedAt
@@ -42,9 +43,9 @@ def summary_document(model: LookedAt, stage: str, text: str | None = None) -> di
     if not isinstance(view.source, Graph):
         document |= view.facts | {"isa": model.target.isa, "threads": model.target.threads}
     if stage == "plan":
-        document["memory"] = _memory(view)
+        document["memory"] = _memory(model, view)
     if text is not None:
-        document["text"] = _text(view, stage, is_short=text == "short")
+        document["text"] = _text(model, view, stage, is_short=text == "short")
         document["values"] = [edge.document() for edge in view.edges.values()]
     return document
 
@@ -143,22 +144,26 @@ def _flops(view: View) -> dict[str, Any]:
     return {"total": sum(counted.values()), "by_op": counted, "uncounted": reference}
 
 
-def _memory(view: View) -> dict[str, Any]:
-    report = PlanReport(list(programs_of(view)))
+def _report(model: LookedAt, view: View) -> PlanReport:
+    return PlanReport.of(list(programs_of(view)), Liveness.of(model.loaded), model.compiled.mode.sizes)
+
+
+def _memory(model: LookedAt, view: View) -> dict[str, Any]:
+    report = _report(model, view)
     regions: dict[str, int] = {}
     for segment in programs_of(view):
         for region, nbytes in segment.plan.regions.items():
             regions[region] = max(regions.get(region, 0), nbytes)
     return {
         "arena_bytes": report.arena_bytes, "lower_bound_bytes": report.lower_bound_bytes,
-        "activation_bytes": report.activation_bytes, "regions": regions,
+        "activation_bytes": report.activation_bytes, "unfused_bytes": report.unfused_bytes, "regions": regions,
     }  # fmt: skip
 
 
-def _text(view: View, stage: str, is_short: bool) -> str:
+def _text(model: LookedAt, view: View, stage: str, is_short: bool) -> str:
     if isinstance(view.source, Graph):
         return dump(view.source, is_short=is_short)
     programs = list(programs_of(view))
     if stage == "lowered":
         return "".join(str(program.lowered) for program in programs)
-    return f"{PlanReport(programs)}\n"
+    return f"{_report(model, view)}\n"

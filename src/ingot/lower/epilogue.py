@@ -70,11 +70,12 @@ class Group:
 
 
 def find_groups(
-    graph: Graph, static: set[str], limits: EpilogueLimits, lasting: set[str], rounded: Collection[DType] = ()
+    graph: Graph, static: set[str], limits: EpilogueLimits | None, lasting: set[str], rounded: Collection[DType] = ()
 ) -> tuple[dict[Node, Group], set[Node]]:
     """Groups by their last node, and the nodes that are inside a group but not its last, or a group's rounding.
 
-    lasting: what depends on no input, static or not. rounded: the dtypes that kernels may round results to.
+    limits: None for products that compute nothing with their sums. lasting: what depends on no input, static or not.
+    rounded: the dtypes that kernels may round results to.
     """
     groups: dict[Node, Group] = {}
     inside: set[Node] = set()
@@ -82,6 +83,9 @@ def find_groups(
         if node.op.name not in _PRODUCTS or node in groups or node.output in static:
             continue
         group = Group(node, [node])
+        if limits is None:
+            groups[node] = group
+            continue
         if node.op.name == "attention":
             _round_attention(graph, rounded, group)
         elif graph.type(node.output).dtype is i32 and node.op.name in INTEGER_PRODUCTS:

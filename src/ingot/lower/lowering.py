@@ -101,7 +101,8 @@ class Lowering:
         self.narrow = backend.epilogues.rounded.intersection(target.rounded)  # what results have for dot products
         # What depends on no input. All steps of a run read the same state, so what is made of it is packed once.
         self.lasting = static_values(graph, ("state",), self.static) if graph.states else self.static
-        self.groups, self.grouped = find_groups(graph, self.static, backend.epilogues, self.lasting, self.narrow)
+        limits = backend.epilogues if target.epilogues else None
+        self.groups, self.grouped = find_groups(graph, self.static, limits, self.lasting, self.narrow)
         self.decodes = not graph.ops.isdisjoint(format.decoder for format in backend.formats)
         self.lowered = Lowered(target)
         self.node_name = ""
@@ -131,8 +132,7 @@ class Lowering:
         """Lowers every node, in order, once. mode: the name of what is lowered."""
         self.lowered.mode = mode
         for name in self.graph.inputs:
-            type = self.graph.type(name)
-            self._bind(name, self._root(name, type, "input"))
+            self._bind(name, self._root(name, self.graph.type(name), "input"))
         for name in self.graph.states:
             self._bind(name, self._root(name, self.graph.type(name), "state"))
         for unit in self._units():

@@ -88,6 +88,7 @@ def _extract_static(graph: Graph, values: list[str], static: set[str]) -> Graph:
 def _extract(graph: Graph, nodes: list[Node], static: set[str]) -> Graph:
     """A graph of these nodes and the static ones they need."""
     part = Graph(graph.name)
+    part.trades = dict(graph.trades)
     mine = set(nodes)
     for node in nodes:
         for operand in node.operands:

@@ -16,7 +16,8 @@ class Target:
     what it is to have beyond the least of its kind. threads: parts a step may be cut into. alignment: bytes, of every
     root tensor. region_bytes: the largest region.
     inplace and reuse: whether memory may be shared at all (off, they are oracles for the planner). strips: whether
-    element-wise ops, reductions and norms become strip programs (off, it is their oracle).
+    element-wise ops, reductions and norms become strip programs (off, it is their oracle). epilogues: whether products
+    compute what follows with their sums; with neither, each node is a step of its own.
     rounded: dtypes such as bf16 to which products of many rows round these for weights of that dtype, by dot products
     that the device must have. apart: whether these dot products take 32 numbers and sum those of even and of odd places
     apart, as AMX does, and not two after the other.
@@ -33,6 +34,7 @@ class Target:
     inplace: bool = True
     reuse: bool = True
     strips: bool = True
+    epilogues: bool = True
     rounded: tuple[DType, ...] = ()
     apart: bool = False
     unpacked: frozenset[str] = frozenset()

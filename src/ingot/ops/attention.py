@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from ingot.dim import dim_of, divides
 from ingot.dtype import f32, i64
 from ingot.errors import ShapeError
 from ingot.ir import TensorType
@@ -25,8 +26,9 @@ def _infer_attention(q, k, v, mask=None, *, scale, causal, causal_offset, safe, 
     heads, kv_heads = q.shape[1], unify(where, k.shape[1], v.shape[1], *said)
     unify(where, q.shape[3], k.shape[3], *said)
     columns = unify(where, k.shape[2], v.shape[2], *said)
-    if isinstance(heads, int) and isinstance(kv_heads, int) and (heads % kv_heads if kv_heads else heads):
-        raise ShapeError(f"attention: heads do not group, got {heads} over {kv_heads}")
+    is_known = isinstance(heads, int) and isinstance(kv_heads, int)
+    if is_known and not (divides(kv_heads, heads) if kv_heads else not heads):
+        raise ShapeError(f"attention: heads do not group, got {dim_of(heads)} over {dim_of(kv_heads)}")
     if mask is not None:
         _check_mask(q, mask, (batch, heads, q.shape[2], columns))
     return TensorType(q.dtype, (batch, heads, q.shape[2], v.shape[3]))

@@ -10,6 +10,7 @@ Kwon et al., "Efficient Memory Management for LLM Serving with PagedAttention", 
 import numpy as np
 
 from ingot import abi
+from ingot.dim import divides
 from ingot.dtype import f32, i8, i32, u8
 from ingot.errors import ShapeError
 from ingot.ir import Index, TensorType
@@ -353,7 +354,7 @@ def _infer_cached_attention(
     if keys.dtype is not u8:
         unify(where, q.shape[2], keys.shape[2], *said)
     heads, kv_heads = q.shape[1], unify(where, keys.shape[1], values.shape[1], *said)
-    if isinstance(heads, int) and isinstance(kv_heads, int) and (kv_heads == 0 or heads % kv_heads):
+    if isinstance(heads, int) and isinstance(kv_heads, int) and (not kv_heads or not divides(kv_heads, heads)):
         raise ShapeError(f"{name}: heads do not group, got {heads} over {kv_heads}")
     if window < 0 or not softcap >= 0:
         raise ShapeError(f"{name}: bad window or softcap, got {window} and {softcap}, expected 0 or more")

@@ -8,7 +8,7 @@ merging last, so that it sees plain matmuls only.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import cycle, islice
 
 from ingot import config, text
@@ -33,6 +33,7 @@ from ingot.passes.take_branch import take_known_branches
 from ingot.passes.take_rows import take_rows_first
 
 Pass = Callable[[Graph], bool]
+Validator = Callable[[Graph, Graph], bool]
 
 PASSES: dict[str, Pass] = {
     "dce": eliminate_dead,
@@ -60,41 +61,62 @@ PASSES: dict[str, Pass] = {
     "merge_matmul": merge_matmuls,
 }
 
-REGISTERED: set[str] = set()  # names of those that users added
+REGISTERED: dict[str, Validator | None] = {}  # the passes that users added, and what holds each to more
 
 _MAX_ROUNDS = 64  # far more than any chain of rewrites needs: reaching it means that two passes undo each other
 
 
-def register_pass(name: str, function: Pass, *, before: str | None = None, after: str | None = None) -> None:
-    """Adds a pass to the order, before or after another one, or last.
+def register_pass(
+    name: str,
+    function: Pass,
+    *,
+    before: str | Sequence[str] = (),
+    after: str | Sequence[str] = (),
+    validate: Validator | None = None,
+) -> None:
+    """Adds a pass to the order: directly behind the last of the passes `after`, else directly before the first of the
+    passes `before`, else last.
 
     function: changes a graph in place, through its methods alone, and says whether it changed anything; what the graph
     computes, its inputs and its outputs stay. It runs again and again, with the others, until none changes the graph,
     and on subgraphs too. After each time the graph is checked: types are inferred again, its text is read again.
+    validate: gets a copy of the graph as it was and the graph as it is, after each change, and says whether that is
+    right.
 
-    Raises InputError for a name that is taken or no identifier, or a place that is not there. What a pass raises names
-    it, and a graph that it leaves broken is an ExtensionError.
+    Raises InputError for a name that is taken or no identifier, a place that is not there, and passes `before` of which
+    one stands before one of the passes `after`. What a pass or its validator raises names it, and a graph that it
+    leaves broken, or that its validator refuses, is an ExtensionError.
     """
     where = f"register_pass {name!r}"
     if not isinstance(name, str) or not name.isidentifier() or name in PASSES or not callable(function):
         raise InputError(f"{where}: bad or taken name, or no function, expected an identifier and a function")
-    beside = before or after
-    if (before and after) or (beside is not None and beside not in PASSES):
-        raise InputError(f"{where}: bad place, got before={before!r} and after={after!r}, expected one pass or none")
+    if validate is not None and not callable(validate):
+        raise InputError(f"{where}: bad validator, got {validate!r}, expected a function of two graphs, or None")
+    order = list(PASSES)
+    first, last = _places(where, "before", before), _places(where, "after", after)
+    if first and last and max(last) > min(first):
+        got = f"before={order[min(first)]!r} and after={order[max(last)]!r}"
+        raise InputError(f"{where}: bad place, got {got}, expected passes that stand in that order")
     rows = list(PASSES.items())
-    place = len(rows) if beside is None else list(PASSES).index(beside) + (after is not None)
-    rows.insert(place, (name, function))
+    rows.insert(max(last) + 1 if last else min(first, default=len(rows)), (name, function))
     PASSES.clear()
     PASSES.update(rows)
-    REGISTERED.add(name)
+    REGISTERED[name] = validate
+
+
+def _places(where: str, option: str, names: str | Sequence[str]) -> list[int]:
+    """Where passes stand in the order. Raises InputError for what is no pass."""
+    order, given = list(PASSES), [names] if isinstance(names, str) else names
+    if not isinstance(given, Sequence) or not all(name in order for name in given):
+        raise InputError(f"{where}: bad place, got {option}={names!r}, expected some of {', '.join(order)}")
+    return [order.index(name) for name in given]
 
 
 def unregister_pass(name: str) -> None:
     """Takes a registered pass back. Raises InputError for another name."""
     if name not in REGISTERED:
         raise InputError(f"unregister_pass: no such pass, got {name!r}, expected one of {sorted(REGISTERED)}")
-    REGISTERED.remove(name)
-    del PASSES[name]
+    del REGISTERED[name], PASSES[name]
 
 
 def optimize(graph: Graph, passes: tuple[str, ...] | None = None) -> None:
@@ -127,7 +149,7 @@ def run_until_stable(graph: Graph, passes: Mapping[str, Pass]) -> bool:
         if idle == len(passes):
             return changed
     message = f"passes do not settle after {_MAX_ROUNDS} rounds: {', '.join(passes)}"
-    if REGISTERED.intersection(passes):
+    if REGISTERED.keys() & passes.keys():
         raise ExtensionError(message)
     raise AssertionError(message)
 
@@ -148,7 +170,8 @@ def run(graph: Graph, name: str, each: Pass) -> bool:
 
 def _run_registered(graph: Graph, name: str, each: Pass) -> bool:
     """Runs a pass of a user, and holds it to what passes promise."""
-    before = _interface(graph)
+    before, validate = _interface(graph), REGISTERED[name]
+    whole = None if validate is None else graph.copy()
     with guarded(f"pass {name!r}"):
         changed = each(graph)
     if not isinstance(changed, bool):
@@ -160,6 +183,12 @@ def _run_registered(graph: Graph, name: str, each: Pass) -> bool:
     same = before.keys() == after.keys() and all(compatible(type, after[key]) for key, type in before.items())
     if not same:
         raise ExtensionError(f"pass {name!r}: changes inputs, outputs or states, got {after}, expected {before}")
+    if changed and validate is not None and whole is not None:
+        with guarded(f"validator of pass {name!r}"):
+            is_right = validate(whole, graph)
+        if is_right is not True:
+            got = f"got {is_right!r}, expected True\n{text.diff(text.dump(whole), text.dump(graph))}"
+            raise ExtensionError(f"pass {name!r}: its validator refuses the graph that it leaves, {got}")
     return changed
 
 

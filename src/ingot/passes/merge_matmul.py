@@ -1,18 +1,28 @@
-"""Parallel matmuls with one input become one: query, key and value; gate and up."""
+"""Parallel matmuls with one input become one where that costs no memory: query, key and value; gate and up.
+
+A merged product holds all of its parts as long as one of them is read. Products whose results meet, before the next
+product by a fixed matrix or filter, are alive together anyway. Of others, the planner's bound of the graph decides.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from ingot.ir import Graph, Node
+from ingot.liveness import Liveness
 from ingot.passes.fold import DECODERS
 from ingot.passes.match import same_type
 
 # What makes floats of a weight as it is stored, or codes of floats before; and what may be done to the codes.
 _DECODING = DECODERS | {"cast", "quantize_groups"}
 _MOVES = frozenset(("bitcast", "bitwise_xor", "gather", "permute", "reshape", "slice"))
+# The place of the fixed matrix or filter of a product, or of what holds several.
+_FIXED = {"conv_transpose": 1, "conv": 1, "conv_integer": 1, "expert_matmul": 2, "gru": 1, "lstm": 1, "matmul": 1}
+_FIXED |= {"matmul_integer": 1, "rnn": 1}
+_TYPICAL = 64  # what a symbol counts as where sizes decide
 
 
 def merge_matmuls(graph: Graph) -> bool:
@@ -21,7 +31,8 @@ def merge_matmuls(graph: Graph) -> bool:
     The weights may be casts, decoded, or quantised. Their concat stays in the graph: it is a recipe of the weight
     store, not a constant.
     Refused: weights that are not rank 2, other scales or flags, a transposed x, another k, codes of another kind, which
-    kernels cannot read side by side.
+    kernels cannot read side by side; a product that would lose its activation or residual; and products that do not
+    meet, where the graph would need more memory at once. `Graph.trades` says which of the last two.
     """
     groups: dict[Any, list[Node]] = {}
     stored: dict[str, bool] = {}
@@ -30,11 +41,121 @@ def merge_matmuls(graph: Graph) -> bool:
             key = (node.operands[0], node.transpose_b, node.scale, _coding(graph, str(node.operands[1])))
             groups.setdefault(key, []).append(node)
     changed = False
+    asked: dict[Any, str] = {}  # layers are alike
     for nodes in groups.values():
-        if len(nodes) > 1:
-            _merge(graph, nodes)
+        for chosen in _worth_merging(graph, nodes, asked) if len(nodes) > 1 else ():
+            _merge(graph, chosen)
             changed = True
     return changed
+
+
+def _worth_merging(graph: Graph, nodes: list[Node], asked: dict[Any, str]) -> list[list[Node]]:
+    """The groups of at least two products to merge, of some with one input; notes what was chosen.
+
+    asked: what sizes have decided, by the types of products.
+    """
+    results = {node: (_bias_addition(graph, node) or node).output for node in nodes}
+    loses = _losing(graph, results)
+    apart = [[node for node in group if node not in loses] for group in _meeting(graph, results)]
+    apart = [group for group in apart if group]
+    if loses:
+        graph.trades[tuple(results[node] for node in loses)] = "not merged: each kernel computes what follows, too"
+    together = [node for node in nodes if node not in loses]
+    groups = [group for group in apart if len(group) > 1]
+    for group in groups:
+        graph.trades[tuple(results[node] for node in group)] = "merged: what reads them reads them together"
+    if len(apart) > 1:
+        key = tuple(results[node] for node in together)
+        form = tuple(tuple(graph.type(results[node]) for node in group) for group in apart)
+        if key not in graph.trades:
+            graph.trades[key] = asked[form] if form in asked else _asked(graph, together, groups)
+            asked[form] = graph.trades[key]
+        if graph.trades[key].startswith("merged"):
+            return [together]
+    return groups
+
+
+def _asked(graph: Graph, together: Sequence[Node], groups: Sequence[Sequence[Node]]) -> str:
+    """Whether products that do not meet are merged, by the bytes that the graph needs at once."""
+    least = []
+    for each in ([together], groups):
+        twin = graph.copy()
+        for group in each:
+            _merge(twin, [node for name in (n.output for n in group) if (node := twin.producer(name)) is not None])
+        found = Liveness.of(twin)
+        least.append(None if found is None else found.least(dict.fromkeys(graph.symbols, _TYPICAL)))
+    merged, apart = least
+    if merged is None or apart is None:
+        return "not merged: they are read apart, and a shape is not known"
+    sizes = f"{merged} bytes at once, {apart} apart"
+    sizes += f", where each of {', '.join(graph.symbols)} is {_TYPICAL}" if graph.symbols else ""
+    return f"merged: no more memory, {sizes}" if merged <= apart else f"not merged: more memory, {sizes}"
+
+
+def _meeting(graph: Graph, results: dict[Node, str]) -> list[list[Node]]:
+    """The products in groups: those of one group meet, through others of it, before another product by a fixed matrix.
+
+    results: of each product, its bias included.
+    """
+
+    def goes_on(node: Node) -> bool:
+        place = _FIXED.get(node.op.name)
+        return place is None or not _is_stored(graph, str(node.operands[place]), {})
+
+    return _components({node: _reached(graph, result, goes_on) for node, result in results.items()})
+
+
+def _losing(graph: Graph, results: dict[Node, str]) -> list[Node]:
+    """The products whose kernel applies an activation or adds a residual, which parts of a merged one have to do apart.
+
+    Where that meets another of the products element by element, one step computes all of it, gates for one.
+    """
+
+    def by_element(node: Node) -> bool:
+        return node.op.acts_on == "element"
+
+    alone = [node for node, result in results.items() if _has_epilogue(graph, result)]
+    if not alone:
+        return []
+    groups = _components({node: _reached(graph, result, by_element) for node, result in results.items()})
+    return [node for group in groups if len(group) == 1 for node in group if node in alone]
+
+
+def _has_epilogue(graph: Graph, value: str) -> bool:
+    """Whether all that reads a product is an activation of it, or a sum with a value of its type."""
+    user = graph.only_user(value)
+    if user is None or user.op.acts_on != "element" or not same_type(graph.type(user.output), graph.type(value)):
+        return False
+    if len(user.operands) == 1:
+        return user.op.name != "cast"
+    other = next((operand for operand in user.operands if operand not in (value, None)), None)
+    return user.op.name == "add" and other is not None and same_type(graph.type(other), graph.type(value))
+
+
+def _reached(graph: Graph, value: str, goes_on: Callable[[Node], bool]) -> set[str]:
+    """A value, and what is made of it by nodes of a kind."""
+    found, waiting = {value}, [value]
+    while waiting:
+        for user in graph.users(waiting.pop()):
+            new = [name for name in user.outputs if name not in found] if goes_on(user) else []
+            found.update(new)
+            waiting += new
+    return found
+
+
+def _components(reached: dict[Node, set[str]]) -> list[list[Node]]:
+    """Nodes whose sets have a value in common, or have one in common with others that have, in order."""
+    group_of: dict[Node, list[Node]] = {}
+    first: dict[str, Node] = {}  # by value, the first node whose set has it
+    place = {node: i for i, node in enumerate(reached)}
+    for node, values in reached.items():
+        met = {place[group_of[first[value]][0]] for value in values if value in first}
+        first |= {value: node for value in values if value not in first}
+        nodes = list(reached)
+        groups = [group_of[nodes[i]] for i in sorted(met)]
+        joined = sorted({node, *(n for group in groups for n in group)}, key=place.__getitem__)
+        group_of |= dict.fromkeys(joined, joined)
+    return list({id(group): group for group in group_of.values()}.values())
 
 
 def _is_mergeable(graph: Graph, node: Node, stored: dict[str, bool]) -> bool:

@@ -109,14 +109,15 @@ class InnerProgram:
 class Program:
     """A compiled mode made ready to run. `graph` is the whole, static; `segments` run in order.
 
-    `only` is the one segment of a model that needs nothing else, and `single` that of one that native runs. `carried`:
-    the states of a graph that had to be cut, None for another. `least`: see `Compiled`.
+    `sizes` are those of its symbols, and `least` what `Compiled` says. `only` is the one segment of a model that needs
+    nothing else, and `single` that of one that native runs. `carried`: the states of a graph that had to be cut, None
+    for another.
     """
 
     def __init__(self, compiled: Compiled, weights: WeightStore, arena: Arena, state: Arena | None = None):
         """arena: the memory of runs, which programs may share. state: where states lie; in the arena unless given."""
         self.graph, self.fallback, self.external = compiled.graph, compiled.fallback, compiled.external
-        self.least = compiled.least
+        self.sizes, self.least = compiled.mode.sizes, compiled.least
         self.segments: list[NativeProgram | WebgpuProgram | BranchSegment | InterpretedSegment] = []
         for segment in compiled.segments:
             if segment.native is None:

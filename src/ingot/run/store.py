@@ -64,8 +64,9 @@ class WeightStore:
         with self._lock.once():
             wanted = {recipe.key: recipe for recipe in recipes}
             made = {key: array for key in wanted if (array := self._arrays.get(key)) is not None}
-            for key in self._saved.keys() & made.keys():
-                _expect_fit(wanted[key], made[key])
+            for key in made:
+                if key in self._saved:
+                    _expect_fit(wanted[key], made[key])
             missing = [recipe for key, recipe in wanted.items() if key not in made]
             if not missing:
                 return made

@@ -159,10 +159,10 @@ def _compute_again(graph: Graph, loss: str, blocks: Sequence[Sequence[Node]], co
             for name in node.outputs
             if not graph.is_output(name) and inside.issuperset(u for u in graph.users(name) if u in forward)
         }
-        later = {user for name in own for user in graph.users(name) if user not in forward}
-        if not later:
+        readers = {user for name in own for user in graph.users(name) if user not in forward}
+        if not readers:
             continue
-        first = min(later, key=order.__getitem__)
+        first, *_ = later = sorted(readers, key=order.__getitem__)
         copies = _copied(graph, nodes, own, {o for user in later for o in user.operands if o in own}, first)
         for user in later:
             _read_instead(graph, user, copies)
