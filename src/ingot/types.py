@@ -78,7 +78,8 @@ class TensorType:
 class UnrankedType:
     """A dense tensor of which only the dtype is known before a run.
 
-    rank_symbol: of a model's input, the symbol that stands for its number of dims; a run gives that and each dim a value.
+    rank_symbol: of a model's input, the symbol that stands for its number of dims; a run gives that, and each dim, a
+    value.
     """
 
     dtype: DType

@@ -11,7 +11,7 @@ import onnx
 from onnx import TensorProto, helper
 
 from attacks.hostile_onnx import Attack, graph
-from ingot.errors import LoadError
+from ingot.errors import LoadError, ShapeError, UnsupportedError
 from onnx_models import value_info
 
 node = helper.make_node
@@ -104,7 +104,25 @@ def hidden(field: str) -> onnx.ModelProto:
     return graph(nodes, [X, FLAG], constants=[("n", np.array(3))])
 
 
+LONG = "n" * 60_000
+
+
+def long_names(op: str, **attributes: Any) -> Callable[[], onnx.ModelProto]:
+    """A node of an op whose every name is long, over an input whose name is."""
+    x = helper.make_tensor_value_info(LONG + "x", TensorProto.FLOAT, [2, 3])
+    return lambda: graph(
+        [node(op, [LONG + "x"], [LONG + "y"], LONG + "node", **attributes)],
+        [x],
+        [onnx.ValueInfoProto(name=LONG + "y")],
+    )
+
+
 SUBGRAPHS: list[Attack] = [
+    ("long names, unknown op", long_names("Nonsense"), UnsupportedError, "nnn': Nonsense (opset 18)"),
+    ("long names, wrong axis", long_names("Softmax", axis=7), ShapeError, "nnn' (Softmax)"),
+    ("long names, wrong rank", long_names("Conv"), LoadError, "nnn' (Conv)"),
+    ("long names, missing operand", long_names("Add"), LoadError, "nnn' (Add): wrong number of inputs"),
+    ("long names, malformed", long_names("Cast", to=77), LoadError, "nnn' (Cast)"),
     *(
         (
             f"{op} {noun} {'more' if change > 0 else 'fewer'}{', known' if known else ''}",

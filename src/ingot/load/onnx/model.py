@@ -31,7 +31,7 @@ from ingot.load.onnx.registry import DESCRIBED, INGOT, find_rule, foreign_name, 
 from ingot.load.onnx.signature import check_call, signature_of
 from ingot.load.onnx.symbols import Symbols
 from ingot.load.onnx.tensors import DTYPES as TENSOR_DTYPES
-from ingot.load.onnx.tensors import UNNAMED, array_of, count_elements, declared_type, dtype_of, type_of
+from ingot.load.onnx.tensors import UNNAMED, array_of, count_elements, declared_type, dtype_of, shown, type_of
 from ingot.ops.custom import find_onnx
 
 MAX_DEPTH = 32  # of functions and subgraphs in one another
@@ -69,7 +69,7 @@ def interface_of(parsed: Parsed, sizes: Mapping[str, int]) -> tuple[Graph, dict[
         loader.take_inputs()
     outputs: dict[str, Type | None] = {}
     for v in parsed.model.graph.outputs:
-        where = f"onnx output {v.name!r}"
+        where = f"onnx output {shown(v.name)}"
         outputs[v.name or ""] = None if v.type is None else declared_type(v.type, v.shape, where)
     return loader.graph, outputs
 
@@ -150,7 +150,7 @@ class _Loader:
             if isinstance(type, UnrankedType):
                 expected = "its dims, each a number or a name, or a rank"
                 raise UnboundError(
-                    f"onnx input {name!r}: has no shape, got none, expected {expected} {type.rank_symbol!r}"
+                    f"onnx input {shown(name)}: has no shape, got none, expected {expected} {shown(type.rank_symbol)}"
                 )
         self.walk(source, self.frame)
         results = {v.name: self.lookup(v, self.frame) for v in source.outputs}
@@ -233,7 +233,7 @@ class _Loader:
             results = results[: len(node.outputs)]
             for output, result in zip_longest(node.outputs, results):
                 if result is None and output.name:
-                    raise UnsupportedError(f"output {output.name!r} is not supported")
+                    raise UnsupportedError(f"output {shown(output.name)} is not supported")
         except _Noted:
             return (_MISSING,) * len(node.outputs)
         except UnsupportedError as error:
@@ -323,10 +323,10 @@ class _Loader:
 
     def inline(self, function: onnx_ir.Function, call: Call, frame: _Frame) -> tuple:
         """A model-local function's body, with the call's operands and attributes."""
-        depth = self.enter(frame, f"function {function.name!r}")
+        depth = self.enter(frame, f"function {shown(function.name)}")
         opset = function.opset_imports.get("", frame.opset)
         if len(call) > len(function.inputs) or len(call.outputs) > len(function.outputs):
-            raise LoadError(f"function {function.name!r}: called with too many inputs or outputs")
+            raise LoadError(f"function {shown(function.name)}: called with too many inputs or outputs")
         attributes = {name: a for name, a in function.attributes.items() if a.value is not None} | dict(call.attributes)
         inner = _Frame(opset, frame.facts, depth, attributes=attributes)
         for i, parameter in enumerate(function.inputs):
@@ -372,7 +372,7 @@ class _Loader:
         for i, (value, result) in enumerate(zip(outputs, results, strict=True)):
             name = value.name or ""
             if not isinstance(result, str):
-                raise LoadError(f"{where}: result {name!r} is not made")
+                raise LoadError(f"{where}: result {shown(name)} is not made")
             while name in graph.outputs:  # one value may be several results
                 name += f".{i}"
             graph.set_output(name, result)
@@ -444,7 +444,7 @@ class _Loader:
 
 def _where(node: onnx_ir.Node) -> str:
     """How errors call a node."""
-    return f"onnx node {node.name or next((o.name for o in node.outputs), '')!r}"
+    return f"onnx node {shown(node.name or next((o.name for o in node.outputs), ''))}"
 
 
 def _without_rule(domain: str, op: str) -> UnsupportedError:
@@ -455,7 +455,7 @@ def _value_named(frame: _Frame, name: str) -> str:
     """What a name stands for in a frame. Raises LoadError when nothing before the node has it."""
     found = next((found for value, found in frame.values.items() if value.name == name), None)
     if not isinstance(found, str):
-        raise LoadError(f"value {name!r} is not known, expected one that was made before")
+        raise LoadError(f"value {shown(name)} is not known, expected one that was made before")
     return found
 
 
@@ -529,7 +529,7 @@ def _type_proto(type: TensorType) -> onnx.TypeProto:
 
 
 def _input_type(value: onnx_ir.Value, symbols: Symbols) -> Type:
-    where = f"onnx input {value.name!r}"
+    where = f"onnx input {shown(value.name)}"
     if not isinstance(value.type, onnx_ir.TensorType):
         return forget(declared_type(value.type, value.shape, where))
     dtype = dtype_of(value.type.dtype.value, where)
@@ -547,7 +547,7 @@ def _input_type(value: onnx_ir.Value, symbols: Symbols) -> Type:
 
 
 def _check_output(value: onnx_ir.Value, type: Type) -> None:
-    where = f"onnx output {value.name!r}"
+    where = f"onnx output {shown(value.name)}"
     if value.type is None:
         return
     declared = declared_type(value.type, value.shape, where)

@@ -23,7 +23,7 @@ from ingot.files import MappedFile
 from ingot.load.onnx.external import map_external, view_of
 from ingot.load.onnx.message import without_weights
 from ingot.load.onnx.registry import ML, REFUSED
-from ingot.load.onnx.tensors import check_tensor, has_map, is_external, map_type
+from ingot.load.onnx.tensors import check_tensor, has_map, is_external, map_type, shown
 from ingot.load.onnx.topology import label, sort_nodes
 
 MAX_FILE_BYTES = 2**31 - 1  # protobuf's own limit
@@ -187,7 +187,7 @@ def _opsets(imports: Iterable[onnx.OperatorSetIdProto], where: str) -> dict[str,
     for entry in imports:
         domain = "" if entry.domain == "ai.onnx" else entry.domain
         if versions.get(domain, entry.version) != entry.version:  # skl2onnx says some twice
-            raise LoadError(f"{where}: opset of domain {entry.domain!r} is imported twice")
+            raise LoadError(f"{where}: opset of domain {shown(entry.domain)} is imported twice")
         versions[domain] = entry.version
     if not 1 <= versions.get("", 1) <= NEWEST_OPSET:
         raise UnsupportedError(f"{where}: opset {versions['']}, expected 1..{NEWEST_OPSET}")
@@ -200,12 +200,12 @@ def _check_model(proto: onnx.ModelProto, where: str, raw_bytes: Mapping[int, int
         key = (function.domain, function.name, function.overload)
         _check_text(where, *key)
         if key in seen:
-            raise LoadError(f"{where}: function {function.name!r} is defined twice")
+            raise LoadError(f"{where}: function {shown(function.name)} is defined twice")
         seen.add(key)
         _check_unique([*function.attribute, *(a.name for a in function.attribute_proto)], "attribute", where)
-        _opsets(function.opset_import, f"{where}, function {function.name!r}")
-        sort_nodes(function, f"{where}, function {function.name!r}")
-        _check_graph(function, [], f"{where}, function {function.name!r}")
+        _opsets(function.opset_import, f"{where}, function {shown(function.name)}")
+        sort_nodes(function, f"{where}, function {shown(function.name)}")
+        _check_graph(function, [], f"{where}, function {shown(function.name)}")
     sort_nodes(proto.graph, where)
     _check_graph(proto.graph, [], where, raw_bytes)
     _check_returned_inputs(proto.graph, where)
@@ -221,10 +221,10 @@ def _without_maps(graph: Graph, where: str) -> dict[str, Any]:
         for info in graph.input:
             if has_map(info.type):
                 why = REFUSED[ML, "DictVectorizer"]
-                raise UnsupportedError(f"{where}: {info.name!r} is a map, as op {ML}.DictVectorizer {why}")
+                raise UnsupportedError(f"{where}: {shown(info.name)} is a map, as op {ML}.DictVectorizer {why}")
         for info in graph.output:
             if has_map(info.type):
-                found[info.name] = map_type(info.type, f"{where}, output {info.name!r}")
+                found[info.name] = map_type(info.type, f"{where}, output {shown(info.name)}")
                 info.ClearField("type")
     for info in [info for info in graph.value_info if has_map(info.type)]:
         graph.value_info.remove(info)
@@ -244,7 +244,7 @@ def _check_returned_inputs(graph: onnx.GraphProto, where: str) -> None:
     for info in graph.output:
         given = inputs.get(info.name)
         if given is not None and info.HasField("type") and _without_dims(info.type) != _without_dims(given.type):
-            raise ShapeError(f"{where}: input {info.name!r} is an output of another type")
+            raise ShapeError(f"{where}: input {shown(info.name)} is an output of another type")
         if given is not None:
             info.CopyFrom(given)
 
@@ -271,17 +271,17 @@ def _check_graph(graph: Graph, scopes: list[set[str]], where: str, raw_bytes: Ma
         _check_text(here, node.op_type, node.domain, node.overload, node.name)
         for name in node.input:
             if name and name not in defined and not any(name in scope for scope in scopes):
-                raise LoadError(f"{here}: input {name[:200]!r} has no producer")
+                raise LoadError(f"{here}: input {shown(name)} has no producer")
         for subgraph in _check_attributes(node, here, in_function):
             _check_graph(subgraph, visible, here)
         for name in filter(None, node.output):
             _check_name(name, here)
             if name in defined or any(name in scope for scope in scopes):
-                raise LoadError(f"{here}: output {name[:200]!r} is defined twice")
+                raise LoadError(f"{here}: output {shown(name)} is defined twice")
             defined.add(name)
     for name in outputs:
         if name not in defined:
-            raise LoadError(f"{where}: output {name[:200]!r} has no producer")
+            raise LoadError(f"{where}: output {shown(name)} has no producer")
 
 
 def _interface(
@@ -296,7 +296,7 @@ def _interface(
         inputs, outputs = [i.name for i in graph.input], [o.name for o in graph.output]
         initializers = [t.name for t in graph.initializer]
         for i, tensor in enumerate(graph.initializer):
-            check_tensor(tensor, f"{where}, initializer {tensor.name[:200]!r}", raw_bytes.get(i))
+            check_tensor(tensor, f"{where}, initializer {shown(tensor.name)}", raw_bytes.get(i))
     _check_text(where, graph.name)
     _check_unique(inputs, "input", where)
     _check_unique(initializers, "initializer", where)
@@ -308,10 +308,10 @@ def _interface(
 def _check_attributes(node: onnx.NodeProto, where: str, in_function: bool) -> Iterator[onnx.GraphProto]:
     _check_unique([a.name for a in node.attribute], "attribute", where)
     for attribute in node.attribute:
-        here = f"{where}, attribute {attribute.name!r}"
+        here = f"{where}, attribute {shown(attribute.name)}"
         _check_text(here, attribute.ref_attr_name)
         if attribute.ref_attr_name and not in_function:
-            raise LoadError(f"{here}: refers to {attribute.ref_attr_name!r} outside of a function")
+            raise LoadError(f"{here}: refers to {shown(attribute.ref_attr_name)} outside of a function")
         if attribute.HasField("sparse_tensor") or attribute.sparse_tensors:
             raise UnsupportedError(f"{here}: sparse tensors are not supported")
         for tensor in [*([attribute.t] if attribute.HasField("t") else []), *attribute.tensors]:
@@ -327,7 +327,7 @@ def _check_unique(names: list[str], what: str, where: str) -> None:
     for name in names:
         _check_name(name, f"{where}, {what}")
         if name in seen:
-            raise LoadError(f"{where}: {what} {name[:200]!r} is defined twice")
+            raise LoadError(f"{where}: {what} {shown(name)} is defined twice")
         seen.add(name)
 
 
@@ -367,7 +367,7 @@ def _read_weights(
     for function in model.functions.values():
         graphs += function.subgraphs()
     for value in [v for graph in graphs for v in graph.initializers.values()]:
-        tensor, where = value.const_value, f"{file}, initializer {value.name!r}"
+        tensor, where = value.const_value, f"{file}, initializer {shown(value.name)}"
         assert tensor is not None
         if isinstance(tensor, (onnx_ir.Tensor, onnx_ir.StringTensor)):
             continue

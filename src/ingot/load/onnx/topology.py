@@ -7,6 +7,7 @@ import heapq
 import onnx
 
 from ingot.errors import LoadError
+from ingot.load.onnx.tensors import shown
 
 MAX_SHOWN = 8  # nodes of a cycle in an error
 
@@ -54,7 +55,7 @@ def _names_read(node: onnx.NodeProto, where: str) -> set[str]:
 
 def label(node: onnx.NodeProto) -> str:
     """Return how errors call a node: its name, or that of its first result, quoted."""
-    return repr((node.name or next(iter(node.output), "?"))[:200])
+    return shown(node.name or next(iter(node.output), "?"))
 
 
 def _order(sources: list[set[int]]) -> list[int]:
