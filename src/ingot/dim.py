@@ -539,7 +539,7 @@ def given(symbols: Sequence[str]) -> str:
 def check_shape(name: str, shape: Sequence[Dim], dtype: DType, max_rank: int) -> None:
     """Of a value: raises LimitError for a rank or known bytes that are too many, ShapeError for a negative dim."""
     if len(shape) > max_rank:
-        raise LimitError(f"value {name!r}: rank too high, got {len(shape)}, expected at most {max_rank}")
+        raise LimitError(f"value {name[:200]!r}: rank too high, got {len(shape)}, expected at most {max_rank}")
     elements = 1
     for dim in shape:
         if not isinstance(dim, int):

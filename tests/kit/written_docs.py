@@ -46,6 +46,8 @@ ONNX's own runner, `onnx.backend.test.BackendTest(ingot.onnx_backend, ...)`, goe
 pass there but nine, which `tests/load/test_onnx_backend.py` names: six draw random numbers of their own, one makes what
 the runner cannot compare, and two in f16 are rounded once where the expected numbers were rounded step by step.
 
+What became of models of other projects' test suites: [foreign-models.md](foreign-models.md).
+
 An op is made by a rule, or by the body that ONNX's schema gives it. Versions are those of its domain at which ONNX
 changed it. Dtypes are those of first operands that tests compare with ONNX Runtime or ONNX's reference. Cases
 count expansions.

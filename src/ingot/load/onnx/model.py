@@ -20,7 +20,7 @@ from onnx_ir.serde import SerdeError
 
 from ingot.collector import uncollected
 from ingot.errors import IngotError, LimitError, LoadError, ShapeError, UnboundError, UnrankedError, UnsupportedError
-from ingot.ir import MAX_RANK, Graph, OptionalType, TensorType, Type, forget
+from ingot.ir import MAX_RANK, Graph, OptionalType, TensorType, Type, UnrankedType, forget
 from ingot.load.draws import drawing_state
 from ingot.load.made import note
 from ingot.load.onnx.builder import Facts, OnnxBuilder, Totals
@@ -33,7 +33,7 @@ from ingot.load.onnx.registry import DESCRIBED, INGOT, find_rule, foreign_name, 
 from ingot.load.onnx.signature import check_call, signature_of
 from ingot.load.onnx.symbols import Symbols
 from ingot.load.onnx.tensors import DTYPES as TENSOR_DTYPES
-from ingot.load.onnx.tensors import UNNAMED, array_of, count_elements, declared_type, dtype_of, type_of
+from ingot.load.onnx.tensors import UNNAMED, array_of, count_elements, declared_type, dtype_of, shown, type_of
 from ingot.ops.custom import find_onnx
 
 MAX_DEPTH = 32  # of functions and subgraphs in one another
@@ -61,14 +61,17 @@ def load_parsed(parsed: Parsed, sizes: Mapping[str, int] = {}, *, is_trained: bo
         return _Loader(parsed.model, parsed.opset, sizes, is_trained).load()
 
 
-def interface_of(parsed: Parsed) -> tuple[Graph, dict[str, Type | None]]:
-    """A graph of a model's inputs alone, and the types of its outputs as they are declared, None where they are not."""
-    loader = _Loader(parsed.model, parsed.opset, {})
+def interface_of(parsed: Parsed, sizes: Mapping[str, int]) -> tuple[Graph, dict[str, Type | None]]:
+    """A graph of a model's inputs alone, and the types of its outputs as they are declared, None where they are not.
+
+    sizes: the values of symbols that have one.
+    """
+    loader = _Loader(parsed.model, parsed.opset, sizes)
     with _named(parsed):
         loader.take_inputs()
     outputs: dict[str, Type | None] = {}
     for v in parsed.model.graph.outputs:
-        where = f"onnx output {v.name!r}"
+        where = f"onnx output {shown(v.name)}"
         outputs[v.name or ""] = None if v.type is None else declared_type(v.type, v.shape, where)
     return loader.graph, outputs
 
@@ -144,6 +147,13 @@ class _Loader:
     def load(self) -> Graph:
         source = self.model.graph
         self.take_inputs()
+        for name in self.graph.inputs:
+            type = self.graph.values[name].type
+            if isinstance(type, UnrankedType):
+                expected = "its dims, each a number or a name, or a rank"
+                raise UnboundError(
+                    f"onnx input {shown(name)}: has no shape, got none, expected {expected} {shown(type.rank_symbol)}"
+                )
         self.walk(source, self.frame)
         results = {v.name: self.lookup(v, self.frame) for v in source.outputs}
         if self.unsupported:
@@ -225,7 +235,7 @@ class _Loader:
             results = results[: len(node.outputs)]
             for output, result in zip_longest(node.outputs, results):
                 if result is None and output.name:
-                    raise UnsupportedError(f"output {output.name!r} is not supported")
+                    raise UnsupportedError(f"output {shown(output.name)} is not supported")
         except _Noted:
             return (_MISSING,) * len(node.outputs)
         except UnsupportedError as error:
@@ -315,10 +325,10 @@ class _Loader:
 
     def inline(self, function: onnx_ir.Function, call: Call, frame: _Frame) -> tuple:
         """A model-local function's body, with the call's operands and attributes."""
-        depth = self.enter(frame, f"function {function.name!r}")
+        depth = self.enter(frame, f"function {shown(function.name)}")
         opset = function.opset_imports.get("", frame.opset)
         if len(call) > len(function.inputs) or len(call.outputs) > len(function.outputs):
-            raise LoadError(f"function {function.name!r}: called with too many inputs or outputs")
+            raise LoadError(f"function {shown(function.name)}: called with too many inputs or outputs")
         attributes = {name: a for name, a in function.attributes.items() if a.value is not None} | dict(call.attributes)
         inner = _Frame(opset, frame.facts, depth, attributes=attributes)
         for i, parameter in enumerate(function.inputs):
@@ -331,22 +341,16 @@ class _Loader:
         condition = call.known(0)
         if condition is None or condition.size != 1:
             raise LoadError(f"a condition of {call.type(0)}, expected one bool")
-        chosen = call.attr_graph("then_branch" if condition.item() else "else_branch")
-        if len(chosen.outputs) != len(call.outputs):
-            raise LoadError(f"branch makes {len(chosen.outputs)} values, expected {len(call.outputs)}")
+        branches = [call.subgraph(name, 0) for name in ("else_branch", "then_branch")]
+        chosen = branches[bool(condition.item())]
         frame.depth = self.enter(frame, "branch")
         self.walk(chosen, frame)
         frame.depth -= 1
         return tuple(self.lookup(v, frame) for v in chosen.outputs)
 
     def body(self, call: Call, frame: _Frame, attribute: str, types: Sequence[Type]) -> Body:
-        """A subgraph with inputs of given types, and the values around it that it reads as inputs after those.
-
-        Raises LoadError where it has another number of inputs.
-        """
-        source = call.attr_graph(attribute)
-        if len(source.inputs) != len(types):
-            raise LoadError(f"attribute {attribute!r} has {len(source.inputs)} inputs, expected {len(types)}")
+        """A subgraph with inputs of given types, and the values around it that it reads as inputs after those."""
+        source: onnx_ir.Graph = call.attributes[attribute].value
         given = [value.name for value in source.inputs if value.name in source.initializers]
         if given:
             raise LoadError(f"attribute {attribute!r}: input {given[0]!r} is an initializer too")
@@ -371,7 +375,7 @@ class _Loader:
         for i, (value, result) in enumerate(zip(outputs, results, strict=True)):
             name = value.name or ""
             if not isinstance(result, str):
-                raise LoadError(f"{where}: result {name!r} is not made")
+                raise LoadError(f"{where}: result {shown(name)} is not made")
             while name in graph.outputs:  # one value may be several results
                 name += f".{i}"
             graph.set_output(name, result)
@@ -444,7 +448,7 @@ class _Loader:
 
 def _where(node: onnx_ir.Node) -> str:
     """How errors call a node."""
-    return f"onnx node {node.name or next((o.name for o in node.outputs), '')!r}"
+    return f"onnx node {shown(node.name or next((o.name for o in node.outputs), ''))}"
 
 
 def _without_rule(domain: str, op: str) -> UnsupportedError:
@@ -455,7 +459,7 @@ def _value_named(frame: _Frame, name: str) -> str:
     """What a name stands for in a frame. Raises LoadError when nothing before the node has it."""
     found = next((found for value, found in frame.values.items() if value.name == name), None)
     if not isinstance(found, str):
-        raise LoadError(f"value {name!r} is not known, expected one that was made before")
+        raise LoadError(f"value {shown(name)} is not known, expected one that was made before")
     return found
 
 
@@ -545,18 +549,25 @@ def _type_proto(type: TensorType) -> onnx.TypeProto:
 
 
 def _input_type(value: onnx_ir.Value, symbols: Symbols) -> Type:
-    where = f"onnx input {value.name!r}"
+    where = f"onnx input {shown(value.name)}"
     if not isinstance(value.type, onnx_ir.TensorType):
         return forget(declared_type(value.type, value.shape, where))
+    dtype = dtype_of(value.type.dtype.value, where)
     if value.shape is None:
-        raise UnsupportedError(f"{where}: has no shape, expected its dims, each a number or a name")
+        rank = symbols.fresh(f"{value.name}_rank")
+        if rank not in symbols.sizes:
+            return UnrankedType(dtype, rank)
+        if symbols.sizes[rank] > MAX_RANK:
+            raise LimitError(f"{where}: rank too high, got {symbols.sizes[rank]}, expected at most {MAX_RANK}")
+        sizes = [symbols.sizes.get(f"{rank}.{i}", UNNAMED) for i in range(symbols.sizes[rank])]
+        return TensorType(dtype, tuple(symbols.dim(size, f"{value.name}_{i}") for i, size in enumerate(sizes)))
     count_elements([d for d in value.shape if isinstance(d, int) and d != UNNAMED], where)
     dims = [symbols.dim(d, f"{value.name}_{i}") for i, d in enumerate(value.shape)]
-    return TensorType(dtype_of(value.type.dtype.value, where), tuple(dims))
+    return TensorType(dtype, tuple(dims))
 
 
 def _check_output(value: onnx_ir.Value, type: Type) -> None:
-    where = f"onnx output {value.name!r}"
+    where = f"onnx output {shown(value.name)}"
     if value.type is None:
         return
     declared = declared_type(value.type, value.shape, where)

@@ -23,10 +23,11 @@ from ingot.files import MappedFile
 from ingot.load.onnx.external import map_external, view_of
 from ingot.load.onnx.message import without_weights
 from ingot.load.onnx.registry import ML, REFUSED
-from ingot.load.onnx.tensors import check_tensor, has_map, is_external, map_type
+from ingot.load.onnx.tensors import check_tensor, has_map, is_external, map_type, shown
+from ingot.load.onnx.topology import label, sort_nodes
 
 MAX_FILE_BYTES = 2**31 - 1  # protobuf's own limit
-MAX_NAME_BYTES = 1024  # of a name in a model
+MAX_NAME_BYTES = 1 << 16  # of a name in a model
 NEWEST_OPSET = onnx.defs.onnx_opset_version()
 
 _IR_WITH_OPSETS = 3  # before, a file names none and is of opset 1
@@ -186,7 +187,7 @@ def _opsets(imports: Iterable[onnx.OperatorSetIdProto], where: str) -> dict[str,
     for entry in imports:
         domain = "" if entry.domain == "ai.onnx" else entry.domain
         if versions.get(domain, entry.version) != entry.version:  # skl2onnx says some twice
-            raise LoadError(f"{where}: opset of domain {entry.domain!r} is imported twice")
+            raise LoadError(f"{where}: opset of domain {shown(entry.domain)} is imported twice")
         versions[domain] = entry.version
     if not 1 <= versions.get("", 1) <= NEWEST_OPSET:
         raise UnsupportedError(f"{where}: opset {versions['']}, expected 1..{NEWEST_OPSET}")
@@ -199,11 +200,13 @@ def _check_model(proto: onnx.ModelProto, where: str, raw_bytes: Mapping[int, int
         key = (function.domain, function.name, function.overload)
         _check_text(where, *key)
         if key in seen:
-            raise LoadError(f"{where}: function {function.name!r} is defined twice")
+            raise LoadError(f"{where}: function {shown(function.name)} is defined twice")
         seen.add(key)
         _check_unique([*function.attribute, *(a.name for a in function.attribute_proto)], "attribute", where)
-        _opsets(function.opset_import, f"{where}, function {function.name!r}")
-        _check_graph(function, [], f"{where}, function {function.name!r}")
+        _opsets(function.opset_import, f"{where}, function {shown(function.name)}")
+        sort_nodes(function, f"{where}, function {shown(function.name)}")
+        _check_graph(function, [], f"{where}, function {shown(function.name)}")
+    sort_nodes(proto.graph, where)
     _check_graph(proto.graph, [], where, raw_bytes)
     _check_returned_inputs(proto.graph, where)
 
@@ -218,10 +221,10 @@ def _without_maps(graph: Graph, where: str) -> dict[str, Any]:
         for info in graph.input:
             if has_map(info.type):
                 why = REFUSED[ML, "DictVectorizer"]
-                raise UnsupportedError(f"{where}: {info.name!r} is a map, as op {ML}.DictVectorizer {why}")
+                raise UnsupportedError(f"{where}: {shown(info.name)} is a map, as op {ML}.DictVectorizer {why}")
         for info in graph.output:
             if has_map(info.type):
-                found[info.name] = map_type(info.type, f"{where}, output {info.name!r}")
+                found[info.name] = map_type(info.type, f"{where}, output {shown(info.name)}")
                 info.ClearField("type")
     for info in [info for info in graph.value_info if has_map(info.type)]:
         graph.value_info.remove(info)
@@ -241,7 +244,7 @@ def _check_returned_inputs(graph: onnx.GraphProto, where: str) -> None:
     for info in graph.output:
         given = inputs.get(info.name)
         if given is not None and info.HasField("type") and _without_dims(info.type) != _without_dims(given.type):
-            raise ShapeError(f"{where}: input {info.name!r} is an output of another type")
+            raise ShapeError(f"{where}: input {shown(info.name)} is an output of another type")
         if given is not None:
             info.CopyFrom(given)
 
@@ -253,34 +256,32 @@ def _without_dims(type: onnx.TypeProto) -> onnx.TypeProto:
 
 
 def _check_graph(graph: Graph, scopes: list[set[str]], where: str, raw_bytes: Mapping[int, int] = _NOTHING) -> None:
-    """Single assignment, producers before readers, tensors and attributes well formed; then the same for subgraphs.
+    """Single assignment, a producer for each name, tensors and attributes well formed; then the same for subgraphs.
 
-    `scopes` are the names defined around this graph; `raw_bytes` the lengths of raw_data that was cut out, by position
-    of the initializer. Recursion is bounded by protobuf's limit of 100 nested messages.
+    Inputs and initializers of a subgraph may have names of the graphs around it, and hide these. `scopes` are the names
+    defined around this graph; `raw_bytes` the lengths of raw_data that was cut out, by position of the initializer.
+    Recursion is bounded by protobuf's limit of 100 nested messages.
     """
     in_function = isinstance(graph, onnx.FunctionProto)
     inputs, initializers, outputs = _interface(graph, where, raw_bytes, not scopes)
-    for name in [*inputs, *initializers]:
-        if any(name in scope for scope in scopes):
-            raise LoadError(f"{where}: {name[:200]!r} is defined again in a subgraph")
     defined = set(inputs) | set(initializers)
     visible = [*scopes, defined]
     for node in graph.node:
-        label = f"{where}, node {_label(node)} ({node.op_type[:100]})"
-        _check_text(label, node.op_type, node.domain, node.overload, node.name)
+        here = f"{where}, node {label(node)} ({node.op_type[:100]})"
+        _check_text(here, node.op_type, node.domain, node.overload, node.name)
         for name in node.input:
             if name and name not in defined and not any(name in scope for scope in scopes):
-                raise LoadError(f"{label}: {_missing(name, graph)}")
-        for subgraph in _check_attributes(node, label, in_function):
-            _check_graph(subgraph, visible, label)
+                raise LoadError(f"{here}: input {shown(name)} has no producer")
+        for subgraph in _check_attributes(node, here, in_function):
+            _check_graph(subgraph, visible, here)
         for name in filter(None, node.output):
-            _check_name(name, label)
+            _check_name(name, here)
             if name in defined or any(name in scope for scope in scopes):
-                raise LoadError(f"{label}: output {name[:200]!r} is defined twice")
+                raise LoadError(f"{here}: output {shown(name)} is defined twice")
             defined.add(name)
     for name in outputs:
         if name not in defined:
-            raise LoadError(f"{where}: output {name[:200]!r} has no producer")
+            raise LoadError(f"{where}: output {shown(name)} has no producer")
 
 
 def _interface(
@@ -295,7 +296,7 @@ def _interface(
         inputs, outputs = [i.name for i in graph.input], [o.name for o in graph.output]
         initializers = [t.name for t in graph.initializer]
         for i, tensor in enumerate(graph.initializer):
-            check_tensor(tensor, f"{where}, initializer {tensor.name[:200]!r}", raw_bytes.get(i))
+            check_tensor(tensor, f"{where}, initializer {shown(tensor.name)}", raw_bytes.get(i))
     _check_text(where, graph.name)
     _check_unique(inputs, "input", where)
     _check_unique(initializers, "initializer", where)
@@ -304,38 +305,19 @@ def _interface(
     return inputs, initializers, outputs
 
 
-def _label(node: onnx.NodeProto) -> str:
-    return repr((node.name or next(iter(node.output), "?"))[:200])
-
-
-def _missing(name: str, graph: Graph) -> str:
-    producer = {output: node for node in graph.node for output in node.output}
-    if name not in producer:
-        return f"input {name[:200]!r} has no producer"
-    pending, seen = [name], {name}
-    while pending:
-        for operand in producer[pending.pop()].input:
-            if operand == name:
-                return f"nodes form a cycle through {name[:200]!r}"
-            if operand in producer and operand not in seen:
-                seen.add(operand)
-                pending.append(operand)
-    return f"input {name[:200]!r} is read before it is made"
-
-
 def _check_attributes(node: onnx.NodeProto, where: str, in_function: bool) -> Iterator[onnx.GraphProto]:
     _check_unique([a.name for a in node.attribute], "attribute", where)
     for attribute in node.attribute:
-        label = f"{where}, attribute {attribute.name!r}"
-        _check_text(label, attribute.ref_attr_name)
+        here = f"{where}, attribute {shown(attribute.name)}"
+        _check_text(here, attribute.ref_attr_name)
         if attribute.ref_attr_name and not in_function:
-            raise LoadError(f"{label}: refers to {attribute.ref_attr_name!r} outside of a function")
+            raise LoadError(f"{here}: refers to {shown(attribute.ref_attr_name)} outside of a function")
         if attribute.HasField("sparse_tensor") or attribute.sparse_tensors:
-            raise UnsupportedError(f"{label}: sparse tensors are not supported")
+            raise UnsupportedError(f"{here}: sparse tensors are not supported")
         for tensor in [*([attribute.t] if attribute.HasField("t") else []), *attribute.tensors]:
-            check_tensor(tensor, label)
+            check_tensor(tensor, here)
             if is_external(tensor):
-                raise UnsupportedError(f"{label}: external data in an attribute is not supported")
+                raise UnsupportedError(f"{here}: external data in an attribute is not supported")
         yield from ([attribute.g] if attribute.HasField("g") else [])
         yield from attribute.graphs
 
@@ -345,7 +327,7 @@ def _check_unique(names: list[str], what: str, where: str) -> None:
     for name in names:
         _check_name(name, f"{where}, {what}")
         if name in seen:
-            raise LoadError(f"{where}: {what} {name[:200]!r} is defined twice")
+            raise LoadError(f"{where}: {what} {shown(name)} is defined twice")
         seen.add(name)
 
 
@@ -385,7 +367,7 @@ def _read_weights(
     for function in model.functions.values():
         graphs += function.subgraphs()
     for value in [v for graph in graphs for v in graph.initializers.values()]:
-        tensor, where = value.const_value, f"{file}, initializer {value.name!r}"
+        tensor, where = value.const_value, f"{file}, initializer {shown(value.name)}"
         assert tensor is not None
         if isinstance(tensor, (onnx_ir.Tensor, onnx_ir.StringTensor)):
             continue

@@ -15,6 +15,7 @@ from ingot.errors import LimitError, LoadError, UnsupportedError
 from ingot.ir import MapType, OptionalType, SequenceType, TensorType, Type, UnrankedType
 
 MAX_ELEMENTS = 2**40  # of a tensor, dims of 0 left out
+MAX_SHOWN_CHARACTERS = 200  # of a name in an error
 UNNAMED = -1  # a dim that some exporters write for one without a name
 
 # protobuf copies raw_data whenever it is looked at; the length of a larger one is compared when it is read, once.
@@ -53,6 +54,11 @@ _FIELDS = {dtype.f32: "float_data", dtype.f64: "double_data", dtype.i64: "int64_
 _FIELDS |= {dtype.u32: "uint64_data", dtype.u64: "uint64_data", dtype.string: "string_data"}
 _VALUE_FIELDS = ("float_data", "int32_data", "int64_data", "double_data", "uint64_data", "string_data")
 _EXTERNAL_KEYS = ("location", "offset", "length", "checksum")
+
+
+def shown(name: str | None) -> str:
+    """Return a name of a file as errors quote it, cut where it is long."""
+    return repr((name or "")[:MAX_SHOWN_CHARACTERS])
 
 
 def dtype_of(number: int, where: str) -> DType:
