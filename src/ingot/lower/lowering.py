@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ingot.dtype import DType, f32
-from ingot.ir import Graph, Node, TensorType, is_sized
+from ingot.ir import Graph, Node, TensorType
 from ingot.lower.beyond import beyond
 from ingot.lower.cost import Cost
 from ingot.lower.epilogue import EpilogueLimits, Group, find_groups
@@ -24,6 +24,7 @@ from ingot.lower.target import Target
 from ingot.lower.topological import topological
 from ingot.lower.view import View, channels_last, contiguous_strides, ordered_strides, reshaped_order
 from ingot.lower.widen import foreign_values
+from ingot.sized import is_sized
 
 Condition = Callable[["Lowering", Node], str]
 

@@ -14,13 +14,14 @@ from ingot.config import check, debug
 from ingot.dim import bind, size_at
 from ingot.errors import InputError, LoadError, ResourceError, StoppedError
 from ingot.files import mapped_files
-from ingot.ir import Graph, has_sizes
+from ingot.ir import Graph
 from ingot.lower.lowered import Lowered, sizes_of
 from ingot.plan import Plan, canaries
 from ingot.run.arena import Arena, Memory
 from ingot.run.arguments import Arguments
 from ingot.run.library import Library, load
 from ingot.run.store import WeightStore
+from ingot.sized import has_sizes
 
 CANARY = 0xC5
 _STOPPED = abi.constant("INGOT_STOPPED")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import reduce
 from itertools import pairwise
 from typing import Any
@@ -13,7 +14,7 @@ import numpy as np
 from ingot.dim import Known
 from ingot.dtype import DType, f32
 from ingot.errors import LoadError
-from ingot.ir import Graph
+from ingot.ir import Graph, Source
 from ingot.load.hf.settings import ACTIVATIONS, Settings
 from ingot.load.hf.template import (
     Attention,
@@ -59,6 +60,16 @@ class LayerBuilder:
         self._attend = attend
         self._path = weights.prefix
         self._constants: dict[tuple[float, DType], str] = {}
+        self._sources = 0  # steps and matrices that nodes were named after
+
+    @contextmanager
+    def _from(self, op: str, path: str, name: str = "") -> Iterator[None]:
+        """While it is open, nodes stand for a step or matrix of the model at a path."""
+        around = self.graph.origin
+        self.graph.origin = (Source(self._sources, name, op, module=path.strip(".")),)
+        self._sources += 1
+        yield
+        self.graph.origin = around
 
     def enter_layer(self, layer: int) -> None:
         """Names and paths are those of a layer from here on."""
@@ -84,7 +95,8 @@ class LayerBuilder:
     def apply(self, steps: Sequence[Step], x: str) -> str:
         """x after steps."""
         for step in steps:
-            x = self._step(step, x)
+            with self._from(type(step).__name__, self._path):
+                x = self._step(step, x)
         return x
 
     def table(self, path: str, rows: int, where: str) -> str:
@@ -103,10 +115,11 @@ class LayerBuilder:
         weight, is_turned = self.weights.matrix(
             f"{path}.weight", inputs, outputs, linear.transposed, linear.where, least_bits=least_bits
         )
-        result = self.add("matmul", x, weight, hint=linear.path, transpose_b=not is_turned)
-        if linear.bias.evaluate(self.names):
-            bias = self.weights.value(f"{path}.bias", (outputs,), linear.where)
-            result = self.add("add", result, bias, hint=f"{linear.path}.biased")
+        with self._from("Linear", path, path):
+            result = self.add("matmul", x, weight, hint=linear.path, transpose_b=not is_turned)
+            if linear.bias.evaluate(self.names):
+                bias = self.weights.value(f"{path}.bias", (outputs,), linear.where)
+                result = self.add("add", result, bias, hint=f"{linear.path}.biased")
         return result
 
     def norm(self, norm: Norm, x: str) -> str:
@@ -119,7 +132,9 @@ class LayerBuilder:
             operands[1] = self.add("add", operands[1], self.constant(1.0), hint=f"{norm.path}.offset")
         if norm.bias.evaluate(self.names):
             operands.append(self.weights.value(f"{self._path}{norm.path}.bias", (width,), norm.where))
-        return self.add(norm.op, *operands, hint=norm.path, eps=float(eps))
+        path = f"{self._path}{norm.path}"
+        with self._from("Norm", path, path):
+            return self.add(norm.op, *operands, hint=norm.path, eps=float(eps))
 
     def _step(self, step: Step, x: str) -> str:
         match step:

@@ -20,7 +20,7 @@ from onnx_ir.serde import SerdeError
 
 from ingot.collector import uncollected
 from ingot.errors import IngotError, LimitError, LoadError, ShapeError, UnboundError, UnrankedError, UnsupportedError
-from ingot.ir import MAX_RANK, Graph, OptionalType, TensorType, Type, forget
+from ingot.ir import MAX_RANK, Graph, OptionalType, Source, TensorType, Type, forget
 from ingot.load.made import note
 from ingot.load.onnx.builder import Facts, OnnxBuilder, Totals
 from ingot.load.onnx.call import Body, Call
@@ -97,8 +97,8 @@ class _Noted(UnsupportedError):
 class _Frame:
     """One activation of a graph, subgraph or function body: its values, and the attributes that the caller gave.
 
-    outer: of a subgraph, what is around it. captured: values of the graph around it -> the input that stands for each,
-    or the same constant.
+    is_named: whether its nodes are the model's own. outer: of a subgraph, what is around it. captured: values of the
+    graph around it -> the input that stands for each, or the same constant.
     """
 
     opset: int
@@ -106,6 +106,7 @@ class _Frame:
     depth: int = 0
     values: dict[onnx_ir.Value, str | _Missing | None] = field(default_factory=dict)
     attributes: dict[str, onnx_ir.Attr] = field(default_factory=dict)
+    is_named: bool = True
     outer: _Frame | None = None
     captured: dict[str, str] = field(default_factory=dict)
 
@@ -137,7 +138,7 @@ class _Loader:
         self.facts = Facts(self.graph, Totals(self.symbols))
         self.frame = _Frame(opset, self.facts)
         self.unsupported: list[UnsupportedError] = []
-        self.inlined = self.ranked = 0
+        self.inlined = self.ranked = self.sources = 0
 
     def load(self) -> Graph:
         source = self.model.graph
@@ -199,7 +200,9 @@ class _Loader:
         return frame.values[value]
 
     def walk(self, nodes: Iterable[onnx_ir.Node], frame: _Frame) -> None:
-        """Every node of a graph or function, in order."""
+        """Every node of a graph or function, in order; what is made of it stands for it, and for what it is inside."""
+        graph = frame.facts.graph
+        around = graph.origin
         for node in nodes:
             self.inlined += frame.depth > 0
             if self.inlined > MAX_INLINED_NODES:
@@ -207,11 +210,24 @@ class _Loader:
             operands = [self.lookup(v, frame) for v in node.inputs]
             results: tuple[str | _Missing | None, ...] = (_MISSING,) * len(node.outputs)
             if _MISSING not in operands:
+                graph.origin = around + self.source(node, frame)
                 results = self.visit(node, operands, frame)
+                for result in results:
+                    if isinstance(result, str) and (maker := graph.producer(result)) is not None:
+                        graph.name_after(maker, graph.origin)  # it may have been there before
             elif (error := self.unknown(node, frame)) is not None:
                 self.refuse_node(node, frame, error)
             for output, result in zip(node.outputs, results, strict=True):
                 frame.values[output] = result
+        graph.origin = around
+
+    def source(self, node: onnx_ir.Node, frame: _Frame) -> tuple[Source, ...]:
+        """What names a node to people."""
+        if not frame.is_named:
+            return ()
+        self.sources += 1
+        domain = "" if node.domain == "ai.onnx" else node.domain
+        return (Source(self.sources - 1, node.name or "", node.op_type, domain),)
 
     def visit(self, node: onnx_ir.Node, operands: list, frame: _Frame) -> tuple:
         """One node's results. Every error that leaves names the node; an unsupported one is noted, not raised."""
@@ -351,7 +367,7 @@ class _Loader:
         graph = Graph(source.name or attribute)
         facts = Facts(graph, self.facts.totals, nested=True)
         depth = self.enter(frame, f"subgraph {attribute!r}")
-        inner = _Frame(frame.opset, facts, depth, attributes=frame.attributes, outer=frame)
+        inner = _Frame(frame.opset, facts, depth, attributes=frame.attributes, is_named=frame.is_named, outer=frame)
         for value, type in zip(source.inputs, types, strict=True):
             inner.values[value] = graph.add_input(graph.fresh(value.name or "input"), facts.measure(type))
         return self.closed(source, source.outputs, inner, f"attribute {attribute!r}")
@@ -417,7 +433,7 @@ class _Loader:
         graph = Graph(f"{call.op}_of_rank_{rank}")
         facts = Facts(graph, self.facts.totals, nested=True)
         depth = self.enter(frame, f"op {call.op}")
-        inner = _Frame(frame.opset, facts, depth, attributes=frame.attributes, outer=frame)
+        inner = _Frame(frame.opset, facts, depth, attributes=frame.attributes, is_named=frame.is_named, outer=frame)
         given = graph.add_input(graph.fresh(operand), call.build.graph.values[operand].type)
         inner.captured[operand] = of_rank(OnnxBuilder(facts, operand), given, rank)
         body = self.closed([call.node], [v for v in call.node.outputs if v.name], inner, f"op {call.op}")
@@ -429,7 +445,11 @@ class _Loader:
         schema = onnx.defs.get_schema(call.op, version, call.domain)
         body, attributes = _schema_body(call, schema, version)
         inner = _Frame(
-            body.opset_imports.get("", call.opset), frame.facts, depth, attributes=attributes | dict(call.attributes)
+            body.opset_imports.get("", call.opset),
+            frame.facts,
+            depth,
+            attributes=attributes | dict(call.attributes),
+            is_named=False,
         )
         for i, parameter in enumerate(body.inputs):
             inner.values[parameter] = call.get(i)
