@@ -27,6 +27,16 @@ class Source(NamedTuple):
     module: str = ""
 
 
+_SHOWN = 4  # sources in a line
+
+
+def shown_sources(sources: Sequence[Source], known: str = "") -> str:
+    """The names of sources for errors and reports, such as " (from Conv '/stem/Conv')"; "" for none but `known`."""
+    named = [f"{source.op} {source.name!r}" for source in sources if source.name not in ("", known)]
+    more = f" and {len(named) - _SHOWN} more" if len(named) > _SHOWN else ""
+    return f" (from {', '.join(named[:_SHOWN])}{more})" if named else ""
+
+
 def merged_sources(first: tuple[Source, ...], *others: Sequence[Source]) -> tuple[Source, ...]:
     """The sources of several nodes in the order of the model, each once. first: in this order already."""
     added = [source for each in others for source in each]
@@ -71,6 +81,11 @@ class Node:
         """The only output."""
         (output,) = self.outputs
         return output
+
+    @property
+    def title(self) -> str:
+        """How errors call it: its op, its first value, and what it stands for in the model that was loaded."""
+        return f"{self.op.name} {self.outputs[0]!r}{shown_sources(self.sources, self.outputs[0])}"
 
     def __repr__(self) -> str:
         return f"<{', '.join(self.outputs)} = {self.op.name}({', '.join(str(o) for o in self.operands)})>"

@@ -39,7 +39,7 @@ def split(graph: Graph, fallback: set[Node], static: set[str], held: Collection[
     if not len(graph):
         return [Segment(False, graph)]
     if graph.states:
-        missing = ", ".join(f"{node.op.name} {node.outputs[0]!r}" for node in graph.nodes if node in fallback)
+        missing = ", ".join(node.title for node in graph.nodes if node in fallback)
         kept = ", ".join(map(repr, graph.states))
         raise UnsupportedError(f"states {kept}: no kernel, got {missing}, expected one for each node beside states")
     level: dict[Node, int] = {}

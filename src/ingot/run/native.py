@@ -16,6 +16,7 @@ from ingot.errors import InputError, LoadError, ResourceError, StoppedError
 from ingot.files import mapped_files
 from ingot.ir import Graph
 from ingot.lower.lowered import Lowered, sizes_of
+from ingot.node import shown_sources
 from ingot.plan import Plan, canaries
 from ingot.run.arena import Arena, Memory
 from ingot.run.arguments import Arguments
@@ -266,7 +267,7 @@ class NativeProgram:
         node = self.plan.steps[fault.step].node
         if fault.code == _STOPPED:
             raise StoppedError(f"run: stopped before node {node!r} was done")
-        raise index_error(node, fault.code, fault.index, fault.limit)
+        raise index_error(self.lowered, node, fault.code, fault.index, fault.limit)
 
     def _run_checked(
         self,
@@ -295,6 +296,7 @@ class NativeProgram:
         return code
 
 
-def index_error(node: str, code: int, index: int, limit: int) -> InputError:
+def index_error(lowered: Lowered, node: str, code: int, index: int, limit: int) -> InputError:
     """The error of a fault that a kernel has reported; code 1: of an index that may count from the end."""
-    return InputError(f"node {node!r}: index out of range, got {index}, expected {-limit * (code == 1)}..{limit - 1}")
+    wanted = f"{-limit * (code == 1)}..{limit - 1}{shown_sources(lowered.sources.get(node, ()), node)}"
+    return InputError(f"node {node!r}: index out of range, got {index}, expected {wanted}")
