@@ -18,7 +18,7 @@ from ingot import abi
 from ingot.dim import Expr, Values, bind, check_shape, symbols_of
 from ingot.dtype import DType, from_numpy
 from ingot.errors import LimitError, LoadError
-from ingot.node import Node, Source, Value, merged_sources, unread_sources
+from ingot.node import Node, Source, Value, added_with, merged_sources, unread_sources
 from ingot.op import OPS, REQUIRED, Op, Sample
 from ingot.types import (
     MapType,
@@ -232,9 +232,8 @@ class Graph:
         definition = OPS[op]
         values = {k: v for k, v in definition.attributes.items() if v is not REQUIRED} | attributes
         assert not (wrong := definition.misuse(operands, attributes)), wrong
-        if sources is None:
-            sources = self.origin if before is None else before.sources
-        node = Node(definition, tuple(operands), (), values, sources)
+        inherited = self.origin if before is None else before.sources
+        node = Node(definition, tuple(operands), (), values, inherited if sources is None else sources)
         result_types = self._inferred(definition, node.operands, values)
         if outputs is None or isinstance(outputs, str):
             hint = outputs or "t"
@@ -278,16 +277,18 @@ class Graph:
     def replace_uses(self, old: str, new: str) -> None:
         """Every reader of `old`, graph outputs and state updates included, reads `new` instead."""
         assert old != new
-        for node in list(self.values[old].users):
+        replaced, readers, heir = self.values[old].producer, self.users(old), self.values[new].producer
+        if heir is None and len(readers) == 1 and not self.is_output(old):
+            heir = readers[0]  # not each of several: what is gone would stand everywhere
+        for node in readers:
             self._read(node, [new if o == old else o for o in node.operands])
         for table in (self.outputs, self.states):
             for key, value in table.items():
                 if value == old:
                     table[key] = new
-        replaced, heir = self.values[old].producer, self.values[new].producer
-        if replaced is not None and heir is not None and heir is not replaced:
-            heir.sources = merged_sources(heir.sources, replaced.sources)
-            self._inherit(heir, replaced, (new,))
+        if replaced is not None and heir is not None:
+            for node in added_with(self.values, heir) if heir.sources is replaced.sources else [heir]:
+                self.name_after(node, replaced.sources, *self._unread(replaced, (new,)))
 
     def replace(self, node: Node, value: str) -> None:
         """Replaces a one-output node by a value and removes the node."""
@@ -300,11 +301,11 @@ class Graph:
         self._read(node, operands)
         for maker in dropped:
             if maker is not None and maker is not node:
-                self._inherit(node, maker, operands)
+                self.name_after(node, *self._unread(maker, operands))
 
-    def name_after(self, node: Node, sources: Sequence[Source]) -> None:
+    def name_after(self, node: Node, *sources: Sequence[Source]) -> None:
         """Has a node stand for more nodes of the model that was loaded."""
-        node.sources = merged_sources(node.sources, sources)
+        node.sources = merged_sources(node.sources, *sources)
 
     def rename(self, old: str, new: str) -> None:
         """Gives a value another name, everywhere. Raises LoadError when the name is taken."""
@@ -478,9 +479,8 @@ class Graph:
             known = self._types[type] = type
         return known
 
-    def _inherit(self, heir: Node, node: Node, kept: Sequence[str | None]) -> None:
-        """Has a node stand for another too, if nothing reads that any more; kept: see `unread_sources`."""
-        heir.sources = merged_sources(heir.sources, *unread_sources(self.values, self.is_output, node, kept))
+    def _unread(self, node: Node, kept: Sequence[str | None]) -> list[tuple[Source, ...]]:
+        return unread_sources(self.values, self.is_output, node, kept)
 
     def _read(self, node: Node, operands: Sequence[str | None]) -> None:
         """Gives a node other operands."""

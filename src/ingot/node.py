@@ -133,3 +133,12 @@ def unread_sources(
         nearest |= dict.fromkeys(users)
         between += users
     return [each.sources for each in between or dead]
+
+
+def added_with(values: Mapping[str, Value], node: Node) -> list[Node]:
+    """A node and those above it that were added before the same node, to replace it together: all have its sources."""
+    found = [node]
+    for each in found if node.sources else ():
+        makers = (values[name].producer for name in each.operands if name is not None)
+        found += [m for m in dict.fromkeys(makers) if m is not None and m.sources is node.sources and m not in found]
+    return found
