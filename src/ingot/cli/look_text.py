@@ -174,9 +174,9 @@ def _lifetime(tensor: Mapping[str, Any]) -> str:
 def print_nodes(document: Mapping[str, Any]) -> None:
     """`ingot list-nodes`."""
     _print_rows([_cells(row) for row in document["nodes"]], ["node", "op", "operands", "type", "from"])
-    print_text(f"{document['count']:,} of {document['of']:,} nodes: {_counts(document['ops'])}")
+    print_folded(f"{document['count']:,} of {document['of']:,} nodes: {_counts(document['ops'])}")
     if document["source_ops"]:
-        print_text(f"from {_counts(document['source_ops'])}")
+        print_folded(f"from {_counts(document['source_ops'])}")
 
 
 def _print_rows(rows: Sequence[Sequence[str]], columns: Sequence[str]) -> None:
