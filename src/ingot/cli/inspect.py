@@ -192,7 +192,7 @@ def dot(
 
 
 @click.command()
-@with_look(STAGES, default="plan")
+@with_look(STAGES, default="plan", modes=("prefill", "decode"))
 def validate(look: Look, as_json: bool) -> None:
     """Say everything that would stop MODEL on each executor.
 

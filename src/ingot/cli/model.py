@@ -117,11 +117,16 @@ def with_model(command: Callable[..., None]) -> Callable[..., None]:
     return opened
 
 
-def with_look(stages: Sequence[str], default: str = "graph") -> Callable[..., Any]:
+def with_look(
+    stages: Sequence[str], default: str = "graph", modes: Sequence[str] = ("prefill", "decode", "train")
+) -> Callable[..., Any]:
     """Gives a command its MODEL argument and the options of looking; it receives them as one `Look`.
 
     stages: those that it may be asked for; of a single one it is not asked.
     """
+    means = "Of a language model; else prefill." + (
+        " train: a step of training of any model." if "train" in modes else ""
+    )
     is_asked = len(stages) > 1
     language = "; with --mode, optimized" if default == "graph" else ""
     stage_option = click.option(
@@ -131,7 +136,7 @@ def with_look(stages: Sequence[str], default: str = "graph") -> Callable[..., An
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @_with_options
-        @click.option("--mode", type=click.Choice(["prefill", "decode"]), help="Of a language model; else prefill.")
+        @click.option("--mode", type=click.Choice(modes), help=means)
         @as_json
         @functools.wraps(command)
         def opened(

@@ -26,7 +26,7 @@ from ingot.look.view import View, view_of_graph, view_of_program
 from ingot.lower import Target
 from ingot.machine import usable_threads
 from ingot.passes import optimize
-from ingot.precision import F32, Precision, precision_of
+from ingot.precision import F32, STEP_PRECISIONS, Precision, precision_of
 from ingot.reports import BindingReport, Explanation
 from ingot.run.library import load
 from ingot.run.store import WeightStore
@@ -38,8 +38,10 @@ class LookedAt:
 
     format: "onnx", "pt2", "folder", "gguf" or "program". facts: what the model says of itself, as plain data. absent:
     why data of weights cannot be had, by name. dims: as of `InferenceSession`. precision: None for what a session or a
-    language model takes. mode: of a language model, "prefill" unless it is given. threads: 0: from the machine.
-    assumed: the value of dims without one, in programs; None for an error there. executor: what programs are for.
+    language model takes. mode: of a language model, "prefill" unless it is given; "train" is a step of training of any
+    model, by cross entropy and AdamW, of a language model over `batch` windows of `length` tokens. threads: 0: from the
+    machine. assumed: the value of dims without one, in programs; None for an error there. executor: what programs are
+    for.
 
     Raises FileNotFoundError, LoadError, UnsupportedError or LimitError for a model that cannot be had, InputError for
     options that it does not have.
@@ -65,6 +67,9 @@ class LookedAt:
         self._file_bytes = 0  # where the loader knows its files
         with bounded(path):
             self.folder = _language_folder(path)
+            if mode == "train":
+                self._open_step()
+                return
             if self.folder is not None and kind_of(self.folder) == "decoder":
                 self._open_language_model(self.folder)
                 return
@@ -113,6 +118,26 @@ class LookedAt:
         self.loaded = bindings.graph
         self._exact = exact
 
+    def _open_step(self) -> None:
+        from ingot.training.graph import written_step  # only now: most looks are at models that run
+        from ingot.training.optimizers import AdamW
+        from ingot.training.sources import load_looked
+
+        if self._executor != "native":
+            raise InputError(f"{self.path}: a step of training is native, got executor {self._executor}")
+        name = self._precision or F32.name
+        if name not in STEP_PRECISIONS:
+            expected = f"one of {', '.join(STEP_PRECISIONS)}"
+            raise InputError(f"{self.path}: no precision of steps of training, got {name}, expected {expected}")
+        self.precision, self._limits, self._exact = precision_of(name), {}, {}
+        sizes = {name: size for name, size in self._dims.items() if isinstance(size, int)}
+        if len(sizes) < len(self._dims):
+            raise InputError(f"{self.path}: a step of training has exact dims, got a limit of {sorted(self._dims)}")
+        folder = self.folder
+        self.format = "onnx" if folder is None else "gguf" if isinstance(folder, GgufModel) else "folder"
+        forward, trained = load_looked(self.path, folder, sizes)
+        self.loaded = written_step(forward, "cross_entropy", AdamW(lr=1e-3), trained)
+
     @cached_property
     def target(self) -> Target:
         """What programs are made for: this machine, or any device of WebGPU. Raises InputError for a precision that it
@@ -133,6 +158,11 @@ class LookedAt:
     def _passed(self) -> Graph:
         """The graph after the passes, with its symbols."""
         graph = self.loaded.copy()
+        if self.is_step:
+            from ingot.training.graph import finished
+
+            with bounded(self.path):
+                return finished(graph, self.precision)
         if self.format != "program":  # whose passes have run
             with bounded(self.path):
                 optimize(graph)
@@ -147,6 +177,8 @@ class LookedAt:
             return mode_of(self._mode or "prefill", self.language.context, 1)
         if self._free and self._assumed is None:
             raise unbound(self._free)
+        if self.is_step:
+            return Mode("train")  # its products say what they are rounded to
         sizes: dict[str, int] = {name: AtMost(limit, name) for name, limit in self._limits.items()}
         return Mode(sizes=sizes | self.assumed, precision=self.precision)
 
@@ -208,6 +240,11 @@ class LookedAt:
         if self.language is None:
             sizes = BindingReport(self._limits, "", "", 0, 0, 1, MAX_BINDINGS, 0, 0).plans()
         return Explanation.of(programs, self.compiled.fallback, sizes, node, self.compiled.external)
+
+    @property
+    def is_step(self) -> bool:
+        """Whether it is a step of training, whose parameters are states."""
+        return self._mode == "train"
 
     @property
     def nbytes(self) -> int:

@@ -29,7 +29,8 @@ def _path(view: View, item: Item, paths: dict[str, list[str]]) -> list[str]:
         if found or source.name.startswith("/"):  # as torch names ONNX nodes of the outermost module
             return found
     weights = [edge.name for edge in _stored(view, item)]
-    if longest := max((_parts(name)[:-1] for name in (item.name, *weights)), key=len):
+    own = item.name.split(" ")[0]  # of a step of several nodes, the first
+    if longest := max((_parts(name)[:-1] for name in (own.partition(".gradient")[0], *weights)), key=len):
         return longest
     above = [view.edges[name].producer for name in item.operands if name is not None]
     return next((paths[name] for name in reversed(above) if name is not None and name in paths), [])

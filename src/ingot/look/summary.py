@@ -96,7 +96,7 @@ def _parameters(model: LookedAt) -> int:
         is_stored = model.language is None or model.folder is None or value.name in model.folder.tensors
         if is_stored and (type.dtype.kind == "f" or value.kind == "weight"):
             total += type.size
-    return total
+    return total + (sum(graph.type(name).size for name in graph.initial) if model.is_step else 0)
 
 
 def _sources(graph: Graph, name: str | None) -> set[str]:
