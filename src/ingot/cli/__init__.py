@@ -13,7 +13,22 @@ import click
 from click.shell_completion import shell_complete
 
 from ingot import __version__
-from ingot.cli import bench, chat, demo, emit, hub, inspect, llm, machine, ops, perplexity, quantize, run, train
+from ingot.cli import (
+    bench,
+    chat,
+    demo,
+    emit,
+    hub,
+    inspect,
+    llm,
+    machine,
+    ops,
+    perplexity,
+    quantize,
+    run,
+    template,
+    train,
+)
 from ingot.cli.terminal import printable
 from ingot.config import KNOBS, knob
 from ingot.errors import IngotError, IngotWarning
@@ -105,7 +120,7 @@ def commands() -> None:
             raise click.UsageError(str(error)) from error
 
 
-for group in (run, llm, chat, hub, perplexity, train, quantize, bench, demo, inspect, ops, machine, emit):
+for group in (run, llm, chat, hub, perplexity, train, quantize, bench, demo, inspect, ops, machine, emit, template):
     for command in group.COMMANDS:
         commands.add_command(command)
 

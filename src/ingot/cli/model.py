@@ -95,6 +95,14 @@ dim_option = click.option(
 )
 
 
+template_option = click.option(
+    "--template",
+    type=click.Path(readable=False),
+    metavar="FILE",
+    help="Of a language model: a template; else ingot.yaml in its folder, or Ingot's own.",
+)
+
+
 _PRECISION = "What products are computed in; else as a program was saved, a language model is stored, or f32."
 
 
@@ -137,13 +145,14 @@ def with_look(
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @_with_options
         @click.option("--mode", type=click.Choice(modes), help=means)
+        @template_option
         @as_json
         @functools.wraps(command)
         def opened(
             model: str, threads: int, dims: dict[str, int | Limit], precision: str | None, mode: str | None,
-            stage: str | None = None, **options: Any,
+            template: str | None, stage: str | None = None, **options: Any,
         ) -> None:  # fmt: skip
-            given = {"dims": dims, "precision": precision, "threads": threads, "mode": mode}
+            given = {"dims": dims, "precision": precision, "threads": threads, "mode": mode, "template": template}
             shown = stage or ("optimized" if mode is not None and default == "graph" else default)
             with _nothing_collected():
                 command(Look(model, shown, given), **options)

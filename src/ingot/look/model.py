@@ -41,7 +41,7 @@ class LookedAt:
     language model takes. mode: of a language model, "prefill" unless it is given; "train" is a step of training of any
     model, by cross entropy and AdamW, of a language model over `batch` windows of `length` tokens. threads: 0: from the
     machine. assumed: the value of dims without one, in programs; None for an error there. executor: what programs are
-    for.
+    for. template: see `Folder`.
 
     Raises FileNotFoundError, LoadError, UnsupportedError or LimitError for a model that cannot be had, InputError for
     options that it does not have.
@@ -57,6 +57,7 @@ class LookedAt:
         mode: str | None = None,
         assumed: int | None = None,
         executor: str = "native",
+        template: str | None = None,
     ):
         self.path, self._executor = path, executor
         self._assumed = assumed
@@ -66,7 +67,7 @@ class LookedAt:
         self.language: LanguageModel | None = None
         self._file_bytes = 0  # where the loader knows its files
         with bounded(path):
-            self.folder = _language_folder(path)
+            self.folder = _language_folder(path, template)
             if mode == "train":
                 self._open_step()
                 return
@@ -260,20 +261,25 @@ class LookedAt:
 _SIZE = 2  # where `files.identity` has it
 
 
-def _language_folder(path: str) -> Folder | None:
+def _language_folder(path: str, template: str | None) -> Folder | None:
     """A Hugging Face folder or GGUF file, its configuration and headers read; None for what is neither."""
     if os.path.isfile(os.path.join(path, "config.json")):
-        return read_folder(path)
-    return read_model(path) if is_gguf(path) else None
+        return read_folder(path, template)
+    if is_gguf(path):
+        return read_model(path, template)
+    if template is not None:
+        raise InputError(f"{path}: takes no template, got {template}, expected a language model")
+    return None
 
 
-def is_language_model(path: str) -> bool:
-    """Whether a path is that of a decoder: a GGUF file, or a folder of one. Of a folder, config.json alone is read.
+def is_language_model(path: str, template: str | None = None) -> bool:
+    """Whether a path is that of a decoder: a GGUF file, or a folder of one. Of a folder, config.json and its template
+    alone are read.
 
     Raises LoadError, UnsupportedError.
     """
     if os.path.isfile(os.path.join(path, "config.json")):
-        return kind_of(Folder(path)) == "decoder"
+        return kind_of(Folder(path, template)) == "decoder"
     return is_gguf(path)
 
 
