@@ -171,7 +171,7 @@ def dot(
     A picture (.svg, .png, .pdf) needs Graphviz.
 
     \b
-    ingot dot digits -o digits.svg
+    ingot dot digits -o digits.dot
     ingot dot tiny-lm --detail layers --depth 3
     ingot dot digits --around linear --depth 1
     """

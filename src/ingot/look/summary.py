@@ -79,6 +79,10 @@ def _parameters(model: LookedAt) -> int:
     for; neither scales and zero points, nor tables that a language model's file does not hold.
     """
     graph, total = model.loaded, 0
+    if model.is_step:  # constants are the optimiser's, and tables a language model's
+        stored = None if model.folder is None else model.folder.tensors
+        kept = [v.name for v in graph.values.values() if v.kind == "weight" and (stored is None or v.name in stored)]
+        return sum(graph.type(name).size for name in (*graph.initial, *kept))
     decoders = [node for node in graph.nodes if node.op.name in DECODERS]
     static = static_values(graph) if decoders else set()
     counted: set[str] = set()
@@ -96,7 +100,7 @@ def _parameters(model: LookedAt) -> int:
         is_stored = model.language is None or model.folder is None or value.name in model.folder.tensors
         if is_stored and (type.dtype.kind == "f" or value.kind == "weight"):
             total += type.size
-    return total + (sum(graph.type(name).size for name in graph.initial) if model.is_step else 0)
+    return total
 
 
 def _sources(graph: Graph, name: str | None) -> set[str]:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from attacks import (
+    hostile_architectures,
     hostile_configs,
     hostile_families,
     hostile_folders,
