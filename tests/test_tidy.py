@@ -20,7 +20,7 @@ MAX_FUNCTION_LINES = 70
 # A room imports its own line and the lines above it.
 ROOMS = (
     ("abi", "dtype", "config", "errors", "dim", "machine", "files", "locks", "record", "collector"),
-    ("types", "op", "node", "ir", "liveness", "text"),
+    ("types", "op", "node", "ir", "liveness", "sized", "text"),
     ("ops",),
     ("gradients",),
     ("load",),

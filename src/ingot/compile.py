@@ -91,7 +91,7 @@ class CompiledSegment:
 
     @property
     def fallback(self) -> list[str]:
-        """What the reference computes: `op 'value'` for each node. An `if` of two programs is what these fall back to,
+        """What the reference computes: the title of each node. An `if` of two programs is what these fall back to,
         and a branch that refuses computes nothing.
         """
         if self.native is not None:
@@ -102,7 +102,7 @@ class CompiledSegment:
             if node.op.name == "if" and None not in branches:
                 found += [text for branch in branches if branch is not None for text in branch.fallback]
             elif node.op.name != "refuse" and kernel_of(self.graph, node) is None:
-                found.append(f"{node.op.name} {node.outputs[0]!r}")
+                found.append(node.title)
         return found
 
     @property
@@ -129,7 +129,7 @@ class Compiled:
 
     @property
     def fallback(self) -> list[str]:
-        """What runs on the reference: `op 'value'` for each node."""
+        """What runs on the reference: the title of each node."""
         return [text for segment in self.segments for text in segment.fallback]
 
     @property
@@ -139,9 +139,9 @@ class Compiled:
 
     @property
     def choosing(self) -> list[str]:
-        """What takes a branch at a run, of programs that are all native: `op 'value'` for each node."""
+        """What takes a branch at a run, of programs that are all native: the title of each node."""
         nodes = (node for segment in self.segments if segment.native is None for node in segment.graph.nodes)
-        return [f"{node.op.name} {node.outputs[0]!r}" for node in nodes if node.op.name in ("if", "refuse")]
+        return [node.title for node in nodes if node.op.name in ("if", "refuse")]
 
     @property
     def native(self) -> tuple[Lowered, Plan]:

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from ingot import abi
-from ingot.dim import Expr, Values, bind, check_shape, has_size, symbols_of
+from ingot.dim import Expr, Values, bind, check_shape, symbols_of
 from ingot.dtype import DType, from_numpy
 from ingot.errors import LimitError, LoadError
-from ingot.node import Node, Value
+from ingot.node import Node, Source, Value, added_with, merged_sources, unread_sources
 from ingot.op import OPS, REQUIRED, Index, Op, Sample
 from ingot.types import (
     MapType,
@@ -37,8 +37,8 @@ from ingot.types import (
 
 __all__ = [
     "KINDS", "MAX_NODES", "MAX_RANK", "OPS", "REQUIRED", "Graph", "Index", "MapType", "Node", "Op", "OptionalType",
-    "Sample", "SequenceType", "TensorType", "Type", "UnrankedType", "Value", "bind_attribute", "bind_type",
-    "compatible", "forget", "has_sizes", "is_sized", "join", "type_symbols",
+    "Sample", "SequenceType", "Source", "TensorType", "Type", "UnrankedType", "Value", "bind_attribute", "bind_type",
+    "compatible", "forget", "join", "type_symbols",
 ]  # fmt: skip
 
 MAX_RANK = abi.constant("INGOT_MAX_RANK")  # of a tensor
@@ -64,6 +64,7 @@ class Graph:
         self.initial: dict[str, np.ndarray | None] = {}
         self.measured: dict[str, str] = {}  # symbol -> the value one of whose dims it is
         self.trades: dict[tuple[str, ...], str] = {}  # values -> what passes chose there, memory for time; no text
+        self.origin: tuple[Source, ...] = ()  # what nodes that are added last stand for
         # The order, as a ring through None. Nodes know no graph and no neighbours, so that nothing here is a cycle of
         # references: arrays leave with the last who holds them.
         self._next: dict[Node | None, Node | None] = {None: None}
@@ -221,31 +222,24 @@ class Graph:
         outputs: Sequence[str] | str | None = None,
         *,
         before: Node | None = None,
+        sources: tuple[Source, ...] | None = None,
         **attributes: Any,
     ) -> Node:
         """Adds a node, inferring its output types. It goes before `before`, or last.
 
-        `outputs` are hints: a taken name gets a suffix. Raises ShapeError from the op's inference.
+        `outputs` are hints: a taken name gets a suffix. sources: what it stands for; where they are not given, what
+        `before` stands for, or the graph's origin. Raises ShapeError from the op's inference.
         """
         definition = OPS[op]
         values = {k: v for k, v in definition.attributes.items() if v is not REQUIRED} | attributes
         assert not (wrong := definition.misuse(operands, attributes)), wrong
-        return self._add(definition, operands, outputs, values, before)
-
-    def _add(
-        self,
-        op: Op,
-        operands: Sequence[str | None],
-        outputs: Sequence[str] | str | None,
-        attributes: dict[str, Any],
-        before: Node | None = None,
-    ) -> Node:
-        result_types = self._inferred(op, operands, attributes)
+        inherited = self.origin if before is None else before.sources
+        node = Node(definition, tuple(operands), (), values, inherited if sources is None else sources)
+        result_types = self._inferred(definition, node.operands, values)
         if outputs is None or isinstance(outputs, str):
             hint = outputs or "t"
             outputs = [hint if i == 0 else f"{hint}.{i}" for i in range(len(result_types))]
-        assert len(outputs) == len(result_types), f"{op.name} makes {len(result_types)} values, not {len(outputs)}"
-        node = Node(op, tuple(operands), (), attributes)
+        assert len(outputs) == len(result_types), f"{op} makes {len(result_types)} values, not {len(outputs)}"
         made = []
         for hint, type in zip(outputs, result_types, strict=True):
             name = self.fresh(hint)
@@ -284,12 +278,18 @@ class Graph:
     def replace_uses(self, old: str, new: str) -> None:
         """Every reader of `old`, graph outputs and state updates included, reads `new` instead."""
         assert old != new
-        for node in list(self.values[old].users):
-            self.set_operands(node, [new if o == old else o for o in node.operands])
+        replaced, readers, heir = self.values[old].producer, self.users(old), self.values[new].producer
+        if heir is None and len(readers) == 1 and not self.is_output(old):
+            heir = readers[0]  # not each of several: what is gone would stand everywhere
+        for node in readers:
+            self._read(node, [new if o == old else o for o in node.operands])
         for table in (self.outputs, self.states):
             for key, value in table.items():
                 if value == old:
                     table[key] = new
+        if replaced is not None and heir is not None:
+            for node in added_with(self.values, heir) if heir.sources is replaced.sources else [heir]:
+                self.name_after(node, replaced.sources, *self._unread(replaced, (new,)))
 
     def replace(self, node: Node, value: str) -> None:
         """Replaces a one-output node by a value and removes the node."""
@@ -297,12 +297,16 @@ class Graph:
         self.remove(node)
 
     def set_operands(self, node: Node, operands: Sequence[str | None]) -> None:
-        """Gives a node other operands; the output types must not change."""
-        for operand in node.operands:
-            self._use(operand, node, -1)
-        node.operands = tuple(operands)
-        for operand in node.operands:
-            self._use(operand, node, 1)
+        """Gives a node other operands; the output types must not change. It stands for what only it has read, too."""
+        dropped = [self.producer(name) for name in dict.fromkeys(node.operands) if name not in operands]
+        self._read(node, operands)
+        for maker in dropped:
+            if maker is not None and maker is not node:
+                self.name_after(node, *self._unread(maker, operands))
+
+    def name_after(self, node: Node, *sources: Sequence[Source]) -> None:
+        """Has a node stand for more nodes of the model that was loaded."""
+        node.sources = merged_sources(node.sources, *sources)
 
     def rename(self, old: str, new: str) -> None:
         """Gives a value another name, everywhere. Raises LoadError when the name is taken."""
@@ -374,7 +378,7 @@ class Graph:
         made = []
         for node in self.nodes:
             attributes = {key: v.copy() if isinstance(v, Graph) else v for key, v in node.attributes.items()}
-            made.append(Node(node.op, node.operands, node.outputs, attributes))
+            made.append(Node(node.op, node.operands, node.outputs, attributes, node.sources))
             for name in node.outputs:
                 twin.values[name] = Value(name, self.values[name].type, "activation", None, made[-1])
         twin._link_all(made)
@@ -399,10 +403,10 @@ class Graph:
         made = []
         for node in self.nodes:
             attributes = {
-                key: value if value.__class__ in _PLAIN else bind_attribute(value, known)
+                key: value if value.__class__ in PLAIN else bind_attribute(value, known)
                 for key, value in node.attributes.items()
             }
-            twin = Node(node.op, node.operands, node.outputs, attributes)
+            twin = Node(node.op, node.operands, node.outputs, attributes, node.sources)
             made.append(twin)
             ids = [None if operand is None else id(bound.values[operand].type) for operand in node.operands]
             alike = (node.op, *ids, *[id(self.values[name].type) for name in node.outputs], *attributes.items())
@@ -474,6 +478,17 @@ class Graph:
                 check_shape(name, type.shape, type.dtype, MAX_RANK)
             known = self._types[type] = type
         return known
+
+    def _unread(self, node: Node, kept: Sequence[str | None]) -> list[tuple[Source, ...]]:
+        return unread_sources(self.values, self.is_output, node, kept)
+
+    def _read(self, node: Node, operands: Sequence[str | None]) -> None:
+        """Gives a node other operands."""
+        for operand in node.operands:
+            self._use(operand, node, -1)
+        node.operands = tuple(operands)
+        for operand in node.operands:
+            self._use(operand, node, 1)
 
     def _use(self, name: str | None, node: Node, change: int) -> None:
         if name is None:
@@ -571,30 +586,15 @@ def _mentioned(attribute: Any) -> set[str]:
     return found.union(*(_mentioned(each) for node in attribute.nodes for each in node.attributes.values()))
 
 
-def has_sizes(graph: Graph) -> bool:
-    """Whether each run says a size of a graph: an input or a state has it."""
-    types = (graph.values[name].type for name in (*graph.inputs, *graph.states))
-    return any(type.is_sized for type in types if isinstance(type, TensorType))
-
-
-def is_sized(graph: Graph, node: Node) -> bool:
-    """Whether a node uses a size that each run says: in its attributes, or in the shape of a result."""
-    for name in node.outputs:
-        type = graph.values[name].type
-        if isinstance(type, TensorType) and type.is_sized:
-            return True
-    return any(value.__class__ not in _PLAIN and has_size(value) for value in node.attributes.values())
-
-
-_PLAIN = frozenset((int, float, bool, str, type(None), DType))  # what has no dims
+PLAIN = frozenset((int, float, bool, str, type(None), DType))  # classes of attributes that have no dims
 
 
 def bind_attribute(value: Any, symbols: Mapping[str, int]) -> Any:
     """An attribute with the given symbols replaced in dims, at any depth."""
-    if value.__class__ in _PLAIN:
+    if value.__class__ in PLAIN:
         return value
     if isinstance(value, tuple):
-        return tuple([item if item.__class__ in _PLAIN else bind_attribute(item, symbols) for item in value])
+        return tuple([item if item.__class__ in PLAIN else bind_attribute(item, symbols) for item in value])
     if isinstance(value, Graph):
         return value.bind(symbols)
     return bind(value, symbols)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,11 +11,12 @@ import numpy as np
 from ingot.compile import CompiledSegment
 from ingot.dtype import bf16, i4, i8, u4, u8
 from ingot.errors import InputError, some
-from ingot.ir import Graph
+from ingot.ir import Graph, Source
 from ingot.liveness import Liveness
 from ingot.lower import step_cost
 from ingot.lower.cost import Cost
 from ingot.lower.lowered import Choice, Step
+from ingot.node import shown_sources
 from ingot.plan import Plan, layout
 from ingot.run.native import NativeProgram
 
@@ -33,6 +34,7 @@ class Explanation:
     is kept in bf16 or as codes, weights and what steps hand to one another, their kinds and dtypes; of a node alone it
     says nothing. fused: the values whose kernels compute the one node that is explained, where it has none of its own.
     trades: what passes chose that takes memory for time, by the values that they chose for; of a node alone its own.
+    sources: what the nodes of choices compute of the model that was loaded, where that has names.
     """
 
     isa: str
@@ -44,6 +46,7 @@ class Explanation:
     detailed: bool
     fused: tuple[str, ...] = ()
     trades: tuple[tuple[tuple[str, ...], str], ...] = ()
+    sources: Mapping[str, tuple[Source, ...]] = field(default_factory=dict)
 
     @staticmethod
     def of(
@@ -53,19 +56,23 @@ class Explanation:
         node: str | None = None,
         external: Sequence[Choice] = (),
     ) -> Explanation:
-        """Explains compiled programs; `node` is the name of one value. Raises InputError when neither a step nor the
-        reference computes it.
+        """Explains compiled programs. Raises InputError when neither a step nor the reference computes the node.
+
+        node: the name of one value, or of a node of the model that was loaded.
 
         external: choices of kernels of shared libraries.
         """
         choices = [*(choice for program in programs for choice in program.lowered.choices), *external]
+        sources = {name: each for program in programs for name, each in program.lowered.sources.items()}
         fused: tuple[str, ...] = ()
         if node is not None:
             chosen = {choice.node for choice in choices}
             fused = () if node in chosen else _computed_in(node, [program.graph for program in programs], chosen)
-            choices = [choice for choice in choices if choice.node in (node, *fused)]
+            named = {name for name, each in sources.items() if any(source.name == node for source in each)}
+            wanted = {node, *fused} if node in chosen or fused else named
+            choices = [choice for choice in choices if choice.node in wanted]
             if not choices:
-                fallback = [text for text in fallback if text.partition(" ")[2] == repr(node)]
+                fallback = [text for text in fallback if repr(node) in text.partition(" ")[2]]
             if not choices and not fallback:
                 raise InputError(f"explain: no such node, got {node!r}, expected a value that `list-nodes` prints")
         target = programs[0].lowered.target if programs else None
@@ -76,8 +83,9 @@ class Explanation:
         chosen_for = {values: text for program in programs for values, text in program.graph.trades.items()}
         trades = tuple((values, text) for values, text in chosen_for.items() if node is None or node in values)
         return Explanation(
-            isa, threads, tuple(sizes), rounded, tuple(choices), tuple(fallback), node is not None, fused, trades
-        )
+            isa, threads, tuple(sizes), rounded, tuple(choices), tuple(fallback), node is not None, fused, trades,
+            {choice.node: sources[choice.node] for choice in choices if choice.node in sources},
+        )  # fmt: skip
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
@@ -87,6 +95,7 @@ class Explanation:
                 "op": choice.op,
                 "kernel": choice.candidates[-1][0],
                 "refused": [{"kernel": kernel, "reason": reason} for kernel, reason in choice.candidates[:-1]],
+                "sources": sources_document(self.sources.get(choice.node, ())),
             }
             for choice in self.choices
         ]
@@ -104,11 +113,17 @@ class Explanation:
         lines += [f"{some(values)}: {text}" for values, text in self.trades]
         lines += [f"{name}: {kind} in {dtype}" for name, kind, dtype in self.rounded]
         for choice in self.choices:
-            lines.append(f"{choice.node}: {choice.op} -> {choice.candidates[-1][0]}")
+            from_ = shown_sources(self.sources.get(choice.node, ()), choice.node)
+            lines.append(f"{choice.node}: {choice.op} -> {choice.candidates[-1][0]}{from_}")
             if self.detailed:
                 lines += [f"  {line}" for line in refusals(choice.candidates[:-1])]
         lines += [f"on the reference: {text}" for text in self.fallback]
         return "\n".join(lines)
+
+
+def sources_document(sources: Iterable[Source]) -> list[dict[str, str]]:
+    """Nodes of the model that was loaded, as JSON."""
+    return [{"name": s.name, "op": s.op, "domain": s.domain, "module": s.module} for s in sources]
 
 
 def refusals(refused: Iterable[tuple[str, str]]) -> list[str]:
@@ -172,7 +187,9 @@ class BindingReport:
 
 @dataclass(frozen=True, slots=True)
 class StepTime:
-    """One step of a profiled run, and what it costs at least. product: of one, its sizes m x k x n, as text."""
+    """One step of a profiled run, and what it costs at least. product: of one, its sizes m x k x n, as text. sources:
+    what it computes of the model that was loaded, where that has names.
+    """
 
     kernel: str
     node: str
@@ -180,6 +197,12 @@ class StepTime:
     nanoseconds: int
     cost: Cost
     product: str = ""
+    sources: tuple[Source, ...] = ()
+
+    @property
+    def title(self) -> str:
+        """The node, and what it stands for in the model that was loaded."""
+        return f"{self.node}{shown_sources(self.sources, self.node)}"
 
     @property
     def bytes_touched(self) -> int:
@@ -201,6 +224,7 @@ class StepTime:
         return {
             "kernel": self.kernel, "node": self.node, "parts": self.parts, "microseconds": self.nanoseconds / 1000,
             "gflops": self.gflops, "gigabytes_per_second": self.gigabytes_per_second,
+            "sources": sources_document(self.sources),
         }  # fmt: skip
 
 
@@ -234,10 +258,13 @@ class Profile:
         medians = np.median(nanoseconds, axis=0).astype(int)
         return Profile(
             tuple(
-                StepTime(step.kernel, step.node, step.parts, int(time), step_cost(lowered, step), _product(step))
+                StepTime(
+                    step.kernel, step.node, step.parts, int(time), step_cost(lowered, step), _product(step),
+                    lowered.sources.get(step.node, ()),
+                )
                 for step, time in zip(program.plan.steps, medians, strict=True)
             )
-        )
+        )  # fmt: skip
 
     def totals(self) -> dict[str, StepTotal]:
         """Equal steps together, by kernel, parts and sizes of products."""
@@ -259,7 +286,9 @@ class Profile:
         lines = [f"{'us':>10} {'GFLOP/s':>8} {'GB/s':>7}  kernel"]
         for s in self.steps:
             rates = f"{s.gflops:8.1f} {s.gigabytes_per_second:7.1f}"
-            lines.append(f"{s.nanoseconds / 1000:10.1f} {rates}  {s.kernel} x{s.parts}  {s.node}")
+            lines.append(
+                f"{s.nanoseconds / 1000:10.1f} {rates}  {s.kernel} x{s.parts}  {s.node}{shown_sources(s.sources)}"
+            )
         lines.append(f"{self.microseconds:10.1f} {'':16}  all {len(self.steps)} steps")
         return "\n".join(lines)
 

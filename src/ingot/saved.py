@@ -36,7 +36,7 @@ from ingot.run.program import Program
 from ingot.run.store import WeightStore
 from ingot.text import dump, parse
 
-FORMAT = {"format": "ingot program", "version": 5, "panel": PANEL}
+FORMAT = {"format": "ingot program", "version": 6, "panel": PANEL}
 FILES = ("graph.ingot", "weights.bin", "weights.json", "layout.json")
 _ALIGNMENT = 64
 _MAX_TEXT_BYTES = 1 << 30

@@ -6,7 +6,8 @@ weight w: f32[4, 4]
 constant c: f32[2] = [1.0, 2.5]
 state s: f32[4] -> s_next
 state p: f32[4] = given -> p_next
-y = matmul(x, w, transpose_b=true): f32[B, 4]
+source 0: "/head/MatMul" "MatMul"
+y = matmul(x, w, transpose_b=true): f32[B, 4] from 0
 output logits = y
 """
 
@@ -32,6 +33,7 @@ from ingot.ir import (
     Op,
     OptionalType,
     SequenceType,
+    Source,
     TensorType,
     Type,
     UnrankedType,
@@ -42,13 +44,23 @@ _BARE = re.compile(r"[A-Za-z_][\w.]*")
 _INLINE_ELEMENTS = 64
 _SHOWN_ELEMENTS = 8  # of a constant in a short text
 _AS_BYTES = (f16, bf16, *NARROW)
+_MAX_POSITION_DIGITS = 9  # of a source
 _MAX_DEPTH = 40  # of subgraphs and types in one another
 
 
-def dump(graph: Graph, *, is_short: bool = False) -> str:
-    """The text of a graph; data of weights and states is left out, constants are exact. is_short: long ones are left
-    out, too, and the text is for reading alone.
+def dump(graph: Graph, *, is_short: bool = False, has_sources: bool = True) -> str:
+    """The text of a graph; data of weights and states is left out, constants are exact.
+
+    is_short: long constants and sources are left out, too, and the text is for reading alone. has_sources: whether it
+    says what nodes stand for in the model that was loaded, which nothing that is computed depends on.
     """
+    has_sources = has_sources and not is_short
+    first, *rest = _lines(graph, is_short, has_sources)
+    sources = [_source(source) for source in sorted(_sources_of(graph))] if has_sources else []
+    return "\n".join([first, *sources, *rest]) + "\n"
+
+
+def _lines(graph: Graph, is_short: bool, has_sources: bool) -> list[str]:
     lines = [f"graph {_name(graph.name)}"]
     for name in graph.inputs:
         lines.append(f"input {_name(name)}: {graph.values[name].type}")
@@ -62,24 +74,42 @@ def dump(graph: Graph, *, is_short: bool = False) -> str:
         elif value.kind == "state":
             begins = " = given" if name in graph.initial else ""
             lines.append(f"state {_name(name)}: {value.type}{begins} -> {_name(graph.states[name])}")
-    lines += [dump_node(graph, node) for node in graph.nodes]
+    lines += [_node_line(graph, node, has_sources) for node in graph.nodes]
     lines += [f"output {_name(external)} = {_name(value)}" for external, value in graph.outputs.items()]
-    return "\n".join(lines) + "\n"
+    return lines
 
 
-def dump_node(graph: Graph, node: Node) -> str:
+def _sources_of(graph: Graph) -> set[Source]:
+    """All that nodes stand for, those of subgraphs included."""
+    found = {source for node in graph.nodes for source in node.sources}
+    return found.union(*map(_sources_of, graph.bodies))
+
+
+def _source(source: Source) -> str:
+    named = [
+        f"{key}={json.dumps(text)}" for key, text in (("domain", source.domain), ("module", source.module)) if text
+    ]
+    return " ".join([f"source {source.position}: {json.dumps(source.name)} {json.dumps(source.op)}", *named])
+
+
+def _node_line(graph: Graph, node: Node, has_sources: bool) -> str:
     """One node's line; subgraphs in attributes follow in braces."""
     types = [graph.values[o].type for o in node.outputs]
-    return f"{', '.join(map(_name, node.outputs))} = {dump_call(node, node.operands, types)}"
+    line = f"{', '.join(map(_name, node.outputs))} = {_call(node, node.operands, types, has_sources)}"
+    return f"{line} from {', '.join(str(s.position) for s in node.sources)}" if has_sources and node.sources else line
 
 
 def dump_call(node: Node, operands: Sequence[str | None], types: Sequence[Type]) -> str:
-    """What a node does to operands of these names; types: of its results, whose names are left out."""
+    """What a node does to operands of these names; types: of its results, whose names are left out, as sources are."""
+    return _call(node, operands, types, has_sources=False)
+
+
+def _call(node: Node, operands: Sequence[str | None], types: Sequence[Type], has_sources: bool) -> str:
     arguments = ["none" if o is None else _name(o) for o in operands]
     defaults = node.op.attributes
     for key, value in node.attributes.items():
         if key not in defaults or not _same(defaults[key], value):
-            arguments.append(f"{key}={_attribute(value)}")
+            arguments.append(f"{key}={_attribute(value, has_sources)}")
     return f"{node.op.name}({', '.join(arguments)}): {', '.join(map(str, types))}"
 
 
@@ -125,7 +155,7 @@ def _fits(kind: Any, value: Any) -> bool:
     return isinstance(value, kind)
 
 
-def _attribute(value: Any) -> str:
+def _attribute(value: Any, has_sources: bool = False) -> str:
     match value:
         case bool():
             return "true" if value else "false"
@@ -142,7 +172,7 @@ def _attribute(value: Any) -> str:
         case TensorType() | UnrankedType() | MapType() | SequenceType() | OptionalType():
             return f"<{value}>"
         case Graph():
-            return "{" + dump(value).removesuffix("\n").replace("\n", "; ") + "}"
+            return "{" + "; ".join(_lines(value, False, has_sources)) + "}"
     return str(value)
 
 
@@ -179,11 +209,12 @@ def parse(text: str, weights: Mapping[str, np.ndarray] | None = None) -> Graph:
     """
     graph = Graph()
     states: list[tuple[str, str]] = []
+    sources: dict[int, Source] = {}
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip():
             continue
         try:
-            reader = _Line(_TOKEN.findall(line), graph, states, weights or {})
+            reader = _Line(_TOKEN.findall(line), graph, states, sources, weights or {})
             reader.parse()
             if reader.peek():
                 raise ValueError(f"got {reader.peek()!r} after the end")
@@ -211,13 +242,19 @@ class _Line:
     """A cursor over the tokens of one line."""
 
     def __init__(
-        self, tokens: list[str], graph: Graph, states: list[tuple[str, str]], weights: Mapping[str, np.ndarray]
+        self,
+        tokens: list[str],
+        graph: Graph,
+        states: list[tuple[str, str]],
+        sources: dict[int, Source],
+        weights: Mapping[str, np.ndarray],
     ):
         self.tokens = tokens
         self.at = 0
         self.depth = 0
         self.graph = graph
         self.states = states
+        self.sources = sources
         self.weights = weights
 
     def peek(self, ahead: int = 0) -> str:
@@ -242,6 +279,9 @@ class _Line:
                 self.graph.name = self.name()
             case "input" | "weight" | "constant" | "state":
                 self.declaration(self.take())
+            case "source":
+                self.take()
+                self.source()
             case "output":
                 self.take()
                 external = self.name()
@@ -254,6 +294,31 @@ class _Line:
                 self.graph.set_output(external, value)
             case _:
                 self.node()
+
+    def source(self) -> None:
+        """A node of the loaded model; nodes behind it are from it."""
+        position = self.position()
+        self.take(":")
+        fields = {"name": self.string(), "op": self.string()}
+        while self.peek() in ("domain", "module"):
+            key = self.take()
+            self.take("=")
+            fields[key] = self.string()
+        if position in self.sources:
+            raise ValueError(f"source {position} is defined twice")
+        self.sources[position] = Source(position, **fields)
+
+    def position(self) -> int:
+        token = self.take()
+        if not token.isdecimal() or len(token) > _MAX_POSITION_DIGITS:
+            raise ValueError(f"bad position of a source, got {token[:100]!r}, expected a number")
+        return int(token)
+
+    def string(self) -> str:
+        token = self.peek()
+        if not token.startswith('"'):
+            raise ValueError(f"got {token!r}, expected a text in quotes")
+        return self.name()
 
     def declaration(self, keyword: str) -> None:
         name = self.name()
@@ -322,11 +387,13 @@ class _Line:
         node = self.graph.add(op, operands, outputs, **attributes)
         if node.outputs != tuple(outputs):
             raise ValueError(f"a value of {', '.join(outputs)} is defined twice")
-        if self.peek() != ":":
-            return  # written by hand: the inferred types stand
-        for i, output in enumerate(node.outputs):
-            self.take("," if i else ":")
-            self.graph.narrow(output, self.type())
+        if self.peek() == ":":  # else it is written by hand: the inferred types stand
+            for i, output in enumerate(node.outputs):
+                self.take("," if i else ":")
+                self.graph.narrow(output, self.type())
+        while self.peek() in ("from", ",") and self.peek(1).isdecimal():
+            self.take()
+            self.graph.name_after(node, [self.sources[self.position()]])
 
     def expect_use(self, op: Op, operands: list[str | None], attributes: dict[str, Any], outputs: int) -> None:
         """Raises ValueError unless an op may be used so, as far as can be told before its inference."""

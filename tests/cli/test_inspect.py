@@ -14,6 +14,7 @@ import pytest
 from onnx import TensorProto, helper
 from test_cli import HOSTILE, save_model
 
+from attacks.hostile_configs import write_llama
 from graphviz import Drawing
 from ingot.cli import commands
 from ingot.cli.inspect import COMMANDS
@@ -391,3 +392,109 @@ def test_a_model_without_a_graph_before_its_dims(call, tmp_path) -> None:
     assert read(call, "inspect", tmp_path / "m.onnx", *dims)["outputs"][0]["shape"] == [2, 4]
     code, document = validated(call, tmp_path / "m.onnx")
     assert code == 0 and document["assumed"] == {"n": 1, "m": 1} and "native" in runs(document)
+
+
+def named_model(path: Path) -> Path:
+    """Two modules whose nodes have names, and an op of another domain."""
+    weight = onnx.numpy_helper.from_array(np.ones((4, 4), np.float32), "w")
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["a"], name="/stem/fc/MatMul"),
+        helper.make_node("Relu", ["a"], ["b"], name="/stem/Relu"),
+        helper.make_node("FusedMatMul", ["b", "w"], ["c"], name="/head/fc", domain="com.microsoft"),
+        helper.make_node("Softmax", ["c"], ["y"], name="/head/Softmax"),
+    ]
+    ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 4]) for name in "xy"]
+    opsets = [helper.make_opsetid("", 18), helper.make_opsetid("com.microsoft", 1)]
+    graph = helper.make_graph(nodes, "named", ports[:1], ports[1:], [weight])
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=10), path)
+    return path
+
+
+def test_names_of_the_file_are_taken_and_shown_at_every_stage(call, tmp_path) -> None:
+    model = str(named_model(tmp_path / "m.onnx"))
+    for stage in STAGES:
+        node = read(call, "inspect-node", model, "/stem/Relu", "--stage", stage)
+        assert "/stem/Relu" in [source["name"] for source in node["sources"]]
+        trace = read(call, "trace-node", model, "/stem/Relu", "--stage", stage, "--up", "0", "--down", "1")
+        assert trace["nodes"][0]["distance"] == 0 and len(trace["nodes"]) >= 2
+        assert "/stem/Relu" in call("inspect-node", model, "/stem/Relu", "--stage", stage)[1]
+    for op in ("MatMul", "com.microsoft.FusedMatMul", "Fused*"):
+        listed = read(call, "list-nodes", model, "--op", op)
+        assert [row["op"] for row in listed["nodes"]] == ["matmul"] and listed["ops"] == {"matmul": 1}
+        assert sum(listed["source_ops"].values()) == 1
+    assert [row["name"] for row in read(call, "list-nodes", model, "--name", "/head/")["nodes"]] == ["c", "y"]
+    assert "2 of 4 nodes: 1 matmul, 1 softmax" in call("list-nodes", model, "--name", "/head/")[1]
+    explained = read(call, "explain", model, "/head/Softmax")
+    assert [row["node"] for row in explained["nodes"]] == ["y"]
+    code, _, err = call("inspect-node", model, "/stem/Rel")
+    assert code == 65 and "'/stem/Relu'" in err
+    summary = read(call, "inspect", model)
+    assert [(row["path"], row["nodes"], row["parameters"]) for row in summary["modules"]] == [
+        ("stem", 2, 16), ("stem.fc", 1, 16), ("head", 2, 0)
+    ]  # fmt: skip
+    assert summary["source_ops"] == {"MatMul": 1, "Relu": 1, "FusedMatMul": 1, "Softmax": 1}
+
+
+def test_a_part_of_a_model_is_drawn(call, tmp_path) -> None:
+    model = str(named_model(tmp_path / "m.onnx"))
+    kinds = {
+        ("--op", "Softmax"): {"node": 1, "cut": 1, "output": 1},
+        ("--name", "/stem/"): {"node": 2, "input": 1, "constant": 1},
+        ("--around", "/stem/Relu", "--depth", "1"): {"node": 3, "input": 1, "constant": 1},
+        ("--around", "/stem/Relu", "--op", "relu"): {"node": 1, "cut": 1},
+    }
+    for options, expected in kinds.items():
+        document = read(call, "dot", model, *options)
+        found = [box["kind"] for box in document["nodes"]]
+        assert {kind: found.count(kind) for kind in found} == expected, options
+        assert len(Drawing(document["dot"]).nodes) == len(found)
+    assert call("dot", model, "--op", "conv")[0] == 65
+
+
+def test_a_picture_is_graphvizs_or_says_what_it_needs(call, tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    code, _, err = call("dot", "digits", "-o", tmp_path / "x.svg")
+    assert code == 69 and "needs Graphviz" in err and "-o NAME.dot" in err and len(err.splitlines()) == 1
+    assert not (tmp_path / "x.svg").exists()
+    program = tmp_path / "dot"
+    program.write_text('#!/bin/sh\necho "$1"\n/bin/cat\n')
+    program.chmod(0o755)
+    assert call("dot", "digits", "-o", tmp_path / "x.svg")[0] == 0
+    assert (tmp_path / "x.svg").read_text().startswith("-Tsvg\ndigraph")
+    program.write_text("#!/bin/sh\necho broken >&2\nexit 3\n")
+    code, _, err = call("dot", "digits", "-o", tmp_path / "y.png")
+    assert code == 73 and "exit code 3: broken" in err and not (tmp_path / "y.png").exists()
+
+
+@pytest.mark.parametrize("model", ["digits", "tiny-lm"])
+def test_a_step_of_training_is_looked_at(call, model: str) -> None:
+    options = ("--mode", "train", "--dim", "batch=2", *(("--dim", "length=8") if model == "tiny-lm" else ()))
+    run, step = read(call, "inspect", model), read(call, "inspect", model, *options, "--stage", "graph")
+    numbers = {"digits": 4, "tiny-lm": 0}[model]  # that are constants of the graph, and not trained
+    assert step["parameters"] == run["parameters"] - numbers and step["ops"]["adamw"] > 1
+    planned = read(call, "inspect", model, *options, "--stage", "plan")
+    assert planned["memory"]["arena_bytes"] > 0 and not planned["reference"]
+    assert any(row["kernel"].startswith("adamw") for row in read(call, "explain", model, *options)["nodes"])
+    assert Drawing(call("dot", model, *options, "--detail", "layers")[1]).nodes
+    listed = read(call, "list-nodes", model, *options, "--name", "gradient")
+    assert sum(bool(row["sources"]) for row in listed["nodes"]) > len(listed["nodes"]) // 2
+    code, _, err = call("inspect", "digits", "--mode", "train")
+    assert code == 65 and "batch" in err
+
+
+def test_a_template_and_a_folder_are_compared(call, tmp_path) -> None:
+    folder = write_llama(tmp_path / "model")
+    assert call("template", "diff", folder)[0] == 0
+    template = tmp_path / "new.yaml"
+    template.write_text("extends: llama\noutput:\n  - norm: last\n")
+    code, out, _ = call("template", "diff", folder, "--template", template, "--json")
+    document = json.loads(out)
+    assert code == 65 and document["counts"] == {"missing": 1, "unexpected": 1}
+    assert document["tensors"][0] == {
+        "kind": "missing", "name": "model.last.weight", "got": None, "expected": [32], "where": f"{template}:3"
+    }  # fmt: skip
+    code, out, _ = call("template", "diff", folder, "--template", template)
+    assert code == 65 and "model.norm.weight" in out and "1 missing, 1 unexpected" in out
+    code, _, err = call("inspect", folder, "--template", template)
+    assert code == 65 and "do not fit the template" in err
+    assert call("inspect", "digits", "--template", template)[0] == 65

@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
+from attacks import hostile_architectures
 from attacks.hostile_configs import ATTACKS, write_llama
 from attacks.hostile_folders import Attack
 from ingot.errors import IngotError, InputError, LoadError, UnsupportedError
-from ingot.load.hf import load_language_model, read_folder
+from ingot.load.hf import load_language_model, misfits, read_folder
+from ingot.load.hf.contents import fingerprint
 from ingot.load.hf.template import FOLDER, parse_template
 
 
@@ -119,3 +121,58 @@ def test_broken_templates_name_the_line(good: str, bad: str, message: str, tmp_p
         parse_template(path)
     assert message in str(raised.value)
     assert "not YAML" in message or "missing" in message or f"broken.yaml:{line}:" in str(raised.value)
+
+
+@pytest.mark.parametrize("attack", hostile_architectures.ATTACKS, ids=lambda attack: attack[0])
+def test_wrong_template_of_a_model(attack: Attack, tmp_path: Path):
+    _, build, error, fragment = attack
+    build(tmp_path / "model")
+    with pytest.raises(IngotError) as raised:
+        load_language_model(read_folder(tmp_path / "model"), context=None)
+    message = str(raised.value)
+    assert type(raised.value) is error and fragment in message and "ingot.yaml" in message, message
+    assert len(message) < 2000
+
+
+def test_a_template_of_the_folder_or_of_the_user_is_taken(folder: Path, tmp_path: Path):
+    """A model type that Ingot lacks, read by a template in its folder, and by one that is given; they are the same
+    model as the one that Ingot knows, but for their fingerprint.
+    """
+    own = write_llama(tmp_path / "own", {"model_type": "mine"})
+    with pytest.raises(UnsupportedError, match=r"no template, got 'mine'.* --template FILE"):
+        load_language_model(read_folder(own), context=None)
+    given = tmp_path / "mine.yaml"
+    given.write_text("extends: llama\n")
+    plain = load_language_model(read_folder(folder), context=None).graph
+    by_user = load_language_model(read_folder(own, given), context=None).graph
+    before = fingerprint(read_folder(own))
+    shutil.copy(given, own / "ingot.yaml")
+    by_folder = load_language_model(read_folder(own), context=None).graph
+    assert [node.outputs for node in plain.nodes] == [node.outputs for node in by_user.nodes]
+    assert [node.outputs for node in plain.nodes] == [node.outputs for node in by_folder.nodes]
+    assert fingerprint(read_folder(own)) != before
+    given.write_text("extends: llama\nprefix: other.\n")
+    with pytest.raises(LoadError, match="weights do not fit"):
+        load_language_model(read_folder(own, given), context=None)
+    with pytest.raises(FileNotFoundError):
+        load_language_model(read_folder(own, tmp_path / "nothing.yaml"), context=None)
+
+
+def test_misfits_name_the_line_of_the_template(tmp_path: Path):
+    folder = write_llama(tmp_path / "model")
+    assert misfits(read_folder(folder))[1] == []
+    (folder / "ingot.yaml").write_text("extends: llama\noutput:\n  - norm: other\n  - norm: lm_head\n")
+    template, found = misfits(read_folder(folder))
+    where = folder / "ingot.yaml"
+    assert template.file == str(where)
+    assert [(m.kind, m.name, m.got, m.expected, m.where) for m in found] == [
+        ("missing", "model.other.weight", None, (32,), f"{where}:3"),
+        ("missing", "model.lm_head.weight", None, (32,), f"{where}:4"),
+        ("unexpected", "model.norm.weight", (32,), None, ""),
+    ]
+    weights = load_file(folder / "model.safetensors")
+    weights["model.norm.weight"] = np.zeros(5, np.float32)
+    save_file(weights, folder / "model.safetensors")
+    (folder / "ingot.yaml").unlink()
+    ((kind, got, expected),) = [(m.kind, m.got, m.expected) for m in misfits(read_folder(folder))[1]]
+    assert (kind, got, expected) == ("shape", (5,), (32,))

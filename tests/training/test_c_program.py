@@ -6,9 +6,12 @@ from importlib.resources import files
 import numpy as np
 import pytest
 import torch
+from safetensors.numpy import load_file, save_file
 from torch import nn
 
 import ingot
+from attacks.hostile_configs import write_llama
+from ingot.cli import main
 from ingot.errors import InputError
 
 FLAGS = "CFLAGS=-O1 -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Werror"
@@ -167,3 +170,27 @@ def test_what_is_half_trained_is_not_written(tmp_path):
         with pytest.raises(InputError, match=r"a step is half done"):
             use()
     assert not (tmp_path / "out").exists()
+
+
+def test_a_language_model_is_trained_in_c_with_natives_bits(tmp_path):
+    """Of windows of ids: the losses of steps, and the checkpoint behind them."""
+    model = write_llama(tmp_path / "model", {"num_hidden_layers": 1, "max_position_embeddings": 16})
+    weights = load_file(model / "model.safetensors")
+    save_file({k: v for k, v in weights.items() if "layers.1." not in k}, model / "model.safetensors")
+    command = ["emit-c", str(model), "--mode", "train", "--dim", "batch=2", "--context", "4", "--threads", "1"]
+    main([*command, "--trainable", "*.q_proj.weight", "-o", str(tmp_path / "out")])
+    code, _, err = shell(tmp_path, "make", "-C", "out", FLAGS)
+    assert (code, err) == (0, "")
+    assert shell(tmp_path / "out", "make", "check")[0] == 0
+    ids = np.random.default_rng(2).integers(0, 99, (2, 5))
+    batch = [np.ascontiguousarray(ids[:, :-1]), np.ascontiguousarray(ids[:, 1:])]
+    np.save(tmp_path / "ids.npy", batch[0])
+    np.save(tmp_path / "target.npy", batch[1])
+    words = ("out/train", "ids=ids.npy", "target=target.npy", "--steps", 5, "--save", "trained")
+    assert shell(tmp_path, *words)[0] == 0
+    trainer = ingot.Trainer(
+        str(model), example_inputs=batch, optimizer=ingot.AdamW(lr=1e-3), trainable=["*.q_proj.weight"], threads=1
+    )
+    losses = [trainer.step(*batch) for _ in range(5)]
+    trainer.save(tmp_path / "native")
+    assert (tmp_path / "trained").read_bytes() == (tmp_path / "native").read_bytes() and losses[-1] < losses[0]

@@ -27,6 +27,7 @@ from ingot.cli import (
     perplexity,
     quantize,
     run,
+    template,
     train,
 )
 from ingot.cli.terminal import printable
@@ -120,7 +121,10 @@ def commands() -> None:
             raise click.UsageError(str(error)) from error
 
 
-for group in (run, llm, chat, hub, perplexity, train, quantize, bench, contract, demo, inspect, ops, machine, emit):
+GROUPS = (
+    run, llm, chat, hub, perplexity, train, quantize, bench, contract, demo, inspect, ops, machine, emit, template,
+)  # fmt: skip
+for group in GROUPS:
     for command in group.COMMANDS:
         commands.add_command(command)
 

@@ -188,7 +188,7 @@ def print_steps(profile: Profile, roofline: Roofline | None, top: int) -> None:
     rows = [
         [f"{step.kernel} x{step.parts}", human_time(step.nanoseconds * 1e-9), f"{step.nanoseconds / total:.1%}",
          f"{step.gflops:.1f}" if step.cost.flops else "", f"{step.gigabytes_per_second:.1f}",
-         "" if roofline is None else f"{of_limit(step, roofline):.0%}", step.node]
+         "" if roofline is None else f"{of_limit(step, roofline):.0%}", step.title]
         for step in ordered[:top]
     ]  # fmt: skip
     others = ordered[top:]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,8 +22,11 @@ from ingot.errors import InputError
 from ingot.precision import PRECISIONS, precision_of
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from ingot.emit.c import Vector
     from ingot.emit.platform import ByteOrder
+    from ingot.ir import Graph
     from ingot.session import InferenceSession
 
 MAX_THREADS = 256  # of an emitted model
@@ -81,7 +84,11 @@ def _with_training(command: Callable[..., None]) -> Callable[..., None]:
     help="The most that a run can use; with 1, nothing of threads is written.",
 )
 @click.option("--precision", type=click.Choice(list(PRECISIONS)), help="Of weights and products; else as for a run.")
-@click.option("--context", type=click.IntRange(1), help="Of a language model: positions; else its own, at most 4096.")
+@click.option(
+    "--context",
+    type=click.IntRange(1),
+    help="Of a language model: positions; else its own, at most 4096; to train, 256.",
+)
 @click.option(
     "--cache-dtype", type=click.Choice(["f32", "bf16", "int8", "int4"]), help="Of a language model: of keys and values."
 )
@@ -111,17 +118,18 @@ def emit_c(
 
     `make -C OUTPUT check` builds and tests a program that takes named files. The test is what the model gives for
     some inputs, those of --input or random ones. MODEL may be the folder or GGUF file of a language model: `make -C
-    OUTPUT` then builds `generate` and `chat`. With --mode train the program fits MODEL, an ONNX file, to files of rows.
+    OUTPUT` then builds `generate` and `chat`. With --mode train the program fits MODEL, an ONNX file or a language
+    model, to files of rows.
     """
     from ingot.emit.platform import Platform
     from ingot.look.model import is_language_model
 
     if training is not None:
         foreign = {"--input": inputs, "--freestanding": freestanding, "--precision": precision}
-        foreign |= {"--context": context, "--cache-dtype": cache_dtype, "--seed": seed}
+        foreign |= {"--cache-dtype": cache_dtype, "--seed": seed}
         expect_none("--mode train", foreign | {"--byte-order": byte_order if byte_order != "little" else None})
         prefix = "train" if prefix is None else prefix
-        _emit_training(model, dims, training, output, prefix=prefix, threads=threads or THREADS)
+        _emit_training(model, dims, training, context, output, prefix=prefix, threads=threads or THREADS)
         return
     prefix = "model" if prefix is None else prefix
     if is_language_model(model):
@@ -172,19 +180,29 @@ def _limits(dims: Mapping[str, int | Limit]) -> dict[str, int]:
     return {name: dim.size for name, dim in dims.items() if isinstance(dim, Limit)}
 
 
-def _emit_training(model: str, dims: dict[str, int | Limit], wanted: Training, output: Path, **options: Any) -> None:
+def _emit_training(
+    model: str, dims: dict[str, int | Limit], wanted: Training, context: int | None, output: Path, **options: Any
+) -> None:
+    from ingot.look.model import is_language_model
     from ingot.training import Trainer
     from ingot.training.optimizers import optimizer_of
-    from ingot.training.sources import load_static, random_batch
+    from ingot.training.sources import LENGTH, load_static, random_batch, random_windows
 
     sizes = {name: dim for name, dim in dims.items() if isinstance(dim, int)}
     expect_none("--mode train", {"--dim": [name for name in dims if name not in sizes]})
     optimizer = optimizer_of(wanted.optimizer, wanted.rate)
     with progress("writing C"):
-        graph = load_static(model, sizes, wanted.prediction)
-        batch = random_batch(graph, wanted.loss)
+        if is_language_model(model):
+            batch_size = sizes.pop("batch", 1)
+            expect_none("a language model", {"--dim": list(sizes), "--prediction": wanted.prediction})
+            batch: Sequence[np.ndarray] = random_windows(model, batch_size, context or LENGTH)
+            source: str | Graph = model
+        else:
+            expect_none("a model without tokens", {"--context": context})
+            source = load_static(model, sizes, wanted.prediction)
+            batch = random_batch(source, wanted.loss)
         trainer = Trainer(
-            graph, loss=wanted.loss, example_inputs=batch, optimizer=optimizer, trainable=wanted.trainable or None
+            source, loss=wanted.loss, example_inputs=batch, optimizer=optimizer, trainable=wanted.trainable or None
         )
         paths = trainer.emit_c(output, *batch, **options)
     for path in paths:

@@ -35,8 +35,8 @@ def show(document: dict[str, Any], as_json: bool, text: Callable[[dict[str, Any]
 def explain(look: Look, executor: str, node: str | None, as_json: bool) -> None:
     """Say which kernel runs each step of MODEL, or one NODE.
 
-    Of a NODE, it says which other kernels there are, and why not those. Names are those after the passes: ingot
-    list-nodes MODEL --stage optimized.
+    Of a NODE, it says which other kernels there are, and why not those. Names are those of the model's file, or those
+    after the passes: ingot list-nodes MODEL --stage optimized.
 
     \b
     ingot explain digits --dim batch=1
@@ -75,10 +75,10 @@ def inspect(look: Look, form: str | None, as_json: bool) -> None:
 
 @click.command("list-nodes")
 @with_look(STAGES)
-@click.option("--op", metavar="PATTERN", help="Only nodes of such an op, or steps of such a kernel.")
+@click.option("--op", metavar="PATTERN", help="Only nodes of such an op, of Ingot or of the model, or such steps.")
 @click.option("--name", metavar="PATTERN", help="Only nodes with such a name; without * or ?, a part of one.")
 def list_nodes(look: Look, op: str | None, name: str | None, as_json: bool) -> None:
-    """List the nodes of MODEL, or those of an op or name.
+    """List the nodes of MODEL, or those of an op or name, and count their ops.
 
     \b
     ingot list-nodes digits --op 'conv*'
@@ -93,7 +93,7 @@ def list_nodes(look: Look, op: str | None, name: str | None, as_json: bool) -> N
 @with_look(STAGES)
 @click.argument("name")
 def inspect_node(look: Look, name: str, as_json: bool) -> None:
-    """Say all of the node of MODEL that makes NAME.
+    """Say all of the node of MODEL that makes NAME, or has that name in the model's file.
 
     Attributes, shapes, what makes what it reads and what reads what it makes, what it became.
 
@@ -131,7 +131,7 @@ def inspect_tensor(look: Look, name: str, first: int, as_json: bool) -> None:
 @click.option("--up", type=click.IntRange(0), default=2, show_default=True, help="Steps to go towards the inputs.")
 @click.option("--down", type=click.IntRange(0), default=2, show_default=True, help="Steps to go towards the outputs.")
 def trace_node(look: Look, name: str, up: int, down: int, as_json: bool) -> None:
-    """List the nodes of MODEL around that which makes NAME.
+    """List the nodes of MODEL around that which makes NAME, or has that name in the model's file.
 
     Or those that read the input or weight NAME.
 
@@ -148,27 +148,51 @@ def trace_node(look: Look, name: str, up: int, down: int, as_json: bool) -> None
 @click.option(
     "--detail", type=click.Choice(DETAILS), default="full", show_default=True, help="Of nodes, layers or ops."
 )
-@click.option("--depth", type=click.IntRange(1), default=3, show_default=True, help="Parts of a layer's path.")
-@click.option("-o", "--output", type=Output(Path), help="The file to write; stdout when absent.")
-def dot(look: Look, detail: str, depth: int, output: Path | None, as_json: bool) -> None:
-    """Draw MODEL as Graphviz text. A box is a node, a layer, or an op.
+@click.option("--op", metavar="PATTERN", help="Only nodes of such an op, of Ingot or of the model, or such steps.")
+@click.option("--name", metavar="PATTERN", help="Only nodes with such a name; without * or ?, a part of one.")
+@click.option("--around", metavar="NODE", help="Only nodes near one.")
+@click.option(
+    "--depth", type=click.IntRange(1),
+    help="Parts of a layer's path, 3 by default; with --around, steps from that node, 2 by default.",
+)  # fmt: skip
+@click.option("-o", "--output", type=Output(Path), help="The file to write, a picture if it ends so; else stdout.")
+def dot(
+    look: Look,
+    detail: str,
+    op: str | None,
+    name: str | None,
+    around: str | None,
+    depth: int | None,
+    output: Path | None,
+    as_json: bool,
+) -> None:
+    """Draw MODEL as Graphviz text, or as a picture. A box is a node, a layer, or an op.
+
+    A picture (.svg, .png, .pdf) needs Graphviz.
 
     \b
     ingot dot digits -o digits.dot
     ingot dot tiny-lm --detail layers --depth 3
+    ingot dot digits --around linear --depth 1
     """
+    from ingot.cli.picture import FORMATS, expect_graphviz, picture
     from ingot.look.drawing import dot_document
 
-    document = dot_document(look.open(), look.stage, detail, depth)
+    form = "" if output is None or as_json else output.suffix.lower().removeprefix(".")
+    if form in FORMATS:
+        expect_graphviz()
+    document = dot_document(look.open(), look.stage, detail, depth, op=op, pattern=name, node=around)
     if output is None:
         show(document, as_json, lambda document: print_text(document["dot"].rstrip("\n")))
         return
+    content = f"{json_text(document)}\n" if as_json else document["dot"]
+    data = picture(content, form) if form in FORMATS else content.encode()
     with written(output) as file:
-        file.write((f"{json_text(document)}\n" if as_json else document["dot"]).encode())
+        file.write(data)
 
 
 @click.command()
-@with_look(STAGES, default="plan")
+@with_look(STAGES, default="plan", modes=("prefill", "decode"))
 def validate(look: Look, as_json: bool) -> None:
     """Say everything that would stop MODEL on each executor.
 

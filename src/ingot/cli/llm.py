@@ -15,7 +15,7 @@ import click
 from ingot.cli.fetch import with_path
 from ingot.cli.gguf import bits_per_weight, named
 from ingot.cli.interrupt import Interruptible
-from ingot.cli.model import as_json, expect_none
+from ingot.cli.model import as_json, expect_none, template_option
 from ingot.cli.terminal import counting, human_bytes, print_json, print_table, print_text, printable, progress
 from ingot.errors import InputError
 from ingot.machine import byte_number
@@ -44,7 +44,7 @@ class ModelFolder:
 
         if self.checks_weights:
             with progress(f"checking {self.path}"):
-                found = list(nonfinite_tensors(read_model(self.path)))
+                found = list(nonfinite_tensors(read_model(self.path, self.options["template"])))
             for tensor in found:
                 click.echo(printable(f"{self.path}: {tensor}"), err=True)
         with progress(f"loading {self.path}"):
@@ -60,9 +60,10 @@ def with_folder(command: Callable[..., None]) -> Callable[..., None]:
     @click.option("--cache-dtype", type=click.Choice(["f32", "bf16", "int8", "int4"]), help="Of keys and values.")
     @click.option("--threads", type=click.IntRange(0, 256), default=0, help="Threads; 0: from the machine.")
     @click.option("--executor", type=click.Choice(["native", "webgpu"]), default="native", help="What runs it.")
+    @template_option
     @functools.wraps(command)
     def opened(folder: str, **options: Any) -> None:
-        names = ("context", "precision", "cache_dtype", "threads", "executor")
+        names = ("context", "precision", "cache_dtype", "threads", "executor", "template")
         command(ModelFolder(folder, {name: options.pop(name) for name in names}), **options)
 
     return opened

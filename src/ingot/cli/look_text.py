@@ -21,6 +21,7 @@ _HOW = {
 }  # fmt: skip
 _PORTS = {"inputs": 16, "outputs": 16, "states": 2}  # that are shown
 _LISTED = 16  # operands, results and attributes of a node that are shown, and what became of it
+_MODULES = 32  # rows of a tree of modules
 _NAMED = 8  # names in a row of them
 _CHARACTERS = 60  # of a value of metadata
 _ATTRIBUTE = 240  # of an attribute
@@ -47,6 +48,10 @@ def print_summary(document: Mapping[str, Any]) -> None:
         rows.append(("for", f"{document['isa']}, {document['threads']} thread(s), mode {document['mode']}"))
     steps = "nodes" if document["stage"] in ("graph", "optimized") else "steps"
     rows.append((steps, f"{document['nodes']:,}: {_counts(document['ops'])}"))
+    if document["source_ops"]:
+        rows.append(("source ops", _counts(document["source_ops"])))
+    if document["layers"]:
+        rows.append(("layers", ", ".join(f"{row['count']:,} in {row['path']}" for row in document["layers"][:_NAMED])))
     if document.get("reference"):
         rows.append(("reference", f"no kernel for {', '.join(document['reference'])}"))
     if "parameters" in document:
@@ -61,6 +66,7 @@ def print_summary(document: Mapping[str, Any]) -> None:
         rows += _memory(memory)
     rows += _listed("absent", _first(document["absent"].values(), 3))
     print_facts(rows)
+    _print_modules(document["modules"])
     _print_stored(document)
 
 
@@ -117,6 +123,22 @@ def _named(names: Iterable[str]) -> str:
     return ", ".join(_first(names, _NAMED))
 
 
+def _print_modules(modules: Sequence[Mapping[str, Any]]) -> None:
+    """The tree of modules, as deep as fits."""
+    if not modules:
+        return
+    depth = max((d for d in range(1, 10) if sum(row["depth"] <= d for row in modules) <= _MODULES), default=1)
+    shown = [row for row in modules if row["depth"] <= depth]
+    lines = [
+        ["  " * (row["depth"] - 1) + row["path"].rpartition(".")[2], f"{row['nodes']:,}", f"{row['parameters']:,}",
+         _named(row["ops"])]
+        for row in shown[:_MODULES]
+    ]  # fmt: skip
+    print_table(["module", "nodes", "parameters", "ops"], lines, right=["nodes", "parameters"])
+    if len(modules) > len(lines):
+        print_text(f"and {len(modules) - len(lines):,} more modules: --json lists them")
+
+
 def _print_stored(document: Mapping[str, Any]) -> None:
     """Types of tensors in the file, metadata, and the file's tensors."""
     if types := document.get("types"):
@@ -153,25 +175,43 @@ def _lifetime(tensor: Mapping[str, Any]) -> str:
 
 def print_nodes(document: Mapping[str, Any]) -> None:
     """`ingot list-nodes`."""
-    _print_rows([_cells(row) for row in document["nodes"]], ["node", "op", "operands", "type"])
-    if document["count"] < document["of"]:
-        print_text(f"{document['count']:,} of {document['of']:,} nodes")
+    _print_rows([_cells(row) for row in document["nodes"]], ["node", "op", "operands", "type", "from"])
+    print_folded(f"{document['count']:,} of {document['of']:,} nodes: {_counts(document['ops'])}")
+    if document["source_ops"]:
+        print_folded(f"from {_counts(document['source_ops'])}")
 
 
 def _print_rows(rows: Sequence[Sequence[str]], columns: Sequence[str]) -> None:
-    """A table of nodes; where it is too wide, each node's name above what makes it."""
+    """A table of nodes; where it is too wide, each node's name above what makes it. The last column may be empty."""
+    if not any(row[-1] for row in rows):
+        rows, columns = [row[:-1] for row in rows], columns[:-1]
     widths = (max(len(row[i]) for row in rows) + 2 for i in range(len(columns)))
     if not rows or fits(sum(widths)):
         print_table(columns, rows)
         return
-    for *before, name, op, operands, type in rows:
-        print_folded(" ".join([*before, name]))
+    first = columns.index("node")
+    for row in rows:
+        name, op, operands, type, *from_ = row[first:]
+        print_folded(" ".join([*row[:first], name]))
         print_folded(f"    {op}({operands}): {type}")
+        if any(from_):
+            print_folded(f"    from {from_[0]}")
 
 
 def _cells(row: Mapping[str, Any]) -> list[str]:
     names = _named("none" if name is None else name for name in row["operands"])
-    return [_named(row["outputs"]), _op(row), names, _named(row["types"])]
+    return [_named(row["outputs"]), _op(row), names, _named(row["types"]), _from(row)]
+
+
+def _from(row: Mapping[str, Any]) -> str:
+    """The nodes of the loaded model that a node stands for, with their module where torch has one."""
+    return _named(map(_source, row["sources"]))
+
+
+def _source(source: Mapping[str, str]) -> str:
+    op = f"{source['domain']}.{source['op']}" if source["domain"] else source["op"]
+    inside = f" in {source['module']}" if source["module"] not in ("", source["name"]) else ""
+    return f"{op} {source['name']}".rstrip() + inside
 
 
 def _op(row: Mapping[str, Any]) -> str:
@@ -183,7 +223,7 @@ def print_trace(document: Mapping[str, Any]) -> None:
     """`ingot trace-node`."""
     above, below = (document["goes_on"][side] for side in ("above", "below"))
     rows = [[_distance(row["distance"]), *_cells(row)] for row in document["nodes"]]
-    _print_rows(rows, ["", "node", "op", "operands", "type"])
+    _print_rows(rows, ["", "node", "op", "operands", "type", "from"])
     if above or below:
         sides = " and ".join(side for side, is_cut in (("above", above), ("below", below)) if is_cut)
         print_text(f"it goes on {sides}: --up {document['up'] + 2} --down {document['down'] + 2}")
@@ -198,6 +238,8 @@ def print_node(document: Mapping[str, Any]) -> None:
     what = f": {document['what']}" if document["what"] else ""
     print_text(f"{document['name']}, {_STAGES[document['stage']]}")
     rows = [("op" if not what else document["op"], what[2:] or _op(document))]
+    rows += _listed("from", _first(map(_source, document["sources"]), _LISTED))
+    rows += _listed("also from it", _first(document["also"], _LISTED))
     rows += _listed("operands", _first(map(_operand, document["operands"]), _LISTED))
     rows += _listed("results", _first((f"{each['name']}: {each['type']}" for each in document["outputs"]), _LISTED))
     attributes = (f"{key} = {_cut(value, _ATTRIBUTE)}" for key, value in document["attributes"].items())

@@ -96,6 +96,14 @@ dim_option = click.option(
 )
 
 
+template_option = click.option(
+    "--template",
+    type=click.Path(readable=False),
+    metavar="FILE",
+    help="Of a language model: a template; else ingot.yaml in its folder, or Ingot's own.",
+)
+
+
 _PRECISION = "What products are computed in; else as a program was saved, a language model is stored, or f32."
 
 
@@ -119,11 +127,16 @@ def with_model(command: Callable[..., None]) -> Callable[..., None]:
     return opened
 
 
-def with_look(stages: Sequence[str], default: str = "graph") -> Callable[..., Any]:
+def with_look(
+    stages: Sequence[str], default: str = "graph", modes: Sequence[str] = ("prefill", "decode", "train")
+) -> Callable[..., Any]:
     """Gives a command its MODEL argument and the options of looking; it receives them as one `Look`.
 
     stages: those that it may be asked for; of a single one it is not asked.
     """
+    means = "Of a language model; else prefill." + (
+        " train: a step of training of any model." if "train" in modes else ""
+    )
     is_asked = len(stages) > 1
     language = "; with --mode, optimized" if default == "graph" else ""
     stage_option = click.option(
@@ -133,14 +146,15 @@ def with_look(stages: Sequence[str], default: str = "graph") -> Callable[..., An
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @_with_options
-        @click.option("--mode", type=click.Choice(["prefill", "decode"]), help="Of a language model; else prefill.")
+        @click.option("--mode", type=click.Choice(modes), help=means)
+        @template_option
         @as_json
         @functools.wraps(command)
         def opened(
             model: str, threads: int, dims: dict[str, int | Limit], precision: str | None, mode: str | None,
-            stage: str | None = None, **options: Any,
+            template: str | None, stage: str | None = None, **options: Any,
         ) -> None:  # fmt: skip
-            given = {"dims": dims, "precision": precision, "threads": threads, "mode": mode}
+            given = {"dims": dims, "precision": precision, "threads": threads, "mode": mode, "template": template}
             shown = stage or ("optimized" if mode is not None and default == "graph" else default)
             with _nothing_collected():
                 command(Look(model, shown, given), **options)

@@ -28,8 +28,9 @@ class Backward(Builder):
         self._about, self._constants = "", dict[tuple[float, DType], str]()
 
     def at(self, value: str) -> None:
-        """Says whose gradient is passed on from here."""
-        self._about = value
+        """Says whose gradient is passed on from here: nodes stand for what makes it."""
+        self._about, maker = value, self.graph.producer(value)
+        self.graph.origin = () if maker is None else maker.sources
 
     def _add(self, op: str, *operands: str | float | int | None, **attributes: Any) -> str:
         names = [self.constant(o) if isinstance(o, (int, float)) else o for o in operands]

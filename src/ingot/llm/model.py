@@ -69,7 +69,8 @@ class LLM:
     threads: 0 means what the machine allows. cache_dtype: "f32", "bf16", "int8" or "int4" for keys and values; unless
     it is given, as `precision`, or bf16 beside codes. sequences: how many may be under way at once, in one call or in
     several, and are kept for prompts that go on from them. executor: "native", or "webgpu" for the device that
-    INGOT_WGPU_ADAPTER names, with a precision that rounds weights alone, f32 unless it is given.
+    INGOT_WGPU_ADAPTER names, with a precision that rounds weights alone, f32 unless it is given. template: the file
+    of a template to read the model by; unless it is given, `ingot.yaml` in the folder, else that of its model type.
 
     Raises FileNotFoundError for no folder, LoadError, UnsupportedError or LimitError for a model that cannot be had,
     InputError for a bad option, ResourceError where memory runs out. May be used from several threads, whose steps take
@@ -87,9 +88,10 @@ class LLM:
         cache_dtype: str | None = None,
         sequences: int = 4,
         executor: str = "native",
+        template: str | os.PathLike[str] | None = None,
     ):
         with bounded(str(folder)):
-            self._folder = read_model(folder)
+            self._folder = read_model(folder, template)
             self.options = Options.of(
                 self._folder,
                 context=context,

@@ -34,6 +34,7 @@ def validate_document(
     precision: str | None,
     threads: int,
     mode: str | None,
+    template: str | None = None,
 ) -> dict[str, Any]:
     """What stops a model at each executor, up to a stage; dims without a value are 1.
 
@@ -42,6 +43,7 @@ def validate_document(
     """
     document: dict[str, Any] = {"version": VERSION, "model": path, "format": None, "stage": stage, "assumed": {}}
     options: dict[str, Any] = {"dims": dims, "precision": precision, "threads": threads, "mode": mode}
+    options["template"] = template
     try:
         model = LookedAt(path, assumed=_ASSUMED, **options)
     except (FileNotFoundError, InputError):

@@ -2,28 +2,78 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
+from ingot.ir import Source
 from ingot.look.document import head
 from ingot.look.model import LookedAt
-from ingot.look.view import Item, View
+from ingot.look.modules import layer_paths
+from ingot.look.nodes import distances_from, matching
+from ingot.look.view import Edge, Item, View
+from ingot.node import shown_sources
+from ingot.reports import sources_document
 
-_SHAPES = {"input": "ellipse", "output": "ellipse", "weight": "cylinder", "constant": "note", "state": "folder"}
+_SHAPES = {
+    "input": "ellipse",
+    "output": "ellipse",
+    "weight": "cylinder",
+    "constant": "note",
+    "state": "folder",
+    "cut": "plaintext",
+}
 _LARGEST = 4  # kinds of ops in the label of a layer
 
 
-def dot_document(model: LookedAt, stage: str, detail: str, depth: int) -> dict[str, Any]:
+DEPTH = 3  # parts of the path of a layer
+STEPS = 2  # around a node
+
+
+def dot_document(
+    model: LookedAt,
+    stage: str,
+    detail: str,
+    depth: int | None = None,
+    *,
+    op: str | None = None,
+    pattern: str | None = None,
+    node: str | None = None,
+) -> dict[str, Any]:
     """A drawing of a model at a stage: boxes and arrows, and the same as Graphviz text under "dot".
 
     detail: "full", a box for each node, weight, input and output; "layers", one for each layer, which is `depth` parts
-    of the paths in names; "summary", one for each op.
+    of the paths in names; "summary", one for each op. op, pattern: only the nodes that `matching` finds. node: only
+    those at most `depth` steps from one. Raises InputError where nothing fits.
     """
     view = model.view(stage)
-    boxes, arrows = _full(view) if detail == "full" else _grouped(view, _groups(view, detail, depth))
-    document = head(model, stage) | {"detail": detail, "depth": depth if detail == "layers" else None}
+    if op is not None or pattern is not None or node is not None:
+        kept = {item.name for item in matching(view, op, pattern)}
+        if node is not None:
+            kept &= distances_from(model, view, stage, node, depth or STEPS, depth or STEPS).keys()
+        view = _part(view, kept)
+    parts = depth if depth is not None and node is None else DEPTH
+    boxes, arrows = _full(view) if detail == "full" else _grouped(view, _groups(view, detail, parts))
+    used = (depth or STEPS) if node is not None else parts if detail == "layers" else None
+    document = head(model, stage) | {"detail": detail, "depth": used}
     return document | {"nodes": boxes, "edges": arrows, "dot": _text(view.name, boxes, arrows)}
+
+
+def _part(view: View, kept: set[str]) -> View:
+    """Some items of a view; what others make for them is a box of kind "cut"."""
+    items = {key: item for key, item in view.items.items() if key in kept}
+    names = {name for item in items.values() for name in (*item.operands, *item.results) if name is not None}
+    edges = {name: _cut(edge, kept) for name, edge in view.edges.items() if name in names}
+    inputs = [name for name in view.inputs if name in edges]
+    outputs = {external: name for external, name in view.outputs.items() if name in edges and edges[name].producer}
+    return replace(view, items=items, edges=edges, inputs=inputs, outputs=outputs, states={})
+
+
+def _cut(edge: Edge, kept: set[str]) -> Edge:
+    users = [user for user in edge.users if user in kept]
+    if edge.producer is None or edge.producer in kept:
+        return replace(edge, users=users)
+    return replace(edge, users=users, producer=None, kind="cut")
 
 
 Rows = list[dict[str, Any]]
@@ -34,8 +84,9 @@ def _full(view: View) -> tuple[Rows, Rows]:
     boxes: Rows = []
     arrows: Rows = []
 
-    def box(id: str, label: str, kind: str) -> None:
-        boxes.append({"id": id, "label": label, "kind": kind})
+    def box(id: str, label: str, kind: str, sources: tuple[Source, ...] = ()) -> None:
+        row = {"id": id, "label": label, "kind": kind}
+        boxes.append(row | ({"sources": sources_document(sources)} if kind == "node" else {}))
 
     returned = {*view.outputs.values(), *view.states.values()}
     for name, edge in view.edges.items():
@@ -45,7 +96,7 @@ def _full(view: View) -> tuple[Rows, Rows]:
     numbers = {key: f"n{number}" for number, key in enumerate(view.items)}
     for key, item in view.items.items():
         ids.update(dict.fromkeys(item.results, numbers[key]))
-        box(numbers[key], f"{item.op}\n{', '.join(item.results)}", "node")
+        box(numbers[key], "\n".join([item.op, ", ".join(item.results), *_named(item)]), "node", item.sources)
     for key, item in view.items.items():
         for operand in item.operands:
             if operand is not None:
@@ -55,6 +106,12 @@ def _full(view: View) -> tuple[Rows, Rows]:
         if name in ids:
             arrows.append({"from": ids[name], "to": f"o{number}", "label": _type(view, name)})
     return boxes, arrows
+
+
+def _named(item: Item) -> list[str]:
+    """A line of what an item stands for in the loaded model, where that has names."""
+    text = shown_sources(item.sources, item.name).strip(" ()")
+    return [text] if text else []
 
 
 def _type(view: View, name: str) -> str:
@@ -67,24 +124,7 @@ def _groups(view: View, detail: str, depth: int) -> dict[str, str]:
     """The group of each item, by its name: its op, or its layer."""
     if detail == "summary":
         return {key: item.op for key, item in view.items.items()}
-    layers: dict[str, str] = {}
-    for key, item in view.items.items():
-        layers[key] = _layer(view, item, layers, depth)
-    return layers
-
-
-def _layer(view: View, item: Item, layers: dict[str, str], depth: int) -> str:
-    """The first parts of a path: the longest of those in its name and in those of its weights, else the layer before.
-
-    The last part names the value itself.
-    """
-    read = [operand for operand in item.operands if operand is not None]
-    weights = [name for name in read if view.edges[name].kind in ("weight", "constant")]
-    paths = ([part for part in re.split(r"[./]", name) if part][:-1] for name in (item.name, *weights))
-    if path := max(paths, key=len):
-        return ".".join(path[:depth])
-    above = [view.edges[name].producer for name in read]
-    return next((layers[name] for name in reversed(above) if name is not None and name in layers), view.name)
+    return {key: ".".join(path[:depth]) or view.name for key, path in layer_paths(view).items()}
 
 
 def _grouped(view: View, groups: dict[str, str]) -> tuple[Rows, Rows]:

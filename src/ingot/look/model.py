@@ -26,7 +26,7 @@ from ingot.look.view import View, view_of_graph, view_of_program
 from ingot.lower import Target
 from ingot.machine import usable_threads
 from ingot.passes import optimize
-from ingot.precision import F32, Precision, precision_of
+from ingot.precision import F32, STEP_PRECISIONS, Precision, precision_of
 from ingot.reports import BindingReport, Explanation
 from ingot.run.library import load
 from ingot.run.store import WeightStore
@@ -38,8 +38,10 @@ class LookedAt:
 
     format: "onnx", "pt2", "folder", "gguf" or "program". facts: what the model says of itself, as plain data. absent:
     why data of weights cannot be had, by name. dims: as of `InferenceSession`. precision: None for what a session or a
-    language model takes. mode: of a language model, "prefill" unless it is given. threads: 0: from the machine.
-    assumed: the value of dims without one, in programs; None for an error there. executor: what programs are for.
+    language model takes. mode: of a language model, "prefill" unless it is given; "train" is a step of training of any
+    model, by cross entropy and AdamW, of a language model over `batch` windows of `length` tokens. threads: 0: from the
+    machine. assumed: the value of dims without one, in programs; None for an error there. executor: what programs are
+    for. template: see `Folder`.
 
     Raises FileNotFoundError, LoadError, UnsupportedError or LimitError for a model that cannot be had, InputError for
     options that it does not have.
@@ -55,6 +57,7 @@ class LookedAt:
         mode: str | None = None,
         assumed: int | None = None,
         executor: str = "native",
+        template: str | None = None,
     ):
         self.path, self._executor = path, executor
         self._assumed = assumed
@@ -64,7 +67,10 @@ class LookedAt:
         self.language: LanguageModel | None = None
         self._file_bytes = 0  # where the loader knows its files
         with bounded(path):
-            self.folder = _language_folder(path)
+            self.folder = _language_folder(path, template)
+            if mode == "train":
+                self._open_step()
+                return
             if self.folder is not None and kind_of(self.folder) == "decoder":
                 self._open_language_model(self.folder)
                 return
@@ -113,6 +119,26 @@ class LookedAt:
         self.loaded = bindings.graph
         self._exact = exact
 
+    def _open_step(self) -> None:
+        from ingot.training.graph import written_step  # only now: most looks are at models that run
+        from ingot.training.optimizers import AdamW
+        from ingot.training.sources import load_looked
+
+        if self._executor != "native":
+            raise InputError(f"{self.path}: a step of training is native, got executor {self._executor}")
+        name = self._precision or F32.name
+        if name not in STEP_PRECISIONS:
+            expected = f"one of {', '.join(STEP_PRECISIONS)}"
+            raise InputError(f"{self.path}: no precision of steps of training, got {name}, expected {expected}")
+        self.precision, self._limits, self._exact = precision_of(name), {}, {}
+        sizes = {name: size for name, size in self._dims.items() if isinstance(size, int)}
+        if len(sizes) < len(self._dims):
+            raise InputError(f"{self.path}: a step of training has exact dims, got a limit of {sorted(self._dims)}")
+        folder = self.folder
+        self.format = "onnx" if folder is None else "gguf" if isinstance(folder, GgufModel) else "folder"
+        forward, trained = load_looked(self.path, folder, sizes)
+        self.loaded = written_step(forward, "cross_entropy", AdamW(lr=1e-3), trained)
+
     @cached_property
     def target(self) -> Target:
         """What programs are made for: this machine, or any device of WebGPU. Raises InputError for a precision that it
@@ -133,6 +159,11 @@ class LookedAt:
     def _passed(self) -> Graph:
         """The graph after the passes, with its symbols."""
         graph = self.loaded.copy()
+        if self.is_step:
+            from ingot.training.graph import finished
+
+            with bounded(self.path):
+                return finished(graph, self.precision)
         if self.format != "program":  # whose passes have run
             with bounded(self.path):
                 optimize(graph)
@@ -147,6 +178,8 @@ class LookedAt:
             return mode_of(self._mode or "prefill", self.language.context, 1)
         if self._free and self._assumed is None:
             raise unbound(self._free)
+        if self.is_step:
+            return Mode("train")  # its products say what they are rounded to
         sizes: dict[str, int] = {name: AtMost(limit, name) for name, limit in self._limits.items()}
         return Mode(sizes=sizes | self.assumed, precision=self.precision)
 
@@ -210,6 +243,11 @@ class LookedAt:
         return Explanation.of(programs, self.compiled.fallback, sizes, node, self.compiled.external)
 
     @property
+    def is_step(self) -> bool:
+        """Whether it is a step of training, whose parameters are states."""
+        return self._mode == "train"
+
+    @property
     def nbytes(self) -> int:
         """Bytes of the file with its external data, or of all files of the folder."""
         if self._file_bytes:
@@ -223,20 +261,25 @@ class LookedAt:
 _SIZE = 2  # where `files.identity` has it
 
 
-def _language_folder(path: str) -> Folder | None:
+def _language_folder(path: str, template: str | None) -> Folder | None:
     """A Hugging Face folder or GGUF file, its configuration and headers read; None for what is neither."""
     if os.path.isfile(os.path.join(path, "config.json")):
-        return read_folder(path)
-    return read_model(path) if is_gguf(path) else None
+        return read_folder(path, template)
+    if is_gguf(path):
+        return read_model(path, template)
+    if template is not None:
+        raise InputError(f"{path}: takes no template, got {template}, expected a language model")
+    return None
 
 
-def is_language_model(path: str) -> bool:
-    """Whether a path is that of a decoder: a GGUF file, or a folder of one. Of a folder, config.json alone is read.
+def is_language_model(path: str, template: str | None = None) -> bool:
+    """Whether a path is that of a decoder: a GGUF file, or a folder of one. Of a folder, config.json and its template
+    alone are read.
 
     Raises LoadError, UnsupportedError.
     """
     if os.path.isfile(os.path.join(path, "config.json")):
-        return kind_of(Folder(path)) == "decoder"
+        return kind_of(Folder(path, template)) == "decoder"
     return is_gguf(path)
 
 

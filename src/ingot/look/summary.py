@@ -6,11 +6,12 @@ from collections import Counter
 from typing import Any
 
 from ingot.dim import Known
-from ingot.ir import Graph, TensorType
+from ingot.ir import Graph, Source, TensorType
 from ingot.liveness import Liveness
 from ingot.look.document import head
 from ingot.look.flops import flops
 from ingot.look.model import LookedAt
+from ingot.look.modules import module_rows, repeated_layers
 from ingot.look.view import View, plain, programs_of
 from ingot.lower.recipe import static_values
 from ingot.passes.fold import DECODERS
@@ -24,6 +25,7 @@ def summary_document(model: LookedAt, stage: str, text: str | None = None) -> di
     text: "short" or "full" adds the stage's own text; of a graph, that leaves long constants out, or can be read back.
     """
     view = model.view(stage)
+    modules = module_rows(view)
     document = head(model, stage) | {"name": view.name, "file_bytes": model.nbytes, **model.facts}
     document |= {
         "inputs": [_port(view, name, name) for name in view.inputs],
@@ -32,9 +34,11 @@ def summary_document(model: LookedAt, stage: str, text: str | None = None) -> di
         "symbols": view.symbols,
         "nodes": len(view.items),
         "ops": dict(Counter(item.op for item in view.items.values()).most_common()),
+        "source_ops": dict(Counter(s.op for s in sorted(_sources_of(view))).most_common()),
+        "modules": modules, "layers": repeated_layers(modules),
         "flops": _flops(view),
         "absent": dict(model.absent),
-    }
+    }  # fmt: skip
     kinds = ("weight", "constant") if isinstance(view.source, Graph) else ("weight",)
     document |= {f"{kind}s": _sizes(view, kind) for kind in kinds}
     document["dtypes"] = _dtypes(view)
@@ -48,6 +52,10 @@ def summary_document(model: LookedAt, stage: str, text: str | None = None) -> di
         document["text"] = _text(model, view, stage, is_short=text == "short")
         document["values"] = [edge.document() for edge in view.edges.values()]
     return document
+
+
+def _sources_of(view: View) -> set[Source]:
+    return {source for item in view.items.values() for source in item.sources}
 
 
 def _port(view: View, external: str, name: str) -> dict[str, Any]:
@@ -72,6 +80,10 @@ def _parameters(model: LookedAt) -> int:
     for; neither scales and zero points, nor tables that a language model's file does not hold.
     """
     graph, total = model.loaded, 0
+    if model.is_step:  # constants are the optimiser's, and tables a language model's
+        stored = None if model.folder is None else model.folder.tensors
+        kept = [v.name for v in graph.values.values() if v.kind == "weight" and (stored is None or v.name in stored)]
+        return sum(graph.type(name).size for name in (*graph.initial, *kept))
     decoders = [node for node in graph.nodes if node.op.name in DECODERS]
     static = static_values(graph) if decoders else set()
     counted: set[str] = set()

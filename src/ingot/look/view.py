@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 from ingot.compile import Compiled, CompiledSegment
 from ingot.dtype import DType
 from ingot.errors import InputError
-from ingot.ir import Graph, TensorType, UnrankedType, Value
+from ingot.ir import Graph, Source, TensorType, UnrankedType, Value
 from ingot.lower import Lowered, step_cost
 from ingot.lower.lowered import Pointer, Step, Tensor
 from ingot.plan import Plan
@@ -25,7 +25,8 @@ class Item:
     """A node of a graph, or a step of a program.
 
     name: the first value that it makes. op: of a step, the kernel, or the op that the reference computes. attributes:
-    of a step, the numbers of its argument struct. facts: what only steps have.
+    of a step, the numbers of its argument struct. facts: what only steps have. sources: what it stands for in the model
+    that was loaded.
     """
 
     name: str
@@ -34,6 +35,11 @@ class Item:
     results: list[str]
     attributes: dict[str, Any] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
+    sources: tuple[Source, ...] = ()
+
+    def is_from(self, name: str) -> bool:
+        """Whether it stands for a node of the model that was loaded that has this name."""
+        return any(source.name == name for source in self.sources)
 
 
 @dataclass(slots=True)
@@ -77,15 +83,25 @@ class View:
     facts: dict[str, Any] = field(default_factory=dict)
 
     def item(self, name: str) -> Item:
-        """The item that makes a value. Raises InputError, with names like it, for one that nothing makes."""
+        """The item that makes a value, or the last of those that stand for a node of the loaded model.
+
+        Raises InputError, with names like it, for a name that neither has.
+        """
         edge = self.edges.get(name)
         if edge is not None and edge.producer is not None:
             return self.items[edge.producer]
         if name in self.items:
             return self.items[name]
+        if from_it := self.items_from(name):
+            return from_it[-1]
         kind = "" if edge is None else f", {'an' if edge.kind[0] in 'aiu' else 'a'} {edge.kind}"
         what = f"no such node, got {name!r}{kind}"
-        raise InputError(f"{what}, expected {_close(name, self.items) or 'a name that `ingot list-nodes` prints'}")
+        known = dict.fromkeys([*self.items, *(s.name for item in self.items.values() for s in item.sources)])
+        raise InputError(f"{what}, expected {_close(name, known) or 'a name that `ingot list-nodes` prints'}")
+
+    def items_from(self, name: str) -> list[Item]:
+        """The items that stand for a node of the model that was loaded, by its name."""
+        return [item for item in self.items.values() if item.is_from(name)] if name else []
 
     def edge(self, name: str) -> Edge:
         """A tensor. Raises InputError, with names like it, for one that is not there."""
@@ -95,7 +111,7 @@ class View:
         return self.edges[name]
 
 
-def _close(name: str, names: dict[str, Any]) -> str:
+def _close(name: str, names: Mapping[str, Any]) -> str:
     from difflib import get_close_matches
 
     found = [each for each in names if name in each][:_CLOSE] or get_close_matches(name, names, _CLOSE)
@@ -107,7 +123,7 @@ def view_of_graph(graph: Graph) -> View:
     items = {
         node.outputs[0]: Item(
             node.outputs[0], node.op.name, list(node.operands), list(node.outputs),
-            {key: plain(value) for key, value in node.attributes.items()},
+            {key: plain(value) for key, value in node.attributes.items()}, sources=node.sources,
         )
         for node in graph.nodes
     }  # fmt: skip
@@ -241,7 +257,8 @@ def _step(step: Step, lowered: Lowered, labels: dict[str, str]) -> Item:
     numbers = {key: plain(value) for key, value in step.fields.items() if value is not None and not _points(value)}
     facts = {"parts": step.parts, "flops": cost.flops, "bytes": cost.weight_bytes + cost.other_bytes}
     reads, writes = ([labels[view.tensor] for view in views] for views in (step.reads, step.writes))
-    return Item(step.node, step.kernel, list(reads), list(dict.fromkeys(writes)), numbers, facts)
+    sources = lowered.sources.get(step.node, ())
+    return Item(step.node, step.kernel, list(reads), list(dict.fromkeys(writes)), numbers, facts, sources)
 
 
 def _points(field: Any) -> bool:

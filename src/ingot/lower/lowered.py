@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from ingot.dim import AtMost, Expr, content_of
 from ingot.dtype import DType
+from ingot.ir import Source
 from ingot.lower.recipe import Recipe
 from ingot.lower.target import Target
 from ingot.lower.view import View
@@ -90,6 +91,7 @@ class Lowered:
     """Steps in order, root tensors by id, and where graph values are: name -> view.
 
     states: where each state's value lies after the steps: in its own tensor, if nothing changes it, or in its update.
+    sources: by the names of nodes that steps have, what they compute of the model that was loaded.
     avoided: kernels that nodes with sizes of a run did not get because of what is planned for; smaller sizes might.
     """
 
@@ -103,6 +105,7 @@ class Lowered:
     views: dict[str, View] = field(default_factory=dict)
     choices: list[Choice] = field(default_factory=list)
     avoided: list[str] = field(default_factory=list)
+    sources: dict[str, tuple[Source, ...]] = field(default_factory=dict)
 
     def __str__(self) -> str:
         lines = [f"lowered {self.mode} for {self.target.isa}, {self.target.threads} threads"]

@@ -11,19 +11,21 @@ from typing import NamedTuple
 import numpy as np
 
 from ingot.dtype import DType, f32
-from ingot.ir import Graph, Node, TensorType, is_sized
+from ingot.ir import Graph, Node, TensorType
 from ingot.lower.beyond import beyond
 from ingot.lower.cost import Cost
 from ingot.lower.epilogue import EpilogueLimits, Group, find_groups
 from ingot.lower.formats import Format
 from ingot.lower.lowered import Choice, Field, Lowered, Pointer, Step, Tensor, moved, moved_field
 from ingot.lower.recipe import Recipe, Static, make_recipe, panel_tables, static_value, static_values
+from ingot.lower.sources import sources_of_steps
 from ingot.lower.states import deferred_values, overwrite_states
 from ingot.lower.strip import StripGroup, StripLimits, find_strips
 from ingot.lower.target import Target
 from ingot.lower.topological import topological
 from ingot.lower.view import View, channels_last, contiguous_strides, ordered_strides, reshaped_order
 from ingot.lower.widen import foreign_values
+from ingot.sized import is_sized
 
 Condition = Callable[["Lowering", Node], str]
 
@@ -132,9 +134,9 @@ class Lowering:
         """Lowers every node, in order, once. mode: the name of what is lowered."""
         self.lowered.mode = mode
         for name in self.graph.inputs:
-            self._bind(name, self._root(name, self.graph.type(name), "input"))
+            self.alias(name, self._root(name, self.graph.type(name), "input"))
         for name in self.graph.states:
-            self._bind(name, self._root(name, self.graph.type(name), "state"))
+            self.alias(name, self._root(name, self.graph.type(name), "state"))
         for unit in self._units():
             if isinstance(unit, StripGroup):
                 self.backend.add_strip(self, unit)
@@ -146,6 +148,7 @@ class Lowering:
         for name in self.graph.inputs:
             self.lowered.inputs[name] = self.lowered.views[name]
         self._cut()
+        self.lowered.sources = sources_of_steps(self.graph, self.groups, self.strips)
         return self.lowered
 
     def _lower(self, node: Node) -> None:
@@ -266,7 +269,7 @@ class Lowering:
             self.node_name = reader
         if value not in self.lowered.views:
             assert value in self.static, f"{value} is not lowered yet"
-            self._bind(value, self.weight(value))
+            self.alias(value, self.weight(value))
         return self.lowered.views[value]
 
     def contiguous(self, value: str | View | None) -> View:
@@ -379,7 +382,7 @@ class Lowering:
         view = self._replaced_state(value) or self._destination(value, strided, order)
         if view is None:
             view = self._own(value, order)
-        self._bind(value, view)
+        self.alias(value, view)
         return view
 
     def accepted_result(
@@ -451,7 +454,7 @@ class Lowering:
 
     def alias(self, value: str, view: View) -> None:
         """Says that a value is a view of memory that exists already."""
-        self._bind(value, view)
+        self.lowered.views[value] = view
 
     def _destination(self, value: str, strided: bool, order: tuple[int, ...] | None) -> View | None:
         """A place inside the result of a permute, reshape or concat that reads nothing else from this value."""
@@ -573,9 +576,6 @@ class Lowering:
                 tensor.nbytes *= step.parts
 
     # -- inside -------------------------------------------------------------------------------------------------
-
-    def _bind(self, value: str, view: View) -> None:
-        self.lowered.views[value] = view
 
     def _id(self) -> str:
         return f"t{len(self.lowered.tensors)}"

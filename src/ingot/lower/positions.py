@@ -10,7 +10,8 @@ from typing import Any
 
 from ingot.dim import has_size
 from ingot.errors import UnsizedError
-from ingot.ir import Graph, Node, has_sizes, is_sized
+from ingot.ir import Graph, Node
+from ingot.sized import has_sizes, is_sized
 
 
 def position_nodes(graph: Graph, static: set[str]) -> set[Node]:

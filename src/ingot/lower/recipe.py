@@ -18,10 +18,11 @@ import numpy as np
 from ingot.dtype import DType, content, f32
 from ingot.errors import LimitError, LoadError, ResourceError
 from ingot.files import release
-from ingot.ir import OPS, REQUIRED, Graph, Node, TensorType, Type, has_sizes, is_sized, type_symbols
+from ingot.ir import OPS, REQUIRED, Graph, Node, TensorType, Type, type_symbols
 from ingot.lower.formats import Format
 from ingot.ops.define import evaluate
 from ingot.record import record
+from ingot.sized import has_sizes, is_sized
 from ingot.text import dump_call
 
 _MAX_TEXT = 1 << 20  # of a key: a value that each of many nodes reads twice would take all memory

@@ -47,6 +47,11 @@ class StripGroup:
     columns: set[str] = field(default_factory=set)
 
     @property
+    def name(self) -> str:
+        """The name of its step: those of all its values."""
+        return " ".join(node.output for node in self.members)
+
+    @property
     def reduces(self) -> bool:
         return bool(self.columns) or any(node.op.name in NORMS for node in self.members)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from ingot.dim import Dim, Known
 from ingot.dtype import DType
@@ -289,7 +290,7 @@ def _take(graph: Graph, node: Node, start: int, count: Known, is_repeated: bool)
     if (start, start + count) != (0, shape[node.axis]):
         starts = tuple(start if i == node.axis else 0 for i in range(len(shape)))
         stops = tuple(start + count if i == node.axis else d for i, d in enumerate(shape))
-        ranges = {"starts": starts, "stops": stops, "steps": (1,) * len(shape)}
+        ranges: dict[str, Any] = {"starts": starts, "stops": stops, "steps": (1,) * len(shape)}
         source = graph.add("slice", [source], f"{node.output}.rows", before=node, **ranges).output
     if not is_repeated:
         return substitute(graph, node, "reshape", [source], {"shape": result}) is not None

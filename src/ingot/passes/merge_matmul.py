@@ -13,6 +13,7 @@ import numpy as np
 
 from ingot.ir import Graph, Node
 from ingot.liveness import Liveness
+from ingot.node import merged_sources
 from ingot.passes.fold import DECODERS
 from ingot.passes.match import same_type
 
@@ -212,7 +213,8 @@ def _merge(graph: Graph, nodes: list[Node]) -> None:
     sizes = [graph.type(w).dims[axis] for w in weights]
     packed = graph.add("concat", weights, f"{weights[0]}.merged", before=first, axis=axis).output
     operands = [first.operands[0], packed]
-    merged = graph.add("matmul", operands, f"{first.output}.merged", before=first, **first.attributes).output
+    hint, sources = f"{first.output}.merged", merged_sources((), *(node.sources for node in nodes))
+    merged = graph.add("matmul", operands, hint, before=first, sources=sources, **first.attributes).output
     additions = [_bias_addition(graph, node) for node in nodes]
     replaced = [addition or node for addition, node in zip(additions, nodes, strict=True)]
     if any(additions):
@@ -221,8 +223,9 @@ def _merge(graph: Graph, nodes: list[Node]) -> None:
             for node, addition, size in zip(nodes, additions, sizes, strict=True)
         ]
         bias = graph.add("concat", biases, f"{biases[0]}.merged", before=first, axis=0).output
-        merged = graph.add("add", [merged, bias], f"{merged}.biased", before=first).output
-    parts = _slices(graph, merged, [node.output for node in replaced], sizes, first)
+        sources = merged_sources((), *(addition.sources for addition in additions if addition is not None))
+        merged = graph.add("add", [merged, bias], f"{merged}.biased", before=first, sources=sources).output
+    parts = _slices(graph, merged, replaced, sizes, first)
     for node, part in zip(replaced, parts, strict=True):
         name = node.output
         graph.replace(node, part)
@@ -253,16 +256,16 @@ def _bias(graph: Graph, node: Node, addition: Node | None, size: int) -> str:
     return next(str(o) for o in addition.operands if o != node.output)
 
 
-def _slices(graph: Graph, merged: str, names: list[str], sizes: list[int], before: Node) -> list[str]:
-    """Consecutive ranges of the last axis, of the given sizes."""
+def _slices(graph: Graph, merged: str, replaced: list[Node], sizes: list[int], before: Node) -> list[str]:
+    """Consecutive ranges of the last axis, of the given sizes, named as the nodes whose places they take."""
     shape = graph.type(merged).shape
     parts, start = [], 0
-    for name, size in zip(names, sizes, strict=True):
-        ranges = {
+    for node, size in zip(replaced, sizes, strict=True):
+        ranges: dict[str, Any] = {
             "starts": (0,) * (len(shape) - 1) + (start,),
             "stops": (*shape[:-1], start + size),
             "steps": (1,) * len(shape),
         }
-        parts.append(graph.add("slice", [merged], name, before=before, **ranges).output)
+        parts.append(graph.add("slice", [merged], node.output, before=before, sources=node.sources, **ranges).output)
         start += size
     return parts

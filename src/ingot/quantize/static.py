@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -137,7 +138,7 @@ def _round(graph: Graph, name: str, scale: np.ndarray, zero: np.ndarray) -> None
     readers = [node for node in graph.nodes if name in node.operands and node.op.name in _SUMMED]
     steps = [graph.add_constant(graph.fresh(f"{name}.{word}"), np.asarray(value))
              for word, value in (("scale", scale), ("zero", zero))]  # fmt: skip
-    attributes = {"axis": 1 if scale.size > 1 else 0, "block": 0}
+    attributes: dict[str, Any] = {"axis": 1 if scale.size > 1 else 0, "block": 0}
     codes = graph.add(
         "quantize", [name, *steps], f"{name}.codes", before=readers[0], **attributes, dtype=u8, precision=f32
     ).output

@@ -25,6 +25,7 @@ from ingot.ir import (
     bind_attribute,
     bind_type,
 )
+from ingot.node import shown_sources
 from ingot.ops.define import compute
 
 # A tensor is an array, a sequence a list, a map a dictionary of Python's numbers, an optional what it holds or None.
@@ -279,9 +280,12 @@ class _Run:
             kernel = self.kernels.get(node.outputs[0])
             results = compute(node.op, operands, attributes, wide, types=types, bodies=bodies, function=kernel)
         except (ShapeError, InputError) as error:
-            raise InputError(f"node {node.outputs[0]!r}: {error}") from error
+            raise InputError(
+                f"node {node.outputs[0]!r}: {error}{shown_sources(node.sources, node.outputs[0])}"
+            ) from error
         except MemoryError as error:
-            raise ResourceError(f"node {node.outputs[0]!r}: no memory, {error}") from error
+            shown = shown_sources(node.sources, node.outputs[0])
+            raise ResourceError(f"node {node.outputs[0]!r}: no memory, {error}{shown}") from error
         inferred = inferred if isinstance(inferred, tuple) else (inferred,)
         for name, type, array in zip(node.outputs, inferred, results, strict=True):
             assert _agrees(type, array), f"{name}: op {node.op.name} made {_described(array)}, its inference {type}"

@@ -70,7 +70,7 @@ class Library:
         return tuple(isa for isa in ISAS[: ISAS.index(self.best_isa) + 1] if isa in functions)
 
     def isa(self) -> str:
-        """INGOT_ISA, or the best of `isas()`. Raises ResourceError when the CPU or the library lacks the one asked for."""
+        """INGOT_ISA, or the best of `isas()`. Raises ResourceError when the CPU or the library lacks INGOT_ISA."""
         forced = str(knob("INGOT_ISA"))
         if forced and forced not in self.isas():
             raise ResourceError(
@@ -197,7 +197,7 @@ def _open(path: Path) -> Library:
 
 
 def _best_isa(path: Path, of_cpu: str, built: Iterable[str]) -> str:
-    """The best instruction set of those that were built that this CPU runs; `of_cpu` is the best that it runs at all."""
+    """Return the best instruction set of `built` that this CPU runs. of_cpu: the best that the CPU has."""
     runnable = [isa for isa in ISAS[: ISAS.index(of_cpu) + 1] if isa in built]
     if not runnable:
         raise ResourceError(

@@ -14,13 +14,15 @@ from ingot.config import check, debug
 from ingot.dim import bind, size_at
 from ingot.errors import InputError, LoadError, ResourceError, StoppedError
 from ingot.files import mapped_files
-from ingot.ir import Graph, has_sizes
+from ingot.ir import Graph
 from ingot.lower.lowered import Lowered, sizes_of
+from ingot.node import shown_sources
 from ingot.plan import Plan, canaries
 from ingot.run.arena import Arena, Memory
 from ingot.run.arguments import Arguments
 from ingot.run.library import Library, load
 from ingot.run.store import WeightStore
+from ingot.sized import has_sizes
 from ingot.text import place_of_index
 
 CANARY = 0xC5
@@ -267,7 +269,7 @@ class NativeProgram:
         node = self.plan.steps[fault.step].node
         if fault.code == _STOPPED:
             raise StoppedError(f"run: stopped before node {node!r} was done")
-        raise index_error(self.graph, node, fault.code, fault.index, fault.limit)
+        raise index_error(self.graph, self.lowered, node, fault.code, fault.index, fault.limit)
 
     def _run_checked(
         self,
@@ -296,10 +298,10 @@ class NativeProgram:
         return code
 
 
-def index_error(graph: Graph, node: str, code: int, index: int, limit: int) -> InputError:
-    """The error of a fault that a kernel has reported, as the reference words it.
+def index_error(graph: Graph, lowered: Lowered, node: str, code: int, index: int, limit: int) -> InputError:
+    """Return the error of a fault that a kernel has reported, as the reference words it.
 
     code 1: of an index that may count from the end.
     """
-    expected = f"{-limit * (code == 1)}..{limit - 1}"
+    expected = f"{-limit * (code == 1)}..{limit - 1}{shown_sources(lowered.sources.get(node, ()), node)}"
     return InputError(f"node {place_of_index(graph, node)}: index out of range, got {index}, expected {expected}")

@@ -170,7 +170,7 @@ class WebgpuProgram:
     def _raise_fault(self, slot: np.ndarray) -> None:
         code, step, index, limit = (int(number) for number in slot[:4])
         if code:
-            raise index_error(self.graph, self.plan.steps[step].node, code, index, limit)
+            raise index_error(self.graph, self.lowered, self.plan.steps[step].node, code, index, limit)
 
     # -- states -------------------------------------------------------------------------------------------------
 

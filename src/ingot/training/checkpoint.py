@@ -24,7 +24,7 @@ def digest(graph: Graph, trained: Collection[str], settings: str) -> np.ndarray:
 
     Weights of mapped files are let go of as they have been read.
     """
-    found = hashlib.sha256((dump(graph) + settings).encode())
+    found = hashlib.sha256((dump(graph, has_sources=False) + settings).encode())
     for name, value in graph.values.items():
         if value.kind == "weight" and value.data is not None and name not in trained:
             found.update(f"{name} {content_hash(np.ascontiguousarray(value.data))}".encode())

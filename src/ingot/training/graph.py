@@ -170,9 +170,21 @@ def step_graph(
     Raises as `loss_graph`, UnsupportedError for an op without a gradient, and InputError where the loss depends on
     nothing that is trained.
     """
+    return finished(written_step(forward, loss, optimizer, trained, clip, seed), precision)
+
+
+def written_step(
+    forward: Graph,
+    loss: str | CrossEntropy,
+    optimizer: Optimizer,
+    trained: Sequence[str],
+    clip: float | None = None,
+    seed: int = 0,
+) -> Graph:
+    """As `step_graph`, before the passes."""
     graph = loss_graph(forward, loss, trained, seed)
     _write_update(graph, _gradients(graph, graph.outputs[LOSS], trained), optimizer, clip)
-    return _finished(graph, precision)
+    return graph
 
 
 def step_passes() -> tuple[str, ...]:
@@ -186,7 +198,8 @@ def _optimize(graph: Graph) -> None:
     optimize(graph, step_passes())
 
 
-def _finished(graph: Graph, precision: Precision) -> Graph:
+def finished(graph: Graph, precision: Precision = F32) -> Graph:
+    """The graph of a step after the passes, in place, with what is computed again and how products are rounded."""
     _optimize(graph)
     recompute_activations(graph, graph.outputs[LOSS])
     if precision.rows is not None:
@@ -223,7 +236,7 @@ def gradient_graph(
             before = following[graph.producer(d)]
             d = graph.add("add", [total, d], f"{name}.gradient", before=before).output
         graph.set_state(total, d)
-    return _finished(graph, precision)
+    return finished(graph, precision)
 
 
 def update_graph(gradients: Graph, optimizer: Optimizer, clip: float | None = None) -> Graph:

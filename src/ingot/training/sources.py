@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,6 +22,10 @@ from ingot.training.adapters import Adapter, Lora, adapt, patterns
 from ingot.training.losses import CrossEntropy, loss_of
 from ingot.training.ranges import expect_integer, expect_whole
 
+if TYPE_CHECKING:
+    from ingot.load.hf import Folder
+
+LENGTH = 256  # tokens of a window, unless it is said
 _MEASURED = ("running_mean", "running_var")  # as torch names buffers that batches move
 _STATISTICS = {"batch_norm": (3, 4)}  # operands that are measured and not trained
 
@@ -76,6 +80,26 @@ def load_static(path: str, dims: Mapping[str, int], prediction: str | None) -> G
     return graph
 
 
+def load_looked(path: str, folder: Folder | None, dims: Mapping[str, int]) -> tuple[Graph, list[str]]:
+    """The graph of a model to train, its symbols bound, and the names of its weights to train, for what only looks.
+
+    folder: of a language model, which takes `batch` windows of `length` tokens, and none of whose weights is read.
+    Raises as `load_static`, and InputError for dims that a language model does not have.
+    """
+    if folder is None:
+        graph = load_static(path, dims, None)
+        return graph, trained_weights(graph, _float_weights(graph), None)[0]
+    from ingot.load.hf import load_dense, longest_context
+
+    if unknown := dims.keys() - {"batch", "length"}:
+        raise InputError(f"{path}: no such dims, got {', '.join(sorted(unknown))}, expected batch and length")
+    sizes = {"batch": 1, "length": min(LENGTH, longest_context(folder))} | dict(dims)
+    graph = load_dense(folder, sizes["length"]).graph.bind(sizes)
+    for name in _weights(graph):
+        graph.values[name].data = None
+    return graph, trained_weights(graph, [n for n in _float_weights(graph) if n in folder.tensors], None)[0]
+
+
 def random_batch(graph: Graph, loss: str | CrossEntropy) -> list[np.ndarray]:
     """Arrays that fit a static graph's inputs, and a target of its only output."""
     rng = np.random.default_rng(0)
@@ -87,6 +111,17 @@ def random_batch(graph: Graph, loss: str | CrossEntropy) -> list[np.ndarray]:
         else rng.integers(0, 2, type.dims).astype(type.dtype.numpy)
         for type in types
     ]
+
+
+def random_windows(path: str, batch: int, length: int) -> list[np.ndarray]:
+    """Ids i64[batch, length] of a language model's vocabulary, and what follows each. Raises what reading it raises."""
+    from ingot.load.hf import load_dense
+    from ingot.load.language import read_model
+
+    expect_windows(length, batch)
+    words = load_dense(read_model(path), length).vocab_size
+    ids = np.random.default_rng(0).integers(0, words, (batch, length + 1))
+    return [np.ascontiguousarray(ids[:, :-1]), np.ascontiguousarray(ids[:, 1:])]
 
 
 def _predict(graph: Graph, prediction: str) -> None:

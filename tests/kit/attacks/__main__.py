@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from attacks import (
+    hostile_architectures,
     hostile_configs,
     hostile_families,
     hostile_folders,
@@ -78,6 +79,7 @@ def render_template(attack, folder: Path) -> None:
 TABLES = (
     (open_folder, hostile_folders.ATTACKS),
     (open_tokenizer, hostile_tokenizers.ATTACKS),
+    (open_language_model, hostile_architectures.ATTACKS),
     (open_language_model, hostile_configs.ATTACKS),
     (open_gguf, hostile_gguf.ATTACKS),
     (open_gguf_tokenizer, hostile_gguf.TOKENIZERS),

@@ -191,7 +191,7 @@ class _Export:
         made = inner.add(node.op.name, operands, "y", **node.attributes)
         for name in expand_node(inner, made):
             inner.set_output(name, name)
-        key = dump(inner)
+        key = dump(inner, has_sources=False)
         if key not in self.functions:
             self.functions[key] = self.function(node.op.name, inner)
         given = [None if o is None else pen.values[o] for o in node.operands]

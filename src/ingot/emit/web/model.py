@@ -12,9 +12,10 @@ from ingot.dtype import f32
 from ingot.emit.web.site import Page, emit_site
 from ingot.emit.weights import WeightSource
 from ingot.errors import InputError
-from ingot.ir import Graph, has_sizes
+from ingot.ir import Graph
 from ingot.lower.wgpu import webgpu_target
 from ingot.precision import F32, Precision
+from ingot.sized import has_sizes
 
 RUN = "run"  # the program of a model that has one
 LARGEST_SIDE = 256  # pixels of an image that is drawn

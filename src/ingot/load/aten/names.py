@@ -14,11 +14,15 @@ from torch.utils._pytree import TreeSpec
 
 def value_name(node: Node) -> str:
     """The path of the module that a node was traced in and its op, such as `h.0.attn.matmul`."""
-    stack = node.meta.get("nn_module_stack") or {}
-    path = next(reversed(stack.values()))[0] if stack else ""
     target = node.target
     op = target._schema.name.partition("::")[2] if isinstance(target, torch._ops.OpOverload) else node.name
-    return ".".join(part for part in (path, op.strip("_")) if part)
+    return ".".join(part for part in (module_path(node), op.strip("_")) if part)
+
+
+def module_path(node: Node) -> str:
+    """The path of the module that a node was traced in, such as `h.0.attn`; "" for the outermost one."""
+    stack = node.meta.get("nn_module_stack") or {}
+    return next(reversed(stack.values()))[0] if stack else ""
 
 
 def dim_names(program: torch.export.ExportedProgram, example_inputs: tuple, dynamic_shapes: Any) -> dict[str, str]:

@@ -30,7 +30,7 @@ from ingot.collector import uncollected
 from ingot.dim import Expr, symbols_of
 from ingot.dtype import i64
 from ingot.errors import KindError, LoadError, ShapeError, UnsupportedError
-from ingot.ir import Graph, TensorType
+from ingot.ir import Graph, Source, TensorType
 from ingot.load.aten import (  # noqa: F401  # rules
     attention,
     backward,
@@ -52,7 +52,7 @@ from ingot.load.aten.archive import CONTRADICTION, read_archive
 from ingot.load.aten.builder import FROM_COMPLEX, AtenBuilder, Complex, from_torch, is_complex
 from ingot.load.aten.calls import expect_called
 from ingot.load.aten.custom import registered
-from ingot.load.aten.names import dim_names, output_names, value_name
+from ingot.load.aten.names import dim_names, module_path, output_names, value_name
 from ingot.load.aten.registry import RULES, rule_key
 from ingot.load.aten.symbolic import Symbols
 from ingot.load.aten.training import (
@@ -281,6 +281,7 @@ class Importer:
         self._missing: dict[str, list[str]] = {}
         self._refused: list[str] = []
         self._called = ""  # the op whose decomposition is being translated
+        self._sources = 0  # calls that nodes were named after
         self._depth = 0  # decompositions within decompositions; the outermost makes all of them functional
 
     # -- the border
@@ -392,7 +393,13 @@ class Importer:
             return self._item(node, args)
         self.builder.hint = self.graph.fresh(value_name(node))
         self.builder.drops = self.drops is not None and self.drops(node)
-        return self._named(self.translate(node.target, args, kwargs, produced, lambda: self._fakes(node), node.name))
+        self.graph.origin = (Source(self._sources, node.name, str(node.target), module=module_path(node)),)
+        self._sources += 1
+        result = self.translate(node.target, args, kwargs, produced, lambda: self._fakes(node), node.name)
+        if isinstance(result, str) and (maker := self.graph.producer(result)) is not None:
+            self.graph.name_after(maker, self.graph.origin)  # it may have been there before
+        self.graph.origin = ()
+        return self._named(result)
 
     def _item(self, node: Node, args: list) -> Any:
         item = args[0][args[1]]

@@ -19,11 +19,12 @@ from ingot.load.hf.folder import Folder
 class GgufModel(Folder):
     """A file; the parts that a folder has in files of their own are made of its metadata when they are asked for.
 
-    Raises as `read_gguf` does.
+    template: see `Folder`. Raises as `read_gguf` does.
     """
 
-    def __init__(self, path: str | os.PathLike[str]):
+    def __init__(self, path: str | os.PathLike[str], template: str | os.PathLike[str] | None = None):
         self.path = os.fspath(path)
+        self.template = template
         self.file = read_gguf(path)
 
     @cached_property

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import reduce
 from itertools import pairwise
 from typing import Any
@@ -13,8 +14,8 @@ import numpy as np
 from ingot.dim import Known
 from ingot.dtype import DType, f32
 from ingot.errors import LoadError
-from ingot.ir import Graph
-from ingot.load.hf.settings import ACTIVATIONS, Settings
+from ingot.ir import Graph, Source
+from ingot.load.hf.settings import ACTIVATIONS, MAX_SIZE, Settings
 from ingot.load.hf.template import (
     Attention,
     Choose,
@@ -30,6 +31,8 @@ from ingot.load.hf.template import (
     Template,
 )
 from ingot.load.hf.weights import FEWEST_BITS, TABLE_BITS, Weights
+
+MAX_EXPERTS = 1 << 14  # of a mixture, in a layer of a language model
 
 # The attention proper: (builder, step, q, k, v) -> rows; q, k, v are [..., heads, head_dim].
 Attend = Callable[["LayerBuilder", Attention, str, str, str], str]
@@ -59,6 +62,16 @@ class LayerBuilder:
         self._attend = attend
         self._path = weights.prefix
         self._constants: dict[tuple[float, DType], str] = {}
+        self._sources = 0  # steps and matrices that nodes were named after
+
+    @contextmanager
+    def _from(self, op: str, path: str, name: str = "") -> Iterator[None]:
+        """While it is open, nodes stand for a step or matrix of the model at a path."""
+        around = self.graph.origin
+        self.graph.origin = (Source(self._sources, name, op, module=path.strip(".")),)
+        self._sources += 1
+        yield
+        self.graph.origin = around
 
     def enter_layer(self, layer: int) -> None:
         """Names and paths are those of a layer from here on."""
@@ -84,7 +97,8 @@ class LayerBuilder:
     def apply(self, steps: Sequence[Step], x: str) -> str:
         """x after steps."""
         for step in steps:
-            x = self._step(step, x)
+            with self._from(type(step).__name__, self._path):
+                x = self._step(step, x)
         return x
 
     def table(self, path: str, rows: int, where: str) -> str:
@@ -103,15 +117,16 @@ class LayerBuilder:
         weight, is_turned = self.weights.matrix(
             f"{path}.weight", inputs, outputs, linear.transposed, linear.where, least_bits=least_bits
         )
-        result = self.add("matmul", x, weight, hint=linear.path, transpose_b=not is_turned)
-        if linear.bias.evaluate(self.names):
-            bias = self.weights.value(f"{path}.bias", (outputs,), linear.where)
-            result = self.add("add", result, bias, hint=f"{linear.path}.biased")
+        with self._from("Linear", path, path):
+            result = self.add("matmul", x, weight, hint=linear.path, transpose_b=not is_turned)
+            if linear.bias.evaluate(self.names):
+                bias = self.weights.value(f"{path}.bias", (outputs,), linear.where)
+                result = self.add("add", result, bias, hint=f"{linear.path}.biased")
         return result
 
     def norm(self, norm: Norm, x: str) -> str:
         """x normalised over its last axis."""
-        eps = norm.eps.evaluate(self.names)
+        eps = norm.eps.number(self.names)
         width = self.graph.type(x).shape[-1]
         assert isinstance(width, int)
         operands = [x, self.weights.value(f"{self._path}{norm.path}.weight", (width,), norm.where)]
@@ -119,7 +134,9 @@ class LayerBuilder:
             operands[1] = self.add("add", operands[1], self.constant(1.0), hint=f"{norm.path}.offset")
         if norm.bias.evaluate(self.names):
             operands.append(self.weights.value(f"{self._path}{norm.path}.bias", (width,), norm.where))
-        return self.add(norm.op, *operands, hint=norm.path, eps=float(eps))
+        path = f"{self._path}{norm.path}"
+        with self._from("Norm", path, path):
+            return self.add(norm.op, *operands, hint=norm.path, eps=eps)
 
     def _step(self, step: Step, x: str) -> str:
         match step:
@@ -139,10 +156,10 @@ class LayerBuilder:
                     first = self.add("add", first, other, hint="sum")
                 return first
             case Scale(factor):
-                value = float(factor.evaluate(self.names))
+                value = factor.number(self.names)
                 return x if value == 1.0 else self.add("mul", x, self.constant(value), hint="scaled")
             case Softcap(cap):
-                return self.softcap(float(cap.evaluate(self.names)), x)
+                return self.softcap(cap.number(self.names), x)
             case Choose(when, then, otherwise):
                 return self.apply(then if when.evaluate(self.names) else otherwise, x)
         raise AssertionError(step)
@@ -155,8 +172,8 @@ class LayerBuilder:
         return self.add("mul", capped, self.constant(cap), hint="capped")
 
     def _mlp(self, mlp: Mlp, x: str) -> str:
-        width, size = self.names["width"], mlp.size.evaluate(self.names)
-        activation = mlp.activation.evaluate(self.names)
+        width, size = self.names["width"], mlp.size.integer(self.names, 1, MAX_SIZE)
+        activation = mlp.activation.word(self.names, ACTIVATIONS)
         gate: str | None = None
         if mlp.gate_up is not None:
             both = self.linear(mlp.gate_up, x, width, 2 * size)
@@ -175,8 +192,8 @@ class LayerBuilder:
     def _mixture(self, mixture: Mixture, x: str) -> str:
         """Every row through the experts that its router chose, weighted by the router's softmax."""
         names = self.names
-        width, size, count = names["width"], mixture.size.evaluate(names), mixture.count.evaluate(names)
-        chosen = mixture.chosen.evaluate(names)
+        width, size = names["width"], mixture.size.integer(names, 1, MAX_SIZE)
+        count, chosen = mixture.count.integer(names, 1, MAX_EXPERTS), mixture.chosen.integer(names, 1, MAX_SIZE)
         if chosen > count:
             fields = self.settings.field(*mixture.chosen.names, *mixture.count.names)
             raise LoadError(f"{fields}: too many, got {chosen} of {count} ({mixture.where})")
@@ -195,7 +212,7 @@ class LayerBuilder:
         slots = self.add("reshape", x, hint="slots", shape=(rows, 1, width))
         gate = self._experts(mixture.gate, slots, experts, count, width, size)
         up = self._experts(mixture.up, slots, experts, count, width, size)
-        inner = self.add("mul", self._activate(mixture.activation.evaluate(names), gate), up, hint="gated")
+        inner = self.add("mul", self._activate(mixture.activation.word(names, ACTIVATIONS), gate), up, hint="gated")
         results = self._experts(mixture.down, inner, experts, count, size, width)
         weights = self.add("reshape", shares, hint="slots", shape=(rows, chosen, 1))
         weighted = self.add("mul", results, weights, hint="weighted")

@@ -19,12 +19,15 @@ _EXPONENTS = {"f16": 0x7C00, "bf16": 0x7F80, "f32": 0x7F80_0000, "f64": 0x7FF0_0
 
 
 def fingerprint(folder: Folder) -> str:
-    """64 hexadecimal digits that name a model: its configuration, and each weight's name, dtype, shape and a sample.
+    """64 hexadecimal digits that name a model: its configuration, a template of its own, and each weight's name, dtype,
+    shape and a sample.
 
     The sample is the first, middle and last 4 KiB of a weight, so that three pages of each are read and not gigabytes.
     Training, merging and converting change every matrix nearly everywhere; what changes a single row may go unnoticed.
     """
     digest = hashlib.sha256(json.dumps(folder.config, sort_keys=True).encode())
+    if folder.own_template is not None:
+        digest.update(folder.own_template[0].encode())
     for name in sorted(folder.tensors):
         tensor = folder.tensors[name]
         digest.update(json.dumps([name, tensor.dtype.name, tensor.shape]).encode())

@@ -19,8 +19,8 @@ from ingot.dtype import DType, f16, f32, i4, i8, i32, u8
 from ingot.errors import LoadError
 from ingot.ir import Graph, TensorType
 from ingot.load.hf.builder import LayerBuilder
-from ingot.load.hf.rope import Rotations
-from ingot.load.hf.settings import Settings
+from ingot.load.hf.rope import Rotations, rope_of
+from ingot.load.hf.settings import MAX_SIZE, Settings
 from ingot.load.hf.template import Attention, Template
 from ingot.load.hf.weights import TABLE_BITS, Weights
 from ingot.ops.kv_cache import CACHE_BLOCK, packed_dims
@@ -106,9 +106,9 @@ class _CachedAttention:
 
     def __call__(self, builder: LayerBuilder, attention: Attention, q: str, k: str, v: str) -> str:
         names = builder.names
-        rope = None if attention.rope is None else attention.rope.evaluate(names)
+        rope = rope_of(attention, names, self._template)
         if rope is not None:
-            cos, sin = self._rotations.of(rope, attention.where, functools.partial(self._placed, builder))
+            cos, sin = self._rotations.of(rope, functools.partial(self._placed, builder))
             q, k = builder.rotated(q, cos, sin), builder.rotated(k, cos, sin)
         layer, kv_heads, head_dim = names["layer"], names["kv_heads"], names["head_dim"]
         keys, key_scales = self._append(builder, "key", layer, k, kv_heads, head_dim)
@@ -116,9 +116,9 @@ class _CachedAttention:
         scales = [key_scales, value_scales] if key_scales and value_scales else []
         return builder.add(
             "cached_attention", q, keys, values, "positions", "owners", "blocks", *scales, hint="attention",
-            scale=float(attention.scale.evaluate(names)),
-            window=int(attention.window.evaluate(names)),
-            softcap=float(attention.softcap.evaluate(names)),
+            scale=attention.scale.number(names),
+            window=attention.window.integer(names, 0, MAX_SIZE),
+            softcap=attention.softcap.number(names),
         )  # fmt: skip
 
     def _append(

@@ -14,8 +14,8 @@ from ingot.dtype import i64
 from ingot.ir import Graph, TensorType
 from ingot.load.hf.builder import LayerBuilder
 from ingot.load.hf.decoder import write_layers, write_logits
-from ingot.load.hf.rope import Rotations
-from ingot.load.hf.settings import Settings
+from ingot.load.hf.rope import Rotations, rope_of
+from ingot.load.hf.settings import MAX_SIZE, Settings
 from ingot.load.hf.template import Attention, Template
 from ingot.load.hf.weights import Weights
 
@@ -51,14 +51,14 @@ class _CausalAttention:
 
     def __call__(self, builder: LayerBuilder, attention: Attention, q: str, k: str, v: str) -> str:
         names = builder.names
-        rope = None if attention.rope is None else attention.rope.evaluate(names)
+        rope = rope_of(attention, names, builder.template)
         if rope is not None:
-            cos, sin = self._rotations.of(rope, attention.where, functools.partial(_placed, builder))
+            cos, sin = self._rotations.of(rope, functools.partial(_placed, builder))
             q, k = builder.rotated(q, cos, sin), builder.rotated(k, cos, sin)
         q, k, v = (builder.add("permute", x, axes=(0, 2, 1, 3)) for x in (q, k, v))
-        window, softcap = int(attention.window.evaluate(names)), float(attention.softcap.evaluate(names))
+        window, softcap = attention.window.integer(names, 0, MAX_SIZE), attention.softcap.number(names)
         mask = [self._near(builder, window)] if 0 < window < self._context else []
-        scale = float(attention.scale.evaluate(names))
+        scale = attention.scale.number(names)
         if softcap:
             result = self._capped(builder, q, k, v, mask or [self._near(builder, self._context)], scale, softcap)
         else:

@@ -50,7 +50,7 @@ def _checked(builder: LayerBuilder, name: str, table: str) -> str:
 def _attend(builder: LayerBuilder, attention: Attention, q: str, k: str, v: str) -> str:
     """Attention of [batch, length, heads, head_dim] over the tokens that the mask keeps."""
     heads_first = [builder.add("permute", x, axes=(0, 2, 1, 3)) for x in (q, k, v)]
-    scale = float(attention.scale.evaluate(builder.names))
+    scale = attention.scale.number(builder.names)
     result = builder.add("attention", *heads_first, _mask(builder), scale=scale)
     return builder.add("permute", result, axes=(0, 2, 1, 3))
 

@@ -1,15 +1,22 @@
-"""Small expressions of templates: `width // heads`, `window if layer % 2 == 0 else 0`. Nothing in them can act."""
+"""Small expressions of templates: `width // heads`, `window if layer % 2 == 0 else 0`. Nothing in them can act.
+
+A template may come from a model's folder: texts, numbers and exponents are bounded, so that none takes long or grows.
+"""
 
 from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from ingot.errors import LoadError
 
 Scalar = int | float | bool | str | None
+
+MAX_CHARACTERS = 300  # of an expression in a template
+MAX_NUMBER = 1 << 128  # of what an expression of a template computes
+_MAX_EXPONENT = 64
 
 
 def _divide(a: int, b: int) -> int:
@@ -19,6 +26,13 @@ def _divide(a: int, b: int) -> int:
     return a // b
 
 
+def _power(a: float, b: float) -> Any:
+    """a ** b, of a small b."""
+    if abs(b) > _MAX_EXPONENT:
+        raise ValueError(f"the exponent is {b}, expected at most {_MAX_EXPONENT}")
+    return a**b
+
+
 _BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -26,7 +40,7 @@ _BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Div: operator.truediv,
     ast.FloorDiv: _divide,
     ast.Mod: operator.mod,
-    ast.Pow: operator.pow,
+    ast.Pow: _power,
 }
 _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
     ast.Eq: operator.eq,
@@ -52,9 +66,11 @@ class Expression:
     def __init__(self, text: str, where: str):
         self.text = text
         self.where = where
+        if len(text) > MAX_CHARACTERS:
+            raise LoadError(f"{where}: too long, got {len(text)} characters, expected at most {MAX_CHARACTERS}")
         try:
             self._tree = ast.parse(text.strip(), mode="eval").body
-        except (SyntaxError, ValueError) as error:
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:  # it is nested too deeply
             raise LoadError(f"{where}: not an expression, got {text!r}") from error
         self._check(self._tree)
         self.names = sorted(
@@ -69,6 +85,28 @@ class Expression:
             raise LoadError(f"{self.where}: no such name, got {error.args[0]!r} in {self.text!r}") from error
         except (ArithmeticError, TypeError, IndexError, ValueError) as error:
             raise LoadError(f"{self.where}: cannot be computed, got {self.text!r} ({error})") from error
+
+    def number(self, names: Mapping[str, Any]) -> float:
+        """A finite number. Raises LoadError, as the next ones do, for anything else."""
+        value = self.evaluate(names)
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) < MAX_NUMBER:
+            raise LoadError(f"{self.where}: got {_shown(value)} for {self.text!r}, expected a number")
+        return float(value)
+
+    def integer(self, names: Mapping[str, Any], least: int, most: int) -> int:
+        """An integer of least..most."""
+        value = self.evaluate(names)
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            expected = f"an integer of {least}..{most}"
+            raise LoadError(f"{self.where}: got {_shown(value)} for {self.text!r}, expected {expected}")
+        return value
+
+    def word(self, names: Mapping[str, Any], known: Collection[str]) -> str:
+        """One of some words."""
+        value = self.evaluate(names)
+        if not isinstance(value, str) or value not in known:
+            raise LoadError(f"{self.where}: got {_shown(value)} for {self.text!r}, expected one of {', '.join(known)}")
+        return value
 
     def _check(self, tree: ast.expr) -> None:
         """Raises LoadError for syntax that expressions do not have."""
@@ -88,6 +126,23 @@ class Expression:
                 self._check(child)
 
 
+def _shown(value: Any) -> str:
+    return repr(value)[:100]
+
+
+def _bounded(value: Any) -> Any:
+    """What arithmetic gives. Raises ValueError for what is no number, and for one that is too large."""
+    if not isinstance(value, (int, float)) or not abs(value) < MAX_NUMBER:
+        raise ValueError("expected a finite number that is not large")
+    return value
+
+
+def _operand(value: Any) -> Any:
+    if not isinstance(value, (int, float)):
+        raise TypeError(f"arithmetic with {_shown(value)}, expected numbers")
+    return value
+
+
 def _evaluate(tree: ast.expr, names: Mapping[str, Any]) -> Any:
     match tree:
         case ast.Constant(value=value):
@@ -103,7 +158,8 @@ def _evaluate(tree: ast.expr, names: Mapping[str, Any]) -> Any:
         case ast.UnaryOp(operand=operand):
             return -_evaluate(operand, names)
         case ast.BinOp(left=left, op=op, right=right):
-            return _BINARY[type(op)](_evaluate(left, names), _evaluate(right, names))
+            operands = (_operand(_evaluate(left, names)), _operand(_evaluate(right, names)))
+            return _bounded(_BINARY[type(op)](*operands))
         case ast.BoolOp(op=ast.And(), values=values):
             return all(_evaluate(value, names) for value in values)
         case ast.BoolOp(values=values):

@@ -15,9 +15,11 @@ from ingot.errors import LimitError, LoadError
 from ingot.files import open_regular
 from ingot.load import expect_there
 from ingot.load.hf.config import MAX_CONFIG_BYTES, parse_config
+from ingot.load.hf.document import MAX_DOCUMENT_BYTES
 from ingot.load.hf.safetensors import StoredTensor, listed, read_safetensors
 from ingot.load.hf.strict_json import parse_object, shown
 
+OWN_TEMPLATE = "ingot.yaml"
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 MAX_INDEX_BYTES = 16 << 20  # of the index of weights
@@ -26,13 +28,15 @@ _PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 
 
 class Folder:
-    """A model folder; each part is read and checked when it is first asked for.
+    """A model folder; each part is read and checked when it is first asked for. template: the file of one to read it
+    by, instead of that of the folder or of Ingot.
 
     Raises FileNotFoundError or NotADirectoryError for a path that is no folder.
     """
 
-    def __init__(self, path: str | os.PathLike[str]):
+    def __init__(self, path: str | os.PathLike[str], template: str | os.PathLike[str] | None = None):
         self.path = os.fspath(path)
+        self.template = template
         self._folder = os.path.realpath(self.path, strict=True)
         self._names = frozenset(os.listdir(self._folder))
         self._roots = _roots_of(self._folder)
@@ -60,6 +64,24 @@ class Folder:
                 f" read; convert them to {SINGLE} with save_pretrained of transformers"
             )
         raise LoadError(f"{self.path}: no weights, expected {SINGLE} or {INDEX}")
+
+    @property
+    def own_template(self) -> tuple[str, str] | None:
+        """The text of the template that was given or lies in the folder, and how errors call it; None without one.
+
+        Raises LoadError, LimitError, MissingFileError.
+        """
+        if self.template is None:
+            text = self.text(OWN_TEMPLATE, MAX_DOCUMENT_BYTES)
+            return None if text is None else (text, self.where(OWN_TEMPLATE))
+        where = os.fspath(self.template)
+        expect_there(where)
+        with open(where, "rb") as file:
+            content = file.read(MAX_DOCUMENT_BYTES + 1)
+        try:
+            return content.decode("utf-8"), where
+        except UnicodeDecodeError as error:
+            raise LoadError(f"{where}: not UTF-8, {error.reason} at byte {error.start}") from error
 
     @property
     def names(self) -> frozenset[str]:
@@ -152,13 +174,14 @@ class Folder:
         return tensors
 
 
-def read_folder(path: str | os.PathLike[str]) -> Folder:
-    """A model folder with its configuration and the headers of its weights checked; no weight is read.
+def read_folder(path: str | os.PathLike[str], template: str | os.PathLike[str] | None = None) -> Folder:
+    """A model folder with its configuration and the headers of its weights checked; no weight is read. template: see
+    `Folder`.
 
     Raises LoadError, UnsupportedError, LimitError; MissingFileError, or NotADirectoryError for what is no folder.
     """
     expect_there(os.fspath(path))
-    folder = Folder(path)
+    folder = Folder(path, template)
     _ = folder.config, folder.tensors
     return folder
 

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from ingot.dtype import DType, bf16, f32, i4, i8
-from ingot.errors import InputError, LimitError, LoadError, UnsupportedError
+from ingot.errors import IngotError, InputError, LimitError, LoadError, UnsupportedError
 from ingot.ir import Graph
 from ingot.load.hf.decoder import build_decoder
 from ingot.load.hf.dense import build_dense
 from ingot.load.hf.encoder import build_encoder
-from ingot.load.hf.folder import Folder
+from ingot.load.hf.folder import OWN_TEMPLATE, Folder
 from ingot.load.hf.settings import Settings, read_settings
-from ingot.load.hf.template import Template, read_template
-from ingot.load.hf.weights import Weights
+from ingot.load.hf.template import Template, foreign_template, read_template
+from ingot.load.hf.weights import Misfit, Weights
 from ingot.ops.kv_cache import CACHE_BLOCK
 
 MAX_CONTEXT = 1 << 22  # tokens of a context
@@ -61,10 +62,7 @@ def load_language_model(
     context = _context(settings, context)
     graph = Graph(template.name)
     found = Weights(graph, folder, template, weights)
-    if template.kind == "encoder":
-        build_encoder(graph, template, settings, found)
-    else:
-        build_decoder(graph, template, settings, found, context=context, sequences=sequences, cache_dtype=cache_dtype)
+    _build(graph, template, settings, found, context=context, sequences=sequences, cache_dtype=cache_dtype)
     found.finish(_ignored(template, settings, found.prefix))
     return LanguageModel(graph, template.kind, context, settings.values["vocab"], folder.config)
 
@@ -80,7 +78,8 @@ def load_dense(folder: Folder, context: int) -> LanguageModel:
     context = _context(settings, context)
     graph = Graph(template.name)
     found = Weights(graph, folder, template, None)
-    build_dense(graph, template, settings, found, context)
+    with _bordered(template):
+        build_dense(graph, template, settings, found, context)
     found.finish(_ignored(template, settings, found.prefix))
     return LanguageModel(graph, template.kind, context, settings.values["vocab"], folder.config)
 
@@ -97,15 +96,59 @@ def longest_context(folder: Folder) -> int:
 
 def _described(folder: Folder) -> tuple[Template, Settings]:
     """The template of a folder's architecture, and what the config says to it."""
+    template, where = template_of(folder), folder.where("config.json")
+    return template, read_settings(template, folder.config, where)
+
+
+def template_of(folder: Folder) -> Template:
+    """The template that was given for a folder, else that which lies in it, else that of Ingot for its model type.
+
+    Raises LoadError, LimitError, UnsupportedError for a model type without one, MissingFileError.
+    """
+    own = folder.own_template
+    if own is not None:
+        return foreign_template(*own)
     model_type = folder.config.get("model_type")
     where = folder.where("config.json")
     if not isinstance(model_type, str):
         raise LoadError(f"{where}: model_type: missing or no text, got {model_type!r}")
     try:
-        template = read_template(model_type)
+        return read_template(model_type)
     except UnsupportedError as error:
-        raise UnsupportedError(f"{where}: {error}; docs/adding-an-architecture.md adds one") from error
-    return template, read_settings(template, folder.config, where)
+        expected = (
+            f"{OWN_TEMPLATE} in the folder, or --template FILE; docs/adding-an-architecture.md says how to write one"
+        )
+        raise UnsupportedError(f"{where}: {error}, {expected}") from error
+
+
+def misfits(folder: Folder) -> tuple[Template, list[Misfit]]:
+    """What a folder's template and its tensors disagree on. Raises as `load_language_model`, but for such misfits."""
+    template, settings = _described(folder)
+    graph = Graph(template.name)
+    found = Weights(graph, folder, template, None)
+    context = min(settings.values["context"], CACHE_BLOCK)
+    _build(graph, template, settings, found, context=context, sequences=1, cache_dtype=f32)
+    return template, found.misfits(_ignored(template, settings, found.prefix))
+
+
+def _build(graph: Graph, template: Template, settings: Settings, found: Weights, **cache: Any) -> None:
+    """Writes a model into an empty graph; cache: as `build_decoder` takes it, which an encoder has no use for."""
+    with _bordered(template):
+        if template.kind == "encoder":
+            build_encoder(graph, template, settings, found)
+        else:
+            build_decoder(graph, template, settings, found, **cache)
+
+
+@contextlib.contextmanager
+def _bordered(template: Template) -> Iterator[None]:
+    """The border for what no check of a template thought of: such errors become a LoadError that names it."""
+    try:
+        yield
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        if isinstance(error, IngotError):
+            raise
+        raise LoadError(f"{template.file}: cannot be built, {type(error).__name__}: {str(error)[:200]}") from error
 
 
 def _context(settings: Settings, context: int | None) -> int:

@@ -14,7 +14,7 @@ import numpy as np
 
 from ingot.errors import LoadError, UnsupportedError
 from ingot.load.hf.settings import Settings, lookup
-from ingot.load.hf.template import Rope, Template
+from ingot.load.hf.template import Attention, Rope, Template
 
 KINDS = ("default", "linear", "llama3", "yarn", "longrope")
 
@@ -26,17 +26,23 @@ class Rotations:
         self._template, self._settings, self._context = template, settings, context
         self._made: dict[str, tuple[str, str]] = {}
 
-    def of(self, rope: str, where: str, place: Callable[[str, np.ndarray], str]) -> tuple[str, str]:
+    def of(self, rope: str, place: Callable[[str, np.ndarray], str]) -> tuple[str, str]:
         """The values of a rope, as `place` writes them of a name and a table.
 
-        Raises LoadError for a rope that the template lacks, and what `rotary_tables` raises.
+        Raises what `rotary_tables` raises.
         """
-        if rope not in self._template.ropes:
-            raise LoadError(f"{where}: no such rope, got {rope!r}, expected {list(self._template.ropes)}")
         if rope not in self._made:
             cos, sin = rotary_tables(self._template.ropes[rope], self._settings, self._context)
             self._made[rope] = (place(f"{rope}.cos", cos), place(f"{rope}.sin", sin))
         return self._made[rope]
+
+
+def rope_of(attention: Attention, names: Mapping[str, Any], template: Template) -> str | None:
+    """The name of the angles that a layer turns by; None for one that turns nothing. Raises LoadError."""
+    value = None if attention.rope is None else attention.rope.evaluate(names)
+    if value is None or (isinstance(value, str) and value in template.ropes):
+        return value
+    raise LoadError(f"{attention.where}: no such rope, got {value!r}, expected {list(template.ropes)}")
 
 
 def rotary_tables(rope: Rope, settings: Settings, context: int) -> tuple[np.ndarray, np.ndarray]:
@@ -45,7 +51,7 @@ def rotary_tables(rope: Rope, settings: Settings, context: int) -> tuple[np.ndar
     Raises LoadError for a scaling that says too little or the impossible, UnsupportedError for one that is not there.
     """
     values = settings.values
-    dim, theta = rope.dim.evaluate(values), rope.theta.evaluate(values)
+    dim, theta = rope.dim.evaluate(values), rope.theta.number(values)
     if not isinstance(dim, int) or dim < 2 or dim % 2:
         fields = settings.field(*rope.dim.names)
         raise LoadError(f"{fields}: bad rotary dim, got {dim}, expected an even number of 2 or more ({rope.where})")
@@ -63,7 +69,7 @@ def rotary_tables(rope: Rope, settings: Settings, context: int) -> tuple[np.ndar
         )
     try:
         with np.errstate(over="raise", divide="raise", invalid="raise"):
-            frequencies, factor = _Scaling(place, scaling, settings, dim, float(theta), context).frequencies(kind)
+            frequencies, factor = _Scaling(place, scaling, settings, dim, theta, context).frequencies(kind)
             angles = np.arange(context, dtype=np.float64)[:, None] * frequencies
             angles = np.concatenate([angles, angles], -1)
             return (np.cos(angles) * factor).astype(np.float32), (np.sin(angles) * factor).astype(np.float32)

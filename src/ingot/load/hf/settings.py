@@ -25,6 +25,7 @@ ACTIVATIONS = {
     "gelu_fast": ("gelu", "tanh"),
     "gelu_pytorch_tanh": ("gelu", "tanh"),
 }
+_NEEDED = ("vocab", "width", "layers", "heads", "kv_heads", "head_dim", "context")  # sizes that every template names
 _STORED = ("float32", "float16", "bfloat16", "torch.float32", "torch.float16", "torch.bfloat16")
 
 
@@ -67,6 +68,10 @@ def read_settings(template: Template, config: Mapping[str, Any], where: str) -> 
             raise LimitError(f"{where}: {row.paths[0]}: too many, got {values[name]}, expected at most {MAX_LAYERS}")
     for name, expression in template.let.items():
         values[name] = _computed(expression, values, keys, where)
+    for name in _NEEDED:
+        if not _is("size", values.get(name), values):
+            source = f"{where}: {keys[name]}: " if name in keys else ""
+            raise LoadError(f"{source}{template.file}: {name}: got {values.get(name)!r}, expected {_MEANS['size']}")
     return Settings(where, config, values, keys)
 
 
@@ -107,6 +112,8 @@ def _read(key: Key, config: Mapping[str, Any], where: str, values: dict[str, Any
             raise LoadError(f"{place}: {'null' if is_there else 'missing'}, expected {_MEANS[key.type]} ({key.where})")
         words = {word: word for word in (*ACTIVATIONS, *key.options)}
         if key.type == "per_layer":
+            if not _is("size", values.get("layers"), values):
+                raise LoadError(f"{key.where}: a list for each layer, expected 'layers' before it")
             return [_computed(fallback, words | values | {"layer": i}, keys, where) for i in range(values["layers"])]
         return _computed(fallback, words | values, keys, where)
     _check(key, value, place, values)
@@ -164,7 +171,7 @@ def _is(type: str, value: Any, values: Mapping[str, Any]) -> bool:
         case "activation":
             return isinstance(value, str) and value in ACTIVATIONS
         case "per_layer":
-            return isinstance(value, list) and len(value) == values["layers"] and all(map(_is_entry, value))
+            return isinstance(value, list) and len(value) == values.get("layers") and all(map(_is_entry, value))
         case "layers":
             return isinstance(value, list) and all(_is("count", each, values) for each in value)
     raise AssertionError(type)

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 
 from ingot.errors import LoadError, UnsupportedError
-from ingot.load.hf.document import Item, read_document
+from ingot.load.hf.document import Item, foreign_document, read_document
 from ingot.load.hf.expression import Expression
 
 FOLDER = Path(__file__).parents[2] / "templates"
@@ -214,13 +214,27 @@ def read_template(model_type: str) -> Template:
 
 
 def parse_template(path: Path) -> Template:
-    """The template in a file. Raises LoadError with file and line."""
-    return _Reader(_sections(path)).template(path)
+    """The template in a file that ships with Ingot. Raises LoadError with file and line."""
+    return _template(read_document(path), path.stem, f"{path.parent.name}/{path.name}", path.parent)
 
 
-def _sections(path: Path) -> dict[str, Item]:
-    """The top-level keys of a file; those of the template that it extends come first, configs are joined by name."""
-    root = read_document(path)
+def foreign_template(text: str, file: str) -> Template:
+    """The template in a text that comes with a model, which may extend those of Ingot; file: how errors call it.
+
+    Raises LoadError with file and line, LimitError.
+    """
+    return _template(foreign_document(text, file), "model", file, FOLDER)
+
+
+def _template(root: Item, name: str, file: str, parents: Path) -> Template:
+    return _Reader(_sections(root, parents, (name,))).template(root, name, file, parents)
+
+
+def _sections(root: Item, parents: Path, known: tuple[str, ...] = ()) -> dict[str, Item]:
+    """The top-level keys of a document; those of the template that it extends come first, configs are joined by name.
+
+    known: the names of those that extend it.
+    """
     found = root.fields(
         optional=(
             "extends", "kind", "config_in", "config", "let", "ropes", "linear", "norm", "prefix", "embedding", "layers",
@@ -233,22 +247,28 @@ def _sections(path: Path) -> dict[str, Item]:
             raise LoadError(f"{root.where}: missing keys, got {sorted(found)}, expected also {', '.join(missing)}")
         return found
     parent = found.pop("extends")
-    parent_path = path.with_name(f"{parent.text()}.yaml")
-    if parent_path == path or not parent_path.is_file():
+    if parent.text() in known:
         raise LoadError(f"{parent.where}: no such template, got {parent.text()!r}")
-    return _sections(parent_path) | found
+    return _sections(_parent(parent, parents), parents, (*known, parent.text())) | found
 
 
-def _joined(path: Path, section: str) -> dict[str, Item]:
-    """The entries of a section by name, with those of the template that the file extends.
+def _parent(name: Item, parents: Path) -> Item:
+    """The document of a template that ships with Ingot. Raises LoadError for another name."""
+    if name.text() not in {path.stem for path in parents.glob("*.yaml")}:
+        raise LoadError(f"{name.where}: no such template, got {name.text()!r}")
+    return read_document(parents / f"{name.text()}.yaml")
+
+
+def _joined(root: Item, section: str, parents: Path) -> dict[str, Item]:
+    """The entries of a section by name, with those of the template that the document extends.
 
     An entry that replaces one takes its place, and new ones before it go along, so that it may name them.
     """
-    root = read_document(path).entries()
-    own = root[section].entries() if section in root else {}
-    if "extends" not in root:
+    sections = root.entries()
+    own = sections[section].entries() if section in sections else {}
+    if "extends" not in sections:
         return own
-    inherited = _joined(path.with_name(f"{root['extends'].text()}.yaml"), section)
+    inherited = _joined(_parent(sections["extends"], parents), section, parents)
     new: list[str] = []
     places = {name: [name] for name in inherited}
     for name in own:
@@ -275,17 +295,17 @@ class _Reader:
             norm["unit_offset"].expression() if "unit_offset" in norm else Expression("false", norm["op"].where)
         )
 
-    def template(self, path: Path) -> Template:
+    def template(self, root: Item, name: str, file: str, parents: Path) -> Template:
         sections = self._sections
         layers = sections["layers"].fields(("path", "steps"), ("let",))
         return Template(
-            name=path.stem,
-            file=f"{path.parent.name}/{path.name}",
+            name=name,
+            file=file,
             kind=sections["kind"].word("decoder", "encoder") if "kind" in sections else "decoder",
             config_in=sections["config_in"].text() if "config_in" in sections else None,
-            config={name: _key(item) for name, item in _joined(path, "config").items()},
-            let={name: item.expression() for name, item in _joined(path, "let").items()},
-            ropes={name: self._rope(item) for name, item in _joined(path, "ropes").items()},
+            config={name: _key(item) for name, item in _joined(root, "config", parents).items()},
+            let={name: item.expression() for name, item in _joined(root, "let", parents).items()},
+            ropes={name: self._rope(item) for name, item in _joined(root, "ropes", parents).items()},
             prefixes=_texts(sections["prefix"]),
             embedding=self._embedding(sections["embedding"]),
             layer_path=layers["path"].text(),

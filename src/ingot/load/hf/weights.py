@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from ingot.dtype import DType, bf16, f16, f32, i8
@@ -16,6 +17,26 @@ from ingot.load.quantised import GROUPS, quantised
 FEWEST_BITS = min(dtype.bits for dtype in GROUPS)  # of codes
 TABLE_BITS = 8  # of those of tables, and of what makes logits: 4 lose as much there as in all other matrices
 _MAX_SHOWN = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """A tensor on which a template and a folder disagree. kind: "missing", "shape" or "unexpected".
+
+    got: its shape in the folder; expected: by the template, whose line `where` names.
+    """
+
+    kind: str
+    name: str
+    got: tuple[int, ...] | None
+    expected: tuple[int, ...] | None
+    where: str
+
+    def __str__(self) -> str:
+        if self.kind == "unexpected" or self.expected is None:
+            return f"unexpected {self.name!r}"
+        got = f"missing {self.name!r}" if self.got is None else f"shape of {self.name!r}: got {list(self.got)}"
+        return f"{got}, expected {list(self.expected)} ({self.where})"
 
 
 class Weights:
@@ -34,7 +55,7 @@ class Weights:
         self._matrices = matrices
         self._stored: dict[str, str] = {}
         self._values: dict[str, str] = {}
-        self._problems: list[str] = []
+        self._problems: list[Misfit] = []
         self._renamed = template.renamed
         self._coded = coded_tensors(graph, folder)
         probe = f"{template.embedding.tokens}.weight"
@@ -94,17 +115,23 @@ class Weights:
             self._values[key] = quantised(self._graph, turned, codes)
         return self._values[key]
 
-    def finish(self, ignored: Sequence[str]) -> None:
-        """Raises LoadError with all that is missing, mis-shaped or not asked for; `ignored` are patterns of names."""
-        for name in self._folder.tensors:
+    def misfits(self, ignored: Sequence[str]) -> list[Misfit]:
+        """All that is missing, mis-shaped or not asked for; `ignored` are patterns of names."""
+        found = list(self._problems)
+        for name, stored in self._folder.tensors.items():
             is_used = name in self._stored or (self._coded is not None and name in self._coded.used)
             if not is_used and not any(fnmatchcase(name, pattern) for pattern in ignored):
-                self._problems.append(f"unexpected {name!r}")
-        if self._problems:
-            rest = len(self._problems) - _MAX_SHOWN
-            lines = [*self._problems[:_MAX_SHOWN], *([f"and {rest} more"] if rest > 0 else [])]
+                found.append(Misfit("unexpected", name, stored.shape, None, ""))
+        return found
+
+    def finish(self, ignored: Sequence[str]) -> None:
+        """Raises LoadError with all that `misfits` finds."""
+        found = [str(each) for each in self.misfits(ignored)]
+        if found:
+            rest = len(found) - _MAX_SHOWN
+            lines = [*found[:_MAX_SHOWN], *([f"and {rest} more"] if rest > 0 else [])]
             raise LoadError(
-                f"{self._folder.path}: {len(self._problems)} weights do not fit the template\n  " + "\n  ".join(lines)
+                f"{self._folder.path}: {len(found)} weights do not fit the template\n  " + "\n  ".join(lines)
             )
 
     def _is_of_codes(self, value: str) -> bool:
@@ -137,8 +164,8 @@ class Weights:
             return self._coded.value(name, *shape)
         stored = self._folder.tensors.get(name)
         if stored is None or stored.shape != shape:
-            got = f"missing {name!r}" if stored is None else f"shape of {name!r}: got {list(stored.shape)}"
-            self._problems.append(f"{got}, expected {list(shape)} ({where})")
+            kind, got = ("missing", None) if stored is None else ("shape", stored.shape)
+            self._problems.append(Misfit(kind, name, got, shape, where))
             return self._graph.add_weight(name, None, TensorType(f32, shape))
         if stored.dtype not in (f32, f16, bf16):
             raise UnsupportedError(f"{stored.path}: weight {name!r} is {stored.dtype}, expected f32, f16 or bf16")

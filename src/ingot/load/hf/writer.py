@@ -18,7 +18,7 @@ from ingot.load.hf.folder import Folder
 from ingot.load.hf.safetensors import DTYPES, StoredTensor
 
 MAX_COPIED_BYTES = 256 << 20  # of a tokenizer or another file beside the weights
-_COPIED = re.compile(r"(?!\.).*\.(json|jinja|txt|model|md)|LICENSE.*|NOTICE.*")
+_COPIED = re.compile(r"(?!\.).*\.(json|jinja|txt|model|md)|ingot\.yaml|LICENSE.*|NOTICE.*")
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
 _LENGTH_BYTES = 8  # of the header's length
 _ALIGNMENT = 64

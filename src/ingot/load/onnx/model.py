@@ -20,7 +20,7 @@ from onnx_ir.serde import SerdeError
 
 from ingot.collector import uncollected
 from ingot.errors import IngotError, LimitError, LoadError, ShapeError, UnboundError, UnrankedError, UnsupportedError
-from ingot.ir import MAX_RANK, Graph, OptionalType, TensorType, Type, UnrankedType, forget
+from ingot.ir import MAX_RANK, Graph, OptionalType, Source, TensorType, Type, UnrankedType, forget
 from ingot.load.draws import drawing_state
 from ingot.load.made import note
 from ingot.load.onnx.builder import Facts, OnnxBuilder, Totals
@@ -102,8 +102,8 @@ class _Noted(UnsupportedError):
 class _Frame:
     """One activation of a graph, subgraph or function body: its values, and the attributes that the caller gave.
 
-    outer: of a subgraph, what is around it. captured: values of the graph around it -> the input that stands for each,
-    or the same constant.
+    is_named: whether its nodes are the model's own. outer: of a subgraph, what is around it. captured: values of the
+    graph around it -> the input that stands for each, or the same constant.
     """
 
     opset: int
@@ -111,6 +111,7 @@ class _Frame:
     depth: int = 0
     values: dict[onnx_ir.Value, str | _Missing | None] = field(default_factory=dict)
     attributes: dict[str, onnx_ir.Attr] = field(default_factory=dict)
+    is_named: bool = True
     outer: _Frame | None = None
     captured: dict[str, str] = field(default_factory=dict)
 
@@ -142,7 +143,7 @@ class _Loader:
         self.facts = Facts(self.graph, Totals(self.symbols), draws=partial(drawing_state, self.graph))
         self.frame = _Frame(opset, self.facts)
         self.unsupported: list[UnsupportedError] = []
-        self.inlined = self.ranked = 0
+        self.inlined = self.ranked = self.sources = 0
 
     def load(self) -> Graph:
         source = self.model.graph
@@ -211,7 +212,9 @@ class _Loader:
         return frame.values[value]
 
     def walk(self, nodes: Iterable[onnx_ir.Node], frame: _Frame) -> None:
-        """Every node of a graph or function, in order."""
+        """Every node of a graph or function, in order; what is made of it stands for it, and for what it is inside."""
+        graph = frame.facts.graph
+        around = graph.origin
         for node in nodes:
             self.inlined += frame.depth > 0
             if self.inlined > MAX_INLINED_NODES:
@@ -219,11 +222,24 @@ class _Loader:
             operands = [self.lookup(v, frame) for v in node.inputs]
             results: tuple[str | _Missing | None, ...] = (_MISSING,) * len(node.outputs)
             if _MISSING not in operands:
+                graph.origin = around + self.source(node, frame)
                 results = self.visit(node, operands, frame)
+                for result in results:
+                    if isinstance(result, str) and (maker := graph.producer(result)) is not None:
+                        graph.name_after(maker, graph.origin)  # it may have been there before
             elif (error := self.unknown(node, frame)) is not None:
                 self.refuse_node(node, frame, error)
             for output, result in zip(node.outputs, results, strict=True):
                 frame.values[output] = result
+        graph.origin = around
+
+    def source(self, node: onnx_ir.Node, frame: _Frame) -> tuple[Source, ...]:
+        """What names a node to people."""
+        if not frame.is_named:
+            return ()
+        self.sources += 1
+        domain = "" if node.domain == "ai.onnx" else node.domain
+        return (Source(self.sources - 1, node.name or "", node.op_type, domain),)
 
     def visit(self, node: onnx_ir.Node, operands: list, frame: _Frame) -> tuple:
         """One node's results. Every error that leaves names the node; an unsupported one is noted, not raised."""
@@ -357,7 +373,7 @@ class _Loader:
         graph = Graph(source.name or attribute)
         facts = Facts(graph, self.facts.totals, nested=True)
         depth = self.enter(frame, f"subgraph {attribute!r}")
-        inner = _Frame(frame.opset, facts, depth, attributes=frame.attributes, outer=frame)
+        inner = _Frame(frame.opset, facts, depth, attributes=frame.attributes, is_named=frame.is_named, outer=frame)
         facts.draws = cache(lambda: _draws_in_body(call, inner, frame))
         for value, type in zip(source.inputs, types, strict=True):
             inner.values[value] = graph.add_input(graph.fresh(value.name or "input"), facts.measure(type))
@@ -424,7 +440,7 @@ class _Loader:
         graph = Graph(f"{call.op}_of_rank_{rank}")
         facts = Facts(graph, self.facts.totals, nested=True)
         depth = self.enter(frame, f"op {call.op}")
-        inner = _Frame(frame.opset, facts, depth, attributes=frame.attributes, outer=frame)
+        inner = _Frame(frame.opset, facts, depth, attributes=frame.attributes, is_named=frame.is_named, outer=frame)
         facts.draws = cache(lambda: _captured_draws(inner, frame))
         given = graph.add_input(graph.fresh(operand), call.build.graph.values[operand].type)
         inner.captured[operand] = of_rank(OnnxBuilder(facts, operand), given, rank)
@@ -437,7 +453,11 @@ class _Loader:
         schema = onnx.defs.get_schema(call.op, version, call.domain)
         body, attributes = _schema_body(call, schema, version)
         inner = _Frame(
-            body.opset_imports.get("", call.opset), frame.facts, depth, attributes=attributes | dict(call.attributes)
+            body.opset_imports.get("", call.opset),
+            frame.facts,
+            depth,
+            attributes=attributes | dict(call.attributes),
+            is_named=False,
         )
         for i, parameter in enumerate(body.inputs):
             inner.values[parameter] = call.get(i)

@@ -94,7 +94,7 @@ def add_strip(lowering: Lowering, group: StripGroup) -> None:
         fields[name] = tuple(slots.places[op.operands[i]] if i < len(op.operands) else -1 for op in ops)
     size = nest.outer * nest.rows * nest.cols
     work = size * sum(_COSTLY if op.is_costly else _CHEAP for op in ops if op.reduces or not op.column)
-    lowering.node_name = " ".join(node.output for node in group.members)
+    lowering.node_name = group.name
     recomputes = lowering.backend.strips.recomputes
     lowering.step(
         "strip_f32", "strip_args", fields, memory.reads, memory.writes,

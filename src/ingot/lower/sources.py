@@ -1,0 +1,28 @@
+"""What steps compute of the model that was loaded, by the names of its nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from ingot.ir import Graph, Node, Source
+from ingot.lower.epilogue import Group
+from ingot.lower.strip import StripGroup
+from ingot.node import merged_sources
+
+
+def sources_of_steps(
+    graph: Graph, groups: Mapping[Node, Group], strips: Iterable[StripGroup]
+) -> dict[str, tuple[Source, ...]]:
+    """The sources of each node, by the name that its steps have; of the last node of a group, those of all its nodes.
+
+    groups: by their last nodes. Nodes without sources are left out.
+    """
+    found = {node.outputs[0]: node.sources for node in graph.nodes if node.sources}
+    if not found:
+        return found
+    for last, group in groups.items():
+        nodes = [*group.members, *([] if group.rounding is None else [group.rounding])]
+        found[last.outputs[0]] = merged_sources((), *(node.sources for node in nodes))
+    for strip in strips:
+        found[strip.name] = merged_sources((), *(node.sources for node in strip.members))
+    return found
