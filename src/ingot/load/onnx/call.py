@@ -87,6 +87,14 @@ class Call:
         other.attributes = {**self.attributes, **{name: convert_attribute(name, v) for name, v in attributes.items()}}
         return other
 
+    def as_op(self, op: str, *operands: str | None, opset: int = 0, **attributes: int | float | str) -> Call:
+        """A node of another op of ai.onnx, with attributes of its own alone."""
+        other = copy.copy(self)
+        other.op, other.domain, other.operands = op, "", operands
+        other.opset = opset or self.opset
+        other.attributes = {name: convert_attribute(name, v) for name, v in attributes.items()}
+        return other
+
     # -- operands -----------------------------------------------------------------------------------------------
 
     def __len__(self) -> int:
