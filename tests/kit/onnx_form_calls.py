@@ -24,7 +24,7 @@ def lengths(*values: int) -> np.ndarray:
 
 
 ROWS_KEPT = np.array([[1, 1, 1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1, 0, 0, 0]], I32)
-ANGLES = np.linspace(0, 6, 48, dtype=F).reshape(12, 4)
+ANGLES = np.linspace(0, 6, 96, dtype=F).reshape(12, 8)
 TURNS = {"c": np.cos(ANGLES), "d": np.sin(ANGLES)}
 ONE = np.array(0.02, F)
 QUARTER = np.array(0.25, F)
@@ -71,10 +71,10 @@ HEADS_TOGETHER = [
     ms("Attention", "x[2,5,16] w[16,96] b[96]", num_heads=4, do_rotary=1, rotary_embedding_dim=8),
     ms("QAttention", "x:u8<200[2,5,16] w:u8<200[16,96] b[96] @s t>0.01<0.02[96] @m @z @y", num_heads=4, s=ONE,
        z=np.array(97, np.uint8), y=np.arange(96, dtype=np.uint8), m=lengths(5, 3)),
-    ms("GroupQueryAttention", "q[2,1,32] k[2,1,16] v[2,1,16] a[2,2,5,8] b[2,2,5,8] @s @t @c @d p:i64<9[2,1]"
+    ms("GroupQueryAttention", "q[2,1,64] k[2,1,32] v[2,1,32] a[2,2,5,16] b[2,2,5,16] @s @t @c @d p:i64<9[2,1]"
        " bias[2,4,1,6] sinks[4]", 3, num_heads=4, kv_num_heads=2, do_rotary=1, s=lengths(5, 5),
        t=np.array(6, I32), **TURNS),
-    ms("GroupQueryAttention", "q[2,5,64] none none none none @s @t @c @d", 3, num_heads=4, kv_num_heads=2, do_rotary=1,
+    ms("GroupQueryAttention", "q[2,5,128] none none none none @s @t @c @d", 3, num_heads=4, kv_num_heads=2, do_rotary=1,
        s=lengths(4, 4), t=np.array(5, I32), **TURNS),
     ms("GroupQueryAttention", "q[2,5,32] k[2,5,16] v[2,5,16] none none @s @t none none none none none none none"
        " g>0.5<1.5[8] h>0.5<1.5[8]", 3, num_heads=4, kv_num_heads=2, s=lengths(4, 4), t=np.array(5, I32)),
@@ -214,7 +214,9 @@ ONE_STEP = (
     *("QGemm", "DynamicQuantizeLinear"),
 )
 # How near results must be, where not to 2e-5.
-NEAR: dict[tuple[str, str], float] = {}
+NEAR: dict[tuple[str, str], float] = {
+    (MS, "DynamicQuantizeLSTM"): 0.05,  # ONNX Runtime rounds what weights are multiplied with to 8 bits
+}
 
 # Values of attributes, by the name of the attribute, or of the op and the attribute.
 _ACTIVATIONS = ("Relu", "Tanh", "Sigmoid", "LeakyRelu", "Elu", "Selu", "Softplus", "Softsign", "HardSigmoid",
@@ -296,6 +298,7 @@ VALUES: dict[Any, tuple[Any, ...]] = {
     "blocksize": (1, 2),
     "size": (1, 2, 3, 4),
     "p": (1, 2, 3),
+    "softcap": (0.0, 0.75),
     "k": (-2, -1, 0, 1, 5),
     "storage_order": (0, 1),
     "start": (-9, -2, 0, 1, 9),
