@@ -130,6 +130,15 @@ class Call:
         """The shape of operand `index`; raises UnsupportedError when a dim is unknown."""
         return self.known_shape(self.type(index))
 
+    def expect_sizes(self, index: int, *axes: int) -> None:
+        """Raises UnboundError where dims of an operand are symbolic that a rule needs as numbers: those of some axes,
+        of which it may have fewer, or all.
+        """
+        shape = self.type(index).shape
+        dims = [shape[axis] for axis in axes if -len(shape) <= axis < len(shape)] if axes else shape
+        if any(isinstance(d, Expr) for d in dims):
+            raise self.unbound(f"a symbolic shape of input {index}, {self.type(index)},")
+
     def known_shape(self, type: TensorType) -> tuple[Size, ...]:
         """The shape of a type; raises UnsupportedError when a dim is unknown."""
         if any(d is None for d in type.shape):

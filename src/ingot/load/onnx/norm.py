@@ -138,6 +138,7 @@ def hardmax(call: Call) -> str:
 @onnx("InstanceNormalization")
 def instance_norm(call: Call) -> str:
     channels = call.shape(0)[1] if call.type(0).rank > 1 else None
+    call.expect_sizes(0, 1)
     if not isinstance(channels, int):
         raise call.unsupported(f"a channel count that is not known at load, {call.type(0)}")
     eps = call.attr_float("epsilon", 1e-5)
@@ -159,6 +160,7 @@ def group_norm(call: Call) -> str:
     channels = call.shape(0)[1] if call.type(0).rank > 1 else 0
     vectors = [call[1], call[2]]
     if call.opset < 21:
+        call.expect_sizes(0, 1)
         if not isinstance(channels, int) or groups < 1 or channels % groups:
             raise call.malformed(f"num_groups is {groups}, expected a divisor of {channels}")
         columns = [build.expand(call.reshape(v, (groups, 1)), shape=(groups, channels // groups)) for v in vectors]
