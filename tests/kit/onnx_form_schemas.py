@@ -101,6 +101,8 @@ def _default(attribute: Any) -> Any:
     if value is None or value.type == onnx.AttributeProto.UNDEFINED:
         return None
     found = helper.get_attribute_value(value)
+    if isinstance(found, list):
+        return [each.decode() if isinstance(each, bytes) else each for each in found]
     return found.decode() if isinstance(found, bytes) else found
 
 

@@ -11,7 +11,6 @@ from ingot.load.onnx.call import Call
 from ingot.load.onnx.registry import MICROSOFT, onnx
 from ingot.load.onnx.shapes import Size
 
-
 _SCORES, _WEIGHTS = 1, 2  # values of `qk_output`
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from ingot.dtype import i64
+from ingot.dtype import f32, f64, i64
 from ingot.load.onnx.call import Call
 from ingot.load.onnx.conv import MAX_WINDOW, accumulator, raised, rooted
 from ingot.load.onnx.registry import onnx
@@ -42,9 +42,20 @@ def layer_norm(call: Call) -> tuple[str | None, ...]:
 @onnx("RMSNormalization", since=23)
 @onnx("SimplifiedLayerNormalization")
 def rms_norm(call: Call) -> tuple[str | None, ...]:
-    """SimplifiedLayerNormalization is ONNX Runtime's name for it, written into the default domain."""
-    axis = call.attr_axis("axis", -1, call.type(0).rank)
-    return (normalize(call, "rms_norm", axis, call.attr_float("epsilon", 1e-5), call[1], None),)
+    """SimplifiedLayerNormalization is ONNX Runtime's name for it, written into the default domain. Of operands of two
+    dtypes, the result has the weight's. Its second output is 1 / the root of the mean of squares.
+    """
+    build, axis, eps = call.build, call.attr_axis("axis", -1, call.type(0).rank), call.attr_float("epsilon", 1e-5)
+    dtypes, x, weight = (call.type(0).dtype, call.type(1).dtype), call[0], call[1]
+    if dtypes[0] is not dtypes[1]:
+        wide = f64 if f64 in dtypes else f32
+        x, weight = call.cast(x, wide), call.cast(weight, wide)
+    result = call.cast(normalize(call, "rms_norm", axis, eps, weight, None, x), dtypes[1])
+    if len(call.outputs) == 1:
+        return (result,)
+    x = call.cast(call[0], accumulator(dtypes[0]))
+    squares = build.reduce_mean(build.mul(x, x), axes=tuple(range(axis, call.type(0).rank)), keepdims=True)
+    return result, call.cast(build.rsqrt(build.add(squares, eps)), call.attr_dtype("stash_type", 1))
 
 
 def normalize(call: Call, op: str, axis: int, eps: float, weight: str | None, bias: str | None, x: str = "") -> str:
@@ -64,9 +75,13 @@ def normalize(call: Call, op: str, axis: int, eps: float, weight: str | None, bi
 
 @onnx("BatchNormalization", since=9)
 def batch_norm(call: Call) -> tuple[str | None, ...]:
-    eps = call.attr_float("epsilon", 1e-5)
+    eps, dtype = call.attr_float("epsilon", 1e-5), call.type(0).dtype
     if not call.attr_int("training_mode", 0):
-        return (call.build.batch_norm(call[0], call[1], call[2], call[3], call[4], eps=eps),)
+        operands = [call[i] for i in range(5)]
+        if any(call.type(i).dtype is not dtype for i in range(1, 5)):
+            wide = f64 if any(call.type(i).dtype is f64 for i in range(5)) else f32
+            operands = [call.cast(x, wide) for x in operands]
+        return (call.cast(call.build.batch_norm(*operands, eps=eps), dtype),)
     return _trained_batch_norm(call, eps)
 
 

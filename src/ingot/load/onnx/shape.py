@@ -178,6 +178,7 @@ def trilu(call: Call) -> str:
 def depth_to_space(call: Call) -> str:
     block, mode = call.attr_int("blocksize"), call.attr_text("mode", "DCR")
     batch, channels, height, width = _image(call, block)
+    call.expect_sizes(0, 1)
     depth = floordiv(channels, block * block)
     if depth * (block * block) != channels or mode not in ("DCR", "CRD"):
         raise call.malformed(f"blocksize {block}, mode {mode!r} do not fit {call.type(0)}")
