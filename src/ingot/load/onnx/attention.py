@@ -156,7 +156,8 @@ def appended(call: Call, cache: str, x: str, before: str, past: Size, total: Siz
 @onnx("Attention", domain=MICROSOFT)
 def packed_attention(call: Call) -> tuple[str | None, ...]:
     """One product makes query, key and value: x [B,S,C], weights [C,3*H*D], bias [3*H*D]."""
-    if call.attr_int("past_present_share_buffer", 0) or call.attr_int("do_rotary", 0):
+    is_shared = call.has(4) and call.attr_int("past_present_share_buffer", 0)
+    if is_shared or call.attr_int("do_rotary", 0):
         raise call.unsupported("a shared cache, or rotation")
     fused = multiply(call, call[0], call[1])
     fused = call.build.add(fused, call[2]) if call.has(2) else fused

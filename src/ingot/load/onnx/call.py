@@ -87,12 +87,14 @@ class Call:
         other.attributes = {**self.attributes, **{name: convert_attribute(name, v) for name, v in attributes.items()}}
         return other
 
-    def as_op(self, op: str, *operands: str | None, opset: int = 0, **attributes: int | float | str) -> Call:
-        """A node of another op of ai.onnx, with attributes of its own alone."""
+    def as_op(
+        self, op: str, *operands: str | None, opset: int, attributes: Mapping[str, float] | None = None
+    ) -> Call:  # fmt: skip
+        """A node of another op of ai.onnx at an opset, with other attributes unless it keeps those of this one."""
         other = copy.copy(self)
-        other.op, other.domain, other.operands = op, "", operands
-        other.opset = opset or self.opset
-        other.attributes = {name: convert_attribute(name, v) for name, v in attributes.items()}
+        other.op, other.domain, other.operands, other.opset = op, "", operands, opset
+        if attributes is not None:
+            other.attributes = {name: convert_attribute(name, v) for name, v in attributes.items()}
         return other
 
     # -- operands -----------------------------------------------------------------------------------------------

@@ -88,7 +88,9 @@ def _activated(call: Call, result: str, numbers: Mapping[str, float]) -> str:
         return build.mul(build.tanh(build.mul(result, numbers["beta"])), numbers["alpha"])
     rule = find_rule("", kind, _OPSET_OF_ACTIVATIONS)
     assert rule is not None
-    made = rule(call.as_op(kind, result, opset=_OPSET_OF_ACTIVATIONS, **{name: numbers[name] for name in names}))
+    made = rule(
+        call.as_op(kind, result, opset=_OPSET_OF_ACTIVATIONS, attributes={name: numbers[name] for name in names})
+    )
     assert isinstance(made, str)
     return made
 
@@ -141,6 +143,8 @@ def _embedded(call: Call, floats: Callable[[int, str], str], positions: str | No
     total = build.add(floats(2, build.gather(call[2], call[0], axis=0)), floats(3, places))
     if call.has(1):
         total = build.add(total, floats(4, build.gather(call[4], call[1], axis=0)))
+    elif call.has(4):  # ONNX Runtime takes all rows to be of segment 0
+        total = build.add(total, floats(4, call.slice(call[4], 0, 0, 1)))
     weight, bias = floats(5, call[5]), floats(6, call[6])
     result = normalize(call, "layer_norm", -1, call.attr_float("epsilon", 1e-12), weight, bias, total)
     if call.has(7):

@@ -44,13 +44,15 @@ def group_query_attention(call: Call) -> tuple[str | None, ...]:
     if cap == 0.0 and sinks is None and not call.attr_int("qk_output", 0):
         return join_heads(call, attend(call, q, k, v, mask, scale=scale)), k, v
     result, scores, weights = _in_steps(call, (q, k, v), mask, scale, cap, sinks)
-    kept = {_SCORES: scores, _WEIGHTS: weights}.get(call.attr_int("qk_output", 0))
-    return join_heads(call, result), k, v, kept
+    build, asked = call.build, call.attr_int("qk_output", 0)
+    if asked == _SCORES:  # of keys that a row does not see, it is 0
+        return join_heads(call, result), k, v, build.where(build.equal(scores, -math.inf), 0.0, scores)
+    return join_heads(call, result), k, v, weights if asked == _WEIGHTS else None
 
 
 def _refuse_rest(call: Call) -> None:
-    asked = [name for name in ("k_quant_type", "v_quant_type") if call.attr_text(name, "NONE") != "NONE"]
-    asked += [f"input {i}" for i in range(12, len(call)) if call.has(i)]
+    asked = [f"input {i}" for i in range(12, len(call)) if call.has(i)]
+    asked += [f"a cache of {call.type(3).dtype}"] if call.has(3) and call.type(3).dtype.kind != "f" else []
     if asked or call.has(3) != call.has(4):
         raise call.unsupported(f"{', '.join(asked) or 'half a cache'}")
 
