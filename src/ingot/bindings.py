@@ -125,10 +125,9 @@ class Programs:
     hits, misses: how often one was there, and how many were compiled. Its user has a lock.
     """
 
-    def __init__(self, symbols: list[str]):
+    def __init__(self) -> None:
         self.hits = self.misses = 0
-        self._symbols = symbols
-        self._kept: OrderedDict[tuple[int, ...], Program] = OrderedDict()
+        self._kept: OrderedDict[tuple[tuple[str, int], ...], Program] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -157,8 +156,8 @@ class Programs:
         self._kept[key] = program
         return program
 
-    def _key(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
-        return tuple(sizes[symbol] for symbol in self._symbols)
+    def _key(self, sizes: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
+        return tuple(sorted(sizes.items()))
 
 
 class Growth:
@@ -231,6 +230,9 @@ def bindings_of(
     Raises InputError for dims, and limits of dims, that the model does not have.
     """
     symbols = (model if isinstance(model, Graph) else model.interface).symbols
+    if isinstance(model, Deferred) and (known := dims.keys() & set(symbols)):
+        # An input has dims once it has a rank.
+        symbols += model.bound({name: dims[name] for name in known}).interface.symbols
     unknown = {*dims, *limits} - set(symbols)
     if unknown:
         raise InputError(f"option dims: no such dim, got {sorted(unknown)}, expected {symbols}")
@@ -241,8 +243,7 @@ def bindings_of(
             return OneGraph(model.load(dims), precision, weights)
         return GraphEach(model, precision, passes, weights.threads)
     except UnboundError:
-        rest = Deferred(model.interface.bind(dims), model.outputs, lambda sizes: model.load({**dims, **sizes}))
-        return GraphEach(rest, precision, passes, weights.threads)
+        return GraphEach(model.bound(dims), precision, passes, weights.threads)
 
 
 def _most(sizes: Mapping[str, int], symbol: str, most: int, fit: Fit) -> int:

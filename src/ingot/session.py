@@ -305,7 +305,7 @@ class Context:
         self._told = session._told
         self._limits = session._limits
         self._growth = Growth(self._bindings.fits) if session._grows and isinstance(self._bindings, OneGraph) else None
-        self._programs = Programs(self._symbols)
+        self._programs = Programs()
         self._unplanned = "" if isinstance(self._bindings, OneGraph) else "the model has another graph for each size"
         self._expected = [
             (name, None if self._symbols else t.shape, t.dtype.numpy) for name, t in types if isinstance(t, TensorType)

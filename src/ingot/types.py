@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ingot.dim import AtMost, Dim, Expr, bind, symbols_of
@@ -76,9 +76,17 @@ class TensorType:
 
 @dataclass(frozen=True, slots=True)
 class UnrankedType:
-    """A dense tensor of which only the dtype is known before a run."""
+    """A dense tensor of which only the dtype is known before a run.
+
+    rank_symbol: of a model's input, the symbol that stands for its number of dims; a run gives that and each dim a value.
+    """
 
     dtype: DType
+    rank_symbol: str = ""
+
+    def sizes(self, shape: Sequence[int]) -> dict[str, int]:
+        """Return the values that a shape gives the rank, and each dim under a name that no symbol has."""
+        return {self.rank_symbol: len(shape), **{f"{self.rank_symbol}.{i}": size for i, size in enumerate(shape)}}
 
     def __str__(self) -> str:
         return f"{self.dtype}[...]"
@@ -181,6 +189,8 @@ def type_symbols(type: Type) -> list[str]:
     """The names of the symbols in a type, in order of appearance."""
     if isinstance(type, TensorType):
         return [] if type.is_static else [name for dim in type.shape for name in sorted(symbols_of(dim))]
+    if isinstance(type, UnrankedType):
+        return [type.rank_symbol] if type.rank_symbol else []
     return [] if isinstance(type, _SHAPELESS) else type_symbols(type.element)
 
 

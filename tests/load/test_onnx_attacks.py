@@ -20,6 +20,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from attacks.hostile_families import FAMILIES
 from attacks.hostile_onnx import ATTRIBUTES, BOMBS, FILES, GRAPHS, TENSORS, Attack, chain, changed, graph, node, one
+from attacks.hostile_subgraphs import SUBGRAPHS
 from attacks.hostile_types import TYPES
 from attacks.hostile_values import VALUES
 from ingot.errors import IngotError, LimitError, LoadError
@@ -34,7 +35,9 @@ from opened import watched
 
 
 @pytest.mark.parametrize(
-    "attack", [*FILES, *GRAPHS, *TENSORS, *ATTRIBUTES, *BOMBS, *TYPES, *FAMILIES, *VALUES], ids=lambda a: a[0]
+    "attack",
+    [*FILES, *GRAPHS, *TENSORS, *ATTRIBUTES, *BOMBS, *SUBGRAPHS, *TYPES, *FAMILIES, *VALUES],
+    ids=lambda a: a[0],
 )
 def test_attack(attack: Attack) -> None:
     _, build, error, fragment = attack

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from attacks import hostile_families, hostile_onnx, hostile_types, hostile_values
+from attacks import hostile_families, hostile_onnx, hostile_subgraphs, hostile_types, hostile_values
 from attacks.hostile_values import ENDLESS, RUNS
 from forked import Say, batch
 from ingot.errors import IngotError
@@ -22,7 +22,7 @@ from places import KIT
 SECONDS = 20
 LOADED = [
     *(*hostile_onnx.FILES, *hostile_onnx.GRAPHS, *hostile_onnx.TENSORS, *hostile_onnx.ATTRIBUTES, *hostile_onnx.BOMBS),
-    *(*hostile_types.TYPES, *hostile_families.FAMILIES, *hostile_values.VALUES),
+    *(*hostile_subgraphs.SUBGRAPHS, *hostile_types.TYPES, *hostile_families.FAMILIES, *hostile_values.VALUES),
 ]
 
 

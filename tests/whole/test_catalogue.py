@@ -11,14 +11,20 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from attacks import hostile_families, hostile_gguf, hostile_onnx, hostile_types, hostile_values
+from attacks import hostile_families, hostile_gguf, hostile_onnx, hostile_subgraphs, hostile_types, hostile_values
 
 TESTS = Path(__file__).parents[1]
 ATTACKS = Counter(
     attack[0]
     for table in (
         *(hostile_onnx.FILES, hostile_onnx.GRAPHS, hostile_onnx.TENSORS, hostile_onnx.ATTRIBUTES, hostile_onnx.BOMBS),
-        *(hostile_types.TYPES, hostile_families.FAMILIES, hostile_values.VALUES, hostile_values.RUNS),
+        *(
+            hostile_subgraphs.SUBGRAPHS,
+            hostile_types.TYPES,
+            hostile_families.FAMILIES,
+            hostile_values.VALUES,
+            hostile_values.RUNS,
+        ),
         *(hostile_gguf.ATTACKS, hostile_gguf.TOKENIZERS),
     )
     for attack in table
@@ -68,7 +74,11 @@ ROWS = {
         "ir_version missing; ir_version huge; opset missing; opset 0; opset huge; opset twice",
     ),
     "O7": Row("names that are defined twice", "initializer twice; input twice; output twice; value twice; input made"),
-    "O8": Row("cycles, and nodes before what they read", "cycle; self loop; out of order; no producer; output ghost"),
+    "O8": Row(
+        "cycles, and names that nothing makes",
+        "cycle; self loop; no producer; output ghost; cycle of three; cycle of many; cycle through a branch;"
+        " cycle in a function; name made again by a node",
+    ),
     "O9": Row("a million nodes", tests="load/onnx_attacks long_chain; load/onnx_limits a_million_nodes"),
     "O10": Row(
         "a tensor with two value fields",
@@ -88,8 +98,8 @@ ROWS = {
         "run/operand_shapes other_shapes_are_refused_or_agree; ops/sizes sizes; load/onnx_attacks rows_of_nothing",
     ),
     "O14": Row(
-        "a rank of 9 or 2000, rank 0 where 2 is needed, an unknown rank",
-        "rank 9; rank 2000; input of rank 9; rank 0 where 2",
+        "a rank of 13 or 2000, rank 0 where 2 is needed, an unknown rank",
+        "rank 13; rank 2000; input of rank 13; rank 0 where 2",
         "load/onnx_attacks operands_of_unknown_rank",
     ),
     "O15": Row(
@@ -165,8 +175,9 @@ ROWS = {
     ),
     "O31": Row(
         "control flow: bodies that do not fit, names of graphs around, loops without an end",
-        "input of a body and initializer; name of a graph around; read before it is made; carried in another dtype;"
+        "input of a body and initializer; name of a graph around; carried in another dtype;"
         " too few results of a body; too few inputs of a body; two numbers of trips; branches of two dtypes;"
+        " If results more; Loop results more; Scan results more; SequenceMap results more; function of more outputs;"
         " branches of two kinds; condition of many, of a turn; a loop of nothing; scanned scalar; scanned axis",
         "load/onnx_limits a_loop_without_end_is_interrupted; load/onnx_values a_loop_without_an_end_is_interrupted;"
         " load/onnx_values what_a_loop_scans_is_limited",

@@ -4,7 +4,7 @@
  * Sizes and strides are in elements, int64_t. Pointers are filled from the plan; a kernel writes exactly where the plan
  * said and allocates nothing. Scratch is as large as kernels.def says. */
 
-#define INGOT_MAX_RANK 8
+#define INGOT_MAX_RANK 12
 #define INGOT_PANEL 32        /* columns of a packed panel, on every instruction set */
 #define INGOT_K_BLOCK 256     /* a product-sum over k runs in blocks of this many, each from zero, added in order */
 #define INGOT_MATMUL_DEPTH 256 /* elements of k that matmul_f32 packs at a time: whole blocks */
@@ -152,8 +152,8 @@ typedef struct {
   int32_t saturate; int32_t rounding;      /* of a cast to narrow floats: whether what is too large becomes the largest;
                                               INGOT_ROUND_* */
   int32_t rank;
-  int64_t shape[8];
-  int64_t a_strides[8]; int64_t b_strides[8]; int64_t c_strides[8]; int64_t out_strides[8];
+  int64_t shape[12];
+  int64_t a_strides[12]; int64_t b_strides[12]; int64_t c_strides[12]; int64_t out_strides[12];
 } elementwise_args;
 
 /* A program of element-wise ops and row reductions over [outer, rows, cols], run for one strip of strip_rows x
@@ -184,16 +184,16 @@ typedef struct {
 typedef struct {
   const void *x; void *out;
   int32_t outer_rank; int32_t reduced_rank;
-  int64_t outer_shape[8]; int64_t outer_strides[8];
-  int64_t reduced_shape[8]; int64_t reduced_strides[8];
+  int64_t outer_shape[12]; int64_t outer_strides[12];
+  int64_t reduced_shape[12]; int64_t reduced_strides[12];
 } reduce_args;
 
 /* out[i] = sum over k of a[i, k] b[i, k], in order; a stride may be 0. Integers wrap. */
 typedef struct {
   const void *a; const void *b; void *out;
   int32_t rank;
-  int64_t shape[8];
-  int64_t a_strides[8]; int64_t b_strides[8]; int64_t out_strides[8];
+  int64_t shape[12];
+  int64_t a_strides[12]; int64_t b_strides[12]; int64_t out_strides[12];
   int64_t k; int64_t a_k_stride; int64_t b_k_stride;
 } product_args;
 
@@ -298,8 +298,8 @@ typedef struct {
 typedef struct {
   const float *a; const float *b; const float *bias; const float *residual; float *c; float *scratch;
   int32_t batch_rank;
-  int64_t batch_shape[8]; int64_t a_batch_strides[8]; int64_t b_batch_strides[8];
-  int64_t residual_batch_strides[8]; int64_t c_batch_strides[8];
+  int64_t batch_shape[12]; int64_t a_batch_strides[12]; int64_t b_batch_strides[12];
+  int64_t residual_batch_strides[12]; int64_t c_batch_strides[12];
   int64_t m; int64_t n; int64_t k;
   int64_t a_stride; int64_t b_k_stride; int64_t b_n_stride; int64_t residual_stride; int64_t c_stride;
   int64_t scratch_stride;
@@ -395,7 +395,7 @@ typedef struct {
 typedef struct {
   const void *x; const void *indices; void *out; ingot_fault *fault;
   int32_t rank; int32_t axis; int32_t step; int32_t item_bytes;
-  int64_t shape[8]; int64_t x_strides[8];
+  int64_t shape[12]; int64_t x_strides[12];
   int64_t limit;
 } gather_elements_args;
 
@@ -405,7 +405,7 @@ typedef struct {
 typedef struct {
   const void *indices; const void *updates; void *out; float *scratch; ingot_fault *fault;
   int32_t rank; int32_t axis; int32_t step; int32_t item_bytes; int32_t index_bytes; int32_t merge;
-  int64_t shape[8]; int64_t index_strides[8]; int64_t out_strides[8];
+  int64_t shape[12]; int64_t index_strides[12]; int64_t out_strides[12];
   int64_t limit; int64_t together; int64_t scratch_stride;
 } scatter_args;
 
@@ -428,8 +428,8 @@ typedef struct {
 typedef struct {
   const void *real; const void *imaginary; void *out_real; void *out_imaginary; const void *factors; float *scratch;
   int32_t rank; int32_t form; int32_t inverse; int32_t pass_count;
-  int64_t shape[8]; int64_t real_strides[8]; int64_t imaginary_strides[8];
-  int64_t out_real_strides[8]; int64_t out_imaginary_strides[8];
+  int64_t shape[12]; int64_t real_strides[12]; int64_t imaginary_strides[12];
+  int64_t out_real_strides[12]; int64_t out_imaginary_strides[12];
   int64_t real_step; int64_t imaginary_step; int64_t out_real_step; int64_t out_imaginary_step;
   int64_t length; int64_t read; int64_t made; int64_t divisor; int64_t block; int64_t roots_at;
   int64_t radices[32]; int64_t scratch_stride;

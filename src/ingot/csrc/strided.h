@@ -11,7 +11,7 @@ typedef struct {
   int64_t rows; int64_t count;
   int64_t a; int64_t b; int64_t c; int64_t out;
   int64_t a_step; int64_t b_step; int64_t c_step; int64_t out_step;
-  int64_t index[8];
+  int64_t index[INGOT_MAX_RANK];
 } row_walk;
 
 /* Rows are dealt out when there are enough of them to balance, otherwise each part takes a piece of every row. */

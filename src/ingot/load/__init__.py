@@ -9,12 +9,14 @@ import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from functools import partial
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ingot.errors import InputError, KindError, LoadError, MissingFileError, UnboundError
 from ingot.ir import Graph, Type
+
+if TYPE_CHECKING:
+    from ingot.load.onnx.parse import Parsed
 
 _LOOKED_THROUGH = 10_000  # names of a folder, for one like that which is not there
 
@@ -40,12 +42,14 @@ class Deferred:
     """A model that has a graph only once its dims have values, and another one for other values.
 
     interface: a graph of its inputs alone. outputs: their types, None where they are not declared. load: the graph for
-    sizes of symbols, which may be some of them; raises what the format's loader raises.
+    sizes of symbols, which may be some of them; raises what the format's loader raises. bound: the same model with
+    values of some symbols.
     """
 
     interface: Graph
     outputs: Mapping[str, Type | None]
     load: Callable[[Mapping[str, int]], Graph]
+    bound: Callable[[Mapping[str, int]], Deferred]
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,15 +165,26 @@ def _close_to(path: str) -> str:
 
 
 def _load_onnx(source: str | bytes, is_looked_at: bool = False) -> Loaded:
-    from ingot.load.onnx import interface_of, load_parsed, parse_model
+    from ingot.load.onnx import load_parsed, parse_model
 
     parsed = parse_model(source, may_lack_data=is_looked_at)
     graph: Graph | Deferred
     try:
         graph = load_parsed(parsed)
     except UnboundError:
-        graph = Deferred(*interface_of(parsed), partial(load_parsed, parsed))
+        graph = _deferred(parsed, {})
     return Loaded(graph, parsed.files, parsed.facts, parsed.absent)
+
+
+def _deferred(parsed: Parsed, sizes: Mapping[str, int]) -> Deferred:
+    """An ONNX model that has no graph yet, though symbols have these values."""
+    from ingot.load.onnx import interface_of, load_parsed
+
+    return Deferred(
+        *interface_of(parsed, sizes),
+        load=lambda more: load_parsed(parsed, {**sizes, **more}),
+        bound=lambda more: _deferred(parsed, {**sizes, **more}),
+    )
 
 
 def _load_encoder(folder: str) -> Graph:

@@ -172,9 +172,21 @@ def repeats(indices: np.ndarray, size: int) -> int | None:
     return factor if is_repeat else None
 
 
+def _repeat_by_axis(pen: Builder, x: str, factors: Mapping[int, int]) -> str:
+    """As `repeat`, with the dims before and behind one axis merged."""
+    for axis, factor in factors.items():
+        shape: tuple[Known, ...] = pen.type(x).shape  # type: ignore[assignment]
+        outer, inner = math.prod(shape[: axis + 1]), math.prod(shape[axis + 1 :])
+        spread = pen.expand(pen.reshape(x, shape=(outer, 1, inner)), shape=(outer, factor, inner))
+        x = pen.reshape(spread, shape=(*shape[:axis], shape[axis] * factor, *shape[axis + 1 :]))
+    return x
+
+
 def repeat(pen: Builder, x: str, factors: Mapping[int, int]) -> str:
     """x with each element of some axes so many times in a row: one expand, for as many axes as the rank has room."""
     shape: tuple[Known, ...] = pen.type(x).shape  # type: ignore[assignment]  # of an image, all dims are known
+    if len(shape) == MAX_RANK:
+        return _repeat_by_axis(pen, x, factors)
     some = dict(list(factors.items())[: MAX_RANK - len(shape)])
     rest = {axis: factor for axis, factor in factors.items() if axis not in some}
     split = [dim for axis, size in enumerate(shape) for dim in ((size, 1) if axis in some else (size,))]

@@ -107,6 +107,8 @@ def bind_symbols(
     for name, array in feeds.items():
         kind = graph.values[name].type
         _expect_type(name, array, kind, float64)
+        if isinstance(kind, UnrankedType) and kind.rank_symbol:
+            symbols |= kind.sizes(array.shape)
         declared = _tensor_in(kind)
         if declared is None or array is None:
             continue

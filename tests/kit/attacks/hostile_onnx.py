@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from ingot.errors import IngotError, LimitError, LoadError, ShapeError, UnsupportedError
+from ingot.errors import IngotError, LimitError, LoadError, ShapeError, UnboundError, UnsupportedError
 from onnx_models import ints, model, value_info
 
 Attack = tuple[str, Callable[[], Any], type[IngotError], str]
@@ -198,14 +198,13 @@ GRAPHS: list[Attack] = [
         LoadError,
         "'x' is defined twice",
     ),
-    ("self loop", lambda: graph([node("Relu", ["y"], ["y"])]), LoadError, "nodes form a cycle through 'y'"),
+    ("self loop", lambda: graph([node("Relu", ["y"], ["y"])]), LoadError, "nodes form a cycle, got 'y' (Relu)"),
     (
         "cycle",
         lambda: graph([node("Add", ["x", "b"], ["a"]), node("Relu", ["a"], ["b"]), node("Abs", ["b"], ["y"])]),
         LoadError,
-        "nodes form a cycle through 'b'",
+        "nodes form a cycle, got 'a' (Add), 'b' (Relu)",
     ),
-    ("out of order", lambda: graph([node("Abs", "b", "y"), node("Relu", "x", "b")]), LoadError, "before it is made"),
     ("no producer", lambda: graph([node("Add", ["x", "ghost"], ["y"])]), LoadError, "input 'ghost' has no producer"),
     ("output ghost", lambda: graph([node("Relu", ["x"], ["z"])]), LoadError, "output 'y' has no producer"),
     ("empty name", changed(lambda m: setattr(m.graph.initializer[0], "name", "")), LoadError, "name is empty"),
@@ -225,10 +224,10 @@ GRAPHS: list[Attack] = [
         UnsupportedError,
         "onnx input 'x'",
     ),
-    ("input without shape", lambda: typed(TensorProto.FLOAT, None), UnsupportedError, "has no shape"),
+    ("input without shape", lambda: typed(TensorProto.FLOAT, None), UnboundError, "has no shape"),
     ("input of negative dim", lambda: typed(TensorProto.FLOAT, (-2, 3)), LoadError, "negative dim"),
     ("input of huge dims", lambda: typed(TensorProto.FLOAT, (2**32, 2**32)), LimitError, "too many elements"),
-    ("input of rank 9", lambda: typed(TensorProto.FLOAT, (1,) * 9), LimitError, "rank too high"),
+    ("input of rank 13", lambda: typed(TensorProto.FLOAT, (1,) * 13), LimitError, "rank too high"),
     ("input of dtype 9999", lambda: typed(9999), LoadError, ""),
     ("input of strings", lambda: typed(TensorProto.STRING), ShapeError, "wrong dtype, got string"),
     ("input of narrow floats", lambda: typed(TensorProto.FLOAT8E4M3FN), ShapeError, "wrong dtype, got f8e4m3fn"),
@@ -285,7 +284,7 @@ TENSORS: list[Attack] = [
     ("dtype complex", tensor(data_type=TensorProto.COMPLEX64), UnsupportedError, "dtype COMPLEX64"),
     ("segment", changed(lambda m: m.graph.initializer[0].segment.SetInParent()), UnsupportedError, "segmented"),
     ("rank 2000", tensor(dims=[1] * 2000), LimitError, "rank too high"),
-    ("rank 9", tensor(dims=[1] * 7 + [2, 3]), LimitError, "rank too high"),
+    ("rank 13", tensor(dims=[1] * 11 + [2, 3]), LimitError, "rank too high"),
     (
         "constant's fields",
         lambda: graph(

@@ -35,6 +35,7 @@ def attention(call: Call) -> tuple[str | None, ...] | None:
         k, v = call.build.concat(call[4], k, axis=2), call.build.concat(call[5], v, axis=2)
     mask = call.get(3)
     if mask is not None:
+        mask = mask if call.type(3).dtype is boolean else call.cast(mask, call.type(0).dtype)
         mask = _padded_mask(call, mask, _rank4(call, k)[2])
     scale = call.attr_float("scale", None)
     causal = bool(call.attr_int("is_causal", 0))

@@ -21,6 +21,7 @@ from ingot.load.onnx.dim_values import Array
 from ingot.load.onnx.shapes import Size, is_negative
 from ingot.load.onnx.tensors import array_of, dtype_of
 from ingot.ops.define import Builder, normalize_axis
+from ingot.ops.sequence import is_single
 
 _REQUIRED: Any = object()
 
@@ -68,13 +69,31 @@ class Call:
         self.outputs = [o.name or "" for o in node.outputs]
         self.build = build
 
-    def body(self, attribute: str, types: Sequence[Type]) -> Body:
-        """A subgraph whose inputs are of these types."""
+    def body(self, attribute: str, types: Sequence[Type], more: int = 0) -> Body:
+        """A subgraph whose inputs are of these types; more: see `subgraph`."""
+        self.subgraph(attribute, len(types), more)
         return self.around.body(self, attribute, types)
 
     def branch(self, attribute: str) -> Body | IngotError:
         """A subgraph without inputs; where dims were given values that it does not fit, the error."""
+        self.subgraph(attribute, 0)
         return self.around.branch(self, attribute)
+
+    def subgraph(self, attribute: str, inputs: int, more: int = 0) -> onnx_ir.Graph:
+        """Return a GRAPH attribute that has so many inputs, and a result for each output of the node, and so many more.
+
+        Raises LoadError where it has another number of them.
+        """
+        graph = self._attribute(attribute, onnx_ir.AttributeType.GRAPH, _REQUIRED)
+        for noun, got, expected in (
+            ("inputs", len(graph.inputs), inputs),
+            ("results", len(graph.outputs), len(self.outputs) + more),
+        ):
+            if got != expected:
+                raise self.malformed(
+                    f"attribute {attribute!r} has a wrong number of {noun}, got {got}, expected {expected}"
+                )
+        return graph
 
     def named(self, name: str) -> str:
         """The value that the graph around the node has under a name."""
@@ -158,7 +177,7 @@ class Call:
         array = self.known(index)
         if array is None:
             raise self.unsupported(f"an input {index} that is not known at load")
-        if array.ndim > 1:
+        if array.ndim > 1 and array.size != 1:
             raise self.malformed(f"input {index} has rank {array.ndim}, expected 1")
         return tuple(array.ravel())
 
@@ -183,11 +202,24 @@ class Call:
 
     def number(self, index: int, dtype: DType) -> Value:
         """The only element of an operand, in a dtype and of rank 0; see `value`."""
-        value = self.value(index)
-        pen = self.pen(value)
-        if pen.type(value).shape not in ((), (1,)):
-            raise self.malformed(f"input {index} is {self.type(index)}, expected one element")
-        return pen.cast(pen.reshape(value, shape=()), dtype=dtype)
+        value = self.single(index)
+        return self.pen(value).cast(value, dtype=dtype)
+
+    def single(self, index: int) -> Value:
+        """As `scalar`, an array where it is constant; see `value`."""
+        scalar = self.scalar(index)
+        data = self.build.graph.data(scalar)
+        return scalar if data is None else data
+
+    def scalar(self, index: int) -> str:
+        """The only element of operand `index`, of any rank, as a value of rank 0.
+
+        ONNX Runtime takes a vector of one element where ONNX asks for a scalar, and the other way round. A number of
+        elements that is known and is not 1 is a LoadError, one that a run says an error of the run.
+        """
+        if not is_single(self.type(index), self.type(index).dtype):
+            raise self.malformed(f"input {index} has a wrong number of elements, got {self.type(index)}, expected one")
+        return self.reshape(self[index], ())
 
     def pen(self, *values: Any) -> Builder:
         """What writes a formula over sizes and values: one that computes it at once where all of them are known."""
@@ -214,11 +246,11 @@ class Call:
     def vector(self, x: str) -> str:
         """Integers of rank 0 or 1 as i64 [n]. Raises UnrankedError where a run says n."""
         type = self.build.type(x)
-        if type.rank > 1:
+        if type.rank > 1 and type.dims != (1,) * type.rank:
             raise self.unsupported(f"sizes or axes of rank {type.rank}")
         if not type.is_static:
             raise UnrankedError(f"sizes or axes that depend on data: {type} is not supported")
-        return self.cast(self.reshape(x, type.dims or (1,)), i64)
+        return self.cast(self.reshape(x, type.dims if type.rank == 1 else (1,)), i64)
 
     def integers(self, index: int) -> tuple[int, ...]:
         """`sizes` without symbols."""
@@ -303,10 +335,6 @@ class Call:
         if word not in known:
             raise self.malformed(f"attribute {name!r} is {word[:100]!r}, expected one of {', '.join(known)}")
         return word
-
-    def attr_graph(self, name: str) -> onnx_ir.Graph:
-        """A GRAPH attribute."""
-        return self._attribute(name, onnx_ir.AttributeType.GRAPH, _REQUIRED)
 
     def attr_type(self, name: str) -> onnx_ir.TypeAndShape:
         """A TYPE_PROTO attribute."""

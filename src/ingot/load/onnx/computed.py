@@ -193,7 +193,7 @@ def trilu(call: Call, upper: bool) -> str:
     rows, columns = (build.iota(length=size, start=0, step=1, dtype=i64) for size in shape[-2:])
     distance = build.sub(columns, build.reshape(rows, shape=(shape[-2], 1)))
     compare = build.greater_equal if upper else build.less_equal
-    kept = compare(distance, call.reshape(call.cast(call[1], i64), ()))
+    kept = compare(distance, call.cast(call.scalar(1), i64))
     return build.where(kept, call[0], build.scalar(0, call.type(0).dtype))
 
 

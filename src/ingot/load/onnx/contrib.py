@@ -8,7 +8,7 @@ from ingot.dtype import f32, i32, i64
 from ingot.load.onnx.call import Call
 from ingot.load.onnx.conv import convolve
 from ingot.load.onnx.linear import gemm, multiply
-from ingot.load.onnx.norm import normalize
+from ingot.load.onnx.norm import normalize, statistics
 from ingot.load.onnx.quantize import expect_scale
 from ingot.load.onnx.registry import MICROSOFT, find_rule, onnx
 
@@ -97,24 +97,23 @@ def _activated(call: Call, result: str, numbers: Mapping[str, float]) -> str:
 
 @onnx("SkipLayerNormalization", domain=MICROSOFT)
 def skip_layer_norm(call: Call) -> tuple[str | None, ...]:
-    """Outputs: the norm, its statistics (training only), and the sum that was normalised."""
-    total = _skipped(call, call.get(4))
-    eps = call.attr_float("epsilon", 1e-12)
-    return normalize(call, "layer_norm", -1, eps, call[2], call.get(3), total), None, None, total
+    """Outputs: the norm, its mean and one over its deviation, and the sum that was normalised."""
+    return _normalized_sum(call, "layer_norm", call.get(3), call.get(4))
 
 
 @onnx("SkipSimplifiedLayerNormalization", domain=MICROSOFT)
 def skip_rms_norm(call: Call) -> tuple[str | None, ...]:
-    total = _skipped(call, call.get(3))
-    eps = call.attr_float("epsilon", 1e-12)
-    return normalize(call, "rms_norm", -1, eps, call[2], None, total), None, None, total
+    return _normalized_sum(call, "rms_norm", None, call.get(3))
 
 
-def _skipped(call: Call, bias: str | None) -> str:
+def _normalized_sum(call: Call, op: str, shift: str | None, bias: str | None) -> tuple[str | None, ...]:
+    """See `skip_layer_norm`. shift: what is added to the norm; bias: what is added to the sum before."""
     if call.type(0).rank < 1:
         raise call.malformed("a scalar operand")
-    total = call.build.add(call[0], call[1])
-    return total if bias is None else call.build.add(total, bias)
+    total, eps = call.build.add(call[0], call[1]), call.attr_float("epsilon", 1e-12)
+    total = total if bias is None else call.build.add(total, bias)
+    numbers = statistics(call, op, total, -1, eps, f32) if any(call.outputs[1:3]) else (None, None)
+    return normalize(call, op, -1, eps, call[2], shift, total), *numbers, total
 
 
 @onnx("EmbedLayerNormalization", domain=MICROSOFT)

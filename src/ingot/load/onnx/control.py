@@ -49,7 +49,7 @@ def _settled(call: Call, before: Sequence[Type], carried: list[Type], after: Seq
     Each time round a dim becomes unknown, or a rank, so this ends. first: the result that is carried first.
     """
     while True:
-        body = call.body("body", [*before, *carried, *after])
+        body = call.body("body", [*before, *carried, *after], first)
         around = [*carried, *after, *(call.build.graph.values[name].type for name in body.captured)]
         results = result_types(body.graph, around)[first:]
         if len(results) < len(carried):

@@ -82,9 +82,7 @@ def _cut(
     call: Call, kernel: tuple[int, ...], strides: tuple[int, ...], dilations: tuple[int, ...], extra: tuple[int, ...]
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Pads, and what is added at the ends: of a wanted size, what is too much is cut on both sides."""
-    rank, mode = len(kernel), call.attr_text("auto_pad", "NOTSET")
-    if mode not in ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"):
-        raise call.malformed(f"attribute 'auto_pad' is {mode!r}")
+    rank, mode = len(kernel), _auto_pad(call)
     if "output_shape" in call.attributes:
         wanted = call.attr_ints("output_shape")
         _expect_sizes(call, rank, output_shape=(wanted, 1))
@@ -231,15 +229,17 @@ def _expect_sizes(call: Call, rank: int, **given: tuple[tuple[Size, ...], int]) 
             raise call.malformed(f"{name} is {list(values)}, expected {count} values of {low} or more")
 
 
+def _auto_pad(call: Call) -> str:
+    """The attribute `auto_pad`; an empty one is none, as in ONNX Runtime."""
+    return call.word("auto_pad", "NOTSET", ("", "NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER")) or "NOTSET"
+
+
 def _pads(call: Call, kernel: Sequence[Any], strides: tuple[int, ...], dilations: tuple[int, ...]) -> tuple[int, ...]:
-    rank = len(kernel)
-    mode = call.attr_text("auto_pad", "NOTSET")
+    rank, mode = len(kernel), _auto_pad(call)
     if mode == "NOTSET":
         return call.attr_ints("pads", (0,) * 2 * rank)
     if mode == "VALID":
         return (0,) * 2 * rank
-    if mode not in ("SAME_UPPER", "SAME_LOWER"):
-        raise call.malformed(f"attribute 'auto_pad' is {mode!r}")
     if len(strides) != rank or len(dilations) != rank or min(strides) < 1:
         raise call.malformed(f"strides {list(strides)}, dilations {list(dilations)} do not fit {call.type(0)}")
     small, large = [], []

@@ -135,17 +135,16 @@ def clip(call: Call) -> str:
     x, bounds, left = call[0], {}, {}
     for index, name in ((1, "minimum"), (2, "maximum")):
         if call.has(index):
-            if call.type(index).rank != 0:
-                raise call.malformed(f"input {index} has type {call.type(index)}, expected a scalar")
-            data = call.build.graph.data(call[index])
+            bound = call.scalar(index)
+            data = call.build.graph.data(bound)
             if data is None or data != data or call.type(0).dtype.kind == "u":
-                left[name] = call[index]
+                left[name] = bound
             else:
                 bounds[name] = data.item()
     if left:
         if call.has(1):
-            x = call.build.maximum(x, call[1])
-        return call.build.minimum(x, call[2]) if call.has(2) else x
+            x = call.build.maximum(x, call.scalar(1))
+        return call.build.minimum(x, call.scalar(2)) if call.has(2) else x
     return call.build.clip(x, **bounds) if bounds else x
 
 

@@ -20,7 +20,7 @@ from onnx_ir.serde import SerdeError
 
 from ingot.collector import uncollected
 from ingot.errors import IngotError, LimitError, LoadError, ShapeError, UnboundError, UnrankedError, UnsupportedError
-from ingot.ir import MAX_RANK, Graph, OptionalType, TensorType, Type, forget
+from ingot.ir import MAX_RANK, Graph, OptionalType, TensorType, Type, UnrankedType, forget
 from ingot.load.made import note
 from ingot.load.onnx.builder import Facts, OnnxBuilder, Totals
 from ingot.load.onnx.call import Body, Call
@@ -59,9 +59,12 @@ def load_parsed(parsed: Parsed, sizes: Mapping[str, int] = {}, *, is_trained: bo
         return _Loader(parsed.model, parsed.opset, sizes, is_trained).load()
 
 
-def interface_of(parsed: Parsed) -> tuple[Graph, dict[str, Type | None]]:
-    """A graph of a model's inputs alone, and the types of its outputs as they are declared, None where they are not."""
-    loader = _Loader(parsed.model, parsed.opset, {})
+def interface_of(parsed: Parsed, sizes: Mapping[str, int]) -> tuple[Graph, dict[str, Type | None]]:
+    """A graph of a model's inputs alone, and the types of its outputs as they are declared, None where they are not.
+
+    sizes: the values of symbols that have one.
+    """
+    loader = _Loader(parsed.model, parsed.opset, sizes)
     with _named(parsed):
         loader.take_inputs()
     outputs: dict[str, Type | None] = {}
@@ -142,6 +145,13 @@ class _Loader:
     def load(self) -> Graph:
         source = self.model.graph
         self.take_inputs()
+        for name in self.graph.inputs:
+            type = self.graph.values[name].type
+            if isinstance(type, UnrankedType):
+                expected = "its dims, each a number or a name, or a rank"
+                raise UnboundError(
+                    f"onnx input {name!r}: has no shape, got none, expected {expected} {type.rank_symbol!r}"
+                )
         self.walk(source, self.frame)
         results = {v.name: self.lookup(v, self.frame) for v in source.outputs}
         if self.unsupported:
@@ -329,22 +339,16 @@ class _Loader:
         condition = call.known(0)
         if condition is None or condition.size != 1:
             raise LoadError(f"a condition of {call.type(0)}, expected one bool")
-        chosen = call.attr_graph("then_branch" if condition.item() else "else_branch")
-        if len(chosen.outputs) != len(call.outputs):
-            raise LoadError(f"branch makes {len(chosen.outputs)} values, expected {len(call.outputs)}")
+        branches = [call.subgraph(name, 0) for name in ("else_branch", "then_branch")]
+        chosen = branches[bool(condition.item())]
         frame.depth = self.enter(frame, "branch")
         self.walk(chosen, frame)
         frame.depth -= 1
         return tuple(self.lookup(v, frame) for v in chosen.outputs)
 
     def body(self, call: Call, frame: _Frame, attribute: str, types: Sequence[Type]) -> Body:
-        """A subgraph with inputs of given types, and the values around it that it reads as inputs after those.
-
-        Raises LoadError where it has another number of inputs.
-        """
-        source = call.attr_graph(attribute)
-        if len(source.inputs) != len(types):
-            raise LoadError(f"attribute {attribute!r} has {len(source.inputs)} inputs, expected {len(types)}")
+        """A subgraph with inputs of given types, and the values around it that it reads as inputs after those."""
+        source: onnx_ir.Graph = call.attributes[attribute].value
         given = [value.name for value in source.inputs if value.name in source.initializers]
         if given:
             raise LoadError(f"attribute {attribute!r}: input {given[0]!r} is an initializer too")
@@ -528,11 +532,18 @@ def _input_type(value: onnx_ir.Value, symbols: Symbols) -> Type:
     where = f"onnx input {value.name!r}"
     if not isinstance(value.type, onnx_ir.TensorType):
         return forget(declared_type(value.type, value.shape, where))
+    dtype = dtype_of(value.type.dtype.value, where)
     if value.shape is None:
-        raise UnsupportedError(f"{where}: has no shape, expected its dims, each a number or a name")
+        rank = symbols.fresh(f"{value.name}_rank")
+        if rank not in symbols.sizes:
+            return UnrankedType(dtype, rank)
+        if symbols.sizes[rank] > MAX_RANK:
+            raise LimitError(f"{where}: rank too high, got {symbols.sizes[rank]}, expected at most {MAX_RANK}")
+        sizes = [symbols.sizes.get(f"{rank}.{i}", UNNAMED) for i in range(symbols.sizes[rank])]
+        return TensorType(dtype, tuple(symbols.dim(size, f"{value.name}_{i}") for i, size in enumerate(sizes)))
     count_elements([d for d in value.shape if isinstance(d, int) and d != UNNAMED], where)
     dims = [symbols.dim(d, f"{value.name}_{i}") for i, d in enumerate(value.shape)]
-    return TensorType(dtype_of(value.type.dtype.value, where), tuple(dims))
+    return TensorType(dtype, tuple(dims))
 
 
 def _check_output(value: onnx_ir.Value, type: Type) -> None:

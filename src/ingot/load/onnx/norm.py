@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from ingot.dtype import f32, f64, i64
+from ingot.dtype import DType, f32, f64, i64
 from ingot.load.onnx.call import Call
 from ingot.load.onnx.conv import MAX_WINDOW, accumulator, raised, rooted
 from ingot.load.onnx.registry import onnx
@@ -32,20 +32,17 @@ def layer_norm(call: Call) -> tuple[str | None, ...]:
     result = normalize(call, "layer_norm", axis, call.attr_float("epsilon", 1e-5), call[1], call.get(2))
     if len(call.outputs) == 1:
         return (result,)
-    build, axes = call.build, tuple(range(axis, call.type(0).rank))
-    x, kept = call.cast(call[0], accumulator(call.type(0).dtype)), call.attr_dtype("stash_type", 1)
-    _, variance = expand_centred(build, x, axes)
-    inverse = build.rsqrt(build.add(variance, call.attr_float("epsilon", 1e-5)))
-    return result, call.cast(build.reduce_mean(x, axes=axes, keepdims=True), kept), call.cast(inverse, kept)
+    eps, kept = call.attr_float("epsilon", 1e-5), call.attr_dtype("stash_type", 1)
+    return result, *statistics(call, "layer_norm", call[0], axis, eps, kept)
 
 
 @onnx("RMSNormalization", since=23)
 @onnx("SimplifiedLayerNormalization")
 def rms_norm(call: Call) -> tuple[str | None, ...]:
     """SimplifiedLayerNormalization is ONNX Runtime's name for it, written into the default domain. Of operands of two
-    dtypes, the result has the weight's. Its second output is 1 / the root of the mean of squares.
+    dtypes, the result has the weight's.
     """
-    build, axis, eps = call.build, call.attr_axis("axis", -1, call.type(0).rank), call.attr_float("epsilon", 1e-5)
+    axis, eps = call.attr_axis("axis", -1, call.type(0).rank), call.attr_float("epsilon", 1e-5)
     dtypes, x, weight = (call.type(0).dtype, call.type(1).dtype), call[0], call[1]
     if dtypes[0] is not dtypes[1]:
         wide = f64 if f64 in dtypes else f32
@@ -53,9 +50,24 @@ def rms_norm(call: Call) -> tuple[str | None, ...]:
     result = call.cast(normalize(call, "rms_norm", axis, eps, weight, None, x), dtypes[1])
     if len(call.outputs) == 1:
         return (result,)
-    x = call.cast(call[0], accumulator(dtypes[0]))
-    squares = build.reduce_mean(build.mul(x, x), axes=tuple(range(axis, call.type(0).rank)), keepdims=True)
-    return result, call.cast(build.rsqrt(build.add(squares, eps)), call.attr_dtype("stash_type", 1))
+    return result, statistics(call, "rms_norm", call[0], axis, eps, f32)[1]
+
+
+def statistics(call: Call, op: str, x: str, axis: int, eps: float, dtype: DType) -> tuple[str, str]:
+    """Return by which numbers `normalize` moves and scales x: the mean, and one over the deviation, in a dtype.
+
+    They keep the reduced axes, from `axis` on, as 1. An rms_norm moves x by 0, and its deviation is that from 0.
+    """
+    build, shape = call.build, call.known_shape(call.build.type(x))
+    axes = tuple(range(len(shape)))[axis:]
+    x = call.cast(x, accumulator(build.type(x).dtype))
+    if op == "rms_norm":
+        mean = build.expand(build.scalar(0.0, dtype), shape=(*shape[:axis], *(1,) * len(axes)))
+        variance = build.reduce_mean(build.mul(x, x), axes=axes, keepdims=True)
+    else:
+        mean = build.reduce_mean(x, axes=axes, keepdims=True)
+        _, variance = expand_centred(build, x, axes)
+    return call.cast(mean, dtype), call.cast(build.rsqrt(build.add(variance, eps)), dtype)
 
 
 def normalize(call: Call, op: str, axis: int, eps: float, weight: str | None, bias: str | None, x: str = "") -> str:
@@ -75,7 +87,13 @@ def normalize(call: Call, op: str, axis: int, eps: float, weight: str | None, bi
 
 @onnx("BatchNormalization", since=9)
 def batch_norm(call: Call) -> tuple[str | None, ...]:
+    """x is [N, C, ...], or [N] of one channel."""
     eps, dtype = call.attr_float("epsilon", 1e-5), call.type(0).dtype
+    if call.type(0).rank == 1:
+        column = call.reshape(call[0], (*call.shape(0), 1))
+        result, *updates = batch_norm(call.restated(column, *call.operands[1:]))
+        assert result is not None
+        return call.reshape(result, call.shape(0)), *updates
     if not call.attr_int("training_mode", 0):
         operands = [call[i] for i in range(5)]
         if any(call.type(i).dtype is not dtype for i in range(1, 5)):

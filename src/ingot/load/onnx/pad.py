@@ -75,15 +75,13 @@ def _cut_at_run(call: Call) -> Cut:
 def _constant(call: Call, x: str, low: Sequence[Size], high: Sequence[Size]) -> str:
     """A value that is not known takes the place of what was padded."""
     build, amounts = call.build, {"low": tuple(low), "high": tuple(high)}
-    value = build.graph.data(call[2]) if call.has(2) else np.zeros((), call.type(0).dtype.numpy)
-    if value is not None and value.size == 1:
+    value = call.single(2) if call.has(2) else np.zeros((), call.type(0).dtype.numpy)
+    if isinstance(value, np.ndarray):
         return build.pad(x, **amounts, value=value.item())
-    if call.type(2).shape not in ((), (1,)):
-        raise call.malformed(f"a pad value {call.type(2)}, expected one element")
     inside = build.expand(build.scalar(True, boolean), shape=call.known_shape(build.type(x)))
     zero = False if build.type(x).dtype is boolean else 0
     padded = build.pad(x, **amounts, value=zero)
-    return build.where(build.pad(inside, **amounts, value=False), padded, call.reshape(call[2], ()))
+    return build.where(build.pad(inside, **amounts, value=False), padded, value)
 
 
 def _picked(call: Call, x: str, axis: int, low: Size, high: Size, mode: str) -> str:

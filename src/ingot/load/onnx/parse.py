@@ -24,9 +24,10 @@ from ingot.load.onnx.external import map_external, view_of
 from ingot.load.onnx.message import without_weights
 from ingot.load.onnx.registry import ML, REFUSED
 from ingot.load.onnx.tensors import check_tensor, has_map, is_external, map_type
+from ingot.load.onnx.topology import label, sort_nodes
 
 MAX_FILE_BYTES = 2**31 - 1  # protobuf's own limit
-MAX_NAME_BYTES = 1024  # of a name in a model
+MAX_NAME_BYTES = 1 << 16  # of a name in a model
 NEWEST_OPSET = onnx.defs.onnx_opset_version()
 
 _IR_WITH_OPSETS = 3  # before, a file names none and is of opset 1
@@ -203,7 +204,9 @@ def _check_model(proto: onnx.ModelProto, where: str, raw_bytes: Mapping[int, int
         seen.add(key)
         _check_unique([*function.attribute, *(a.name for a in function.attribute_proto)], "attribute", where)
         _opsets(function.opset_import, f"{where}, function {function.name!r}")
+        sort_nodes(function, f"{where}, function {function.name!r}")
         _check_graph(function, [], f"{where}, function {function.name!r}")
+    sort_nodes(proto.graph, where)
     _check_graph(proto.graph, [], where, raw_bytes)
     _check_returned_inputs(proto.graph, where)
 
@@ -253,30 +256,28 @@ def _without_dims(type: onnx.TypeProto) -> onnx.TypeProto:
 
 
 def _check_graph(graph: Graph, scopes: list[set[str]], where: str, raw_bytes: Mapping[int, int] = _NOTHING) -> None:
-    """Single assignment, producers before readers, tensors and attributes well formed; then the same for subgraphs.
+    """Single assignment, a producer for each name, tensors and attributes well formed; then the same for subgraphs.
 
-    `scopes` are the names defined around this graph; `raw_bytes` the lengths of raw_data that was cut out, by position
-    of the initializer. Recursion is bounded by protobuf's limit of 100 nested messages.
+    Inputs and initializers of a subgraph may have names of the graphs around it, and hide these. `scopes` are the names
+    defined around this graph; `raw_bytes` the lengths of raw_data that was cut out, by position of the initializer.
+    Recursion is bounded by protobuf's limit of 100 nested messages.
     """
     in_function = isinstance(graph, onnx.FunctionProto)
     inputs, initializers, outputs = _interface(graph, where, raw_bytes, not scopes)
-    for name in [*inputs, *initializers]:
-        if any(name in scope for scope in scopes):
-            raise LoadError(f"{where}: {name[:200]!r} is defined again in a subgraph")
     defined = set(inputs) | set(initializers)
     visible = [*scopes, defined]
     for node in graph.node:
-        label = f"{where}, node {_label(node)} ({node.op_type[:100]})"
-        _check_text(label, node.op_type, node.domain, node.overload, node.name)
+        here = f"{where}, node {label(node)} ({node.op_type[:100]})"
+        _check_text(here, node.op_type, node.domain, node.overload, node.name)
         for name in node.input:
             if name and name not in defined and not any(name in scope for scope in scopes):
-                raise LoadError(f"{label}: {_missing(name, graph)}")
-        for subgraph in _check_attributes(node, label, in_function):
-            _check_graph(subgraph, visible, label)
+                raise LoadError(f"{here}: input {name[:200]!r} has no producer")
+        for subgraph in _check_attributes(node, here, in_function):
+            _check_graph(subgraph, visible, here)
         for name in filter(None, node.output):
-            _check_name(name, label)
+            _check_name(name, here)
             if name in defined or any(name in scope for scope in scopes):
-                raise LoadError(f"{label}: output {name[:200]!r} is defined twice")
+                raise LoadError(f"{here}: output {name[:200]!r} is defined twice")
             defined.add(name)
     for name in outputs:
         if name not in defined:
@@ -304,38 +305,19 @@ def _interface(
     return inputs, initializers, outputs
 
 
-def _label(node: onnx.NodeProto) -> str:
-    return repr((node.name or next(iter(node.output), "?"))[:200])
-
-
-def _missing(name: str, graph: Graph) -> str:
-    producer = {output: node for node in graph.node for output in node.output}
-    if name not in producer:
-        return f"input {name[:200]!r} has no producer"
-    pending, seen = [name], {name}
-    while pending:
-        for operand in producer[pending.pop()].input:
-            if operand == name:
-                return f"nodes form a cycle through {name[:200]!r}"
-            if operand in producer and operand not in seen:
-                seen.add(operand)
-                pending.append(operand)
-    return f"input {name[:200]!r} is read before it is made"
-
-
 def _check_attributes(node: onnx.NodeProto, where: str, in_function: bool) -> Iterator[onnx.GraphProto]:
     _check_unique([a.name for a in node.attribute], "attribute", where)
     for attribute in node.attribute:
-        label = f"{where}, attribute {attribute.name!r}"
-        _check_text(label, attribute.ref_attr_name)
+        here = f"{where}, attribute {attribute.name!r}"
+        _check_text(here, attribute.ref_attr_name)
         if attribute.ref_attr_name and not in_function:
-            raise LoadError(f"{label}: refers to {attribute.ref_attr_name!r} outside of a function")
+            raise LoadError(f"{here}: refers to {attribute.ref_attr_name!r} outside of a function")
         if attribute.HasField("sparse_tensor") or attribute.sparse_tensors:
-            raise UnsupportedError(f"{label}: sparse tensors are not supported")
+            raise UnsupportedError(f"{here}: sparse tensors are not supported")
         for tensor in [*([attribute.t] if attribute.HasField("t") else []), *attribute.tensors]:
-            check_tensor(tensor, label)
+            check_tensor(tensor, here)
             if is_external(tensor):
-                raise UnsupportedError(f"{label}: external data in an attribute is not supported")
+                raise UnsupportedError(f"{here}: external data in an attribute is not supported")
         yield from ([attribute.g] if attribute.HasField("g") else [])
         yield from attribute.graphs
 

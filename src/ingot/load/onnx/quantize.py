@@ -13,6 +13,7 @@ from ingot.load.onnx.shapes import Size, count
 from ingot.ops.define import normalize_axis
 from ingot.ops.integer import BYTES
 from ingot.ops.quantize import FLOATS
+from ingot.ops.sequence import is_single
 
 
 @onnx("QuantizeLinear")
@@ -186,9 +187,9 @@ def _requantised(call: Call, sums: str, scale: str, zero: int, axis: int) -> str
         scaled = build.dequantize(sums, scale, axis=axis if rank else 0, block=0, dtype=f32)
     else:
         scaled = build.mul(call.cast(sums, f32), scale)
-    zero_point = call.reshape(call[zero], ()) if call.type(zero).shape == (1,) else call[zero]
-    if build.type(zero_point).rank:
+    if not is_single(call.type(zero), call.type(zero).dtype):
         raise call.unsupported(f"zero points of the result of type {call.type(zero)}")
+    zero_point = call.scalar(zero)
     one = build.scalar(1.0, f32)
     return build.quantize(scaled, one, zero_point, axis=0, block=0, dtype=call.type(zero).dtype, precision=f32)
 

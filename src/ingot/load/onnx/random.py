@@ -93,20 +93,17 @@ def dropout(call: Call) -> tuple[str | None, ...]:
     Where only a run knows which, it chooses.
     """
     build, shape, dtype = call.build, call.shape(0), call.type(0).dtype
-    training = call.value(2) if call.has(2) else np.array(False)
-    if training.size != 1 if isinstance(training, np.ndarray) else call.type(2).shape not in ((), (1,)):
-        raise call.malformed(f"a training_mode {call.type(2)}, expected one bool")
+    training = call.single(2) if call.has(2) else np.array(False)
     if isinstance(training, np.ndarray) and not training.item():
         everything = build.expand(build.scalar(True, boolean), shape=shape) if len(call.outputs) > 1 else None
         return call[0], everything
-    ratio = call.get(1) or build.scalar(0.5, dtype)
+    ratio = call.scalar(1) if call.has(1) else build.scalar(0.5, dtype)
     known = build.graph.data(ratio)
-    if build.type(ratio).rank or (known is not None and not 0 <= known < 1):
-        raise call.malformed(f"a ratio of {build.type(ratio) if known is None else known}, expected 0 <= ratio < 1")
+    if known is not None and not 0 <= known < 1:
+        raise call.malformed(f"a ratio of {known}, expected 0 <= ratio < 1")
     kept = build.greater_equal(_uniform(call, shape), call.cast(ratio, f64))
     scaled = build.div(call[0], call.cast(build.add(build.neg(ratio), 1.0), dtype))
     y = build.where(kept, scaled, 0.0)
     if isinstance(training, np.ndarray):
         return y, kept
-    training = call.reshape(training, ())
     return build.where(training, y, call[0]), build.logical_or(kept, build.logical_not(training))

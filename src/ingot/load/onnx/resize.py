@@ -72,9 +72,11 @@ def _wanted(call: Call, axes: tuple[int, ...]) -> dict[int, Axis]:
 
 
 def _by_scales(call: Call, sizes: list[Size]) -> list[Axis]:
-    scales = call.value(2)
+    scales = call.single(2) if len(sizes) == 1 else call.value(2)
     pen = call.pen(scales)
-    if call.type(2).shape != (len(sizes),):
+    if len(sizes) == 1:
+        scales = pen.reshape(scales, shape=(1,))
+    elif call.type(2).shape != (len(sizes),):
         raise call.malformed(f"scales are {call.type(2)}, expected {len(sizes)} positive numbers")
     if isinstance(scales, np.ndarray) and not (np.isfinite(scales).all() and (scales > 0).all()):
         raise call.malformed(f"scales are {scales[:8].tolist()}, expected {len(sizes)} positive numbers")

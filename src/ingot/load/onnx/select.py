@@ -37,7 +37,7 @@ def unique(call: Call) -> tuple[str | None, ...]:
 def non_max_suppression(call: Call) -> str:
     """Without a limit no box is chosen; without thresholds none may overlap another, and no score is too low."""
     build, limits = call.build, [(2, i64, 0), (3, f32, 0.0), (4, f32, float("-inf"))]
-    given = [call.reshape(call[i], ()) if call.has(i) else build.scalar(default, d) for i, d, default in limits]
+    given = [call.scalar(i) if call.has(i) else build.scalar(default, d) for i, d, default in limits]
     center = call.attr_int("center_point_box", 0)
     if center not in (0, 1):
         raise call.malformed(f"attribute 'center_point_box' is {center}, expected 0 or 1")

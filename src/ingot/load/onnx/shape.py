@@ -11,6 +11,7 @@ import numpy as np
 from ingot.dim import floordiv, maximum, minimum
 from ingot.dtype import f64, i64
 from ingot.errors import UnboundError, UnsupportedError
+from ingot.ir import MAX_RANK
 from ingot.load.onnx import computed
 from ingot.load.onnx.call import Call
 from ingot.load.onnx.registry import onnx
@@ -158,8 +159,10 @@ def tile(call: Call) -> str:
         if times != 1:
             shape = call.known_shape(call.build.type(x))
             head, rest = shape[:axis], shape[axis:]
+            if len(shape) == MAX_RANK:
+                head, rest = (count(head),), (count(rest),)
             x = call.build.expand(call.reshape(x, (*head, 1, *rest)), shape=(*head, times, *rest))
-            x = call.reshape(x, (*head, times * rest[0], *rest[1:]))
+            x = call.reshape(x, (*shape[:axis], times * shape[axis], *shape[axis + 1 :]))
     return x
 
 
@@ -266,7 +269,7 @@ def range_(call: Call) -> str:
     if dtype.kind == "f":
         return _float_range(call)
     if any(call.known(i) is None for i in range(3)):
-        return call.build.arange(*(call.reshape(call[i], ()) for i in range(3)))
+        return call.build.arange(*(call.scalar(i) for i in range(3)))
     start, stop, (step,) = _one(call, 0), _one(call, 1), call.integers(2)
     if step == 0:
         raise call.malformed("a step of 0")
@@ -288,7 +291,7 @@ def _float_range(call: Call) -> str:
     build, dtype = call.build, call.type(0).dtype
     known = [build.graph.data(call[i]) for i in range(3)]
     if any(data is None for data in known):
-        return build.arange(*(call.reshape(call[i], ()) for i in range(3)))
+        return build.arange(*(call.scalar(i) for i in range(3)))
     start, stop, step = (float(data.item()) for data in known if data is not None)
     length = math.ceil((stop - start) / step)
     return build.iota(length=max(length, 0), start=start, step=step, dtype=dtype)
