@@ -167,8 +167,31 @@ LAYER = {
     "x": np.array([[[0, 9, 255, 77], [31, 2, 0, 140]]], F), "w": np.arange(-24, 24, dtype=np.int8).reshape(1, 4, 12),
     "r": np.zeros((1, 3, 12), np.int8), "s": np.array([1e-4], F), "z": np.zeros(1, np.int8),
 }  # fmt: skip
+RENAMED = [
+    case("ExpandDims", "x[2,3] @a", domain=MS, a=np.array(-1, np.int32)),
+    case("GatherND", "x[3,5] i:i64<3[4,2,2]", domain=MS),
+    case("GatherND", "x[3,5] i:i32<3[2,1]", domain=MS),
+    case("GridSample", "x[2,3,5,4] g>-1.6<1.6[2,6,7,2]", domain=MS, mode="bicubic", padding_mode="border",
+         align_corners=1),
+    case("Pad", "x[2,3] @p @v", domain=MS, p=np.array([1, 0, 0, 2]), v=np.array(7, F)),
+    case("Pad", "x[4,3] @p", domain=MS, p=np.array([1, 0, 0, 2]), mode="reflect"),
+    case("Range", "@a @b @c", domain=MS, a=np.array(9), b=np.array(1), c=np.array(-3)),
+    case("Range", "@a @b", domain=MS, a=np.array(1.5, F), b=np.array(7, F)),
+    case("Trilu", "x[2,4,3] @k", domain=MS, k=np.array(-1), upper=0),
+    case("Trilu", "x[3,4]", domain=MS),
+    case("MatMulInteger16", "a:i16>-999<999[2,3,4] b:i16>-999<999[4,5]", domain=MS),
+    case("NhwcMaxPool", "x:u8<200[2,7,8,3]", domain=MS, kernel_shape=[3, 2], strides=[2, 1], pads=[1, 0, 1, 1]),
+    case("NhwcMaxPool", "x:i8>-99<99[2,7,8,3]", domain=MS, kernel_shape=[2, 2], dilations=[2, 1], ceil_mode=1),
+    *(
+        case("QLinearConv", f"x:u8<200[{image}] @s @z w:u8<200[4,1,2,3] @s @z @t @z b:i32>-99<99[4]", domain=MS,
+             channels_last=last, group=2, pads=[1, 0, 2, 1], s=np.array(0.01, F), t=np.array(0.09, F),
+             z=np.array(100, np.uint8))
+        for image, last in (("1,2,5,4", 0), ("1,5,4,2", 1))
+    ),
+]  # fmt: skip
 EXPORTED = [
     *ROUNDED,
+    *RENAMED,
     case("DynamicQuantizeLSTM", "@x @w @r b[1,24] none none none none @s @z @s @z", 3, domain=MS, hidden_size=3,
          **LAYER),
     case("QEmbedLayerNormalization",

@@ -54,7 +54,7 @@ def _expand_matmul(g, x, weight, bias=None, x_zero=None, weight_zero=None, *, tr
 
 def _centred(x, zero, shape=()):
     wide = x.astype(np.float64)
-    return wide if zero is None else wide - zero.astype(np.float64).reshape(shape if zero.size > 1 else ())
+    return wide if zero is None else wide - zero.astype(np.float64).reshape(() if zero.size == 1 else shape)
 
 
 def _wrapped(sums):

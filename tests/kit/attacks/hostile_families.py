@@ -88,8 +88,7 @@ FAMILIES: list[Attack] = [
         for domain, op in (
             ("com.microsoft.nchwc", "Conv"),
             ("com.microsoft.nchwc", "ReorderInput"),
-            (MICROSOFT, "NhwcMaxPool"),
-            (MICROSOFT, "QLinearConv"),
+            (MICROSOFT, "NhwcFusedConv"),
         )
     ),
     ("map of other columns", one("ZipMap", ["x"], domain=ML, classlabels_int64s=[1]), ShapeError, "columns and labels"),

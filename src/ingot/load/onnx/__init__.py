@@ -26,6 +26,7 @@ from ingot.load.onnx import (  # noqa: E402, F401  # each declares its rules
     random,
     recurrent,
     reduce,
+    renamed,
     resize,
     scatter,
     select,

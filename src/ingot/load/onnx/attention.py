@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import reduce
 
 from ingot.dim import floordiv
 from ingot.dtype import boolean, f32, i32, i64
@@ -80,8 +81,10 @@ def attend(
 
 def default_scale(call: Call, width: Size) -> float:
     """1 / sqrt(head size)."""
-    if not isinstance(width, int) or width == 0:
-        raise call.unsupported(f"a head size of {width}")
+    if not isinstance(width, int):
+        raise call.unbound(f"a head size of {width}")
+    if width == 0:
+        raise call.unsupported("a head size of 0")
     return 1 / math.sqrt(width)
 
 
@@ -102,31 +105,67 @@ def join_heads(call: Call, x: str) -> str:
 
 @onnx("MultiHeadAttention", domain=MICROSOFT)
 def multi_head_attention(call: Call) -> tuple[str | None, ...]:
-    """query, key and value [B,S,H*D], or key and value already split into heads; bias, padding mask, bias of scores."""
-    if call.type(0).rank != 3 or not call.has(1) or not call.has(2) or any(call.has(i) for i in range(8, len(call))):
-        raise call.unsupported("a packed operand or a shared cache")
+    """query [B,S,H*D], key and value [B,T,H*D], or already split into heads; bias, padding mask, bias of scores.
+
+    A cache is as long as what it holds; with `past_sequence_length` it is longer, and its end is free.
+    """
+    if call.type(0).rank != 3 or not call.has(1) or not call.has(2) or call.has(9) or len(call.outputs) > 3:
+        raise call.unsupported("a packed operand, beams, or scores as an output")
     build, heads = call.build, call.attr_int("num_heads")
-    parts = [call[0], call[1], call[2]]
-    if call.has(3):
-        start: Size = 0
-        for i, part in enumerate(parts):
+    q, k, v = (split_heads(call, p, heads) if build.type(p).rank == 3 else p for p in _with_bias(call))
+    past: Size = 0
+    masks = []
+    if call.has(6) and call.has(7) and call.has(8):
+        rows, past = _rank4(call, k)[2], _rank4(call, call[6])[2]
+        before = checked(call, call[8], past - rows + 1, "past_sequence_length")
+        before = call.reshape(call.cast(before, i64), (1, 1, 1, 1))
+        k, v = (appended(call, call[i], x, before, past, past, rows) for i, x in ((6, k), (7, v)))
+        column = build.iota(length=past, start=0, step=1, dtype=i64)
+        masks.append(build.less(column, build.add(before, build.dims(values=(rows,)))))
+        if call.attr_int("unidirectional", 0):
+            raise call.unsupported("a cache with a free end under a causal mask")
+    elif call.has(6) and call.has(7):
+        past = _rank4(call, call[6])[2]
+        k, v = build.concat(call[6], k, axis=2), build.concat(call[7], v, axis=2)
+    if call.has(4):
+        masks += _padding_mask(call, call[4], _rank4(call, q)[0], _rank4(call, k)[2], "key_padding_mask")
+    result = _masked(call, q, k, v, masks, call.get(5), bool(call.attr_int("unidirectional", 0)), past)
+    return join_heads(call, result), k, v
+
+
+def _with_bias(call: Call) -> list[str]:
+    """Query, key and value, each of which has its part of the bias added where it is not split into heads yet."""
+    build, parts = call.build, [call[0], call[1], call[2]]
+    if not call.has(3):
+        return parts
+    start: Size = 0
+    for i, part in enumerate(parts):
+        if build.type(part).rank == 3:
             width = call.known_shape(build.type(part))[-1]
             parts[i] = build.add(part, call.slice(call[3], 0, start, start + width))
             start = start + width
-    q, k, v = (split_heads(call, p, heads) if build.type(p).rank == 3 else p for p in parts)
-    past: Size = 0
-    if call.has(6) and call.has(7):
-        past = _rank4(call, call[6])[2]
-        k, v = build.concat(call[6], k, axis=2), build.concat(call[7], v, axis=2)
-    masks = [_padding_mask(call, call[4], _rank4(call, k)[2], "key_padding_mask")] if call.has(4) else []
-    result = _masked(call, q, k, v, masks, call.get(5), bool(call.attr_int("unidirectional", 0)), past)
-    return join_heads(call, result), k, v
+    return parts
+
+
+def appended(call: Call, cache: str, x: str, before: str, past: Size, total: Size, rows: Size) -> str:
+    """A cache [B,H,past,D] of which each row has `before` elements, and new elements [B,H,rows,D] behind them, as
+    [B,H,total,D]. before: i64[B, 1, 1, 1], or [1, 1, 1, 1] of all rows.
+    """
+    build = call.build
+    both = build.concat(cache, x, axis=2)
+    batch, heads, _, width = call.known_shape(build.type(both))
+    place = call.reshape(build.iota(length=total, start=0, step=1, dtype=i64), (1, 1, total, 1))
+    behind = build.sub(place, before)
+    is_new = build.logical_and(build.greater_equal(behind, 0), build.less(behind, build.dims(values=(rows,))))
+    index = build.where(is_new, build.add(behind, build.dims(values=(past,))), place)
+    return build.gather_elements(both, build.expand(index, shape=(batch, heads, total, width)), axis=2)
 
 
 @onnx("Attention", domain=MICROSOFT)
 def packed_attention(call: Call) -> tuple[str | None, ...]:
     """One product makes query, key and value: x [B,S,C], weights [C,3*H*D], bias [3*H*D]."""
-    if call.has(6) or call.attr_int("do_rotary", 0):
+    is_shared = call.has(4) and call.attr_int("past_present_share_buffer", 0)
+    if is_shared or call.attr_int("do_rotary", 0):
         raise call.unsupported("a shared cache, or rotation")
     fused = multiply(call, call[0], call[1])
     fused = call.build.add(fused, call[2]) if call.has(2) else fused
@@ -140,8 +179,9 @@ def quantised_attention(call: Call) -> tuple[str | None, ...]:
         raise call.unsupported("rotation")
     build = call.build
     sums = multiply(call, centred(call, 0, 6, i32, rows=True), centred(call, 1, 7, i32))
-    scale = build.mul(call.reshape(call[3], ()), call[4])
-    fused = build.add(build.mul(call.cast(sums, f32), scale), call[2])
+    scale = build.mul(call.cast(call.reshape(call[3], ()), f32), call.cast(call[4], f32))
+    fused = build.add(build.mul(call.cast(sums, f32), scale), call.cast(call[2], f32))
+    fused = call.cast(fused, call.type(2).dtype)
     return _unpacked(call, fused, mask=5, cache=8, bias=None)
 
 
@@ -150,6 +190,8 @@ def _unpacked(call: Call, fused: str, *, mask: int, cache: int, bias: str | None
     build, heads = call.build, call.attr_int("num_heads")
     width = call.known_shape(build.type(fused))[-1]
     sizes = call.attr_ints("qkv_hidden_sizes", (floordiv(width, 3),) * 3)
+    if not isinstance(width, int):
+        raise call.unbound(f"query, key and value of {width} together")
     if len(sizes) != 3 or sum(sizes) != width:
         raise call.malformed(f"query, key and value of {list(sizes)} do not fill {width}")
     stops = (sizes[0], sizes[0] + sizes[1], width)
@@ -166,30 +208,41 @@ def _unpacked(call: Call, fused: str, *, mask: int, cache: int, bias: str | None
     present = None
     if len(call.outputs) > 1:
         present = build.concat(*(call.reshape(each, (1, *_rank4(call, each))) for each in (k, v)), axis=0)
-    masks = [_padding_mask(call, call[mask], _rank4(call, k)[2], "mask_index")] if call.has(mask) else []
+    masks = []
+    if call.has(mask):
+        masks = _padding_mask(call, call[mask], _rank4(call, q)[0], _rank4(call, k)[2], "mask_index")
     result = _masked(call, q, k, v, masks, bias, bool(call.attr_int("unidirectional", 0)), past)
     return join_heads(call, result), present
 
 
-def _padding_mask(call: Call, mask: str, columns: Size, what: str) -> str:
-    """int32 [B,T] or [B,S,T] marks what is kept with other than 0; [B] counts it, and more than there are keeps all. As
-    bool, for [B,H,S,T]. what: the operand's name in the schema.
+def _padding_mask(call: Call, mask: str, batch: Size, columns: Size, what: str) -> list[str]:
+    """int32 [B,T] or [B,S,T] marks what is kept with other than 0, [B,1] nothing; [B] says where each row ends, and
+    [2B] where each row starts behind that. [3B+2] has the ends first. As bool, for [B,H,S,T]. what: the name of the
+    operand in the schema.
     """
     build, shape = call.build, call.known_shape(call.build.type(mask))
     match len(shape):
-        case 1 if shape[0] != 1 or columns != 1:
+        case 1:
+            bounds = call.cast(checked(call, mask, _ANY_COUNT, what), i64)
             column = build.iota(length=columns, start=0, step=1, dtype=i64)
-            mask = checked(call, mask, _ANY_COUNT, what)
-            return build.less(column, call.reshape(call.cast(mask, i64), (shape[0], 1, 1, 1)))
+
+            def part(index: int) -> str:
+                own = bounds if shape[0] == batch else call.slice(bounds, 0, batch * index, batch * (index + 1))
+                return call.reshape(own, (batch, 1, 1, 1))
+
+            ends = build.less(column, part(0))
+            return [ends, build.greater_equal(column, part(1))] if shape[0] == batch * 2 else [ends]
+        case 2 if shape[1] == 1 and columns != 1:
+            return []
         case 2:
-            return call.cast(call.reshape(mask, (shape[0], 1, 1, shape[1])), boolean)
+            return [call.cast(call.reshape(mask, (shape[0], 1, 1, shape[1])), boolean)]
         case 3:
-            return call.cast(call.reshape(mask, (shape[0], 1, *shape[1:])), boolean)
+            return [call.cast(call.reshape(mask, (shape[0], 1, *shape[1:])), boolean)]
     raise call.unsupported(f"a mask of type {build.type(mask)}")
 
 
 def _masked(call: Call, q: str, k: str, v: str, masks: list[str], bias: str | None, causal: bool, past: Size) -> str:
-    """Attention under a padding mask and a bias of the scores; both together are one float mask.
+    """Attention under padding masks and a bias of the scores; all together are one float mask.
 
     ONNX Runtime adds a finite number to what padding hides, and its softmax has no answer for a row of only -inf.
     """
@@ -197,7 +250,7 @@ def _masked(call: Call, q: str, k: str, v: str, masks: list[str], bias: str | No
     mask = bias
     if masks:
         kept, hidden = (build.scalar(x, build.type(q).dtype) for x in (0.0, call.attr_float("mask_filter_value", -1e4)))
-        padding = build.where(masks[0], kept, hidden)
+        padding = build.where(reduce(build.logical_and, masks), kept, hidden)
         mask = padding if bias is None else build.add(padding, bias)
     return attend(call, q, k, v, mask, scale=scale or None, causal=causal, offset=past if causal else 0, safe=False)
 
@@ -209,10 +262,9 @@ def rotary_embedding(call: Call) -> str:
 
 @onnx("RotaryEmbedding", domain=MICROSOFT)
 def rotary_embedding_microsoft(call: Call) -> str:
-    if call.attr_int("is_packed_batching", 0) or call.attr_float("scale", 1.0) != 1.0:
-        raise call.unsupported("packed batching, or a scale")
+    """ONNX Runtime reads neither `scale` nor `is_packed_batching` on a CPU."""
     positions = call[1]
-    if call.type(1).rank == 1:  # where the first row is
+    if call.type(1).rank < 2:  # where the first row is
         batch, rows = call.shape(0)[0], call.shape(0)[-2]
         place = call.build.iota(length=rows, start=0, step=1, dtype=i64)
         if call.type(2).rank == 2:
@@ -241,7 +293,9 @@ def _rotate(call: Call, cos: str, sin: str, positions: str | None) -> str:
 def rotated(call: Call, x: str, cos: str, sin: str, positions: str | None, *, part: Size, interleaved: bool) -> str:
     """x [B,H,S,D] of which the first `part` columns turn: halves, or with interleaved pairs of neighbours."""
     build, (*lead, width) = call.build, _rank4(call, x)
-    if not isinstance(width, int) or not isinstance(part, int) or not 2 <= part <= width or part % 2:
+    if not isinstance(width, int) or not isinstance(part, int):
+        raise call.unbound(f"a rotation of {part} of {width}")
+    if not 2 <= part <= width or part % 2:
         raise call.malformed(f"rotates {part} of {width}")
     if positions is not None and build.type(cos).rank == 2:
         positions = checked(call, positions, call.known_shape(build.type(cos))[0], "position_ids")
@@ -256,7 +310,9 @@ def rotated(call: Call, x: str, cos: str, sin: str, positions: str | None, *, pa
 
 
 def _head_count(call: Call, width: Size, half: object) -> int:
-    if not isinstance(width, int) or not isinstance(half, int) or half < 1 or width % (2 * half):
+    if not isinstance(width, int) or not isinstance(half, int):
+        raise call.unbound(f"attribute 'num_heads' is missing, and {half} angles of {width}")
+    if half < 1 or width % (2 * half):
         raise call.malformed(f"attribute 'num_heads' is missing, and {half} angles do not divide {width}")
     return width // (2 * half)
 

@@ -106,6 +106,16 @@ class Call:
         other.attributes = {**self.attributes, **{name: convert_attribute(name, v) for name, v in attributes.items()}}
         return other
 
+    def as_op(
+        self, op: str, *operands: str | None, opset: int, attributes: Mapping[str, float] | None = None
+    ) -> Call:  # fmt: skip
+        """A node of another op of ai.onnx at an opset, with other attributes unless it keeps those of this one."""
+        other = copy.copy(self)
+        other.op, other.domain, other.operands, other.opset = op, "", operands, opset
+        if attributes is not None:
+            other.attributes = {name: convert_attribute(name, v) for name, v in attributes.items()}
+        return other
+
     # -- operands -----------------------------------------------------------------------------------------------
 
     def __len__(self) -> int:
@@ -140,6 +150,15 @@ class Call:
     def shape(self, index: int) -> tuple[Size, ...]:
         """The shape of operand `index`; raises UnsupportedError when a dim is unknown."""
         return self.known_shape(self.type(index))
+
+    def expect_sizes(self, index: int, *axes: int) -> None:
+        """Raises UnboundError where dims of an operand are symbolic that a rule needs as numbers: those of some axes,
+        of which it may have fewer, or all.
+        """
+        shape = self.type(index).shape
+        dims = [shape[axis] for axis in axes if -len(shape) <= axis < len(shape)] if axes else shape
+        if any(isinstance(d, Expr) for d in dims):
+            raise self.unbound(f"a symbolic shape of input {index}, {self.type(index)},")
 
     def known_shape(self, type: TensorType) -> tuple[Size, ...]:
         """The shape of a type; raises UnsupportedError when a dim is unknown."""

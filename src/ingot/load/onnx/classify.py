@@ -104,6 +104,7 @@ def features_of(call: Call) -> tuple[str, int]:
     type = call.type(0)
     x = call[0] if type.rank == 2 else call.reshape(call[0], (1, *call.shape(0)))
     count = call.build.type(x).shape[-1] if call.build.type(x).rank == 2 else None
+    call.expect_sizes(0, -1)
     if not isinstance(count, int):
         raise call.malformed(f"operand {type}, expected rows of a known number of features")
     return call.cast(x, f32), count

@@ -28,6 +28,7 @@ def matmul_nbits(call: Call) -> str:
     if bits not in _BITS or block < 16 or block & (block - 1) or min(rows, columns) < 1:
         raise call.unsupported(f"{bits} bits in blocks of {block}, {rows} x {columns}")
     blocks = -(-columns // block)
+    call.expect_sizes(1)
     if call.type(1).shape != (rows, blocks, block * bits // 8) or call.type(1).dtype is not u8:
         raise call.malformed(f"operand {call.type(1)}, expected u8[{rows}, {blocks}, {block * bits // 8}]")
     packed = call.reshape(call[1], (rows, blocks * block * bits // 8))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 
 from ingot.dtype import f32, i32, i64
 from ingot.load.onnx.call import Call
@@ -11,16 +11,22 @@ from ingot.load.onnx.index import checked
 from ingot.load.onnx.linear import gemm, multiply
 from ingot.load.onnx.norm import normalize, statistics
 from ingot.load.onnx.quantize import expect_scale
-from ingot.load.onnx.registry import MICROSOFT, onnx
+from ingot.load.onnx.registry import MICROSOFT, find_rule, onnx
+
+_OPSET_OF_ACTIVATIONS = 22  # of ai.onnx; all of them are as they are there
 
 
 @onnx("FusedMatMul", "TransposeMatMul", domain=MICROSOFT)
 def fused_matmul(call: Call) -> str:
-    if call.attr_int("transBatchA", 0) or call.attr_int("transBatchB", 0):
-        raise call.unsupported("transBatchA or transBatchB")
+    """transBatchA and transBatchB: the first dim of an operand is that of its rows, and the batch lies behind it."""
     flags = [call.attr_int(name, 0) and call.type(i).rank > 1 for i, name in enumerate(("transA", "transB"))]
+    operands = [call[0], call[1]]
+    for i, name in enumerate(("transBatchA", "transBatchB")):
+        rank = call.type(i).rank
+        if call.attr_int(name, 0) and rank > 2:
+            operands[i] = call.permute(operands[i], (*range(1, rank - 1), 0, rank - 1))
     scale = call.attr_float("alpha", 1.0)
-    return multiply(call, call[0], call[1], transpose_a=bool(flags[0]), transpose_b=bool(flags[1]), scale=scale)
+    return multiply(call, *operands, transpose_a=bool(flags[0]), transpose_b=bool(flags[1]), scale=scale)
 
 
 @onnx("Gelu", "BiasGelu", domain=MICROSOFT)
@@ -43,38 +49,51 @@ def quick_gelu(call: Call) -> str:
     return build.mul(x, build.sigmoid(build.mul(x, call.attr_float("alpha", 1.702))))
 
 
-_ACTIVATIONS = {"Relu": "relu", "Tanh": "tanh", "Sigmoid": "sigmoid"}
-
-
 @onnx("FusedConv", domain=MICROSOFT)
 def fused_conv(call: Call) -> str:
     """A convolution, then an operand of its own shape is added, then an activation."""
     build, result = call.build, convolve(call, call[0], call[1], call.get(2))
     result = build.add(result, call[3]) if call.has(3) else result
-    return _activated(call, result, call.attr_floats("activation_params", ()))
+    names = _ACTIVATIONS.get(call.attr_text("activation", ""), ("low", "high"))
+    return _activated(call, result, dict(zip(names, call.attr_floats("activation_params", ()), strict=False)))
 
 
 @onnx("FusedGemm", domain=MICROSOFT)
 def fused_gemm(call: Call) -> str:
-    names = ("activation_alpha", "activation_beta")
-    return _activated(call, gemm(call), tuple(call.attr_float(name) for name in names if name in call.attributes))
+    names = [name for name in ("alpha", "beta", "gamma") if f"activation_{name}" in call.attributes]
+    return _activated(call, gemm(call), {name: call.attr_float(f"activation_{name}") for name in names})
 
 
-def _activated(call: Call, result: str, numbers: Sequence[float]) -> str:
-    """The attribute `activation` and its numbers, upon a result."""
+# The numbers of each activation, as the op of ai.onnx of that name calls them.
+_ACTIVATIONS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("HardSwish", "Relu", "Sigmoid", "Softplus", "Softsign", "Tanh"), ()),
+    **dict.fromkeys(("Elu", "LeakyRelu", "ThresholdedRelu"), ("alpha",)),
+    "HardSigmoid": ("alpha", "beta"),
+    "Selu": ("alpha", "gamma"),
+    "ScaledTanh": ("alpha", "beta"),
+}
+
+
+def _activated(call: Call, result: str, numbers: Mapping[str, float]) -> str:
+    """The attribute `activation` and its numbers, upon a result. Numbers that the activation has not are left out."""
     build, kind = call.build, call.attr_text("activation", "")
-    match kind, *numbers:
-        case [""]:
-            return result
-        case ["LeakyRelu", alpha]:
-            return build.leaky_relu(result, alpha=alpha)
-        case ["Clip", low, high]:
-            return build.clip(result, minimum=low, maximum=high)
-        case ["HardSigmoid", alpha, beta]:
-            return build.clip(build.add(build.mul(result, alpha), beta), minimum=0.0, maximum=1.0)
-    if kind not in _ACTIVATIONS:
-        raise call.unsupported(f"activation {kind!r} of {list(numbers)}")
-    return getattr(build, _ACTIVATIONS[kind])(result)
+    if kind == "":
+        return result
+    if kind == "Clip" and len(numbers) == 2:
+        low, high = numbers.values()
+        return build.clip(result, minimum=low, maximum=high)
+    names = _ACTIVATIONS.get(kind)
+    if names is None or any(name not in numbers for name in names):
+        raise call.unsupported(f"activation {kind!r} of {dict(numbers)}")
+    if kind == "ScaledTanh":
+        return build.mul(build.tanh(build.mul(result, numbers["beta"])), numbers["alpha"])
+    rule = find_rule("", kind, _OPSET_OF_ACTIVATIONS)
+    assert rule is not None
+    made = rule(
+        call.as_op(kind, result, opset=_OPSET_OF_ACTIVATIONS, attributes={name: numbers[name] for name in names})
+    )
+    assert isinstance(made, str)
+    return made
 
 
 @onnx("SkipLayerNormalization", domain=MICROSOFT)
@@ -130,6 +149,8 @@ def _embedded(call: Call, floats: Callable[[int, str], str], positions: str | No
     total = build.add(floats(2, rows(2, call[0], "input_ids")), floats(3, places))
     if call.has(1):
         total = build.add(total, floats(4, rows(4, call[1], "segment_ids")))
+    elif call.has(4):  # ONNX Runtime takes all rows to be of segment 0
+        total = build.add(total, floats(4, call.slice(call[4], 0, 0, 1)))
     weight, bias = floats(5, call[5]), floats(6, call[6])
     result = normalize(call, "layer_norm", -1, call.attr_float("epsilon", 1e-12), weight, bias, total)
     if call.has(7):

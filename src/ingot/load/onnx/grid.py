@@ -16,6 +16,7 @@ def grid_sample(call: Call) -> str:
     modes = {"linear": "linear", "bilinear": "linear", "cubic": "cubic", "bicubic": "cubic", "nearest": "nearest"}
     mode = call.word("mode", "linear" if call.opset >= 20 else "bilinear", tuple(modes))
     padding = call.word("padding_mode", "zeros", ("zeros", "border", "reflection"))
+    call.expect_sizes(1, -1)
     dtype, grid = call.type(0).dtype, call.type(1).dtype
     wide = f64 if f64 in (dtype, grid) or dtype.kind != "f" else f32
     y = call.build.grid_sample(
@@ -32,6 +33,7 @@ def affine_grid(call: Call) -> str:
     With align_corners, those are the centers of the outer elements, and a dim of one element lies at -1.
     """
     build, dtype, (batch, rank, columns) = call.build, call.type(0).dtype, call.shape(0)
+    call.expect_sizes(0)
     sizes = call.dims(1)
     if rank not in (2, 3) or columns != rank + 1 or len(sizes) != rank + 2 or any(is_negative(n) for n in sizes):
         raise call.malformed(f"operand {call.type(0)}, sizes {list(sizes)}, expected [N, d, d + 1] and d + 2 sizes")

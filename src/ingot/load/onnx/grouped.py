@@ -6,11 +6,13 @@ import math
 from dataclasses import dataclass
 
 from ingot.dtype import boolean, i64
-from ingot.load.onnx.attention import attend, default_scale, join_heads, rotated, split_heads
+from ingot.load.onnx.attention import appended, attend, default_scale, join_heads, rotated, split_heads
 from ingot.load.onnx.call import Call
 from ingot.load.onnx.index import checked
 from ingot.load.onnx.registry import MICROSOFT, onnx
 from ingot.load.onnx.shapes import Size
+
+_SCORES, _WEIGHTS = 1, 2  # values of `qk_output`
 
 
 @dataclass(slots=True)
@@ -36,20 +38,22 @@ def group_query_attention(call: Call) -> tuple[str | None, ...]:
     if call.attr_int("do_rotary", 0):
         q, k = (_turned(call, x, lengths) for x in (q, k))
     if call.has(3) and call.has(4):
-        k, v = _appended(call, call[3], k, lengths), _appended(call, call[4], v, lengths)
+        sizes = lengths.before, lengths.past, lengths.total, lengths.rows
+        k, v = appended(call, call[3], k, *sizes), appended(call, call[4], v, *sizes)
     scale, mask = call.attr_float("scale", 0.0) or None, _mask(call, lengths)
     cap, sinks = call.attr_float("softcap", 0.0), _sinks(call, heads)
-    if cap == 0.0 and sinks is None:
-        result = attend(call, q, k, v, mask, scale=scale)
-    else:
-        result = _in_steps(call, (q, k, v), mask, scale, cap, sinks)
-    return join_heads(call, result), k, v
+    if cap == 0.0 and sinks is None and not call.attr_int("qk_output", 0):
+        return join_heads(call, attend(call, q, k, v, mask, scale=scale)), k, v
+    result, scores, weights = _in_steps(call, (q, k, v), mask, scale, cap, sinks)
+    build, asked = call.build, call.attr_int("qk_output", 0)
+    if asked == _SCORES:  # of keys that a row does not see, it is 0
+        return join_heads(call, result), k, v, build.where(build.equal(scores, -math.inf), 0.0, scores)
+    return join_heads(call, result), k, v, weights if asked == _WEIGHTS else None
 
 
 def _refuse_rest(call: Call) -> None:
-    asked = ["qk_output"] if call.attr_int("qk_output", 0) > 0 else []
-    asked += [name for name in ("k_quant_type", "v_quant_type") if call.attr_text(name, "NONE") != "NONE"]
-    asked += [f"input {i}" for i in range(12, len(call)) if call.has(i)]
+    asked = [f"input {i}" for i in range(12, len(call)) if call.has(i)]
+    asked += [f"a cache of {call.type(3).dtype}"] if call.has(3) and call.type(3).dtype.kind != "f" else []
     if asked or call.has(3) != call.has(4):
         raise call.unsupported(f"{', '.join(asked) or 'half a cache'}")
 
@@ -61,8 +65,10 @@ def _parts(call: Call, heads: int, kv_heads: int) -> list[str]:
     counts = (heads, kv_heads, kv_heads)
     if call.has(1) and call.has(2):
         return [split_heads(call, call[i], count) for i, count in enumerate(counts)]
-    width = call.shape(0)[-1] if call.type(0).rank == 3 else None
-    if not isinstance(width, int) or width % sum(counts):
+    width = call.shape(0)[-1] if call.type(0).rank == 3 else 1
+    if not isinstance(width, int):
+        raise call.unbound(f"operand {call.type(0)} for {counts} heads")
+    if width % sum(counts):
         raise call.malformed(f"operand {call.type(0)} for {counts} heads")
     size, start, parts = width // sum(counts), 0, []
     for count in counts:
@@ -94,18 +100,6 @@ def _total(call: Call, past: Size, rows: Size) -> Size:
     return call.measured(longest)[0]
 
 
-def _appended(call: Call, cache: str, x: str, lengths: _Lengths) -> str:
-    """Each row's cache, its new elements in their place in it: [B,heads,total,D]."""
-    build = call.build
-    both = build.concat(cache, x, axis=2)
-    batch, heads, _, width = call.known_shape(build.type(both))
-    place = call.reshape(build.iota(length=lengths.total, start=0, step=1, dtype=i64), (1, 1, lengths.total, 1))
-    behind = build.sub(place, lengths.before)
-    is_new = build.logical_and(build.greater_equal(behind, 0), build.less(behind, build.dims(values=(lengths.rows,))))
-    index = build.where(is_new, build.add(behind, build.dims(values=(lengths.past,))), place)
-    return build.gather_elements(both, build.expand(index, shape=(batch, heads, lengths.total, width)), axis=2)
-
-
 def _position(call: Call, lengths: _Lengths) -> str:
     """The position of each new row: i64[B, 1, S, 1]."""
     rows = call.build.iota(length=lengths.rows, start=0, step=1, dtype=i64)
@@ -115,19 +109,25 @@ def _position(call: Call, lengths: _Lengths) -> str:
 def _turned(call: Call, x: str, lengths: _Lengths) -> str:
     batch, _, rows, width = call.known_shape(call.build.type(x))
     positions = call.get(9) or call.reshape(_position(call, lengths), (batch, rows))
-    half = call.type(7).shape[-1] if call.type(7).rank == 2 else None
-    if not isinstance(half, int) or not isinstance(width, int):
+    if call.type(7).rank != 2:
         raise call.malformed(f"a cache {call.type(7)} of angles")
+    half = call.type(7).shape[-1]
+    if not isinstance(half, int) or not isinstance(width, int):
+        raise call.unbound(f"a cache {call.type(7)} of angles")
     interleaved = bool(call.attr_int("rotary_interleaved", 0))
     return rotated(call, x, call[7], call[8], positions, part=2 * half, interleaved=interleaved)
 
 
 def _mask(call: Call, lengths: _Lengths) -> str:
-    """Which keys each row sees, [B,1,S,total]: those up to itself, within a window; and a bias of the scores."""
+    """Which keys each row sees, [B,1,S,total]: those up to itself, or all that there are,
+    within a window; and a bias of the scores."""
     build, window = call.build, call.attr_int("local_window_size", -1)
     column = build.iota(length=lengths.total, start=0, step=1, dtype=i64)
     position = _position(call, lengths)
-    seen = build.less_equal(column, position)
+    if call.attr_int("causal", 1):
+        seen = build.less_equal(column, position)
+    else:
+        seen = build.less(column, build.add(lengths.before, build.dims(values=(lengths.rows,))))
     if window > 0:
         seen = build.logical_and(seen, build.greater(column, build.sub(position, build.scalar(window, i64))))
     if not call.has(10):
@@ -146,8 +146,10 @@ def _sinks(call: Call, heads: int) -> str | None:
 
 def _in_steps(
     call: Call, parts: tuple[str, str, str], mask: str, scale: float | None, cap: float, sinks: str | None
-) -> str:
-    """Attention spelled in plain ops, for what the attention op has not: scores within a cap, and sinks."""
+) -> tuple[str, str, str]:
+    """Attention spelled in plain ops, for what the attention op has not: scores within a cap, and sinks; and the scores
+    and weights, [B,H,S,total].
+    """
     build = call.build
     (batch, heads, rows, width), (_, kv_heads, columns, _) = (call.known_shape(build.type(x)) for x in parts[:2])
     q = call.reshape(parts[0], (batch, kv_heads, heads // kv_heads, rows, width))
@@ -161,8 +163,9 @@ def _in_steps(
         scores = build.where(mask, scores, build.scalar(-math.inf, build.type(scores).dtype))
     else:
         scores = build.add(scores, mask)
+    with_sinks = scores
     if sinks is not None:
-        scores = build.concat(scores, build.expand(sinks, shape=(batch, heads, rows, 1)), axis=3)
-    weights = call.slice(build.softmax(scores, axis=3), 3, 0, columns)
-    weights = call.reshape(weights, (batch, kv_heads, heads // kv_heads, rows, columns))
-    return call.reshape(build.matmul(weights, v), (batch, heads, rows, width))
+        with_sinks = build.concat(scores, build.expand(sinks, shape=(batch, heads, rows, 1)), axis=3)
+    weights = call.slice(build.softmax(with_sinks, axis=3), 3, 0, columns)
+    grouped = call.reshape(weights, (batch, kv_heads, heads // kv_heads, rows, columns))
+    return call.reshape(build.matmul(grouped, v), (batch, heads, rows, width)), scores, weights

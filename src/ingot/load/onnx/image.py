@@ -19,6 +19,7 @@ def roi_align(call: Call) -> str:
     mode, centers = call.attr_text("mode", "avg").lower(), call.attr_text("coordinate_transformation_mode", default)
     if mode not in ("avg", "max") or centers not in ("half_pixel", "output_half_pixel"):
         raise call.malformed(f"mode {mode!r} and coordinate_transformation_mode {centers!r}")
+    call.expect_sizes(1, -1)
     return call.build.roi_align(
         call[0], call[1], call[2], height=call.attr_int("output_height", 1), width=call.attr_int("output_width", 1),
         ratio=call.attr_int("sampling_ratio", 0), scale=call.attr_float("spatial_scale", 1.0), mode=mode,

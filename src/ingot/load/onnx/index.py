@@ -95,6 +95,7 @@ def one_hot(call: Call) -> str:
     indices = build.where(build.less(indices, 0), build.add(indices, number), indices)
     indices = call.reshape(indices, (*shape[:axis], 1, *shape[axis:]))
     hot = build.equal(indices, call.reshape(places, (depth, *[1] * (rank - 1 - axis))))
+    call.expect_sizes(2)
     if call.type(2).shape != (2,):
         raise call.malformed(f"values are {call.type(2)}, expected two")
     off, on = (call.reshape(call.slice(call[2], 0, i, i + 1), ()) for i in range(2))
@@ -105,7 +106,8 @@ def one_hot(call: Call) -> str:
 def reverse_sequence(call: Call) -> str:
     """Of each sample, step t of its first n ones is step n - 1 - t of x; time and batch are seen as one axis."""
     build, shape = call.build, call.shape(0)
-    batch, time = call.attr_int("batch_axis", 1), call.attr_int("time_axis", 0)
+    rank = len(shape)
+    batch, time = call.attr_axis("batch_axis", 1, max(rank, 2)), call.attr_axis("time_axis", 0, max(rank, 2))
     if {batch, time} != {0, 1} or len(shape) < 2:
         raise call.malformed(f"batch_axis {batch}, time_axis {time} do not fit {call.type(0)}, expected 0 and 1")
     samples, steps = shape[batch], shape[time]

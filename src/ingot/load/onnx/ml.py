@@ -46,6 +46,8 @@ def scaler(call: Call) -> str:
 
 def _row(call: Call, name: str) -> str:
     numbers = np.array(call.attr_floats(name), np.float32)
+    if numbers.size != 1:
+        call.expect_sizes(0, -1)
     if numbers.size not in (1, call.type(0).shape[-1] if call.type(0).rank else 1):
         raise call.malformed(f"attribute {name!r} has {numbers.size} elements for {call.type(0)}")
     return call.build.constant(numbers)
@@ -154,6 +156,8 @@ def imputer(call: Call) -> str:
         missing = call.attr_int("replaced_value_int64", 0)
         values = np.array(call.attr_ints("imputed_value_int64s"), np.int64)
     columns = call.type(0).shape[-1] if call.type(0).rank else 1
+    if values.size != 1:
+        call.expect_sizes(0, -1)
     if values.size not in (1, columns) or not dtype.holds(missing) or not all(map(dtype.holds, values.tolist())):
         raise call.malformed(f"{values.size} values of {dtype} in place of {missing} for {call.type(0)}")
     is_missing = build.isnan(x) if missing != missing else build.equal(x, build.scalar(missing, dtype))
@@ -164,6 +168,8 @@ def imputer(call: Call) -> str:
 def feature_vectorizer(call: Call) -> str:
     """The operands side by side, as many columns of each as the node says; a vector is one row."""
     build, parts = call.build, []
+    for i in range(len(call)):
+        call.expect_sizes(i, -1)
     for x, width in zip(call.values(), call.attr_ints("inputdimensions"), strict=True):
         shape = call.known_shape(build.type(x))
         x = call.reshape(call.cast(x, f32), (1, *shape)) if len(shape) == 1 else call.cast(x, f32)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from ingot.dtype import DType, f32, i64
+from ingot.dtype import DType, f32, f64, i64
 from ingot.load.onnx.call import Call
 from ingot.load.onnx.conv import MAX_WINDOW, accumulator, raised, rooted
 from ingot.load.onnx.registry import onnx
@@ -39,9 +39,15 @@ def layer_norm(call: Call) -> tuple[str | None, ...]:
 @onnx("RMSNormalization", since=23)
 @onnx("SimplifiedLayerNormalization")
 def rms_norm(call: Call) -> tuple[str | None, ...]:
-    """SimplifiedLayerNormalization is ONNX Runtime's name for it, written into the default domain."""
+    """SimplifiedLayerNormalization is ONNX Runtime's name for it, written into the default domain. Of operands of two
+    dtypes, the result has the weight's.
+    """
     axis, eps = call.attr_axis("axis", -1, call.type(0).rank), call.attr_float("epsilon", 1e-5)
-    result = normalize(call, "rms_norm", axis, eps, call[1], None)
+    dtypes, x, weight = (call.type(0).dtype, call.type(1).dtype), call[0], call[1]
+    if dtypes[0] is not dtypes[1]:
+        wide = f64 if f64 in dtypes else f32
+        x, weight = call.cast(x, wide), call.cast(weight, wide)
+    result = call.cast(normalize(call, "rms_norm", axis, eps, weight, None, x), dtypes[1])
     if len(call.outputs) == 1:
         return (result,)
     return result, statistics(call, "rms_norm", call[0], axis, eps, f32)[1]
@@ -82,14 +88,18 @@ def normalize(call: Call, op: str, axis: int, eps: float, weight: str | None, bi
 @onnx("BatchNormalization", since=9)
 def batch_norm(call: Call) -> tuple[str | None, ...]:
     """x is [N, C, ...], or [N] of one channel."""
-    eps = call.attr_float("epsilon", 1e-5)
+    eps, dtype = call.attr_float("epsilon", 1e-5), call.type(0).dtype
     if call.type(0).rank == 1:
         column = call.reshape(call[0], (*call.shape(0), 1))
         result, *updates = batch_norm(call.restated(column, *call.operands[1:]))
         assert result is not None
         return call.reshape(result, call.shape(0)), *updates
     if not call.attr_int("training_mode", 0):
-        return (call.build.batch_norm(call[0], call[1], call[2], call[3], call[4], eps=eps),)
+        operands = [call[i] for i in range(5)]
+        if any(call.type(i).dtype is not dtype for i in range(1, 5)):
+            wide = f64 if any(call.type(i).dtype is f64 for i in range(5)) else f32
+            operands = [call.cast(x, wide) for x in operands]
+        return (call.cast(call.build.batch_norm(*operands, eps=eps), dtype),)
     return _trained_batch_norm(call, eps)
 
 
@@ -161,6 +171,7 @@ def hardmax(call: Call) -> str:
 @onnx("InstanceNormalization")
 def instance_norm(call: Call) -> str:
     channels = call.shape(0)[1] if call.type(0).rank > 1 else None
+    call.expect_sizes(0, 1)
     if not isinstance(channels, int):
         raise call.unsupported(f"a channel count that is not known at load, {call.type(0)}")
     eps = call.attr_float("epsilon", 1e-5)
@@ -182,6 +193,7 @@ def group_norm(call: Call) -> str:
     channels = call.shape(0)[1] if call.type(0).rank > 1 else 0
     vectors = [call[1], call[2]]
     if call.opset < 21:
+        call.expect_sizes(0, 1)
         if not isinstance(channels, int) or groups < 1 or channels % groups:
             raise call.malformed(f"num_groups is {groups}, expected a divisor of {channels}")
         columns = [build.expand(call.reshape(v, (groups, 1)), shape=(groups, channels // groups)) for v in vectors]

@@ -86,11 +86,12 @@ def dynamic_quantize_matmul(call: Call) -> str:
 
 
 def _scaled_product(call: Call, sums: str, a_scale: str, *, b_scale: int, bias: int) -> str:
-    """Sums as floats, by the scales of both operands; a vector of those of b has one for each column."""
-    build = call.build
-    scale = build.mul(call.reshape(a_scale, ()), _scale(call, b_scale, 1))
+    """Sums as floats of the dtype of scales, by those of both operands; a vector of b's has one for each column."""
+    build, dtype = call.build, call.type(b_scale).dtype
+    scale = build.mul(call.reshape(call.cast(a_scale, f32), ()), _scale(call, b_scale, 1))
     result = build.mul(call.cast(sums, f32), scale)
-    return build.add(result, call[bias]) if call.has(bias) else result
+    result = build.add(result, call.cast(call[bias], f32)) if call.has(bias) else result
+    return call.cast(result, dtype)
 
 
 @onnx("QLinearMatMul")
@@ -253,29 +254,35 @@ def qlinear_concat(call: Call) -> str:
 
 @onnx("QLinearAveragePool", "QLinearGlobalAveragePool", domain=MICROSOFT)
 def qlinear_average_pool(call: Call) -> str:
-    if call.attr_int("channels_last", 0):
-        raise call.unsupported("channels_last")
     x, rank = _floats(call, 0, 1, 2), call.type(0).rank
-    if call.op == "QLinearAveragePool":
-        return _rounded(call, average_pool(call.restated(x)), 3, 4, call.type(0).dtype)
     if rank < 3:
         raise call.malformed(f"an image of rank {rank}, expected 3 or more")
-    mean = call.build.reduce_mean(x, axes=tuple(range(2, rank)), keepdims=True)
+    is_last = call.attr_int("channels_last", 0)
+    x = call.permute(x, (0, rank - 1, *range(1, rank - 1))) if is_last else x
+    if call.op == "QLinearAveragePool":
+        mean = average_pool(call.restated(x))
+    else:
+        mean = call.build.reduce_mean(x, axes=tuple(range(2, rank)), keepdims=True)
+    mean = call.permute(mean, (0, *range(2, rank), 1)) if is_last else mean
     return _rounded(call, mean, 3, 4, call.type(0).dtype)
 
 
 @onnx("QGemm", domain=MICROSOFT)
 def qgemm(call: Call) -> str:
-    """alpha * a' b' + c, where c counts in steps of the sums; without a scale of the result it stays floats."""
+    """alpha * a' b' + c, where c counts in steps of the sums; without a zero point of the result it stays floats."""
     build = call.build
     if call.attr_int("transA", 0) or call.type(0).rank != 2 or call.type(3).rank != 2:
         raise call.unsupported(f"a transposed left operand, or {call.type(0)} and {call.type(3)}")
-    sums = build.matmul_integer(
-        call[0], call[3], call.get(6), call.get(2), call.get(5), transpose_b=bool(call.attr_int("transB", 0))
-    )
+    turned = bool(call.attr_int("transB", 0))
+    columns = call.shape(3)[0 if turned else 1]
+    is_row = call.has(6) and call.type(6).shape == (columns,)
+    bias = call[6] if is_row else None
+    sums = build.matmul_integer(call[0], call[3], bias, call.get(2), call.get(5), transpose_b=turned)
+    if call.has(6) and not is_row:
+        sums = build.add(sums, call[6])
     scale = build.mul(_scale(call, 1, 0), _scale(call, 4, 1))
     alpha = call.attr_float("alpha", 1.0)
     scale = scale if alpha == 1.0 else build.mul(scale, alpha)
-    if call.has(7):
+    if call.has(8):
         return _requantised(call, sums, build.div(scale, _scale(call, 7, 0)), 8, 1)
     return build.dequantize(sums, scale, axis=build.type(scale).rank, block=0, dtype=f32)

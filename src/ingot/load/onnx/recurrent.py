@@ -45,6 +45,8 @@ def recurrent(call: Call) -> tuple[str | None, ...]:
     if any(call.type(i).rank != 3 for i in range(3)):
         raise call.malformed(f"operands {', '.join(str(call.type(i)) for i in range(3))}, expected rank 3")
     hidden = call.shape(2)[2]
+    call.expect_sizes(1)
+    call.expect_sizes(2)
     gates = _GATES[call.op]
     if not isinstance(hidden, int) or hidden < 1 or call.attr_int("hidden_size", hidden) != hidden:
         raise call.malformed(f"attribute 'hidden_size' is {call.attr_int('hidden_size', 0)}, weights {call.type(2)}")
@@ -72,7 +74,8 @@ def _decoded(call: Call, index: int, scale: int, zero: int) -> str:
     scale, zero: operands with one for each direction, or for each of its gates.
     """
     build, type = call.build, call.type(index)
-    if type.rank != 3 or not isinstance(type.shape[1], int) or call.type(scale).rank not in (1, 2):
+    call.expect_sizes(index)
+    if type.rank != 3 or call.type(scale).rank not in (1, 2):
         raise call.malformed(f"weights {type} in steps of {call.type(scale)}, expected rank 3 and rank 1 or 2")
     expect_scale(call, scale)
     directions, inputs, gates = call.shape(index)

@@ -33,7 +33,7 @@ _LAID_OUT = (
 REFUSED: dict[tuple[str, str], str] = {
     (ML, "DictVectorizer"): _DICTIONARY,
     (ML, "CastMap"): _DICTIONARY,
-    **{(MICROSOFT, name): _LAID_OUT for name in ("NhwcFusedConv", "NhwcMaxPool", "QLinearConv")},
+    (MICROSOFT, "NhwcFusedConv"): _LAID_OUT,
 }
 REFUSED_DOMAINS = {"com.microsoft.nchwc": _LAID_OUT}
 

@@ -46,6 +46,7 @@ def scatter_nd(call: Call) -> str:
     """Index tuples become rows of x with its leading dims seen as one."""
     build, shape, indices = call.build, call.shape(0), call.shape(1)
     depth = indices[-1] if indices else 0
+    call.expect_sizes(1, -1)
     if not isinstance(depth, int) or not 1 <= depth <= len(shape):
         raise call.malformed(f"tuples of {depth} do not fit {call.type(0)} and {call.type(1)}")
     expect_shape(call, 2, (*indices[:-1], *shape[depth:]))
@@ -87,6 +88,8 @@ def max_unpool(call: Call) -> str:
     build, shape = call.build, call.shape(0)
     kernel = call.attr_ints("kernel_shape")
     strides, pads, _ = window(call, kernel)
+    call.expect_sizes(0)
+    call.expect_sizes(1)
     rank, rows = len(kernel), (shape[0], shape[1])
     spatial = [(n - 1) * strides[i] - pads[i] - pads[rank + i] + kernel[i] for i, n in enumerate(shape[2:])]
     whole = (*rows, *spatial)

@@ -182,6 +182,7 @@ def trilu(call: Call) -> str:
 def depth_to_space(call: Call) -> str:
     block, mode = call.attr_int("blocksize"), call.attr_text("mode", "DCR")
     batch, channels, height, width = _image(call, block)
+    call.expect_sizes(0, 1)
     depth = floordiv(channels, block * block)
     if depth * (block * block) != channels or mode not in ("DCR", "CRD"):
         raise call.malformed(f"blocksize {block}, mode {mode!r} do not fit {call.type(0)}")
@@ -197,6 +198,7 @@ def space_to_depth(call: Call) -> str:
     block = call.attr_int("blocksize")
     batch, channels, height, width = _image(call, block)
     rows, columns = floordiv(height, block), floordiv(width, block)
+    call.expect_sizes(0, 2, 3)
     if rows * block != height or columns * block != width:
         raise call.malformed(f"blocksize {block} does not divide {call.type(0)}")
     axes = {"DCR": (0, 3, 5, 1, 2, 4), "CRD": (0, 1, 3, 5, 2, 4)}.get(call.attr_text("mode", "DCR"))

@@ -62,6 +62,7 @@ def _sides(call: Call) -> tuple[bool, bool]:
     """Whether a transform is inverse, and whether it gives or takes one half; the operand's last dim is its parts."""
     inverse, onesided = (bool(call.attr_int(name, 0)) for name in ("inverse", "onesided"))
     rank = call.type(0).rank
+    call.expect_sizes(0, -1)
     parts = call.shape(0)[-1] if rank else None
     if rank < 2 or parts not in (1, 2) or (onesided and not inverse and parts != 1):
         raise call.malformed(f"operand {call.type(0)}, expected one or two parts in the last dim")

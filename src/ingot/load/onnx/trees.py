@@ -61,6 +61,7 @@ def tree_ensemble(call: Call) -> str:
     leaves = {name: _ints(call, f"nodes_{name}leafs") for name in ("true", "false")}
     splits = call.attr_tensor("nodes_splits").ravel()
     members = call.attr_tensor("membership_values", np.zeros(0, call.type(0).dtype.numpy)).ravel()
+    missing = (missing == 1).astype(np.int64)  # it is a flag
     columns = [*ints.values(), modes, missing, *leaves.values(), splits]
     if any(len(column) != count for column in columns):
         raise call.malformed(f"attributes 'nodes_*' differ in length, got {[len(column) for column in columns]}")
@@ -165,7 +166,7 @@ def _votes(call: Call, kind: str, dtype: DType) -> Trees:
     features, modes = _ints(call, "nodes_featureids"), np.array(call.attr_texts("nodes_modes"), object)
     splits = _column(call, "nodes_values", dtype)
     missing = _ints(call, "nodes_missing_value_tracks_true", np.zeros(0, np.int64))
-    missing = missing if missing.size else np.zeros(len(modes), np.int64)
+    missing = (missing == 1).astype(np.int64) if missing.size else np.zeros(len(modes), np.int64)
     columns = [*owners, *children, features, modes, splits, missing]
     if len({len(column) for column in columns}) > 1:
         raise call.malformed(f"attributes 'nodes_*' differ in length, got {[len(column) for column in columns]}")

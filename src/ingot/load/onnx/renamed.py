@@ -1,0 +1,63 @@
+"""Ops of com.microsoft that are those of ai.onnx: under their own name or another, or with channels last."""
+
+from __future__ import annotations
+
+from ingot.dtype import i32
+from ingot.load.onnx.call import Call
+from ingot.load.onnx.conv import max_pool
+from ingot.load.onnx.linear import multiply
+from ingot.load.onnx.quantize import qlinear_conv
+from ingot.load.onnx.registry import MICROSOFT, Rule, find_rule, onnx
+from ingot.load.onnx.shapes import count
+
+# The op of ai.onnx that each is, at which opset.
+_SAME = {
+    "ExpandDims": ("Unsqueeze", 13),
+    "GatherND": ("GatherND", 12),
+    "GridSample": ("GridSample", 16),
+    "Pad": ("Pad", 13),
+    "Range": ("Range", 11),
+    "Trilu": ("Trilu", 14),
+}
+
+
+@onnx(*_SAME, domain=MICROSOFT)
+def renamed(call: Call) -> str | tuple[str | None, ...] | None:
+    """A step of Range that is left out is 1; pads may be a row."""
+    name, opset = _SAME[call.op]
+    operands = list(call.operands)
+    if call.op == "Range" and not call.has(2):
+        operands = [call[0], call[1], call.build.scalar(1, call.type(0).dtype)]
+    if call.op == "Pad" and call.type(1).rank == 2:
+        operands[1] = call.reshape(call[1], (count(call.shape(1)),))
+    rule = find_rule("", name, opset)
+    assert rule is not None
+    return rule(call.as_op(name, *operands, opset=opset))
+
+
+@onnx("MatMulInteger16", domain=MICROSOFT)
+def matmul_integer16(call: Call) -> str:
+    return multiply(call, call.cast(call[0], i32), call.cast(call[1], i32))
+
+
+@onnx("QLinearConv", domain=MICROSOFT)
+def qlinear_conv_channels_last(call: Call) -> str:
+    """The op of ai.onnx, with `channels_last` over [N, sizes..., C]."""
+    return _channels_first(call, qlinear_conv) if call.attr_int("channels_last", 0) else qlinear_conv(call)
+
+
+@onnx("NhwcMaxPool", domain=MICROSOFT)
+def max_pool_channels_last(call: Call) -> str:
+    return _channels_first(call, max_pool)
+
+
+def _channels_first(call: Call, rule: Rule) -> str:
+    """What a rule makes of images [N, C, sizes...], of those [N, sizes..., C] that the call has."""
+    rank = call.type(0).rank
+    if rank < 3:
+        raise call.malformed(f"an image {call.type(0)}, expected rank 3 or more")
+    x = call.permute(call[0], (0, rank - 1, *range(1, rank - 1)))
+    made = rule(call.restated(x, *call.operands[1:]))
+    result = made[0] if isinstance(made, tuple) else made
+    assert result is not None
+    return call.permute(result, (0, *range(2, rank), 1))
