@@ -477,7 +477,8 @@ def test_emission_is_deterministic(tmp_path: Path) -> None:
         environment = os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)}
         subprocess.run([sys.executable, "-c", code, *arguments], check=True, env=environment, capture_output=True)
     names = sorted(path.name for path in (tmp_path / "1").iterdir())
-    expected = "CMakeLists.txt Makefile layout.json main.c model.c model.h model_check.h test weights.bin"
+    expected = ".ingot-files.json CMakeLists.txt Makefile layout.json main.c model.c model.cmake model.h model.mk model.pc"
+    expected += " model_check.h model_layout.h test weights.bin"
     assert names == expected.split()
     for name in (*names[:-2], names[-1], "test/image.npy", "test/probabilities.npy"):
         assert (tmp_path / "1" / name).read_bytes() == (tmp_path / "2" / name).read_bytes()

@@ -19,11 +19,16 @@ LENGTH = 256  # tokens of a text, at most
 
 
 def emit_encoder(
-    name: str, source: Folder, folder: str | os.PathLike[str], *, precision: str | None = None
+    name: str,
+    source: Folder,
+    folder: str | os.PathLike[str],
+    *,
+    precision: str | None = None,
+    force: bool = False,
 ) -> list[str]:
     """Writes the encoder of a Hugging Face folder as a site; returns the paths.
 
-    precision: as for `web_text.emit_text`. Raises what loading it raises, UnsupportedError for another tokenizer than
+    precision, force: as for `web_text.emit_text`. Raises what loading it raises, UnsupportedError for another tokenizer than
     BERT's, and what `emit_site` raises.
     """
     with bounded(source.path):
@@ -37,4 +42,4 @@ def emit_encoder(
     length = AtMost(min(LENGTH, model.context), "length")
     compiled = Compiler(model.graph, options.target).compile(Mode("encode", {"batch": 1, "length": length}))
     page = Page("encoder", files={"tokenizer.json": json.dumps(words, separators=(",", ":"))})
-    return emit_site(name, {"encode": compiled}, WeightStore(), folder, page)
+    return emit_site(name, {"encode": compiled}, WeightStore(), folder, page, force=force)
