@@ -8,7 +8,7 @@ import hashlib
 import json
 import os
 import stat
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -21,8 +21,8 @@ _VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A file of the manifest. owner: the emission that wrote it. sha256: None from before the file is written until it
-    is, so that an emission that was cut off can be repeated."""
+    """A file of the manifest. owner: the emission that wrote it, "" where owners share it. sha256: None from before the
+    file is written until it is, so that an emission that was cut off can be repeated."""
 
     owner: str
     sha256: str | None
@@ -41,40 +41,37 @@ def filled_folder(
 
     owner: of the files, such as one model; an earlier emission of the same owner is replaced, and those of its files
     that this one does not write again are removed. names: every file that the block writes, relative to the folder.
-    shared: those of them that every owner writes alike. force: replace what is there, whoever wrote it.
+    shared: names of files that every owner writes alike; they stay. force: replace what is there, whoever wrote it.
 
     Raise OutputError, before anything is written, for a file that is there and that this owner did not write, or that
     was changed since; and when the folder or its manifest cannot be read or written.
     """
     make_folder(folder)
-    place = Path(folder)
+    place, owners = Path(folder), {name: "" if name in shared else owner for name in names}
     descriptor = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         with contextlib.suppress(OSError):  # a file system without locks
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         rows = {} if force and not _is_readable(place) else _read(place)
         if not force:
-            _expect_own(place, owner, names, shared, rows)
-        earlier = {name for name, row in rows.items() if row.owner == owner and name not in names}
-        _write(place, {**rows, **{name: _Row(owner, None) for name in names}})
+            _expect_own(place, owners, rows)
+        earlier = {name for name, row in rows.items() if row.owner == owner and name not in owners}
+        _write(place, {**rows, **{name: _Row(owners[name], None) for name in owners}})
         yield
         for name in earlier:
             if _is_unchanged(place / name, rows.pop(name)):
                 _remove(place, name)
-        _write(place, {**rows, **{name: _Row(owner, _digest(place / name)) for name in names}})
+        _write(place, {**rows, **{name: _Row(owners[name], _digest(place / name)) for name in owners}})
     finally:
         os.close(descriptor)
 
 
-def _expect_own(
-    place: Path, owner: str, names: Collection[str], shared: Collection[str], rows: dict[str, _Row]
-) -> None:
+def _expect_own(place: Path, owners: Mapping[str, str], rows: Mapping[str, _Row]) -> None:
     foreign = []
-    for name in sorted(names):
+    for name in sorted(owners):
         if os.path.lexists(place / name):
             row = rows.get(name)
-            is_own = row is not None and (row.owner == owner or name in shared)
-            if row is None or not is_own or not _is_unchanged(place / name, row):
+            if row is None or row.owner != owners[name] or not _is_unchanged(place / name, row):
                 foreign.append(name)
     if foreign:
         raise OutputError(

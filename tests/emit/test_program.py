@@ -230,7 +230,9 @@ def test_a_name_may_have_what_the_program_is_written_with(tmp_path: Path) -> Non
     assert shell(tmp_path, "cc", "-fsyntax-only", "-Wall", "-Werror", "main.c") == (0, "", "")
 
 
-@pytest.mark.parametrize("prefix", ["", "1st", "a-b", "main", "check", "test", "math", "é", "x" * 32, "_x", 'x";', "install"])
+@pytest.mark.parametrize(
+    "prefix", ["", "1st", "a-b", "main", "check", "test", "math", "é", "x" * 32, "_x", 'x";', "install"]
+)
 def test_a_prefix_that_is_no_name_is_refused(call, tmp_path: Path, prefix: str) -> None:
     code, _, err = call("emit-c", DIGITS, "--dim", "batch=1", "-o", tmp_path / "out", "--prefix", prefix)
     assert code == 65 and "prefix" in err and not (tmp_path / "out").exists()

@@ -39,7 +39,7 @@ from ingot.emit.interface import (
     interface,
 )
 from ingot.emit.kernels import check_precision
-from ingot.emit.layout import Memory, layout_header, memory
+from ingot.emit.layout import Memory, layout_constants, memory
 from ingot.emit.platform import Platform
 from ingot.emit.pool import pool
 from ingot.emit.program import VECTOR, main, project
@@ -197,7 +197,7 @@ def _write(
     if taken := {*own, f"{face.prefix}.h", checking} & plain:
         raise InputError(f"option prefix: {min(taken)} is another file here, got {face.prefix!r}, expected another")
     layout = json.dumps(_layout(face), indent=1) + "\n"
-    files = {**own, **programs, f"{face.prefix}_layout.h": layout_header(face), face.file("layout.json"): layout}
+    files = {**own, **programs, face.file("layout.json"): layout}
     files[f"{face.prefix}.h"] = header(face, platform, face.file("check.c") in programs)
     if debug() >= 4:
         print(model, file=sys.stderr)
@@ -265,6 +265,7 @@ extern const uint32_t {stored}[];
 /* Runs the model on a test vector. Returns how many elements of its outputs have other bits than they must have. */
 long {prefix}_check(void);
 """
+    entries += layout_constants(face)
     return f"""\
 /* {prefix}.h: emitted by Ingot. {face.file("layout.json")} has the names of the source model. */
 #ifndef {macro}_H

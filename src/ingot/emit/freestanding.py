@@ -18,7 +18,7 @@ def library_project(face: Interface, has_vector: bool) -> Project:
     """What builds a library for the target of $(CC)."""
     sources = [*library_sources(face), face.file("weights.c"), *([face.file("check.c")] if has_vector else [])]
     headers = library_headers(face)
-    return Project(face, sources, headers, headers[:3], freestanding=True)
+    return Project(face, sources, headers, headers[:2], freestanding=True)
 
 
 def check(

@@ -1,4 +1,4 @@
-"""<prefix>_layout.h: where the tensors of a model lie, and their shapes, as constants of C."""
+"""Where the tensors of a model lie, and their shapes, as constants of C in <prefix>.h; what memory it takes."""
 
 from __future__ import annotations
 
@@ -39,34 +39,29 @@ def offset(face: Interface, entry: Entry, id: str) -> str:
     return f"{_opening(face, entry)}_OFFSET_{entry.names[id].upper()}"
 
 
-def layout_header(face: Interface) -> str:
-    """The file."""
+def layout_constants(face: Interface) -> str:
+    """The part of <prefix>.h."""
     about = (
-        f"{face.prefix}_layout.h: emitted by Ingot: each tensor by its name, sanitised; {face.file('layout.json')} has the "
-        "names of the source model. OFFSET: bytes from the beginning of the weights, of the arena, or of what is kept "
-        "from run to run. BYTES: all of it. RANK and SHAPE: dims in order, of a packed weight those of the matrix; the "
-        "most that one can be where a run says it."
+        f"Each tensor by its name, sanitised; {face.file('layout.json')} has the names of the source model. OFFSET: "
+        "bytes from the beginning of the weights, of the arena, or of what is kept from run to run. BYTES: all of it. "
+        "RANK and SHAPE: dims in order, of a packed weight those of the matrix; the most that one can be where a run "
+        "says it."
     )
-    return f"""\
-{comment(about, "")}
-#ifndef {face.macro}_LAYOUT_H
-#define {face.macro}_LAYOUT_H
-{"".join(_section(face, entry) for entry in face.entries)}
-#endif
-"""
+    return f"\n{comment(about, '')}\n{''.join(_section(face, entry) for entry in face.entries)}"
 
 
 def _section(face: Interface, entry: Entry) -> str:
     title = "" if entry.name == RUN else f"\n/* Of {face.function(entry)}. */\n"
-    return title + "".join(_tensor(face, entry, id) for id in entry.names)
+    placed = [id for id in entry.names if id in entry.planned.addresses]
+    works = [id for id in placed if entry.lowered.tensors[id].kind in ("activation", "scratch", "update")]
+    text = title + "".join(_tensor(face, entry, id) for id in placed if id not in works)
+    rows = [f"#define {offset(face, entry, id)} {entry.planned.addresses[id].offset}\n" for id in works]
+    return text + ("\n/* What a run works in. */\n" + "".join(rows) if rows else "")
 
 
 def _tensor(face: Interface, entry: Entry, id: str) -> str:
     opening, name, tensor = _opening(face, entry), entry.names[id].upper(), entry.lowered.tensors[id]
-    address = entry.planned.addresses.get(id)
-    if address is None:
-        return ""
-    text = ""
+    text, address = "", entry.planned.addresses[id]
     if not address.region.startswith(("input:", "output:")):
         text += f"#define {offset(face, entry, id)} {address.offset}\n"
     text += f"#define {opening}_BYTES_{name} {tensor.nbytes}\n#define {opening}_RANK_{name} {len(tensor.shape)}\n"

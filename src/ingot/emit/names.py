@@ -52,7 +52,9 @@ _OTHERS = """
     call check_span check_row given inputs kept layer member never outputs parts places pool_body pool_member run
     run_call s size_max size_min size_quotient state steps thread turn
 """.split()
-_INTEGERS = [f"{sign}int{kind}{bits}_t" for sign in ("", "u") for kind in ("", "_least", "_fast") for bits in (8, 16, 32, 64)]
+_INTEGERS = [
+    f"{sign}int{kind}{bits}_t" for sign in ("", "u") for kind in ("", "_least", "_fast") for bits in (8, 16, 32, 64)
+]
 
 
 @functools.cache

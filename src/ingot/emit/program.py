@@ -25,7 +25,7 @@ def project(face: Interface, has_vector: bool) -> Project:
     headers, weights = library_headers(face), face.file("weights.bin")
     check = f"--weights {{place}}/{weights} --check {{place}}/{face.file(VECTOR)}" if has_vector else ""
     programs = {face.prefix: [face.file("main.c")]}
-    return Project(face, library_sources(face), headers, headers[:3], programs, [weights], check)
+    return Project(face, library_sources(face), headers, headers[:2], programs, [weights], check)
 
 
 def main(face: Interface, platform: Platform) -> str:

@@ -57,7 +57,6 @@ def source(face: Interface, platform: Platform) -> str:
 #endif
 
 #include "{face.prefix}.h"
-#include "{face.prefix}_layout.h"
 {included}{platform.opening(face.macro)}
 /* Argument structs of the kernels; sizes and strides are in elements. What is above #else is the same on every set. */
 

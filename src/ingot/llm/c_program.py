@@ -45,9 +45,11 @@ def emit_language_model(
     """Writes a folder's or GGUF file's language model as C; returns the paths.
 
     threads: the most that a run can use; has_vector: whether `make check` has a test, which `LLM` runs once to write
-    it; force: as `emit` has it; other options as `LLM` takes them. Raises what `LLM` raises, and UnsupportedError for an encoder, for a kernel,
-    a tokenizer or a chat template that C does not have, and for weights that have another byte order than the platform;
-    InputError for a prefix that C cannot have.
+    it; force: as `emit` has it; other options as `LLM` takes them.
+
+    Raises what `LLM` raises, and UnsupportedError for an encoder, for a kernel, a tokenizer or a chat template that C
+    does not have, and for weights that have another byte order than the platform; InputError for a prefix that C cannot
+    have; OutputError as `emit`.
     """
     check_prefix(prefix)
     with bounded(os.fspath(path)):

@@ -28,8 +28,8 @@ def emit_encoder(
 ) -> list[str]:
     """Writes the encoder of a Hugging Face folder as a site; returns the paths.
 
-    precision, force: as for `web_text.emit_text`. Raises what loading it raises, UnsupportedError for another tokenizer than
-    BERT's, and what `emit_site` raises.
+    precision, force: as for `web_text.emit_text`. Raises what loading it raises, UnsupportedError for another tokenizer
+    than BERT's, and what `emit_site` raises.
     """
     with bounded(source.path):
         tokenizer = Tokenizer.read(source)

@@ -271,8 +271,8 @@ class Trainer:
         """Writes what goes on from here as plain C, with a program that takes files of rows; returns the paths.
 
         inputs: those of a step, with which `make check` takes a few steps and compares their losses to the bit; nothing
-        is trained here. prefix, threads, force: as `ingot.emit.c.emit` has them. Raises InputError for another precision than
-        f32, and what `step` and `emit` raise.
+        is trained here. prefix, threads, force: as `ingot.emit.c.emit` has them. Raises InputError for
+        another precision than f32, and what `step` and `emit` raise.
         """
         from ingot.emit.training import Fitting
         from ingot.training.c_program import Checked, emit_training

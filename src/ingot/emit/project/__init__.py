@@ -19,7 +19,7 @@ SHARED = ("Makefile", "CMakeLists.txt")
 class Project:
     """What is built of a model. sources: C files of the library; headers: what they include, of which `public` are
     installed; programs: the C files of each beside the library, by name; data: files that a program of a user reads;
-    check: what the first program is told to run the test vector, with the folder of files as `{place}`, if there is one.
+    check: what the first program is told to run the test vector, with the folder of files as `{place}`; "" for none.
     """
 
     face: Interface
@@ -49,7 +49,7 @@ def library_sources(face: Interface) -> list[str]:
 
 def library_headers(face: Interface) -> list[str]:
     """The headers of a model itself, those that are installed first."""
-    names = [f"{face.prefix}.h", f"{face.prefix}_layout.h", f"{face.prefix}_check.h"]
+    names = [f"{face.prefix}.h", f"{face.prefix}_check.h"]
     return [*names, *([f"{face.prefix}_pool.h"] if face.threads > 1 else [])]
 
 
@@ -58,7 +58,7 @@ def _filled(template: str, project: Project) -> str:
     import jinja2
 
     folder = importlib.resources.files("ingot.emit.project")
-    environment = jinja2.Environment(  # noqa: S701  # no HTML
+    environment = jinja2.Environment(
         undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
     )
     environment.filters |= {"lines": _lines, "objects": _objects}

@@ -62,7 +62,9 @@ def emit_site(
 ) -> list[str]:
     """Writes modes of one graph, compiled for `lower.wgpu.WEBGPU` with one placement, as a site; returns the paths.
 
-    name: of the model, which the page shows. force: replace files of these names that no earlier site wrote. Raises UnsupportedError for an op without a kernel in WGSL, LimitError for
+    name: of the model, which the page shows. force: replace files of these names that no earlier site wrote.
+
+    Raises UnsupportedError for an op without a kernel in WGSL, LimitError for
     what no binding of WebGPU holds and for a weight outside of 32 bits, OutputError when the folder cannot be
     written or holds such files.
     """
