@@ -89,6 +89,13 @@ def emit_language_model(
     )
 
 
+def expect_c(source: Folder, model: LanguageModel, precision: str) -> None:
+    """Raise UnsupportedError for a tokenizer, a chat template or a precision that C does not have, before anything is
+    written; LoadError for files of the folder that are damaged."""
+    check_precision(precision_of(precision))
+    _Program(source, model, HOSTED)
+
+
 def _continuation(llm: LLM) -> Continuation:
     """What the model says to a prompt."""
     prompt = _PROMPT

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from typing import Any
 
 from ingot.compile import Compiler, Mode
 from ingot.dim import AtMost
@@ -32,9 +33,7 @@ def emit_encoder(
     than BERT's, and what `emit_site` raises.
     """
     with bounded(source.path):
-        tokenizer = Tokenizer.read(source)
-        document = json.loads(tokenizer.to_json())
-        words = word_pieces(document, tokenizer.prefix, tokenizer.suffix, source.where("tokenizer.json"))
+        words = encoder_words(source)
         options = Options.of(
             source, context=None, precision=precision, threads=1, cache_dtype=None, sequences=1, executor="webgpu"
         )
@@ -43,3 +42,11 @@ def emit_encoder(
     compiled = Compiler(model.graph, options.target).compile(Mode("encode", {"batch": 1, "length": length}))
     page = Page("encoder", files={"tokenizer.json": json.dumps(words, separators=(",", ":"))})
     return emit_site(name, {"encode": compiled}, WeightStore(), folder, page, force=force)
+
+
+def encoder_words(source: Folder) -> dict[str, Any]:
+    """A folder's tokenizer as a page has it. Raises UnsupportedError for another than BERT's, LoadError for a damaged
+    one."""
+    tokenizer = Tokenizer.read(source)
+    document = json.loads(tokenizer.to_json())
+    return word_pieces(document, tokenizer.prefix, tokenizer.suffix, source.where("tokenizer.json"))

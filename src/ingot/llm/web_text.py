@@ -74,6 +74,11 @@ def page_files(source: Folder, page: str | None) -> tuple[dict[str, Any], dict[s
     return facts, byte_level(document, tokenizer.prefix, members, where, "".join(texts), known)
 
 
+def expect_page(source: Folder) -> None:
+    """Raise UnsupportedError for a tokenizer or a chat template that no page has; LoadError for damaged files."""
+    page_files(source, None)
+
+
 def _chat(source: Folder, tokenizer: Tokenizer) -> tuple[ChatFormat | None, Collection[str]]:
     try:
         return chat_of(source, tokenizer)
