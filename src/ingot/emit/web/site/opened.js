@@ -5,5 +5,5 @@ if (location.protocol === 'file:') {
   document.getElementById('progress').hidden = true;
   document.getElementById('said').textContent =
     'This page was opened from a file, where browsers load no models. Serve its folder, as by '
-    + '"python -m http.server -d FOLDER", and open http://localhost:8000 instead.';
+    + '"python -m http.server -d FOLDER", and open localhost:8000 instead.';
 }
