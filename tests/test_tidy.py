@@ -19,7 +19,7 @@ MAX_FUNCTION_LINES = 70
 
 # A room imports its own line and the lines above it.
 ROOMS = (
-    ("abi", "dtype", "config", "errors", "dim", "machine", "files", "locks", "record", "collector"),
+    ("abi", "dtype", "config", "errors", "dim", "machine", "files", "folders", "locks", "record", "collector"),
     ("types", "op", "node", "ir", "liveness", "sized", "text"),
     ("ops",),
     ("gradients",),

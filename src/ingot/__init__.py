@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ingot.dim import at_most
     from ingot.emit.onnx import export_onnx
     from ingot.llm import LLM
-    from ingot.ops.custom import ExternalKernel, register_op, unregister_op
+    from ingot.ops.custom import ExternalKernel, WgslKernel, register_op, unregister_op
     from ingot.ort.session import InferenceSession
     from ingot.passes import register_pass, unregister_pass
     from ingot.seeds import set_seed
@@ -58,6 +58,7 @@ __all__ = [
     "TensorType",
     "Trainer",
     "UnsupportedError",
+    "WgslKernel",
     "at_most",
     "export_onnx",
     "lora",
@@ -74,6 +75,7 @@ _LATE = {
     "Cosine": "ingot.training",
     "CrossEntropy": "ingot.training",
     "ExternalKernel": "ingot.ops.custom",
+    "WgslKernel": "ingot.ops.custom",
     "InferenceSession": "ingot.ort.session",
     "LLM": "ingot.llm",
     "Linear": "ingot.training",

@@ -70,12 +70,13 @@ class CompiledSegment:
     """A part of a static graph. native: its steps and their places, or None where only the reference can compute it.
 
     inner: then, the subgraphs of its nodes whose shapes are known, each as a program of its own; by the first result of
-    the node and the attribute. Their inputs may be fewer: weights are weights there.
+    the node and the attribute. Their inputs may be fewer: weights are weights there. device: what it is compiled for.
     """
 
     graph: Graph
     native: tuple[Lowered, Plan] | None
     inner: Mapping[tuple[str, str], Compiled] = field(default_factory=dict)
+    device: str = "cpu"
 
     @property
     def lowered(self) -> Lowered:
@@ -101,16 +102,16 @@ class CompiledSegment:
             branches = [self.inner.get((node.outputs[0], each.attribute)) for each in inner_graphs(node)]
             if node.op.name == "if" and None not in branches:
                 found += [text for branch in branches if branch is not None for text in branch.fallback]
-            elif node.op.name != "refuse" and kernel_of(self.graph, node) is None:
+            elif node.op.name != "refuse" and kernel_of(self.graph, node, self.device) is None:
                 found.append(node.title)
         return found
 
     @property
     def external(self) -> list[Choice]:
-        """The nodes that kernels of shared libraries compute."""
+        """The nodes that kernels of the user compute."""
         if self.native is not None:
             return []
-        found = ((node, kernel_of(self.graph, node)) for node in self.graph.nodes)
+        found = ((node, kernel_of(self.graph, node, self.device)) for node in self.graph.nodes)
         made = [Choice(n.outputs[0], n.op.name, ((str(kernel), ""),)) for n, kernel in found if kernel is not None]
         return made + [choice for inner in self.inner.values() for choice in inner.external]
 
@@ -134,7 +135,7 @@ class Compiled:
 
     @property
     def external(self) -> list[Choice]:
-        """What runs by kernels of shared libraries."""
+        """What runs by kernels of the user."""
         return [choice for segment in self.segments for choice in segment.external]
 
     @property
@@ -175,7 +176,7 @@ def compile_mode(
     for segment in segments(static, target):
         if not segment.native:
             inner = _compile_inner(segment.graph, target, Mode(mode.name, precision=mode.precision), placement, passes)
-            parts.append(CompiledSegment(segment.graph, None, inner))
+            parts.append(CompiledSegment(segment.graph, None, inner, target.device))
             continue
         begun = segment.lowering
         parts.append(compile_segment(segment.graph, target, mode.name, placement=placement, begun=begun))

@@ -21,6 +21,8 @@ from ingot.cli.inspect import COMMANDS
 from ingot.look.stages import DETAILS, STAGES
 from look_models import DIGITS, TINY_LM, write_large
 from onnx_models import text_model
+from small_tokenizers import document, write_folder
+from tiny_language_models import random_llama
 
 FORMATS = ("onnx", "pt2", "decoder", "encoder", "int4", "gguf", "qdq", "program")
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "inspecting.md").read_text()
@@ -277,6 +279,20 @@ def test_what_validate_says_is_so(call, tmp_path, models) -> None:
         path, dims = models[name]
         allowed = "emit-c" in runs(validated(call, path, *dims)[1])
         assert (call("emit-c", path, *dims, "-o", tmp_path / name)[0] == 0) == allowed, name
+
+
+@pytest.mark.parametrize("tokenizer", ["unigram", "gemma", "byte_fallback"])
+def test_what_validate_says_of_a_language_model_is_so(call, tmp_path, tokenizer: str) -> None:
+    """What its tokenizer and template stop, too: where it says that C or a page takes it, they do, and where not, not."""
+    random_llama(tmp_path / "model", vocab_size=512)
+    write_folder(tmp_path / "model", document(tokenizer))
+    code, found = validated(call, tmp_path / "model")
+    assert code == 0 and {"native", "strict", "webgpu"} <= runs(found) and "interpret" not in runs(found)
+    for command in ("emit-c", "emit-web"):
+        done = call(command, tmp_path / "model", "--context", 64, "-o", tmp_path / command)
+        assert (done[0] == 0) == (command in runs(found)), (command, done)
+        (row,) = (row for row in found["executors"] if row["name"] == command)
+        assert all(problem in done[2] for problem in row["problems"])
 
 
 # -- how it is read

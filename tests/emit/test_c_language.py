@@ -405,7 +405,7 @@ def test_layers_stand_there_once(tmp_path: Path):
         text = (folder / "out" / "small.c").read_text()
         assert not re.search(r"\bmodel_(prefill|decode|sample|memory)\b", text)
         lines.append(len(text.splitlines()))
-        assert not (folder / "out" / "chat.c").exists()
+        assert not (folder / "out" / "small-chat.c").exists()
     assert lines[1] - lines[0] <= 6 * len(modes_of(1)) and lines[1] < MOST_LINES  # a row of places for each layer
 
 
@@ -478,9 +478,9 @@ def test_two_models_link_into_one_program(tiny: Path, tmp_path: Path):
     wanted = ""
     for prompt in prompts:
         for prefix, *words in (("first", "--temperature", 0), ("Second", "--temperature", 1, "--seed", 4)):
-            _, out, _ = shell(tmp_path / prefix / "generate", "--ids", "--max-tokens", 20, *words, prompt)
+            _, out, _ = shell(tmp_path / prefix / f"{prefix}-generate", "--ids", "--max-tokens", 20, *words, prompt)
             wanted += "".join(f"{word} " for word in out.split()) + "\n"
-    _, out, _ = shell(tmp_path / "first" / "chat", "--ids", "--max-tokens", 20, "--temperature", 0, text="hi\n")
+    _, out, _ = shell(tmp_path / "first" / "first-chat", "--ids", "--max-tokens", 20, "--temperature", 0, text="hi\n")
     wanted += "".join(f"{word} " for word in out.split()) + "\n"
     for compiler, source in (("cc", "two.c"), ("c++", "two.cpp")):
         words = [*strict.split(), "-O0", tmp_path / source, *(f"-I{tmp_path / p}" for p in ("first", "Second"))]

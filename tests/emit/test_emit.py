@@ -405,7 +405,7 @@ def test_a_block_of_several_threads_is_short(tmp_path: Path) -> None:
     assert "model_pool_barrier(member)" in text and len(text.splitlines()) < 2000
 
 
-def test_names_stay_in_the_layout(tmp_path: Path, compiler: str) -> None:
+def test_names_reach_the_c_as_identifiers(tmp_path: Path, compiler: str) -> None:
     graph = Graph("graph" + HOSTILE)
     x = graph.add_input("in" + HOSTILE, TensorType(f32, (3, 5)))
     w = graph.add_weight("weight" + HOSTILE, np.ones((5, 4), np.float32))
@@ -414,13 +414,41 @@ def test_names_stay_in_the_layout(tmp_path: Path, compiler: str) -> None:
     emit(graph, WeightStore(), tmp_path)
     for name in ("model.c", "model.h", "main.c"):
         text = (tmp_path / name).read_text(encoding="ascii")
-        assert "#errand" not in text and "marker" not in text
+        assert "#errand" not in text and "\\ ?" not in text
+    assert re.search(r"\bfloat \*const markerx_errand_s =", (tmp_path / "model.c").read_text())
+    assert "#define MODEL_SHAPE_WEIGHTX_ERRAND_S {5, 4}\n" in (tmp_path / "model.h").read_text()
     rows = json.loads((tmp_path / "layout.json").read_text())["tensors"]
     assert {"in" + HOSTILE, "weight" + HOSTILE, "out" + HOSTILE} <= {row["name"] for row in rows}
+    assert {row["identifier"] for row in rows} >= {"inx_errand_s", "weightx_errand_s", "outx_errand_s"}
     feeds = {"in" + HOSTILE: np.ones((3, 5), np.float32)}
     case = Emitted(tmp_path, feeds, {}, tmp_path)
     (y,) = case.run(case.compiled(compiler, "-O1", "-Wall", "-Werror"), feeds).values()
     np.testing.assert_allclose(y, np.exp(5.0) * np.ones((3, 4)), rtol=1e-6)
+
+
+# What means something else where the steps are: to C, its library, its compilers, the kernels, the steps themselves.
+TAKEN = """
+    int restrict unix signgam gamma index y0 sinhf memcpy size_t uint8_t abs_f32 K INGOT_ACT_none elementwise_args
+    INGOT_MAX_RANK call member thread threads layer places n0 turn parts s inputs outputs weights arena kept run steps
+    arena_2 a A a_2 \u00e9 1 isnan CHECKED model_run model_state
+""".split()
+
+
+def test_names_that_are_taken(tmp_path: Path, compiler: str) -> None:
+    """Each tensor has its own, without a warning."""
+    graph = Graph("taken")
+    value = graph.add_input("steps", TensorType(f32, (4,)))
+    for number, name in enumerate(TAKEN):
+        weight = graph.add_weight(name, np.full(4, number, np.float32))
+        value = graph.add("add", (value, weight), (f"{name}+",)).output
+    graph.set_output("call", value)
+    emit(graph, WeightStore(), tmp_path)
+    names = [row["identifier"] for row in json.loads((tmp_path / "layout.json").read_text())["tensors"]]
+    assert len({name.upper() for name in names}) == len(names) > len(TAKEN)
+    case = Emitted(tmp_path, {}, {}, tmp_path)
+    program = case.compiled(compiler, "-O0", "-Wno-sign-conversion", *STRICT)
+    (y,) = case.run(program, {"steps": np.ones(4, np.float32)}).values()
+    np.testing.assert_array_equal(y, np.full(4, 1 + sum(range(len(TAKEN)))))
 
 
 def embedding() -> Graph:
@@ -477,7 +505,8 @@ def test_emission_is_deterministic(tmp_path: Path) -> None:
         environment = os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)}
         subprocess.run([sys.executable, "-c", code, *arguments], check=True, env=environment, capture_output=True)
     names = sorted(path.name for path in (tmp_path / "1").iterdir())
-    expected = "CMakeLists.txt Makefile layout.json main.c model.c model.h model_check.h test weights.bin"
+    expected = ".ingot-files.json CMakeLists.txt Makefile layout.json main.c model.c model.cmake model.h model.mk"
+    expected += " model.pc model_check.h test weights.bin"
     assert names == expected.split()
     for name in (*names[:-2], names[-1], "test/image.npy", "test/probabilities.npy"):
         assert (tmp_path / "1" / name).read_bytes() == (tmp_path / "2" / name).read_bytes()

@@ -60,6 +60,14 @@ def test_c(digits: tuple[Path, np.ndarray]) -> None:
     assert 0 <= float(command(["./program"], folder)) <= 1
 
 
+def test_cpp(digits: tuple[Path, np.ndarray]) -> None:
+    folder, _ = digits
+    (folder / "program.cpp").write_text(shown("cpp"))
+    strict = ["-std=c++11", "-Wall", "-Wextra", "-Wpedantic", "-Werror"]
+    command(["c++", *strict, "-Iout", "program.cpp", "out/libdigits.a", "-o", "cpp"], folder)
+    assert 0 <= float(command(["./cpp"], folder)) <= 1
+
+
 def test_cmake(digits: tuple[Path, np.ndarray]) -> None:
     folder, _ = digits
     cmake, ctest = (str(Path(sys.executable).with_name(tool)) for tool in ("cmake", "ctest"))
@@ -84,8 +92,25 @@ def test_rust(digits: tuple[Path, np.ndarray]) -> None:
         assert re.findall(r"(\w+):", arguments) == names
     if shutil.which("rustc"):
         (folder / "main.rs").write_text(text)
-        command(["rustc", "main.rs", "-L", "out", "-ldigits"], folder)
-        assert 0 <= float(command(["./main"], folder, LD_LIBRARY_PATH="out")) <= 1
+        command(["rustc", "main.rs", "-L", "out", "-l", "static=digits"], folder)
+        assert 0 <= float(command(["./main"], folder)) <= 1
+
+
+def test_cargo(digits: tuple[Path, np.ndarray], tmp_path: Path) -> None:
+    """A package whose build script finds the library; without Cargo, the names in the script are those of files."""
+    folder, _ = digits
+    script = shown(
+        "rust",
+        "A package of Cargo finds the library by its `build.rs`, here with the folder `out` beside `Cargo.toml`:",
+    )
+    assert 'rustc-link-lib=static=digits"' in script and (folder / "out" / "libdigits.a").exists()
+    if shutil.which("cargo"):
+        (tmp_path / "src").mkdir()
+        (tmp_path / "out").symlink_to(folder / "out")
+        (tmp_path / "src" / "main.rs").write_text(shown("rust"))
+        (tmp_path / "build.rs").write_text(script)
+        (tmp_path / "Cargo.toml").write_text('[package]\nname = "reads"\nversion = "0.1.0"\nedition = "2021"\n')
+        assert 0 <= float(command(["cargo", "run", "--quiet", "--offline"], tmp_path)) <= 1
 
 
 DEVICE = """\
@@ -108,7 +133,7 @@ def test_what_a_microcontroller_runs(digits: tuple[Path, np.ndarray], tmp_path: 
     image = ", ".join(map(str, np.load(folder / "digit.npy").reshape(-1).tolist()))
     (tmp_path / "program.c").write_text(text + DEVICE.format(image=image))
     strict = ["-Wall", "-Wextra", "-Werror", "-Wno-unused-variable"]
-    command(["cc", *strict, "program.c", "digits.c", "weights.c", "-lm", "-o", "program"], tmp_path)
+    command(["cc", *strict, "program.c", "digits.c", "digits-weights.c", "-lm", "-o", "program"], tmp_path)
     assert [float.fromhex(line) for line in command(["./program"], tmp_path).split()] == expected.reshape(-1).tolist()
 
 

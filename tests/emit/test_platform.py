@@ -47,7 +47,7 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
     words = [DIGITS, "--dim", "batch=1", "--prefix", "digits", "--freestanding", "-o", str(folder)]
     result = CliRunner().invoke(emit_c, words)
     assert result.exit_code == 0, result.output
-    assert {Path(line).name for line in result.output.split()} == {path.name for path in folder.iterdir()}
+    assert set(map(Path, result.output.splitlines())) >= {*folder.iterdir()}
     return folder
 
 
@@ -56,9 +56,13 @@ def test_a_freestanding_model_needs_no_libc(bare: Path, tmp_path: Path, compiler
     folder = tmp_path / "out"
     shutil.copytree(bare, folder)
     shell(folder, "make", f"CC={compiler}", f"CFLAGS={STRICT} -fno-stack-protector")
-    undefined = set(shell(folder, "nm", "-u", "digits.o", "weights.o").split()) - {"U", "digits.o:", "weights.o:"}
+    undefined = set(shell(folder, "nm", "-u", "digits.o", "digits-weights.o").split()) - {
+        "U",
+        "digits.o:",
+        "digits-weights.o:",
+    }
     assert undefined <= FREESTANDING
-    sections = shell(folder, "size", "-A", "weights.o")
+    sections = shell(folder, "size", "-A", "digits-weights.o")
     held = dict(line.split()[:2] for line in sections.splitlines() if line.startswith("."))
     assert int(held[".rodata"]) > 170_000 and held.get(".data", "0") == held.get(".bss", "0") == "0"
     (folder / "caller.c").write_text(CALLER)
@@ -71,9 +75,9 @@ def test_a_freestanding_model_needs_no_libc(bare: Path, tmp_path: Path, compiler
 def test_a_freestanding_check_counts_what_differs(bare: Path, tmp_path: Path) -> None:
     folder = tmp_path / "out"
     shutil.copytree(bare, folder)
-    text = (folder / "check.c").read_text()
+    text = (folder / "digits-check.c").read_text()
     last = text.index("probabilities[10] = {\n  ") + len("probabilities[10] = {\n  0x")
-    (folder / "check.c").write_text(text[:last] + "f" + text[last + 1 :])
+    (folder / "digits-check.c").write_text(text[:last] + "f" + text[last + 1 :])
     (folder / "caller.c").write_text(CALLER)
     shell(folder, "make", "CFLAGS=-O1")
     shell(folder, "cc", "caller.c", "libdigits.a", "-o", "caller")

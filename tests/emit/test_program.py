@@ -15,7 +15,7 @@ from onnx import TensorProto, helper
 import ingot
 from ingot.dtype import DTYPES, f32
 from ingot.emit.c import Vector, emit
-from ingot.emit.interface import identifiers
+from ingot.emit.names import identifiers
 from ingot.ir import Graph, TensorType
 from ingot.run.store import WeightStore
 
@@ -230,7 +230,9 @@ def test_a_name_may_have_what_the_program_is_written_with(tmp_path: Path) -> Non
     assert shell(tmp_path, "cc", "-fsyntax-only", "-Wall", "-Werror", "main.c") == (0, "", "")
 
 
-@pytest.mark.parametrize("prefix", ["", "1st", "a-b", "main", "check", "test", "math", "é", "x" * 32, "_x", 'x";'])
+@pytest.mark.parametrize(
+    "prefix", ["", "1st", "a-b", "main", "check", "test", "math", "é", "x" * 32, "_x", 'x";', "install"]
+)
 def test_a_prefix_that_is_no_name_is_refused(call, tmp_path: Path, prefix: str) -> None:
     code, _, err = call("emit-c", DIGITS, "--dim", "batch=1", "-o", tmp_path / "out", "--prefix", prefix)
     assert code == 65 and "prefix" in err and not (tmp_path / "out").exists()
@@ -267,8 +269,8 @@ static void load(const char *path, char *to, size_t bytes) {
 int main() {
   static_assert(DOUBLED_STATE_BYTES <= 4096 && TRIPLED_STATE_BYTES <= 4096, "fits");
   if (doubled_state_bytes() != DOUBLED_STATE_BYTES || Tripled_weights_bytes() != TRIPLED_WEIGHTS_BYTES) return 2;
-  load("2/weights.bin", weights[0], DOUBLED_WEIGHTS_BYTES);
-  load("3/weights.bin", weights[1], TRIPLED_WEIGHTS_BYTES);
+  load("2/doubled-weights.bin", weights[0], DOUBLED_WEIGHTS_BYTES);
+  load("3/Tripled-weights.bin", weights[1], TRIPLED_WEIGHTS_BYTES);
   const float x[4] = {1, 2, 3, 4};
   float y[4], z[4];
   doubled_state *first = doubled_init(memory[0], weights[0], 1);
@@ -316,7 +318,7 @@ def test_ctypes_runs_it(tmp_path: Path) -> None:
     room = np.zeros(4096, np.uint8)
     first = -room.ctypes.data % 64
     weights, memory = room[first : first + 1024], room[first + 1024 :]
-    stored = np.fromfile(tmp_path / "weights.bin", np.uint8)
+    stored = np.fromfile(tmp_path / "five-weights.bin", np.uint8)
     weights[: len(stored)] = stored
     x, y = np.arange(4, dtype=np.float32), np.empty(4, np.float32)
     library.five_init.restype = ctypes.c_void_p
@@ -336,14 +338,15 @@ def test_command_line(call, tmp_path: Path) -> None:
     words = ["--dim", "batch=2", "-o", folder, "--prefix", "digits", "--input", tmp_path / "x.npy"]
     code, out, err = call("emit-c", DIGITS, *words)
     assert (code, err) == (0, "")
-    assert {Path(line) for line in out.split()} == {path for path in folder.rglob("*") if path.is_file()}
-    assert (folder / "test" / "image.npy").read_bytes() == (tmp_path / "x.npy").read_bytes()
+    paths = [Path(line) for line in out.splitlines() if line.startswith(str(folder))]
+    assert {*paths} == {path for path in folder.rglob("*") if path.is_file()}
+    assert (folder / "digits-test" / "image.npy").read_bytes() == (tmp_path / "x.npy").read_bytes()
     code, out, err = shell(tmp_path, "make", "-C", folder, "check", "CFLAGS=-O1")
-    assert (code, err) == (0, "") and "probabilities f32[2, 10]: the bits of test/probabilities.npy" in out
+    assert (code, err) == (0, "") and "probabilities f32[2, 10]: the bits of digits-test/probabilities.npy" in out
     header = (folder / "digits.h").read_text()
     assert "  const float *image; /* f32[2, 1, 8, 8] */\n" in header
     assert "  float *probabilities; /* f32[2, 10] */\n" in header
-    layout = json.loads((folder / "layout.json").read_text())
+    layout = json.loads((folder / "digits-layout.json").read_text())
     assert (layout["inputs"], layout["outputs"]) == ({"image": "image"}, {"probabilities": "probabilities"})
 
 

@@ -112,6 +112,14 @@ def test_a_browser_without_webgpu_is_told(browser: Chromium, tmp_path: Path) -> 
         tab.close()
 
 
+def test_a_page_that_is_opened_from_a_file_says_how_to_serve_it(browser: Chromium, tmp_path: Path) -> None:
+    emit_model("rows", rows_of_a_table(), WeightStore(), tmp_path, limits={"n": 5})
+    tab = Tab(browser, (tmp_path / "index.html").as_uri())
+    tab.wait_for("document.getElementById('said')?.textContent.includes('python -m http.server')", 20)
+    assert tab.evaluate("document.getElementById('main').inert && document.getElementById('progress').hidden")
+    tab.close()
+
+
 # -- model.js ---------------------------------------------------------------------------------------------------
 
 

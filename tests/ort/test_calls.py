@@ -1,9 +1,11 @@
 """`import ingot as ort`: programs written for ONNX Runtime give what they give with it."""
 
 import json
+import os
 import subprocess
 import sys
 import threading
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,10 @@ from onnx import TensorProto, helper
 
 import ingot
 import ingot.ort.capi.onnxruntime_pybind11_state as errors
+from adapters import adapter
 from ingot.errors import KindError, MissingFileError
+
+assert adapter
 
 RNG = np.random.default_rng(0)
 X, W = RNG.standard_normal((3, 4)).astype(np.float32), RNG.standard_normal((4, 5)).astype(np.float32)
@@ -442,6 +447,47 @@ def test_another_device_is_passed_over_with_a_warning() -> None:
     with pytest.warns(UserWarning, match="'CUDAExecutionProvider' is not available") as told:
         session = ingot.InferenceSession(LINEAR, providers=["CUDAExecutionProvider", "CPUExecutionProvider"])
     assert len(told) == 1 and told[0].filename == __file__ and session.get_providers() == ["CPUExecutionProvider"]
+
+
+WEBGPU, CPU = "WebGpuExecutionProvider", "CPUExecutionProvider"
+
+
+@pytest.mark.parametrize(
+    ("providers", "options", "expected"),
+    [
+        ([WEBGPU], {}, [WEBGPU, CPU]),
+        ([(WEBGPU, {"deviceId": "0"}), CPU], {}, [WEBGPU, CPU]),
+        ([CPU, WEBGPU], {}, [CPU]),
+        ([WEBGPU, CPU], {"executor": "native"}, [CPU]),
+        (None, {"executor": "webgpu"}, [WEBGPU, CPU]),
+    ],
+)
+def test_providers_choose_the_executor(adapter: str, providers: Any, options: dict[str, str], expected: Any) -> None:
+    session = ingot.InferenceSession(LINEAR, providers=providers, **options)
+    assert session.get_providers() == list(session.get_provider_options()) == expected
+    np.testing.assert_allclose(session.run(["y"], {"x": X})[0], np.maximum(X @ W, 0), rtol=1e-5, atol=1e-6)
+    assert ingot.ort.get_available_providers() == [CPU, WEBGPU]
+    assert session.weight_bytes == session.bindings.weight_bytes > 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        session.set_providers(expected)
+    other = [CPU] if expected[0] == WEBGPU else [WEBGPU]
+    with pytest.warns(UserWarning, match="providers are chosen when a session is made"):
+        session.set_providers(other)
+
+
+def test_a_machine_without_webgpu_has_no_provider_of_it() -> None:
+    """As ONNX Runtime has it, a warning, and the CPU."""
+    code = f"""
+import warnings, ingot
+with warnings.catch_warnings(record=True) as told:
+    session = ingot.InferenceSession({str(Path(ingot.__file__).parent / "data" / "digits.onnx")!r}, providers=[{WEBGPU!r}])
+print(ingot.ort.get_available_providers(), session.get_providers(), [str(each.message) for each in told])
+"""
+    own = {"VK_DRIVER_FILES": "/nonexistent", "VK_ADD_DRIVER_FILES": "/nonexistent"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=os.environ | own)
+    warned = f"provider {WEBGPU!r} is not available, got none of that name, expected {CPU}"
+    assert done.stdout == f"{[CPU]} {[CPU]} {[warned]}\n", done.stderr
 
 
 def test_what_does_nothing_says_so_once_asked(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture) -> None:

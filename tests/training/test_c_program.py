@@ -45,7 +45,7 @@ def xor(tmp_path_factory):
 def test_xor_is_learnt_with_natives_bits(xor, tmp_path):
     folder, trainer, batch = xor
     code, out, err = shell(folder / "out", "make", "check")
-    assert (code, err) == (0, "") and "3 losses: the bits of test" in out
+    assert (code, err) == (0, "") and "3 losses: the bits of train-test" in out
     code, out, err = shell(folder, "out/train", "input=x.npy", "target=y.raw", "--steps", 60, "--save", "half")
     assert (code, err) == (0, "") and out.splitlines()[-1].startswith("step 60: loss ")
     words = ("input=x.npy", "target=y.npy", "--steps=60", "--from=half", "--save=whole", "--threads=1")
@@ -118,7 +118,7 @@ def test_the_command_writes_a_trainer(call, tmp_path):
     code, out, err = call("emit-c", path, *options, "-o", tmp_path / "out")
     assert (code, err) == (0, "") and "train.c" in out
     code, out, err = shell(tmp_path, "make", "-C", "out", "check", FLAGS)
-    assert (code, err) == (0, "") and "3 losses: the bits of test" in out
+    assert (code, err) == (0, "") and "3 losses: the bits of train-test" in out
     with np.load(str(files("ingot") / "data" / "digits.npz")) as stored:
         np.save(tmp_path / "images.npy", stored["images"][:320, None].astype(np.float32))
         np.save(tmp_path / "labels.npy", stored["labels"][:320].astype(np.int64))
@@ -140,7 +140,7 @@ def test_steps_in_parts_have_natives_bits(dropped, tmp_path, rng):
     np.save(tmp_path / "x.npy", x)
     np.save(tmp_path / "y.npy", y)
     code, out, err = shell(tmp_path, "make", "-C", "out", "check", FLAGS)
-    assert (code, err) == (0, "") and "3 losses: the bits of test" in out
+    assert (code, err) == (0, "") and "3 losses: the bits of train-test" in out
     words = ("input=../x.npy", "target=../y.npy", "--steps", 5, "--save", "in_c")
     assert shell(tmp_path / "out", "./train", *words)[0] == 0
     for step in range(5):

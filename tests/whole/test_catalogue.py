@@ -191,7 +191,7 @@ ROWS = {
     "O34": Row(
         "names that are code, control characters or too long",
         "empty name; long name",
-        "emit/emit names_stay_in_the_layout; emit/program names_become_identifiers; graph/text strange_names;"
+        "emit/emit names_reach_the_c_as_identifiers; emit/program names_become_identifiers; graph/text strange_names;"
         " cli/cli hostile_names_do_not_reach_the_terminal; cli/cli hostile_names_in_errors",
     ),
     "O35": Row(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -24,7 +25,7 @@ from ingot.precision import PRECISIONS, precision_of
 if TYPE_CHECKING:
     import numpy as np
 
-    from ingot.emit.c import Vector
+    from ingot.emit.c import Emission, Vector
     from ingot.emit.platform import ByteOrder
     from ingot.ir import Graph
     from ingot.session import InferenceSession
@@ -68,6 +69,11 @@ def _with_training(command: Callable[..., None]) -> Callable[..., None]:
     return opened
 
 
+force_option = click.option(
+    "--force", is_flag=True, help="Replace files that are there and that this command did not write."
+)
+
+
 @click.command("emit-c")
 @with_path("model")
 @dim_option
@@ -99,6 +105,7 @@ def _with_training(command: Callable[..., None]) -> Callable[..., None]:
 @click.option("--freestanding", is_flag=True, help="For a machine without libc and files: weights as C, and a library.")
 @_with_training
 @click.option("-o", "--output", type=Output(Path), required=True, help="The folder to write.")
+@force_option
 def emit_c(
     model: str,
     dims: dict[str, int | Limit],
@@ -112,6 +119,7 @@ def emit_c(
     seed: int | None,
     freestanding: bool,
     output: Path,
+    force: bool,
     training: Training | None,
 ) -> None:
     """Write MODEL as plain C with a Makefile.
@@ -129,13 +137,14 @@ def emit_c(
         foreign |= {"--cache-dtype": cache_dtype, "--seed": seed}
         expect_none("--mode train", foreign | {"--byte-order": byte_order if byte_order != "little" else None})
         prefix = "train" if prefix is None else prefix
-        _emit_training(model, dims, training, context, output, prefix=prefix, threads=threads or THREADS)
+        _emit_training(model, dims, training, context, output, prefix=prefix, threads=threads or THREADS, force=force)
         return
     prefix = "model" if prefix is None else prefix
     if is_language_model(model):
         foreign = {"--dim": dims, "--input": inputs, "--freestanding": freestanding, "--seed": seed}
         expect_none("a language model", foreign)
         options = {"precision": precision, "context": context, "cache_dtype": cache_dtype, "prefix": prefix}
+        options["force"] = force
         _emit_language_model(model, output, threads=threads or THREADS, platform=Platform(byte_order), **options)
         return
     expect_none("a model without tokens", {"--context": context, "--cache-dtype": cache_dtype})
@@ -149,10 +158,20 @@ def emit_c(
             session.graph, session.weights, output,
             prefix=prefix, precision=session.precision, threads=threads, vector=vector,
             limits=_limits(dims),
-            platform=Platform(byte_order, freestanding),
+            platform=Platform(byte_order, freestanding), force=force,
         )  # fmt: skip
+    _print_emission(paths, output)
+
+
+def _print_emission(paths: Emission, output: Path) -> None:
+    """The files, and what the model takes by its plans; code and stack are of the compiler, which says them."""
     for path in paths:
         print_text(path)
+    taken, make = paths.memory, f"make -C {shlex.quote(str(output))}"
+    state = f"state {taken.state:,} (arena {taken.arena:,}, kept {taken.kept:,})"
+    print_text(f"RAM    {taken.ram:,} bytes: {state}, inputs {taken.inputs:,}, outputs {taken.outputs:,}")
+    print_text(f"flash  {taken.weights:,} bytes of weights; of code: {make} size")
+    print_text(f"stack  of each function, with your compiler: {make} stack")
 
 
 def _seeded(session: InferenceSession, dims: dict[str, int | Limit], seed: int | None) -> InferenceSession:
@@ -205,8 +224,7 @@ def _emit_training(
             source, loss=wanted.loss, example_inputs=batch, optimizer=optimizer, trainable=wanted.trainable or None
         )
         paths = trainer.emit_c(output, *batch, **options)
-    for path in paths:
-        print_text(path)
+    _print_emission(paths, output)
 
 
 def _emit_language_model(model: str, output: Path, **options: Any) -> None:
@@ -214,8 +232,7 @@ def _emit_language_model(model: str, output: Path, **options: Any) -> None:
 
     with progress("writing C"):
         paths = emit_language_model(model, output, has_vector=True, **options)
-    for path in paths:
-        print_text(path)
+    _print_emission(paths, output)
 
 
 def _vector(session: InferenceSession, dims: dict[str, int | Limit], inputs: tuple[str, ...]) -> Vector:
@@ -237,10 +254,13 @@ def _vector(session: InferenceSession, dims: dict[str, int | Limit], inputs: tup
 @with_model
 @click.option("-o", "--output", type=Output(Path), required=True, help="The file to write.")
 @click.option("--before-passes", is_flag=True, help="Write the graph as it was loaded.")
-def emit_onnx(model: Model, output: Path, before_passes: bool) -> None:
+@force_option
+def emit_onnx(model: Model, output: Path, before_passes: bool, force: bool) -> None:
     """Write MODEL's graph, after the passes, as ONNX."""
-    from ingot.emit.onnx import export_onnx
+    from ingot.emit.onnx import expect_replaceable, export_onnx
 
+    if not force:
+        expect_replaceable(output)
     graph = model.open(passes=() if before_passes else None).graph
     with progress("writing ONNX"):
         export_onnx(graph, output)
@@ -257,6 +277,7 @@ def emit_onnx(model: Model, output: Path, before_passes: bool) -> None:
 )
 @click.option("--precision", type=click.Choice(list(PRECISIONS)), help="Of weights: f32, bf16w, int8w or int4w.")
 @click.option("-o", "--output", type=Output(Path), required=True, help="The folder to write.")
+@force_option
 def emit_web(
     model: str,
     dims: dict[str, int | Limit],
@@ -265,6 +286,7 @@ def emit_web(
     page: str | None,
     precision: str | None,
     output: Path,
+    force: bool,
 ) -> None:
     """Write MODEL as a page that runs it in a browser.
 
@@ -286,20 +308,22 @@ def emit_web(
     if is_language_model(model):
         expect_none("a language model", {"--dim": dims, "--ink": ink})
         with progress("writing a site"):
-            paths = emit_text(name, model, output, context=context, page=page, precision=precision)
+            paths = emit_text(name, model, output, context=context, page=page, precision=precision, force=force)
     elif os.path.isfile(os.path.join(model, "config.json")):
         expect_none("an encoder", {"--dim": dims, "--ink": ink, "--context": context, "--page": page})
         with progress("writing a site"):
-            paths = emit_encoder(name, read_folder(model), output, precision=precision)
+            paths = emit_encoder(name, read_folder(model), output, precision=precision, force=force)
     else:
         expect_none("a model without tokens", {"--context": context, "--page": page})
         session = Model(model, 0, "interpret", False, dims, None).open()  # which compiles nothing
         with progress("writing a site"):
             given: dict[str, Any] = {} if ink is None else {"ink": ink}
             given |= {"limits": _limits(dims), "precision": precision_of(precision or session.precision.name)}
+            given["force"] = force
             paths = emit_model(name, session.graph, session.weights, output, **given)
     for path in paths:
         print_text(path)
+    print_text(f"to see it: python -m http.server -d {shlex.quote(str(output))}")
 
 
 COMMANDS = [emit_c, emit_web, emit_onnx]

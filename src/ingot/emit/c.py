@@ -1,7 +1,6 @@
 """A model as plain C, from the same Plan that native runs: its source, its weights, a program around it, a test vector.
 
-Nothing of the source model reaches the C but names of inputs and outputs, made identifiers; other tensors are t17
-there, and layout.json says what t17 was.
+Nothing of the source model reaches the C but names of tensors, made identifiers; layout.json says what each was.
 """
 
 from __future__ import annotations
@@ -21,12 +20,13 @@ from ingot.config import debug
 from ingot.dim import AtMost, given
 from ingot.emit.branches import is_joinable
 from ingot.emit.checks import check_header
-from ingot.emit.freestanding import check, library_makefile
+from ingot.emit.freestanding import check, library_project
 from ingot.emit.interface import (
     BAD_INDEX,
     BAD_SIZE,
     LINE_BYTES,
     NO_COMPANION,
+    PREFIX,
     RUN,
     STOPPED,
     Companion,
@@ -39,13 +39,16 @@ from ingot.emit.interface import (
     interface,
 )
 from ingot.emit.kernels import check_precision
+from ingot.emit.layout import Memory, layout_constants, memory
 from ingot.emit.platform import Platform
 from ingot.emit.pool import pool
-from ingot.emit.program import VECTOR, cmake_lists, main, makefile
+from ingot.emit.program import VECTOR, main, project
+from ingot.emit.project import SHARED, project_files
 from ingot.emit.source import source
 from ingot.emit.weights import WeightSource, check_byte_order, write_binary, write_source
 from ingot.errors import InputError, UnsupportedError, some
 from ingot.files import make_folder, written
+from ingot.folders import MANIFEST, filled_folder
 from ingot.ir import Graph
 from ingot.lower import Target
 from ingot.plan import layout
@@ -62,28 +65,38 @@ class Vector:
     outputs: Mapping[str, np.ndarray]
 
 
+class Emission(list[str]):
+    """The paths that were written. memory: what the model takes."""
+
+    def __init__(self, paths: Iterable[str], memory: Memory):
+        super().__init__(paths)
+        self.memory = memory
+
+
 def emit(
     graph: Graph,
     weights: WeightSource,
     folder: str | os.PathLike[str],
     *,
-    prefix: str = "model",
+    prefix: str = PREFIX,
     precision: Precision = F32,
     threads: int = 1,
     limits: Mapping[str, int] = {},
     vector: Vector | None = None,
     platform: Platform = HOSTED,
-) -> list[str]:
+    force: bool = False,
+) -> Emission:
     """Writes a graph as C into a folder; returns the paths.
 
     prefix: of everything that a linker sees, of the source files and of the program. threads: the most that a run can
     use; with 1, no pool is written. limits: of each of the graph's symbols, which a run then says. vector: what `make
-    check` runs, or, where there is no system, `<prefix>_check`.
+    check` runs, or, where there is no system, `<prefix>_check`. force: replace files of these names that are there and
+    that are not of an earlier emission of this prefix.
 
     Raises UnsupportedError when part of the model has no kernel, or a branch that a run may take has none, or its
     weights have one byte order, or there is no one program for all sizes up to the limits, InputError when dims have
     neither values nor limits, C cannot have the prefix or the platform no threads, OutputError when the folder cannot
-    be written.
+    be written, or holds such files.
     """
     if open_dims := [symbol for symbol in graph.symbols if symbol not in limits]:
         raise InputError(f"emit: dims have no values, got none, expected {given(open_dims)}")
@@ -102,17 +115,16 @@ def emit(
     has_vector = vector is not None
     programs: dict[str, str | bytes]
     if platform.freestanding:
-        programs = {"Makefile": library_makefile(face, has_vector)}
+        programs = {**project_files(library_project(face, has_vector))}
         if vector:
-            programs["check.c"] = check(face, vector.inputs, vector.outputs, platform)
+            programs[face.file("check.c")] = check(face, vector.inputs, vector.outputs, platform)
     else:
         programs = {
-            "main.c": main(face, platform),
-            "Makefile": makefile(face, has_vector),
-            "CMakeLists.txt": cmake_lists(face, has_vector),
-            **_arrays(face.entries[0], vector, platform),
+            face.file("main.c"): main(face, platform),
+            **project_files(project(face, has_vector)),
+            **_arrays(face, vector, platform),
         }
-    return _write(os.fspath(folder), face, platform, programs, weights)
+    return _write(os.fspath(folder), face, platform, programs, weights, force=force)
 
 
 def emit_entries(
@@ -120,18 +132,19 @@ def emit_entries(
     weights: WeightSource,
     folder: str | os.PathLike[str],
     *,
-    prefix: str = "model",
+    prefix: str = PREFIX,
     can_stop: bool = False,
     companion: Companion = NO_COMPANION,
     initial: Mapping[str, np.ndarray] = {},
     programs: Callable[[Interface], Mapping[str, str | bytes]] = lambda face: {},
     platform: Platform = HOSTED,
-) -> list[str]:
+    force: bool = False,
+) -> Emission:
     """Writes modes of one graph, compiled with one placement, as C with a function for each, by its name; returns the
     paths. They share weights and states.
 
     can_stop: whether a run can be told to end early. initial: what states begin with, in the place of what their graphs
-    say. programs: files around the model, by name.
+    say. programs: files around the model, by name. force: as for `emit`.
 
     Raises UnsupportedError, InputError and OutputError as `emit`.
     """
@@ -140,7 +153,7 @@ def emit_entries(
             raise UnsupportedError(refused[0])
     begun = {**_initial(entries.values()), **initial}
     face = interface(entries, prefix, can_stop=can_stop, companion=companion, initial=begun)
-    return _write(os.fspath(folder), face, platform, programs(face), weights)
+    return _write(os.fspath(folder), face, platform, programs(face), weights, force=force)
 
 
 def refusals(compiled: Compiled) -> list[str]:
@@ -171,29 +184,35 @@ def _write(
     platform: Platform,
     programs: Mapping[str, str | bytes],
     weights: WeightSource,
-) -> list[str]:
-    """Writes the model, programs around it and weights; returns the paths."""
+    *,
+    force: bool,
+) -> Emission:
+    """Write the model, programs around it and weights; return the paths."""
     for entry in face.entries:
         check_byte_order(entry.lowered, platform)
     model = source(face, platform)
-    stored = "weights.c" if platform.freestanding else "weights.bin"
+    kind = "weights.c" if platform.freestanding else "weights.bin"
+    stored, checking = face.file(kind), f"{face.prefix}_check.h"
     own: dict[str, str | bytes] = {f"{face.prefix}.c": model, **pool(face)}
-    if taken := {*own, f"{face.prefix}.h", f"{face.prefix}_check.h"} & {*programs, stored}:
+    plain = {name.removeprefix(f"{face.prefix}-") for name in (*programs, stored)}
+    if taken := {*own, f"{face.prefix}.h", checking} & plain:
         raise InputError(f"option prefix: {min(taken)} is another file here, got {face.prefix!r}, expected another")
-    files = {**own, **programs, "layout.json": json.dumps(_layout(face), indent=1) + "\n"}
+    layout = json.dumps(_layout(face), indent=1) + "\n"
+    files = {**own, **programs, face.file("layout.json"): layout}
+    files[f"{face.prefix}.h"] = header(face, platform, face.file("check.c") in programs)
     if debug() >= 4:
         print(model, file=sys.stderr)
-    make_folder(folder)
     write = write_source if platform.freestanding else write_binary
-    hash = write(os.path.join(folder, stored), face, weights, platform)
-    files[f"{face.prefix}.h"] = header(face, platform, "check.c" in programs)
-    files[f"{face.prefix}_check.h"] = check_header(face, hash)
-    for name, content in files.items():
-        path = os.path.join(folder, name)
-        make_folder(os.path.dirname(path))
-        with written(path) as file:
-            file.write(content.encode() if isinstance(content, str) else content)
-    return [os.path.join(folder, name) for name in (*files, stored)]
+    names = [*files, checking, stored]
+    with filled_folder(folder, f"C: {face.prefix}", names, shared=SHARED, force=force):
+        hash = write(os.path.join(folder, stored), face, weights, platform)
+        files[checking] = check_header(face, hash)
+        for name, content in files.items():
+            path = os.path.join(folder, name)
+            make_folder(os.path.dirname(path))
+            with written(path) as file:
+                file.write(content.encode() if isinstance(content, str) else content)
+    return Emission((os.path.join(folder, name) for name in (*names, MANIFEST)), memory(face))
 
 
 def _layout(face: Interface) -> dict[str, Any]:
@@ -204,6 +223,8 @@ def _layout(face: Interface) -> dict[str, Any]:
             kind: {port.identifier: port.tensor.name for port in ports}
             for kind, ports in (("inputs", entry.inputs), ("outputs", entry.outputs))
         } | layout(entry.lowered, entry.planned)
+        for row in found[entry.name]["tensors"]:
+            row["identifier"] = entry.names[row["id"]]
         if entry.sizes:
             found[entry.name]["sizes"] = {
                 size.identifier: {"name": size.symbol, "least": size.least, "most": size.most} for size in entry.sizes
@@ -211,21 +232,22 @@ def _layout(face: Interface) -> dict[str, Any]:
     return found if len(found) > 1 else found[face.entries[0].name]
 
 
-def _arrays(entry: Entry, vector: Vector | None, platform: Platform) -> dict[str, bytes]:
+def _arrays(face: Interface, vector: Vector | None, platform: Platform) -> dict[str, bytes]:
     """The .npy files of a test vector."""
     files: dict[str, bytes] = {}
+    entry = face.entries[0]
     for ports, arrays in ((entry.inputs, vector.inputs), (entry.outputs, vector.outputs)) if vector else ():
         for port in ports:
             file = io.BytesIO()
             np.save(file, platform.ordered(arrays[port.tensor.name]), allow_pickle=False)
-            files[os.path.join(VECTOR, f"{port.identifier}.npy")] = file.getvalue()
+            files[os.path.join(face.file(VECTOR), f"{port.identifier}.npy")] = file.getvalue()
     return files
 
 
 def header(face: Interface, platform: Platform, has_check: bool) -> str:
     """model.h."""
     prefix, macro = face.prefix, face.macro
-    stored, entries = "weights.bin", "".join(f"\n{_declaration(face, entry)}" for entry in face.entries)
+    stored, entries = face.file("weights.bin"), "".join(f"\n{_declaration(face, entry)}" for entry in face.entries)
     if platform.freestanding:
         stored = f"{prefix}_weights"
         entries = f"""
@@ -244,8 +266,9 @@ extern const uint32_t {stored}[];
 /* Runs the model on a test vector. Returns how many elements of its outputs have other bits than they must have. */
 long {prefix}_check(void);
 """
+    entries += layout_constants(face)
     return f"""\
-/* {prefix}.h: emitted by Ingot. layout.json says which names the source model has for inputs and outputs. */
+/* {prefix}.h: emitted by Ingot. {face.file("layout.json")} has the names of the source model. */
 #ifndef {macro}_H
 #define {macro}_H
 

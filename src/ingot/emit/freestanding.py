@@ -1,4 +1,4 @@
-"""What stands around a model on a machine without files: its test vector as C, and the Makefile of a library."""
+"""What stands around a model on a machine without files: its test vector as C, and what builds a library."""
 
 from __future__ import annotations
 
@@ -9,35 +9,16 @@ import numpy as np
 from ingot.emit.interface import Interface, Port, dims, wrapped
 from ingot.emit.platform import Platform
 from ingot.emit.program import INFINITIES
+from ingot.emit.project import Project, library_headers, library_sources
 from ingot.emit.sizes import sizes_said
 from ingot.emit.weights import words
 
 
-def library_makefile(face: Interface, has_vector: bool) -> str:
-    """Builds a library for the target of $(CC), and says what stack its functions take."""
-    name = face.prefix
-    objects = f"{name}.o weights.o{' check.o' if has_vector else ''}"
-    return f"""\
-# `make CC=arm-none-eabi-gcc AR=arm-none-eabi-ar CFLAGS='-Os -mcpu=cortex-m4 -mfloat-abi=hard'` builds lib{name}.a for
-# such a CPU; `make stack` with the same says how many bytes of stack each function takes, the largest first.
-CFLAGS = -Os
-FREESTANDING = -ffreestanding -fno-math-errno
-
-lib{name}.a: {objects}
-	$(AR) rcs $@ {objects}
-
-{objects}: %.o: %.c {name}.h
-	$(CC) $(CFLAGS) $(FREESTANDING) -c $<
-
-stack:
-	$(CC) $(CFLAGS) $(FREESTANDING) -fstack-usage -c {name}.c
-	sort -n -r -k 2 {name}.su
-
-clean:
-	rm -f lib{name}.a {objects} {name}.su
-
-.PHONY: stack clean
-"""
+def library_project(face: Interface, has_vector: bool) -> Project:
+    """What builds a library for the target of $(CC)."""
+    sources = [*library_sources(face), face.file("weights.c"), *([face.file("check.c")] if has_vector else [])]
+    headers = library_headers(face)
+    return Project(face, sources, headers, headers[:2], freestanding=True)
 
 
 def check(
@@ -58,7 +39,7 @@ def check(
         for port in entry.outputs
     )
     return f"""\
-/* check.c: emitted by Ingot: inputs, and the outputs that the model must make of them. */
+/* {face.file("check.c")}: emitted by Ingot: inputs, and the outputs that the model must make of them. */
 #include "{face.prefix}.h"
 
 {"".join(arrays)}

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -12,6 +12,8 @@ from ingot.compile import Compiled
 from ingot.dim import AtMost, dim_of, has_size
 from ingot.dtype import NARROW
 from ingot.emit.branches import Guard, joined
+from ingot.emit.names import identifiers, tensor_names
+from ingot.emit.sizes import Sizes
 from ingot.errors import InputError
 from ingot.lower.lowered import FAULT, Lowered, Tensor
 from ingot.plan import Plan
@@ -25,25 +27,11 @@ LINE = 110
 LINE_BYTES = 64  # of a cache: where weights and the state begin, and each region of the state
 BAD_INDEX, BAD_SIZE, STOPPED = 1, 2, 3  # what a run returns for what it cannot take, or where it was told to end
 RUN = "run"  # the entry of a model that has one
+PREFIX = "model"  # where nothing else is said; its files have their plain names
 _PREFIX_LETTERS = 31
-_NAME_LETTERS = 48
 
-# Keywords of C and C++, what headers define in small letters, gcc's own macros, and the other parameters of a model.
-_RESERVED = frozenset(
-    """
-    alignas alignof and and_eq asm atomic_cancel atomic_commit atomic_noexcept auto bitand bitor bool break case catch
-    char char16_t char32_t char8_t class co_await co_return co_yield compl concept const const_cast consteval constexpr
-    constinit continue decltype default delete do double dynamic_cast else enum explicit export extern false float for
-    friend goto if inline int long mutable namespace new noexcept not not_eq nullptr operator or or_eq private protected
-    public reflexpr register reinterpret_cast requires restrict return short signed sizeof static static_assert
-    static_cast struct switch synchronized template this thread_local throw true try typedef typeid typename typeof
-    typeof_unqual union unsigned using virtual void volatile wchar_t while xor xor_eq
-    assert complex errno far huge i386 imaginary interface linux near small stderr stdin stdout unix
-    arena threads weights
-    """.split()
-)
 # Prefixes that would take the name of another file or folder, or of a target of the Makefile.
-_TAKEN = frozenset(("all", "check", "clean", "main", "test"))
+_TAKEN = frozenset(("all", "check", "clean", "install", "main", "size", "stack", "test"))
 # Headers of C and of what it stands on: where the folder is searched for headers, <math.h> would be the model's.
 _HEADERS = frozenset(
     """
@@ -77,7 +65,8 @@ class Size:
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One way to run the model. name: of its function, behind the prefix. sizes: that a run says beside its inputs.
-    can_fail: an index may lie outside. guards: of each step, where runs choose between branches; else none."""
+    can_fail: an index may lie outside. guards: of each step, where runs choose between branches; else none. names: of
+    tensors in C, by id."""
 
     name: str
     lowered: Lowered
@@ -87,6 +76,7 @@ class Entry:
     sizes: tuple[Size, ...]
     can_fail: bool
     guards: tuple[Guard, ...] = ()
+    names: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def ports(self) -> tuple[Port, ...]:
@@ -188,6 +178,10 @@ class Interface:
         """All that a caller gives memory for, in lines of a cache as C lays it out."""
         return sum(-(-nbytes // LINE_BYTES) * LINE_BYTES for nbytes in (1, self.arena_bytes, self.kept_bytes))
 
+    def file(self, name: str) -> str:
+        """The name of a file beside the C, which is not that of a model with another prefix in the same folder."""
+        return name if self.prefix == PREFIX else f"{self.prefix}-{name}"
+
     def function(self, entry: Entry) -> str:
         """The name of an entry's function."""
         return f"{self.prefix}_{entry.name}"
@@ -275,9 +269,14 @@ def _entry(name: str, compiled: Compiled) -> Entry:
     inputs = tuple(Port(next(names), lowered.tensors[view.tensor]) for view in lowered.inputs.values())
     called = [next(names) for _ in outputs]
     sizes = tuple(Size(s, next(names), compiled.least.get(s, 1), most) for s, most in limits.items())
-    made = (Port(c, tensor, next(names) if is_sized(tensor) else "") for c, tensor in zip(called, outputs, strict=True))
+    made = tuple(
+        Port(c, tensor, next(names) if is_sized(tensor) else "") for c, tensor in zip(called, outputs, strict=True)
+    )
     can_fail = any(pointer.tensor == FAULT for step in lowered.steps for pointer in step.pointers)
-    return Entry(name, lowered, planned, inputs, tuple(made), sizes, can_fail, guards)
+    ports = (*inputs, *made)
+    called_by_id = {port.tensor.id: port.identifier for port in reversed(ports)}
+    tensors = tensor_names(lowered.tensors, called_by_id, Sizes(lowered).names)
+    return Entry(name, lowered, planned, inputs, made, sizes, can_fail, guards, tensors)
 
 
 def said(entry: Entry) -> dict[str, str]:
@@ -288,25 +287,6 @@ def said(entry: Entry) -> dict[str, str]:
 def is_sized(tensor: Tensor) -> bool:
     """Whether a run says a dim of it."""
     return has_size(tensor.shape)
-
-
-def identifiers(names: Iterable[tuple[str, str]]) -> Iterator[str]:
-    """A C identifier for each (kind, name), like the name, none twice and none that means something else.
-
-    One without small letters gets small ones: macros are written large. One without a letter at its front is called
-    after its kind.
-    """
-    taken = set(_RESERVED)
-    for kind, name in names:
-        word = re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_")[:_NAME_LETTERS].strip("_")
-        word = word if re.search("[a-z]", word) else word.lower()
-        word = word if word[:1].isalpha() else f"{kind}_{word}".rstrip("_")
-        number, unique = 1, word
-        while unique in taken:
-            number += 1
-            unique = f"{word}_{number}"
-        taken.add(unique)
-        yield unique
 
 
 def dims(tensor: Tensor) -> str:

@@ -303,6 +303,12 @@ def _resolved(text: str) -> Iterator[tuple[str, str, bool | None]]:
             yield comment, code, None
 
 
+def defined() -> frozenset[str]:
+    """Every name that a definition of csrc/ gives."""
+    declarations, pieces = _csrc()
+    return frozenset(name for piece in (*declarations, *pieces) for name in (*piece.names, *piece.macros))
+
+
 def whole_source(file: str) -> str:
     """All of a file that has no kernels, to be compiled once; what it exports is static."""
     title, text = opened(file)

@@ -11,6 +11,7 @@ from ingot.dtype import DTYPES
 from ingot.emit.interface import Interface, Port, Size, dims, wrapped
 from ingot.emit.platform import Platform
 from ingot.emit.program_sizes import size_texts
+from ingot.emit.project import Project, library_headers, library_sources
 
 VECTOR = "test"  # the folder of inputs, and of what they must give
 
@@ -19,72 +20,12 @@ INFINITIES = {"f64": "0x7ff0000000000000", "f32": "0x7f800000", "f16": "0x7c00",
 _KINDS = {"f64": "d", "f32": "f"} | {dtype.name: dtype.kind for dtype in DTYPES.values() if dtype.kind in "iu"}
 
 
-def makefile(face: Interface, has_vector: bool) -> str:
-    """Builds the program, or a library; checks it where there is a test vector."""
-    name, sources = face.prefix, _sources(face)
-    objects = " ".join(source.replace(".c", ".o") for source in (*sources, "main.c"))
-    check = f"\n\ncheck: {name}\n\t./{name} --check {VECTOR}" if has_vector else ""
-    threads, pool, kept = "", "", ""
-    header = f"{name}.h"
-    if face.threads > 1:
-        threads, header, kept = " -pthread", f"{name}.h {name}_pool.h", " -Wl,-z,nodelete"
-        pool = f"\n\n{name}_pool.o: {name}_pool.c {name}_pool.h\n\t$(CC) $(CFLAGS) -c {name}_pool.c"
-    return f"""\
-# `make` builds ./{name}{", `make check` runs it on the inputs in test/ and compares what comes out" if check else ""}.
-CFLAGS = -O2
-
-{name}: {objects}
-	$(CC) $(LDFLAGS) -o $@ {objects} -lm{threads}
-
-{name}.o: {name}.c {header}
-	$(CC) $(CFLAGS) -c {name}.c{pool}
-
-main.o: main.c {name}.h {name}_check.h
-	$(CC) $(CFLAGS) -c main.c
-
-lib{name}.so: {" ".join(sources)} {header}
-	$(CC) $(CFLAGS) $(LDFLAGS) -fPIC -shared -o $@ {" ".join(sources)} -lm{threads}{kept}{check}
-
-clean:
-	rm -f {name} lib{name}.so {objects}
-
-.PHONY: {"check " if check else ""}clean
-"""
-
-
-def _sources(face: Interface) -> list[str]:
-    """The C files of the model itself."""
-    return [f"{face.prefix}.c", *([f"{face.prefix}_pool.c"] if face.threads > 1 else [])]
-
-
-def cmake_lists(face: Interface, has_vector: bool) -> str:
-    """The same for CMake: a library that other targets link with, and the program."""
-    name, libraries, threads = face.prefix, "m", ""
-    if face.threads > 1:
-        libraries, threads = "m Threads::Threads", "find_package(Threads REQUIRED)\n"
-    test = ""
-    if has_vector:
-        weights, vector = (f"${{CMAKE_CURRENT_SOURCE_DIR}}/{path}" for path in ("weights.bin", VECTOR))
-        test = f"""
-enable_testing()
-add_test(NAME check COMMAND {name}_program --weights {weights} --check {vector})
-"""
-    return f"""\
-# Builds the library {name}, to link with, and a program around it.
-cmake_minimum_required(VERSION 3.16)
-project({name} LANGUAGES C)
-if(NOT CMAKE_BUILD_TYPE)
-  set(CMAKE_BUILD_TYPE Release)
-endif()
-{threads}
-add_library({name} {" ".join(_sources(face))})
-target_include_directories({name} PUBLIC ${{CMAKE_CURRENT_SOURCE_DIR}})
-target_link_libraries({name} PUBLIC {libraries})
-
-add_executable({name}_program main.c)
-target_link_libraries({name}_program PRIVATE {name})
-set_target_properties({name}_program PROPERTIES OUTPUT_NAME {name})
-{test}"""
+def project(face: Interface, has_vector: bool) -> Project:
+    """What builds a program around a model, which checks itself where there is a test vector."""
+    headers, weights = library_headers(face), face.file("weights.bin")
+    check = f"--weights {{place}}/{weights} --check {{place}}/{face.file(VECTOR)}" if has_vector else ""
+    programs = {face.prefix: [face.file("main.c")]}
+    return Project(face, library_sources(face), headers, headers[:2], programs, [weights], check)
 
 
 def main(face: Interface, platform: Platform) -> str:
@@ -93,6 +34,8 @@ def main(face: Interface, platform: Platform) -> str:
     values = {
         "PREFIX": face.prefix,
         "MACRO": face.macro,
+        "@MAIN@": face.file("main.c"),
+        "@WEIGHTS@": face.file("weights.bin"),
         **size_texts(entry),
         "@INPUTS@": str(len(entry.inputs)),
         "@PORTS@": str(len(entry.ports)),
@@ -190,7 +133,7 @@ static long number(const char *option, const char *word, long most) {
 
 """
 
-_PROGRAM = r"""/* main.c: emitted by Ingot: the model as a program. `make` builds it, `./PREFIX --help` explains it. */
+_PROGRAM = r"""/* @MAIN@: emitted by Ingot: the model as a program. `make` builds it, `./PREFIX --help` explains it. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -222,7 +165,7 @@ static port ports[PORTS] = {
          "       %s [--weights FILE] [--threads N] --check FOLDER\n"
          "\n"
          "Runs the model once. A FILE whose name ends in .npy is numpy's; any other holds the elements alone, row by\n"
-         "row. --weights: weights.bin, if it does not lie beside the program. --threads: the most that a run uses, of\n"
+         "row. --weights: @WEIGHTS@, if it does not lie beside the program. --threads: the most that a run uses, of\n"
          "the %d that it can. --check: FOLDER/NAME.npy holds each input, and what each output must be.\n",
          program, program, MACRO_THREADS);
   for (const port *p = ports; p < ports + PORTS; p++) {
@@ -398,7 +341,7 @@ int main(int argc, char **argv) {
   int threads = MACRO_THREADS;
   const char *folder = understood(argc, argv, &named, &threads);
   const char *slash = strrchr(argv[0], '/');
-  char *beside = joined(argv[0], slash ? (size_t)(slash - argv[0]) + 1 : 0, "weights.bin", "");
+  char *beside = joined(argv[0], slash ? (size_t)(slash - argv[0]) + 1 : 0, "@WEIGHTS@", "");
   void *weights = allocate(MACRO_WEIGHTS_BYTES), *memory = allocate(MACRO_STATE_BYTES);
   read_file(named ? named : beside, weights, MACRO_WEIGHTS_BYTES, NULL);
   if (!PREFIX_weights_fit(weights, MACRO_WEIGHTS_BYTES))

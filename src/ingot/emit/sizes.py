@@ -35,6 +35,11 @@ class Sizes:
     def __len__(self) -> int:
         return len(self._names)
 
+    @property
+    def names(self) -> list[str]:
+        """What the sizes are called in C."""
+        return [*self._names.values()]
+
     def declared(self, symbols: Mapping[str, str]) -> list[tuple[str, str]]:
         """Statements that compute them, and what they are. symbols: the C of each symbol."""
         return [(f"  const int64_t {name} = {c_text(dim, symbols)};", str(dim)) for dim, name in self._names.items()]

@@ -14,6 +14,7 @@ from ingot import abi
 from ingot.dim import AtMost, dim_of, divides
 from ingot.emit.branches import Guard
 from ingot.emit.interface import C_TYPES, LINE, Entry, Interface, comment, declared, dims, said, wrapped
+from ingot.emit.layout import offset
 from ingot.emit.sizes import Sizes
 from ingot.lower.lowered import FAULT, Field, Pointer, Step, Tensor
 from ingot.lower.view import View
@@ -119,14 +120,27 @@ def _fields(fields: Iterable[str], indent: str) -> str:
 
 
 def _commented(rows: list[tuple[str, str]]) -> str:
-    """Lines of code with comments behind them, one below the other."""
-    width = max((len(code) for code, about in rows if about), default=0)
-    return "".join(f"{code:{width}} /* {about} */\n" if about else f"{code}\n" for code, about in rows)
+    """Lines of code with comments behind them, one below the other as far as there is room; else above."""
+    room = len("  /*  */")
+    last = {code: code.rpartition("\n")[2] for code, _ in rows}
+    fitting = [len(last[code]) for code, about in rows if about and len(last[code] + about) + room <= LINE]
+    text = ""
+    for code, about in rows:
+        column = min(max(fitting, default=0), LINE - room - len(about))
+        if about and len(last[code] + about) + room > LINE:
+            text += f"{comment(about, '  ')}\n{code}\n"
+        else:
+            text += f"{code}{' ' * (column - len(last[code]))} /* {about} */\n" if about else f"{code}\n"
+    return text
 
 
-def _operand(view: View) -> str:
-    """A view in a comment."""
-    return f"{view.tensor}[{', '.join(str(dim_of(size)) for size in view.shape)}]"
+def _assigned(pointer: str, value: str, place: str) -> str:
+    """A pointer that is some bytes behind another, in lines of a readable length."""
+    if len(line := f"  {pointer} = {value} + {place});") <= LINE:
+        return line
+    if len(line := f"      {value} + {place});") <= LINE:
+        return f"  {pointer} =\n{line}"
+    return f"  {pointer} =\n      {value} +\n{' ' * 10}{place});"
 
 
 def _is_zero(value: Field) -> bool:
@@ -161,7 +175,7 @@ class _Writer:
 
     def __init__(self, face: Interface, entry: Entry):
         self._face, self._entry, self._lowered, self._planned = face, entry, entry.lowered, entry.planned
-        self._sizes = Sizes(entry.lowered)
+        self._sizes, self._names = Sizes(entry.lowered), entry.names
         steps = entry.planned.steps
         self._stretches = list(_stretches([self._form(index, step) for index, step in enumerate(steps)]))
         self._table: list[list[int]] = []  # of the loop that is being written: columns of offsets
@@ -220,7 +234,7 @@ class _Writer:
             if named or (title == "inputs" and sizes):
                 rows.append((f"  const {struct} *const {title} = call->{title};", ""))
             for port in named:
-                pointer = declared(port.tensor, port.tensor.id).replace("*", "*const ")
+                pointer = declared(port.tensor, self._names[port.tensor.id]).replace("*", "*const ")
                 rows.append((f"  {pointer} = {title}->{port.identifier};", dims(port.tensor)))
             rows += sizes if title == "inputs" else []
         return _commented(rows)
@@ -233,7 +247,7 @@ class _Writer:
         const = "const " if home == "weights" else ""
         rows = []
         for tensor in tensors:
-            offset = self._planned.addresses[tensor.id].offset
+            place = offset(self._face, self._entry, tensor.id)
             about = dims(tensor)
             if tensor.recipe is not None and tensor.recipe.layout != "raw":
                 about += (
@@ -243,8 +257,8 @@ class _Writer:
             if tensor.id in self._planned.live:
                 birth, death = self._planned.live[tensor.id]
                 about += f", step {birth}" if birth == death else f", steps {birth} to {death}"
-            pointer = declared(tensor, tensor.id).replace("*", "*const ")
-            rows.append((f"  {pointer} = ({const}void *)({home} + {offset});", about))
+            pointer = declared(tensor, self._names[tensor.id]).replace("*", "*const ")
+            rows.append((_assigned(pointer, f"({const}void *)({home}", place), about))
         return f"  /* {title} */\n  {const}char *const {home} = call->state->{home};\n{_commented(rows)}"
 
     def _guarded(self) -> Iterator[str]:
@@ -257,7 +271,7 @@ class _Writer:
                 tensor, is_true = guard[depth]
                 indent = "  " * (depth + 1)
                 text += f"{indent}{self._face.prefix}_pool_barrier(member);\n" if self._face.threads > 1 else ""
-                text += f"{indent}if ({'' if is_true else '!'}*{tensor}) {{\n"
+                text += f"{indent}if ({'' if is_true else '!'}*{self._names[tensor]}) {{\n"
             yield text + textwrap.indent(self._stretch(stretch), "  " * len(guard))
             held = guard
         yield "".join("  " * (depth + 1) + "}\n" for depth in reversed(range(len(held))))
@@ -316,7 +330,7 @@ class _Writer:
         steps = self._planned.steps[index : index + stretch.times * stretch.period : stretch.period]
         step = steps[0]
         number = str(index) if stretch.times == 1 else f"{index} + layer * {stretch.period}"
-        results, operands = (", ".join(map(_operand, views)) for views in (step.writes, step.reads))
+        results, operands = (", ".join(map(self._operand, views)) for views in (step.writes, step.reads))
         named = (
             f".{field.name} = {self._field(field, [each.fields[field.name] for each in steps])}"
             for field in abi.structs()[step.args_type]
@@ -332,6 +346,10 @@ class _Writer:
 {self._calls(step, indent)}
 {indent}}}{checked}
 """
+
+    def _operand(self, view: View) -> str:
+        """A view in a comment."""
+        return f"{self._names[view.tensor]}[{', '.join(str(dim_of(size)) for size in view.shape)}]"
 
     def _barrier(self, index: int, number: str, indent: str) -> str:
         if self._face.threads == 1 or not self._planned.barriers[index]:
@@ -396,7 +414,8 @@ class _Writer:
             place = self._place(pointers)
             return f"({untyped})({home} + {place})" if place != "0" else f"({untyped}){home}"
         elements = self._elements(tensor, first)
-        place = f"{first.tensor} + {elements}" if elements else first.tensor
+        name = self._names[first.tensor]
+        place = f"{name} + {elements}" if elements else name
         if field.type in ("void", C_TYPES[tensor.dtype.name]):
             return place
         # A kernel whose elements are pairs, or whatever a format has, takes them under its own name.

@@ -63,6 +63,8 @@ def training_program(face: Interface, fitting: Fitting, platform: Platform) -> s
     values = {
         "PREFIX": face.prefix,
         "MACRO": face.macro,
+        "@MAIN@": face.file("main.c"),
+        "@WEIGHTS@": face.file("weights.bin"),
         "@INPUTS@": str(len(rows)),
         "@ROWS@": "\n".join(rows),
         "@RATE@": str(rate),
@@ -119,7 +121,7 @@ def training_vector(
     for port, array in zip((*_files(face, fitting), *face.entries[0].outputs), (*inputs, losses), strict=True):
         file = io.BytesIO()
         np.save(file, np.asarray(array, order="C"), allow_pickle=False)
-        files[f"{VECTOR}/{port.identifier}.npy"] = file.getvalue()
+        files[f"{face.file(VECTOR)}/{port.identifier}.npy"] = file.getvalue()
     return files
 
 
@@ -150,7 +152,7 @@ def _pieces(content: bytes) -> Iterator[str]:
             yield f'"{text}"'
 
 
-_PROGRAM = r"""/* main.c: emitted by Ingot: fits a model to files of rows. `./PREFIX --help` says more. */
+_PROGRAM = r"""/* @MAIN@: emitted by Ingot: fits a model to files of rows. `./PREFIX --help` says more. */
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -198,7 +200,7 @@ static void help(const char *program) {
          "Fits the model to rows: each step takes the next ones, and behind the last the first again. A FILE whose\n"
          "name ends in .npy is numpy's; any other holds the elements alone, row by row. --steps: how many, 100.\n"
          "--rate: the learning rate, else %g; %s=FILE has one for each step. --save: where a checkpoint goes, --from:\n"
-         "the one to go on from, else as it was emitted. --weights: weights.bin, if it does not lie beside the\n"
+         "the one to go on from, else as it was emitted. --weights: @WEIGHTS@, if it does not lie beside the\n"
          "program. --threads: the most that a step uses, of the %d that it can. --check: FOLDER/NAME.npy holds each\n"
          "input and the losses.\n"
          "\ninputs:\n",
@@ -362,7 +364,7 @@ static void expect_rows(void) {
 int main(int argc, char **argv) {
   options o = understood(argc, argv);
   const char *slash = strrchr(argv[0], '/');
-  char *beside = joined(argv[0], slash ? (size_t)(slash - argv[0]) + 1 : 0, "weights.bin", "");
+  char *beside = joined(argv[0], slash ? (size_t)(slash - argv[0]) + 1 : 0, "@WEIGHTS@", "");
   const char *named = o.weights ? o.weights : beside;
   size_t bytes = 0;
   char *weights = content_of(named, "; --weights says where it lies", &bytes);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import Protocol
 
@@ -56,8 +57,8 @@ def write_source(path: str, face: Interface, weights: WeightSource, platform: Pl
     with written(path) as file:
         file.write(
             f"""\
-/* weights.c: emitted by Ingot: the weights, as words of a {platform.byte_order}-endian machine. A linker may leave them
- * in read-only memory. */
+/* {os.path.basename(path)}: emitted by Ingot: the weights, as words of a {platform.byte_order}-endian machine.
+ * A linker may leave them in read-only memory. */
 #include "{face.prefix}.h"
 
 {words(whole, f"_Alignas(64) const uint32_t {face.prefix}_weights", platform)}""".encode()

@@ -6,7 +6,7 @@ import os
 from dataclasses import replace
 
 from ingot.compile import Compiler
-from ingot.emit.c import HOSTED, emit_entries
+from ingot.emit.c import HOSTED, Emission, emit_entries
 from ingot.emit.interface import Interface, check_prefix
 from ingot.emit.kernels import check_precision
 from ingot.emit.language.program import Continuation, program_files
@@ -40,13 +40,16 @@ def emit_language_model(
     prefix: str = "model",
     has_vector: bool = False,
     platform: Platform = HOSTED,
-) -> list[str]:
+    force: bool = False,
+) -> Emission:
     """Writes a folder's or GGUF file's language model as C; returns the paths.
 
     threads: the most that a run can use; has_vector: whether `make check` has a test, which `LLM` runs once to write
-    it; other options as `LLM` takes them. Raises what `LLM` raises, and UnsupportedError for an encoder, for a kernel,
-    a tokenizer or a chat template that C does not have, and for weights that have another byte order than the platform;
-    InputError for a prefix that C cannot have.
+    it; force: as `emit` has it; other options as `LLM` takes them.
+
+    Raises what `LLM` raises, and UnsupportedError for an encoder, for a kernel, a tokenizer or a chat template that C
+    does not have, and for weights that have another byte order than the platform; InputError for a prefix that C cannot
+    have; OutputError as `emit`.
     """
     check_prefix(prefix)
     with bounded(os.fspath(path)):
@@ -82,7 +85,15 @@ def emit_language_model(
         companion=beside,
         programs=program.files,
         platform=platform,
+        force=force,
     )
+
+
+def expect_c(source: Folder, model: LanguageModel, precision: str) -> None:
+    """Raise UnsupportedError for a tokenizer, a chat template or a precision that C does not have, before anything is
+    written; LoadError for files of the folder that are damaged."""
+    check_precision(precision_of(precision))
+    _Program(source, model, HOSTED)
 
 
 def _continuation(llm: LLM) -> Continuation:
@@ -111,4 +122,4 @@ class _Program:
     def files(self, face: Interface) -> dict[str, str | bytes]:
         """By name."""
         texts = program_files(face, self._ends, self._sampling, self._chat, self.vector)
-        return {**texts, "tokenizer.bin": self._tokenizer}
+        return {**texts, face.file("tokenizer.bin"): self._tokenizer}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from typing import Any
 
 from ingot.compile import Compiler, Mode
 from ingot.dim import AtMost
@@ -19,17 +20,20 @@ LENGTH = 256  # tokens of a text, at most
 
 
 def emit_encoder(
-    name: str, source: Folder, folder: str | os.PathLike[str], *, precision: str | None = None
+    name: str,
+    source: Folder,
+    folder: str | os.PathLike[str],
+    *,
+    precision: str | None = None,
+    force: bool = False,
 ) -> list[str]:
     """Writes the encoder of a Hugging Face folder as a site; returns the paths.
 
-    precision: as for `web_text.emit_text`. Raises what loading it raises, UnsupportedError for another tokenizer than
-    BERT's, and what `emit_site` raises.
+    precision, force: as for `web_text.emit_text`. Raises what loading it raises, UnsupportedError for another tokenizer
+    than BERT's, and what `emit_site` raises.
     """
     with bounded(source.path):
-        tokenizer = Tokenizer.read(source)
-        document = json.loads(tokenizer.to_json())
-        words = word_pieces(document, tokenizer.prefix, tokenizer.suffix, source.where("tokenizer.json"))
+        words = encoder_words(source)
         options = Options.of(
             source, context=None, precision=precision, threads=1, cache_dtype=None, sequences=1, executor="webgpu"
         )
@@ -37,4 +41,12 @@ def emit_encoder(
     length = AtMost(min(LENGTH, model.context), "length")
     compiled = Compiler(model.graph, options.target).compile(Mode("encode", {"batch": 1, "length": length}))
     page = Page("encoder", files={"tokenizer.json": json.dumps(words, separators=(",", ":"))})
-    return emit_site(name, {"encode": compiled}, WeightStore(), folder, page)
+    return emit_site(name, {"encode": compiled}, WeightStore(), folder, page, force=force)
+
+
+def encoder_words(source: Folder) -> dict[str, Any]:
+    """A folder's tokenizer as a page has it. Raises UnsupportedError for another than BERT's, LoadError for a damaged
+    one."""
+    tokenizer = Tokenizer.read(source)
+    document = json.loads(tokenizer.to_json())
+    return word_pieces(document, tokenizer.prefix, tokenizer.suffix, source.where("tokenizer.json"))

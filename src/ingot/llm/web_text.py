@@ -33,12 +33,13 @@ def emit_text(
     context: int | None = None,
     precision: str | None = None,
     page: str | None = None,
+    force: bool = False,
 ) -> list[str]:
     """Writes the language model of a Hugging Face folder or GGUF file as a site; returns the paths.
 
     context: positions; the model's own, at most 4096, unless it is given. precision: one that rounds fixed matrices
     alone; f32 beside matrices as they are stored, unless it is given. page: one of PAGES; "chat" for a model with a
-    chat template, unless it is given.
+    chat template, unless it is given. force: as for `emit_site`.
 
     Raises what `LLM` raises, UnsupportedError for another tokenizer than BPE over bytes and for a chat template that a
     page cannot have, InputError for a page that the model cannot have, and what `emit_site` raises.
@@ -56,7 +57,7 @@ def emit_text(
     entries = {entry: compiler.compile(mode_of(entry, model.context, 1)) for entry in modes_of(1)}
     files = {"tokenizer.json": json.dumps(words, separators=(",", ":"))}
     site = Page("chat" if "chat" in facts else "text", facts, files)
-    return emit_site(name, entries, WeightStore(), folder, site)
+    return emit_site(name, entries, WeightStore(), folder, site, force=force)
 
 
 def page_files(source: Folder, page: str | None) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -71,6 +72,11 @@ def page_files(source: Folder, page: str | None) -> tuple[dict[str, Any], dict[s
     if chat:
         facts["chat"] = asdict(chat) | {"trims": sorted(chat.trims)}
     return facts, byte_level(document, tokenizer.prefix, members, where, "".join(texts), known)
+
+
+def expect_page(source: Folder) -> None:
+    """Raise UnsupportedError for a tokenizer or a chat template that no page has; LoadError for damaged files."""
+    page_files(source, None)
 
 
 def _chat(source: Folder, tokenizer: Tokenizer) -> tuple[ChatFormat | None, Collection[str]]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from ingot.compile import Compiled
@@ -63,10 +64,12 @@ def validate_document(
 
 def _check_programs(model: LookedAt, stage: str, executors: dict[str, dict[str, Any]]) -> int:
     """Adds what stops each executor to its row. Returns the exit code of what stops the native one."""
+    from ingot.llm.c_program import expect_c  # only now: most models need nothing of it
+
     native, strict, interpret, emitted = (executors[name] for name in ("native", "strict", "interpret", "emit-c"))
     if model.language is not None:
-        interpret["problems"].append("a language model runs as native steps or C alone")
-        emitted["notes"].append("its tokenizer and chat template are looked at when it is written")
+        interpret["problems"].append("a language model runs as native steps, on WebGPU, as C or as a page")
+        emitted["problems"] += _said(partial(expect_c, model.folder, model.language, model.options.precision))
     try:
         _ = model.optimized
         if stage == "optimized":
@@ -108,10 +111,24 @@ def _check_webgpu(
     if compiled.fallback:
         reason = f"on the numpy reference, which is slow: {', '.join(compiled.fallback)}"
         device["problems" if model.language is not None else "notes"].append(reason)
+    page["problems"] += _said(partial(web_plan, {"run": compiled}))
+    if model.language is not None:
+        from ingot.llm.web_text import expect_page
+
+        page["problems"] += _said(partial(expect_page, model.folder))
+    elif model.folder is not None:
+        from ingot.llm.web_encoder import encoder_words
+
+        page["problems"] += _said(partial(encoder_words, model.folder))
+
+
+def _said(check: Callable[[], Any]) -> list[str]:
+    """What a check complains of, line by line."""
     try:
-        web_plan({"run": compiled})
+        check()
     except IngotError as error:
-        page["problems"] += [line.removeprefix("emit: ") for line in str(error).splitlines()]
+        return [line.removeprefix("emit: ") for line in str(error).splitlines()]
+    return []
 
 
 def _bytes_needed(compiled: Compiled) -> int:

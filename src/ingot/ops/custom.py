@@ -22,6 +22,8 @@ MAX_OP_NAME = 64  # characters of the name of a registered op
 # What the annotation of an attribute may be.
 ATTRIBUTES = (bool, int, float, str, tuple[int, ...], tuple[float, ...], tuple[str, ...], tuple[bool, ...])
 
+WGSL_DTYPES = ("f32", "i32")  # of kernels in WGSL
+
 _NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
 _OWN_DOMAINS = ("", "ai.onnx", "ai.onnx.ml", "ingot")
 
@@ -42,15 +44,36 @@ class ExternalKernel:
 
 
 @dataclass(frozen=True, slots=True)
+class WgslKernel:
+    """A body in WGSL that computes a registered op on a device of WebGPU; docs/extending.md says what it may use.
+
+    source: WGSL with `fn work(i: i32)`, which is called for each element of the first result. dtypes: names of those
+    that it takes, f32 and i32 at most, all operands and results being of one of them; elsewhere the reference runs.
+    """
+
+    source: str
+    dtypes: tuple[str, ...] = ("f32",)
+
+    def __str__(self) -> str:
+        return "wgsl:work"
+
+
+Kernel = ExternalKernel | WgslKernel
+
+
+@dataclass(frozen=True, slots=True)
 class Custom:
     """What a registered op is called elsewhere, and what else computes it.
 
-    onnx: (domain, op type). torch: `library.name.overload`.
+    onnx: (domain, op type). torch: `library.name.overload`. kernel: on the CPU; wgsl: on a device of WebGPU. operands:
+    names of the operands of the reference.
     """
 
     onnx: tuple[str, str] | None
     torch: str | None
     kernel: ExternalKernel | None
+    wgsl: WgslKernel | None = None
+    operands: tuple[str, ...] = ()
 
 
 CUSTOM: dict[str, Custom] = {}
@@ -66,6 +89,7 @@ def register_op(
     onnx: tuple[str, str] | None = None,
     torch: str | None = None,
     kernel: ExternalKernel | None = None,
+    wgsl: WgslKernel | None = None,
 ) -> None:
     """Makes a Python function an op that models may use, and that every stage treats like one of Ingot's own.
 
@@ -79,7 +103,8 @@ def register_op(
     that become this op, and that `export_onnx` writes. torch: `library::name` of a custom op of torch, whose tensors
     are the operands and whose other arguments the attributes of their names.
 
-    kernel: what runs it in a native session where all shapes are known. Attributes are bool, int and float then.
+    kernel: what runs it in a native session where all shapes are known. wgsl: the same in a session on WebGPU, which
+    takes `kernel` where there is no `wgsl`. Attributes are bool, int and float then.
 
     Without a kernel the reference runs it, which `explain` says and `strict` refuses. Raises InputError for a name that
     is taken, or a declaration that is not as above. What the functions raise, or return against their promise, is an
@@ -92,13 +117,14 @@ def register_op(
         raise InputError(f"{where}: bad acts_on or outputs, got {acts_on!r} and {outputs}, expected {expected}")
     _check_signature(where, function)
     _check_kernel(where, function, kernel)
+    _check_wgsl(where, function, wgsl)
     inferred = _inferring(name, infer or _same_as_first, outputs)
     declared = op(infer=inferred, samples=(), outputs=outputs, acts_on=acts_on, computes=False, name=name)
     declared(_referring(name, function, inferred))
     target = None if torch is None else torch.replace("::", ".")
     if target is not None and target.count(".") == 1:
         target += ".default"
-    CUSTOM[name] = Custom(onnx, target, kernel)
+    CUSTOM[name] = Custom(onnx, target, kernel, wgsl, _operands(function))
 
 
 def unregister_op(name: str) -> None:
@@ -164,20 +190,45 @@ def _check_kernel(where: str, function: Callable[..., Any], kernel: ExternalKern
         "string"
     }:
         raise InputError(f"{where}: bad kernel, got {kernel!r}, expected an ExternalKernel of dtypes that Ingot has")
+    _expect_numbers(where, function)
+
+
+def _check_wgsl(where: str, function: Callable[..., Any], kernel: WgslKernel | None) -> None:
+    if kernel is None:
+        return
+    if not isinstance(kernel, WgslKernel) or not set(kernel.dtypes) <= set(WGSL_DTYPES):
+        raise InputError(f"{where}: bad kernel, got {kernel!r}, expected a WgslKernel of {' and '.join(WGSL_DTYPES)}")
+    if not re.search(r"\bfn\s+work\s*\(\s*\w+\s*:\s*i32\s*\)", kernel.source):
+        raise InputError(f"{where}: bad kernel, got no such function, expected 'fn work(i: i32)' in its source")
+    if any(p.kind is p.VAR_POSITIONAL for p in inspect.signature(function).parameters.values()):
+        raise InputError(f"{where}: operands without names cannot be given to a kernel in WGSL, expected named ones")
+    _expect_numbers(where, function)
+
+
+def _expect_numbers(where: str, function: Callable[..., Any]) -> None:
     hints = get_type_hints(function)
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind is parameter.KEYWORD_ONLY and hints[parameter.name] not in (bool, int, float):
             raise InputError(f"{where}: attribute {parameter.name!r} cannot be given to a kernel, expected a number")
 
 
-def kernel_of(graph: Graph, node: Node) -> ExternalKernel | None:
-    """The kernel of a shared library that computes a node, where all types are known and it takes them."""
+def _operands(function: Callable[..., Any]) -> tuple[str, ...]:
+    parameters = inspect.signature(function).parameters.values()
+    return tuple(p.name for p in parameters if p.kind not in (p.KEYWORD_ONLY, p.VAR_POSITIONAL))
+
+
+def kernel_of(graph: Graph, node: Node, device: str = "cpu") -> Kernel | None:
+    """The user's kernel that computes a node on a device, where all types are known and it takes them."""
     custom = CUSTOM.get(node.op.name)
-    if custom is None or custom.kernel is None:
+    if custom is None:
         return None
     types = [graph.values[name].type for name in (*node.operands, *node.outputs) if name is not None]
-    fits = all(isinstance(t, TensorType) and t.is_static and t.dtype.name in custom.kernel.dtypes for t in types)
-    return custom.kernel if fits else None
+    for kernel in (custom.wgsl if device == "webgpu" else None, custom.kernel):
+        if kernel is not None and all(
+            isinstance(t, TensorType) and t.is_static and t.dtype.name in kernel.dtypes for t in types
+        ):
+            return kernel
+    return None
 
 
 def _same_as_first(*types: TensorType | None, **_: Any) -> TensorType | None:

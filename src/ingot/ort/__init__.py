@@ -38,14 +38,20 @@ _LATE = {
 }
 
 
+# Executors by the names that ONNX Runtime has for what they are.
+PROVIDERS = {"native": "CPUExecutionProvider", "webgpu": "WebGpuExecutionProvider"}
+
+
 def get_available_providers() -> list[str]:
-    """The CPU's alone."""
-    return ["CPUExecutionProvider"]
+    """The CPU's, the default, and WebGPU's where the package wgpu is installed and finds an adapter."""
+    from ingot.run.device import has_adapter
+
+    return [PROVIDERS["native"]] + [PROVIDERS["webgpu"]] * has_adapter()
 
 
 def get_all_providers() -> list[str]:
-    """The CPU's alone."""
-    return get_available_providers()
+    """The CPU's and WebGPU's, whether or not this machine has an adapter."""
+    return [*PROVIDERS.values()]
 
 
 def get_device() -> str:

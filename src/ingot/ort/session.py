@@ -14,7 +14,7 @@ from typing import Any
 import ingot.session
 from ingot.errors import IngotError, InputError, KindError
 from ingot.load import is_onnx_file
-from ingot.ort import get_available_providers
+from ingot.ort import PROVIDERS, get_available_providers
 from ingot.ort.binding import IOBinding
 from ingot.ort.options import RunOptions, SessionOptions
 from ingot.ort.tables import completed, unused
@@ -55,7 +55,8 @@ class InferenceSession(ingot.session.InferenceSession):
     them.
 
     source: also as `path_or_bytes`. sess_options: what of it has an effect says `options.SESSION_OPTIONS`; an option of
-    Ingot's goes before. providers, provider_options: the CPU's is there, any other is passed over with a warning.
+    Ingot's goes before. providers: the first that is available says the executor, native or WebGPU; one that is not is
+    passed over with a warning. provider_options: without effect.
 
     Raises what `ingot.session.InferenceSession` raises, InputError for providers that are none.
     """
@@ -78,11 +79,11 @@ class InferenceSession(ingot.session.InferenceSession):
         for name in _UNUSED_KEYWORDS:
             if options.pop(name, None) is not None:
                 unused(f"InferenceSession({name}=)")
-        _check_providers(providers, provider_options)
+        chosen = _executor_of(providers, provider_options)
         self._sess_options = sess_options or SessionOptions()
         own = vars(self._sess_options)
         given = source if path_or_bytes is None else path_or_bytes
-        super().__init__(given, **(self._sess_options.options() | options))
+        super().__init__(given, **(self._sess_options.options() | chosen | options))
         self._given = bytes(given) if isinstance(given, (bytearray, memoryview)) else given
         self._model_path = os.fspath(given) if isinstance(given, (str, os.PathLike)) else None  # optimum reads it
         self._trace = Trace(own["profile_file_prefix"]) if own["enable_profiling"] else None
@@ -193,16 +194,21 @@ class InferenceSession(ingot.session.InferenceSession):
         return self._sess_options
 
     def get_providers(self) -> list[str]:
-        """The CPU's alone."""
-        return get_available_providers()
+        """The CPU's; before it WebGPU's where that is the executor, which leaves the CPU what it has no kernel for."""
+        cpu = PROVIDERS["native"]
+        return [PROVIDERS["webgpu"], cpu] if self.executor == "webgpu" else [cpu]
 
     def get_provider_options(self) -> dict[str, dict[str, str]]:
-        """None of the CPU's."""
-        return {name: {} for name in get_available_providers()}
+        """None of any."""
+        return {name: {} for name in self.get_providers()}
 
     def set_providers(self, providers: Sequence[Any] | None = None, provider_options: Any = None) -> None:
-        """Nothing changes; any but the CPU's is passed over with a warning."""
-        _check_providers(providers, provider_options)
+        """Nothing changes; others than the session was made with are passed over with a warning."""
+        wanted = _executor_of(providers, provider_options).get("executor", "native")
+        if providers and (wanted == "webgpu") != (self.executor == "webgpu"):
+            warnings.warn(
+                f"providers are chosen when a session is made, this one keeps {self.get_providers()}", stacklevel=2
+            )
 
     def get_overridable_initializers(self) -> list[NodeArg]:
         """None: weights are the model's."""
@@ -231,18 +237,24 @@ class InferenceSession(ingot.session.InferenceSession):
         return self._trace
 
 
-def _check_providers(names: Sequence[Any] | None, options: Sequence[Any] | None) -> None:
-    """Warns of what is not there. Raises InputError for what is no list of names, or of names with options."""
+def _executor_of(names: Sequence[Any] | None, options: Sequence[Any] | None) -> dict[str, str]:
+    """The executor that the first of these that is available stands for, as an option; none for the CPU's. Warns of
+    what is not there. Raises InputError for what is no list of names, or of names with options."""
     if isinstance(names, str) or (names is not None and not isinstance(names, Sequence)):
         raise InputError(f"providers: got {names!r}, expected a list of names")
     if options is not None and len(options) != len(names or ()):
         raise InputError(f"provider_options: got {len(options)}, expected one for each of {len(names or ())} providers")
+    found: list[str] = []
     for each in names or ():
         name = each[0] if isinstance(each, tuple) and len(each) == 2 else each
         if not isinstance(name, str):
             raise InputError(f"providers: got {each!r}, expected a name, or a name and a dict of options")
-        if name not in get_available_providers():
-            warnings.warn(f"provider {name!r} is not available, the CPU runs everything", stacklevel=3)
+        if name == PROVIDERS["native"] or (name == PROVIDERS["webgpu"] and name in get_available_providers()):
+            found.append(name)
+        else:
+            there = ", ".join(get_available_providers())
+            warnings.warn(f"provider {name!r} is not available, got none of that name, expected {there}", stacklevel=3)
+    return {"executor": "webgpu"} if found[:1] == [PROVIDERS["webgpu"]] else {}
 
 
 def _named(shape: Sequence[int | str | None], declared: Sequence[Any]) -> list[int | str | None]:

@@ -13,6 +13,7 @@ from ingot.config import debug
 from ingot.errors import UnsupportedError
 
 _ONE_DEVICE = "there is one device, the CPU"
+_BY_PROVIDERS = "`providers=` of a session chooses between the CPU and WebGPU"
 _NO_LOG = "Ingot writes no log; INGOT_DEBUG=1..5 prints what it does"
 _NO_TELEMETRY = "there is none"
 _NO_PLUGINS = "kernels of others come by `ingot.register_op`, as docs/extending.md says"
@@ -39,10 +40,10 @@ ACCEPTED: dict[str, dict[str, str]] = {
     },
     "SessionOptions": {
         "add_free_dimension_override_by_denotation": "dims are known by their names",
-        "add_provider": _ONE_DEVICE,
-        "add_provider_for_devices": _ONE_DEVICE,
-        "set_provider_selection_policy": _ONE_DEVICE,
-        "set_provider_selection_policy_delegate": _ONE_DEVICE,
+        "add_provider": _BY_PROVIDERS,
+        "add_provider_for_devices": _BY_PROVIDERS,
+        "set_provider_selection_policy": _BY_PROVIDERS,
+        "set_provider_selection_policy_delegate": _BY_PROVIDERS,
         "clear_ep_context_data_read_func": _NO_CONTEXT,
     },
     "IOBinding": {

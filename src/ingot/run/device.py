@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
 import json
 import subprocess
 import sys
@@ -65,6 +66,17 @@ def adapters() -> list[Adapter]:
     if child.returncode:
         raise ResourceError(f"webgpu: a driver ended the process that looked for adapters, got {child.returncode}")
     return [Adapter(**found) for found in json.loads(child.stdout)]
+
+
+@functools.cache
+def has_adapter() -> bool:
+    """Whether the package wgpu is installed and finds an adapter; looked for once in a process."""
+    if importlib.util.find_spec("wgpu") is None:
+        return False
+    try:
+        return bool(adapters())
+    except ResourceError:
+        return False
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Kernels of registered ops: functions of shared libraries of the user, called with arrays."""
+"""Kernels of registered ops, called with arrays: functions of shared libraries of the user, and bodies in WGSL."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 from ingot.dtype import from_numpy
 from ingot.errors import ExtensionError, ResourceError
 from ingot.ir import Op, TensorType
-from ingot.ops.custom import ExternalKernel
+from ingot.ops.custom import Kernel, WgslKernel
 
 
 class _Array(ctypes.Structure):
@@ -33,12 +33,16 @@ class _Number(ctypes.Union):
     _fields_ = (("integer", ctypes.c_int64), ("real", ctypes.c_double))
 
 
-def bound(op: Op, kernel: ExternalKernel) -> Callable[..., tuple[np.ndarray, ...]]:
+def bound(op: Op, kernel: Kernel) -> Callable[..., tuple[np.ndarray, ...]]:
     """A kernel as a function in the place of the op's reference.
 
     Raises ResourceError where the library cannot be opened, or has no such function. A call raises ExtensionError for
     a kernel that says it failed.
     """
+    if isinstance(kernel, WgslKernel):
+        from ingot.run.external_wgsl import bound_wgsl
+
+        return bound_wgsl(op, kernel)
     entry = _entry(os.fspath(kernel.library), kernel.symbol)
 
     def call(*operands: np.ndarray | None, **attributes: Any) -> tuple[np.ndarray, ...]:

@@ -29,16 +29,17 @@ if TYPE_CHECKING:
 class InterpretedSegment:
     """Nodes that no kernel of Ingot's computes: the reference does, or a kernel of the user's.
 
-    inner: those of their subgraphs that are programs.
+    inner: those of their subgraphs that are programs. device: on which kernels of the user run.
     """
 
     graph: Graph
     inner: Mapping[tuple[str, str], InnerProgram]
+    device: str = "cpu"
     kernels: Mapping[str, Callable[..., Any]] = field(init=False)
     reference_share: ClassVar[float] = 1.0
 
     def __post_init__(self) -> None:
-        found = ((node, kernel_of(self.graph, node)) for node in self.graph.nodes)
+        found = ((node, kernel_of(self.graph, node, self.device)) for node in self.graph.nodes)
         self.kernels = {node.outputs[0]: bound(node.op, kernel) for node, kernel in found if kernel is not None}
 
     @property
@@ -126,8 +127,10 @@ class Program:
                     (name, key): InnerProgram(attributes[name][key], Program(each, weights, arena))
                     for (name, key), each in segment.inner.items()
                 }
-                kind = BranchSegment if BranchSegment.fits(segment.graph, inner) else InterpretedSegment
-                self.segments.append(kind(segment.graph, inner))
+                if BranchSegment.fits(segment.graph, inner):
+                    self.segments.append(BranchSegment(segment.graph, inner))
+                else:
+                    self.segments.append(InterpretedSegment(segment.graph, inner, segment.device))
             else:
                 self.segments.append(_made_ready(segment, weights, arena, state))
         first = self.segments[0]

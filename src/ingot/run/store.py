@@ -7,6 +7,7 @@ import mmap
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -46,6 +47,7 @@ class WeightStore:
         self.threads = threads
         self._arrays: weakref.WeakValueDictionary[str, np.ndarray] = weakref.WeakValueDictionary()
         self._saved: dict[str, np.ndarray] = {}
+        self.elsewhere: weakref.WeakSet[Any] = weakref.WeakSet()  # what devices hold of it, with the bytes of each
         self._lock = OwnedLock("weights")  # contexts of one session compile at the same time
 
     def array(self, recipe: Recipe) -> np.ndarray:
@@ -106,13 +108,14 @@ class WeightStore:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all recipes that are held; those that several share, as parts of one table do, count once."""
+        """Bytes of all recipes that are held, here and on devices; those that several share here, as parts of one table
+        do, count once."""
         spans = sorted(np.lib.array_utils.byte_bounds(array) for _, array in self.items() if array.size)
         total = end = 0
         for low, high in spans:
             total += max(high, end) - max(low, end)
             end = max(high, end)
-        return total
+        return total + sum(each.nbytes for each in list(self.elsewhere))
 
     def _do(self, jobs: list[_Job]) -> None:
         """Does the jobs, largest first; over the threads where there is enough to do."""

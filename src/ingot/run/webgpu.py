@@ -303,6 +303,7 @@ def device_weights(weights: WeightStore, programs: Iterable[tuple[Lowered, Plan]
                 data = np.pad(data, (0, -data.size % 4)) if data.size % 4 else data  # words are written
                 device.gpu.queue.write_buffer(made.buffers[address.region], address.offset, data)
         shared.add(made)
+        weights.elsewhere.add(made)
         return made
 
 

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from ingot.compile import Mode, compile_mode
-from ingot.emit.c import HOSTED, emit_entries
+from ingot.emit.c import HOSTED, Emission, emit_entries
 from ingot.emit.interface import Interface, check_prefix
-from ingot.emit.program import cmake_lists, makefile
+from ingot.emit.program import project
+from ingot.emit.project import project_files
 from ingot.emit.training import Fitting, kept_states, training_program, training_vector
 from ingot.ir import Graph
 from ingot.lower import Target
@@ -37,11 +38,12 @@ def emit_training(
     *,
     prefix: str,
     threads: int,
-) -> list[str]:
+    force: bool = False,
+) -> Emission:
     """Writes graphs over one set of states as C, each as a function, with a program around the first, which takes rows,
     and, of a step in parts, the second, which updates what is kept; returns the paths.
 
-    states: what they begin with. Raises what `emit_entries` does.
+    states: what they begin with; force: as `emit` has it. Raises what `emit_entries` does.
     """
     check_prefix(prefix)
     # Kernels and places depend on no instruction set.
@@ -53,14 +55,13 @@ def emit_training(
 
     def programs(face: Interface) -> dict[str, str | bytes]:
         return {
-            "main.c": training_program(face, fitting, HOSTED),
-            "Makefile": makefile(face, has_vector=True),
-            "CMakeLists.txt": cmake_lists(face, has_vector=True),
+            face.file("main.c"): training_program(face, fitting, HOSTED),
+            **project_files(project(face, has_vector=True)),
             **training_vector(face, fitting, checked.inputs, checked.losses),
         }
 
     nbytes = max(entry.native[1].regions["state"] for entry in entries.values())
     return emit_entries(
         entries, WeightStore(threads), folder, prefix=prefix, companion=kept_states(prefix, nbytes), initial=states,
-        programs=programs,
+        programs=programs, force=force,
     )  # fmt: skip

@@ -49,6 +49,7 @@ from ingot.training.schedules import Schedule, rate_at
 from ingot.training.sources import batch_part, expect_parts, load_trained, state_bytes, trained_weights
 
 if TYPE_CHECKING:
+    from ingot.emit.c import Emission
     from ingot.ort.session import InferenceSession
 
 assert ingot.ops  # the import registers every op
@@ -260,13 +261,18 @@ class Trainer:
         return trained_graph(self._forward, self.state_dict())
 
     def emit_c(
-        self, folder: str | os.PathLike[str], *inputs: Any, prefix: str = "train", threads: int = 1
-    ) -> list[str]:
+        self,
+        folder: str | os.PathLike[str],
+        *inputs: Any,
+        prefix: str = "train",
+        threads: int = 1,
+        force: bool = False,
+    ) -> Emission:
         """Writes what goes on from here as plain C, with a program that takes files of rows; returns the paths.
 
         inputs: those of a step, with which `make check` takes a few steps and compares their losses to the bit; nothing
-        is trained here. prefix, threads: as `ingot.emit.c.emit` has them. Raises InputError for another precision than
-        f32, and what `step` and `emit` raise.
+        is trained here. prefix, threads, force: as `ingot.emit.c.emit` has them. Raises InputError for
+        another precision than f32, and what `step` and `emit` raise.
         """
         from ingot.emit.training import Fitting
         from ingot.training.c_program import Checked, emit_training
@@ -296,7 +302,9 @@ class Trainer:
             self._accumulate, PART, {gradient_name(name): total.nbytes for name, total in self._totals().items()},
         )  # fmt: skip
         fed = [*map(np.concatenate, zip(*fed_parts, strict=True)), rates]
-        return emit_training(graphs, before, fitting, folder, Checked(fed, losses), prefix=prefix, threads=threads)
+        return emit_training(
+            graphs, before, fitting, folder, Checked(fed, losses), prefix=prefix, threads=threads, force=force
+        )
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes a checkpoint, whole or not at all: parameters and the optimiser's states. Raises OutputError."""

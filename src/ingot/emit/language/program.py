@@ -1,4 +1,4 @@
-"""The program around a language model in C: its facts, its Makefile, and the files that are the same for all."""
+"""The programs around a language model in C: its facts, what builds them, and the files that are the same for all."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from ingot.emit.interface import Interface, wrapped
 from ingot.emit.program import VECTOR
+from ingot.emit.project import Project, library_headers, library_sources, project_files
 from ingot.emit.steps import float_text
 
 _LIBRARY = ("normal", "tokenizer", "language")  # a source and a header each, behind the prefix
@@ -62,15 +63,15 @@ def program_files(
     """
     library, programs = _parts(bool(chat))
     names = [f"model_{part}.{ending}" for part in (*library, _COMMAND) for ending in "hc"]
-    names += [f"{program}.c" for program in programs]
+    named = {prefixed(name, face.prefix): name for name in names}
+    named |= {face.file(f"{program}.c"): f"{program}.c" for program in programs}
     folder = importlib.resources.files("ingot.emit.language")
-    files = {prefixed(name, face.prefix): prefixed((folder / name).read_text("utf-8"), face.prefix) for name in names}
+    files = {given: _own((folder / name).read_text("utf-8"), face) for given, name in named.items()}
     files[f"{face.prefix}_facts.h"] = prefixed(_facts(ends, {**_SAMPLING, **sampling}, chat), face.prefix)
-    files["Makefile"] = _makefile(face, bool(chat), vector is not None)
-    files["CMakeLists.txt"] = _cmake_lists(face, bool(chat), vector is not None)
+    files |= project_files(_project(face, bool(chat), vector is not None))
     if vector:
-        files[f"{VECTOR}/prompt.txt"] = vector.prompt
-        files[f"{VECTOR}/tokens.txt"] = "".join(f"{token}\n" for token in vector.tokens)
+        files[face.file(f"{VECTOR}/prompt.txt")] = vector.prompt
+        files[face.file(f"{VECTOR}/tokens.txt")] = "".join(f"{token}\n" for token in vector.tokens)
     return files
 
 
@@ -83,6 +84,11 @@ def prefixed(text: str, prefix: str) -> str:
     """The text with the names that begin with `model` beginning with a prefix."""
     text = re.sub(r"\bmodel(?=_|\.h)", prefix, text)
     return re.sub(r"\bMODEL(?=_)", prefix.upper(), text)
+
+
+def _own(text: str, face: Interface) -> str:
+    """The text with the names of a model, and of the files that it reads."""
+    return re.sub(r"\b(weights|tokenizer)\.bin\b", lambda name: face.file(name[0]), prefixed(text, face.prefix))
 
 
 def _facts(ends: Collection[int], sampling: Mapping[str, float | int], chat: ChatFormat | None) -> str:
@@ -134,80 +140,19 @@ def _text(text: str | None) -> str:
     return '"' + "".join(chr(byte) if byte in plain else f"\\{byte:03o}" for byte in text.encode()) + '"'
 
 
-def _makefile(face: Interface, has_chat: bool, has_vector: bool) -> str:
-    name, threads, kept = face.prefix, "", ""
-    if face.threads > 1:
-        threads, kept = " -pthread", " -Wl,-z,nodelete"
-    sources = _sources(face, has_chat)
-    headers = [f"{name}_check.h", f"{name}_facts.h", f"{name}_{_COMMAND}.h"]
-    headers += [source.replace(".c", ".h") for source in sources]
-    programs = " ".join(_parts(has_chat)[1])
-    check = f"\ncheck: {_PROGRAM}\n\t./{_PROGRAM} --check {VECTOR}\n" if has_vector else ""
-    built = " and ".join(f"./{program}" for program in _parts(has_chat)[1])
-    checked = f"`make check` compares tokens with those in {VECTOR}/, and " if has_vector else ""
-    return f"""\
-# `make` builds {built}; each explains itself with --help.
-# {checked}`make lib{name}.so` builds a library.
-CFLAGS = -O2
-
-SOURCES = {_lines(sources)}
-HEADERS = {_lines(headers)}
-
-all: {programs}
-
-{programs}: %: %.o {name}_{_COMMAND}.o $(SOURCES:.c=.o)
-	$(CC) $(LDFLAGS) -o $@ $^ -lm{threads}
-
-%.o: %.c $(HEADERS)
-	$(CC) -std=gnu11 $(CFLAGS) -c $<
-
-lib{name}.so: $(SOURCES) $(HEADERS)
-	$(CC) -std=gnu11 $(CFLAGS) $(LDFLAGS) -fPIC -shared -o $@ $(SOURCES) -lm{threads}{kept}
-{check}
-clean:
-	rm -f {programs} lib{name}.so *.o
-
-.PHONY: all {"check " if check else ""}clean
-"""
-
-
-def _lines(files: Sequence[str]) -> str:
-    """A list in a Makefile, in lines of a readable length."""
-    return wrapped(files, " ", "  ").lstrip().replace("\n", " \\\n")
-
-
-def _sources(face: Interface, has_chat: bool) -> list[str]:
-    """The C files of the library."""
-    pool = ["pool"] if face.threads > 1 else []
-    return [f"{face.prefix}.c", *(f"{face.prefix}_{part}.c" for part in (*pool, *_parts(has_chat)[0]))]
-
-
-def _cmake_lists(face: Interface, has_chat: bool, has_vector: bool) -> str:
-    name, libraries, threads, test = face.prefix, "m", "", ""
-    if face.threads > 1:
-        libraries, threads = "m Threads::Threads", "find_package(Threads REQUIRED)\n"
-    if has_vector:
-        place = "${CMAKE_CURRENT_SOURCE_DIR}"
-        test = f"""
-enable_testing()
-add_test(NAME check COMMAND {_PROGRAM} --folder {place} --check {place}/{VECTOR})
-"""
-    return f"""\
-# Builds the library {name}, to link with, and programs around it.
-cmake_minimum_required(VERSION 3.16)
-project({name} LANGUAGES C)
-set(CMAKE_C_STANDARD 11)
-if(NOT CMAKE_BUILD_TYPE)
-  set(CMAKE_BUILD_TYPE Release)
-endif()
-{threads}
-add_library({name}
-{wrapped(_sources(face, has_chat), " ", "  ")})
-target_include_directories({name} PUBLIC ${{CMAKE_CURRENT_SOURCE_DIR}})
-target_link_libraries({name} PUBLIC {libraries})
-
-foreach(program {" ".join(_parts(has_chat)[1])})
-  add_executable(${{program}} ${{program}}.c {name}_{_COMMAND}.c)
-  target_link_libraries(${{program}} PRIVATE {name})
-endforeach()
-{test}"""
+def _project(face: Interface, has_chat: bool, has_vector: bool) -> Project:
+    """What builds the library and the programs around it."""
+    library, programs = _parts(has_chat)
+    own = [f"{face.prefix}_{part}" for part in library]
+    headers = [*library_headers(face), *(f"{each}.h" for each in own)]
+    inner = [f"{face.prefix}_facts.h", f"{face.prefix}_{_COMMAND}.h"]
+    check = f"--folder {{place}} --check {{place}}/{face.file(VECTOR)}" if has_vector else ""
+    return Project(
+        face,
+        [*library_sources(face), *(f"{each}.c" for each in own)],
+        [*headers, *inner],
+        headers,
+        {face.file(name): [face.file(f"{name}.c"), f"{face.prefix}_{_COMMAND}.c"] for name in programs},
+        [face.file("weights.bin"), face.file("tokenizer.bin")],
+        check,
+    )

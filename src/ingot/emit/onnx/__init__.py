@@ -9,6 +9,6 @@ from ingot.emit.onnx import (  # noqa: F401  # each declares its rules
     tensors,
     trees,
 )
-from ingot.emit.onnx.model import export_onnx
+from ingot.emit.onnx.model import expect_replaceable, export_onnx
 
-__all__ = ["export_onnx"]
+__all__ = ["expect_replaceable", "export_onnx"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import typing
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -15,7 +16,7 @@ from onnx import helper
 import ingot
 from ingot.emit.onnx.pen import ML, Names, Pen, value_info
 from ingot.emit.onnx.registry import GAPS, RULES
-from ingot.errors import KindError, LoadError, UnsupportedError
+from ingot.errors import KindError, LoadError, OutputError, UnsupportedError
 from ingot.files import written
 from ingot.ir import Graph, Node, TensorType
 from ingot.load.onnx.registry import INGOT
@@ -28,6 +29,7 @@ VERSIONS = {"": 26, ML: 5}  # of domains, with the IR version the newest that ON
 IR_VERSION = 13
 INLINE_BYTES = 1 << 30  # of weights: more of them lie in a file of their own; protobuf holds 2 GiB
 _OUTSIDE_BYTES = 1024  # of a tensor that lies there
+_HEAD_BYTES = 64  # of a model, where it says who wrote it
 
 
 def export_onnx(graph: Graph, path: str | os.PathLike[str] | None = None) -> onnx.ModelProto:
@@ -47,6 +49,27 @@ def export_onnx(graph: Graph, path: str | os.PathLike[str] | None = None) -> onn
     if path is not None:
         _write(model, Path(path))
     return model
+
+
+def expect_replaceable(path: str | os.PathLike[str]) -> None:
+    """Raise OutputError where a file is there, or one for weights beside it, that `export_onnx` did not write."""
+    target, is_own = Path(path), False
+    if os.path.lexists(target):
+        try:
+            with open(target, "rb") as file:
+                is_own = re.match(rb"\x08.\x12" + _written_by(INGOT), file.read(_HEAD_BYTES), re.DOTALL) is not None
+        except OSError as error:
+            raise OutputError(f"{target}: cannot be read ({error.strerror})") from error
+    for each in (target, target.with_name(f"{target.name}.data")):
+        if os.path.lexists(each) and not is_own:
+            raise OutputError(
+                f"{each}: exists and is no model that Ingot wrote, expected a free name, or force to replace it"
+            )
+
+
+def _written_by(producer: str) -> bytes:
+    """A name as a model has it, behind its version."""
+    return bytes([len(producer)]) + producer.encode()
 
 
 def _write(model: onnx.ModelProto, path: Path) -> None:

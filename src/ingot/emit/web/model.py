@@ -30,13 +30,15 @@ def emit_model(
     limits: Mapping[str, int] = {},
     ink: float = 1.0,
     precision: Precision = F32,
+    force: bool = False,
 ) -> list[str]:
     """Writes a graph that has been through the passes as a site; returns the paths.
 
     limits: the most of each symbol, whose sizes runs say; the first dim of inputs is 1 where it has none. ink: a pixel
-    of an image that is drawn on. precision: one that rounds fixed matrices alone. Raises InputError for symbols without
-    a limit, for ink that is no number and for another precision, UnsupportedError where there is no one program for all
-    sizes up to the limits, and what `emit_site` and `compile_mode` raise.
+    of an image that is drawn on. precision: one that rounds fixed matrices alone. force: as for `emit_site`.
+
+    Raises InputError for symbols without a limit, for ink that is no number and for another precision, UnsupportedError
+    where there is no one program for all sizes up to the limits, and what `emit_site` and `compile_mode` raise.
     """
     sizes: dict[str, int] = _batches(graph) | {symbol: AtMost(most, symbol) for symbol, most in limits.items()}
     if missing := [symbol for symbol in graph.symbols if symbol not in sizes]:
@@ -46,7 +48,7 @@ def emit_model(
     compile = compile_at_most if limits else compile_mode
     compiled = compile(graph, webgpu_target(precision), Mode(sizes=sizes, precision=precision))
     page = Page("draw", {"ink": ink}) if reads_images(compiled.graph) else Page()
-    return emit_site(name, {RUN: compiled}, weights, folder, page)
+    return emit_site(name, {RUN: compiled}, weights, folder, page, force=force)
 
 
 def reads_images(graph: Graph) -> bool:

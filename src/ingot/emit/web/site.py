@@ -20,11 +20,13 @@ from ingot.emit.web.plan import WebPlan, document, web_plan
 from ingot.emit.weights import WeightSource
 from ingot.errors import LimitError
 from ingot.files import make_folder, written
+from ingot.folders import MANIFEST, filled_folder
 
 PART_BYTES = 8 << 20  # of a file of weights
 _SITE = Path(__file__).parent / "site"
 _RUNNER = ("model.js", "model.d.ts")
-_FRAME, _STYLE = "frame.html", "style.css"
+_FRAME = "frame.html"
+_LOOKS = ("style.css", "opened.js")
 _LANGUAGE = (
     "page.js", "answer.js", "language.js", "language.d.ts", "conversation.js", "sample.js", "tokenizer.js",
 )  # fmt: skip
@@ -55,22 +57,38 @@ def emit_site(
     weights: WeightSource,
     folder: str | os.PathLike[str],
     page: Page = Page(),
+    *,
+    force: bool = False,
 ) -> list[str]:
     """Writes modes of one graph, compiled for `lower.wgpu.WEBGPU` with one placement, as a site; returns the paths.
 
-    name: of the model, which the page shows. Raises UnsupportedError for an op without a kernel in WGSL, LimitError for
-    what no binding of WebGPU holds and for a weight outside of 32 bits, OutputError when the folder cannot be written.
+    name: of the model, which the page shows. force: replace files of these names that no earlier site wrote.
+
+    Raises UnsupportedError for an op without a kernel in WGSL, LimitError for
+    what no binding of WebGPU holds and for a weight outside of 32 bits, OutputError when the folder cannot be
+    written or holds such files.
     """
     plan = web_plan(entries)
-    parts = _write_weights(folder, plan, weights)
-    made = document(plan, name, parts, {"kind": page.kind, **page.facts})
     files = {file: text for text, file in plan.shaders.items()}
-    files |= {"plan.json": json.dumps(made, separators=(",", ":")) + "\n"}
-    files |= {each: _asset(each) for each in (*_RUNNER, _STYLE, *_SCRIPTS[page.kind])}
+    files |= {each: _asset(each) for each in (*_RUNNER, *_LOOKS, *_SCRIPTS[page.kind])}
     files |= {"index.html": _index(name, page.kind), **page.files}
-    for file, text in files.items():
-        _write(folder, file, text.encode())
-    return [os.path.join(folder, file) for file in (*(part["file"] for part in parts), *files)]
+    names = [*_parts(plan), *files, "plan.json"]
+    with filled_folder(folder, "site", names, force=force):
+        made = document(plan, name, _write_weights(folder, plan, weights), {"kind": page.kind, **page.facts})
+        files["plan.json"] = json.dumps(made, separators=(",", ":")) + "\n"
+        for file, text in files.items():
+            _write(folder, file, text.encode())
+    return [os.path.join(folder, file) for file in (*names, MANIFEST)]
+
+
+def _parts(plan: WebPlan) -> list[str]:
+    """The files of weights."""
+    regions = dict.fromkeys(place.region for _, place in plan.weights.values())
+    return [_part(number) for number in range(sum(-(-plan.regions[region] // PART_BYTES) for region in regions))]
+
+
+def _part(number: int) -> str:
+    return f"weights-{number:02d}.bin"
 
 
 def _write(folder: str | os.PathLike[str], file: str, content: bytes | memoryview) -> None:
@@ -86,7 +104,7 @@ def _write_weights(folder: str | os.PathLike[str], plan: WebPlan, weights: Weigh
     for region in dict.fromkeys(place.region for _, place in plan.weights.values()):
         content = _content(plan, weights, region)
         for begin in range(0, content.size, PART_BYTES):
-            file, part = f"weights-{len(parts):02d}.bin", content[begin : begin + PART_BYTES].data
+            file, part = _part(len(parts)), content[begin : begin + PART_BYTES].data
             _write(folder, file, part)
             known = {"file": file, "region": region, "offset": begin, "bytes": part.nbytes}
             parts.append({**known, "sha256": hashlib.sha256(part).hexdigest()})
