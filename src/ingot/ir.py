@@ -150,7 +150,7 @@ class Graph:
 
     def mentioned(self, node: Node) -> set[str]:
         """The measured symbols that a node uses: in its attributes, and in its results where it does not make them."""
-        found = set().union(*map(_mentioned, node.attributes.values()))
+        found = set().union(*map(symbols_in, node.attributes.values()))
         for name in node.outputs:
             found.update(type_symbols(self.values[name].type))
         return {s for s in found if s in self.measured and self.measured[s] not in node.outputs}
@@ -576,14 +576,14 @@ class Graph:
             assert compatible(declared, type), f"{output} is {declared}, {node.op.name} makes {type}"
 
 
-def _mentioned(attribute: Any) -> set[str]:
+def symbols_in(attribute: Any) -> set[str]:
     """The names of the symbols in an attribute, those in the types and attributes of a subgraph included."""
     if isinstance(attribute, tuple):
-        return set().union(*map(_mentioned, attribute))
+        return set().union(*map(symbols_in, attribute))
     if not isinstance(attribute, Graph):
         return symbols_of(attribute)
     found = {name for value in attribute.values.values() for name in type_symbols(value.type)}
-    return found.union(*(_mentioned(each) for node in attribute.nodes for each in node.attributes.values()))
+    return found.union(*(symbols_in(each) for node in attribute.nodes for each in node.attributes.values()))
 
 
 PLAIN = frozenset((int, float, bool, str, type(None), DType))  # classes of attributes that have no dims

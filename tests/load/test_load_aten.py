@@ -405,15 +405,12 @@ def test_everything_unsupported_is_listed_at_once():
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        (lambda x: x.add_(1) * 2, "writes into"),
         (lambda x: torch.fft.fft(x), "output 'output': complex numbers"),
         (lambda x: torch.fft.fft(x).abs() + torch.fft.rfft(x).tanh().abs().sum(), r"tanh.default \(complex\)"),
         (lambda x: torch.histc(x, 4), "between data's ends"),
-        (lambda x: x[x > 0], "depends on data"),
-        (lambda x: x * x.sum().item(), "'mul': a number that depends on data"),
+        (lambda x: x.quantile(x.sum().item() / 1000), "computed from sizes|depends on data"),
         (lambda x: nn.functional.batch_norm(x, x[0], x[1], training=True), "batch norm in training mode"),
-        (lambda x: x.index_put((x > 0,), x[0]), "one mask and one value"),
-        (lambda x: x.scatter_reduce(0, x.long(), x, "mean"), "scatter_reduce by 'mean'"),
+        (lambda x: x[x[:, 0] > 0, x[0].long()], "a mask beside other indices"),
         (
             lambda x: nn.functional.layer_norm(x, (5,)) + torch.native_layer_norm(x, (5,), None, None, 1e-5)[1],
             "result 1",

@@ -28,6 +28,7 @@ from ingot.ops import (
     sequence,
     shape,
     source,
+    special,
     strings,
     trees,
 )
@@ -60,6 +61,7 @@ __all__ = [
     "sequence",
     "shape",
     "source",
+    "special",
     "strings",
     "trees",
 ]

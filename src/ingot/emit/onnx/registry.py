@@ -12,6 +12,7 @@ from typing import Any
 RULES: dict[str, Callable[..., str | tuple[str, ...]]] = {}
 
 _CACHE = "keeps keys and values in blocks that sequences share, which ONNX does not have"
+_SPECIAL = "is a special function that ONNX does not have"
 _TRAINS = "is a part of training, which ONNX leaves to a preview of other semantics"
 
 
@@ -34,9 +35,17 @@ GAPS = {
     "cross_entropy_gradient": _TRAINS,
     "decode_blocks": "reads the blocks of GGUF files, which ONNX does not have",
     "detach": _TRAINS,
+    "digamma": _SPECIAL,
     "dropout": _TRAINS,
+    "erfc": _SPECIAL,
+    "erfinv": _SPECIAL,
     "gelu_gradient": _TRAINS,
+    "i0": _SPECIAL,
+    "i0e": _SPECIAL,
+    "i1": _SPECIAL,
+    "i1e": _SPECIAL,
     "layer_norm_gradient": _TRAINS,
+    "lgamma": _SPECIAL,
     "max_pool_gradient": _TRAINS,
     "pairwise_coupling": "iterates inside ONNX's SVMClassifier, which takes no scores",
     "quantize_groups": "makes codes of weights as they are packed, which ONNX's quantizers make before",

@@ -22,6 +22,7 @@ from torch._export.serde.serialize import ExportedProgramDeserializer, deseriali
 
 from ingot.errors import LimitError, LoadError, UnsupportedError
 from ingot.files import MappedFile
+from ingot.load.aten.failures import TORCH_ERRORS
 from ingot.load.aten.serialized import read_payloads, read_program
 from ingot.load.hf.strict_json import parse_object, shown
 
@@ -29,11 +30,6 @@ from ingot.load.hf.strict_json import parse_object, shown
 OVERLAPPING_BYTES_MAX = 64 << 20
 LEAST_MAPPED_BYTES = 1 << 16  # of a tensor that is mapped where that is asked for
 _HEADER_MAGIC, _HEADER_BYTES = b"PK\3\4", 30  # of a record in a zip file
-# What torch raises on a program that contradicts itself; the last is its verifier's, which has no type above it.
-CONTRADICTION = (
-    RuntimeError, ValueError, TypeError, LookupError, AssertionError, AttributeError, ArithmeticError,
-    torch._export.verifier.SpecViolationError,
-)  # fmt: skip
 
 
 def read_archive(file: IO[bytes], where: str, *, is_mapped: bool = False) -> torch.export.ExportedProgram:
@@ -52,7 +48,7 @@ def read_archive(file: IO[bytes], where: str, *, is_mapped: bool = False) -> tor
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return ExportedProgramDeserializer().deserialize(program, weights, constants)
-    except (*CONTRADICTION, OSError, EOFError, zipfile.BadZipFile) as error:
+    except (*TORCH_ERRORS, OSError, EOFError, zipfile.BadZipFile) as error:
         raise LoadError(f"{where}: not an exported program, got {str(error)[:200]!r}") from error
 
 

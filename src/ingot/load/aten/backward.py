@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from ingot.errors import UnsupportedError
 from ingot.gradients.registry import GRADIENTS, Backward
 from ingot.load.aten.builder import AtenBuilder, Tensor, element_count
@@ -47,3 +49,45 @@ def max_pool_backward(
     made = [b.reshape(each, flat) for each in (places, d)]
     added = b.add("scatter_elements", zeros, *made, axis=len(outer), reduction="add")
     return b.reshape(added, b.shape(x))
+
+
+@aten("avg_pool2d_backward.default")
+def average_pool_backward(
+    b: AtenBuilder, d: Tensor, x: Tensor, kernel: Window, stride: Window, padding: Window, ceil_mode: bool,
+    count_include_pad: bool, divisor_override: int | None = None,
+) -> Tensor:  # fmt: skip
+    """d shared among what was averaged, along one axis after the other."""
+    kernels, pads = per_axis(kernel, 2), per_axis(padding, 2)
+    strides = per_axis(stride, 2) if stride else kernels
+    shares = []
+    for axis in (-2, -1):
+        size, made = (b.static(b.shape(each)[axis], "an image") for each in (x, d))
+        share = np.zeros((made, size))
+        for i in range(made):
+            first = i * strides[axis] - pads[axis]
+            last = min(first + kernels[axis], size + pads[axis])
+            length = last - first if count_include_pad else min(last, size) - max(first, 0)
+            share[i, max(first, 0) : last] = 1 if divisor_override else 1 / length
+        shares.append(share)
+    if divisor_override:
+        shares[0] /= divisor_override
+    return _shared(b, d, shares)
+
+
+@aten("_adaptive_avg_pool2d_backward.default")
+def adaptive_average_pool_backward(b: AtenBuilder, d: Tensor, x: Tensor) -> Tensor:
+    shares = []
+    for axis in (-2, -1):
+        size, made = (b.static(b.shape(each)[axis], "an image") for each in (x, d))
+        share = np.zeros((made, size))
+        for i in range(made):
+            first, last = i * size // made, -(-(i + 1) * size // made)
+            share[i, first:last] = 1 / (last - first)
+        shares.append(share)
+    return _shared(b, d, shares)
+
+
+def _shared(b: AtenBuilder, d: Tensor, shares: Sequence[np.ndarray]) -> Tensor:
+    """d [.., h, w] by matrices that say what share of a result belongs to each row, and to each column."""
+    rows, columns = (b.constant(share.astype(b.dtype(d).numpy)) for share in shares)
+    return b.add("matmul", b.permute(rows, (1, 0)), b.add("matmul", d, columns))

@@ -1,6 +1,6 @@
 """What rules build with: plain ops, constants, casts after torch's promotion, and sizes that become data."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ingot.dim import Expr, Known
+from ingot.dim import Expr, Known, symbols_of
 from ingot.dtype import DType, bf16, boolean, f16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
 from ingot.errors import UnsupportedError
 from ingot.ir import Graph, TensorType
@@ -67,12 +67,15 @@ class AtenBuilder:
     of types when there are several; of complex numbers, the type of a part, and `makes_complex`), which spares the
     rules of views all arithmetic on shapes. `ops` are the names of what was added for it. `trains`: the graph is to be
     differentiated. `drops`: the call's dropout stays. `moving`: the running means of batch norms that are trained, and
-    by what share a step moves them. `draws`: whether random ops may draw from Ingot's generator.
+    by what share a step moves them. `draws`: whether random ops may draw from Ingot's generator. `of_data`: the dims
+    that a run measures. `fakes` gives the call's arguments as fake tensors, which have strides.
     """
 
     trains = drops = False
     draws = True
     moving: Mapping[str, float] = MappingProxyType({})
+    of_data: Collection[str] = ()
+    fakes: Callable[[], Any]
 
     def __init__(self, graph: Graph):
         self.graph = graph
@@ -108,6 +111,10 @@ class AtenBuilder:
         if axes is None or axes == []:
             return tuple(range(self.rank(x)))
         return tuple(sorted({self.axis(x, a) for a in ([axes] if isinstance(axes, int) else axes)}))
+
+    def is_of_data(self, size: Known) -> bool:
+        """Whether a run measures a size."""
+        return isinstance(size, Expr) and not symbols_of(size).isdisjoint(self.of_data)
 
     def static(self, size: Known, what: str) -> int:
         """`size` as an int. Raises UnsupportedError when it is symbolic."""
@@ -157,7 +164,9 @@ class AtenBuilder:
         return self.constant(value) if isinstance(value, np.ndarray) else value
 
     def scalar(self, value: Number, dtype: DType) -> Tensor:
-        """A rank-0 value; a symbolic size becomes data through the `dims` op."""
+        """A rank-0 value; a symbolic size becomes data through the `dims` op, and a number of data is there."""
+        if isinstance(value, str):
+            return self.cast(value, dtype)
         if isinstance(value, Expr):
             size = self.reshape(self.add("dims", values=(value,)), ())
             return self.cast(size, dtype)

@@ -4,7 +4,7 @@ import math
 from typing import Any
 
 from ingot.dim import Expr
-from ingot.dtype import DType, boolean, f32, i64
+from ingot.dtype import DType, boolean, f32, i16, i32, i64
 from ingot.errors import UnsupportedError
 from ingot.load.aten.builder import AtenBuilder, Number, Tensor
 from ingot.load.aten.registry import Rule, aten
@@ -22,13 +22,21 @@ def _rounding(op: str) -> Rule:
     return lambda b, x: b.add(op, x) if b.dtype(x).kind == "f" else x
 
 
-for _name in ("relu", "neg", "abs", "sign", "silu", "mish", "isnan", "isinf"):
+@aten("neg.default")
+def neg(b: AtenBuilder, x: Tensor) -> Tensor:
+    return b.add("sub", b.scalar(0, b.dtype(x)), x) if b.dtype(x).kind == "u" else b.add("neg", x)
+
+
+for _name in ("relu", "abs", "sign", "silu", "mish", "isnan", "isinf"):
     aten(f"{_name}.default")(_same_dtype(_name))
 for _name in (
     *("exp", "expm1", "log", "log1p", "sqrt", "rsqrt", "reciprocal", "tanh", "erf", "sigmoid"),
     *("sin", "cos", "sinh", "cosh", "asin", "acos", "atan", "asinh", "acosh", "atanh"),
+    *("erfc", "erfinv", "lgamma", "digamma", "i0"),
 ):
     aten(f"{_name}.default")(_floating(_name))
+for _name in ("i0e", "i1", "i1e"):
+    aten(f"special_{_name}.default")(_floating(_name))
 for _name in ("floor", "ceil", "round"):
     aten(f"{_name}.default")(_rounding(_name))
 
@@ -101,6 +109,16 @@ def _scaled_log(base: float) -> Rule:
         return b.add("mul", y, b.scalar(1 / math.log(base), b.dtype(y)))
 
     return rule
+
+
+@aten("round.decimals")
+def round_decimals(b: AtenBuilder, x: Tensor, decimals: int = 0) -> Tensor:
+    """To so many digits behind the point, or before it; halves go to even digits."""
+    if b.dtype(x).kind != "f":
+        return x
+    unit = b.scalar(10.0 ** abs(decimals), b.dtype(x))
+    there, back = ("mul", "div") if decimals > 0 else ("div", "mul")
+    return b.add(back, b.add("round", b.add(there, x, unit)), unit) if decimals else b.add("round", x)
 
 
 aten("log2.default")(_scaled_log(2))
@@ -200,6 +218,16 @@ def atan2(b: AtenBuilder, y: Tensor, x: Tensor) -> Tensor:
     return b.add("where", is_origin, zero, angle)
 
 
+@aten("copysign.Tensor", "copysign.Scalar")
+def copysign(b: AtenBuilder, x: Tensor, y: Tensor | Number) -> Tensor:
+    """|x| with the sign bit of y, which zeros and NaN have, too."""
+    x, y = b.promote(x, y, floating=True)
+    bits = b.add("bitcast", y, dtype=_BITS[b.dtype(y).bits])
+    magnitude = b.add("abs", x)
+    negative = b.add("less", bits, b.scalar(0, b.dtype(bits)))
+    return b.add("where", negative, b.add("neg", magnitude), magnitude)
+
+
 @aten("hypot.default")
 def hypot(b: AtenBuilder, x: Tensor, y: Tensor) -> Tensor:
     """The root of x^2 + y^2, of which neither square overflows: the larger one times that of 1 + ratio^2."""
@@ -209,6 +237,19 @@ def hypot(b: AtenBuilder, x: Tensor, y: Tensor) -> Tensor:
     ratio = b.add("div", small, b.add("where", b.add("equal", large, zero), one, large))
     root = b.add("mul", large, b.add("sqrt", b.add("add", b.add("mul", ratio, ratio), one)))
     return b.add("where", b.add("isinf", large), large, root)
+
+
+_BITS = {16: i16, 32: i32, 64: i64}  # the integers that have the bits of a float
+
+
+@aten("fmax.default", "fmin.default")
+def fmax(b: AtenBuilder, x: Tensor, y: Tensor) -> Tensor:
+    """The larger one, or the smaller one, of two; of NaN and a number the number."""
+    x, y = b.promote(x, y)
+    chosen = b.add("maximum" if b.target == "aten.fmax.default" else "minimum", x, y)
+    if b.dtype(x).kind != "f":
+        return chosen
+    return b.add("where", b.add("isnan", x), y, b.add("where", b.add("isnan", y), x, chosen))
 
 
 def _promoting(op: str) -> Rule:
@@ -298,7 +339,7 @@ def masked_fill(b: AtenBuilder, x: Tensor, mask: Tensor, value: Tensor | Number)
 def clamp(b: AtenBuilder, x: Tensor, min: Number | None = None, max: Number | None = None) -> Tensor:
     dtype: DType = b.result.dtype
     x = b.cast(x, dtype)
-    if dtype not in (f32, i64) or isinstance(min, Expr) or isinstance(max, Expr):
+    if dtype not in (f32, i64) or isinstance(min, (Expr, str)) or isinstance(max, (Expr, str)):
         return clamp_tensor(b, x, min, max)
     number = float if dtype is f32 else int
     low, high = (-math.inf if min is None else number(min)), (math.inf if max is None else number(max))

@@ -6,6 +6,8 @@ from ingot.dim import Known
 from ingot.dtype import i64
 from ingot.errors import UnsupportedError
 from ingot.load.aten.builder import AtenBuilder, Tensor, broadcast, element_count
+from ingot.load.aten.data import expect_one_mask, positions
+from ingot.load.aten.elementwise import as_bool
 from ingot.load.aten.registry import aten
 
 
@@ -69,7 +71,7 @@ def _without(shape: tuple[Known, ...], axis: int) -> tuple[Known, ...]:
 
 @aten("index.Tensor", "_unsafe_index.Tensor")
 def index(b: AtenBuilder, x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
-    """Integer index tensors, one or several.
+    """Integer index tensors, one or several, or a mask, which stands for the positions where it holds.
 
     One is a gather. Several are broadcast to one shape; the axes they index are brought together and joined, and
     index positions in the joined axis are computed. Each index goes through an iota of its own axis first, which
@@ -77,12 +79,13 @@ def index(b: AtenBuilder, x: Tensor, indices: Sequence[Tensor | None]) -> Tensor
     the indexed axes stood when these are neighbours, else first.
     """
     chosen = {axis: tensor for axis, tensor in enumerate(indices) if tensor is not None}
-    for tensor in chosen.values():
-        if b.dtype(tensor).kind not in "iu":
-            raise UnsupportedError(
-                f"torch node {b.hint!r}: the size of the result depends on data, got a {b.dtype(tensor)} index, "
-                "expected integers"
-            )
+    axis = expect_one_mask(b, chosen)
+    if axis is not None:
+        mask = chosen[axis]
+        found = positions(b, as_bool(b, mask), b.result.shape[axis])
+        if not b.rank(mask):  # of one element: an axis of its own is kept, or not
+            return b.add("gather", b.reshape(x, (*b.shape(x)[:axis], 1, *b.shape(x)[axis:])), found[0], axis=axis)
+        chosen = {axis + i: each for i, each in enumerate(found)}
     axes = list(chosen)
     if len(axes) == 1:
         return b.add("gather", x, chosen[axes[0]], axis=axes[0])

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 
 from ingot.dtype import i64
@@ -99,6 +100,26 @@ def cdist(b: AtenBuilder, x: Tensor, y: Tensor, p: float, compute_mode: int | No
     left = b.reshape(x, (*b.shape(x)[:-2], rows, 1, size))
     right = b.reshape(y, (*b.shape(y)[:-2], 1, others, size))
     return linalg_vector_norm(b, b.add("sub", left, right), p, -1)
+
+
+@aten("_pdist_forward.default")
+def pdist(b: AtenBuilder, x: Tensor, p: float = 2) -> Tensor:
+    """The p-norm of each row less each behind it."""
+    rows = b.static(b.shape(x)[0], "the number of rows")
+    left, right = (b.constant(side) for side in np.triu_indices(rows, 1))
+    apart = b.add("sub", b.add("gather", x, left, axis=0), b.add("gather", x, right, axis=0))
+    return linalg_vector_norm(b, apart, p, 1)
+
+
+@aten("addbmm.default")
+def addbmm(b: AtenBuilder, x: Tensor, left: Tensor, right: Tensor, beta: Number = 1, alpha: Number = 1) -> Tensor:
+    """beta * x + alpha * the sum of products of a batch."""
+    total = b.add("reduce_sum", b.add("matmul", left, right), axes=(0,), keepdims=False)
+    dtype = b.dtype(total)
+    total = total if alpha == 1 else b.add("mul", total, b.scalar(alpha, dtype))
+    if beta == 0:  # x may then be NaN
+        return total
+    return b.add("add", total, x if beta == 1 else b.add("mul", x, b.scalar(beta, dtype)))
 
 
 @aten("_linalg_det.default")

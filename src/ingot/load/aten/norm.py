@@ -1,6 +1,7 @@
 """Rules: normalisation and softmax."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -9,6 +10,7 @@ from ingot.dim import Known
 from ingot.dtype import DType, boolean
 from ingot.errors import UnsupportedError
 from ingot.load.aten.builder import AtenBuilder, Tensor, element_count, from_torch
+from ingot.load.aten.reduce import var
 from ingot.load.aten.registry import aten
 
 
@@ -54,8 +56,32 @@ def _over_trailing_axes(
 @aten("native_layer_norm.default")
 def native_layer_norm(
     b: AtenBuilder, x: Tensor, normalized_shape: Sequence[Known], weight: Tensor | None, bias: Tensor | None, eps: float
-) -> tuple[Tensor, None, None]:
-    return layer_norm(b, x, normalized_shape, weight, bias, eps), None, None
+) -> Any:
+    """With the mean and 1 / deviation of each row."""
+    rows = tuple(range(b.rank(x) - len(normalized_shape), b.rank(x)))
+    mean, scale = _statistics(b, x, rows, eps)
+    return layer_norm(b, x, normalized_shape, weight, bias, eps), mean, scale
+
+
+def _statistics(
+    b: AtenBuilder, x: Tensor, axes: tuple[int, ...], eps: float, shape: Sequence[Known] | None = None
+) -> tuple[Callable[[], Tensor], Callable[[], Tensor]]:
+    """The mean and 1 / deviation over axes, computed where they are used; shape: that they get, else axes are 1."""
+
+    def reduced(op: str, of: Tensor) -> Tensor:
+        return b.add(op, of, axes=axes, keepdims=True)
+
+    def scale() -> Tensor:
+        centred = b.add("sub", x, reduced("reduce_mean", x))
+        variance = reduced("reduce_mean", b.add("mul", centred, centred))
+        found = b.add("rsqrt", b.add("add", variance, b.scalar(eps, b.dtype(x))))
+        return found if shape is None else b.reshape(found, shape)
+
+    def mean() -> Tensor:
+        found = reduced("reduce_mean", x)
+        return found if shape is None else b.reshape(found, shape)
+
+    return mean, scale
 
 
 @aten("group_norm.default")
@@ -70,8 +96,11 @@ def group_norm(
 def native_group_norm(
     b: AtenBuilder, x: Tensor, weight: Tensor | None, bias: Tensor | None, N: Known, C: Known, HxW: Known, group: int,
     eps: float,
-) -> tuple[Tensor, None, None]:  # fmt: skip
-    return group_norm(b, x, group, weight, bias, eps), None, None
+) -> Any:  # fmt: skip
+    """With the mean and 1 / deviation of each group."""
+    groups = (N, group, element_count(b.shape(x)[1:]) // group)  # type: ignore[operator]
+    mean, scale = _statistics(b, b.reshape(x, groups), (2,), eps, (N, group))
+    return group_norm(b, x, group, weight, bias, eps), mean, scale
 
 
 @aten("instance_norm.default")
@@ -104,8 +133,33 @@ def batch_norm(
 @aten("_native_batch_norm_legit.no_stats")
 def native_batch_norm_of_its_own(
     b: AtenBuilder, x: Tensor, weight: Tensor | None, bias: Tensor | None, training: bool, momentum: float, eps: float
-) -> tuple[Tensor, None, None]:
-    return _batch_norm_of_its_own(b, x, weight, bias, eps), None, None
+) -> Any:
+    """With the mean and 1 / deviation of each channel."""
+    axes = tuple(axis for axis in range(b.rank(x)) if axis != 1)
+    return (
+        _batch_norm_of_its_own(b, x, weight, bias, eps), *_statistics(b, x, axes, eps, (b.shape(x)[1],))
+    )  # fmt: skip
+
+
+@aten("_native_batch_norm_legit_functional.default")
+def native_batch_norm_and_moved(
+    b: AtenBuilder, x: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, variance: Tensor,
+    training: bool, momentum: float, eps: float,
+) -> Any:  # fmt: skip
+    """As of its own statistics, or of given ones; last what the running mean and variance become."""
+    if not training:
+        return batch_norm(b, x, weight, bias, mean, variance, False, momentum, eps), None, None, mean, variance
+    y, own_mean, scale = native_batch_norm_of_its_own(b, x, weight, bias, True, momentum, eps)
+    axes = tuple(axis for axis in range(b.rank(x)) if axis != 1)
+
+    def moved(running: Tensor, found: Tensor) -> Tensor:
+        dtype = b.dtype(running)
+        kept = b.add("mul", running, b.scalar(1 - momentum, dtype))
+        return b.add("add", kept, b.add("mul", b.cast(found, dtype), b.scalar(momentum, dtype)))
+
+    return (
+        y, own_mean, scale, lambda: moved(mean, own_mean()), lambda: moved(variance, var(b, x, list(axes), 1))
+    )  # fmt: skip
 
 
 def _batch_norm_of_its_own(b: AtenBuilder, x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> Tensor:

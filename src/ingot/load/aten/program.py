@@ -1,8 +1,4 @@
-"""ExportedProgram -> Graph.
-
-Every live ATen call is translated by its rule. An op without one is decomposed by torch itself, on fake tensors, and
-the simpler calls it makes are translated instead; what even that does not resolve is reported in one error.
-"""
+"""ExportedProgram -> Graph: what is exported, its inputs, weights, states and outputs; `importer` walks the calls."""
 
 from __future__ import annotations
 
@@ -15,27 +11,23 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch._decomp import decomposition_table
-from torch._guards import detect_fake_mode
 from torch.export.graph_signature import InputKind, OutputKind
 from torch.fx import GraphModule, Node
 from torch.fx import config as fx_config
 from torch.fx._lazy_graph_module import _use_lazy_graph_module
-from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map
 
 import ingot.ops  # noqa: F401  # declares the ops that rules make
 from ingot.collector import uncollected
-from ingot.dim import Expr, symbols_of
-from ingot.dtype import i64
-from ingot.errors import KindError, LoadError, ShapeError, UnsupportedError
-from ingot.ir import Graph, Source, TensorType
+from ingot.dim import symbols_of
+from ingot.errors import KindError, LoadError, UnsupportedError
+from ingot.ir import Graph
 from ingot.load.aten import (  # noqa: F401  # rules
     attention,
     backward,
+    bags,
     complex,
     conv,
+    data,
     elementwise,
     fourier,
     index,
@@ -46,31 +38,24 @@ from ingot.load.aten import (  # noqa: F401  # rules
     reduce,
     resize,
     scatter,
+    search,
     shape,
 )  # fmt: skip
-from ingot.load.aten.archive import CONTRADICTION, read_archive
-from ingot.load.aten.builder import FROM_COMPLEX, AtenBuilder, Complex, from_torch, is_complex
+from ingot.load.aten.archive import read_archive
 from ingot.load.aten.calls import expect_called
-from ingot.load.aten.custom import registered
-from ingot.load.aten.names import dim_names, module_path, output_names, value_name
-from ingot.load.aten.registry import RULES, rule_key
+from ingot.load.aten.failures import TORCH_ERRORS, typed
+from ingot.load.aten.importer import Importer, live_nodes
+from ingot.load.aten.names import dim_names, output_names
 from ingot.load.aten.symbolic import Symbols
 from ingot.load.aten.training import (
     attending,
     ends_marked,
     is_training,
-    is_without_gradients,
     moving_means,
     nodes_of,
     part_of,
 )
 from ingot.load.aten.writes import without_writes, writes
-from ingot.load.made import note
-from ingot.ops.custom import find_torch
-
-CONSTANT_BYTES_MAX = 64 * 1024
-
-Fakes = Callable[[], tuple[Any, Any, dict[int, str]]]  # arguments as fake tensors, and names by their identity
 
 
 @uncollected()
@@ -106,8 +91,8 @@ def load_module(
     """The graph of a module in eval mode, exported with `example_inputs`: a tuple, or a dict of keyword arguments.
 
     `dynamic_shapes` is torch.export's; the names of its Dims become the graph's symbols. Parameters are views of the
-    module's storage. is_trained: see `load_any`. Raises what `expect_called` does, and UnsupportedError, listing every
-    op without a rule or a decomposition.
+    module's storage. is_trained: see `load_any`. Raises what `expect_called` does, and UnsupportedError: with torch's
+    message where torch cannot export the module, else listing every op without a rule or a decomposition.
     """
     args, kwargs = ((), example_inputs) if isinstance(example_inputs, dict) else (tuple(example_inputs), {})
     expect_called(module, args, kwargs, " and a target" if is_trained else "")
@@ -136,8 +121,9 @@ def _exported(
     module.eval()
     for part in attending:
         part.training = True
+    where = f"module {type(module).__name__}: torch.export fails"
     try:
-        with torch.set_grad_enabled(is_trained), _lean():
+        with typed(where, "a module that torch can export"), torch.set_grad_enabled(is_trained), _lean():
             return torch.export.export(module, args, kwargs, dynamic_shapes=dynamic_shapes, strict=False)
     finally:
         for part, mode in modes.items():
@@ -169,7 +155,7 @@ def load_pt2(path: str | os.PathLike, *, is_mapped: bool = False) -> Graph:
         program = read_archive(file, os.fspath(path), is_mapped=is_mapped)
     try:
         return load_exported(program)
-    except CONTRADICTION as error:
+    except TORCH_ERRORS as error:
         raise LoadError(f"{os.fspath(path)}: contradicts itself, got {str(error)[:200]!r}") from error
 
 
@@ -183,15 +169,17 @@ def load_exported(
     """The graph of an ExportedProgram, in training IR or in core ATen.
 
     Parameters and buffers are weights under their qualified names, views of the program's storage; mutated buffers
-    are states. `symbol_names` renames the program's symbols. drops: whether the dropout of a call stays; None for
-    none. moving: see `AtenBuilder`. Raises UnsupportedError like `load_module`, also for a program that writes into its
-    inputs.
+    are states. An input that the program writes into stays as it is; what it becomes is an output of its own, behind
+    the others, `<input>_mutated`. `symbol_names` renames the program's symbols. drops: whether the dropout of a call
+    stays; None for none. moving: see `AtenBuilder`. Raises UnsupportedError like `load_module`.
     """
     graph: torch.fx.Graph | None = program.graph
     if any(writes(node.target) for node in nodes_of(program)):
         graph = without_writes(program.graph_module)
     if graph is None:
-        with _lean(), ends_marked(program) if drops is not None else contextlib.nullcontext():
+        where = "torch program: run_decompositions fails"
+        marked = ends_marked(program) if drops is not None else contextlib.nullcontext()
+        with typed(where, "a program that torch can make functional"), _lean(), marked:
             program = program.run_decompositions({})  # makes it functional and decomposes nothing
         graph = program.graph
     importer = Importer(Symbols(symbol_names))
@@ -244,347 +232,21 @@ def _declare_inputs(importer: Importer, program: torch.export.ExportedProgram, g
 
 
 def _declare_outputs(importer: Importer, program: torch.export.ExportedProgram, results: list[Any]) -> None:
+    """The outputs of the user, the states, and last what inputs become that are written into."""
     specs = program.graph_signature.output_specs
     users = [spec for spec in specs if spec.kind is OutputKind.USER_OUTPUT]
     names = iter(output_names(program.call_spec.out_spec, len(users)))
+    written: list[tuple[str, Any]] = []
     for spec, result in zip(specs, results, strict=True):
         if spec.kind is OutputKind.USER_OUTPUT:
             importer.output(next(names), result)
         elif spec.kind is OutputKind.BUFFER_MUTATION:
             importer.graph.set_state(spec.target, result)
+        elif spec.kind is OutputKind.USER_INPUT_MUTATION:
+            written.append((f"{spec.target}_mutated", result))
         else:
-            raise UnsupportedError(f"torch program: writes into {spec.target!r}, expected no change of inputs")
-
-
-def live_nodes(nodes: Iterable[Node]) -> list[Node]:
-    """The nodes that the results need, in order; what a known size was taken from is not needed."""
-    wanted: set[Node] = set()
-    live = []
-    for node in reversed(list(nodes)):
-        if node.op == "output" or node in wanted:
-            live.append(node)
-            if not isinstance(node.meta.get("val"), (int, float, torch.SymInt, torch.SymFloat)):
-                wanted.update(node.all_input_nodes)
-    return live[::-1]
-
-
-class Importer:
-    """Walks fx graphs; `env` holds what each fx node became: a value name, a dim, a tuple, or a plain value."""
-
-    def __init__(self, symbols: Symbols):
-        self.graph = Graph("torch")
-        self.builder = AtenBuilder(self.graph)
-        self.symbols = symbols
-        self.env: dict[Node, Any] = {}
-        self.drops: Callable[[Node], bool] | None = None
-        self._names: dict[tuple, str] = {}  # storage of a tensor -> its weight
-        self._missing: dict[str, list[str]] = {}
-        self._refused: list[str] = []
-        self._called = ""  # the op whose decomposition is being translated
-        self._sources = 0  # calls that nodes were named after
-        self._depth = 0  # decompositions within decompositions; the outermost makes all of them functional
-
-    # -- the border
-
-    def input(self, node: Node) -> Any:
-        """Declares a graph input; a size or constant argument needs none."""
-        value = node.meta.get("val")
-        if is_complex(value):
-            raise UnsupportedError(f"torch input {node.name!r}: complex numbers, expected their torch.view_as_real")
-        if isinstance(value, torch.Tensor):
-            return self.graph.add_input(self.graph.fresh(node.name), self._type(value))
-        return self.value(value)
-
-    def weight(self, name: str, tensor: torch.Tensor, may_be_constant: bool = False) -> Any:
-        """Declares a parameter; tensors over the same memory are one weight. Complex numbers are parts of one."""
-        if is_complex(tensor):
-            pair = self.weight(name, torch.view_as_real(tensor.resolve_conj()), may_be_constant)
-            b, shape = self.builder, tuple(tensor.shape)
-            b.hint = pair
-            return Complex(*(b.reshape(b.slice(pair, len(shape), i, i + 1), shape) for i in (0, 1)))
-        key = (tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride())
-        if key not in self._names or tensor.numel() == 0:
-            array, name = to_numpy(tensor), self.graph.fresh(name)
-            small = may_be_constant and array.nbytes <= CONSTANT_BYTES_MAX
-            self._names[key] = (self.graph.add_constant if small else self.graph.add_weight)(name, array)
-        return self._names[key]
-
-    def state(self, name: str, tensor: torch.Tensor) -> str:
-        """Declares a buffer that lives across runs."""
-        if is_complex(tensor):
-            raise UnsupportedError(f"torch buffer {name!r}: is written to and complex, expected real numbers")
-        self.graph.add_state(name, self._type(tensor))
-        if tensor.any():
-            self.graph.begin_state(name, to_numpy(tensor).copy())
-        return name
-
-    def output(self, name: str, result: Any) -> None:
-        """Declares a graph output; numbers and sizes become data, None is left out. Complex numbers are refused."""
-        if is_complex(result):
-            self._refused.append(f"torch output {name!r}: complex numbers, expected their torch.view_as_real")
-            return
-        if isinstance(result, Expr):
-            result = self.builder.scalar(result, i64)
-        elif isinstance(result, (bool, int, float)):
-            result = self.builder.constant(np.array(result))
-        if result is not None:
-            self.graph.set_output(name, result)
-
-    def report(self) -> None:
-        """Raises UnsupportedError with everything that could not be translated."""
-        missing = [f"{target} ({', '.join(nodes)})" for target, nodes in self._missing.items()]
-        if missing:
-            self._refused.insert(0, f"torch program: ops without a rule, got {', '.join(missing)}; see 'ingot ops'")
-        if self._refused:
-            raise UnsupportedError("; ".join(self._refused))
-
-    # -- walking
-
-    def run(self, module: GraphModule, graph: torch.fx.Graph) -> list[Any]:
-        """Translates the live nodes of a module's graph, whose placeholders are in `env`; gives what it returns."""
-        returned: Any = ()
-        for node in live_nodes(graph.nodes):
-            if node.op == "output":
-                returned = self.values(node.args[0])
-            elif node.op == "get_attr":
-                self.env[node] = self._attribute(module, str(node.target))
-            elif node.op == "call_function":
-                self.env[node] = self._call(module, node)
-            elif node not in self.env:
-                raise LoadError(f"torch node {node.name!r}: kind {node.op!r}, expected a call of an ATen op")
-        return list(returned) if isinstance(returned, (list, tuple)) else [returned]
-
-    def values(self, tree: Any) -> Any:
-        """`value` of every leaf of nested arguments."""
-        if isinstance(tree, (list, tuple)):
-            return [self.values(leaf) for leaf in tree]
-        return {k: self.values(v) for k, v in tree.items()} if isinstance(tree, dict) else self.value(tree)
-
-    def value(self, argument: Any) -> Any:
-        """What an fx argument became: nodes by `env`, sizes as dims."""
-        if isinstance(argument, Node):
-            return self.env[argument]
-        if isinstance(argument, torch.SymInt):
-            return self.symbols.dim(argument)
-        if isinstance(argument, (torch.SymFloat, torch.SymBool)):
-            if not argument.node.expr.is_number:
-                raise UnsupportedError(f"torch size: number computed from sizes, got {argument}, expected integers")
-            return float(argument.node.expr)
-        return argument
-
-    def _attribute(self, module: GraphModule, target: str) -> Any:
-        attribute: Any = functools.reduce(getattr, target.split("."), module)
-        if isinstance(attribute, torch.Tensor):
-            return self.weight(target, attribute, may_be_constant=True)
-        return attribute
-
-    def _call(self, module: GraphModule, node: Node) -> Any:
-        produced = node.meta.get("val")
-        try:
-            if isinstance(produced, (bool, int, float, torch.SymInt, torch.SymFloat, torch.SymBool)):
-                return self.value(produced)
-            if isinstance(node.target, torch._ops.HigherOrderOperator):
-                return self._inlined(module, node)
-            args, kwargs = self.values(node.args), self.values(node.kwargs)
-        except UnsupportedError as error:
-            return self._refuse(f"torch node {node.name!r}: {error}", produced)
-        if not isinstance(node.target, torch._ops.OpOverload):
-            assert node.target.__name__ == "getitem", node.target  # type: ignore[union-attr]
-            return self._item(node, args)
-        self.builder.hint = self.graph.fresh(value_name(node))
-        self.builder.drops = self.drops is not None and self.drops(node)
-        self.graph.origin = (Source(self._sources, node.name, str(node.target), module=module_path(node)),)
-        self._sources += 1
-        result = self.translate(node.target, args, kwargs, produced, lambda: self._fakes(node), node.name)
-        if isinstance(result, str) and (maker := self.graph.producer(result)) is not None:
-            self.graph.name_after(maker, self.graph.origin)  # it may have been there before
-        self.graph.origin = ()
-        return self._named(result)
-
-    def _item(self, node: Node, args: list) -> Any:
-        item = args[0][args[1]]
-        if item is None:
-            message = f"torch node {node.name!r}: result {args[1]} of {node.args[0]} is not computed"
-            return self._refuse(message, node.meta["val"])
-        return item
-
-    def _named(self, result: Any) -> Any:
-        """Gives the value that a call ends with the call's plain name, where that is free."""
-        hint = self.builder.hint
-        if isinstance(result, Complex):
-            return Complex(self._renamed(result.real, hint), self._renamed(result.imaginary, f"{hint}.imaginary"))
-        return self._renamed(result, hint)
-
-    def _renamed(self, result: Any, hint: str) -> Any:
-        made_here = isinstance(result, str) and result.startswith(f"{self.builder.hint}.")
-        if not made_here or hint in self.graph.values:
-            return result
-        self.graph.rename(result, hint)
-        return hint
-
-    def _fakes(self, node: Node) -> tuple[Any, Any, dict[int, str]]:
-        names: dict[int, str] = {}
-
-        def fake(argument: Any) -> Any:
-            if not isinstance(argument, Node):
-                return argument
-            names[id(argument.meta["val"])] = self.env[argument]
-            return argument.meta["val"]
-
-        args, kwargs = torch.fx.map_arg((node.args, node.kwargs), fake)  # type: ignore[misc]
-        return args, kwargs, names
-
-    def _inlined(self, module: GraphModule, node: Node) -> tuple:
-        """A region wrapped only to switch gradients or autocast off is part of the graph around it."""
-        kind = str(node.target)
-        if kind == "wrap_with_set_grad_enabled":
-            region, arguments = node.args[1], node.args[2:]
-        elif kind == "wrap_with_autocast" and not node.args[2]:
-            region, arguments = node.args[4], node.args[5:]
-        else:
-            raise UnsupportedError(f"control flow, got {kind!r}, expected straight-line code")
-        inner = self.env[region]  # type: ignore[index]
-        placeholders = [n for n in inner.graph.nodes if n.op == "placeholder"]
-        for placeholder, argument in zip(placeholders, arguments, strict=True):
-            self.env[placeholder] = self.value(argument)
-        results = self.run(inner, inner.graph)
-        if self.builder.trains and is_without_gradients(node):
-            results = [self._detached(result) for result in results]
-        return tuple(results)
-
-    def _detached(self, result: Any) -> Any:
-        if not isinstance(result, str) or self.graph.type(result).dtype.kind != "f":
-            return result
-        return self.graph.add("detach", [result], f"{result}.detached").output
-
-    # -- one call
-
-    def translate(self, target: Any, args: list, kwargs: dict, produced: Any, fakes: Fakes, name: str) -> Any:
-        """What a call of an op becomes; `produced` is its fake result, `name` its fx node."""
-        key = rule_key(str(target), _has_complex((args, kwargs, produced)))
-        rule = RULES.get(key)
-        try:
-            self.builder.target = str(target)
-            self.builder.result = self._types(produced)
-            self.builder.makes_complex = is_complex(produced)
-            self.builder.ops = set()
-            keywords = {k: v for k, v in kwargs.items() if k not in IGNORED}
-            own = find_torch(str(target))
-            if own is not None:
-                return registered(self.builder, own, target, args, kwargs)
-            result = NotImplemented if rule is None else rule(self.builder, *args, **keywords)
-            if result is NotImplemented:
-                return self._decomposed(target, key, fakes, produced, name)
-            note(key, self.builder.ops)
-            return result
-        except UnsupportedError as error:
-            return self._refuse(str(error), produced)
-        except GuardOnDataDependentSymNode:  # what stands in for a number that is refused was looked at
-            return self._refuse(f"torch node {name!r}: a number that depends on data, expected a constant", produced)
-        except ShapeError as error:
-            raise ShapeError(f"torch node {name!r} ({target}): {error}") from error
-
-    def _decomposed(self, target: Any, key: str, fakes: Fakes, produced: Any, name: str) -> Any:
-        """Runs torch's own decomposition on fake tensors and translates the calls that it makes."""
-        decomposition = target.decompose if target._can_decompose() else decomposition_table.get(target)
-        if decomposition is None or writes(target):
-            nodes = self._missing.setdefault(self._called if self._depth else key, [])
-            nodes.extend([name] if name not in nodes else [])
-            return self._stand_in(produced)
-        args, kwargs, names = fakes()
-        mode = detect_fake_mode(tree_leaves((args, kwargs, produced)))
-        assert mode is not None, f"{name} has no fake tensors"
-        calls = _Calls(self, names, name)
-        if not self._depth:
-            self._called = key
-        functional = decomposition if self._depth else torch.func.functionalize(decomposition)
-        self._depth += 1
-        with mode, calls:
-            result = functional(*args, **kwargs)
-        self._depth -= 1
-        return tree_map(calls.value, list(result) if isinstance(result, tuple) else result)
-
-    def _refuse(self, message: str, produced: Any) -> Any:
-        """Notes what cannot be translated and goes on, so that everything is found at once."""
-        if message not in self._refused:
-            self._refused.append(message)
-        return self._stand_in(produced)
-
-    def _stand_in(self, produced: Any) -> Any:
-        if isinstance(produced, (list, tuple)):
-            return [self._stand_in(part) for part in produced]
-        if not isinstance(produced, torch.Tensor):
-            return produced
-        try:
-            names = [self.graph.add_input(self.graph.fresh("missing"), self._type(produced)) for _ in "ri"]
-            return Complex(*names) if is_complex(produced) else names[0]
-        except UnsupportedError:  # a dtype or size of its own that Ingot does not have; noted already
-            return self.builder.constant(np.zeros(produced.ndim * (1,), np.float32))
-
-    def _types(self, produced: Any) -> Any:
-        if isinstance(produced, (list, tuple)):
-            return [self._types(part) for part in produced]
-        return self._type(produced) if isinstance(produced, torch.Tensor) else None
-
-    def _type(self, fake: torch.Tensor) -> TensorType:
-        dtype = FROM_COMPLEX[fake.dtype] if is_complex(fake) else from_torch(fake.dtype)
-        return TensorType(dtype, self.symbols.shape(fake.shape))
-
-
-IGNORED = {"layout", "device", "pin_memory", "memory_format", "requires_grad"}  # say where, not what
-
-
-def _has_complex(tree: Any) -> bool:
-    """Whether nested arguments hold a complex number, or what stands for one."""
-    if isinstance(tree, (list, tuple)):
-        return any(map(_has_complex, tree))
-    return any(map(_has_complex, tree.values())) if isinstance(tree, dict) else is_complex(tree)
-
-
-class _Calls(TorchDispatchMode):
-    """Translates each op call made while it is active; `names` says which value a fake tensor is."""
-
-    def __init__(self, importer: Importer, names: dict[int, str], name: str):
-        super().__init__()
-        self.importer = importer
-        self.names = names
-        self.name = name
-        self.kept: list[Any] = []  # identities stay unique while the tensors live
-
-    def value(self, argument: Any) -> Any:
-        """The value of a fake tensor, or the argument itself with sizes as dims."""
-        return self.names[id(argument)] if isinstance(argument, torch.Tensor) else self.importer.value(argument)
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
-        kwargs = kwargs or {}
-        produced = func(*args, **kwargs)
-        if not any(isinstance(leaf, torch.Tensor) for leaf in tree_leaves(produced)):
-            return produced  # a size or a property
-        mapped_args, mapped_kwargs = self._mapped(args), {k: self._mapped(v) for k, v in kwargs.items()}
-        result = self.importer.translate(
-            func, mapped_args, mapped_kwargs, produced, lambda: (args, kwargs, self.names), self.name
-        )
-        self._bind(produced, result)
-        return produced
-
-    def _mapped(self, tree: Any) -> Any:
-        return [self._mapped(leaf) for leaf in tree] if isinstance(tree, (list, tuple)) else self.value(tree)
-
-    def _bind(self, produced: Any, result: Any) -> None:
-        if isinstance(produced, (list, tuple)):
-            for part, value in zip(produced, result, strict=True):
-                self._bind(part, value)
-        elif isinstance(produced, torch.Tensor):
-            self.kept.append(produced)
-            self.names[id(produced)] = result
-
-
-def to_numpy(tensor: torch.Tensor) -> np.ndarray:
-    """A tensor's memory as an array, without a copy where it is contiguous and on the CPU."""
-    plain = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
-    from_torch(plain.dtype)
-    if plain.dtype is torch.bfloat16:
-        import ml_dtypes
-
-        return plain.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
-    return plain.numpy()
+            raise UnsupportedError(f"torch program: output {spec.arg} is a {spec.kind.name}, expected tensors")
+    for name, result in written:
+        while name in importer.graph.outputs:
+            name += "_"
+        importer.output(name, result)

@@ -7,7 +7,6 @@ import torch
 
 from ingot.dim import Known
 from ingot.dtype import boolean, i64, u8
-from ingot.errors import UnsupportedError
 from ingot.load.aten.builder import AtenBuilder, Number, Tensor, element_count, from_torch
 from ingot.load.aten.elementwise import as_bool
 from ingot.load.aten.registry import aten
@@ -219,7 +218,8 @@ def linalg_vector_norm(
     if ord == 2:
         return root(b, _reduce(b, "reduce_sum", b.add("mul", x, x), dim, keepdim))
     if ord == 0:
-        raise UnsupportedError(f"torch node {b.hint!r}: norm of order 0, expected another order")
+        differs = b.cast(b.add("not_equal", x, b.scalar(0, b.dtype(x))), b.dtype(x))
+        return _reduce(b, "reduce_sum", differs, dim, keepdim)
     total = _reduce(b, "reduce_sum", b.add("pow", magnitude, b.scalar(ord, b.dtype(x))), dim, keepdim)
     return b.add("pow", total, b.scalar(1 / ord, b.dtype(x)))
 
@@ -370,6 +370,25 @@ def median_dim(b: AtenBuilder, x: Tensor, dim: int, keepdim: bool = False) -> tu
         has_nan = as_bool(b, b.add("reduce_max", is_nan, axes=(axis,), keepdims=True))
         place = b.add("where", has_nan, b.add("argmax", is_nan, axis=axis, keepdims=True), place)
     return _chosen(b, x, place, axis, keepdim)
+
+
+@aten("nanmedian.dim")
+def nanmedian_dim(b: AtenBuilder, x: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+    """The lower one of two in the middle of what is no NaN; NaN where all are."""
+    if b.dtype(x).kind != "f" or not b.rank(x):
+        return median_dim(b, x, dim, keepdim)
+    axis = b.axis(x, dim)
+    order = b.add("topk", x, k=b.shape(x)[axis], axis=axis, largest=False)[1]  # NaN is last
+    numbers = b.cast(b.add("logical_not", b.add("isnan", x)), i64)
+    count = b.add("reduce_sum", numbers, axes=(axis,), keepdims=True)
+    last = b.add("maximum", b.add("sub", count, b.scalar(1, i64)), b.scalar(0, i64))
+    place = b.add("gather_elements", order, b.add("floor_div", last, b.scalar(2, i64)), axis=axis)
+    return _chosen(b, x, place, axis, keepdim)
+
+
+@aten("nanmedian.default")
+def nanmedian(b: AtenBuilder, x: Tensor) -> Tensor:
+    return nanmedian_dim(b, b.reshape(x, (element_count(b.shape(x)),)), 0)[0]
 
 
 @aten("median.default")

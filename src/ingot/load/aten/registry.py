@@ -2,7 +2,8 @@
 
 A rule is called as `rule(b, *args, **kwargs)` with the arguments of the ATen call, and its Python signature repeats
 the schema's defaults. Tensors arrive as value names, sizes as dims, everything else as it was; a rule returns the
-value name of its result, or a tuple of them (None for a result that Ingot does not compute), or NotImplemented: then
+value name of its result, or a tuple of them (None for a result that Ingot does not compute, a function for one that is
+computed where it is used), or NotImplemented: then
 torch's own decomposition of the op is translated. A call with complex numbers among its arguments or results has a
 rule of its own.
 """

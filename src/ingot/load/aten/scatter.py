@@ -5,13 +5,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ingot.dtype import boolean, i64
+from ingot.dim import Known
+from ingot.dtype import DType, i64
 from ingot.errors import UnsupportedError
-from ingot.load.aten.builder import AtenBuilder, Number, Tensor, element_count
+from ingot.load.aten.builder import AtenBuilder, Number, Tensor, broadcast, element_count
+from ingot.load.aten.data import expect_one_mask
+from ingot.load.aten.elementwise import as_bool
 from ingot.load.aten.index import checked, joined_position
 from ingot.load.aten.registry import aten
 
-_REDUCTIONS = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min"}
+_REDUCTIONS = {"sum": "add", "prod": "mul", "mean": "add", "amax": "max", "amin": "min"}
 
 
 @aten("scatter.src", "scatter.value", "scatter_add.default")
@@ -23,10 +26,50 @@ def scatter(b: AtenBuilder, x: Tensor, dim: int, index: Tensor, source: Tensor |
 def scatter_reduce(
     b: AtenBuilder, x: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, include_self: bool = True
 ) -> Tensor:
-    if reduce not in _REDUCTIONS or not include_self:
-        got = f"{reduce!r} and include_self={include_self}"
-        raise UnsupportedError(f"torch node {b.hint!r}: scatter_reduce by {got}, expected {list(_REDUCTIONS)} and True")
-    return _scattered(b, x, dim, index, source, _REDUCTIONS[reduce])
+    """Without self, what elements of x begin with is what the reduction leaves as it is; a mean counts what it adds."""
+    return _reduced(b, x, dim, index, source, reduce, include_self)
+
+
+def _reduced(
+    b: AtenBuilder, x: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, include_self: bool
+) -> Tensor:
+    reduction, dtype = _REDUCTIONS[reduce], b.dtype(x)
+    begun = x if include_self else _scattered(b, x, dim, index, _neutral(reduction, dtype), "none")
+    y = _scattered(b, begun, dim, index, source, reduction)
+    if reduce != "mean":
+        return y
+    ones = b.expand(b.scalar(1, dtype), b.shape(x))
+    begun = ones if include_self else _scattered(b, ones, dim, index, 0, "none")
+    count = b.add("maximum", _scattered(b, begun, dim, index, 1, "add"), b.scalar(1, dtype))
+    return b.add("div" if dtype.kind == "f" else "floor_div", y, count)
+
+
+def _neutral(reduction: str, dtype: DType) -> Number:
+    """What a reduction of elements with it leaves as they are."""
+    if reduction in ("add", "mul"):
+        return int(reduction == "mul")
+    if dtype.kind == "f":
+        return -math.inf if reduction == "max" else math.inf
+    limits = np.iinfo(dtype.numpy)
+    return int(limits.min if reduction == "max" else limits.max)
+
+
+@aten("index_reduce.default")
+def index_reduce(
+    b: AtenBuilder, x: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, include_self: bool = True
+) -> Tensor:
+    shape, axis = b.shape(x), b.axis(x, dim)
+    x, source = (b.reshape(t, b.shape(t) or (1,)) for t in (x, source))
+    place = _spread(b, index, b.shape(source), axis)
+    reduce = "sum" if reduce == "add" else reduce
+    return b.reshape(_reduced(b, x, axis, place, source, reduce, include_self), shape)
+
+
+def _spread(b: AtenBuilder, index: Tensor, shape: Sequence[Known], axis: int) -> Tensor:
+    """Indices of slices along an axis as indices of their elements."""
+    count = element_count(b.shape(index))
+    alone = tuple(count if i == axis else 1 for i in range(len(shape)))
+    return b.expand(b.reshape(index, alone), shape)
 
 
 def _scattered(b: AtenBuilder, x: Tensor, dim: int, index: Tensor, source: Tensor | Number, reduction: str) -> Tensor:
@@ -50,10 +93,7 @@ def index_add(b: AtenBuilder, x: Tensor, dim: int, index: Tensor, source: Tensor
     x, source = (b.reshape(t, b.shape(t) or (1,)) for t in (x, source))
     if alpha != 1:
         source = b.add("mul", source, b.scalar(alpha, b.dtype(source)))
-    count = element_count(b.shape(index))
-    index = checked(b, index, b.shape(x)[axis], "index")
-    alone = tuple(count if i == axis else 1 for i in range(b.rank(source)))
-    index = b.expand(b.reshape(index, alone), b.shape(source))
+    index = _spread(b, checked(b, index, b.shape(x)[axis], "index"), b.shape(source), axis)
     reduction = "add" if "add" in b.target else "none"
     return b.reshape(b.add("scatter_elements", x, index, source, axis=axis, reduction=reduction), shape)
 
@@ -62,19 +102,11 @@ def index_add(b: AtenBuilder, x: Tensor, dim: int, index: Tensor, source: Tensor
 def index_put(
     b: AtenBuilder, x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False
 ) -> Tensor:
-    """A mask with one value is a choice between it and x. Integers: the axes that they index are joined into one."""
+    """A mask is a choice between x and values. Integers: the axes that they index are joined into one."""
     chosen = {axis: tensor for axis, tensor in enumerate(indices) if tensor is not None}
-    masks = [tensor for tensor in chosen.values() if b.dtype(tensor) is boolean]
-    if masks:
-        (axis,) = chosen if len(chosen) == 1 else (None,)
-        if axis is None or accumulate or element_count(b.shape(values)) != 1:
-            raise UnsupportedError(
-                f"torch node {b.hint!r}: how many elements are put depends on data, got a mask and values "
-                f"{b.type(values)}, expected integers, or one mask and one value"
-            )
-        behind = b.rank(x) - axis - b.rank(masks[0])
-        mask = b.reshape(masks[0], (*b.shape(masks[0]), *[1] * behind))
-        return b.add("where", mask, b.reshape(values, ()), x)
+    axis = expect_one_mask(b, chosen)
+    if axis is not None:
+        return _put_by_mask(b, x, as_bool(b, chosen[axis]), axis, values, accumulate)
     axes, shape = list(chosen), b.shape(x)
     rest = [axis for axis in range(len(shape)) if axis not in chosen]
     order = [*axes, *rest]
@@ -94,6 +126,41 @@ def index_put(
     y = b.add("scatter_elements", flat, place, b.reshape(values, (count, *beside)), axis=0, reduction=reduction)
     y = b.reshape(y, tuple(shape[a] for a in order))
     return b.permute(y, [order.index(a) for a in range(len(shape))])
+
+
+def _put_by_mask(b: AtenBuilder, x: Tensor, mask: Tensor, axis: int, values: Tensor, accumulate: bool) -> Tensor:
+    """Values are as many along an axis as the mask holds, or one for all of them."""
+    values, shape = b.cast(values, b.dtype(x)), b.shape(x)
+    behind = b.rank(x) - axis - b.rank(mask)
+    is_counted = b.rank(values) > behind
+    if is_counted and b.shape(values)[-1 - behind] == 1:
+        lead, rest = b.shape(values)[: -1 - behind], b.shape(values)[b.rank(values) - behind :]
+        values = b.reshape(values, (*lead, *[1] * b.rank(mask), *rest))
+    elif is_counted:
+        before = shape[:axis]
+        values = b.expand(values, (*before, b.shape(values)[-1 - behind], *shape[axis + b.rank(mask) :]))
+        values = _in_order(b, values, mask, axis)
+    mask = b.reshape(mask, (*b.shape(mask), *[1] * behind))
+    return b.add("where", mask, b.add("add", x, values) if accumulate else values, x)
+
+
+def _in_order(b: AtenBuilder, values: Tensor, mask: Tensor, axis: int) -> Tensor:
+    """The first of the values along an axis where a mask holds first, and so on; anything where it does not hold."""
+    count = element_count(b.shape(mask))
+    so_far = b.add("cumsum", b.cast(b.reshape(mask, (count,)), i64), axis=0)
+    one, zero = b.scalar(1, i64), b.scalar(0, i64)
+    place = b.add("where", b.reshape(mask, (count,)), b.add("sub", so_far, one), zero)
+    shape = b.shape(values)
+    spare = b.expand(b.scalar(0, b.dtype(values)), (*shape[:axis], 1, *shape[axis + 1 :]))  # where there is no value
+    return b.add("gather", b.add("concat", values, spare, axis=axis), b.reshape(place, b.shape(mask)), axis=axis)
+
+
+@aten("masked_scatter.default")
+def masked_scatter(b: AtenBuilder, x: Tensor, mask: Tensor, source: Tensor) -> Tensor:
+    shape = broadcast(b.hint, b.shape(x), b.shape(mask))
+    mask = b.expand(as_bool(b, mask), shape)
+    flat = b.reshape(source, (element_count(b.shape(source)),))
+    return b.add("where", mask, _in_order(b, flat, mask, 0), b.expand(x, shape))
 
 
 @aten("histc.default")

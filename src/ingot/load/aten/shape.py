@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from ingot.dim import Expr, Known, floordiv, maximum, minimum
 from ingot.dtype import f32, i64
 from ingot.errors import UnsupportedError
@@ -112,6 +114,12 @@ def slice(
     axis = b.axis(x, dim)
     first = _clamped(start or 0, b.shape(x)[axis])
     length = b.result.shape[axis]
+    if b.is_of_data(length):
+        size = b.shape(x)[axis]
+        first = minimum(first, size)
+        return b.slice(
+            x, axis, first, maximum(minimum(size if end is None else _clamped(end, size), size), first), step
+        )
     return b.slice(x, axis, first, first + (length - 1) * step + 1 if length != 0 else first, step)
 
 
@@ -417,3 +425,34 @@ def eye(b: AtenBuilder, *_: Any, **__: Any) -> Tensor:
     row = b.reshape(b.add("iota", length=rows, start=0, step=1, dtype=i64), (rows, 1))
     column = b.add("iota", length=columns, start=0, step=1, dtype=i64)
     return b.cast(b.add("equal", row, column), b.result.dtype)
+
+
+@aten("as_strided.default", "as_strided_copy.default")
+def as_strided(
+    b: AtenBuilder, x: Tensor, size: Sequence[Known], stride: Sequence[Known], storage_offset: Known | None = None
+) -> Tensor:
+    """The elements of memory that lie in rows: a gather, of a tensor that is all of its memory."""
+    fake = b.fakes()[0][0]
+    if not fake.is_contiguous() or fake.storage_offset():
+        raise UnsupportedError(
+            f"torch node {b.hint!r}: strides of a view, got {fake.stride()}, expected a whole tensor"
+        )
+    place = np.array(b.static(storage_offset or 0, "an offset"))
+    for length, step in zip(size, stride, strict=True):
+        count, each = b.static(length, "a size"), b.static(step, "a stride")
+        place = place[..., None] + np.arange(count) * each
+    flat = b.reshape(x, (element_count(b.shape(x)),))
+    return b.add("gather", flat, b.constant(place.astype(np.int64)), axis=0)
+
+
+@aten("diagonal_scatter.default")
+def diagonal_scatter(
+    b: AtenBuilder, x: Tensor, source: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1
+) -> Tensor:
+    """x with the elements of a diagonal replaced."""
+    sizes = [b.static(size, "a size") for size in b.shape(x)]
+    places = np.arange(int(np.prod(sizes))).reshape(sizes).diagonal(offset, dim1, dim2)
+    flat = b.reshape(x, (int(np.prod(sizes)),))
+    updates = b.reshape(b.expand(b.cast(source, b.dtype(x)), places.shape), (places.size,))
+    made = b.add("scatter_elements", flat, b.constant(places.reshape(-1).copy()), updates, axis=0, reduction="none")
+    return b.reshape(made, sizes)

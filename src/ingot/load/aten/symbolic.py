@@ -13,13 +13,27 @@ from ingot.errors import UnsupportedError
 
 
 class Symbols:
-    """Names of the symbols of one program: the user's where known, else s0, s1 ... in order of appearance."""
+    """Names of the symbols of one program: the user's where known, else s0, s1 ... in order of appearance.
+
+    of_data: the dims u0, u1 ... that data decide and a run measures.
+    """
 
     def __init__(self, names: dict[str, str] | None = None):
         self.names = dict(names or {})
+        self.of_data: set[str] = set()
+        self._known: dict[str, Known] = {}  # of what torch thinks that data decide it, what is computed of other sizes
+
+    def learn(self, size: int | torch.SymInt, found: Known) -> None:
+        """Takes a dim for a size that torch gave a new symbol of data, where that has no value yet."""
+        expression = size.node.expr if isinstance(size, torch.SymInt) else None
+        if isinstance(expression, sympy.Symbol) and symbol_is_type(expression, SymT.UNBACKED_INT):
+            name = self._name(expression)
+            if name in self.of_data and found != dim.symbol(name):
+                self.of_data.discard(name)
+                self._known[name] = found
 
     def dim(self, size: int | torch.SymInt) -> Known:
-        """The dim of a torch size. Raises UnsupportedError when it depends on data or on a function without a dim."""
+        """The dim of a torch size. Raises UnsupportedError when it depends on a function without a dim."""
         return int(size) if isinstance(size, int) else self.convert(size.node.expr)
 
     def shape(self, shape: Any) -> tuple[Known, ...]:
@@ -31,7 +45,8 @@ class Symbols:
         if isinstance(expression, sympy.Integer):
             return int(expression)
         if isinstance(expression, sympy.Symbol):
-            return dim.symbol(self._name(expression))
+            name = self._name(expression)
+            return self._known.get(name, dim.symbol(name))
         if isinstance(expression, sympy.Pow) and isinstance(expression.exp, sympy.Integer) and expression.exp > 0:
             return self._fold(lambda a, b: a * b, [expression.base] * int(expression.exp))
         for kinds, combine in _FUNCTIONS:
@@ -58,13 +73,13 @@ class Symbols:
         return first
 
     def _name(self, expression: sympy.Symbol) -> str:
-        if symbol_is_type(expression, SymT.UNBACKED_INT):
-            raise UnsupportedError(f"torch size: depends on data, got {expression}, expected one of the inputs")
         if expression.name not in self.names:
-            number = 0
-            while f"s{number}" in self.names.values():
+            is_of_data = symbol_is_type(expression, SymT.UNBACKED_INT)
+            letter, number = "u" if is_of_data else "s", 0
+            while f"{letter}{number}" in self.names.values():
                 number += 1
-            self.names[expression.name] = f"s{number}"
+            name = self.names[expression.name] = f"{letter}{number}"
+            self.of_data |= {name} if is_of_data else set()
         return self.names[expression.name]
 
 

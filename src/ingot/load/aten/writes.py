@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch._C._functorch import is_batchedtensor
 from torch.fx import Graph, GraphModule, Node
 from torch.utils._pytree import tree_leaves
 
@@ -28,10 +29,12 @@ def without_writes(module: GraphModule) -> Graph | None:
 
     None where that does not do: where an input or a weight is written into, or memory that other views are of, or in a
     region, or by an op that no rule has the like of; and where the graph's fake tensors do not say what shares memory,
-    as those of a file do not.
+    as those of a file and of `vmap` do not.
     """
     regions = [part for part in module.modules() if isinstance(part, GraphModule) and part is not module]
     if any(writes(node.target) for region in regions for node in region.graph.nodes):
+        return None
+    if any(is_batchedtensor(leaf) for node in module.graph.nodes for leaf in _tensors(node)):
         return None
     twin, current = Graph(), dict[Node, Node]()  # of each node: what holds its value by now
     sharing: dict[int, list[Node]] = {}  # by memory: the nodes whose values lie in it
@@ -56,8 +59,11 @@ def _memory(node: Node) -> list[int]:
     """What memory the tensors of a node lie in. In eval mode dropout gives its operand back, which tracing copies."""
     if node.target is _DROPOUT:
         return _memory(node.args[0])  # type: ignore[arg-type]
-    tensors = [leaf for leaf in tree_leaves(node.meta.get("val")) if isinstance(leaf, torch.Tensor)]
-    return [tensor.untyped_storage()._cdata for tensor in tensors]
+    return [tensor.untyped_storage()._cdata for tensor in _tensors(node)]
+
+
+def _tensors(node: Node) -> list[torch.Tensor]:
+    return [leaf for leaf in tree_leaves(node.meta.get("val")) if isinstance(leaf, torch.Tensor)]
 
 
 def _like(target: Any) -> Any:

@@ -1,0 +1,69 @@
+"""Rules: sums, means and maxima of the rows of bags, which are runs of a list of indices."""
+
+from __future__ import annotations
+
+import math
+
+from ingot.dtype import DType, i64
+from ingot.load.aten.builder import AtenBuilder, Tensor
+from ingot.load.aten.registry import aten
+
+_SUM, _MEAN, _MAX = range(3)  # torch's numbers of them
+
+
+@aten("embedding_bag.padding_idx", "_embedding_bag.default", "_embedding_bag_forward_only.default")
+def embedding_bag(
+    b: AtenBuilder, weight: Tensor, indices: Tensor, offsets: Tensor, scale_grad_by_freq: bool = False, mode: int = 0,
+    sparse: bool = False, per_sample_weights: Tensor | None = None, include_last_offset: bool = False,
+    padding_idx: int | None = -1,
+) -> tuple[Tensor, None, None, None]:  # fmt: skip
+    """Rows of padding are in no bag; a bag of no row is 0. What else torch returns is for its gradients alone.
+
+    A row is in the last bag that begins no later. Rows behind the last offset are in none where that ends a bag.
+    """
+    (count,), (bags,), width = b.shape(indices), b.shape(offsets), b.shape(weight)[1]
+    made, dtype = bags - 1 if include_last_offset else bags, b.dtype(weight)
+    bag = _bag_of_each(b, b.cast(offsets, i64), count)
+    is_padding = None
+    if padding_idx is not None and padding_idx >= 0:
+        is_padding = b.reshape(b.add("equal", indices, b.scalar(padding_idx, b.dtype(indices))), (count, 1))
+    rows = b.add("gather", weight, indices, axis=0)
+    if per_sample_weights is not None:
+        rows = b.add("mul", rows, b.reshape(b.cast(per_sample_weights, dtype), (count, 1)))
+    neutral = b.scalar(-math.inf if mode == _MAX else 0, dtype)
+    if is_padding is not None:
+        rows = b.add("where", is_padding, neutral, rows)
+    place = b.expand(b.reshape(bag, (count, 1)), (count, width))
+    found = b.add(
+        "scatter_elements", b.expand(neutral, (bags, width)), place, rows, axis=0,
+        reduction="max" if mode == _MAX else "add",
+    )  # fmt: skip
+    if mode != _SUM:
+        held = b.expand(b.scalar(1, dtype), (count, 1))
+        if is_padding is not None:
+            held = b.add("where", is_padding, b.scalar(0, dtype), held)
+        found = _of_held(b, found, _how_many(b, bag, held, bags, dtype), mode)
+    return b.slice(found, 0, 0, made), None, None, None
+
+
+def _bag_of_each(b: AtenBuilder, offsets: Tensor, count: object) -> Tensor:
+    """The bag of each index, i64 [count]: how many bags begin up to it, less one."""
+    begins = b.expand(b.scalar(0, i64), (count + 1,))  # type: ignore[operator]  # a bag may begin behind the last one
+    ones = b.expand(b.scalar(1, i64), b.shape(offsets))
+    begins = b.add("scatter_elements", begins, offsets, ones, axis=0, reduction="add")
+    begun = b.add("cumsum", b.slice(begins, 0, 0, count), axis=0)  # type: ignore[arg-type]
+    return b.add("sub", begun, b.scalar(1, i64))
+
+
+def _how_many(b: AtenBuilder, bag: Tensor, held: Tensor, bags: object, dtype: DType) -> Tensor:
+    none = b.expand(b.scalar(0, dtype), (bags, 1))  # type: ignore[arg-type]
+    place = b.reshape(bag, b.shape(held))
+    return b.add("scatter_elements", none, place, held, axis=0, reduction="add")
+
+
+def _of_held(b: AtenBuilder, found: Tensor, number: Tensor, mode: int) -> Tensor:
+    """Sums divided by the number of rows, or maxima, of which a bag of no row has none."""
+    dtype = b.dtype(found)
+    if mode == _MEAN:
+        return b.add("div", found, b.add("maximum", number, b.scalar(1, dtype)))
+    return b.add("where", b.add("equal", number, b.scalar(0, dtype)), b.scalar(0, dtype), found)

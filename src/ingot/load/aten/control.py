@@ -1,0 +1,144 @@
+"""What calls of graphs become: ops whose attributes are graphs, as `cond`, `while_loop`, `scan` and `map` are.
+
+torch hands everything that a graph reads over as an argument, so a graph's placeholders are all that it knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torch.fx import GraphModule, Node
+
+from ingot.dtype import boolean, i64
+from ingot.errors import UnsupportedError
+from ingot.ir import Graph, TensorType
+from ingot.load.aten.builder import Complex
+
+Importer = Any  # `importer.Importer`, which imports this table
+
+
+def _operands(importer: Importer, arguments: Any) -> list[Any]:
+    """The arguments of a graph. Raises UnsupportedError for complex numbers, which are two tensors each."""
+    values = list(importer.values(arguments))
+    if any(isinstance(each, Complex) for each in values):
+        raise UnsupportedError("control flow over complex numbers, expected their torch.view_as_real")
+    return values
+
+
+def _tensors(importer: Importer, arguments: Any) -> list[str]:
+    """Arguments that are carried or scanned. Raises UnsupportedError for numbers, which a graph cannot hand on."""
+    values = _operands(importer, arguments)
+    if not all(isinstance(each, str) for each in values):
+        raise UnsupportedError(f"control flow that hands on numbers, got {values}, expected tensors")
+    return values
+
+
+def _taken(inner: Importer, importer: Importer, values: Sequence[Any]) -> list[Any]:
+    """The inputs of a subgraph for what it is given; a number or a size is itself."""
+    types = [importer.graph.type(value) if isinstance(value, str) else None for value in values]
+    pairs = enumerate(zip(values, types, strict=True))
+    return [value if type is None else inner.graph.add_input(f"i{i}", type) for i, (value, type) in pairs]
+
+
+def _give(graph: Graph, results: Sequence[str]) -> None:
+    for i, result in enumerate(results):
+        graph.set_output(f"output_{i}", result)
+
+
+def _given(inner: Importer, results: Sequence[Any]) -> list[str]:
+    """Results of a graph, which are tensors. Raises UnsupportedError where one is not."""
+    inner.report()
+    if not all(isinstance(each, str) for each in results):
+        raise UnsupportedError(f"control flow that gives {list(results)}, expected tensors")
+    return list(results)
+
+
+def _added(importer: Importer, node: Node, op: str, operands: Sequence[str], **attributes: Any) -> tuple[str, ...]:
+    """The results of an op, of the types that torch gives them."""
+    builder = importer.builder
+    made = importer.graph.add(op, operands, builder.hint, **attributes).outputs
+    for name, fake in zip(made, node.meta["val"], strict=True):
+        importer.graph.narrow(name, importer.type_of(fake))
+    return made
+
+
+def _cond(importer: Importer, node: Node) -> tuple[str, ...]:
+    condition, *regions = importer.values(node.args[:3])
+    values = _operands(importer, node.args[3] if len(node.args) > 3 else ())
+    if isinstance(condition, bool):
+        return tuple(importer.inlined(regions[0 if condition else 1], values))
+    if not isinstance(condition, str):
+        raise UnsupportedError(f"condition computed from sizes, got {condition}, expected a tensor or a constant")
+    given = [value for value in values if isinstance(value, str)]
+    branches = []
+    for region in regions:
+        inner = importer.inner()
+        _give(inner.graph, _given(inner, inner.inlined(region, _taken(inner, importer, values))))
+        branches.append(inner.graph)
+    condition = importer.builder.reshape(importer.builder.cast(condition, boolean), ())
+    chosen, other = branches
+    return _added(importer, node, "if", [condition, *given, *given], then_branch=chosen, else_branch=other)
+
+
+def _while_loop(importer: Importer, node: Node) -> tuple[str, ...]:
+    """The condition is asked of the first values here, and behind each step in the body."""
+    condition, body = importer.values(node.args[:2])
+    carried, others = _tensors(importer, node.args[2]), _operands(importer, node.args[3])
+    (first,) = importer.inlined(condition, [*carried, *others])
+    inner = importer.inner()
+    inner.graph.add_input("iteration", TensorType(i64, ()))
+    inner.graph.add_input("condition", TensorType(boolean, ()))
+    taken = _taken(inner, importer, [*carried, *others])
+    results = _given(inner, inner.inlined(body, taken))
+    (again,) = inner.inlined(condition, [*results, *taken[len(carried) :]])
+    _give(inner.graph, _given(inner, [_flag(inner, again), *results]))
+    operands = [None, _flag(importer, first), *carried, *(value for value in others if isinstance(value, str))]
+    return _added(importer, node, "loop", operands, body=inner.graph, carried=len(carried))  # type: ignore[arg-type]
+
+
+def _flag(importer: Importer, value: Any) -> str:
+    b = importer.builder
+    return b.reshape(b.tensor(value, boolean), ())
+
+
+def _scanned(
+    importer: Importer, node: Node, region: GraphModule, carried: list[str], rows: list[str], others: list[Any]
+) -> tuple[str, ...]:
+    """A graph over the slices of rows along axis 0."""
+    inner = importer.inner()
+    values = [*carried, *rows, *others]
+    taken = _taken(inner, importer, values[: len(carried)])
+    for name in rows:
+        type = importer.graph.type(name)
+        taken.append(inner.graph.add_input(f"r{len(taken)}", TensorType(type.dtype, type.shape[1:])))
+    start = len(taken)
+    for i, value in enumerate(others):
+        is_tensor = isinstance(value, str)
+        taken.append(inner.graph.add_input(f"c{start + i}", importer.graph.type(value)) if is_tensor else value)
+    results = _given(inner, inner.inlined(region, taken))
+    _give(inner.graph, results)
+    made = len(results) - len(carried)
+    return _added(
+        importer, node, "scan", [*carried, *rows, *(value for value in others if isinstance(value, str))],
+        body=inner.graph, carried=len(carried), input_axes=(0,) * len(rows), input_backward=(False,) * len(rows),
+        output_axes=(0,) * made, output_backward=(False,) * made,
+    )  # fmt: skip
+
+
+def _scan(importer: Importer, node: Node) -> tuple[str, ...]:
+    carried, rows = _tensors(importer, node.args[1]), _tensors(importer, node.args[2])
+    return _scanned(importer, node, importer.value(node.args[0]), carried, rows, _operands(importer, node.args[3]))
+
+
+def _map(importer: Importer, node: Node) -> tuple[str, ...]:
+    rows, others = _tensors(importer, node.args[1]), _operands(importer, node.args[2])
+    return _scanned(importer, node, importer.value(node.args[0]), [], rows, others)
+
+
+CONTROL: dict[str, Callable[[Any, Node], tuple[str, ...]]] = {
+    "cond": _cond,
+    "map_impl": _map,
+    "scan": _scan,
+    "while_loop": _while_loop,
+}

@@ -1,0 +1,148 @@
+"""Rules: sizes and numbers that data decide.
+
+A size that torch gives a symbol of its own becomes a dim that a run measures: the op that makes the value has an
+unknown dim there, and is narrowed to the symbol.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.fx import Node
+from torch.utils._pytree import tree_leaves
+
+from ingot.dim import Expr, Known
+from ingot.dtype import boolean, i64
+from ingot.errors import UnsupportedError
+from ingot.ir import TensorType
+from ingot.load.aten.builder import AtenBuilder, Tensor, element_count
+from ingot.load.aten.elementwise import as_bool
+from ingot.load.aten.registry import aten
+from ingot.load.aten.symbolic import Symbols
+
+READS_A_NUMBER = {"aten.item.default", "aten._local_scalar_dense.default"}
+
+
+class NumberOfData(str):
+    """The name of a tensor of rank 0 that stands where torch has a number."""
+
+
+def read_number(b: AtenBuilder, node: Node, x: Tensor, symbols: Symbols) -> Any:
+    """The number that a tensor of one element holds: a dim where it is used as a size, else a tensor of rank 0."""
+    b.hint = b.graph.fresh(node.name)
+    number = node.meta["val"]
+    if not isinstance(number, torch.SymInt) or not any(_takes_sizes(user, node) for user in node.users):
+        return NumberOfData(b.reshape(x, ()))
+    size = symbols.dim(number)
+    if isinstance(size, Expr):
+        measured(b, x, size)
+    return size
+
+
+def _takes_sizes(user: Node, node: Node) -> bool:
+    """Whether a call takes a node where it takes sizes, and not numbers that are as good as tensors."""
+    if not isinstance(user.target, torch._ops.OpOverload):
+        return True
+    arguments = user.target._schema.arguments
+    given = [*zip(arguments, user.args, strict=False), *((a, user.kwargs.get(a.name)) for a in arguments)]
+    return any("int" in str(a.type).lower() for a, value in given if node in tree_leaves(value))
+
+
+def measured(b: AtenBuilder, size: Tensor, dim: Known) -> None:
+    """Says that a run finds a dim in a tensor of one integer."""
+    made = b.add("measure", b.reshape(b.cast(size, i64), (1,)))
+    b.graph.narrow(made, TensorType(boolean, (dim,)))
+
+
+def sized(b: AtenBuilder, value: Tensor, shape: Sequence[Known]) -> Tensor:
+    """A value whose unknown dims are those of a shape."""
+    b.graph.narrow(value, TensorType(b.dtype(value), tuple(shape)))
+    return value
+
+
+def positions(b: AtenBuilder, mask: Tensor, count: Known) -> list[Tensor]:
+    """Of each axis of a mask, where its elements are that are not 0, which are `count`: i64 [count]."""
+    rank = b.rank(mask)
+    found = sized(b, b.add("nonzero", mask), (max(rank, 1), count))
+    return [b.reshape(b.slice(found, 0, i, i + 1), (count,)) for i in range(max(rank, 1))]
+
+
+@aten("nonzero.default", "argwhere.default")
+def nonzero(b: AtenBuilder, x: Tensor) -> Tensor:
+    count, rank = b.result.shape
+    found = sized(b, b.add("nonzero", x), (max(rank, 1), count))
+    return b.permute(b.slice(found, 0, 0, rank), (1, 0))
+
+
+@aten("masked_select.default")
+def masked_select(b: AtenBuilder, x: Tensor, mask: Tensor) -> Tensor:
+    shape = b.shape(b.add("logical_and", as_bool(b, x), mask))  # as they broadcast
+    flat = [b.reshape(b.expand(t, shape), (element_count(shape),)) for t in (x, mask)]
+    return sized(b, b.add("compress", *flat, axis=0), b.result.shape)
+
+
+@aten("_unique2.default")
+def unique2(
+    b: AtenBuilder, x: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False
+) -> tuple[Tensor, Tensor, Tensor]:
+    return _unique(b, b.reshape(x, (element_count(b.shape(x)),)), 0, b.shape(x))
+
+
+@aten("unique_dim.default")
+def unique_dim(
+    b: AtenBuilder, x: Tensor, dim: int, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False
+) -> tuple[Tensor, Tensor, Tensor]:
+    axis = b.axis(x, dim)
+    return _unique(b, x, axis, (b.shape(x)[axis],))
+
+
+def _unique(b: AtenBuilder, x: Tensor, axis: int, shape: Sequence[Known]) -> tuple[Tensor, Tensor, Tensor]:
+    made, _, inverse, counts = b.add("unique", x, axis=axis, in_order=False)
+    count = b.result[0].shape[axis]
+    made = sized(b, made, b.result[0].shape)
+    return made, b.reshape(inverse, shape), sized(b, counts, (count,))
+
+
+@aten("unique_consecutive.default")
+def unique_consecutive(
+    b: AtenBuilder, x: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Of each run of equal slices the first; which run each is of; and how long each run is."""
+    shape = b.shape(x) if dim is None else (b.shape(x)[b.axis(x, dim)],)
+    axis = 0 if dim is None else b.axis(x, dim)
+    x = b.reshape(x, (element_count(shape),)) if dim is None else x
+    size, one = b.shape(x)[axis], b.scalar(1, i64)
+    differs = b.cast(b.add("not_equal", b.slice(x, axis, 1, size), b.slice(x, axis, 0, size - 1)), i64)
+    others = tuple(i for i in range(b.rank(x)) if i != axis)
+    differs = b.add("reduce_max", differs, axes=others, keepdims=False) if others else differs
+    begins = b.add("concat", b.slice(b.expand(one, (size,)), 0, 0, 1), differs, axis=0)
+    made = sized(b, b.add("compress", x, b.cast(begins, boolean), axis=axis), b.result[0].shape)
+    count = b.result[0].shape[axis]
+    first = b.add("compress", b.add("iota", length=size, start=0, step=1, dtype=i64), b.cast(begins, boolean), axis=0)
+    first = sized(b, first, (count,))
+    behind = b.add("concat", b.slice(first, 0, 1, count), b.reshape(b.scalar(size, i64), (1,)), axis=0)
+    inverse = b.add("sub", b.add("cumsum", begins, axis=0), one)
+    return made, b.reshape(inverse, shape), b.add("sub", behind, first)
+
+
+@aten("bincount.default")
+def bincount(b: AtenBuilder, x: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
+    """How often each number occurs, or the sum of its weights."""
+    (count,) = b.result.shape
+    x, dtype = b.cast(x, i64), b.result.dtype
+    if isinstance(count, Expr):
+        padded = b.add("concat", x, b.reshape(b.scalar(minlength - 1, i64), (1,)), axis=0)
+        most = b.add("reduce_max", padded, axes=(0,), keepdims=True)
+        measured(b, b.add("add", most, b.scalar(1, i64)), count)
+    added = b.expand(b.scalar(1, dtype), b.shape(x)) if weights is None else b.cast(weights, dtype)
+    return b.add("scatter_elements", b.expand(b.scalar(0, dtype), (count,)), x, added, axis=0, reduction="add")
+
+
+def expect_one_mask(b: AtenBuilder, chosen: dict[int, Tensor]) -> int | None:
+    """The axis of the one index tensor that is a mask; None where none is. Raises UnsupportedError for several."""
+    masks = [axis for axis, tensor in chosen.items() if b.dtype(tensor).kind not in "iu" or b.dtype(tensor) is boolean]
+    if masks and len(chosen) > 1:
+        raise UnsupportedError(f"torch node {b.hint!r}: a mask beside other indices, got {len(chosen)}, expected one")
+    return masks[0] if masks else None

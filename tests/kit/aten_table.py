@@ -1,0 +1,184 @@
+"""docs/aten.md: every core ATen overload, and every other one that `torch.export` leaves, with what Ingot makes of it.
+
+torch's own samples of its ops (`op_db`) and the cases of `aten_cases` are exported, decomposed as torch does it by
+default, run by the interpreter and on the native executor, and compared with torch.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch.export import ExportedProgram
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
+
+import made_by_rules  # noqa: F401  # declares cases
+from aten_cases import CASES, export, exported
+from ingot import InferenceSession
+from ingot.errors import ReferenceWarning, UnsupportedError
+from ingot.load.aten import load_exported
+from ingot.run.interpret import interpret
+
+TOLERANCE = 1e-4  # of max(1, |expected|): samples are of f32, and several ops of them
+SAMPLES = 2  # of each entry of op_db, in one program
+DTYPES = (torch.float32, torch.int64, torch.bool, torch.complex64)  # the first that an entry has
+KERNEL, REFERENCE, REFUSED, UNTRIED, WRONG = "kernel", "reference", "refused", "untried", "wrong"
+
+# Overloads that no program can be held to, each with the reason.
+NAMED = {
+    "aten.atan2.out": "writes into a tensor that it is given, which decompositions replace by aten.atan2.default",
+    "aten.rand.default": "draws random numbers, of a generator that belongs to torch",
+    "aten.randn.default": "draws random numbers, of a generator that belongs to torch",
+    "aten.randperm.default": "draws random numbers, of a generator that belongs to torch",
+    "aten.sym_numel.default": "a size, which is part of the types of a graph",
+    "aten.sym_size.int": "a size, which is part of the types of a graph",
+    "aten.sym_storage_offset.default": "a place in memory, which the types of a graph do not have",
+    "aten.sym_stride.int": "a place in memory, which the types of a graph do not have",
+}
+SIZES = {"aten.sym_numel.default", "aten.sym_size.int"}  # these are supported, and no node
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one program. overloads: those that it calls. kind: one of the words above. why: of a refusal."""
+
+    overloads: tuple[str, ...]
+    kind: str
+    why: str = ""
+
+
+class Calls(torch.nn.Module):
+    """Calls of an op on some samples, as a function of their tensors; complex ones come and go as pairs."""
+
+    def __init__(self, op: Any, samples: Sequence[Any]):
+        super().__init__()
+        self.op = op
+        self.leaves, self.tree = tree_flatten([((s.input, *s.args), s.kwargs) for s in samples])
+        self.places = [i for i, leaf in enumerate(self.leaves) if isinstance(leaf, torch.Tensor)]
+
+    @property
+    def inputs(self) -> tuple[torch.Tensor, ...]:
+        return tuple(_real(self.leaves[i].detach().clone()) for i in self.places)
+
+    def forward(self, *tensors: torch.Tensor) -> list[torch.Tensor]:
+        leaves = list(self.leaves)
+        for place, tensor in zip(self.places, tensors, strict=True):
+            leaves[place] = torch.view_as_complex(tensor) if leaves[place].is_complex() else tensor
+        results = [self.op(*args, **kwargs) for args, kwargs in tree_unflatten(leaves, self.tree)]
+        return [_real(leaf) for leaf in tree_leaves(results) if isinstance(leaf, torch.Tensor)]
+
+
+def _real(x: torch.Tensor) -> torch.Tensor:
+    return torch.view_as_real(x.resolve_conj()) if x.is_complex() else x
+
+
+@functools.cache
+def entries() -> dict[str, Any]:
+    """op_db, by name."""
+    from torch.testing._internal.common_methods_invocations import op_db
+
+    return {info.full_name: info for info in op_db if info.supported_dtypes("cpu") & set(DTYPES)}
+
+
+def core() -> list[str]:
+    """The overloads with the tag `core`."""
+    packets = [getattr(torch.ops.aten, name) for name in dir(torch.ops.aten)]
+    packets = [packet for packet in packets if isinstance(packet, torch._ops.OpOverloadPacket)]
+    every = (getattr(packet, name) for packet in packets for name in packet.overloads())
+    return sorted(str(op) for op in every if torch.Tag.core in op.tags)
+
+
+def called(program: ExportedProgram) -> tuple[str, ...]:
+    """The overloads that a program calls."""
+    nodes = [node.target for node in program.graph.nodes if node.op == "call_function"]
+    return tuple(sorted({str(each) for each in nodes if isinstance(each, torch._ops.OpOverload)}))
+
+
+def outcomes(name: str) -> Iterator[Outcome]:
+    """What becomes of an entry of op_db: its samples together, or each alone where they do not run together."""
+    info = entries()[name]
+    dtype = next(each for each in DTYPES if each in info.supported_dtypes("cpu"))
+    torch.manual_seed(0)
+    samples = list(itertools.islice(info.sample_inputs("cpu", dtype, requires_grad=False), SAMPLES))
+    together = _outcome(Calls(info.op, samples))
+    yield together
+    if together.kind in (REFUSED, UNTRIED) and len(samples) > 1:
+        yield from (_outcome(Calls(info.op, [each])) for each in samples)
+
+
+def _outcome(calls: Calls) -> Outcome:
+    try:
+        program = export(calls, calls.inputs).run_decompositions()
+    except (RuntimeError, ValueError, TypeError, LookupError, AssertionError, AttributeError) as error:
+        return Outcome((), UNTRIED, f"torch cannot export it: {type(error).__name__}")
+    with torch.no_grad():
+        expected = calls(*calls.inputs)
+    return run(program, calls.inputs, expected)
+
+
+def run(program: ExportedProgram, inputs: Sequence[torch.Tensor], expected: Iterable[torch.Tensor]) -> Outcome:
+    """What becomes of a program."""
+    names = called(program)
+    try:
+        graph = load_exported(program)
+        arrays = [x.numpy() for x in inputs]
+        found = [interpret(graph, dict(zip(graph.inputs, arrays, strict=True)))]
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            session = InferenceSession(program, threads=1)
+            feeds = {each.name: x for each, x in zip(session.get_inputs(), arrays, strict=True)}
+            found.append(dict(zip(graph.outputs, session.run(None, feeds), strict=True)))
+    except UnsupportedError as error:
+        return Outcome(names, REFUSED, str(error))
+    for results in found:
+        for (name, got), want in zip(results.items(), expected, strict=True):
+            if not agrees(got, want.numpy()):
+                return Outcome(names, WRONG, f"{name}: got {got.ravel()[:4]}, expected {want.numpy().ravel()[:4]}")
+    is_reference = any(issubclass(each.category, ReferenceWarning) for each in caught)
+    return Outcome(names, REFERENCE if is_reference else KERNEL)
+
+
+def agrees(got: np.ndarray, want: np.ndarray) -> bool:
+    """Whether a result has the type of another, and its numbers within the tolerance."""
+    if got.dtype != want.dtype or got.shape != want.shape:
+        return False
+    if want.dtype.kind != "f":
+        return np.array_equal(got, want)
+    return bool(np.allclose(got, want, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True))
+
+
+def case_outcomes() -> Iterator[Outcome]:
+    """What becomes of the cases of `aten_cases`, which call the overloads that torch's own front avoids."""
+    for name, (function, inputs) in CASES.items():
+        yield run(exported(name, True), inputs, tree_leaves(function(*inputs)))
+
+
+def table(found: Iterable[Outcome]) -> dict[str, tuple[str, str]]:
+    """Of each overload what becomes of it, and why where that is a refusal.
+
+    An overload is supported where a program that calls it runs, and no other is wrong. It is refused where each program
+    that calls it is, for a reason that names it, or it alone.
+    """
+    rows: dict[str, tuple[str, str]] = {}
+    by_name: dict[str, list[Outcome]] = {name: [] for name in core()}
+    for outcome in found:
+        for name in outcome.overloads:
+            by_name.setdefault(name, []).append(outcome)
+    for name, each in sorted(by_name.items()):
+        kinds = {outcome.kind for outcome in each}
+        if name in NAMED:
+            rows[name] = (KERNEL if name in SIZES else REFUSED, NAMED[name])
+        elif WRONG in kinds:
+            rows[name] = WRONG, next(outcome.why for outcome in each if outcome.kind == WRONG)
+        elif kinds & {KERNEL, REFERENCE}:
+            rows[name] = (KERNEL if KERNEL in kinds else REFERENCE), ""
+        else:
+            whys = sorted((outcome.why for outcome in each), key=lambda why: (name not in why, len(why), why))
+            rows[name] = (REFUSED, whys[0]) if whys else (UNTRIED, "no sample of torch's calls it")
+    return rows
