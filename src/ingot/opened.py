@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
+
+import numpy as np
 
 from ingot import saved
 from ingot.config import debug
+from ingot.dim import Limit
 from ingot.errors import InputError
-from ingot.ir import Graph
+from ingot.ir import Graph, TensorType, Type
 from ingot.load import Deferred, is_saved_program, load_model
 from ingot.lower import Target
 from ingot.plan import Place
@@ -18,6 +21,7 @@ from ingot.precision import F32, Precision
 from ingot.run.arena import Arena
 from ingot.run.library import load
 from ingot.run.store import WeightStore
+from ingot.text import dump, parse
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +36,49 @@ class Shared:
     weights: WeightStore
     unpacked: frozenset[str]
     snapshot: Callable[[], Graph]
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What a session can be made of again. source: a whole path, the bytes of an ONNX model, or None for any other
+    source, of which the session's graph stands then. options: as they were given.
+    """
+
+    source: str | bytes | None
+    options: Mapping[str, Any]
+
+    @staticmethod
+    def of(source: Any, **options: Any) -> Origin:
+        """Of a session's source and options."""
+        if isinstance(source, (str, os.PathLike)):
+            return Origin(os.path.abspath(os.fspath(source)), options)
+        return Origin(bytes(source) if isinstance(source, (bytes, bytearray, memoryview)) else None, options)
+
+    def recipe(self, graph: Callable[[], Graph]) -> tuple[Any, dict[str, Any]]:
+        """What `reopened` takes. graph: the session's, after the passes, which is pickled as text and arrays."""
+        if self.source is not None:
+            return self.source, dict(self.options)
+        found = graph()
+        data = {name: value.data for name, value in found.values.items() if value.kind == "weight"} | found.initial
+        held = {name: np.asarray(array) for name, array in data.items() if array is not None}
+        return (dump(found), held), {**self.options, "passes": (), "dims": _limits_of(self.options["dims"])}
+
+
+def _limits_of(dims: Mapping[str, int | Limit] | None) -> dict[str, Limit] | None:
+    """The dims that a graph still has when the others were bound."""
+    return None if dims is None else {name: dim for name, dim in dims.items() if isinstance(dim, Limit)}
+
+
+def reopened(kind: type[Any], source: Any, options: dict[str, Any]) -> Any:
+    """The session that was pickled, made anew. Raises what its class raises, as for a file that is gone."""
+    return kind(parse(*source) if isinstance(source, tuple) else source, **options)
+
+
+class Closed:
+    """What stands in the place of a session's parts once its `with` block is over."""
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise InputError("session: closed, got a call after its `with` block, expected one inside")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,3 +131,22 @@ def agreed_precision(wanted: Precision | None, saved: Precision | None) -> Preci
     if wanted is not None and saved is not None and wanted is not saved:
         raise InputError(f"option precision: not what was saved, got {wanted.name}, expected {saved.name}")
     return wanted or saved or F32
+
+
+@dataclass(frozen=True, slots=True)
+class NodeArg:
+    """An input or output, as ONNX Runtime describes it: a type is "tensor(float)", and dims are ints, names, or None.
+
+    A sequence has no dims. The type of an output is "undefined" where the model does not declare it, and has another
+    graph for other dims.
+    """
+
+    name: str
+    shape: list[int | str | None]
+    type: str
+
+
+def node_arg(name: str, type: Type | None) -> NodeArg:
+    shape = type.shape if isinstance(type, TensorType) else ()
+    dims = [d if isinstance(d, int) or d is None else str(d) for d in shape]
+    return NodeArg(name, dims, "undefined" if type is None else type.onnx)

@@ -6,9 +6,9 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any, Self
 
 import numpy as np
 
@@ -32,11 +32,23 @@ from ingot.errors import (
 )
 from ingot.feeds import arrays
 from ingot.io_binding import IOBinding
-from ingot.ir import Graph, TensorType, Type, type_symbols
+from ingot.ir import Graph, TensorType, type_symbols
 from ingot.load import is_onnx_file
 from ingot.locks import OwnedLock
 from ingot.machine import usable_threads
-from ingot.opened import Opened, Shared, agreed_precision, check_option, open_source, target_of
+from ingot.opened import (
+    Closed,
+    NodeArg,
+    Opened,
+    Origin,
+    Shared,
+    agreed_precision,
+    check_option,
+    node_arg,
+    open_source,
+    reopened,
+    target_of,
+)
 from ingot.ops.custom import CUSTOM
 from ingot.ops.source import DRAWS
 from ingot.passes import REGISTERED, optimize
@@ -54,19 +66,6 @@ assert ingot.ops  # the import registers every op
 EXECUTORS = ("native", "webgpu", "interpret")
 MAX_THREADS = 256  # of a session
 MAX_SEEN = 1024  # shapes of inputs whose dims are remembered
-
-
-@dataclass(frozen=True, slots=True)
-class NodeArg:
-    """An input or output, as ONNX Runtime describes it: a type is "tensor(float)", and dims are ints, names, or None.
-
-    A sequence has no dims. The type of an output is "undefined" where the model does not declare it, and has another
-    graph for other dims.
-    """
-
-    name: str
-    shape: list[int | str | None]
-    type: str
 
 
 class InferenceSession:
@@ -119,6 +118,8 @@ class InferenceSession:
         if cache is not None and not isinstance(cache, (str, os.PathLike, bool)):
             raise KindError(f"option cache: got {cache!r}, expected a folder, True, False or None")
         self.passes = None if passes is None else tuple(passes)
+        options = {"precision": precision, "strict": strict, "dims": dims, "passes": self.passes, "cache": cache}
+        self._origin = Origin.of(source, threads=threads, executor=executor, **options)
         with bounded(str(source) if isinstance(source, (str, os.PathLike)) else f"source {type(source).__name__}"):
             self._open(source, example_inputs, dims, precision, fuse, cache)
 
@@ -176,11 +177,11 @@ class InferenceSession:
     def get_inputs(self) -> list[NodeArg]:
         """The inputs, in order."""
         interface = self._bindings.interface
-        return [_node_arg(name, interface.values[name].type) for name in interface.inputs]
+        return [node_arg(name, interface.values[name].type) for name in interface.inputs]
 
     def get_outputs(self) -> list[NodeArg]:
         """The outputs, in order."""
-        return [_node_arg(name, type) for name, type in self._bindings.outputs.items()]
+        return [node_arg(name, type) for name, type in self._bindings.outputs.items()]
 
     def io_binding(self) -> IOBinding:
         """Buffers bound once, for runs without checks or allocation."""
@@ -251,10 +252,36 @@ class InferenceSession:
         program = self._context.current()
         saved.write(os.fspath(folder), self.graph, self.precision, program, self.weights)
 
-    def __reduce__(self) -> NoReturn:
-        """A session is memory, threads and mapped files. Raises KindError for what would copy or pickle it."""
-        expected = "context() for another queue, or save(folder)"
-        raise KindError(f"session: cannot be copied or pickled, got {type(self).__name__}, expected {expected}")
+    def __call__(self, *arrays: Any, **named: Any) -> Any:
+        """Runs once on arrays in the order of the inputs, or by their names: the array of a model with one output, else
+        the list of `run`. Raises InputError for more arrays than inputs and for an input given twice, and what `run`
+        raises.
+        """
+        names = [argument.name for argument in self.get_inputs()]
+        twice = [name for name in names[: len(arrays)] if name in named]
+        if len(arrays) > len(names) or twice:
+            got = f"{len(arrays)} arrays in order" + (f" and {twice} by name too" if twice else "")
+            raise InputError(f"session: too many inputs, got {got}, expected each of {names} once")
+        results = self.run(None, dict(zip(names, arrays, strict=False)) | named)
+        return results[0] if len(results) == 1 else results
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Ends the session: its memory is free once no other context of it is left; later calls raise InputError."""
+        self._context = self._bindings = Closed()  # type: ignore[assignment]
+
+    def __reduce__(self) -> Any:
+        """A session is pickled as what it was made of, and made again from that; see `Origin`. States begin anew.
+
+        Raises KindError for a session over the parameters of a trainer.
+        """
+        if self._shared is not None:
+            raise KindError(
+                "session: cannot be pickled, got one of a trainer, expected Trainer.snapshot() in a session"
+            )
+        return reopened, (type(self), *self._origin.recipe(lambda: self.graph))
 
     @property
     def graph(self) -> Graph:
@@ -564,9 +591,3 @@ class Context:
 def _row_major(value: Any) -> Any:
     """An array that kernels can read; what is none is left as it is."""
     return np.require(value, requirements=("C", "A")) if isinstance(value, np.ndarray) else value
-
-
-def _node_arg(name: str, type: Type | None) -> NodeArg:
-    shape = type.shape if isinstance(type, TensorType) else ()
-    dims = [d if isinstance(d, int) or d is None else str(d) for d in shape]
-    return NodeArg(name, dims, "undefined" if type is None else type.onnx)

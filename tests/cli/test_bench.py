@@ -234,3 +234,14 @@ def test_bench_of_a_language_model_in_words(call) -> None:
 def test_roofline_compiles_with_the_structs_of_today() -> None:
     flags = ["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", f"-I{ROOT / 'src' / 'ingot' / 'csrc'}"]
     subprocess.run(["cc", *flags, str(ROOT / "benchmarks" / "roofline" / "roofline.c")], check=True)
+
+
+def test_against_onnx_runtime(call, tmp_path, monkeypatch) -> None:
+    code, out, err = call("bench", DIGITS, "--against", "onnxruntime", "--seconds", "0.05", "--json")
+    found = json.loads(out)
+    assert code == 0, err
+    assert set(found["seconds"]) == {"ingot", "onnxruntime"} and found["outputs_agree"]
+    assert found["ratio"] == pytest.approx(found["seconds"]["ingot"] / found["seconds"]["onnxruntime"])
+    monkeypatch.setattr("importlib.util.find_spec", lambda name, *_: None)
+    code, _, err = call("bench", DIGITS, "--against", "onnxruntime")
+    assert code == 2 and "not installed, expected `pip install onnxruntime`" in err

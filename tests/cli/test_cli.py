@@ -405,3 +405,30 @@ def test_units():
         "0 B", "1023 B", "1.0 KiB", "1.5 KiB", "200 KiB", "3.0 GiB",
     ]  # fmt: skip
     assert [human_time(s) for s in (1.5e-6, 0.0123, 2.0)] == ["1.5 us", "12.3 ms", "2 s"]
+
+
+def test_ops_in_a_pipe_are_a_line_each(call, monkeypatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    rows = json.loads(call("ops", "--json")[1])
+    head, *lines = call("ops")[1].splitlines()
+    assert head.split() == ["op", "aten", "onnx", "without", "one", "to", "onnx", "kernels"] and len(lines) == len(rows)
+    for row, line in zip(rows, lines, strict=True):
+        assert line.split()[0] == row["op"] and line.endswith(", ".join(row["kernels"]) or "-")
+        assert line == line.rstrip() and "…" not in line
+
+
+def test_run_on_random_inputs(call, tmp_path) -> None:
+    code, out, _ = call("run", DIGITS, "--random", "--seed", "3", "--output", tmp_path / "y.npy")
+    assert code == 0 and "random input image: float32[1, 1, 8, 8], seed 3" in out
+    first = np.load(tmp_path / "y.npy")
+    call("run", DIGITS, "--random", "--seed", "3", "--output", tmp_path / "y.npy")
+    assert np.array_equal(first, np.load(tmp_path / "y.npy"))
+    call("run", DIGITS, "--random", "--output", tmp_path / "y.npy")
+    assert not np.array_equal(first, np.load(tmp_path / "y.npy"))
+    np.save(tmp_path / "x.npy", np.zeros((2, 1, 8, 8), np.float32))
+    code, out, _ = call("run", DIGITS, "--random", "--input", tmp_path / "x.npy")
+    assert code == 0 and "random input" not in out and "[2, 10]" in out
+    code, _, err = call("run", DIGITS)
+    assert code == 2 and "--random draws them" in err
+    code, _, err = call("run", DIGITS, "--seed", "3")
+    assert code == 2 and "--seed: of random inputs, got no --random" in err

@@ -171,10 +171,64 @@ def test_arrays_of_other_kinds(mlp: Graph, tmp_path) -> None:
             other.run(None, {"x": np.ma.masked_less(plain, 0)})
 
 
-@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])
-def test_a_session_is_not_copied(mlp: Graph, copied) -> None:
-    with pytest.raises(TypeError, match=r"copied or pickled, .* expected context\(\)"):
-        copied(ingot.InferenceSession(mlp))
+def pickled(session):
+    return pickle.loads(pickle.dumps(session))
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickled])
+@pytest.mark.parametrize("source", ["graph", "path", "bytes", "program"])
+def test_a_copy_is_made_anew_of_the_source(mlp: Graph, copied, source: str, tmp_path) -> None:
+    made, options = mlp, {"executor": "native", "threads": 1, "strict": True, "dims": {"B": ingot.at_most(4)}}
+    if source in ("path", "bytes"):
+        made = ingot.export_onnx(mlp).SerializeToString()
+    if source == "path":
+        (tmp_path / "mlp.onnx").write_bytes(made)
+        made = tmp_path / "mlp.onnx"
+    if source == "program":
+        ingot.InferenceSession(mlp, dims={"B": 4}).save(tmp_path / "program")
+        made, options = tmp_path / "program", {"threads": 1, "strict": True}
+    session = ingot.InferenceSession(made, **options)
+    other = copied(session)
+    assert type(other) is type(session) and other is not session
+    assert (other.executor, other.threads, other.strict) == (session.executor, session.threads, session.strict)
+    assert other.get_inputs() == session.get_inputs() and other.get_outputs() == session.get_outputs()
+    for a, b in zip(session.run(None, feed(4)), other.run(None, feed(4)), strict=True):
+        assert np.array_equal(a, b)
+
+
+def test_states_of_a_copy_begin_anew() -> None:
+    graph = parse("graph g\ninput x: f32[1]\nstate s: f32[1] = given -> n\nn = add(s, x)\noutput y = n\n",
+                  {"s": np.array([5], np.float32)})  # fmt: skip
+    session = ingot.InferenceSession(graph)
+    assert [session(np.ones(1, np.float32)).item() for _ in range(2)] == [6, 7]
+    assert pickled(session)(np.ones(1, np.float32)).item() == 6
+
+
+def test_a_call_takes_arrays_by_order_or_name(mlp: Graph) -> None:
+    session, (x,) = ingot.InferenceSession(mlp), feed(2).values()
+    expected = session.run(None, {"x": x})
+    for results in (session(x), session(x=x)):
+        assert isinstance(results, list) and all(np.array_equal(a, b) for a, b in zip(results, expected, strict=True))
+    single = parse("graph g\ninput x: f32[2]\ny = neg(x)\noutput y = y\n")
+    assert ingot.InferenceSession(single)([1.0, 2.0]).tolist() == [-1, -2]
+    for wrong, named in (((x, x), {}), ((x,), {"x": x})):
+        with pytest.raises(ingot.InputError, match=r"too many inputs, .* expected each of \['x'\] once"):
+            session(*wrong, **named)
+    with pytest.raises(ingot.InputError, match="missing"):
+        session()
+    with pytest.raises(ingot.InputError, match="unknown"):
+        session(x, z=x)
+
+
+def test_a_session_ends_with_its_block(mlp: Graph) -> None:
+    with ingot.InferenceSession(mlp) as session:
+        other = session.context()
+        expected = session.run(None, feed(2))
+    x = feed(2)["x"]
+    for late in (lambda: session.run(None, {"x": x}), lambda: session(x), session.get_inputs, session.explain):
+        with pytest.raises(ingot.InputError, match=r"session: closed, .* its `with` block"):
+            late()
+    assert np.array_equal(other.run(None, feed(2))[0], expected[0])
 
 
 def test_outputs_are_the_callers(mlp: Graph) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
+from ingot.cli.bench_against import ENGINES, compare
 from ingot.cli.bench_language import llm
 from ingot.cli.fetch import local
 from ingot.cli.model import Model, as_json, random_feeds, with_model
@@ -66,9 +67,14 @@ bench.add_command(llm)
 @with_model
 @seconds_option
 @click.option("--top", type=click.IntRange(0), default=15, show_default=True, help="Steps to list, slowest first.")
+@click.option("--against", type=click.Choice(ENGINES), help="Measure another engine by turns, and compare outputs.")
 @as_json
-def model(model: Model, seconds: float, top: int, as_json: bool) -> None:
+def model(model: Model, seconds: float, top: int, against: str | None, as_json: bool) -> None:
     """Measure MODEL on random inputs: latency, memory, steps.
+
+    With --against, Ingot and the other engine run in a process each, by turns, on the same inputs and number of
+    threads; the times, their ratio and the difference of outputs are printed, and the exit code is 1 where outputs
+    differ.
 
     Symbolic dims without --dim are 1. GFLOP/s counts the multiply-adds of products, two each; GB/s counts every element
     read or written once. The limit is the larger of two times: the product's at the peak measured on registers, and the
@@ -81,6 +87,9 @@ def model(model: Model, seconds: float, top: int, as_json: bool) -> None:
     assumed = assumed_dims(session, model.dims)
     if assumed and not as_json:
         print_text(f"dims without a value are 1: {' '.join(f'--dim {name}=1' for name in assumed)}")
+    if against is not None:
+        compare(model, session.threads, feeds, seconds, as_json)
+        return
     start = time.perf_counter()
     session.run(None, feeds)
     first = time.perf_counter() - start

@@ -229,13 +229,15 @@ def read_arrays(path: str) -> dict[str, np.ndarray]:
 
 def random_feeds(session: InferenceSession, dims: Mapping[str, int | Limit], seed: int = 0) -> dict[str, np.ndarray]:
     """Arrays that fit a session's inputs: floats in -1..1, integers 0 and 1, every dim without a value 1; one with a
-    limit is as large as it may be.
+    limit is as large as it may be. Raises InputError for an input that is no tensor of numbers.
     """
     generator = np.random.default_rng(seed)
     sizes = {name: dim.size if isinstance(dim, Limit) else dim for name, dim in dims.items()}
     feeds = {}
     for argument in session.get_inputs():
-        dtype = next(d for d in DTYPES.values() if d.onnx == argument.type)
+        dtype = next((d for d in DTYPES.values() if d.onnx == argument.type and d.kind != "s"), None)
+        if dtype is None:
+            raise InputError(f"input {argument.name!r}: no random values, got {argument.type}, expected numbers")
         shape = tuple(d if isinstance(d, int) else sizes.get(str(d), 1) for d in argument.shape)
         if dtype.kind == "f":
             feeds[argument.name] = generator.uniform(-1, 1, shape).astype(dtype.numpy)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from typing import Any
 
 import click
 
 from ingot.cli.model import as_json
-from ingot.cli.terminal import print_json, print_table, print_text, progress
+from ingot.cli.terminal import print_json, print_lines, print_table, print_text, progress
 
 
 @click.command()
@@ -35,8 +36,9 @@ def ops(foreign: bool, as_json: bool) -> None:
     if as_json:
         print_json(rows)
         return
-    columns = ["op", *importers(), "kernels", "without one", "to onnx"]
-    print_table(columns, ([_cell(row[column]) for column in columns] for row in rows))
+    columns = ["op", *importers(), "without one", "to onnx", "kernels"]
+    show = print_table if sys.stdout.isatty() else print_lines
+    show(columns, ([_cell(row[column]) for column in columns] for row in rows))
 
 
 def matrix() -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
-from ingot.cli.model import Model, as_json, read_array, with_model
+from ingot.cli.model import Model, as_json, random_feeds, read_array, with_model
 from ingot.cli.output import Output
 from ingot.cli.terminal import print_json, print_table, print_text, progress
 from ingot.files import make_folder, written
@@ -24,9 +24,16 @@ if TYPE_CHECKING:
 @with_model
 @click.option("--input", "inputs", multiple=True, metavar="[NAME=]X.npy", help="An input; unnamed ones go in order.")
 @click.option("--output", type=Output(Path), help="Y.npy for a single output, or a folder.")
+@click.option("--random", is_flag=True, help="Draw the inputs that --input does not give.")
+@click.option("--seed", type=click.IntRange(0, 2**32 - 1), help="With --random: what they are drawn from; else 0.")
 @as_json
-def run(model: Model, inputs: tuple[str, ...], output: Path | None, as_json: bool) -> None:
-    """Run MODEL once on .npy files.
+def run(
+    model: Model, inputs: tuple[str, ...], output: Path | None, random: bool, seed: int | None, as_json: bool
+) -> None:
+    """Run MODEL once on .npy files, or on random arrays.
+
+    With --random, floats are in -1..1, integers 0 and 1, and dims without --dim are 1; the shapes and the seed are
+    printed, and the same seed gives the same arrays.
 
     A folder given to --output receives 0.npy, 1.npy, ... and outputs.json, which says which is which; what is no
     array goes into a file such as 1.json. Without --output the results are summarised.
@@ -39,7 +46,9 @@ def run(model: Model, inputs: tuple[str, ...], output: Path | None, as_json: boo
             raise click.UsageError(f"--output {output}: the model has {len(names)} outputs; name a folder")
         if not types[names[0]].startswith("tensor("):
             raise click.UsageError(f"--output {output}: {names[0]!r} is {types[names[0]]}, no array; name a folder")
-    feeds = read_inputs(session, inputs)
+    if seed is not None and not random:
+        raise click.UsageError("--seed: of random inputs, got no --random")
+    feeds = _random_inputs(session, model, inputs, seed or 0, as_json) if random else read_inputs(session, inputs)
     with progress("running"):
         results = dict(zip(names, session.run(None, feeds), strict=True))
     if output is not None:
@@ -54,8 +63,25 @@ def run(model: Model, inputs: tuple[str, ...], output: Path | None, as_json: boo
         print_text(f"{output}: " + ", ".join(f"{row['output']} {row['dtype']}{row['shape']}" for row in summary))
 
 
-def read_inputs(session: InferenceSession, inputs: tuple[str, ...]) -> dict[str, np.ndarray]:
-    """The feeds that `[name=]path` arguments mean. Raises UsageError when they do not fit the model's inputs."""
+def _random_inputs(
+    session: InferenceSession, model: Model, inputs: tuple[str, ...], seed: int, is_quiet: bool
+) -> dict[str, Any]:
+    """What --input gives, all of it with names where the model has several inputs, and random arrays else."""
+    drawn = random_feeds(session, model.dims, seed)
+    given = read_inputs(session, inputs, is_part=True)
+    if not is_quiet:
+        for name, array in drawn.items():
+            if name in given:
+                continue
+            print_text(f"random input {name}: {array.dtype}{list(array.shape)}, seed {seed}")
+    return drawn | given
+
+
+def read_inputs(session: InferenceSession, inputs: tuple[str, ...], is_part: bool = False) -> dict[str, np.ndarray]:
+    """The feeds that `[name=]path` arguments mean. is_part: others come from elsewhere.
+
+    Raises UsageError when they do not fit the model's inputs.
+    """
     expected = [argument.name for argument in session.get_inputs()]
     named, unnamed = {}, []
     for text in inputs:
@@ -72,11 +98,12 @@ def read_inputs(session: InferenceSession, inputs: tuple[str, ...]) -> dict[str,
         else:
             named[name] = text[len(name) + 1 :]
     free = [name for name in expected if name not in named]
-    if len(unnamed) != len(free):
+    if len(unnamed) > len(free) or (len(unnamed) < len(free) and not is_part):
         wanted = ", ".join(f"{a.name} {a.type}{list(a.shape)}" for a in session.get_inputs())
-        raise click.UsageError(f"--input: got {len(inputs)}, expected {len(expected)}: {wanted}")
-    paths = named | dict(zip(free, unnamed, strict=True))
-    return {name: read_array(paths[name]) for name in expected}
+        hint = "" if inputs else "; --random draws them"
+        raise click.UsageError(f"--input: got {len(inputs)}, expected {len(expected)}: {wanted}{hint}")
+    paths = named | dict(zip(free, unnamed, strict=False))
+    return {name: read_array(paths[name]) for name in expected if name in paths}
 
 
 def write_outputs(output: Path, results: dict[str, Any]) -> None:

@@ -84,6 +84,14 @@ def print_table(
     click.echo("\n".join(["", head, " " + "─" * (total - 2), *body, ""]))
 
 
+def print_lines(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """A table with one line for each row, however long, for programs that read lines; the last column is not padded."""
+    cells = [list(columns), *([printable(str(cell)) for cell in row] for row in rows)]
+    widths = [max(map(_width, column)) for column in zip(*cells, strict=True)]
+    widths[-1] = 0
+    click.echo("\n".join(_line(row, widths, [False] * len(columns)) for row in cells))
+
+
 def _line(cells: Sequence[str], widths: Sequence[int], sides: Sequence[bool]) -> str:
     """Cells side by side; sides: which stand to the right."""
     gaps = (" " * (width - _width(cell)) for cell, width in zip(cells, widths, strict=True))

@@ -29,7 +29,7 @@ _LATE = {
     "IOBinding": "ingot.ort.binding",
     "InferenceSession": "ingot.ort.session",
     "ModelMetadata": "ingot.ort.session",
-    "NodeArg": "ingot.session",
+    "NodeArg": "ingot.opened",
     "OrtDevice": "ingot.ort.values",
     "OrtValue": "ingot.ort.values",
     "RunOptions": "ingot.ort.options",

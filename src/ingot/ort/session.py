@@ -14,6 +14,7 @@ from typing import Any
 import ingot.session
 from ingot.errors import IngotError, InputError, KindError
 from ingot.load import is_onnx_file
+from ingot.opened import NodeArg
 from ingot.ort import PROVIDERS, get_available_providers
 from ingot.ort.binding import IOBinding
 from ingot.ort.options import RunOptions, SessionOptions
@@ -21,7 +22,6 @@ from ingot.ort.tables import completed, unused
 from ingot.ort.trace import Trace
 from ingot.ort.values import OrtValue
 from ingot.reports import Profile
-from ingot.session import NodeArg
 
 _UNUSED_KEYWORDS = ("enable_fallback", "read_config_from_model", "disabled_optimizers")
 _NO_VERSION = 2**63 - 1
