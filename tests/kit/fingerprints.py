@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 
 import ingot
 from ingot import text
@@ -107,7 +106,7 @@ def packaged() -> Iterator[tuple[str, str]]:
             files = sorted(path for path in Path(folder).rglob("*") if path.is_file())
             found = {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
         yield name, json.dumps(found, indent=1)
-    yield "digits as ONNX", str(ingot.export_onnx(ingot.InferenceSession(onnx.load(str(digits))).graph))
+    yield "digits as ONNX", str(ingot.export_onnx(ingot.InferenceSession(str(digits)).graph))
 
 
 def main() -> None:

@@ -59,8 +59,9 @@ def products_of(weight: Callable[[Graph, str, int, int], str], rows: int, k: int
 
     table, other = weight(graph, "table", 100, k), weight(graph, "other", 100, k)
     x = graph.add("add", [graph.add("gather", [t, ids], axis=0).output for t in (table, other)]).output
-    graph.set_output("k", product(x, "key", 32))
-    x = graph.add("add", [x, product(x, "query", k)]).output
+    key, query = product(x, "key", 32), product(x, "query", k)
+    graph.set_output("k", graph.add("concat", [query, key], axis=1).output)  # where the two meet
+    x = graph.add("add", [x, query]).output
     gate, up = product(x, "gate", half), product(x, "up", half)
     x = graph.add("mul", [graph.add("silu", [gate]).output, up]).output
     graph.set_output("y", graph.add("matmul", [product(x, "down", k, half), table], transpose_b=True).output)

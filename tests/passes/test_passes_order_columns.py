@@ -25,8 +25,8 @@ CASES: list[Case] = [
         w2 = gather(d2, places2, axis=1)
         y1 = matmul(x, w1, transpose_b=true)
         y2 = matmul(x, w2, transpose_b=true)
-        output y1 = y1
-        output y2 = y2
+        y = concat(y2, y1, axis=2)
+        output y = y
         """,
         """
         input x: f32[B, S, 4]
@@ -44,8 +44,8 @@ CASES: list[Case] = [
         y1.merged = matmul(x.ordered, d1.early.merged, transpose_b=true)
         y1 = slice(y1.merged, starts=[0, 0, 0], stops=[B, S, 2], steps=[1, 1, 1])
         y2 = slice(y1.merged, starts=[0, 0, 2], stops=[B, S, 5], steps=[1, 1, 1])
-        output y1 = y1
-        output y2 = y2
+        y = concat(y2, y1, axis=2)
+        output y = y
         """,
     ),
     (
