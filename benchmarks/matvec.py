@@ -1,4 +1,4 @@
-"""`make bench-matvec`: the bounds of src/ingot/contracts/matvec.yaml. `python -m benchmarks.matvec [--record] [--rounds N]`.
+"""`make bench-matvec`: the bounds of contracts/matvec.yaml. `python -m benchmarks.matvec [--record] [--rounds N]`.
 
 Ends with 1 when a bound is broken. --record adds the figures to the contract's history.
 """

@@ -22,10 +22,10 @@ class ContractError(IngotError):
 @click.option("--bounds", is_flag=True, help="Measure the bounds, too: seconds, on a machine that does nothing else.")
 @as_json
 def contract(name: str | None, bounds: bool, as_json: bool) -> None:
-    """Try to falsify what kernels promise: of all contracts, or of the one called NAME.
+    """Try to falsify what kernels promise.
 
-    Each invariant is tried on shapes around the borders of its kernels, against float64 or by a property. The exit code
-    is 70 where one does not hold, or a bound is missed.
+    Of all contracts, or of the one called NAME. Each invariant is tried on shapes around the borders of its kernels,
+    against float64 or by a property. The exit code is 70 where one does not hold, or a bound is missed.
     """
     from ingot.contracts import gate, load, names
 
