@@ -23,7 +23,7 @@ from ingot.errors import IngotError, LimitError, LoadError, ShapeError, UnboundE
 from ingot.ir import MAX_RANK, Graph, OptionalType, TensorType, Type, UnrankedType, forget
 from ingot.load.made import note
 from ingot.load.onnx.builder import Facts, OnnxBuilder, Totals
-from ingot.load.onnx.call import Body, Call
+from ingot.load.onnx.call import Body, Call, inputs_of
 from ingot.load.onnx.custom import registered
 from ingot.load.onnx.parse import Parsed, parse_model
 from ingot.load.onnx.ranks import choose, is_unranked, of_rank
@@ -166,10 +166,9 @@ class _Loader:
 
     def take_inputs(self) -> None:
         source = self.model.graph
-        for value in source.inputs:
-            if value.name not in source.initializers:
-                assert value.name is not None
-                self.frame.values[value] = self.graph.add_input(value.name, _input_type(value, self.symbols))
+        for value in inputs_of(source):
+            assert value.name is not None
+            self.frame.values[value] = self.graph.add_input(value.name, _input_type(value, self.symbols))
 
     def returned(self, value: onnx_ir.Value, found: str) -> str:
         """The value for an output, of the type that is declared: what might be absent is there, or the run fails."""
@@ -349,14 +348,11 @@ class _Loader:
     def body(self, call: Call, frame: _Frame, attribute: str, types: Sequence[Type]) -> Body:
         """A subgraph with inputs of given types, and the values around it that it reads as inputs after those."""
         source: onnx_ir.Graph = call.attributes[attribute].value
-        given = [value.name for value in source.inputs if value.name in source.initializers]
-        if given:
-            raise LoadError(f"attribute {attribute!r}: input {given[0]!r} is an initializer too")
         graph = Graph(source.name or attribute)
         facts = Facts(graph, self.facts.totals, nested=True)
         depth = self.enter(frame, f"subgraph {attribute!r}")
         inner = _Frame(frame.opset, facts, depth, attributes=frame.attributes, outer=frame)
-        for value, type in zip(source.inputs, types, strict=True):
+        for value, type in zip(inputs_of(source), types, strict=True):
             inner.values[value] = graph.add_input(graph.fresh(value.name or "input"), facts.measure(type))
         return self.closed(source, source.outputs, inner, f"attribute {attribute!r}")
 
