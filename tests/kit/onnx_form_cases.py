@@ -137,6 +137,14 @@ MODELS = {
     "an input of a subgraph that has the node's name": """g (float[2,3] x, bool c) => (y) <int64 n = {3}> {
         y = Loop (n, , x) <body = b (int64 i, bool d, float[2,3] y) => (bool d2, float[2,3] v2) {
             d2 = Identity (d) v2 = Add (y, x) }> }""",
+    "inputs of subgraphs that are initializers": """g (float[2,3] x, bool c) => (y) <int64 n = {3}> {
+        a = If (c) <then_branch = t (float k) => (p) <float k = {2}> { p = Add (x, k) },
+                    else_branch = e (float k) => (o) <float k = {5}> { o = Mul (x, k) }>
+        y = Loop (n, , a) <body = b (int64 i, bool d, float[2,3] v, float w) => (bool d2, float[2,3] v2)
+            <float w = {10}> { d2 = Identity (d) v2 = Add (v, w) }> }""",
+    "inputs of a known branch that are initializers": """g (float[2,3] x, bool c) => (y) <bool f = {1}> {
+        y = If (f) <then_branch = t (float k) => (p) <float k = {2}> { p = Add (x, k) },
+                    else_branch = e (float k) => (o) <float k = {5}> { o = Mul (x, k) }> }""",
     "long names": f"""g (float[2,3] x, bool c) => (y) {{
         {LONG}a = Relu (x) {LONG}b = Neg ({LONG}a) y = Add ({LONG}a, {LONG}b) }}""",
     "a function": _FUNCTION.format("b = Add (d, e) e = Neg (d) d = Relu (a)"),

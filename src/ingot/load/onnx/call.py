@@ -26,6 +26,11 @@ from ingot.ops.sequence import is_single
 _REQUIRED: Any = object()
 
 
+def inputs_of(graph: onnx_ir.Graph) -> list[onnx_ir.Value]:
+    """Return the inputs of a graph that are no initializers."""
+    return [value for value in graph.inputs if value.name not in graph.initializers]
+
+
 @dataclass(frozen=True, slots=True)
 class Body:
     """A subgraph, and the values around it that are its last inputs."""
@@ -82,11 +87,12 @@ class Call:
     def subgraph(self, attribute: str, inputs: int, more: int = 0) -> onnx_ir.Graph:
         """Return a GRAPH attribute that has so many inputs, and a result for each output of the node, and so many more.
 
-        Raises LoadError where it has another number of them.
+        An input that is an initializer, as files before IR version 4 declare each, is none. Raises LoadError where
+        it has another number of them.
         """
         graph = self._attribute(attribute, onnx_ir.AttributeType.GRAPH, _REQUIRED)
         for noun, got, expected in (
-            ("inputs", len(graph.inputs), inputs),
+            ("inputs", len(inputs_of(graph)), inputs),
             ("results", len(graph.outputs), len(self.outputs) + more),
         ):
             if got != expected:

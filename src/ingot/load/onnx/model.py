@@ -24,7 +24,7 @@ from ingot.ir import MAX_RANK, Graph, OptionalType, Source, TensorType, Type, Un
 from ingot.load.draws import drawing_state
 from ingot.load.made import note
 from ingot.load.onnx.builder import Facts, OnnxBuilder, Totals
-from ingot.load.onnx.call import Body, Call
+from ingot.load.onnx.call import Body, Call, inputs_of
 from ingot.load.onnx.custom import registered
 from ingot.load.onnx.parse import Parsed, parse_model
 from ingot.load.onnx.random import drawn_in_trip
@@ -169,10 +169,9 @@ class _Loader:
 
     def take_inputs(self) -> None:
         source = self.model.graph
-        for value in source.inputs:
-            if value.name not in source.initializers:
-                assert value.name is not None
-                self.frame.values[value] = self.graph.add_input(value.name, _input_type(value, self.symbols))
+        for value in inputs_of(source):
+            assert value.name is not None
+            self.frame.values[value] = self.graph.add_input(value.name, _input_type(value, self.symbols))
 
     def returned(self, value: onnx_ir.Value, found: str) -> str:
         """The value for an output, of the type that is declared: what might be absent is there, or the run fails."""
@@ -367,15 +366,12 @@ class _Loader:
     def body(self, call: Call, frame: _Frame, attribute: str, types: Sequence[Type]) -> Body:
         """A subgraph with inputs of given types, and the values around it that it reads as inputs after those."""
         source: onnx_ir.Graph = call.attributes[attribute].value
-        given = [value.name for value in source.inputs if value.name in source.initializers]
-        if given:
-            raise LoadError(f"attribute {attribute!r}: input {given[0]!r} is an initializer too")
         graph = Graph(source.name or attribute)
         facts = Facts(graph, self.facts.totals, nested=True)
         depth = self.enter(frame, f"subgraph {attribute!r}")
         inner = _Frame(frame.opset, facts, depth, attributes=frame.attributes, is_named=frame.is_named, outer=frame)
         facts.draws = cache(lambda: _draws_in_body(call, inner, frame))
-        for value, type in zip(source.inputs, types, strict=True):
+        for value, type in zip(inputs_of(source), types, strict=True):
             inner.values[value] = graph.add_input(graph.fresh(value.name or "input"), facts.measure(type))
         return self.closed(source, source.outputs, inner, f"attribute {attribute!r}")
 
