@@ -236,7 +236,7 @@ def test_roofline_compiles_with_the_structs_of_today() -> None:
     subprocess.run(["cc", *flags, str(ROOT / "benchmarks" / "roofline" / "roofline.c")], check=True)
 
 
-def test_against_onnx_runtime(call, tmp_path, monkeypatch) -> None:
+def test_against_another_engine(call, tmp_path, monkeypatch) -> None:
     code, out, err = call("bench", DIGITS, "--against", "onnxruntime", "--seconds", "0.05", "--json")
     found = json.loads(out)
     assert code == 0, err

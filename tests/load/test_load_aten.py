@@ -12,6 +12,7 @@ from torch.export import Dim
 from torch.nn import functional
 from torch.utils._pytree import tree_leaves
 
+import ingot
 from aten_cases import CASES, Function, export, exported
 from ingot import InferenceSession
 from ingot.dim import symbol
@@ -167,7 +168,7 @@ def test_sizes_become_dims_and_data():
 
 def test_a_program_without_names_gets_short_symbols():
     module, inputs = mlp()
-    graph = load_exported(export(module, inputs, dynamic_shapes=({0: Dim("anything")},)))
+    graph = load_exported(export(module, inputs, dynamic_shapes=({0: Dim.DYNAMIC},)))
     assert graph.symbols == ["s0"]
 
 
@@ -468,3 +469,49 @@ def test_trained_sentence_embeddings():
         expected = module(*inputs).numpy()
     assert np.all(1 - (got * expected).sum(-1) < 1e-5)
     check_model(graph, module, inputs, 1e-4)
+
+
+class Added(torch.nn.Module):
+    def forward(self, a, b):
+        return a + b.sum(0)
+
+
+@pytest.mark.parametrize("decomposed", [False, True])
+def test_dims_keep_the_names_that_torch_was_given(decomposed):
+    dims = {"a": {0: Dim("batch", min=2, max=64)}, "b": {0: Dim("other")}}
+    program = torch.export.export(Added(), (torch.rand(4, 3), torch.rand(5, 3)), dynamic_shapes=dims)
+    session = ingot.InferenceSession(program.run_decompositions({}) if decomposed else program)
+    assert [each.shape for each in session.get_inputs()] == [["batch", 3], ["other", 3]]
+    assert [each.shape for each in session.get_outputs()] == [["batch", 3]]
+    assert session(np.ones((6, 3), np.float32), np.ones((2, 3), np.float32)).tolist() == [[3.0] * 3] * 6
+
+
+def test_example_inputs_are_the_arguments_of_forward():
+    module, x = torch.nn.Linear(3, 2).eval(), torch.rand(4, 3)
+    expected = module(x).detach().numpy()
+    for given in (x, (x,), [x], {"input": x}):
+        result = ingot.InferenceSession(module, example_inputs=given)(x)
+        np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (None, r"example_inputs missing, got none, .* InferenceSession\(module, example_inputs=\(x,\)\)"),
+        (3, "example_inputs: got int, expected a tensor, a tuple of the arguments of forward, or a dict"),
+        (np.ones(3, np.float32), "example_inputs: got an array of numpy, expected torch.from_numpy"),
+        ({"input": np.ones(3, np.float32)}, "example_inputs: got an array of numpy, expected torch.from_numpy"),
+        ((torch.rand(3), torch.rand(3)), "example_inputs: too many positional arguments, got 2, expected 1: input"),
+    ],
+)
+def test_what_are_no_example_inputs(given, message):
+    with pytest.raises(ingot.InputError, match=message):
+        ingot.InferenceSession(torch.nn.Linear(3, 2), example_inputs=given)
+
+
+@pytest.mark.parametrize("given", [(torch.rand(3),), torch.rand(3), {"input": torch.rand(3)}])
+def test_example_inputs_have_to_be_named(given):
+    with pytest.raises(
+        ingot.InputError, match=r"sess_options: got .* InferenceSession\(module, example_inputs=\(x,\)\)"
+    ):
+        ingot.InferenceSession(torch.nn.Linear(3, 2), given)

@@ -197,3 +197,20 @@ def test_torch_compile_draws_from_torch() -> None:
         first = compiled(torch.zeros(4))
     torch.manual_seed(0)
     assert torch.equal(first, compiled(torch.zeros(4)))
+
+
+def test_a_trainer_draws_from_its_seed() -> None:
+    class Noisy(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = torch.nn.Linear(4, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.linear(x + torch.randn_like(x))
+
+    module, x, target = Noisy(), torch.rand(8, 4), torch.zeros(8, dtype=torch.long)
+    losses = []
+    for seed in (3, 3, 4):
+        trainer = ingot.Trainer(module, example_inputs=(x, target), optimizer=ingot.SGD(lr=0.0), seed=seed)
+        losses.append([float(trainer.step(x, target)) for _ in range(2)])
+    assert losses[0] == losses[1] != losses[2] and losses[0][0] != losses[0][1]

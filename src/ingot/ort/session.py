@@ -75,7 +75,8 @@ class InferenceSession(ingot.session.InferenceSession):
             got = "none" if source is None else "source and path_or_bytes"
             raise InputError(f"source: expected one, a path, bytes or a module, got {got}")
         if sess_options is not None and not isinstance(sess_options, SessionOptions):
-            raise InputError(f"sess_options: got {type(sess_options).__name__}, expected SessionOptions")
+            expected = "SessionOptions; a module's inputs go by name, InferenceSession(module, example_inputs=(x,))"
+            raise InputError(f"sess_options: got {type(sess_options).__name__}, expected {expected}")
         for name in _UNUSED_KEYWORDS:
             if options.pop(name, None) is not None:
                 unused(f"InferenceSession({name}=)")

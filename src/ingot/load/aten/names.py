@@ -51,6 +51,22 @@ def dim_names(program: torch.export.ExportedProgram, example_inputs: tuple, dyna
     return names
 
 
+def declared_dims(program: torch.export.ExportedProgram) -> dict[str, str]:
+    """Symbol of the program -> name of the `torch.export.Dim` that it was exported with, as far as torch still knows:
+    a .pt2 file holds no names of dims.
+    """
+    fakes = (node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder")
+    modes = (getattr(fake, "fake_mode", None) for fake in fakes if isinstance(fake, torch.Tensor))
+    env = next((mode.shape_env for mode in modes if mode is not None), None)
+    symbols, names = getattr(env, "source_to_var", {}), getattr(env, "source_name_to_debug_name", {})
+    found = {source: symbols.get(source) for source in names}
+    return {
+        symbol.name: names[source]
+        for source, symbol in found.items()
+        if isinstance(symbol, sympy.Symbol) and names[source].isidentifier()
+    }
+
+
 def _leaves(argument: Any, specification: Any) -> Iterator[Any]:
     """The specification of each leaf of an argument, in torch's flattening order."""
     if isinstance(argument, dict):

@@ -45,7 +45,7 @@ from ingot.load.aten.archive import read_archive
 from ingot.load.aten.calls import expect_called
 from ingot.load.aten.failures import TORCH_ERRORS, typed
 from ingot.load.aten.importer import Importer, live_nodes
-from ingot.load.aten.names import dim_names, output_names
+from ingot.load.aten.names import declared_dims, dim_names, output_names
 from ingot.load.aten.symbolic import Symbols
 from ingot.load.aten.training import (
     attending,
@@ -74,11 +74,23 @@ def load_any(source: Any, example_inputs: tuple | dict[str, Any] | None, *, is_t
             f"module {type(source).__name__}: example_inputs missing, got none, expected a tuple of"
             " tensors: InferenceSession(module, example_inputs=(x,))"
         )
-    if any(isinstance(each, np.ndarray) for each in example_inputs):
-        raise KindError(
-            f"module {type(source).__name__}: example_inputs: got an array of numpy, expected torch.from_numpy(array)"
-        )
-    return load_module(source, example_inputs, is_trained=is_trained)
+    return load_module(source, _arguments(source, example_inputs), is_trained=is_trained)
+
+
+def _arguments(module: torch.nn.Module, example_inputs: Any) -> tuple | dict[str, Any]:
+    """What a module is exported with; a tensor alone is its only argument. Raises KindError for what is none of both,
+    and for arrays of numpy.
+    """
+    where = f"module {type(module).__name__}: example_inputs"
+    if isinstance(example_inputs, (torch.Tensor, np.ndarray)):
+        example_inputs = (example_inputs,)
+    if not isinstance(example_inputs, (tuple, list, dict)):
+        expected = "a tensor, a tuple of the arguments of forward, or a dict of them by name"
+        raise KindError(f"{where}: got {type(example_inputs).__name__}, expected {expected}")
+    given = example_inputs.values() if isinstance(example_inputs, dict) else example_inputs
+    if any(isinstance(each, np.ndarray) for each in given):
+        raise KindError(f"{where}: got an array of numpy, expected torch.from_numpy(array)")
+    return example_inputs if isinstance(example_inputs, dict) else tuple(example_inputs)
 
 
 def load_module(
@@ -170,9 +182,11 @@ def load_exported(
 
     Parameters and buffers are weights under their qualified names, views of the program's storage; mutated buffers
     are states. An input that the program writes into stays as it is; what it becomes is an output of its own, behind
-    the others, `<input>_mutated`. `symbol_names` renames the program's symbols. drops: whether the dropout of a call
-    stays; None for none. moving: see `AtenBuilder`. Raises UnsupportedError like `load_module`.
+    the others, `<input>_mutated`. `symbol_names` renames the program's symbols; others have the names of their
+    `torch.export.Dim`. drops: whether the dropout of a call stays; None for none. moving: see `AtenBuilder`. Raises
+    UnsupportedError like `load_module`.
     """
+    symbol_names = declared_dims(program) | (symbol_names or {})
     graph: torch.fx.Graph | None = program.graph
     if any(writes(node.target) for node in nodes_of(program)):
         graph = without_writes(program.graph_module)
