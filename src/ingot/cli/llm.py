@@ -239,6 +239,7 @@ def fit(
     if trains:
         executor = folder.options["executor"]
         foreign = {"--sequences": sequences, "--cache-dtype": folder.options["cache_dtype"]}
+        foreign |= {"--template": folder.options["template"]}
         expect_none("--train", foreign | {"--executor": executor if executor != "native" else None})
         _fit_training(folder, memory, as_json, **training)
         return

@@ -81,6 +81,7 @@ def fit(
     sequences: int = 1,
     executor: str = "native",
     budget: int | None = None,
+    template: str | os.PathLike[str] | None = None,
 ) -> Memory:
     """What `LLM` would allocate with the same options, to the byte, from headers alone: no weight is read.
 
@@ -88,7 +89,7 @@ def fit(
 
     Raises what `LLM` raises, and LimitError, with both numbers, when not even a small context fits the budget.
     """
-    source = read_model(os.fspath(folder))
+    source = read_model(os.fspath(folder), template)
     if budget is not None:
         expect_range("budget", budget, 1, 1 << 62)
         context = longest_context(source) if context is None else context

@@ -41,7 +41,7 @@ def matching(view: View, op: str | None, pattern: str | None) -> list[Item]:
     if not found and view.items:
         ops = sorted({name for item in view.items.values() for name in ops_of(item)})
         got = " and ".join(f"{what} {given!r}" for what, given in (("op", op), ("name", pattern)) if given is not None)
-        raise InputError(f"no node fits, got {got}, expected a part of a name, or an op of {', '.join(ops)}")
+        raise InputError(f"nothing fits, got {got}, expected a part of a name, or an op of {', '.join(ops)}")
     return found
 
 
