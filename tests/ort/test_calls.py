@@ -476,7 +476,7 @@ def test_providers_choose_the_executor(adapter: str, providers: Any, options: di
         session.set_providers(other)
 
 
-def test_a_machine_without_webgpu_has_no_provider_of_it() -> None:
+def test_a_machine_without_webgpu_runs_on_the_cpu() -> None:
     """As ONNX Runtime has it, a warning, and the CPU."""
     code = f"""
 import warnings, ingot
