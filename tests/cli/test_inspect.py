@@ -283,7 +283,7 @@ def test_what_validate_says_is_so(call, tmp_path, models) -> None:
 
 @pytest.mark.parametrize("tokenizer", ["unigram", "gemma", "byte_fallback"])
 def test_what_validate_says_of_a_language_model_is_so(call, tmp_path, tokenizer: str) -> None:
-    """What its tokenizer and template stop, too: where it says that C or a page takes it, they do, and where not, not."""
+    """What its tokenizer and template stop, too: C and a page take it where it says so, and nowhere else."""
     random_llama(tmp_path / "model", vocab_size=512)
     write_folder(tmp_path / "model", document(tokenizer))
     code, found = validated(call, tmp_path / "model")

@@ -67,7 +67,9 @@ def test_a_body_gives_what_the_reference_gives(body: str, call: str, inputs: str
 
 
 def test_integers() -> None:
-    ingot.register_op("odd", lambda x: x & 1, wgsl=ingot.WgslKernel("fn work(i: i32) { out0[i] = x[i] & 1; }", ("i32",)))
+    ingot.register_op(
+        "odd", lambda x: x & 1, wgsl=ingot.WgslKernel("fn work(i: i32) { out0[i] = x[i] & 1; }", ("i32",))
+    )
     session = ingot.InferenceSession(parse("input x: i32[5]\ny = odd(x)\noutput y = y"), executor="webgpu", strict=True)
     assert session.run(None, {"x": np.int32([-3, -2, 0, 7, 2**31 - 1])})[0].tolist() == [1, 0, 0, 1, 1]
 

@@ -67,7 +67,7 @@ def _check_programs(model: LookedAt, stage: str, executors: dict[str, dict[str, 
     from ingot.llm.c_program import expect_c  # only now: most models need nothing of it
 
     native, strict, interpret, emitted = (executors[name] for name in ("native", "strict", "interpret", "emit-c"))
-    if model.language is not None:
+    if model.language is not None and model.folder is not None:
         interpret["problems"].append("a language model runs as native steps, on WebGPU, as C or as a page")
         emitted["problems"] += _said(partial(expect_c, model.folder, model.language, model.options.precision))
     try:
@@ -112,7 +112,7 @@ def _check_webgpu(
         reason = f"on the numpy reference, which is slow: {', '.join(compiled.fallback)}"
         device["problems" if model.language is not None else "notes"].append(reason)
     page["problems"] += _said(partial(web_plan, {"run": compiled}))
-    if model.language is not None:
+    if model.language is not None and model.folder is not None:
         from ingot.llm.web_text import expect_page
 
         page["problems"] += _said(partial(expect_page, model.folder))
