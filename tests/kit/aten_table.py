@@ -136,8 +136,9 @@ def run(program: ExportedProgram, inputs: Sequence[torch.Tensor], expected: Iter
             found.append(dict(zip(graph.outputs, session.run(None, feeds), strict=True)))
     except UnsupportedError as error:
         return Outcome(names, REFUSED, str(error))
-    for results in found:
-        for (name, got), want in zip(results.items(), expected, strict=True):
+    wanted = list(expected)
+    for results in found:  # behind the results come inputs that the program writes into
+        for (name, got), want in zip(list(results.items())[: len(wanted)], wanted, strict=True):
             if not agrees(got, want.numpy()):
                 return Outcome(names, WRONG, f"{name}: got {got.ravel()[:4]}, expected {want.numpy().ravel()[:4]}")
     is_reference = any(issubclass(each.category, ReferenceWarning) for each in caught)
@@ -182,3 +183,75 @@ def table(found: Iterable[Outcome]) -> dict[str, tuple[str, str]]:
             whys = sorted((outcome.why for outcome in each), key=lambda why: (name not in why, len(why), why))
             rows[name] = (REFUSED, whys[0]) if whys else (UNTRIED, "no sample of torch's calls it")
     return rows
+
+
+# -- the document
+
+HEAD = """\
+# ATen overloads of PyTorch
+
+{core_count} overloads have PyTorch's tag `core`; {core_supported} of them are supported, {core_share:.1f} %. `torch.export`
+leaves {more_count} others behind its default decompositions when it exports PyTorch's own samples of its ops (`op_db`):
+{more_supported} of these are supported, {more_share:.1f} %. PyTorch {version}.
+
+An overload is supported where a program that calls it gives what PyTorch gives, on the interpreter and on the native
+executor: by a *kernel* where no step of it runs on the reference, else by the *reference*. A *refused* one is an
+`UnsupportedError` that names it, with the reason. `python tests/kit/written_docs.py --write` writes this page.
+
+| overload | core | by | why |
+|---|---|---|---|
+"""
+FORMS = """
+## Forms that are refused
+
+Samples of `op_db` that are refused although each overload is supported in another form.
+
+| sample of | why |
+|---|---|
+"""
+
+
+def everything() -> dict[str, list[Outcome]]:
+    """What becomes of every entry of op_db and of every case, by their names."""
+    found = {name: list(outcomes(name)) for name in sorted(entries())}
+    return found | {"cases": list(case_outcomes())}
+
+
+def document(found: dict[str, list[Outcome]]) -> str:
+    """docs/aten.md."""
+    rows, tagged = table(outcome for each in found.values() for outcome in each), set(core())
+    supported = {name for name, (kind, _) in rows.items() if kind in (KERNEL, REFERENCE)}
+    more = rows.keys() - tagged
+    parts = [
+        HEAD.format(
+            core_count=len(tagged), core_supported=len(supported & tagged),
+            core_share=100 * len(supported & tagged) / len(tagged), more_count=len(more),
+            more_supported=len(supported & more), more_share=100 * len(supported & more) / len(more),
+            version=torch.__version__.partition("+")[0],
+        )
+    ]  # fmt: skip
+    for name, (kind, why) in rows.items():
+        parts.append(f"| {name} | {'core' if name in tagged else '-'} | {kind} | {_cell(why)} |\n")
+    parts.append(FORMS)
+    for name, each in found.items():
+        whys = [o.why for o in each if o.kind == REFUSED and supported.issuperset(o.overloads)]
+        if whys:
+            parts.append(f"| {name} | {_cell(min(whys, key=len))} |\n")
+    return "".join(parts)
+
+
+def _cell(why: str) -> str:
+    return " ".join(why.replace("|", "/").split())[:160]
+
+
+def written(text: str) -> tuple[dict[str, str], set[str]]:
+    """Of a document the overloads with what they are by, and the entries of op_db with forms that are refused."""
+    rows: dict[str, str] = {}
+    forms = set()
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in line.split("|")]
+        if len(cells) == 6 and cells[1].startswith(("aten.", "prims.", "quantized_decomposed.")):
+            rows[cells[1]] = cells[3]
+        elif len(cells) == 4 and cells[1] not in ("sample of", "---"):
+            forms.add(cells[1])
+    return rows, forms
