@@ -30,18 +30,22 @@ SAMPLES = 2  # of each entry of op_db, in one program
 DTYPES = (torch.float32, torch.int64, torch.bool, torch.complex64)  # the first that an entry has
 KERNEL, REFERENCE, REFUSED, UNTRIED, WRONG = "kernel", "reference", "refused", "untried", "wrong"
 
-# Overloads that no program can be held to, each with the reason.
+# Overloads that no program of numbers can show, each with what becomes of it and why.
+AS_WRITTEN = {"core_alone", "ways_back"}  # cases of core overloads that decompositions replace
+_RANDOM = "draws random numbers of a generator that belongs to torch"
+_SIZE = "a number that torch knows when it exports"
+_ANY = "memory of any content, which is 0"
 NAMED = {
-    "aten.atan2.out": "writes into a tensor that it is given, which decompositions replace by aten.atan2.default",
-    "aten.rand.default": "draws random numbers, of a generator that belongs to torch",
-    "aten.randn.default": "draws random numbers, of a generator that belongs to torch",
-    "aten.randperm.default": "draws random numbers, of a generator that belongs to torch",
-    "aten.sym_numel.default": "a size, which is part of the types of a graph",
-    "aten.sym_size.int": "a size, which is part of the types of a graph",
-    "aten.sym_storage_offset.default": "a place in memory, which the types of a graph do not have",
-    "aten.sym_stride.int": "a place in memory, which the types of a graph do not have",
-}
-SIZES = {"aten.sym_numel.default", "aten.sym_size.int"}  # these are supported, and no node
+    **dict.fromkeys(("aten.rand.default", "aten.randn.default", "aten.randperm.default"), (REFUSED, _RANDOM)),
+    "aten.atan2.out": (REFUSED, "writes into a given tensor; decompositions replace it by aten.atan2.default"),
+    "aten._native_batch_norm_legit.default": (
+        REFUSED, "writes into statistics; decompositions replace it by aten._native_batch_norm_legit_functional.default"
+    ),
+    **dict.fromkeys(("aten.sym_numel.default", "aten.sym_size.int"), (KERNEL, _SIZE)),
+    **dict.fromkeys(("aten.sym_storage_offset.default", "aten.sym_stride.int"), (KERNEL, _SIZE)),
+    **dict.fromkeys(("aten.empty.memory_format", "aten.empty_permuted.default"), (KERNEL, _ANY)),
+    **dict.fromkeys(("aten.empty_strided.default", "aten.new_empty_strided.default"), (KERNEL, _ANY)),
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +79,8 @@ class Calls(torch.nn.Module):
 
 
 def _real(x: torch.Tensor) -> torch.Tensor:
+    """What numpy has the numbers of."""
+    x = x.float() if x.dtype is torch.bfloat16 else x
     return torch.view_as_real(x.resolve_conj()) if x.is_complex() else x
 
 
@@ -157,7 +163,8 @@ def agrees(got: np.ndarray, want: np.ndarray) -> bool:
 def case_outcomes() -> Iterator[Outcome]:
     """What becomes of the cases of `aten_cases`, which call the overloads that torch's own front avoids."""
     for name, (function, inputs) in CASES.items():
-        yield run(exported(name, True), inputs, tree_leaves(function(*inputs)))
+        for decomposed in (True, False) if name in AS_WRITTEN else (True,):
+            yield run(exported(name, decomposed), inputs, tree_leaves(function(*inputs)))
 
 
 def table(found: Iterable[Outcome]) -> dict[str, tuple[str, str]]:
@@ -174,7 +181,7 @@ def table(found: Iterable[Outcome]) -> dict[str, tuple[str, str]]:
     for name, each in sorted(by_name.items()):
         kinds = {outcome.kind for outcome in each}
         if name in NAMED:
-            rows[name] = (KERNEL if name in SIZES else REFUSED, NAMED[name])
+            rows[name] = NAMED[name]
         elif WRONG in kinds:
             rows[name] = WRONG, next(outcome.why for outcome in each if outcome.kind == WRONG)
         elif kinds & {KERNEL, REFERENCE}:
@@ -190,9 +197,9 @@ def table(found: Iterable[Outcome]) -> dict[str, tuple[str, str]]:
 HEAD = """\
 # ATen overloads of PyTorch
 
-{core_count} overloads have PyTorch's tag `core`; {core_supported} of them are supported, {core_share:.1f} %. `torch.export`
-leaves {more_count} others behind its default decompositions when it exports PyTorch's own samples of its ops (`op_db`):
-{more_supported} of these are supported, {more_share:.1f} %. PyTorch {version}.
+{core_count} overloads have PyTorch's tag `core`; {core_supported} of them are supported, {core_share:.1f} %.
+`torch.export` leaves {more_count} others behind its default decompositions when it exports PyTorch's own samples of its
+ops (`op_db`): {more_supported} of these are supported, {more_share:.1f} %. PyTorch {version}.
 
 An overload is supported where a program that calls it gives what PyTorch gives, on the interpreter and on the native
 executor: by a *kernel* where no step of it runs on the reference, else by the *reference*. A *refused* one is an

@@ -1,7 +1,7 @@
 """The documents that a program writes: limits, how much of ONNX runs, and which ATen overloads.
 
-`python tests/kit/written_docs.py --write` writes them anew; that runs every case of ONNX's backend tests and every entry
-of torch's `op_db`.
+`python tests/kit/written_docs.py --write` writes them anew; that runs every case of ONNX's backend tests and every
+entry of torch's `op_db`.
 """
 
 from __future__ import annotations
