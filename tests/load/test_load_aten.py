@@ -407,7 +407,7 @@ def test_everything_unsupported_is_listed_at_once():
         (lambda x: torch.fft.fft(x).abs() + torch.fft.rfft(x).tanh().abs().sum(), r"tanh.default \(complex\)"),
         (lambda x: torch.histc(x, 4), "between data's ends"),
         (lambda x: nn.functional.batch_norm(x, x[0], x[1], training=True), "batch norm in training mode"),
-        (lambda x: x[x[:, 0] > 0, x[0].long()], "a mask beside other indices"),
+        (lambda x: x[x[:, 0] > 0, torch.tensor([1])], "a mask beside other indices"),
         (
             lambda x: nn.functional.layer_norm(x, (5,)) + torch.ops.aten._fused_rms_norm(x, (5,), None, 1e-5)[1],
             "result 1",
