@@ -1,9 +1,15 @@
 """Cases as in `aten_cases`: special functions, bags, searches, and results whose sizes data decide."""
 
 import torch
+from torch._higher_order_ops import scan, while_loop
+from torch._higher_order_ops.map import map as torch_map
+from torch.ao.quantization.fx import _decomposed
 from torch.nn import functional as F
 
 from aten_cases import A, bools, case, floats, ints
+
+assert _decomposed  # declares the ops of its namespace
+Q = torch.ops.quantized_decomposed
 
 NAN, INF = float("nan"), float("inf")
 
@@ -32,9 +38,16 @@ def signs_and_digits(x, y, i, small):
     return {
         "copysign": torch.copysign(x, y),
         "copysign_double": torch.copysign(x.double(), -y.double()),
-        "copysign_half": torch.copysign(x.half(), y.half()),
+        "copysign_half": torch.copysign(x[:, :3].half(), y[:3].half()),
         "copysign_int": torch.copysign(i, x),
         "copysign_scalar": A.copysign.Scalar(x, -0.0),
+        "signbit": torch.signbit(y),
+        "signbit_int": torch.signbit(i),
+        "angle": torch.angle(torch.cat([y, x[0]])),
+        "scatter_add": x.scatter(0, i.abs() % 3, x, reduce="add"),
+        "scatter_mul": x.scatter(0, i[:1].abs() % 3, 2.0, reduce="multiply"),
+        "put": A.put.default(x, torch.tensor([[1, -2], [3, 7]]), x[:2, :2]),
+        "put_added": A.put.default(x, torch.tensor([1, -2, 1]), x[0, :3], True),
         "digits": torch.round(x * 7, decimals=1),
         "tens": torch.round(x * 70, decimals=-1),
         "none": torch.round(x, decimals=0),
@@ -170,7 +183,10 @@ def functions_of_few(x, y, left, right):
     }
 
 
-@case(floats(2, 3, 5, 6), floats(2, 3, 2, 3), floats(2, 3, 3, 3), floats(3), floats(3, low=0.5, high=2.0), ints(2, 4, low=0, high=7), floats(2, 4, 5))  # fmt: skip
+@case(
+    floats(2, 3, 5, 6), floats(2, 3, 2, 3), floats(2, 3, 3, 3), floats(3), floats(3, low=0.5, high=2.0),
+    ints(2, 4, low=0, high=7), floats(2, 4, 5),
+)  # fmt: skip
 def ways_back(x, pooled, adapted, channel, positive, ids, rows):
     back = A.avg_pool2d_backward.default
     mean, scale = A.native_layer_norm.default(x, [6], None, None, 1e-5)[1:]
@@ -208,3 +224,60 @@ def strided_and_added(x, left, right, beside, diagonal, volume):
         "reflected": F.pad(volume, (1, 2, 2, 1, 1, 1), mode="reflect"),
         "replicated": F.pad(volume, (1, 2, 2, 1, 1, 3), mode="replicate"),
     }
+
+
+@case(floats(4, 6), floats(4, low=0.01, high=0.1), ints(4, low=-5, high=6), torch.tensor(0.03), torch.tensor(-7))
+def quantised(x, scales, points, scale, point):
+    codes = Q.quantize_per_tensor.default(x, 0.02, -3, -128, 127, torch.int8)
+    bytes_ = Q.quantize_per_tensor.tensor(x, scale, point + 100, 0, 255, torch.uint8)
+    channels = Q.quantize_per_channel.default(x, scales, points, 0, -127, 127, torch.int8)
+    chosen, middle = Q.choose_qparams.tensor(x, -128, 127, 1e-5, torch.int8)
+    even, none = Q.choose_qparams_symmetric.tensor(x, -127, 127, 1e-5, torch.int8)
+    each, middles = Q.choose_qparams_per_token_asymmetric.default(x, torch.int8)
+    tokens = Q.quantize_per_token.default(x, each, middles, -128, 127, torch.int8)
+    limits = torch.tensor(-128), torch.tensor(127)
+    return {
+        "codes": codes, "bytes": bytes_, "channels": channels, "tokens": tokens,
+        "codes2": Q.quantize_per_tensor.tensor2(x, scale, point, *limits, torch.int8),
+        "back": Q.dequantize_per_tensor.default(codes, 0.02, -3, -128, 127, torch.int8),
+        "back_wide": Q.dequantize_per_tensor.default(codes, 0.02, -3000, -128, 127, torch.int8),
+        "back_tensor": Q.dequantize_per_tensor.tensor(bytes_, scale, point + 100, 0, 255, torch.uint8),
+        "back_tensor2": Q.dequantize_per_tensor.tensor2(codes, scale, point, *limits, torch.int8),
+        "back_channels": Q.dequantize_per_channel.default(channels, scales, points, 0, -127, 127, torch.int8),
+        "back_even": Q.dequantize_per_channel.default(channels, scales, None, 0, -127, 127, torch.int8),
+        "back_tokens": Q.dequantize_per_token.default(tokens, each, middles, -128, 127, torch.int8, torch.float32),
+        "chosen": chosen, "middle": middle, "even": even, "none": none, "each": each, "middles": middles,
+        "unfused": Q.convert_element_type.no_fuse(codes, torch.float32),
+    }  # fmt: skip
+
+
+@case(floats(4, 3), floats(3), torch.tensor(3))
+def graphs_that_run(x, row, count):
+    chosen = torch.cond(x.sum() > 0, lambda x: x.sin(), lambda x: x.cos(), (x,))
+    steps = while_loop(lambda i, y: i < count, lambda i, y: (i + 1, y * 2), (torch.zeros_like(count), x))[1]
+    last, rows = scan(lambda c, r: (c + r, c * r), row, x)
+    return {"cond": chosen, "while": steps, "last": last, "rows": rows, "map": torch_map(lambda r, c: r * c, x, row)}
+
+
+@case(
+    floats(2, 4, 6), floats(2, 3, 5, 6), floats(2, 3, 4, 5, 4), floats(4, 3, 2, 2), floats(2, 4, 4, 5),
+    floats(2, 12, 6),
+)  # fmt: skip
+def core_alone(x, image, volume, weight, d, columns):
+    """Overloads of the core set that torch's own front avoids, and its decompositions replace."""
+    ways = A.convolution_backward.default(d, image, weight, [4], [1, 1], [0, 0], [1, 1], False, [0, 0], 1, [True] * 3)
+    return {
+        "reflected_1": A.reflection_pad1d.default(x, [2, 1]),
+        "reflected_2": A.reflection_pad2d.default(image, [2, 1, 1, 2]),
+        "reflected_3": A.reflection_pad3d.default(volume, [2, 1, 1, 2, 1, 1]),
+        "replicated_2": A.replication_pad2d.default(image, [2, 1, 1, 2]),
+        "replicated_3": A.replication_pad3d.default(volume, [2, 1, 1, 2, 1, 1]),
+        "adapted": A.adaptive_avg_pool1d.default(x, [4]),
+        "averaged": A.avg_pool1d.default(x, [2], [2]),
+        "folded": A.col2im.default(columns, [4, 6], [2, 2], [1, 1], [0, 0], [2, 2]),
+        "filled": A.fill.Scalar(x, 2.5),
+        "put_row": A.select_scatter.default(x, x[:, 0], 1, 2),
+        "squeezed": A.squeeze.dim(x[:, :1], 1),
+        "variance": A.var.dim(x, [1]),
+        "of_image": ways[0], "of_weight": ways[1], "of_bias": ways[2],
+    }  # fmt: skip

@@ -30,18 +30,22 @@ SAMPLES = 2  # of each entry of op_db, in one program
 DTYPES = (torch.float32, torch.int64, torch.bool, torch.complex64)  # the first that an entry has
 KERNEL, REFERENCE, REFUSED, UNTRIED, WRONG = "kernel", "reference", "refused", "untried", "wrong"
 
-# Overloads that no program can be held to, each with the reason.
+# Overloads that no program of numbers can show, each with what becomes of it and why.
+AS_WRITTEN = {"core_alone", "ways_back"}  # cases of core overloads that decompositions replace
+_RANDOM = "draws random numbers of a generator that belongs to torch"
+_SIZE = "a number that torch knows when it exports"
+_ANY = "memory of any content, which is 0"
 NAMED = {
-    "aten.atan2.out": "writes into a tensor that it is given, which decompositions replace by aten.atan2.default",
-    "aten.rand.default": "draws random numbers, of a generator that belongs to torch",
-    "aten.randn.default": "draws random numbers, of a generator that belongs to torch",
-    "aten.randperm.default": "draws random numbers, of a generator that belongs to torch",
-    "aten.sym_numel.default": "a size, which is part of the types of a graph",
-    "aten.sym_size.int": "a size, which is part of the types of a graph",
-    "aten.sym_storage_offset.default": "a place in memory, which the types of a graph do not have",
-    "aten.sym_stride.int": "a place in memory, which the types of a graph do not have",
-}
-SIZES = {"aten.sym_numel.default", "aten.sym_size.int"}  # these are supported, and no node
+    **dict.fromkeys(("aten.rand.default", "aten.randn.default", "aten.randperm.default"), (REFUSED, _RANDOM)),
+    "aten.atan2.out": (REFUSED, "writes into a given tensor; decompositions replace it by aten.atan2.default"),
+    "aten._native_batch_norm_legit.default": (
+        REFUSED, "writes into statistics; decompositions replace it by aten._native_batch_norm_legit_functional.default"
+    ),
+    **dict.fromkeys(("aten.sym_numel.default", "aten.sym_size.int"), (KERNEL, _SIZE)),
+    **dict.fromkeys(("aten.sym_storage_offset.default", "aten.sym_stride.int"), (KERNEL, _SIZE)),
+    **dict.fromkeys(("aten.empty.memory_format", "aten.empty_permuted.default"), (KERNEL, _ANY)),
+    **dict.fromkeys(("aten.empty_strided.default", "aten.new_empty_strided.default"), (KERNEL, _ANY)),
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +79,8 @@ class Calls(torch.nn.Module):
 
 
 def _real(x: torch.Tensor) -> torch.Tensor:
+    """What numpy has the numbers of."""
+    x = x.float() if x.dtype is torch.bfloat16 else x
     return torch.view_as_real(x.resolve_conj()) if x.is_complex() else x
 
 
@@ -136,8 +142,9 @@ def run(program: ExportedProgram, inputs: Sequence[torch.Tensor], expected: Iter
             found.append(dict(zip(graph.outputs, session.run(None, feeds), strict=True)))
     except UnsupportedError as error:
         return Outcome(names, REFUSED, str(error))
-    for results in found:
-        for (name, got), want in zip(results.items(), expected, strict=True):
+    wanted = list(expected)
+    for results in found:  # behind the results come inputs that the program writes into
+        for (name, got), want in zip(list(results.items())[: len(wanted)], wanted, strict=True):
             if not agrees(got, want.numpy()):
                 return Outcome(names, WRONG, f"{name}: got {got.ravel()[:4]}, expected {want.numpy().ravel()[:4]}")
     is_reference = any(issubclass(each.category, ReferenceWarning) for each in caught)
@@ -156,7 +163,8 @@ def agrees(got: np.ndarray, want: np.ndarray) -> bool:
 def case_outcomes() -> Iterator[Outcome]:
     """What becomes of the cases of `aten_cases`, which call the overloads that torch's own front avoids."""
     for name, (function, inputs) in CASES.items():
-        yield run(exported(name, True), inputs, tree_leaves(function(*inputs)))
+        for decomposed in (True, False) if name in AS_WRITTEN else (True,):
+            yield run(exported(name, decomposed), inputs, tree_leaves(function(*inputs)))
 
 
 def table(found: Iterable[Outcome]) -> dict[str, tuple[str, str]]:
@@ -173,7 +181,7 @@ def table(found: Iterable[Outcome]) -> dict[str, tuple[str, str]]:
     for name, each in sorted(by_name.items()):
         kinds = {outcome.kind for outcome in each}
         if name in NAMED:
-            rows[name] = (KERNEL if name in SIZES else REFUSED, NAMED[name])
+            rows[name] = NAMED[name]
         elif WRONG in kinds:
             rows[name] = WRONG, next(outcome.why for outcome in each if outcome.kind == WRONG)
         elif kinds & {KERNEL, REFERENCE}:
@@ -182,3 +190,75 @@ def table(found: Iterable[Outcome]) -> dict[str, tuple[str, str]]:
             whys = sorted((outcome.why for outcome in each), key=lambda why: (name not in why, len(why), why))
             rows[name] = (REFUSED, whys[0]) if whys else (UNTRIED, "no sample of torch's calls it")
     return rows
+
+
+# -- the document
+
+HEAD = """\
+# ATen overloads of PyTorch
+
+{core_count} overloads have PyTorch's tag `core`; {core_supported} of them are supported, {core_share:.1f} %.
+`torch.export` leaves {more_count} others behind its default decompositions when it exports PyTorch's own samples of its
+ops (`op_db`): {more_supported} of these are supported, {more_share:.1f} %. PyTorch {version}.
+
+An overload is supported where a program that calls it gives what PyTorch gives, on the interpreter and on the native
+executor: by a *kernel* where no step of it runs on the reference, else by the *reference*. A *refused* one is an
+`UnsupportedError` that names it, with the reason. `python tests/kit/written_docs.py --write` writes this page.
+
+| overload | core | by | why |
+|---|---|---|---|
+"""
+FORMS = """
+## Forms that are refused
+
+Samples of `op_db` that are refused although each overload is supported in another form.
+
+| sample of | why |
+|---|---|
+"""
+
+
+def everything() -> dict[str, list[Outcome]]:
+    """What becomes of every entry of op_db and of every case, by their names."""
+    found = {name: list(outcomes(name)) for name in sorted(entries())}
+    return found | {"cases": list(case_outcomes())}
+
+
+def document(found: dict[str, list[Outcome]]) -> str:
+    """docs/aten.md."""
+    rows, tagged = table(outcome for each in found.values() for outcome in each), set(core())
+    supported = {name for name, (kind, _) in rows.items() if kind in (KERNEL, REFERENCE)}
+    more = rows.keys() - tagged
+    parts = [
+        HEAD.format(
+            core_count=len(tagged), core_supported=len(supported & tagged),
+            core_share=100 * len(supported & tagged) / len(tagged), more_count=len(more),
+            more_supported=len(supported & more), more_share=100 * len(supported & more) / len(more),
+            version=torch.__version__.partition("+")[0],
+        )
+    ]  # fmt: skip
+    for name, (kind, why) in rows.items():
+        parts.append(f"| {name} | {'core' if name in tagged else '-'} | {kind} | {_cell(why)} |\n")
+    parts.append(FORMS)
+    for name, each in found.items():
+        whys = [o.why for o in each if o.kind == REFUSED and supported.issuperset(o.overloads)]
+        if whys:
+            parts.append(f"| {name} | {_cell(min(whys, key=len))} |\n")
+    return "".join(parts)
+
+
+def _cell(why: str) -> str:
+    return " ".join(why.replace("|", "/").split())[:160]
+
+
+def written(text: str) -> tuple[dict[str, str], set[str]]:
+    """Of a document the overloads with what they are by, and the entries of op_db with forms that are refused."""
+    rows: dict[str, str] = {}
+    forms = set()
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in line.split("|")]
+        if len(cells) == 6 and cells[1].startswith(("aten.", "prims.", "quantized_decomposed.")):
+            rows[cells[1]] = cells[3]
+        elif len(cells) == 4 and cells[1] not in ("sample of", "---"):
+            forms.add(cells[1])
+    return rows, forms

@@ -1,6 +1,7 @@
-"""The documents that a program writes: limits, and how much of ONNX runs.
+"""The documents that a program writes: limits, how much of ONNX runs, and which ATen overloads.
 
-`python tests/kit/written_docs.py --write` writes them anew; that runs every case of ONNX's backend tests.
+`python tests/kit/written_docs.py --write` writes them anew; that runs every case of ONNX's backend tests and every
+entry of torch's `op_db`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 import numpy as np
 import onnx.defs
 
+import aten_table
 import ingot
 import onnx_backend_cases as backend
 from ingot.dtype import DTYPES, from_numpy
@@ -197,10 +199,13 @@ def described_in(document: str) -> dict[Op, tuple[str, str]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--write", action="store_true", required=True, help="write docs/limits.md and conformance.md")
+    parser.add_argument(
+        "--write", action="store_true", required=True, help="write docs/aten.md, conformance.md and limits.md"
+    )
     parser.parse_args()
     (DOCS / "limits.md").write_text(limits(), encoding="utf-8")
     (DOCS / "conformance.md").write_text(conformance(), encoding="utf-8")
+    (DOCS / "aten.md").write_text(aten_table.document(aten_table.everything()), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from ingot.dtype import boolean, i64
 from ingot.errors import UnsupportedError
 from ingot.ir import Graph, TensorType
 from ingot.load.aten.builder import Complex
+from ingot.load.made import note
 
 Importer = Any  # `importer.Importer`, which imports this table
 
@@ -60,6 +61,7 @@ def _added(importer: Importer, node: Node, op: str, operands: Sequence[str], **a
     made = importer.graph.add(op, operands, builder.hint, **attributes).outputs
     for name, fake in zip(made, node.meta["val"], strict=True):
         importer.graph.narrow(name, importer.type_of(fake))
+    note(f"higher_order.{node.target}", {op})
     return made
 
 

@@ -228,6 +228,23 @@ def copysign(b: AtenBuilder, x: Tensor, y: Tensor | Number) -> Tensor:
     return b.add("where", negative, b.add("neg", magnitude), magnitude)
 
 
+@aten("signbit.default")
+def signbit(b: AtenBuilder, x: Tensor) -> Tensor:
+    """Whether a number is negative; of floats, also -0 and NaN with that bit."""
+    if b.dtype(x).kind == "f":
+        x = b.add("bitcast", x, dtype=_BITS[b.dtype(x).bits])
+    return b.add("less", x, b.scalar(0, b.dtype(x)))
+
+
+@aten("angle.default")
+def angle(b: AtenBuilder, x: Tensor) -> Tensor:
+    """Of real numbers: half a turn for negative ones, NaN of NaN."""
+    (x,) = b.promote(x, floating=True)
+    zero = b.scalar(0, b.dtype(x))
+    turned = b.add("where", b.add("less", x, zero), b.scalar(math.pi, b.dtype(x)), zero)
+    return b.add("where", b.add("isnan", x), x, turned)
+
+
 @aten("hypot.default")
 def hypot(b: AtenBuilder, x: Tensor, y: Tensor) -> Tensor:
     """The root of x^2 + y^2, of which neither square overflows: the larger one times that of 1 + ratio^2."""

@@ -30,6 +30,7 @@ from ingot.load.aten.data import READS_A_NUMBER, NumberOfData, read_number
 from ingot.load.aten.failures import typed
 from ingot.load.aten.flexible import flex_attention
 from ingot.load.aten.names import module_path, value_name
+from ingot.load.aten.quantised import definition
 from ingot.load.aten.registry import RULES, rule_key
 from ingot.load.aten.symbolic import Symbols
 from ingot.load.aten.training import is_without_gradients
@@ -373,6 +374,8 @@ def _decomposition(target: Any) -> Callable[..., Any] | None:
         return target
     if writes(target):
         return None
+    if (defined := definition(target)) is not None:
+        return defined
     return target.decompose if target._can_decompose() else decomposition_table.get(target)
 
 

@@ -113,7 +113,9 @@ def joined_position(b: AtenBuilder, indices: list[Tensor], sizes: list[Known]) -
 @aten("unfold.default")
 def unfold(b: AtenBuilder, x: Tensor, dimension: int, size: int, step: int) -> Tensor:
     """Overlapping windows of one axis, on a new last axis: their positions are an outer sum."""
-    axis, windows = b.axis(x, dimension), b.result.shape[dimension % b.rank(x)]
+    if b.rank(x) == 0:  # as of one element
+        return b.reshape(x, b.result.shape) if size == 1 else b.expand(x, b.result.shape)
+    axis, windows = b.axis(x, dimension), b.result.shape[b.axis(x, dimension)]
     first = b.reshape(b.add("iota", length=windows, start=0, step=step, dtype=i64), (windows, 1))
     positions = b.add("add", first, b.add("iota", length=size, start=0, step=1, dtype=i64))
     gathered = b.add("gather", x, positions, axis=axis)

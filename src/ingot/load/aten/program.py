@@ -33,6 +33,7 @@ from ingot.load.aten import (  # noqa: F401  # rules
     index,
     linear,
     norm,
+    quantised,
     random,
     recurrent,
     reduce,

@@ -30,6 +30,19 @@ def scatter_reduce(
     return _reduced(b, x, dim, index, source, reduce, include_self)
 
 
+@aten("scatter.reduce", "scatter.value_reduce")
+def scatter_by_name(b: AtenBuilder, x: Tensor, dim: int, index: Tensor, source: Tensor | Number, reduce: str) -> Tensor:
+    return _scattered(b, x, dim, index, source, "add" if reduce == "add" else "mul")
+
+
+@aten("put.default")
+def put(b: AtenBuilder, x: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
+    """Elements at positions in row-major order replaced, or added to."""
+    flat, place, values = (b.reshape(t, (element_count(b.shape(t)),)) for t in (x, index, source))
+    made = b.add("scatter_elements", flat, place, values, axis=0, reduction="add" if accumulate else "none")
+    return b.reshape(made, b.shape(x))
+
+
 def _reduced(
     b: AtenBuilder, x: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, include_self: bool
 ) -> Tensor:

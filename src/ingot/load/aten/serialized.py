@@ -34,7 +34,7 @@ _NAMED = (
 _SYMBOLIC = (schema.SymIntArgument, schema.SymFloatArgument, schema.SymBoolArgument)
 _NOT_FINITE = {"Infinity": math.inf, "-Infinity": -math.inf, "NaN": math.nan}
 
-_NAMESPACES = {"aten", "prims"}
+_NAMESPACES = {"aten", "prims", "quantized_decomposed"}
 _READS_FILES = {"from_file"}
 _REGIONS = {"wrap_with_set_grad_enabled", "wrap_with_autocast"}
 _SIZES = {

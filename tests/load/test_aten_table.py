@@ -1,0 +1,51 @@
+"""docs/aten.md against PyTorch's own samples: some entries of `op_db` in each run, all of them under `slow`."""
+
+import datetime
+import random
+
+import pytest
+
+from aten_table import (
+    KERNEL,
+    REFERENCE,
+    REFUSED,
+    UNTRIED,
+    WRONG,
+    core,
+    document,
+    entries,
+    everything,
+    outcomes,
+    written,
+)
+from written_docs import DOCS, REWRITE
+
+TRIED = 12  # entries in one run: together they take less than 20 s of a core
+
+ROWS, FORMS = written((DOCS / "aten.md").read_text(encoding="utf-8"))
+
+
+def test_every_core_overload_is_supported_or_refused_and_most_are_supported() -> None:
+    kinds = {name: ROWS[name] for name in core()}
+    assert set(kinds.values()) <= {KERNEL, REFERENCE, REFUSED}
+    supported = sum(kind in (KERNEL, REFERENCE) for kind in kinds.values())
+    assert supported >= 0.97 * len(kinds)
+    assert not {WRONG, UNTRIED} & set(ROWS.values())
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_some_entries_are_as_the_table_says() -> None:
+    seed = datetime.date.today().toordinal()
+    print(f"seed {seed}")
+    for name in random.Random(seed).sample(sorted(entries()), TRIED):
+        for outcome in outcomes(name):
+            assert outcome.kind != WRONG, (name, outcome.why)
+            assert set(outcome.overloads) <= ROWS.keys(), (name, REWRITE)
+            is_known = name in FORMS or any(ROWS[each] == REFUSED for each in outcome.overloads)
+            assert outcome.kind != REFUSED or is_known, (name, outcome.why)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_the_whole_table() -> None:
+    assert (DOCS / "aten.md").read_text(encoding="utf-8") == document(everything()), REWRITE
