@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import onnx
 from onnx import helper
-from onnxruntime.capi import onnxruntime_pybind11_state as runtime
+from onnxruntime.capi import onnxruntime_pybind11_state as ort
 
 from ingot.load.onnx.registry import MICROSOFT, RULES
 from onnx_models import NUMBERS
@@ -53,9 +53,9 @@ class Schema:
 
 
 @cache
-def _of_runtime() -> dict[tuple[str, str], list[Any]]:
+def _of_ort() -> dict[tuple[str, str], list[Any]]:
     found: dict[tuple[str, str], list[Any]] = {}
-    for schema in runtime.get_all_operator_schema():
+    for schema in ort.get_all_operator_schema():
         found.setdefault((schema.domain, schema.name), []).append(schema)
     return found
 
@@ -66,7 +66,7 @@ def schema_of(domain: str, name: str, opset: int, version: int = 1) -> Schema | 
     try:
         return _plain(onnx.defs.get_schema(name, wanted, domain))
     except onnx.defs.SchemaError:
-        known = [schema for schema in _of_runtime().get((domain, name), ()) if schema.since_version <= wanted]
+        known = [schema for schema in _of_ort().get((domain, name), ()) if schema.since_version <= wanted]
         return _plain(max(known, key=lambda schema: schema.since_version)) if known else None
 
 
@@ -108,5 +108,5 @@ def _default(attribute: Any) -> Any:
 
 def contrib_without_rule() -> list[str]:
     """The ops of com.microsoft that ONNX Runtime has kernels of on CPU, and that Ingot has no rule for."""
-    on_cpu = {k.op_name for k in runtime.get_all_opkernel_def() if k.domain == MICROSOFT and "CPU" in k.provider}
+    on_cpu = {k.op_name for k in ort.get_all_opkernel_def() if k.domain == MICROSOFT and "CPU" in k.provider}
     return sorted(on_cpu - {name for domain, name in RULES if domain == MICROSOFT})

@@ -23,7 +23,7 @@ import onnx
 import onnxruntime
 from onnx import checker, helper, shape_inference
 from onnx.reference import ReferenceEvaluator
-from onnxruntime.capi import onnxruntime_pybind11_state as runtime
+from onnxruntime.capi import onnxruntime_pybind11_state as ort
 
 from forked import FAILURES, Say, batch, judge_seeds
 from ingot.errors import IngotError
@@ -65,12 +65,12 @@ a session; it refuses {refused}, and of {different} it gives others. The reasons
 # -- what becomes of a form ------------------------------------------------------------------------------------------
 
 
-def by_runtime(form: Form) -> list[np.ndarray] | None:
+def by_ort(form: Form) -> list[np.ndarray] | None:
     """The results by ONNX Runtime; None where it refuses the form."""
     proto, feeds = unsigned_weights(*form.model())
     try:
         results = session_of(proto).run(None, feeds)
-    except (*FAILURES, *REFUSALS, runtime.EPFail, runtime.NotImplemented):
+    except (*FAILURES, *REFUSALS, ort.EPFail, ort.NotImplemented):
         return None
     return results if all(map(_is_tensor, results)) else None
 
@@ -138,7 +138,7 @@ def outcome(form: Form, say: Say) -> str:
     say("invalid")  # unless it ends: a form may end ONNX Runtime, or hold it for ever
     signal.alarm(SECONDS)
     is_empty = any(array is not None and not array.size for array in form.arrays)
-    expected = None if is_empty and form.case.op in WRONG_ON_EMPTY else by_runtime(form)
+    expected = None if is_empty and form.case.op in WRONG_ON_EMPTY else by_ort(form)
     is_by_reference = expected is None and (not form.is_shape or is_empty) and form.op not in UNKNOWN
     if is_by_reference:
         expected = by_reference(form)

@@ -1,7 +1,7 @@
-"""The documents that a program writes: limits, how much of ONNX runs, and which ATen overloads.
+"""The documents that a program writes: limits, how much of ONNX runs, the forms of its ops, and the ATen overloads.
 
-`python tests/kit/written_docs.py --write` writes them anew; that runs every case of ONNX's backend tests and every
-entry of torch's `op_db`.
+`python tests/kit/written_docs.py --write` writes them anew; that runs every case of ONNX's backend tests, every form of
+its ops, and every entry of torch's `op_db`.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from ingot.dtype import DTYPES, from_numpy
 from ingot.load.onnx.registry import ML, REFUSED, RULES
 from onnx_backend_native import Outcome, outcome
 from onnx_cases import NODES
+from onnx_forms import all_forms, document, results_of
 from onnx_models import one_node
 
 ROOT = Path(__file__).parents[2]
@@ -199,12 +200,11 @@ def described_in(document: str) -> dict[Op, tuple[str, str]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "--write", action="store_true", required=True, help="write docs/aten.md, conformance.md and limits.md"
-    )
+    parser.add_argument("--write", action="store_true", required=True, help="write the documents in docs")
     parser.parse_args()
     (DOCS / "limits.md").write_text(limits(), encoding="utf-8")
     (DOCS / "conformance.md").write_text(conformance(), encoding="utf-8")
+    (DOCS / "onnx-forms.md").write_text(document(results_of(all_forms(), jobs=2)), encoding="utf-8")
     (DOCS / "aten.md").write_text(aten_table.document(aten_table.everything()), encoding="utf-8")
 
 

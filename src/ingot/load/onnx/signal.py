@@ -109,6 +109,7 @@ def _fourier(call: Call, x: str, axis: int, length: Size, inverse: bool, oneside
 def stft(call: Call) -> str:
     """Frames are gathered, weighed by a window, and transformed."""
     build = call.build
+    call.expect_sizes(0, 2)
     if call.type(0).rank not in (2, 3) or (call.type(0).rank == 3 and call.shape(0)[2] not in (1, 2)):
         raise call.malformed(f"operand {call.type(0)}, expected [batch, length, 1 or 2]")
     x = call[0] if call.type(0).rank == 3 else call.reshape(call[0], (*call.shape(0), 1))
