@@ -74,10 +74,10 @@ class InferenceSession:
     source: a path (.onnx, .pt2, a folder that `save` wrote, a Hugging Face folder of an encoder), the bytes of an ONNX
     model, an ExportedProgram, an nn.Module with `example_inputs`, or a Graph. example_inputs: the arguments of the
     module's forward, a tuple, a dict by name, or one tensor, by whose shapes and dtypes it is exported. threads:
-    1..256; 0 means what the machine allows. executor: "native", "webgpu" for the device that INGOT_WGPU_ADAPTER names, with rows
-    in f32 and integers of 32 bits, or "interpret" for the reference. precision: what products are computed in, "f32";
-    "bf16", for the CPU's dot products; "bf16w", which rounds fixed matrices alone; "int8" or "int4", for codes of matrices
-    and rows and images of 8 bits; None means what a saved program has, else f32.
+    1..256; 0 means what the machine allows. executor: "native", "webgpu" for the device that INGOT_WGPU_ADAPTER
+    names, with rows in f32 and integers of 32 bits, or "interpret" for the reference. precision: what products are
+    computed in, "f32"; "bf16", for the CPU's dot products; "bf16w", which rounds fixed matrices alone; "int8" or
+    "int4", for codes of matrices and rows and images of 8 bits; None means what a saved program has, else f32.
     strict: an op that only the reference can run is an error. dims: values for symbolic dims, bound at load, or
     `ingot.at_most(n)`: one program for every size of a dim up to n, which computes only what there is; where the model
     has none, `bindings` says why, and each size gets a program of its own, as each has of a dim that dims leave out.
