@@ -138,9 +138,20 @@ def _map(importer: Importer, node: Node) -> tuple[str, ...]:
     return _scanned(importer, node, importer.value(node.args[0]), [], rows, others)
 
 
-CONTROL: dict[str, Callable[[Any, Node], tuple[str, ...]]] = {
+def _with_effects(importer: Importer, node: Node) -> tuple[Any, ...]:
+    """A check of results, in the order of its token: as other assertions it is left out. Any other call is refused."""
+    called = str(node.args[1])
+    if called != "aten._linalg_check_errors.default":
+        raise UnsupportedError(f"a call with effects, got {called}, expected checks of linear algebra alone")
+    return (TOKEN,)
+
+
+TOKEN = ()  # what stands for the order of calls that have effects
+
+CONTROL: dict[str, Callable[[Any, Node], tuple[Any, ...]]] = {
     "cond": _cond,
     "map_impl": _map,
     "scan": _scan,
     "while_loop": _while_loop,
+    "with_effects": _with_effects,
 }

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from ingot.dim import Expr, Known, floordiv, maximum, minimum
-from ingot.dtype import f32, i64
+from ingot.dtype import DType, f32, i64
 from ingot.errors import UnsupportedError
 from ingot.load.aten.builder import AtenBuilder, Number, Tensor, element_count
 from ingot.load.aten.registry import aten
@@ -421,10 +421,14 @@ def arange_step(b: AtenBuilder, start: Number, end: Number, step: Number = 1, **
 
 @aten("eye.default", "eye.m")
 def eye(b: AtenBuilder, *_: Any, **__: Any) -> Tensor:
-    rows, columns = b.result.shape
+    return identity(b, *b.result.shape, b.result.dtype)
+
+
+def identity(b: AtenBuilder, rows: Known, columns: Known, dtype: DType) -> Tensor:
+    """A matrix of ones on its diagonal."""
     row = b.reshape(b.add("iota", length=rows, start=0, step=1, dtype=i64), (rows, 1))
     column = b.add("iota", length=columns, start=0, step=1, dtype=i64)
-    return b.cast(b.add("equal", row, column), b.result.dtype)
+    return b.cast(b.add("equal", row, column), dtype)
 
 
 @aten("as_strided.default", "as_strided_copy.default")
