@@ -97,7 +97,8 @@ def spectral(symmetric, tall, wide, amount, share):
         "pinv": L.pinv(tall), "pinv_wide": L.pinv(wide), "pinv_hermitian": L.pinv(symmetric, hermitian=True),
         "pinv_amount": L.pinv(tall, atol=amount), "pinv_share": L.pinv(wide, rtol=share),
         "pinv_both": L.pinv(wide, atol=amount, rtol=share), "pinv_none": L.pinv(wide[:0]),
-        "exp": L.matrix_exp(symmetric), "exp_large": L.matrix_exp(symmetric[0] * -9), "exp_zero": L.matrix_exp(tall[:0, :0]),
+        "exp": L.matrix_exp(symmetric), "exp_large": L.matrix_exp(symmetric[0] * -9),
+        "exp_zero": L.matrix_exp(tall[:0, :0]),
     }  # fmt: skip
     for name, matrix in {"tall": tall, "wide": wide}.items():
         left, sizes, right = L.svd(matrix, full_matrices=False)
