@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ingot.dim import Dim
+from ingot.dim import Dim, minimum
 from ingot.dtype import f16, f32, i32, i64
 from ingot.errors import InputError, ShapeError
 from ingot.ir import Index, TensorType
@@ -31,10 +31,8 @@ def _expect_matrices(name: str, x: TensorType, *, is_square: bool = False) -> tu
 
 
 def _smaller(rows: Dim, columns: Dim) -> Dim:
-    """The smaller of two dims, or None where they do not tell."""
-    if isinstance(rows, int) and isinstance(columns, int):
-        return min(rows, columns)
-    return rows if rows == columns else None
+    """The smaller of two dims, or None where one is unknown."""
+    return None if rows is None or columns is None else minimum(rows, columns)
 
 
 def _stacked(x: np.ndarray) -> np.ndarray:

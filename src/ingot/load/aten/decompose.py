@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ingot.dim import Known
 from ingot.dtype import boolean, i32, i64
 from ingot.errors import UnsupportedError
 from ingot.load.aten.builder import AtenBuilder, Tensor, broadcast
@@ -218,13 +219,13 @@ def qr(b: AtenBuilder, x: Tensor, mode: str = "reduced") -> tuple[Tensor, Tensor
     return b.add("householder_product", _columns(b, vectors, size), factors), upper
 
 
-def _columns(b: AtenBuilder, x: Tensor, size: int) -> Tensor:
+def _columns(b: AtenBuilder, x: Tensor, size: Known) -> Tensor:
     """The first columns of matrices, with zeros where they have fewer."""
     axis, count = b.rank(x) - 1, b.static(b.shape(x)[-1], "the number of columns")
-    size = b.static(size, "the number of columns")
-    if size <= count:
-        return b.slice(x, axis, 0, size)
-    more = b.expand(b.scalar(0, b.dtype(x)), (*b.shape(x)[:-1], size - count))
+    wanted = b.static(size, "the number of columns")
+    if wanted <= count:
+        return b.slice(x, axis, 0, wanted)
+    more = b.expand(b.scalar(0, b.dtype(x)), (*b.shape(x)[:-1], wanted - count))
     return b.add("concat", x, more, axis=axis)
 
 
@@ -234,7 +235,7 @@ def ormqr(
 ) -> Tensor:
     """The product with the whole Q, which is square."""
     rows = b.shape(vectors)[-2]
-    product = b.add("householder_product", _columns(b, vectors, rows), factors)  # type: ignore[arg-type]
+    product = b.add("householder_product", _columns(b, vectors, rows), factors)
     product = _turned(b, product) if transpose else product
     return b.add("matmul", product, x) if left else b.add("matmul", x, product)
 
@@ -278,7 +279,7 @@ def pinv(
     return b.add("matmul", scaled, _turned(b, left))
 
 
-def _least(b: AtenBuilder, largest: Tensor, shape: Sequence, atol: Tensor | None, rtol: Tensor | None) -> Tensor:
+def _least(b: AtenBuilder, largest: Tensor, shape: Sequence[Known], atol: Tensor | None, rtol: Tensor | None) -> Tensor:
     """What values are to exceed: an amount, or a share of the largest, which is 0 by default beside an amount."""
     dtype = b.dtype(largest)
     sizes = [b.static(size, "the size of a matrix") for size in shape[-2:]]

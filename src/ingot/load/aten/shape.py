@@ -421,7 +421,8 @@ def arange_step(b: AtenBuilder, start: Number, end: Number, step: Number = 1, **
 
 @aten("eye.default", "eye.m")
 def eye(b: AtenBuilder, *_: Any, **__: Any) -> Tensor:
-    return identity(b, *b.result.shape, b.result.dtype)
+    rows, columns = b.result.shape
+    return identity(b, rows, columns, b.result.dtype)
 
 
 def identity(b: AtenBuilder, rows: Known, columns: Known, dtype: DType) -> Tensor:
