@@ -44,7 +44,7 @@ def lu_factors(x, y, tall, wide, vectors):
         "lu": lu, "pivots": pivots, "info": A.linalg_lu_factor_ex.default(x)[2],
         "solve": L.solve(x, y.expand(2, 4, 3)), "solve_one": L.solve(x[0], y), "solve_vector": L.solve(x[0], y[:, 0]),
         "solve_vectors": L.solve(x, vectors), "solve_right": L.solve(x, y.mT.expand(2, 3, 4), left=False),
-        "inverse": L.inv(x), "inverse_old": torch.inverse(x[0].double()),
+        "inverse": L.inv(x), "inverse_none": L.inv(x[:, :0, :0]), "inverse_old": torch.inverse(x[0].double()),
         "no_pivots": A.linalg_inv_ex.default(torch.zeros(2, 2))[1],
         "sign": L.slogdet(x)[0], "logarithm": L.slogdet(x)[1], "sign_none": L.slogdet(x[:, :0, :0])[0],
         "matrix_power": L.matrix_power(x, -2),
@@ -63,8 +63,8 @@ def lu_factors(x, y, tall, wide, vectors):
     factors, places, info = L.ldl_factor_ex(symmetric)
     zeros = L.ldl_factor_ex(torch.tensor([[0.0, 1.0], [1.0, 0.0]]))
     return results | {
-        "ldl": factors.tril(), "ldl_pivots": places, "ldl_info": info, "ldl_solved": L.ldl_solve(factors, places, y),
-        "ldl_zeros": zeros[0].tril(), "ldl_zeros_pivots": zeros[1],
+        "ldl": factors, "ldl_pivots": places, "ldl_info": info, "ldl_solved": L.ldl_solve(factors, places, y),
+        "ldl_zeros": zeros[0], "ldl_zeros_pivots": zeros[1],
     }  # fmt: skip
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -40,9 +42,14 @@ def _stacked(x: np.ndarray) -> np.ndarray:
     return x.astype(np.float64).reshape(math.prod(x.shape[:-2]), *x.shape[-2:])
 
 
-def _expect_finite(name: str, x: np.ndarray) -> None:
+def _converged(name: str, function: Callable[..., Any], x: np.ndarray) -> tuple[np.ndarray, ...]:
+    """The factors that a function of numpy finds in steps. Raises InputError where it finds none."""
     if not np.isfinite(x).all():
         raise InputError(f"{name}: got a matrix with an infinity or NaN, expected finite numbers")
+    try:
+        return tuple(part.astype(x.dtype) for part in function(x.astype(np.float64)))
+    except np.linalg.LinAlgError as error:
+        raise InputError(f"{name}: got {error}, expected a matrix whose steps converge") from error
 
 
 def _infer_cholesky(x: TensorType) -> tuple[TensorType, TensorType]:
@@ -108,13 +115,13 @@ def _infer_pivoted(pivots: TensorType, *, rows: Any) -> TensorType:
     addresses={"pivots": Index(lambda pivots, *, rows: range(1, rows + 1))},
     samples=[
         sample("p:i32>1<5[3]", rows=4), sample("p:i32>1<3[2,3,2]", rows=2), sample("p:i32>1<2[0,1]", rows=1),
-        sample("p:i32>1<2[2,0]", rows=3),
+        sample("p:i32>1<2[2,0]", rows=3), sample("p:i32>1<2[2,0]", rows=0),
     ],
 )  # fmt: skip
 def pivoted_rows(pivots, *, rows: Size):
     """Where each row comes from after row i has changed places with row pivots[i] - 1, one i after the other."""
-    order = np.broadcast_to(np.arange(rows), (*pivots.shape[:-1], rows)).reshape(-1, rows).copy()
-    flat, each = pivots.reshape(len(order), pivots.shape[-1]), np.arange(len(order))
+    flat = pivots.reshape(math.prod(pivots.shape[:-1]), pivots.shape[-1])
+    order, each = np.tile(np.arange(rows), (len(flat), 1)), np.arange(len(flat))
     for i in range(flat.shape[1]):
         place = flat[:, i] - 1
         order[each, i], order[each, place] = order[each, place], order[each, i].copy()
@@ -223,9 +230,7 @@ def eigh(x):
 
     The upper triangle of x [..., n, n] is not read. A matrix with an infinity or NaN is an error.
     """
-    _expect_finite("eigh", x)
-    values, vectors = np.linalg.eigh(x.astype(np.float64))
-    return values.astype(x.dtype), vectors.astype(x.dtype)
+    return _converged("eigh", np.linalg.eigh, x)
 
 
 def _infer_svd(x: TensorType, *, full: bool) -> tuple[TensorType, TensorType, TensorType]:
@@ -250,8 +255,7 @@ def svd(x, *, full: bool):
 
     U and V have min(m, n) columns each; with `full` they are square. A matrix with an infinity or NaN is an error.
     """
-    _expect_finite("svd", x)
-    return tuple(part.astype(x.dtype) for part in np.linalg.svd(x.astype(np.float64), full_matrices=full))
+    return _converged("svd", functools.partial(np.linalg.svd, full_matrices=full), x)
 
 
 def _infer_matrix_exp(x: TensorType) -> TensorType:
@@ -286,15 +290,14 @@ def _infer_ldl(x: TensorType) -> tuple[TensorType, TensorType, TensorType]:
 def ldl_factor(x):
     """L below the blocks of D with x = L D L^T, the pivots, and the number of the first zero block, or 0.
 
-    x [..., n, n] is symmetric: its upper triangle stays as it is. The pivots i32 [..., n] are those of LAPACK's sytrf:
-    a row from 1 that was exchanged, or below 0 and twice for a block of two rows (Bunch and Kaufman, 1977).
+    x [..., n, n] is symmetric: its upper triangle is not read, and becomes zeros. The pivots i32 [..., n] are those of
+    LAPACK's sytrf: a row from 1 that was exchanged, or below 0 and twice for a block of two rows (Bunch and Kaufman,
+    1977).
     """
-    a = _stacked(x)
+    a = np.tril(_stacked(x))
     pivots, info = np.zeros(a.shape[:2], np.int32), np.zeros(len(a), np.int32)
     for each, (matrix, row) in enumerate(zip(a, pivots, strict=True)):
-        lower = np.tril(matrix)
-        info[each] = _factor_symmetric(lower, row)
-        matrix[...] = lower + np.triu(matrix, 1)
+        info[each] = _factor_symmetric(matrix, row)
     return a.reshape(x.shape).astype(x.dtype), pivots.reshape(x.shape[:-1]), info.reshape(x.shape[:-2])
 
 
