@@ -138,15 +138,16 @@ def _map(importer: Importer, node: Node) -> tuple[str, ...]:
     return _scanned(importer, node, importer.value(node.args[0]), [], rows, others)
 
 
+CHECK = "aten._linalg_check_errors.default"  # raises where a factorisation says that it failed
+
+
 def _with_effects(importer: Importer, node: Node) -> tuple[Any, ...]:
-    """A check of results, in the order of its token: as other assertions it is left out. Any other call is refused."""
-    called = str(node.args[1])
-    if called != "aten._linalg_check_errors.default":
-        raise UnsupportedError(f"a call with effects, got {called}, expected checks of linear algebra alone")
-    return (TOKEN,)
+    """The token of a check, which as other assertions is left out. Raises UnsupportedError for any other call."""
+    token, called = (*node.args, None, None)[:2]
+    if str(called) != CHECK or not isinstance(token, Node):
+        raise UnsupportedError(f"a call with effects, got {called}, expected {CHECK}")
+    return (importer.value(token),)
 
-
-TOKEN = ()  # what stands for the order of calls that have effects
 
 CONTROL: dict[str, Callable[[Any, Node], tuple[Any, ...]]] = {
     "cond": _cond,

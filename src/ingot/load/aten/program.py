@@ -49,7 +49,6 @@ from ingot.load.aten import (  # noqa: F401  # rules
 )  # fmt: skip
 from ingot.load.aten.archive import read_archive
 from ingot.load.aten.calls import expect_called
-from ingot.load.aten.control import TOKEN
 from ingot.load.aten.failures import TORCH_ERRORS, typed
 from ingot.load.aten.importer import Importer, live_nodes
 from ingot.load.aten.names import declared_dims, dim_names, output_names
@@ -243,7 +242,7 @@ def _declare_inputs(importer: Importer, program: torch.export.ExportedProgram, g
         if spec.kind is InputKind.USER_INPUT or (node not in live and spec.target not in mutated):
             continue
         if spec.kind is InputKind.TOKEN:
-            importer.env[node] = TOKEN
+            importer.env[node] = importer.builder.constant(np.zeros(0, np.float32), node.name)  # orders calls alone
         elif spec.kind is InputKind.CONSTANT_TENSOR:
             importer.env[node] = importer.weight(spec.target, program.constants[spec.target], may_be_constant=True)
         elif spec.kind in (InputKind.PARAMETER, InputKind.BUFFER):
