@@ -31,6 +31,11 @@ TABLES = {
 }  # fmt: skip
 # Special functions, which run on the reference and which ONNX does not have.
 SPECIAL = {"digamma", "erfc", "erfinv", "i0", "i0e", "i1", "i1e", "lgamma"}
+# Linear algebra and a greatest common divisor, likewise; only importers of torch's programs make them.
+MATRICES = {
+    "cholesky", "eigh", "gcd", "householder_product", "ldl_factor", "ldl_solve", "lu_factor", "matrix_exp",
+    "pivoted_rows", "qr_factor", "solve_triangular", "svd",
+}  # fmt: skip
 # What trainers alone make.
 TRAINING = {
     "adamw", "attention_dropout", "attention_dropout_gradient", "attention_gradient", "batch_norm_training",
@@ -58,7 +63,7 @@ KNOWN_GAPS: dict[str, set[str]] = {
         *(LANGUAGE - {"expert_matmul"}),
     },  # sizes that become data come from the importer; a pass finds rotary; torch takes the rest apart
     # No ONNX op means these; silu is recognised by a pass, refuse is made of a branch where dims were given.
-    "onnx": {"log1p", "refuse", "silu", *BLOCKS, *LANGUAGE, *SPECIAL, *TRAINING},
+    "onnx": {"log1p", "refuse", "silu", *BLOCKS, *LANGUAGE, *MATRICES, *SPECIAL, *TRAINING},
     "kernels": {
         "arange",
         # Shapes that depend on data.
@@ -66,10 +71,19 @@ KNOWN_GAPS: dict[str, set[str]] = {
         *(TRIED_IN_MODELS - {"absent", "loop", "scan"}),
         *(TABLES - {"dequantize", "quantize", "tfidf", "tree_ensemble"}),
         *BLOCKS,
+        *MATRICES,
         *SPECIAL,
     },
     # A paged cache, an error and an iteration that ONNX cannot say; GAPS has each reason.
-    "to onnx": {"pairwise_coupling", "refuse", *BLOCKS, *SPECIAL, *TRAINING, *(LANGUAGE - {"expert_matmul"})},
+    "to onnx": {
+        "pairwise_coupling",
+        "refuse",
+        *BLOCKS,
+        *MATRICES,
+        *SPECIAL,
+        *TRAINING,
+        *(LANGUAGE - {"expert_matmul"}),
+    },
 }
 
 

@@ -11,6 +11,8 @@ import numpy as np
 
 import aten_complex_cases  # noqa: F401  # declares cases
 import aten_data_cases  # noqa: F401  # declares cases
+import aten_matrix_cases  # noqa: F401  # declares cases
+import aten_number_cases  # noqa: F401  # declares cases
 import aten_scatter_cases  # noqa: F401  # declares cases
 import aten_shape_cases  # noqa: F401  # declares cases
 import ingot.load

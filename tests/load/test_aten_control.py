@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_leaves
 from aten_cases import Function, export, floats
 from ingot import InferenceSession
 from ingot.errors import UnsupportedError
-from ingot.load.aten import load_exported, load_module
+from ingot.load.aten import load_exported, load_module, load_pt2
 from ingot.run.interpret import interpret
 
 CAUSAL = create_block_mask(lambda b, h, m, n: m >= n, None, None, 5, 5, device="cpu")
@@ -155,3 +155,29 @@ def test_a_score_of_more_than_elements_is_refused():
     program = export(Function(_by_sums), (QUERY, KEY, TABLE))
     with pytest.raises(UnsupportedError, match="function of a score calls aten"):
         load_exported(program)
+
+
+class Inverse(nn.Module):
+    def forward(self, x):
+        return torch.linalg.inv(x) * 2
+
+
+class Printed(nn.Module):
+    def forward(self, x):
+        torch.ops.aten._print("x")
+        return x * 2
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_checks_of_factors_are_left_out_and_other_effects_are_refused(tmp_path):
+    """A decomposed program orders them by a token."""
+    x = torch.eye(3) + ROWS[0, 0]
+    programs = [export(module, (x,)).run_decompositions() for module in (Inverse(), Printed())]
+    for name, program in zip(("inverse", "printed"), programs, strict=True):
+        torch.export.save(program, tmp_path / f"{name}.pt2")
+    expect_both(programs[0], (x,), [Inverse()(x)])
+    assert load_pt2(tmp_path / "inverse.pt2").outputs
+    with pytest.raises(UnsupportedError, match=r"a call with effects, got aten\._print"):
+        load_exported(programs[1])
+    with pytest.raises(UnsupportedError, match="argument of kind 'as_operator'"):
+        load_pt2(tmp_path / "printed.pt2")

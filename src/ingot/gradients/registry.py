@@ -151,7 +151,7 @@ FLAT: dict[str, str] = {
         logical_xor bitwise_not bitwise_and bitwise_or bitwise_xor shift_left shift_right argmax argmin
         max_pool_indices nonzero non_max_suppression measure dims quantize matmul_integer conv_integer
         quantize_groups string_concat string_normalize string_split regex_full_match sequence_length has_element
-        decode_image refuse has_rank checked_index""",
+        decode_image refuse has_rank checked_index gcd pivoted_rows""",
     ),
     **_listed(
         "its operands are no floats", "iota random_uniform draw_uniform tfidf label_encode unpack decode_blocks absent"
@@ -182,4 +182,8 @@ MISSING: dict[str, str] = {
     **_listed("it is the end of a step", "adamw sgd"),
     **_listed("it is solved in steps", "pairwise_coupling"),
     **_listed("its derivative is no op", "digamma i0e i1 i1e"),
+    **_listed(
+        "the derivative of a factorisation is no op",
+        "cholesky eigh householder_product ldl_factor ldl_solve lu_factor matrix_exp qr_factor solve_triangular svd",
+    ),
 }

@@ -419,6 +419,13 @@ def gelu_gradient(x, d, *, approximate: Literal["erf", "tanh"] = "erf"):
     return (d * _gelu_slope(x, approximate)).astype(x.dtype)
 
 
+binary(
+    "gcd",
+    np.gcd,
+    "The greatest common divisor of a and b, which is not negative; of two zeros 0.",
+    kinds="iu",
+    samples=_bits,
+)
 binary("bitwise_and", np.bitwise_and, "The bits that a and b both have.", kinds="iu", samples=_bits)
 binary("bitwise_or", np.bitwise_or, "The bits that a or b has.", kinds="iu", samples=_bits)
 binary("bitwise_xor", np.bitwise_xor, "The bits that one of a and b has.", kinds="iu", samples=_bits)

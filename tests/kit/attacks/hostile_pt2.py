@@ -379,6 +379,17 @@ PROGRAMS: list[Attack] = [
         "argument of kind 'as_operator'",
     ),
     (
+        "a check as an argument of another op",
+        with_graph(
+            lambda g, f: g["nodes"][0]["inputs"][0].update(
+                arg={"as_operator": "torch.ops.aten._linalg_check_errors.default"}
+            )
+        ),
+        UnsupportedError,
+        "argument of kind 'as_operator'",
+    ),
+    ("effects of a tensor", with_target("torch.ops.higher_order.with_effects"), LoadError, "not an exported program"),
+    (
         "a custom object as an argument",
         with_graph(
             lambda g, f: g["nodes"][0]["inputs"][0].update(arg={"as_custom_obj": {"name": "x", "class_fqn": "os"}})

@@ -13,6 +13,7 @@ RULES: dict[str, Callable[..., str | tuple[str, ...]]] = {}
 
 _CACHE = "keeps keys and values in blocks that sequences share, which ONNX does not have"
 _SPECIAL = "is a special function that ONNX does not have"
+_FACTORS = "is of linear algebra that ONNX does not have"
 _TRAINS = "is a part of training, which ONNX leaves to a preview of other semantics"
 
 
@@ -30,6 +31,7 @@ GAPS = {
     "attention_gradient": _TRAINS,
     "batch_norm_training": _TRAINS,
     "cached_attention": _CACHE,
+    "cholesky": _FACTORS,
     "conv_filter_gradient": _TRAINS,
     "cross_entropy": _TRAINS,
     "cross_entropy_gradient": _TRAINS,
@@ -37,23 +39,34 @@ GAPS = {
     "detach": _TRAINS,
     "digamma": _SPECIAL,
     "dropout": _TRAINS,
+    "eigh": _FACTORS,
     "erfc": _SPECIAL,
     "erfinv": _SPECIAL,
+    "gcd": "is a greatest common divisor, which ONNX does not have",
     "gelu_gradient": _TRAINS,
+    "householder_product": _FACTORS,
     "i0": _SPECIAL,
     "i0e": _SPECIAL,
     "i1": _SPECIAL,
     "i1e": _SPECIAL,
     "layer_norm_gradient": _TRAINS,
+    "ldl_factor": _FACTORS,
+    "ldl_solve": _FACTORS,
     "lgamma": _SPECIAL,
+    "lu_factor": _FACTORS,
+    "matrix_exp": _FACTORS,
     "max_pool_gradient": _TRAINS,
     "pairwise_coupling": "iterates inside ONNX's SVMClassifier, which takes no scores",
+    "pivoted_rows": _FACTORS,
+    "qr_factor": _FACTORS,
     "quantize_groups": "makes codes of weights as they are packed, which ONNX's quantizers make before",
     "refuse": "is an error, which ONNX cannot say",
     "relu_gradient": _TRAINS,
     "rms_norm_gradient": _TRAINS,
     "sgd": _TRAINS,
     "silu_gradient": _TRAINS,
+    "solve_triangular": _FACTORS,
+    "svd": _FACTORS,
 }
 
 

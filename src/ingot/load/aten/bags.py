@@ -1,14 +1,20 @@
-"""Rules: sums, means and maxima of the rows of bags, which are runs of a list of indices."""
+"""Rules: sums, means and maxima of bags, which are runs of a list of indices, and of segments of an axis."""
 
 from __future__ import annotations
 
 import math
 
 from ingot.dtype import DType, i64
-from ingot.load.aten.builder import AtenBuilder, Tensor
+from ingot.errors import UnsupportedError
+from ingot.load.aten.builder import AtenBuilder, Number, Tensor
 from ingot.load.aten.registry import aten
+from ingot.load.aten.search import sorted_positions
 
 _SUM, _MEAN, _MAX = range(3)  # torch's numbers of them
+_SEGMENTS = {  # how each is joined, and with what nothing changes
+    "sum": ("add", 0.0), "mean": ("add", 0.0), "prod": ("mul", 1.0),
+    "max": ("max", -math.inf), "min": ("min", math.inf),
+}  # fmt: skip
 
 
 @aten("embedding_bag.padding_idx", "_embedding_bag.default", "_embedding_bag_forward_only.default")
@@ -67,3 +73,40 @@ def _of_held(b: AtenBuilder, found: Tensor, number: Tensor, mode: int) -> Tensor
     if mode == _MEAN:
         return b.add("div", found, b.add("maximum", number, b.scalar(1, dtype)))
     return b.add("where", b.add("equal", number, b.scalar(0, dtype)), b.scalar(0, dtype), found)
+
+
+@aten("segment_reduce.default")
+def segment_reduce(
+    b: AtenBuilder, x: Tensor, reduce: str, *, lengths: Tensor | None = None, indices: Tensor | None = None,
+    offsets: Tensor | None = None, axis: int = 0, unsafe: bool = False, initial: Number | None = None,
+) -> Tensor:  # fmt: skip
+    """Segments of an axis, one behind the other, joined each: they have lengths, or begin and end at offsets.
+
+    What lies in none is joined aside and cut off. A segment of no element is `initial`, or what changes nothing; a mean
+    of none is NaN.
+    """
+    axis = b.axis(x, axis)
+    if offsets is None:
+        if lengths is None:
+            raise UnsupportedError(f"torch node {b.hint!r}: segments by index, expected lengths or offsets")
+        ends = b.add("cumsum", b.cast(lengths, i64), axis=axis)
+        none = b.expand(b.scalar(0, i64), (*b.shape(ends)[:-1], 1))
+        offsets = b.add("concat", none, ends, axis=axis)
+    shape, dtype, bounds = b.shape(x), b.dtype(x), b.shape(offsets)[-1]
+    place = b.expand(b.add("iota", length=shape[axis], start=0, step=1, dtype=i64), shape[: axis + 1])
+    offsets, count = b.cast(offsets, i64), bounds - 1
+    segment = b.add("sub", sorted_positions(b, offsets, place, right=True), b.scalar(1, i64))
+    segment = b.add("where", b.add("less", segment, b.scalar(0, i64)), b.scalar(count, i64), segment)
+    behind = [1] * (len(shape) - axis - 1)
+    segment = b.expand(b.reshape(segment, (*shape[: axis + 1], *behind)), shape)
+    how, neutral = _SEGMENTS[reduce]
+    begun = b.expand(
+        b.scalar(neutral if initial is None else initial, dtype), (*shape[:axis], bounds, *shape[axis + 1 :])
+    )
+    joined = b.slice(b.add("scatter_elements", begun, segment, x, axis=axis, reduction=how), axis, 0, count)
+    if reduce != "mean":
+        return joined
+    sizes = b.add("sub", b.slice(offsets, axis, 1, bounds), b.slice(offsets, axis, 0, count))
+    sizes = b.cast(b.reshape(sizes, (*b.shape(sizes), *behind)), dtype)
+    sizes = sizes if initial is None else b.add("maximum", sizes, b.scalar(1, dtype))  # else 0 / 0 is NaN
+    return b.add("div", joined, sizes)

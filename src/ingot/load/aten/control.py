@@ -138,9 +138,21 @@ def _map(importer: Importer, node: Node) -> tuple[str, ...]:
     return _scanned(importer, node, importer.value(node.args[0]), [], rows, others)
 
 
-CONTROL: dict[str, Callable[[Any, Node], tuple[str, ...]]] = {
+CHECK = "aten._linalg_check_errors.default"  # raises where a factorisation says that it failed
+
+
+def _with_effects(importer: Importer, node: Node) -> tuple[Any, ...]:
+    """The token of a check, which as other assertions is left out. Raises UnsupportedError for any other call."""
+    token, called = (*node.args, None, None)[:2]
+    if str(called) != CHECK or not isinstance(token, Node):
+        raise UnsupportedError(f"a call with effects, got {called}, expected {CHECK}")
+    return (importer.value(token),)
+
+
+CONTROL: dict[str, Callable[[Any, Node], tuple[Any, ...]]] = {
     "cond": _cond,
     "map_impl": _map,
     "scan": _scan,
     "while_loop": _while_loop,
+    "with_effects": _with_effects,
 }

@@ -76,6 +76,24 @@ def nonzero(b: AtenBuilder, x: Tensor) -> Tensor:
     return b.permute(b.slice(found, 0, 0, rank), (1, 0))
 
 
+@aten("nonzero_static.default")
+def nonzero_static(b: AtenBuilder, x: Tensor, *, size: Known, fill_value: int = -1) -> Tensor:
+    """The positions of the first elements that are not 0, each in the row of its number, of so many rows."""
+    dims, count = b.shape(x), element_count(b.shape(x))
+    mask = b.reshape(as_bool(b, x), (count,))
+    number = b.add("sub", b.add("cumsum", b.cast(mask, i64), axis=0), b.scalar(1, i64))
+    last = b.scalar(size, i64)  # the row of what is left out
+    row = b.add("where", mask, b.add("minimum", number, last), last)
+    place, columns = b.add("iota", length=count, start=0, step=1, dtype=i64), []
+    for axis, length in enumerate(dims):
+        index = b.add("floor_div", place, b.scalar(element_count(dims[axis + 1 :]), i64))
+        index = b.add("mod", index, b.scalar(length, i64))
+        rows = b.expand(b.scalar(fill_value, i64), (size + 1,))
+        rows = b.add("scatter_elements", rows, row, index, axis=0, reduction="none")
+        columns.append(b.reshape(b.slice(rows, 0, 0, size), (size, 1)))
+    return b.add("concat", *columns, axis=1) if columns else b.expand(b.scalar(0, i64), b.result.shape)
+
+
 @aten("masked_select.default")
 def masked_select(b: AtenBuilder, x: Tensor, mask: Tensor) -> Tensor:
     shape = b.shape(b.add("logical_and", as_bool(b, x), mask))  # as they broadcast

@@ -201,6 +201,30 @@ def fmod(b: AtenBuilder, x: Tensor, y: Tensor | Number) -> Tensor:
     return b.add("where", moves, b.add("sub", remainder, right), remainder)
 
 
+@aten("gcd.default")
+def gcd(b: AtenBuilder, x: Tensor, y: Tensor) -> Tensor:
+    return b.add("gcd", *b.promote(x, y))
+
+
+@aten("lcm.default")
+def lcm(b: AtenBuilder, x: Tensor, y: Tensor) -> Tensor:
+    """The least common multiple, which is 0 beside a 0."""
+    x, y = b.promote(x, y)
+    share = b.add("maximum", b.add("gcd", x, y), b.scalar(1, b.dtype(x)))
+    return b.add("abs", b.add("mul", b.add("div", x, share), y))
+
+
+@aten("rrelu_with_noise_functional.default")
+def rrelu(
+    b: AtenBuilder, x: Tensor, noise: Tensor, lower: float = 0.125, upper: float = 1 / 3, training: bool = False,
+    generator: None = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """The slope in the middle: a random one is for training alone."""
+    if training:
+        raise UnsupportedError(f"torch node {b.hint!r}: got random slopes of training, expected module.eval()")
+    return leaky_relu(b, x, (lower + upper) / 2), noise
+
+
 @aten("pow.Tensor_Tensor", "pow.Tensor_Scalar", "pow.Scalar")
 def pow(b: AtenBuilder, x: Tensor | Number, y: Tensor | Number) -> Tensor:
     return b.add("pow", *b.promote(x, y))
@@ -222,7 +246,7 @@ def atan2(b: AtenBuilder, y: Tensor, x: Tensor) -> Tensor:
 def copysign(b: AtenBuilder, x: Tensor, y: Tensor | Number) -> Tensor:
     """|x| with the sign bit of y, which zeros and NaN have, too."""
     x, y = b.promote(x, y, floating=True)
-    bits = b.add("bitcast", y, dtype=_BITS[b.dtype(y).bits])
+    bits = b.add("bitcast", y, dtype=BITS[b.dtype(y).bits])
     magnitude = b.add("abs", x)
     negative = b.add("less", bits, b.scalar(0, b.dtype(bits)))
     return b.add("where", negative, b.add("neg", magnitude), magnitude)
@@ -232,7 +256,7 @@ def copysign(b: AtenBuilder, x: Tensor, y: Tensor | Number) -> Tensor:
 def signbit(b: AtenBuilder, x: Tensor) -> Tensor:
     """Whether a number is negative; of floats, also -0 and NaN with that bit."""
     if b.dtype(x).kind == "f":
-        x = b.add("bitcast", x, dtype=_BITS[b.dtype(x).bits])
+        x = b.add("bitcast", x, dtype=BITS[b.dtype(x).bits])
     return b.add("less", x, b.scalar(0, b.dtype(x)))
 
 
@@ -256,7 +280,7 @@ def hypot(b: AtenBuilder, x: Tensor, y: Tensor) -> Tensor:
     return b.add("where", b.add("isinf", large), large, root)
 
 
-_BITS = {16: i16, 32: i32, 64: i64}  # the integers that have the bits of a float
+BITS = {16: i16, 32: i32, 64: i64}  # the integers that have the bits of a float
 
 
 @aten("fmax.default", "fmin.default")

@@ -25,13 +25,18 @@ from ingot.load.aten import (  # noqa: F401  # rules
     attention,
     backward,
     bags,
+    bits,
     complex,
     conv,
     data,
+    decompose,
     elementwise,
     fourier,
+    fractional,
+    histogram,
     index,
     linear,
+    loss,
     norm,
     quantised,
     random,
@@ -236,7 +241,9 @@ def _declare_inputs(importer: Importer, program: torch.export.ExportedProgram, g
     for node, spec in zip(placeholders, signature.input_specs, strict=True):
         if spec.kind is InputKind.USER_INPUT or (node not in live and spec.target not in mutated):
             continue
-        if spec.kind is InputKind.CONSTANT_TENSOR:
+        if spec.kind is InputKind.TOKEN:
+            importer.env[node] = importer.builder.constant(np.zeros(0, np.float32), node.name)  # orders calls alone
+        elif spec.kind is InputKind.CONSTANT_TENSOR:
             importer.env[node] = importer.weight(spec.target, program.constants[spec.target], may_be_constant=True)
         elif spec.kind in (InputKind.PARAMETER, InputKind.BUFFER):
             stored = program.state_dict if spec.target in program.state_dict else program.constants
@@ -259,7 +266,7 @@ def _declare_outputs(importer: Importer, program: torch.export.ExportedProgram, 
             importer.graph.set_state(spec.target, result)
         elif spec.kind is OutputKind.USER_INPUT_MUTATION:
             written.append((f"{spec.target}_mutated", result))
-        else:
+        elif spec.kind is not OutputKind.TOKEN:
             raise UnsupportedError(f"torch program: output {spec.arg} is a {spec.kind.name}, expected tensors")
     for name, result in written:
         while name in importer.graph.outputs:

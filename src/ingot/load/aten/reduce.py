@@ -394,3 +394,24 @@ def nanmedian(b: AtenBuilder, x: Tensor) -> Tensor:
 @aten("median.default")
 def median(b: AtenBuilder, x: Tensor) -> Tensor:
     return median_dim(b, b.reshape(x, (element_count(b.shape(x)),)), 0)[0]
+
+
+@aten("mode.default")
+def mode(b: AtenBuilder, x: Tensor, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+    """The smallest of the most frequent elements, and the last place that has it: the end of the longest run in order.
+
+    NaN equals nothing, itself included.
+    """
+    if not b.rank(x):
+        return x, b.scalar(0, i64)
+    axis = b.axis(x, dim)
+    size = b.shape(x)[axis]
+    values, order = b.add("topk", x, k=size, axis=axis, largest=False)
+    place = b.reshape(b.add("iota", length=size, start=0, step=1, dtype=i64), (size, *[1] * (b.rank(x) - 1 - axis)))
+    begins = b.add("not_equal", b.slice(values, axis, 1, size), b.slice(values, axis, 0, size - 1))
+    first = b.expand(b.scalar(True, boolean), b.shape(b.slice(values, axis, 0, 1)))
+    begins = b.add("concat", first, begins, axis=axis)
+    start = b.add("where", begins, place, b.scalar(0, i64))
+    start = _running(b, start, axis, lambda before, after: b.add("maximum", before, after))
+    longest = b.add("argmax", b.add("sub", place, start), axis=axis, keepdims=True)
+    return _chosen(b, x, b.add("gather_elements", order, longest, axis=axis), axis, keepdim)

@@ -15,7 +15,7 @@ Rule = Callable[..., Any]
 
 RULES: dict[str, Rule] = {}
 
-OTHER_NAMESPACES = ("prims.", "quantized_decomposed.", "transformers.")
+OTHER_NAMESPACES = ("prims.", "quantized_decomposed.", "torch_nn.", "transformers.")
 
 
 def rule_key(target: str, is_complex: bool) -> str:

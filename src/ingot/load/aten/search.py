@@ -21,7 +21,7 @@ def searchsorted(
     shape, right = b.shape(numbers), right or side == "right"
     if b.rank(rows) == 1:
         numbers = b.reshape(numbers, (element_count(shape),))
-    found = _positions(b, rows, numbers, right)
+    found = sorted_positions(b, rows, numbers, right)
     return b.cast(b.reshape(found, shape), i32 if out_int32 else i64)
 
 
@@ -32,7 +32,7 @@ def bucketize(
     return searchsorted(b, boundaries, x, out_int32, right)
 
 
-def _positions(b: AtenBuilder, rows: Tensor, numbers: Tensor, right: bool) -> Tensor:
+def sorted_positions(b: AtenBuilder, rows: Tensor, numbers: Tensor, right: bool) -> Tensor:
     """Of [..., m] numbers in [..., n] rows, i64: by halves, or where n has no value yet, by counting.
 
     A number that is not smaller than any goes behind the last, and so does NaN.
@@ -68,4 +68,4 @@ def repeat_interleave(b: AtenBuilder, repeats: Tensor, output_size: Known | None
     if b.is_of_data(count):
         measured(b, b.slice(ends, 0, size - 1, size), count)
     place = b.add("iota", length=count, start=0, step=1, dtype=i64)
-    return b.cast(_positions(b, ends, place, right=True), dtype)
+    return b.cast(sorted_positions(b, ends, place, right=True), dtype)

@@ -22,6 +22,7 @@ from torch._export.serde import schema
 from torch._export.serde.union import _Union as Union
 
 from ingot.errors import LimitError, LoadError, UnsupportedError
+from ingot.load.aten.control import CHECK
 from ingot.load.aten.expression import read_expression
 from ingot.load.hf.strict_json import parse_json, parse_object, shown
 from ingot.ops.custom import find_torch
@@ -34,9 +35,9 @@ _NAMED = (
 _SYMBOLIC = (schema.SymIntArgument, schema.SymFloatArgument, schema.SymBoolArgument)
 _NOT_FINITE = {"Infinity": math.inf, "-Infinity": -math.inf, "NaN": math.nan}
 
-_NAMESPACES = {"aten", "prims", "quantized_decomposed"}
+_NAMESPACES = {"aten", "prims", "quantized_decomposed", "torch_nn"}
 _READS_FILES = {"from_file"}
-_REGIONS = {"wrap_with_set_grad_enabled", "wrap_with_autocast"}
+_REGIONS = {"wrap_with_set_grad_enabled", "wrap_with_autocast", "with_effects"}
 _SIZES = {
     "_operator": "getitem add sub mul floordiv truediv mod neg pos eq ne lt le gt ge and_ or_",
     "torch": "sym_int sym_float sym_max sym_min sym_not sym_ite",
@@ -67,6 +68,8 @@ def read_program(content: bytes, where: str) -> schema.ExportedProgram:
             part.metadata = {} if stack is None else {"nn_module_stack": stack}
             if part.name:
                 _check_name(part.name, where)
+            if not part.target.endswith(".with_effects"):
+                _expect_no_operators(part, where)
             if not _known(part.target):
                 foreign[part.target[:80]] = None
         else:
@@ -146,14 +149,25 @@ def _parts(root: Any) -> Iterator[Any]:
 
 
 def _check_part(part: Any, where: str) -> None:
-    if isinstance(part, schema.Argument) and part.type in ("as_custom_obj", "as_operator"):
-        raise UnsupportedError(f"{where}: argument of kind {str(part.type)!r}, expected tensors, sizes and numbers")
+    if isinstance(part, schema.Argument):
+        is_check = part.type == "as_operator" and part.value == f"torch.ops.{CHECK}"
+        if part.type == "as_custom_obj" or (part.type == "as_operator" and not is_check):
+            raise _refused(str(part.type), where)
     if isinstance(part, _NAMED):
         _check_name(part.name, where)
     elif isinstance(part, _SYMBOLIC) and part.type == "as_name":
         _check_name(part.as_name, where)
     elif isinstance(part, schema.NamedArgument) and part.name:
         _check_argument_name(part.name, where)
+
+
+def _expect_no_operators(node: schema.Node, where: str) -> None:
+    if any(named.arg.type == "as_operator" for named in node.inputs):
+        raise _refused("as_operator", where)
+
+
+def _refused(kind: str, where: str) -> UnsupportedError:
+    return UnsupportedError(f"{where}: argument of kind {kind!r}, expected tensors, sizes and numbers")
 
 
 def _check_name(name: str, where: str) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from ingot.dim import Expr, Known, floordiv, maximum, minimum
-from ingot.dtype import f32, i64
+from ingot.dtype import DType, f32, i64
 from ingot.errors import UnsupportedError
 from ingot.load.aten.builder import AtenBuilder, Number, Tensor, element_count
 from ingot.load.aten.registry import aten
@@ -422,27 +422,63 @@ def arange_step(b: AtenBuilder, start: Number, end: Number, step: Number = 1, **
 @aten("eye.default", "eye.m")
 def eye(b: AtenBuilder, *_: Any, **__: Any) -> Tensor:
     rows, columns = b.result.shape
+    return identity(b, rows, columns, b.result.dtype)
+
+
+def identity(b: AtenBuilder, rows: Known, columns: Known, dtype: DType) -> Tensor:
+    """A matrix of ones on its diagonal."""
     row = b.reshape(b.add("iota", length=rows, start=0, step=1, dtype=i64), (rows, 1))
     column = b.add("iota", length=columns, start=0, step=1, dtype=i64)
-    return b.cast(b.add("equal", row, column), b.result.dtype)
+    return b.cast(b.add("equal", row, column), dtype)
 
 
 @aten("as_strided.default", "as_strided_copy.default")
 def as_strided(
     b: AtenBuilder, x: Tensor, size: Sequence[Known], stride: Sequence[Known], storage_offset: Known | None = None
 ) -> Tensor:
-    """The elements of memory that lie in rows: a gather, of a tensor that is all of its memory."""
+    """The elements of memory that lie in rows: a gather."""
+    return b.add("gather", _memory(b, x), b.constant(_places(b, size, stride, storage_offset)), axis=0)
+
+
+@aten("as_strided_scatter.default")
+def as_strided_scatter(
+    b: AtenBuilder, x: Tensor, source: Tensor, size: Sequence[Known], stride: Sequence[Known],
+    storage_offset: Known | None = None,
+) -> Tensor:  # fmt: skip
+    """x with the elements of memory replaced that lie in rows."""
+    places = _places(b, size, stride, storage_offset).reshape(-1)
+    updates = b.reshape(b.cast(source, b.dtype(x)), places.shape)
+    made = b.add("scatter_elements", _memory(b, x), b.constant(places), updates, axis=0, reduction="none")
+    return b.reshape(made, b.shape(x))
+
+
+@aten("resize.default")
+def resize(b: AtenBuilder, x: Tensor, size: Sequence[Known], **_: Any) -> Tensor:
+    """The first elements of memory in another shape, behind which are zeros where it has more."""
+    count, wanted = (b.static(element_count(dims), "a size") for dims in (b.shape(x), size))
+    flat = b.slice(_memory(b, x), 0, 0, min(count, wanted))
+    if wanted > count:
+        flat = b.add("concat", flat, b.expand(b.scalar(0, b.dtype(x)), (wanted - count,)), axis=0)
+    return b.reshape(flat, size)
+
+
+def _memory(b: AtenBuilder, x: Tensor) -> Tensor:
+    """The elements of the call's first operand in one row. Raises UnsupportedError unless it is all of its memory."""
     fake = b.fakes()[0][0]
     if not fake.is_contiguous() or fake.storage_offset():
         raise UnsupportedError(
             f"torch node {b.hint!r}: strides of a view, got {fake.stride()}, expected a whole tensor"
         )
-    place = np.array(b.static(storage_offset or 0, "an offset"))
+    return b.reshape(x, (element_count(b.shape(x)),))
+
+
+def _places(b: AtenBuilder, size: Sequence[Known], stride: Sequence[Known], offset: Known | None) -> np.ndarray:
+    """Where in memory elements lie, i64 of a shape."""
+    place = np.array(b.static(offset or 0, "an offset"), np.int64)
     for length, step in zip(size, stride, strict=True):
         count, each = b.static(length, "a size"), b.static(step, "a stride")
         place = place[..., None] + np.arange(count) * each
-    flat = b.reshape(x, (element_count(b.shape(x)),))
-    return b.add("gather", flat, b.constant(place.astype(np.int64)), axis=0)
+    return place
 
 
 @aten("diagonal_scatter.default")
