@@ -30,7 +30,10 @@ TABLES = {
     "string_normalize", "string_split", "tfidf", "tree_ensemble", "unpack",
 }  # fmt: skip
 # Special functions, which run on the reference and which ONNX does not have.
-SPECIAL = {"digamma", "erfc", "erfinv", "i0", "i0e", "i1", "i1e", "lgamma"}
+SPECIAL = {
+    "airy_ai", "bessel", "digamma", "erfc", "erfcx", "erfinv", "i0", "i0e", "i1", "i1e", "igamma", "lgamma", "ndtri",
+    "polynomial", "zeta",
+}  # fmt: skip
 # What trainers alone make.
 TRAINING = {
     "adamw", "attention_dropout", "attention_dropout_gradient", "attention_gradient", "batch_norm_training",

@@ -2,6 +2,7 @@
 
 from ingot.ops import (
     attention,
+    bessel,
     blocks,
     cast,
     control,
@@ -13,6 +14,7 @@ from ingot.ops import (
     dropout,
     elementwise,
     fourier,
+    gamma,
     image,
     index,
     integer,
@@ -21,6 +23,7 @@ from ingot.ops import (
     loss,
     norm,
     optimise,
+    polynomial,
     quantize,
     recurrent,
     reduce,
@@ -35,6 +38,7 @@ from ingot.ops import (
 
 __all__ = [
     "attention",
+    "bessel",
     "blocks",
     "cast",
     "control",
@@ -46,6 +50,7 @@ __all__ = [
     "dropout",
     "elementwise",
     "fourier",
+    "gamma",
     "image",
     "index",
     "integer",
@@ -54,6 +59,7 @@ __all__ = [
     "loss",
     "norm",
     "optimise",
+    "polynomial",
     "quantize",
     "recurrent",
     "reduce",

@@ -19,6 +19,7 @@ _TRAINS = "is a part of training, which ONNX leaves to a preview of other semant
 # Why an op has no rule.
 GAPS = {
     "adamw": _TRAINS,
+    "airy_ai": _SPECIAL,
     "append_keys": _CACHE,
     "append_keys_int4": _CACHE,
     "append_keys_int8": _CACHE,
@@ -29,6 +30,7 @@ GAPS = {
     "attention_dropout_gradient": _TRAINS,
     "attention_gradient": _TRAINS,
     "batch_norm_training": _TRAINS,
+    "bessel": _SPECIAL,
     "cached_attention": _CACHE,
     "conv_filter_gradient": _TRAINS,
     "cross_entropy": _TRAINS,
@@ -38,22 +40,27 @@ GAPS = {
     "digamma": _SPECIAL,
     "dropout": _TRAINS,
     "erfc": _SPECIAL,
+    "erfcx": _SPECIAL,
     "erfinv": _SPECIAL,
     "gelu_gradient": _TRAINS,
     "i0": _SPECIAL,
     "i0e": _SPECIAL,
     "i1": _SPECIAL,
     "i1e": _SPECIAL,
+    "igamma": _SPECIAL,
     "layer_norm_gradient": _TRAINS,
     "lgamma": _SPECIAL,
     "max_pool_gradient": _TRAINS,
+    "ndtri": _SPECIAL,
     "pairwise_coupling": "iterates inside ONNX's SVMClassifier, which takes no scores",
+    "polynomial": _SPECIAL,
     "quantize_groups": "makes codes of weights as they are packed, which ONNX's quantizers make before",
     "refuse": "is an error, which ONNX cannot say",
     "relu_gradient": _TRAINS,
     "rms_norm_gradient": _TRAINS,
     "sgd": _TRAINS,
     "silu_gradient": _TRAINS,
+    "zeta": _SPECIAL,
 }
 
 
