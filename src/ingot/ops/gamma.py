@@ -35,7 +35,7 @@ def _zeta(s: np.ndarray, q: np.ndarray) -> np.ndarray:
     samples=[
         sample("s>1.1<9[2,5,7] q>0.1<30[7]"),
         sample("s>1.1<9[5,1] q>0.1<30[67]"),
-        sample("s[] q[3]"),
+        sample("s[] q[]"),
         sample("s[0,3] q[1]"),
     ],
     domain=(1.1, 9.0),
@@ -105,6 +105,7 @@ def _uniform(a: np.ndarray, x: np.ndarray) -> np.ndarray:
         *(sample("a[2,5,7] x[7]", upper=upper) for upper in (False, True)),
         sample("a>20<300[5,1] x>20<300[67]"),
         sample("a[] x[3]"),
+        sample("a[] x[]"),
         sample("a[0,3] x[1]", upper=True),
     ],
     domain=(0.1, 9.0),
@@ -118,7 +119,7 @@ def igamma(a, x, *, upper: bool = False):
         is_series, is_fraction = known & ~is_large & (x64 < a64 + 1), known & ~is_large & (x64 >= a64 + 1)
         p = np.where((a64 >= 0) & (x64 >= 0), np.where((x64 == 0) | np.isinf(a64), 0.0, 1.0), np.nan)
         p[((a64 == 0) & (x64 == 0)) | (np.isinf(a64) & np.isinf(x64))] = np.nan
-        q = 1 - p
+        q = np.array(1 - p)
         q[is_large] = _uniform(a64[is_large], x64[is_large])
         p[is_large] = 1 - q[is_large]
         for chosen, function, other in ((is_series, _lower_series, (p, q)), (is_fraction, _upper_fraction, (q, p))):

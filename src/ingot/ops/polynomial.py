@@ -39,6 +39,7 @@ assert _FAMILIES.keys() == set(get_args(Family))
         *(sample("x[3,67] n>0<9[67]", family=family) for family in _FAMILIES),
         sample("x[] n>-2<3[7]", family="legendre"),
         sample("x[5,1] n<0[]", family="hermite"),
+        sample("x[] n<3[]", family="chebyshev_w"),
         sample("x[0,3] n[1]", family="laguerre"),
     ],
     domain=(-1.0, 1.0),
