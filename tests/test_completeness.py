@@ -30,7 +30,10 @@ TABLES = {
     "string_normalize", "string_split", "tfidf", "tree_ensemble", "unpack",
 }  # fmt: skip
 # Special functions, which run on the reference and which ONNX does not have.
-SPECIAL = {"digamma", "erfc", "erfinv", "i0", "i0e", "i1", "i1e", "lgamma"}
+SPECIAL = {
+    "airy_ai", "bessel", "digamma", "erfc", "erfcx", "erfinv", "i0", "i0e", "i1", "i1e", "igamma", "lgamma", "ndtri",
+    "polynomial", "zeta",
+}
 # Linear algebra and a greatest common divisor, likewise; only importers of torch's programs make them.
 MATRICES = {
     "cholesky", "eigh", "gcd", "householder_product", "ldl_factor", "ldl_solve", "lu_factor", "matrix_exp",

@@ -18,8 +18,10 @@ import torch
 from torch.export import ExportedProgram
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
+import ingot
 import made_by_rules  # noqa: F401  # declares cases
 from aten_cases import CASES, export, exported
+from aten_random_cases import COUNT, exported_draws
 from ingot import InferenceSession
 from ingot.errors import ReferenceWarning, UnsupportedError
 from ingot.load.aten import load_exported
@@ -27,6 +29,7 @@ from ingot.run.interpret import interpret
 
 TOLERANCE = 1e-4  # of max(1, |expected|): samples are of f32, and several ops of them
 SAMPLES = 2  # of each entry of op_db, in one program
+RUNS, DRAWN = 100, 1000  # of a program with random ops: at most as many runs, for as many numbers of each result
 DTYPES = (torch.float32, torch.int64, torch.bool, torch.complex64)  # the first that an entry has
 WIDE = {"matrix_exp"}  # entries that torch computes in float32 with errors above the tolerance
 UP_TO_SIGNS = {"linalg.eigh", "linalg.svd", "pca_lowrank", "svd", "svd_lowrank"}  # compared as their samples say
@@ -34,11 +37,9 @@ KERNEL, REFERENCE, REFUSED, UNTRIED, WRONG = "kernel", "reference", "refused", "
 
 # Overloads that no program of numbers can show, each with what becomes of it and why.
 AS_WRITTEN = {"core_alone", "ways_back"}  # cases of core overloads that decompositions replace
-_RANDOM = "draws random numbers of a generator that belongs to torch"
 _SIZE = "a number that torch knows when it exports"
 _ANY = "memory of any content, which is 0"
 NAMED = {
-    **dict.fromkeys(("aten.rand.default", "aten.randn.default", "aten.randperm.default"), (REFUSED, _RANDOM)),
     "aten.atan2.out": (REFUSED, "writes into a given tensor; decompositions replace it by aten.atan2.default"),
     "aten._native_batch_norm_legit.default": (
         REFUSED, "writes into statistics; decompositions replace it by aten._native_batch_norm_legit_functional.default"
@@ -110,8 +111,11 @@ def core() -> list[str]:
 
 def called(program: ExportedProgram) -> tuple[str, ...]:
     """The overloads that a program calls."""
-    nodes = [node.target for node in program.graph.nodes if node.op == "call_function"]
-    return tuple(sorted({str(each) for each in nodes if isinstance(each, torch._ops.OpOverload)}))
+    return tuple(sorted({str(each) for each in _overloads(program)}))
+
+
+def _overloads(program: ExportedProgram) -> list[torch._ops.OpOverload]:
+    return [node.target for node in program.graph.nodes if isinstance(node.target, torch._ops.OpOverload)]
 
 
 def outcomes(name: str) -> Iterator[Outcome]:
@@ -139,26 +143,55 @@ def _outcome(calls: Calls) -> Outcome:
 
 
 def run(program: ExportedProgram, inputs: Sequence[torch.Tensor], expected: Iterable[torch.Tensor]) -> Outcome:
-    """What becomes of a program."""
+    """What becomes of a program. expected: what torch gives; where it draws numbers, the program itself is asked."""
     names = called(program)
+    draws = any(torch.Tag.nondeterministic_seeded in each.tags for each in _overloads(program))
+    wanted = drawn(program, inputs) if draws else [list(expected)]
+    judge = is_drawn_alike if draws else agrees
     try:
         graph = load_exported(program)
         arrays = [x.numpy() for x in inputs]
-        found = [interpret(graph, dict(zip(graph.inputs, arrays, strict=True)))]
+        ingot.set_seed(0)
+        found = [[interpret(graph, dict(zip(graph.inputs, arrays, strict=True)))]]
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             session = InferenceSession(program, threads=1)
             feeds = {each.name: x for each, x in zip(session.get_inputs(), arrays, strict=True)}
-            found.append(dict(zip(graph.outputs, session.run(None, feeds), strict=True)))
+            runs = [session.run(None, feeds) for _ in wanted]
+            found.append([dict(zip(graph.outputs, results, strict=True)) for results in runs])
     except UnsupportedError as error:
         return Outcome(names, REFUSED, str(error))
-    wanted = list(expected)
     for results in found:  # behind the results come inputs that the program writes into
-        for (name, got), want in zip(list(results.items())[: len(wanted)], wanted, strict=True):
-            if not agrees(got, want.numpy()):
-                return Outcome(names, WRONG, f"{name}: got {got.ravel()[:4]}, expected {want.numpy().ravel()[:4]}")
+        for i, name in enumerate(list(graph.outputs)[: len(wanted[0])]):
+            got, want = np.stack([run[name] for run in results]), np.stack([run[i].numpy() for run in wanted])
+            if not judge(got, want):
+                return Outcome(names, WRONG, f"{name}: got {got.ravel()[:4]}, expected {want.ravel()[:4]}")
     is_reference = any(issubclass(each.category, ReferenceWarning) for each in caught)
     return Outcome(names, REFERENCE if is_reference else KERNEL)
+
+
+def drawn(program: ExportedProgram, inputs: Sequence[torch.Tensor]) -> list[list[torch.Tensor]]:
+    """What several runs of a program give in torch. The ops of `op_db` would seed each run alike."""
+    module, runs = program.module(), []
+    torch.manual_seed(0)
+    with torch.no_grad():
+        while len(runs) < RUNS and (not runs or len(runs) * min(x.numel() for x in runs[0]) < DRAWN):
+            runs.append(tree_leaves(module(*(x.clone() for x in inputs))))
+    return runs
+
+
+def is_drawn_alike(got: np.ndarray, want: np.ndarray) -> bool:
+    """Whether runs have the type and shape of others, and their numbers the distribution.
+
+    By the test of Kolmogorov and Smirnov, at a level of 5e-5.
+    """
+    if got.dtype != want.dtype or got.shape[1:] != want.shape[1:]:
+        return False
+    if not want.size:
+        return True
+    every = np.concatenate([got.ravel(), want.ravel()])
+    shares = [np.searchsorted(np.sort(x.ravel()), every, side="right") / x.size for x in (got, want)]
+    return bool(np.abs(shares[0] - shares[1]).max() <= 2.3 * (1 / got.size + 1 / want.size) ** 0.5)
 
 
 def agrees(got: np.ndarray, want: np.ndarray) -> bool:
@@ -175,6 +208,7 @@ def case_outcomes() -> Iterator[Outcome]:
     for name, (function, inputs) in CASES.items():
         for decomposed in (True, False) if name in AS_WRITTEN else (True,):
             yield run(exported(name, decomposed), inputs, tree_leaves(function(*inputs)))
+    yield run(exported_draws(False).run_decompositions(), (torch.full((COUNT,), 0.5),), ())
 
 
 def table(found: Iterable[Outcome]) -> dict[str, tuple[str, str]]:
@@ -212,8 +246,9 @@ HEAD = """\
 ops (`op_db`): {more_supported} of these are supported, {more_share:.1f} %. PyTorch {version}.
 
 An overload is supported where a program that calls it gives what PyTorch gives, on the interpreter and on the native
-executor: by a *kernel* where no step of it runs on the reference, else by the *reference*. A *refused* one is an
-`UnsupportedError` that names it, with the reason. `python tests/kit/written_docs.py --write` writes this page.
+executor, or random numbers of the same distribution: by a *kernel* where no step of it runs on the reference, else by
+the *reference*. A *refused* one is an `UnsupportedError` that names it, with the reason.
+`python tests/kit/written_docs.py --write` writes this page.
 
 | overload | core | by | why |
 |---|---|---|---|

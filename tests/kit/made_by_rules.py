@@ -15,6 +15,7 @@ import aten_matrix_cases  # noqa: F401  # declares cases
 import aten_number_cases  # noqa: F401  # declares cases
 import aten_scatter_cases  # noqa: F401  # declares cases
 import aten_shape_cases  # noqa: F401  # declares cases
+import aten_special_cases  # noqa: F401  # declares cases
 import ingot.load
 from aten_cases import CASES, exported
 from aten_random_cases import exported_draws

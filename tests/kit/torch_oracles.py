@@ -9,6 +9,7 @@ import torch.nn.functional as F
 import image_cases
 import kv_cache_cases
 import recurrent_cases
+import special_oracles
 from ingot.dtype import boolean, f16, f32, f64, i64, u8, u64
 from philox import philox
 
@@ -284,6 +285,7 @@ ORACLE = {
     "pad": lambda x, *, low, high, value: F.pad(x, spread([*low, *high], x.dim()), value=value),
     "trilu": lambda x, *, k, upper: x.triu(k) if upper else x.tril(k),
     "gather": torch_gather,
+    "checked_index": lambda x, *, limit, wraps=False, what: torch.where(x < 0, x + limit, x) if wraps else x,
     "gather_elements": lambda x, i, *, axis: x.gather(axis, torch.remainder(i, x.shape[axis])),
     "compress": lambda x, condition, *, axis: x.index_select(axis, condition.nonzero()[:, 0]),
     "nonzero": lambda x: torch.atleast_1d(x).nonzero().T,
@@ -300,4 +302,4 @@ SAME_NAME = """relu abs exp expm1 log log1p sqrt rsqrt reciprocal sin cos sinh c
     isnan isinf logical_not logical_and logical_or logical_xor add sub mul pow maximum minimum
     less less_equal greater greater_equal"""
 ORACLE |= {name: getattr(torch, name) for name in SAME_NAME.split()}
-ORACLE |= image_cases.ORACLE | kv_cache_cases.ORACLE | recurrent_cases.ORACLE
+ORACLE |= image_cases.ORACLE | kv_cache_cases.ORACLE | recurrent_cases.ORACLE | special_oracles.ORACLE

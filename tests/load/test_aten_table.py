@@ -3,6 +3,7 @@
 import datetime
 import random
 
+import numpy as np
 import pytest
 
 from aten_table import (
@@ -15,6 +16,7 @@ from aten_table import (
     document,
     entries,
     everything,
+    is_drawn_alike,
     outcomes,
     written,
 )
@@ -31,6 +33,14 @@ def test_every_core_overload_is_supported_or_refused_and_most_are_supported() ->
     supported = sum(kind in (KERNEL, REFERENCE) for kind in kinds.values())
     assert supported >= 0.97 * len(kinds)
     assert not {WRONG, UNTRIED} & set(ROWS.values())
+
+
+def test_random_numbers_are_compared_by_type_shape_and_distribution() -> None:
+    rng = np.random.default_rng(0)
+    first, second = rng.normal(size=(2, 100, 3, 5))
+    assert is_drawn_alike(first, second) and is_drawn_alike(first[:1], second)
+    for other in (second + 0.5, second * 1.5, np.abs(second), second.astype(np.float32), second.reshape(100, 15)):
+        assert not is_drawn_alike(first, other)
 
 
 @pytest.mark.filterwarnings("ignore")

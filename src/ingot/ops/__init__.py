@@ -2,6 +2,7 @@
 
 from ingot.ops import (
     attention,
+    bessel,
     blocks,
     cast,
     control,
@@ -14,6 +15,7 @@ from ingot.ops import (
     dropout,
     elementwise,
     fourier,
+    gamma,
     image,
     index,
     integer,
@@ -22,6 +24,7 @@ from ingot.ops import (
     loss,
     norm,
     optimise,
+    polynomial,
     quantize,
     recurrent,
     reduce,
@@ -36,6 +39,7 @@ from ingot.ops import (
 
 __all__ = [
     "attention",
+    "bessel",
     "blocks",
     "cast",
     "control",
@@ -48,6 +52,7 @@ __all__ = [
     "dropout",
     "elementwise",
     "fourier",
+    "gamma",
     "image",
     "index",
     "integer",
@@ -56,6 +61,7 @@ __all__ = [
     "loss",
     "norm",
     "optimise",
+    "polynomial",
     "quantize",
     "recurrent",
     "reduce",

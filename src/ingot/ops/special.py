@@ -10,9 +10,9 @@ import numpy as np
 from ingot.ops.define import op, same_as, sample
 
 _SAMPLES = (sample("x[2,5,7]"), sample("x[]"), sample("x[0,3]"), sample("x[67]"))
-_SERIES_END = 40.0  # where the asymptotic series of a Bessel function is exact to the last bits of a float64
-_TERMS = 120
-_LGAMMA_END = 2.5e305  # beyond it the value is no float64
+_log_gamma_END = 2.5e305  # beyond it the value is no float64
+_ERFC_FAR = 7.0  # where the asymptotic series of erfc is exact to the last bits
+_ERFC_TERMS = 40
 _DIGAMMA_START = 10.0  # where the asymptotic series of digamma is
 _DIGAMMA = (1 / 12, -1 / 120, 1 / 252, -1 / 240, 1 / 132, -691 / 32760, 1 / 12)  # B_2k / 2k
 
@@ -33,7 +33,10 @@ def _each(function: Callable[[float], float]) -> Callable[[np.ndarray], np.ndarr
 
 
 def _lgamma(x: float) -> float:
-    return math.inf if (x <= 0 and x.is_integer()) or x > _LGAMMA_END else math.lgamma(x)
+    return math.inf if (x <= 0 and x.is_integer()) or x > _log_gamma_END else math.lgamma(x)
+
+
+log_gamma, erfc = _each(_lgamma), _each(math.erfc)
 
 
 def _digamma(x: np.ndarray) -> np.ndarray:
@@ -61,7 +64,7 @@ def _erfinv(x: np.ndarray) -> np.ndarray:
     middle = 2 / (np.pi * 0.147) + logarithm / 2
     y = np.sqrt(np.sqrt(middle * middle - logarithm / 0.147) - middle)
     for _ in range(3):
-        error = np.where(y < 1, _each(math.erf)(y) - inside, (1 - inside) - _each(math.erfc)(y))
+        error = np.where(y < 1, _each(math.erf)(y) - inside, (1 - inside) - erfc(y))
         slope = 2 / math.sqrt(math.pi) * np.exp(-y * y)
         step = error / slope
         y = y - step / (1 + y * step)  # Halley's
@@ -69,40 +72,37 @@ def _erfinv(x: np.ndarray) -> np.ndarray:
     return np.where(np.abs(x) < 1, y, np.where(np.abs(x) == 1, np.copysign(np.inf, x), np.nan))
 
 
-def _bessel_i(order: int, *, is_scaled: bool = False) -> Callable[[np.ndarray], np.ndarray]:
-    """The modified Bessel function: its power series, or its asymptotic one (Abramowitz and Stegun, 9.6.10, 9.7.1).
+def _erfcx(x: np.ndarray) -> np.ndarray:
+    """The product itself, or the asymptotic series of erfc (DLMF 7.12.1)."""
+    far = np.maximum(x, _ERFC_FAR)
+    term = np.ones_like(far)
+    series = term.copy()
+    for k in range(1, _ERFC_TERMS):
+        term = term * -(2 * k - 1) / (2 * far * far)
+        series += term
+    value = np.exp(x * x) * erfc(x)
+    return np.where(x < _ERFC_FAR, value, series / (far * math.sqrt(np.pi)))
 
-    is_scaled: times exp(-|x|).
+
+def _ndtri(p: np.ndarray) -> np.ndarray:
+    """By erfinv in the middle; in a tail by Newton's steps on the logarithm of erfc, which is concave, so that they
+    come from beyond the root and never pass it.
     """
-
-    def function(x: np.ndarray) -> np.ndarray:
-        size = np.abs(x)
-        half = np.minimum(size, _SERIES_END) / 2
-        term = half**order
-        total = term.copy()
-        for k in range(1, _TERMS):
-            term = term * half * half / (k * (k + order))
-            total += term
-        far = np.maximum(size, _SERIES_END)
-        part = np.ones_like(far)
-        series = part.copy()
-        for k in range(1, 25):
-            part = part * -(4 * order * order - (2 * k - 1) ** 2) / (8 * k * far)
-            series += part
-        total = total * np.exp(-np.minimum(size, _SERIES_END)) if is_scaled else total
-        large = (1 if is_scaled else np.exp(far)) / (np.sqrt(far) * math.sqrt(2 * np.pi)) * series
-        value = np.where(size <= _SERIES_END, total, large)
-        value = np.where(np.isinf(size), 0 if is_scaled else np.inf, np.where(np.isnan(x), np.nan, value))
-        return np.copysign(value, x) if order % 2 else value
-
-    return function
+    tail = np.clip(np.minimum(p, 1 - p), 0, 0.25)
+    y = np.sqrt(-2 * np.log(2 * tail))
+    for _ in range(8):
+        scaled = _erfcx(y / math.sqrt(2))
+        y = y + (np.log(scaled / (2 * tail)) - y * y / 2) * scaled / math.sqrt(2 / np.pi)
+    middle = math.sqrt(2) * _erfinv(2 * p - 1)
+    value = np.where(np.abs(p - 0.5) < 0.25, middle, np.copysign(y, p - 0.5))
+    return np.where((p == 0) | (p == 1), np.copysign(np.inf, p - 0.5), np.where((p > 0) & (p < 1), value, np.nan))
 
 
-special("erfc", _each(math.erfc), "1 - erf(x), with all its digits where it is small.", (-5.0, 5.0))
+special("erfc", erfc, "1 - erf(x), with all its digits where it is small.", (-5.0, 5.0))
 special("erfinv", _erfinv, "The inverse of erf: infinite at -1 and 1, NaN beyond.", (-0.99, 0.99))
-special("lgamma", _each(_lgamma), "The logarithm of |gamma(x)|: inf at 0 and negative integers.", (0.1, 30.0))
+special("lgamma", log_gamma, "The logarithm of |gamma(x)|: inf at 0 and negative integers.", (0.1, 30.0))
 special("digamma", _digamma, "The derivative of lgamma: NaN at negative integers, infinite at 0.", (0.1, 30.0))
-special("i0", _bessel_i(0), "The modified Bessel function of the first kind of order 0.", (-10.0, 10.0))
-special("i1", _bessel_i(1), "The modified Bessel function of the first kind of order 1.", (-10.0, 10.0))
-special("i0e", _bessel_i(0, is_scaled=True), "exp(-|x|) times i0(x).", (-60.0, 60.0))
-special("i1e", _bessel_i(1, is_scaled=True), "exp(-|x|) times i1(x).", (-60.0, 60.0))
+special("erfcx", _erfcx, "exp(x^2) times erfc(x), which neither overflows nor vanishes above 0.", (-3.0, 30.0))
+special(
+    "ndtri", _ndtri, "Where the normal distribution reaches x: the inverse of ndtr; NaN outside of 0..1.", (0.0, 1.0)
+)

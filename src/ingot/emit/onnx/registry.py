@@ -20,6 +20,7 @@ _TRAINS = "is a part of training, which ONNX leaves to a preview of other semant
 # Why an op has no rule.
 GAPS = {
     "adamw": _TRAINS,
+    "airy_ai": _SPECIAL,
     "append_keys": _CACHE,
     "append_keys_int4": _CACHE,
     "append_keys_int8": _CACHE,
@@ -30,6 +31,7 @@ GAPS = {
     "attention_dropout_gradient": _TRAINS,
     "attention_gradient": _TRAINS,
     "batch_norm_training": _TRAINS,
+    "bessel": _SPECIAL,
     "cached_attention": _CACHE,
     "cholesky": _FACTORS,
     "conv_filter_gradient": _TRAINS,
@@ -41,6 +43,7 @@ GAPS = {
     "dropout": _TRAINS,
     "eigh": _FACTORS,
     "erfc": _SPECIAL,
+    "erfcx": _SPECIAL,
     "erfinv": _SPECIAL,
     "gcd": "is a greatest common divisor, which ONNX does not have",
     "gelu_gradient": _TRAINS,
@@ -49,6 +52,7 @@ GAPS = {
     "i0e": _SPECIAL,
     "i1": _SPECIAL,
     "i1e": _SPECIAL,
+    "igamma": _SPECIAL,
     "layer_norm_gradient": _TRAINS,
     "ldl_factor": _FACTORS,
     "ldl_solve": _FACTORS,
@@ -56,8 +60,10 @@ GAPS = {
     "lu_factor": _FACTORS,
     "matrix_exp": _FACTORS,
     "max_pool_gradient": _TRAINS,
+    "ndtri": _SPECIAL,
     "pairwise_coupling": "iterates inside ONNX's SVMClassifier, which takes no scores",
     "pivoted_rows": _FACTORS,
+    "polynomial": _SPECIAL,
     "qr_factor": _FACTORS,
     "quantize_groups": "makes codes of weights as they are packed, which ONNX's quantizers make before",
     "refuse": "is an error, which ONNX cannot say",
@@ -67,6 +73,7 @@ GAPS = {
     "silu_gradient": _TRAINS,
     "solve_triangular": _FACTORS,
     "svd": _FACTORS,
+    "zeta": _SPECIAL,
 }
 
 

@@ -14,8 +14,9 @@ def _same_dtype(op: str) -> Rule:
     return lambda b, x: b.add(op, x)
 
 
-def _floating(op: str) -> Rule:
-    return lambda b, x: b.add(op, *b.promote(x, floating=True))
+def floating(op: str, **attributes: Any) -> Rule:
+    """Return the rule of an op of one operand, which computes in floats."""
+    return lambda b, x: b.add(op, *b.promote(x, floating=True), **attributes)
 
 
 def _rounding(op: str) -> Rule:
@@ -32,11 +33,8 @@ for _name in ("relu", "abs", "sign", "silu", "mish", "isnan", "isinf"):
 for _name in (
     *("exp", "expm1", "log", "log1p", "sqrt", "rsqrt", "reciprocal", "tanh", "erf", "sigmoid"),
     *("sin", "cos", "sinh", "cosh", "asin", "acos", "atan", "asinh", "acosh", "atanh"),
-    *("erfc", "erfinv", "lgamma", "digamma", "i0"),
 ):
-    aten(f"{_name}.default")(_floating(_name))
-for _name in ("i0e", "i1", "i1e"):
-    aten(f"special_{_name}.default")(_floating(_name))
+    aten(f"{_name}.default")(floating(_name))
 for _name in ("floor", "ceil", "round"):
     aten(f"{_name}.default")(_rounding(_name))
 
@@ -212,17 +210,6 @@ def lcm(b: AtenBuilder, x: Tensor, y: Tensor) -> Tensor:
     x, y = b.promote(x, y)
     share = b.add("maximum", b.add("gcd", x, y), b.scalar(1, b.dtype(x)))
     return b.add("abs", b.add("mul", b.add("div", x, share), y))
-
-
-@aten("rrelu_with_noise_functional.default")
-def rrelu(
-    b: AtenBuilder, x: Tensor, noise: Tensor, lower: float = 0.125, upper: float = 1 / 3, training: bool = False,
-    generator: None = None,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """The slope in the middle: a random one is for training alone."""
-    if training:
-        raise UnsupportedError(f"torch node {b.hint!r}: got random slopes of training, expected module.eval()")
-    return leaky_relu(b, x, (lower + upper) / 2), noise
 
 
 @aten("pow.Tensor_Tensor", "pow.Tensor_Scalar", "pow.Scalar")

@@ -46,6 +46,7 @@ from ingot.load.aten import (  # noqa: F401  # rules
     scatter,
     search,
     shape,
+    special,
 )  # fmt: skip
 from ingot.load.aten.archive import read_archive
 from ingot.load.aten.calls import expect_called

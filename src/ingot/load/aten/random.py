@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Sequence
 from typing import Any
 
 from ingot.dim import Known
-from ingot.dtype import f64
+from ingot.dtype import DType, f64
 from ingot.errors import UnsupportedError
 from ingot.load.aten.builder import AtenBuilder, AtenPen, Number, Tensor
 from ingot.load.aten.registry import aten
 from ingot.load.draws import drawing_state, normal
+
+_SMALL = 2.0**-60  # what keeps a class of weight 0 from 0 / 0, below any exponential number but 0
 
 
 def _uniform(b: AtenBuilder, shape: Sequence[Known]) -> Tensor:
@@ -28,12 +31,19 @@ def _between(b: AtenBuilder, low: float, high: float, *, is_whole: bool = False)
     return b.cast(pen.floor(drawn) if is_whole else drawn, b.result.dtype)
 
 
-def _normal(b: AtenBuilder, mean: Tensor | float, deviation: Tensor | float) -> Tensor:
+def _exponential(b: AtenBuilder, shape: Sequence[Known]) -> Tensor:
+    """f64 of rate 1: 0 or more."""
+    pen = AtenPen(b)
+    return pen.neg(pen.log(pen.add(pen.neg(_uniform(b, shape)), 1.0)))
+
+
+def _normal(b: AtenBuilder, mean: Tensor | float, deviation: Tensor | float, dtype: DType | None = None) -> Tensor:
+    """Normal numbers, in the dtype of the result unless another is given."""
     pen, shape = AtenPen(b), b.result.shape
     pairs = _uniform(b, (2, *shape))
     drawn = normal(pen, *(b.reshape(b.slice(pairs, 0, i, i + 1), shape) for i in range(2)))
     mean, deviation = (b.cast(x, f64) if isinstance(x, str) else float(x) for x in (mean, deviation))
-    return b.cast(pen.add(pen.mul(drawn, deviation), mean), b.result.dtype)
+    return b.cast(pen.add(pen.mul(drawn, deviation), mean), dtype or b.result.dtype)
 
 
 def _below(b: AtenBuilder, probability: Tensor) -> Tensor:
@@ -85,6 +95,63 @@ def bernoulli(b: AtenBuilder, x: Tensor, **_: Any) -> Tensor:
     return _below(b, x)
 
 
+@aten("normal.float_float")
+def normal_in(b: AtenBuilder, mean: float, deviation: float, size: Sequence[Known], **_: Any) -> Tensor:
+    return _normal(b, mean, deviation)
+
+
+@aten("log_normal.default")
+def log_normal(b: AtenBuilder, x: Tensor, mean: float = 1.0, deviation: float = 2.0, **_: Any) -> Tensor:
+    return b.cast(b.add("exp", _normal(b, mean, deviation, f64)), b.result.dtype)
+
+
+@aten("cauchy.default")
+def cauchy(b: AtenBuilder, x: Tensor, median: float = 0.0, width: float = 1.0, **_: Any) -> Tensor:
+    """The tangent of an angle within half a turn."""
+    pen = AtenPen(b)
+    angle = pen.mul(pen.add(_uniform(b, b.result.shape), -0.5), math.pi)
+    drawn = pen.div(pen.sin(angle), pen.cos(angle))
+    return b.cast(pen.add(pen.mul(drawn, float(width)), float(median)), b.result.dtype)
+
+
+@aten("geometric.default")
+def geometric(b: AtenBuilder, x: Tensor, p: float, **_: Any) -> Tensor:
+    """How many trials it takes until one succeeds: 1 or more. Devroye, "Non-Uniform Random Variate Generation", 1986,
+    chapter X.2.
+    """
+    pen = AtenPen(b)
+    rate = -math.log1p(-p) if p < 1 else math.inf
+    return b.cast(pen.maximum(pen.ceil(pen.mul(_exponential(b, b.result.shape), 1 / rate)), 1.0), b.result.dtype)
+
+
+@aten("randperm.default")
+def randperm(b: AtenBuilder, count: Known, **_: Any) -> Tensor:
+    """The order of as many numbers that are drawn."""
+    order = b.add("topk", _uniform(b, (count,)), k=count, axis=0, largest=False)[1]
+    return b.cast(order, b.result.dtype)
+
+
+@aten("rrelu_with_noise_functional.default")
+def rrelu(
+    b: AtenBuilder, x: Tensor, noise: Tensor, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False,
+    generator: Any = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """x, below 0 times a slope that is drawn in training, and else the mean; and the slopes that were drawn."""
+    positive = b.add("greater", x, b.scalar(0, b.dtype(x)))
+    if not training:
+        slope = b.scalar((lower + upper) / 2, b.dtype(x))
+        return b.add("where", positive, x, b.add("mul", x, slope)), noise
+    pen = AtenPen(b)
+    drawn = pen.add(pen.mul(_uniform(b, b.shape(x)), float(upper - lower)), float(lower))
+    slopes = b.add("where", positive, b.scalar(1, b.dtype(x)), b.cast(drawn, b.dtype(x)))
+    return b.add("mul", x, slopes), slopes
+
+
+@aten("bernoulli.Tensor")
+def bernoulli_each(b: AtenBuilder, x: Tensor, p: Tensor, **_: Any) -> Tensor:
+    return _below(b, p)
+
+
 @aten("bernoulli.p")
 def bernoulli_of(b: AtenBuilder, x: Tensor, p: Number = 0.5, **_: Any) -> Tensor:
     return _below(b, b.scalar(p, f64))
@@ -93,17 +160,21 @@ def bernoulli_of(b: AtenBuilder, x: Tensor, p: Number = 0.5, **_: Any) -> Tensor
 @aten("exponential.default")
 def exponential(b: AtenBuilder, x: Tensor, rate: float = 1.0, **_: Any) -> Tensor:
     pen = AtenPen(b)
-    drawn = pen.log(pen.add(pen.neg(_uniform(b, b.result.shape)), 1.0))
-    return b.cast(pen.mul(drawn, -1.0 / rate), b.result.dtype)
+    return b.cast(pen.mul(_exponential(b, b.result.shape), 1.0 / rate), b.result.dtype)
 
 
 @aten("multinomial.default")
 def multinomial(b: AtenBuilder, x: Tensor, count: Known, replacement: bool = False, **_: Any) -> Tensor:
-    """For each draw, how many running sums of the weights it reaches; a last axis of one class is always drawn."""
-    if not replacement and count != 1:
-        raise UnsupportedError(f"torch node {b.hint!r}: {count} draws without replacement, expected replacement=True")
+    """With replacement, for each draw how many running sums of the weights it reaches; a last class is always drawn.
+
+    Without, the largest of the weights that are each divided by an exponential number. Efraimidis and Spirakis,
+    "Weighted random sampling with a reservoir", 2006.
+    """
     pen, (*batch, classes) = AtenPen(b), b.shape(x)
     axis = len(batch)
+    if not replacement:
+        spread = pen.add(_exponential(b, b.shape(x)), _SMALL)
+        return b.add("topk", pen.div(b.cast(x, f64), spread), k=count, axis=axis, largest=True)[1]
     sums = pen.cumsum(b.cast(x, f64), axis=axis)
     total = b.slice(sums, axis, classes - 1, classes)
     drawn = pen.mul(_uniform(b, (*batch, count)), b.expand(total, (*batch, count)))
