@@ -18,7 +18,7 @@ from ingot.lower.lowered import FAULT, Field, Pointer
 
 SHADERS = Path(__file__).parents[2] / "shaders"
 LANES = 64  # of a workgroup, in every kernel
-PARAMETER_WORDS = 64  # of a step, which begin at multiples of WebGPU's 256 bytes
+PARAMETER_WORDS = 128  # of a step; steps begin at multiples of the 256 bytes that WebGPU aligns to
 # The memory that a program binds, in the order of bindings behind the parameters, unless it has more. WebGPU guarantees
 # eight.
 REGIONS = ("arena0", "arena1", "arena2", "arena3", "inputs", "outputs", "weights", "state")
