@@ -57,7 +57,11 @@ def filled_folder(
             _expect_own(place, owners, rows)
         earlier = {name for name, row in rows.items() if row.owner == owner and name not in owners}
         _write(place, {**rows, **{name: _Row(owners[name], None) for name in owners}})
-        yield
+        try:
+            yield
+        finally:
+            if not rows and not any(os.path.lexists(place / name) for name in owners):
+                os.unlink(place / MANIFEST)  # the block was refused before its first file
         for name in earlier:
             if _is_unchanged(place / name, rows.pop(name)):
                 _remove(place, name)
