@@ -32,6 +32,7 @@ class Address:
 _COUNTS = "a shape, size or count: one that no tensor can have is refused by the op that makes it"
 _AXES = "axes, which have to be known when the model is loaded or are checked by the op"
 _CLAMPED = "the operator's definition clamps it to the dim"
+_DIAGONAL = "a diagonal: one outside of the matrix keeps all or nothing"
 _NUMBERS = "numbers: they are computed with, and address nothing"
 
 _LSTM = "x[3,2,4] w[1,20,4] r[1,20,5] b[1,40] n:i32<4[2]"
@@ -91,7 +92,7 @@ ADDRESSED: dict[tuple[str, str, str], Address | str] = {
     ("", "Slice", "ends"): _CLAMPED,
     ("", "Slice", "axes"): _AXES,
     ("", "Slice", "steps"): _NUMBERS,
-    ("", "Trilu", "k"): "a diagonal: one outside of the matrix keeps all or nothing",
+    ("", "Trilu", "k"): _DIAGONAL,
     ("", "AffineGrid", "size"): _COUNTS,
     ("", "BlackmanWindow", "size"): _COUNTS,
     ("", "HammingWindow", "size"): _COUNTS,
@@ -177,6 +178,11 @@ ADDRESSED: dict[tuple[str, str, str], Address | str] = {
     (MICROSOFT, "GatherBlockQuantized", "indices"): Address(
         case("GatherBlockQuantized", "x:u8[5,16] i:i64<5[2] s>0.1<1[5,1]", bits=8, block_size=16, **MS), "i1", -5, 5
     ),
+    (MICROSOFT, "GatherND", "indices"): Address(case("GatherND", "x[5,5,3] i:i64<5[4,2]", **MS), "i1", -5, 5),
+    (MICROSOFT, "ExpandDims", "axis"): _AXES,
+    (MICROSOFT, "Pad", "pads"): _COUNTS,
+    (MICROSOFT, "QLinearConv", "B"): _NUMBERS,
+    (MICROSOFT, "Trilu", "k"): _DIAGONAL,
     (MICROSOFT, "MatMulNBits", "g_idx"): "known when the model is loaded, and checked then",
     (MICROSOFT, "DynamicQuantizeLSTM", "sequence_lens"): "an LSTM of decoded weights, whose lengths it gets",
     (MICROSOFT, "QGemm", "C"): _NUMBERS,

@@ -300,6 +300,6 @@ ORACLE = {
 SAME_NAME = """relu abs exp expm1 log log1p sqrt rsqrt reciprocal sin cos sinh cosh asin acos atan asinh acosh atanh
     tanh erf sigmoid floor ceil round sign bitwise_not bitwise_and bitwise_or bitwise_xor
     isnan isinf logical_not logical_and logical_or logical_xor add sub mul pow maximum minimum
-    less less_equal greater greater_equal"""
+    less less_equal greater greater_equal gcd"""
 ORACLE |= {name: getattr(torch, name) for name in SAME_NAME.split()}
 ORACLE |= image_cases.ORACLE | kv_cache_cases.ORACLE | recurrent_cases.ORACLE | special_oracles.ORACLE

@@ -43,7 +43,7 @@ def test_a_module_refuses_the_indices_that_torch_refuses() -> None:
             for bad in (-1, limit, -(2**63), 2**63 - 1):
                 wrong = {each: array.numpy().copy() for each, array in feeds.items()}
                 wrong[name].flat[-1] = bad
-                with pytest.raises(InputError, match=rf"{said} .*got {bad}, expected 0\.\.{limit - 1}$"):
+                with pytest.raises(InputError, match=rf"{said} .*got {bad}, expected 0\.\.{limit - 1}( \(from .*\))?$"):
                     session.run(None, wrong)
                 if abs(bad) < 100:
                     with pytest.raises((IndexError, RuntimeError)):

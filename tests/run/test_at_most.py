@@ -230,7 +230,7 @@ output y = y
     [
         (MEAN, 20, (1, 5, 20), "dims computes of sizes alone"),
         (PADDED, 20, (3, 5, 20), "20 is not largest where its symbols are"),
-        (LONG, 5000, (1, 30, 4500), "4096"),
+        (LONG, 5000, (1, 30, 4500), "2048"),
         (GROUPED, 4, (1, 2, 4), "heads do not group, got 4 over n"),
     ],
 )

@@ -63,7 +63,7 @@ def feeds(rng: np.random.Generator, count: int) -> list[Arrays]:
 
 
 def kernels(session: InferenceSession) -> list[str]:
-    return [line.split(" -> ")[1] for line in str(session.explain()).splitlines() if " -> " in line]
+    return [line.split(" -> ")[1].split()[0] for line in str(session.explain()).splitlines() if " -> " in line]
 
 
 def distance(a: np.ndarray, b: np.ndarray) -> float:

@@ -105,6 +105,7 @@ def _infer_draw_uniform(draws, *, shape, stream):
 
 @op(
     infer=_infer_draw_uniform,
+    addresses={"draws": "numbers"},
     samples=[
         sample("d:i64>0<9[2]", shape=(3, 67), stream=5),
         sample("d:i64>-9<0[2]", shape=(), stream=2**32 - 1),

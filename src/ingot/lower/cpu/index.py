@@ -138,8 +138,8 @@ def _gather_elements(lowering: Lowering, node: Node) -> None:
 def _checked_index(lowering: Lowering, node: Node) -> None:
     x, out = lowering.contiguous(node.operands[0]), lowering.result(node.output)
     fields: dict[str, Field] = {
-        "x": pointer(x), "out": pointer(out), "fault": Pointer(FAULT), "count": out.size, "limit": node.limit,
-        "index_bytes": x.dtype.itemsize, "wraps": int(node.wraps),
+        "x": pointer(x), "out": pointer(out), "fault": Pointer(FAULT), "count": math.prod(out.shape),
+        "limit": node.limit, "index_bytes": x.dtype.itemsize, "wraps": int(node.wraps),
     }  # fmt: skip
     lowering.step("checked_index", "checked_index_args", fields, [x], [out], work=out.size * 1.0, inplace=(0,))
 
