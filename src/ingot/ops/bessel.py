@@ -115,6 +115,7 @@ def _infer_bessel(x: TensorType, *, kind: str, order: int, scaled: bool) -> Tens
 
 @op(
     infer=_infer_bessel,
+    acts_on="element",
     samples=[
         *(sample("x>-30<30[2,5,7]", kind="j", order=order) for order in (0, 1)),
         *(sample("x[2,5,7]", kind=kind, order=order) for kind in "yk" for order in (0, 1)),

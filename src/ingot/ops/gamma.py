@@ -32,6 +32,7 @@ def _zeta(s: np.ndarray, q: np.ndarray) -> np.ndarray:
 
 @op(
     infer=broadcast("zeta", kinds="f"),
+    acts_on="element",
     samples=[
         sample("s>1.1<9[2,5,7] q>0.1<30[7]"),
         sample("s>1.1<9[5,1] q>0.1<30[67]"),
@@ -101,6 +102,7 @@ def _uniform(a: np.ndarray, x: np.ndarray) -> np.ndarray:
 
 @op(
     infer=broadcast("igamma", kinds="f"),
+    acts_on="element",
     samples=[
         *(sample("a[2,5,7] x[7]", upper=upper) for upper in (False, True)),
         sample("a>20<300[5,1] x>20<300[67]"),

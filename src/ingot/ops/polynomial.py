@@ -35,6 +35,7 @@ assert _FAMILIES.keys() == set(get_args(Family))
 
 @op(
     infer=broadcast("polynomial", kinds="f"),
+    acts_on="element",
     samples=[
         *(sample("x[3,67] n>0<9[67]", family=family) for family in _FAMILIES),
         sample("x[] n>-2<3[7]", family="legendre"),

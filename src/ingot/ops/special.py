@@ -25,7 +25,7 @@ def special(name: str, function: Callable[[np.ndarray], np.ndarray], doc: str, d
             return function(np.asarray(x, np.float64)).astype(x.dtype)
 
     reference.__doc__ = doc
-    op(name=name, infer=same_as(0, "f", name), samples=_SAMPLES, domain=domain)(reference)
+    op(name=name, infer=same_as(0, "f", name), acts_on="element", samples=_SAMPLES, domain=domain)(reference)
 
 
 def _each(function: Callable[[float], float]) -> Callable[[np.ndarray], np.ndarray]:

@@ -242,7 +242,7 @@ def _memory(body: str, given: str, feeds: dict[str, Any], name: str) -> Run:
 
 RUNS: list[Run] = [
     *(
-        (f"{what} {place}", line(body), {"x": ONES, "i": np.array(place)}, InputError, "position out of range")
+        (f"{what} {place}", line(body), {"x": ONES, "i": np.array(place)}, InputError, "position: index out of range")
         for what, body in (
             ("element", "q = SequenceConstruct(x, x) y = SequenceAt(q, i)"),
             ("inserted at", "q = SequenceConstruct(x, x) y = SequenceInsert(q, x, i)"),

@@ -152,7 +152,7 @@ def random_uniform(pen: Pen, node: Node) -> str:
 @rule("draw_uniform")
 def draw_uniform(pen: Pen, node: Node, draws: str) -> str:
     """ONNX's own generator, which draws anew in each run, too; the state of Ingot's is no part of the model."""
-    if all(isinstance(dim, int) for dim in node.shape):
+    if node.shape and all(isinstance(dim, int) for dim in node.shape):  # an attribute without elements has no type
         return pen.RandomUniform(shape=list(node.shape), dtype=NUMBERS[f64])
     return pen.RandomUniformLike(pen.ConstantOfShape(pen.sizes(node.shape)), dtype=NUMBERS[f64])
 

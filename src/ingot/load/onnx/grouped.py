@@ -12,7 +12,7 @@ from ingot.load.onnx.index import checked
 from ingot.load.onnx.registry import MICROSOFT, onnx
 from ingot.load.onnx.shapes import Size
 
-_SCORES, _WEIGHTS = 1, 2  # values of `qk_output`
+_NO_SCORES, _SCORES, _WEIGHTS = 0, 1, 2  # values of `qk_output`
 
 
 @dataclass(slots=True)
@@ -54,6 +54,8 @@ def group_query_attention(call: Call) -> tuple[str | None, ...]:
 def _refuse_rest(call: Call) -> None:
     asked = [f"input {i}" for i in range(12, len(call)) if call.has(i)]
     asked += [f"a cache of {call.type(3).dtype}"] if call.has(3) and call.type(3).dtype.kind != "f" else []
+    scores = call.attr_int("qk_output", 0)
+    asked += [] if scores in (_NO_SCORES, _SCORES, _WEIGHTS) else [f"qk_output {scores}"]
     if asked or call.has(3) != call.has(4):
         raise call.unsupported(f"{', '.join(asked) or 'half a cache'}")
 
