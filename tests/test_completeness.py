@@ -31,8 +31,21 @@ TABLES = {
 }  # fmt: skip
 # Special functions, which run on the reference and which ONNX does not have.
 SPECIAL = {
-    "airy_ai", "bessel", "digamma", "erfc", "erfcx", "erfinv", "i0", "i0e", "i1", "i1e", "igamma", "lgamma", "ndtri",
-    "polynomial", "zeta",
+    "airy_ai",
+    "bessel",
+    "digamma",
+    "erfc",
+    "erfcx",
+    "erfinv",
+    "i0",
+    "i0e",
+    "i1",
+    "i1e",
+    "igamma",
+    "lgamma",
+    "ndtri",
+    "polynomial",
+    "zeta",
 }
 # Linear algebra and a greatest common divisor, likewise; only importers of torch's programs make them.
 MATRICES = {
