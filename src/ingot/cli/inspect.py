@@ -78,7 +78,7 @@ def inspect(look: Look, form: str | None, as_json: bool) -> None:
 @click.option("--op", metavar="PATTERN", help="Only nodes of such an op, of Ingot or of the model, or such steps.")
 @click.option("--name", metavar="PATTERN", help="Only nodes with such a name; without * or ?, a part of one.")
 def list_nodes(look: Look, op: str | None, name: str | None, as_json: bool) -> None:
-    """List the nodes of MODEL, or of an op or name; count the ops.
+    """List the nodes of MODEL, or those of an op or name.
 
     \b
     ingot list-nodes digits --op 'conv*'
