@@ -27,6 +27,15 @@ QUICKER = (
 )
 
 
+def ends_in_a_quotation(command: str) -> bool:
+    """Whether a command goes on in the next line. An apostrophe in a comment opens no quotation."""
+    try:
+        shlex.split(command, comments=True)
+    except ValueError:
+        return True
+    return False
+
+
 def commands() -> list[str]:
     """Every line of the README's blocks that runs `ingot` or prepares for it, with the lines that it goes on in."""
     found = []
@@ -36,7 +45,7 @@ def commands() -> list[str]:
             command = line.removeprefix("$ ")
             if not command.startswith(("ingot ", "cp ")):
                 continue
-            while command.count("'") % 2:
+            while ends_in_a_quotation(command):
                 command += "\n" + next(lines)
             found.append(command)
     return found

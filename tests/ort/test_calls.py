@@ -107,7 +107,7 @@ def names(ort: Any) -> Any:
     nodes = [*session.get_inputs(), *session.get_outputs(), *ort.InferenceSession(TWICE).get_outputs()]
     meta = session.get_modelmeta()
     facts = [meta.producer_name, meta.domain, meta.version, meta.description, meta.graph_name, meta.custom_metadata_map]
-    found = [session.get_providers(), ort.get_available_providers()[-1:], ort.get_device()]
+    found = [session.get_providers(), cpu[0] in ort.get_available_providers(), ort.get_device()]
     return [[(each.name, each.type, each.shape) for each in nodes], facts, found]
 
 

@@ -285,7 +285,7 @@ ROWS = {
     ),
     "P12": Row(
         "copies and pickles of a session",
-        tests="run/session a_session_is_not_copied",
+        tests="run/session a_copy_is_made_anew_of_the_source; run/session states_of_a_copy_begin_anew",
     ),
     "P13": Row(
         "Ctrl-C, and no memory, at any instruction",

@@ -78,7 +78,7 @@ def inspect(look: Look, form: str | None, as_json: bool) -> None:
 @click.option("--op", metavar="PATTERN", help="Only nodes of such an op, of Ingot or of the model, or such steps.")
 @click.option("--name", metavar="PATTERN", help="Only nodes with such a name; without * or ?, a part of one.")
 def list_nodes(look: Look, op: str | None, name: str | None, as_json: bool) -> None:
-    """List the nodes of MODEL, or those of an op or name, and count their ops.
+    """List the nodes of MODEL, or those of an op or name.
 
     \b
     ingot list-nodes digits --op 'conv*'
@@ -93,9 +93,10 @@ def list_nodes(look: Look, op: str | None, name: str | None, as_json: bool) -> N
 @with_look(STAGES)
 @click.argument("name")
 def inspect_node(look: Look, name: str, as_json: bool) -> None:
-    """Say all of the node of MODEL that makes NAME, or has that name in the model's file.
+    """Say all of the node of MODEL that makes or is called NAME.
 
-    Attributes, shapes, what makes what it reads and what reads what it makes, what it became.
+    NAME is that of a value, or of a node in the model's file. Attributes, shapes, what makes what it reads and what
+    reads what it makes, what it became.
 
     \b
     ingot inspect-node digits conv2d
@@ -131,9 +132,9 @@ def inspect_tensor(look: Look, name: str, first: int, as_json: bool) -> None:
 @click.option("--up", type=click.IntRange(0), default=2, show_default=True, help="Steps to go towards the inputs.")
 @click.option("--down", type=click.IntRange(0), default=2, show_default=True, help="Steps to go towards the outputs.")
 def trace_node(look: Look, name: str, up: int, down: int, as_json: bool) -> None:
-    """List the nodes of MODEL around that which makes NAME, or has that name in the model's file.
+    """List the nodes of MODEL around the one that makes NAME.
 
-    Or those that read the input or weight NAME.
+    NAME may be that of a node in the model's file, too. For an input or a weight: the nodes that read NAME.
 
     \b
     ingot trace-node digits linear --up 3 --down 1

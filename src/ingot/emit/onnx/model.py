@@ -58,6 +58,8 @@ def expect_replaceable(path: str | os.PathLike[str]) -> None:
         try:
             with open(target, "rb") as file:
                 is_own = re.match(rb"\x08.\x12" + _written_by(INGOT), file.read(_HEAD_BYTES), re.DOTALL) is not None
+        except IsADirectoryError as error:
+            raise OutputError(f"{target}: cannot be written ({error.strerror})") from error
         except OSError as error:
             raise OutputError(f"{target}: cannot be read ({error.strerror})") from error
     for each in (target, target.with_name(f"{target.name}.data")):
