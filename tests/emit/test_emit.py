@@ -437,7 +437,7 @@ TAKEN = """
 def test_names_that_are_taken(tmp_path: Path, compiler: str) -> None:
     """Each tensor has its own, without a warning."""
     graph = Graph("taken")
-    value = graph.add_input("steps", TensorType(f32, (4,)))
+    value = graph.add_input("begin", TensorType(f32, (4,)))
     for number, name in enumerate(TAKEN):
         weight = graph.add_weight(name, np.full(4, number, np.float32))
         value = graph.add("add", (value, weight), (f"{name}+",)).output
@@ -447,7 +447,7 @@ def test_names_that_are_taken(tmp_path: Path, compiler: str) -> None:
     assert len({name.upper() for name in names}) == len(names) > len(TAKEN)
     case = Emitted(tmp_path, {}, {}, tmp_path)
     program = case.compiled(compiler, "-O0", "-Wno-sign-conversion", *STRICT)
-    (y,) = case.run(program, {"steps": np.ones(4, np.float32)}).values()
+    (y,) = case.run(program, {"begin": np.ones(4, np.float32)}).values()
     np.testing.assert_array_equal(y, np.full(4, 1 + sum(range(len(TAKEN)))))
 
 
