@@ -112,7 +112,7 @@ FAMILIES: list[Attack] = [
             ("heads", {"num_heads": 3, "kv_num_heads": 2}, LoadError, "3 heads over 2"),
             ("no heads", {"num_heads": 0, "kv_num_heads": 0}, LoadError, "0 heads over 0"),
             ("many heads", {"num_heads": 2**40, "kv_num_heads": 1}, LoadError, "heads"),
-            ("scores", {"num_heads": 1, "kv_num_heads": 1, "qk_output": 3}, LoadError, "qk_output 3"),
+            ("scores", {"num_heads": 1, "kv_num_heads": 1, "qk_output": 1}, UnsupportedError, "qk_output"),
         ]
     ),
     ("mode of a region", regions(mode="most"), LoadError, "mode 'most'"),

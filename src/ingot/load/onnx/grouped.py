@@ -53,8 +53,6 @@ def group_query_attention(call: Call) -> tuple[str | None, ...]:
 
 def _refuse_rest(call: Call) -> None:
     asked = [f"input {i}" for i in range(12, len(call)) if call.has(i)]
-    if (output := call.attr_int("qk_output", 0)) not in (0, _SCORES, _WEIGHTS):
-        raise call.malformed(f"qk_output {output}, expected 0 to {_WEIGHTS}")
     asked += [f"a cache of {call.type(3).dtype}"] if call.has(3) and call.type(3).dtype.kind != "f" else []
     if asked or call.has(3) != call.has(4):
         raise call.unsupported(f"{', '.join(asked) or 'half a cache'}")
