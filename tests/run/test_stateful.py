@@ -109,9 +109,9 @@ def aligned(nbytes: int) -> np.ndarray:
 def test_emitted(name: str, emitted: tuple[ctypes.CDLL, dict[str, Path]]) -> None:
     library, folders = emitted
     case, folder = case_of(name), folders[name]
-    c, layout = folder.name, json.loads((folder / "layout.json").read_text())
+    c, layout = folder.name, json.loads((folder / f"{folder.name}-layout.json").read_text())
     weights = aligned(getattr(library, f"{c}_weights_bytes")())
-    weights[:] = np.fromfile(folder / "weights.bin", np.uint8)
+    weights[:] = np.fromfile(folder / f"{c}-weights.bin", np.uint8)
     memory = aligned(getattr(library, f"{c}_state_bytes")())
     init = getattr(library, f"{c}_init")
     init.restype = ctypes.c_void_p

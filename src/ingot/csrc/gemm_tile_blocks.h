@@ -86,7 +86,7 @@ static inline __attribute__((always_inline)) void blocks_finish(const int rows, 
   const CODES_F d = o ? CODES_READ(o->d + at) : CODES_SCALES(halves);
   CODES_I taken[CODES_ROWS];
   CODES_F group[CODES_ROWS][CODES_WIDTH], m = CODES_ZERO();
-  if (t.has_m) m = o ? CODES_READ(o->m + at) : blocks_less(halves + INGOT_PANEL);
+  if (t.has_m) { m = o ? CODES_READ(o->m + at) : blocks_less(halves + INGOT_PANEL); }
   INGOT_UNROLL for (int i = 0; i < rows; i++) taken[i] = CODES_NONE();
   if (t.has_m || (t.offset && !t.steps)) {
     INGOT_UNROLL for (int n = 0; n < 128 / t.part; n++) {
@@ -167,7 +167,7 @@ static inline __attribute__((always_inline)) void blocks_alone(const int rows, c
       const uint16_t *halves = (const uint16_t *)b + column + j * CODES_LANES;
       const CODES_F d = CODES_SCALES(halves);
       CODES_F m = CODES_ZERO();
-      if (t.has_m) m = CODES_MUL(CODES_SCALES(halves + INGOT_PANEL), CODES_SPREAD(-1.0f / 128));
+      if (t.has_m) { m = CODES_MUL(CODES_SCALES(halves + INGOT_PANEL), CODES_SPREAD(-1.0f / 128)); }
       INGOT_UNROLL for (int i = 0; i < rows; i++) {
         group[i][j] = CODES_FMA(CODES_FLOATS(sum[i][j]), d, group[i][j]);
         if (t.has_m) group[i][j] = CODES_FMA(CODES_FLOATS(offset[i]), m, group[i][j]);

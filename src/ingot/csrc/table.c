@@ -14,35 +14,31 @@
 
 /* HAS_<isa> is defined for each set that is built. */
 #if defined(HAS_scalar)
-#define DECLARE_SCALAR(name) void name##_scalar(const void *, int32_t, int32_t);
 #define SCALAR_OF(name) .scalar = name##_scalar,
 #else
-#define DECLARE_SCALAR(name)
 #define SCALAR_OF(name)
 #endif
 #if defined(HAS_avx2)
-#define DECLARE_AVX2(name) void name##_avx2(const void *, int32_t, int32_t);
 #define AVX2_OF(name) .avx2 = name##_avx2,
 #else
-#define DECLARE_AVX2(name)
 #define AVX2_OF(name)
 #endif
 #if defined(HAS_avx512)
-#define DECLARE_AVX512(name) void name##_avx512(const void *, int32_t, int32_t);
 #define AVX512_OF(name) .avx512 = name##_avx512,
 #else
-#define DECLARE_AVX512(name)
 #define AVX512_OF(name)
 #endif
 #if defined(HAS_neon)
-#define DECLARE_NEON(name) void name##_neon(const void *, int32_t, int32_t);
 #define NEON_OF(name) .neon = name##_neon,
 #else
-#define DECLARE_NEON(name)
 #define NEON_OF(name)
 #endif
 
-#define KERNEL(name, args) DECLARE_SCALAR(name) DECLARE_AVX2(name) DECLARE_AVX512(name) DECLARE_NEON(name)
+#define KERNEL(name, args) \
+  void name##_scalar(const void *, int32_t, int32_t); \
+  void name##_avx2(const void *, int32_t, int32_t); \
+  void name##_avx512(const void *, int32_t, int32_t); \
+  void name##_neon(const void *, int32_t, int32_t);
 #include "kernels.def"
 #undef KERNEL
 

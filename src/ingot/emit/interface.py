@@ -148,6 +148,12 @@ class Interface:
         return own + [f"{self.prefix}_{name}" for name in names] + [*self.companion.names]
 
     @property
+    def declared(self) -> list[str]:
+        """Every name that begins with the prefix where the steps are."""
+        within = ("check", "pool_barrier", "pool_run", "weights_fit")
+        return self.external + [f"{self.prefix}_{name}" for name in within]
+
+    @property
     def weights_bytes(self) -> int:
         """The size of weights.bin."""
         weights = max(entry.planned.regions.get("weights", 0) for entry in self.entries)
@@ -227,7 +233,7 @@ def interface(
     """
     check_prefix(prefix)
     entries = tuple(_entry(name, compiled) for name, compiled in programs.items())
-    face = Interface(prefix, entries, can_stop, companion)
+    face = _with_tensor_names(Interface(prefix, entries, can_stop, companion))
     places, end, beginnings = face.kept_places, face.weights_bytes, []
     for name, data in initial.items():
         if np.ascontiguousarray(data).reshape(-1).view(np.uint8).any():
@@ -273,10 +279,16 @@ def _entry(name: str, compiled: Compiled) -> Entry:
         Port(c, tensor, next(names) if is_sized(tensor) else "") for c, tensor in zip(called, outputs, strict=True)
     )
     can_fail = any(pointer.tensor == FAULT for step in lowered.steps for pointer in step.pointers)
-    ports = (*inputs, *made)
-    called_by_id = {port.tensor.id: port.identifier for port in reversed(ports)}
-    tensors = tensor_names(lowered.tensors, called_by_id, Sizes(lowered).names)
-    return Entry(name, lowered, planned, inputs, made, sizes, can_fail, guards, tensors)
+    return Entry(name, lowered, planned, inputs, made, sizes, can_fail, guards)
+
+
+def _with_tensor_names(face: Interface) -> Interface:
+    named = []
+    for entry in face.entries:
+        ports = {port.tensor.id: port.identifier for port in reversed(entry.ports)}
+        other = [*Sizes(entry.lowered).names, *face.declared]
+        named.append(replace(entry, names=tensor_names(entry.lowered.tensors, ports, other)))
+    return replace(face, entries=tuple(named))
 
 
 def said(entry: Entry) -> dict[str, str]:

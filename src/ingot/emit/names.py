@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 
 from ingot.emit.kernels import defined
 from ingot.lower.lowered import Tensor
@@ -64,13 +64,13 @@ def _taken() -> frozenset[str]:
     return frozenset(name.lower() for name in (*_RESERVED, *math, *_OTHERS, *_INTEGERS, *defined()))
 
 
-def tensor_names(tensors: Mapping[str, Tensor], ports: Mapping[str, str], sizes: Sequence[str]) -> dict[str, str]:
+def tensor_names(tensors: Mapping[str, Tensor], ports: Mapping[str, str], other: Iterable[str]) -> dict[str, str]:
     """The name in C of each tensor, by its id.
 
     No two are alike when letters are made large, as in the names of constants. ports: what inputs and outputs are
-    called, by id; they come first. sizes: names of variables that hold sizes of a run.
+    called, by id; they come first. other: names of the program's functions, types and sizes of a run.
     """
-    taken = {*_taken(), *sizes}
+    taken = {*_taken(), *(name.lower() for name in other)}
     called = {id: identifier("tensor", ports.get(id, tensor.name)) for id, tensor in tensors.items()}
     names = {}
     for id in (*ports, *(id for id in tensors if id not in ports)):

@@ -107,12 +107,8 @@ static inline float fma_by_double(float a, float b, float c) {
  * between two floats, or may be, because the float is a denormal. */
 #if defined(__x86_64__) && !defined(__FMA__)
 static __attribute__((noinline, cold)) __m128 fma_four_exact(__m128 a, __m128 b, __m128 c) {
-  float x[4], y[4], z[4];
-  _mm_storeu_ps(x, a);
-  _mm_storeu_ps(y, b);
-  _mm_storeu_ps(z, c);
-  for (int i = 0; i < 4; i++) z[i] = fma_by_double(x[i], y[i], z[i]);
-  return _mm_loadu_ps(z);
+  for (int i = 0; i < 4; i++) c[i] = fma_by_double(a[i], b[i], c[i]);
+  return c;
 }
 
 static inline __m128 fma_four(__m128 a, __m128 b, __m128 c) {
