@@ -223,6 +223,52 @@ k = mul(q, q): f32[1, 2, n, 16]
 y = attention(q, k, q, scale=0.25, causal=false, causal_offset=0, safe=false, zero_nan=false): f32[1, 2, n, 16]
 output y = y
 """
+DRAWN = """graph drawn
+input x: f64[n, 3]
+input d: i64[2]
+u = draw_uniform(d, shape=[n, 3], stream=5): f64[n, 3]
+y = add(x, u): f64[n, 3]
+output y = y
+output u = u
+"""
+ROUNDED = """graph rounded
+input x: f32[n, 3]
+y, s, z = dynamic_quantize(x): u8[n, 3], f32[], u8[]
+output y = y
+output s = s
+"""
+CHECKED = """graph checked
+input x: i64[n, 3]
+y = checked_index(x, limit=9, what="places"): i64[n, 3]
+output y = y
+"""
+LOSSES = """graph losses
+input x: f32[n, 5]
+input t: i64[n]
+y = cross_entropy(x, t): f32[n]
+output y = y
+"""
+
+
+@pytest.mark.parametrize("text", [DRAWN, ROUNDED, CHECKED, LOSSES])
+def test_what_counts_elements_counts_those_of_a_run(text):
+    """Kernels of as many elements as a number says: behind those of a run lie others, of a larger one."""
+    graph = parse(text)
+    planned, each = (ingot.InferenceSession(graph, dims=dims) for dims in ({"n": ingot.at_most(64)}, {}))
+    for size in (64, 3, 1, 9):
+        rng = np.random.default_rng(size)
+        feeds = {}
+        for given in each.get_inputs():
+            shape = [size if d == "n" else d for d in given.shape]
+            dtype = {"tensor(int64)": np.int64, "tensor(float)": np.float32, "tensor(double)": np.float64}[given.type]
+            feeds[given.name] = rng.uniform(0, 5 if dtype is np.int64 else 1 + size, shape).astype(dtype)
+        got, exact = planned.run(None, feeds), each.run(None, feeds)
+        assert same(got, exact)
+        if text is CHECKED:
+            feeds["x"].flat[-1] = 9
+            with pytest.raises(ingot.InputError, match=r"places.*got 9, expected 0\.\.8"):
+                planned.run(None, feeds)
+    assert not planned.bindings.unplanned and planned.bindings.kept == 1
 
 
 @pytest.mark.parametrize(

@@ -16,11 +16,10 @@ from typing import Any
 import numpy as np
 
 from ingot.dtype import DType, content, f32
-from ingot.errors import InputError, LimitError, LoadError, ResourceError
+from ingot.errors import LimitError, LoadError, ResourceError
 from ingot.files import release
 from ingot.ir import OPS, REQUIRED, Graph, Node, TensorType, Type, type_symbols
 from ingot.lower.formats import Format
-from ingot.node import shown_sources
 from ingot.ops.define import evaluate
 from ingot.record import record
 from ingot.sized import has_sizes, is_sized
@@ -107,8 +106,8 @@ class Static:
     def evaluate(self) -> np.ndarray:
         """The value, computed by the ops' references.
 
-        Raises ResourceError when it finds no memory, LoadError for a weight without data, InputError for an index out of
-        range.
+        Raises ResourceError when it finds no memory, LoadError for a weight without data, InputError for operands that
+        an op has no value for.
         """
         if self.node is None:
             if self.data is None:
@@ -121,8 +120,6 @@ class Static:
         assert self.node is not None
         try:
             return evaluate(self.node, operands)[self.output]
-        except InputError as error:
-            raise InputError(f"constant {self.name!r}: {error}{shown_sources(self.node.sources, self.name)}") from error
         except MemoryError as error:
             raise ResourceError(f"constant {self.name!r}: no memory, {error}") from error
 
@@ -395,7 +392,8 @@ def static_value(graph: Graph, name: str, known: dict[str, Static] | None = None
         else:
             operands = tuple(None if o is None else static_value(graph, o, known) for o in node.operands)
             types = tuple(graph.values[output].type for output in node.outputs)
-            own = Node(node.op, node.operands, node.outputs, dict(node.attributes))  # the graph may change its own
+            attributes = dict(node.attributes)  # the graph may change its own
+            own = Node(node.op, node.operands, node.outputs, attributes, node.sources)
             known[name] = Static(name, types, node.outputs.index(name), own, operands)
     return known[name]
 

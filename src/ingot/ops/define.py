@@ -28,6 +28,7 @@ from ingot.ir import (
     TensorType,
     Type,
 )
+from ingot.node import shown_sources
 
 Reference = Callable[..., Any]
 
@@ -248,8 +249,12 @@ def _stored(result: Any, type: Type) -> Any:
 
 
 def evaluate(node: Node, operands: Sequence[np.ndarray | None]) -> list[np.ndarray]:
-    """As `compute`, of a node."""
-    return compute(node.op, operands, node.attributes)
+    """As `compute`, of a node, which an InputError names."""
+    try:
+        return compute(node.op, operands, node.attributes)
+    except InputError as error:
+        name = node.outputs[0]
+        raise InputError(f"node {name!r}: {error}{shown_sources(node.sources, name)}") from error
 
 
 def sample(operands: str, **attributes: Any) -> Sample:

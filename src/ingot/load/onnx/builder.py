@@ -16,7 +16,7 @@ from ingot.load.onnx import dim_values
 from ingot.load.onnx.dim_values import Array, elements, is_symbolic
 from ingot.load.onnx.symbols import Symbols
 from ingot.load.onnx.tensors import MAX_ELEMENTS
-from ingot.ops.define import Builder, evaluate
+from ingot.ops.define import Builder, compute
 
 # What depends on no graph input is computed before the first run, views included: this much, and some times more than
 # the file holds.
@@ -241,7 +241,7 @@ class OnnxBuilder(Builder):
         try:
             if any(map(is_symbolic, (*operands, *node.attributes.values()))):
                 return self._evaluated_dims(node, [a for a in operands if a is not None], types[0].dtype)
-            arrays = evaluate(node, operands)
+            arrays = compute(node.op, operands, node.attributes)  # the caller names the node
         except InputError as error:
             raise LoadError(str(error)) from error
         names = node.outputs

@@ -444,7 +444,7 @@ def _of_f32(lowering: Lowering, node: Node) -> str:
 def _dynamic_quantize(lowering: Lowering, node: Node) -> None:
     x = lowering.contiguous(node.operands[0])
     writes = [lowering.result(output) for output in node.outputs]
-    fields: dict[str, Field] = {"x": pointer(x), "count": x.size}
+    fields: dict[str, Field] = {"x": pointer(x), "count": math.prod(x.shape)}
     fields |= {name: pointer(view) for name, view in zip(("out", "scale", "zero"), writes, strict=True)}
     lowering.step(
         "dynamic_quantize_f32", "dynamic_quantize_args", fields, [x], writes, work=x.size * _ROUNDED * 2, turns=2

@@ -132,7 +132,7 @@ def _cross_entropy(lowering: Lowering, node: Node, out: View) -> None:
 
 @row("cross_entropy", "cross_entropy_f32", of(f32))
 def _losses(lowering: Lowering, node: Node) -> None:
-    out = lowering.result(node.output).reshape((lowering.graph.type(node.output).size,))
+    out = lowering.result(node.output).reshape((math.prod(lowering.graph.type(node.output).dims),))
     assert out is not None
     _cross_entropy(lowering, node, out)
 

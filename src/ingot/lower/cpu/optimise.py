@@ -3,6 +3,8 @@ them over what they were."""
 
 from __future__ import annotations
 
+import math
+
 from ingot.dtype import f32
 from ingot.ir import Node
 from ingot.lower.cpu.rows import of, overwritten, row
@@ -59,7 +61,7 @@ def drawing_fields(node: Node) -> dict[str, Field]:
 def _draw_uniform(lowering: Lowering, node: Node) -> None:
     draws, out = lowering.contiguous(node.operands[0]), lowering.result(node.output)
     fields: dict[str, Field] = {"draws": pointer(draws), "out": pointer(out)}
-    fields |= {"count": out.size, "stream": node.stream}
+    fields |= {"count": math.prod(out.shape), "stream": node.stream}
     lowering.step("draw_uniform_f64", "draw_args", fields, [draws], [out], work=out.size * DRAWN)
 
 
@@ -70,7 +72,8 @@ def _dropout(lowering: Lowering, node: Node) -> None:
         return
     x, *numbers = (lowering.contiguous(operand) for operand in node.operands if operand is not None)
     out = lowering.result(node.output)
-    fields: dict[str, Field] = {"x": pointer(x), "out": pointer(out), "step": pointer(numbers[0]), "count": x.size}
+    fields: dict[str, Field] = {"x": pointer(x), "out": pointer(out), "step": pointer(numbers[0])}
+    fields["count"] = math.prod(x.shape)
     fields |= {"part": pointer(numbers[1])} if len(numbers) > 1 else {}
     fields |= drawing_fields(node)
     lowering.step("dropout_f32", "dropout_args", fields, [x, *numbers], [out], work=x.size * DRAWN, inplace=(0,))
