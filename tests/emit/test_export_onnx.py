@@ -17,7 +17,7 @@ from ingot.dtype import f32
 from ingot.emit.onnx import export_onnx
 from ingot.emit.onnx.registry import RULES
 from ingot.errors import KindError, LoadError, OutputError, UnsupportedError
-from ingot.ir import MAX_RANK, Graph, TensorType
+from ingot.ir import MAX_RANK, OPS, Graph, TensorType
 from ingot.load import load_model
 from ingot.load.onnx import load_onnx
 from ingot.passes import optimize
@@ -74,7 +74,8 @@ REFUSED = {
 }
 ATTRIBUTES = {"tree_ensemble": range(1, 8)}  # operands that are attributes there: they have to be weights
 
-EXPORTED = [pytest.param(op, s, id=case_id((op, s))) for op, s in CASES if op.name in RULES]
+DRAWN = {"draw_uniform"}  # whose numbers are other ones in each generator
+EXPORTED = [pytest.param(op, s, id=case_id((op, s))) for op, s in CASES if op.name in RULES and op.name not in DRAWN]
 
 
 def error_of(actual, expected) -> float:
@@ -115,6 +116,19 @@ def test_every_op_computes_the_same(op, sample):
     if case not in BEYOND:
         oracle = "reference" if case in BY_REFERENCE or op.name in INEXACT else "onnxruntime"
         assert largest_error(run_oracle(oracle, model, feeds), exact) <= op.tolerance[f32]
+
+
+@pytest.mark.parametrize("sample", OPS["draw_uniform"].samples, ids=lambda sample: str(sample.attributes["shape"]))
+def test_draws_have_their_shape_and_range(sample):
+    """By ONNX's reference and by Ingot, which reads them as draws of its own."""
+    graph, feeds = one_node(OPS["draw_uniform"], sample)
+    (expected,) = interpret(graph, feeds).values()
+    model = export_onnx(graph)
+    onnx.checker.check_model(model)
+    again = next(iter(interpret(load_onnx(model.SerializeToString()), feeds).values()))
+    for drawn in (again, *run_oracle("reference", model, feeds)):
+        assert drawn.dtype == expected.dtype and drawn.shape == expected.shape
+        assert np.all((drawn >= 0) & (drawn < 1)) and np.unique(drawn).size == drawn.size
 
 
 # -- ONNX's own cases: control flow, sequences, optionals, symbols measured by a run, all dtypes ----------------------

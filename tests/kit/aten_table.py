@@ -45,6 +45,8 @@ NAMED = {
         REFUSED, "writes into statistics; decompositions replace it by aten._native_batch_norm_legit_functional.default"
     ),
     **dict.fromkeys(("aten.sym_numel.default", "aten.sym_size.int"), (KERNEL, _SIZE)),
+    "aten.sym_is_contiguous.default": (KERNEL, "an answer that torch knows when it exports"),
+    "aten.resize_.default": (KERNEL, "a write; decompositions replace it by aten.as_strided.default"),
     **dict.fromkeys(("aten.sym_storage_offset.default", "aten.sym_stride.int"), (KERNEL, _SIZE)),
     **dict.fromkeys(("aten.empty.memory_format", "aten.empty_permuted.default"), (KERNEL, _ANY)),
     **dict.fromkeys(("aten.empty_strided.default", "aten.new_empty_strided.default"), (KERNEL, _ANY)),
@@ -102,8 +104,9 @@ def entries() -> dict[str, Any]:
 
 
 def core() -> list[str]:
-    """The overloads with the tag `core`."""
-    packets = [getattr(torch.ops.aten, name) for name in dir(torch.ops.aten)]
+    """The overloads with the tag `core`, of all that are registered: `dir` names only those that a process has used."""
+    registered = (name.removeprefix("aten::") for name in torch._C._dispatch_get_all_op_names() if "aten::" in name)
+    packets = [getattr(torch.ops.aten, name, None) for name in {name.partition(".")[0] for name in registered}]
     packets = [packet for packet in packets if isinstance(packet, torch._ops.OpOverloadPacket)]
     every = (getattr(packet, name) for packet in packets for name in packet.overloads())
     return sorted(str(op) for op in every if torch.Tag.core in op.tags)

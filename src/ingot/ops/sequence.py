@@ -102,7 +102,12 @@ def _infer_erase(s, position=None):
 
 @op(infer=_infer_erase, any_type=True, computes=False, addresses=_PLACED, samples=[])
 def sequence_erase(s, position=None):
-    """A list without the element at a position that may count from the end, or without the last."""
+    """A list without the element at a position that may count from the end, or without the last.
+
+    Raises InputError for an empty list.
+    """
+    if not s:
+        raise InputError("sequence_erase: bad sequence, got no elements, expected 1 or more")
     place = _position(-1 if position is None else position, len(s))
     return [*s[:place], *s[place + 1 :]]
 

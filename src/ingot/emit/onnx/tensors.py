@@ -152,7 +152,9 @@ def random_uniform(pen: Pen, node: Node) -> str:
 @rule("draw_uniform")
 def draw_uniform(pen: Pen, node: Node, draws: str) -> str:
     """ONNX's own generator, which draws anew in each run, too; the state of Ingot's is no part of the model."""
-    if node.shape and all(isinstance(dim, int) for dim in node.shape):  # an attribute without elements has no type
+    if not node.shape:  # of which ONNX's own reference fails
+        return pen.Reshape(pen.RandomUniform(shape=[1], dtype=NUMBERS[f64]), np.zeros(0, np.int64))
+    if all(isinstance(dim, int) for dim in node.shape):
         return pen.RandomUniform(shape=list(node.shape), dtype=NUMBERS[f64])
     return pen.RandomUniformLike(pen.ConstantOfShape(pen.sizes(node.shape)), dtype=NUMBERS[f64])
 
