@@ -80,6 +80,8 @@ def inspect(look: Look, form: str | None, as_json: bool) -> None:
 def list_nodes(look: Look, op: str | None, name: str | None, as_json: bool) -> None:
     """List the nodes of MODEL, or those of an op or name.
 
+    The number of nodes of each op goes with them.
+
     \b
     ingot list-nodes digits --op 'conv*'
     ingot list-nodes tiny-lm --name layers.0. --stage optimized
