@@ -394,7 +394,7 @@ def test_steps_and_kernels_are_what_the_model_needs(emitted) -> None:
     assert not re.search(
         r"gemm_bf16|gemm_tile_widened|gemv_bf16|expert_matmul|append_|cached_attention|sample_|topk", code
     )
-    assert len(text.splitlines()) < 2050 and "bf16(" not in code
+    assert len(text.splitlines()) < 2000 and "bf16(" not in code
 
 
 def test_a_block_of_several_threads_is_short(tmp_path: Path) -> None:
@@ -402,7 +402,8 @@ def test_a_block_of_several_threads_is_short(tmp_path: Path) -> None:
     session = ingot.InferenceSession(module, example_inputs=inputs)
     emit(session.graph, session.weights, tmp_path, threads=4)
     text = (tmp_path / "model.c").read_text()
-    assert "model_pool_barrier(member)" in text and len(text.splitlines()) < 2050
+    # Names of tensors are longer than numbers: arguments of calls take some more lines.
+    assert "model_pool_barrier(member)" in text and len(text.splitlines()) < 2010
 
 
 def test_names_reach_the_c_as_identifiers(tmp_path: Path, compiler: str) -> None:

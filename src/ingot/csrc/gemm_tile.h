@@ -10,7 +10,7 @@
 #if defined(INGOT_SMALL)
 #define TILE_UNROLL SMALL_UNROLL
 #else
-#define TILE_UNROLL INGOT_UNROLL_LOOP
+#define TILE_UNROLL INGOT_UNROLL
 #endif
 
 #define TILE_PANEL (INGOT_PANEL / TILE_LANES) /* registers in a row of a panel */

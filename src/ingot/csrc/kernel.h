@@ -16,18 +16,11 @@
 #define INGOT_JOIN(a, b) INGOT_JOIN2(a, b)
 #define K(name) INGOT_JOIN(name, ISA)
 
-/* Unrolls the loop below it. */
-#if defined(__clang__)
-#define INGOT_UNROLL_LOOP _Pragma("clang loop unroll(full)")
+#if defined(INGOT_UNROLL)
+#elif defined(__clang__)
+#define INGOT_UNROLL _Pragma("clang loop unroll(full)")
 #else
-#define INGOT_UNROLL_LOOP _Pragma("GCC unroll 16")
-#endif
-
-/* Unrolls a loop over vectors, so that they stay in registers. The vectors of plain C do not fit into registers. */
-#if defined(ISA_scalar)
-#define INGOT_UNROLL
-#else
-#define INGOT_UNROLL INGOT_UNROLL_LOOP
+#define INGOT_UNROLL _Pragma("GCC unroll 16")
 #endif
 
 #if defined(ISA_avx512)

@@ -93,14 +93,13 @@ static inline vf v_div(vf a, vf b) { EACH_LANE a.lane[i] /= b.lane[i]; return a;
  * two doubles around it whose last bit is set, which rounds to the float that the sum does. Boldo and Melquiond,
  * "Emulation of a FMA and Correctly-Rounded Sums: Proved Algorithms Using Rounding to Odd", 2008. */
 static inline float fma_by_double(float a, float b, float c) {
-  const double product = (double)a * b, sum = product + c;
+  double product = (double)a * b, sum = product + c;
   const double added = sum - product, error = (product - (sum - added)) + (c - added);
   uint64_t bits;
   memcpy(&bits, &sum, sizeof bits);
   if ((error > 0 || error < 0) && bits % 2 == 0) bits += (error > 0) == (sum > 0) ? 1 : UINT64_MAX;
-  double odd;
-  memcpy(&odd, &bits, sizeof odd);
-  return (float)odd;
+  memcpy(&sum, &bits, sizeof sum);
+  return (float)sum;
 }
 
 /* Without the instruction, fmaf is a call. Four lanes of doubles, rounded twice, give the same but where a sum is a tie
@@ -149,10 +148,7 @@ static inline vf v_copysign(vf a, vf b) { EACH_LANE a.lane[i] = copysignf(a.lane
 
 /* The nearest integer, ties to even; adding and taking away 2^23 leaves no fraction bits. */
 static inline vf v_round(vf a) {
-  for (int i = 0; i < 16; i++) {
-    float magnitude = fabsf(a.lane[i]);
-    if (magnitude < 0x1p23f) a.lane[i] = copysignf((magnitude + 0x1p23f) - 0x1p23f, a.lane[i]);
-  }
+  EACH_LANE if (fabsf(a.lane[i]) < 0x1p23f) a.lane[i] = copysignf((fabsf(a.lane[i]) + 0x1p23f) - 0x1p23f, a.lane[i]);
   return a;
 }
 
@@ -170,8 +166,7 @@ static inline vf v_select(vm m, vf a, vf b) { EACH_LANE a.lane[i] = m.lane[i] ? 
 
 /* Pairwise: lanes 8 apart, then 4, 2 and 1. */
 static inline float v_sum(vf a) {
-  for (int half = 8; half; half /= 2)
-    for (int i = 0; i < half; i++) a.lane[i] += a.lane[i + half];
+  for (int half = 8; half; half /= 2) for (int i = 0; i < half; i++) a.lane[i] += a.lane[i + half];
   return a.lane[0];
 }
 
