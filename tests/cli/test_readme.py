@@ -97,7 +97,7 @@ def test_the_first_block_in_a_clean_shell(tmp_path: Path) -> None:
     environment = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(tmp_path)}
     done = subprocess.run(["bash", "-ec", script], cwd=tmp_path, capture_output=True, text=True, env=environment)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
-    assert "return" in done.stdout and (tmp_path / "out" / "model.c").is_file()
+    assert "probabilities" in done.stdout and (tmp_path / "out" / "model").is_file()
 
 
 @pytest.mark.parametrize("command", ["explain", "inspect --stage plan", "inspect --stage lowered", "emit-c -o out"])
