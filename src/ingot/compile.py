@@ -92,7 +92,7 @@ class CompiledSegment:
 
     @property
     def fallback(self) -> list[str]:
-        """What the reference computes: the title of each node. An `if` of two programs is what these fall back to,
+        """The titles of the nodes that the reference computes. An `if` of two programs is what these fall back to,
         and a branch that refuses computes nothing.
         """
         if self.native is not None:
@@ -130,7 +130,7 @@ class Compiled:
 
     @property
     def fallback(self) -> list[str]:
-        """What runs on the reference: the title of each node."""
+        """The titles of the nodes that run on the reference."""
         return [text for segment in self.segments for text in segment.fallback]
 
     @property
@@ -140,7 +140,7 @@ class Compiled:
 
     @property
     def choosing(self) -> list[str]:
-        """What takes a branch at a run, of programs that are all native: the title of each node."""
+        """The titles of the nodes that choose between native programs at a run."""
         nodes = (node for segment in self.segments if segment.native is None for node in segment.graph.nodes)
         return [node.title for node in nodes if node.op.name in ("if", "refuse")]
 

@@ -66,7 +66,7 @@ def run(
 def _random_inputs(
     session: InferenceSession, model: Model, inputs: tuple[str, ...], seed: int, is_quiet: bool
 ) -> dict[str, Any]:
-    """What --input gives, all of it with names where the model has several inputs, and random arrays else."""
+    """Return the arrays of --input, by name where the model has several inputs, and random arrays for the rest."""
     drawn = random_feeds(session, model.dims, seed)
     given = read_inputs(session, inputs, is_part=True)
     if not is_quiet:

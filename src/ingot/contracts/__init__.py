@@ -22,7 +22,7 @@ _ROUNDS = 15
 
 @dataclass(frozen=True, slots=True)
 class Invariant:
-    """What always holds, in words, and the name of the check that tries to falsify it."""
+    """A property that always holds, in words, and the name of the check that tries to falsify it."""
 
     id: str
     says: str

@@ -24,7 +24,7 @@ class Falsified(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What a contract is of. feeds: operands of a shape. write: the op on names of values. weights: constant operands.
+    """The op of a contract. feeds: operands of a shape. write: the op on names of values. weights: constant operands.
 
     formula: the same in numpy, in the dtype of its operands.
     """

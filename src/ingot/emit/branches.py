@@ -19,7 +19,7 @@ _ALIGNMENT = 64
 
 
 def is_joinable(compiled: Compiled) -> bool:
-    """Whether each segment is native, or `if` alone, whose branches are so, and none reads or writes a state."""
+    """Return whether all segments are native, or an `if` of native branches, and none reads or writes a state."""
     return not compiled.graph.states and all(
         segment.native is not None
         or (
