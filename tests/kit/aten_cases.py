@@ -48,6 +48,18 @@ def exported(name: str, decomposed: bool) -> torch.export.ExportedProgram:
     return program.run_decompositions() if decomposed else program
 
 
+@functools.cache
+def unsupported_op(name: str) -> Callable[[torch.Tensor], torch.Tensor]:
+    """`unsupported.<name>`: an op that keeps its input's shape and has no rule."""
+
+    @torch.library.custom_op(f"unsupported::{name}", mutates_args=())
+    def double(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    double.register_fake(torch.empty_like)
+    return double
+
+
 _generator = torch.Generator().manual_seed(7)
 
 

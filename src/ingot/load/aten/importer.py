@@ -6,6 +6,7 @@ instead; what even that does not resolve is reported in one error.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -14,6 +15,7 @@ import numpy as np
 import torch
 from torch._decomp import decomposition_table
 from torch._guards import detect_fake_mode
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import GraphModule, Node
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -327,7 +329,7 @@ class Importer:
         self._depth += 1
         try:
             where = f"torch node {name!r} ({key}): torch's decomposition fails"
-            with typed(where, "an op with a rule; see 'ingot ops'"), mode, calls:
+            with typed(where, "an op with a rule; see 'ingot ops'"), _unrecorded_sizes(mode), mode, calls:
                 result = functional(*args, **kwargs)
         finally:
             self._depth -= 1
@@ -377,6 +379,14 @@ def _decomposition(target: Any) -> Callable[..., Any] | None:
     if (defined := definition(target)) is not None:
         return defined
     return target.decompose if target._can_decompose() else decomposition_table.get(target)
+
+
+def _unrecorded_sizes(mode: FakeTensorMode) -> contextlib.AbstractContextManager[None]:
+    """A context in which sizes that data decide are not left with the program: torch asks for them when it traces
+    the program again.
+    """
+    env = mode.shape_env
+    return contextlib.nullcontext() if env is None else env.ignore_fresh_unbacked_symbols()
 
 
 def _has_complex(tree: Any) -> bool:
