@@ -74,7 +74,7 @@ def ingot_saved(model: Path, threads: int) -> Callable[[dict[str, np.ndarray]], 
     return lambda feeds: session.run(None, feeds)
 
 
-_INGOT = ("ingot.session", "ingot.run.library", "cffi.cparser")
+_INGOT = ("ingot.session.inference", "ingot.run.library", "cffi.cparser")
 STARTS: dict[str, tuple[Start, tuple[str, ...]]] = {  # how, and the modules that it imports
     "onnxruntime": (onnxruntime, ("onnxruntime",)),
     "openvino": (openvino, ("openvino",)),

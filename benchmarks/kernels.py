@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from benchmarks.goals import verdict
 from benchmarks.report import table
-from ingot.candidates import FAMILIES, Candidates
+from ingot.inspect.kernel_bench import FAMILIES, Candidates
 from ingot.run.library import load
 from ingot.run.probe import Probe
 

@@ -31,7 +31,7 @@ LAYERS = {
     "minilm 6x384": {"num_hidden_layers": 6, "hidden_size": 384, "num_attention_heads": 12, "intermediate_size": 1536},
 }
 MODELS = (*LAYERS, "whisper-tiny encoder")
-_INGOT = ("ingot.session", "ingot.run.library", "cffi.cparser", "ingot.load.onnx")
+_INGOT = ("ingot.session.inference", "ingot.run.library", "cffi.cparser", "ingot.load.onnx")
 _OURS = ("ingot", "ingot, by itself", "ingot, each length")
 ENGINES = {"onnxruntime": ("onnxruntime",), **dict.fromkeys(_OURS, _INGOT)}  # and what they import
 

@@ -37,7 +37,7 @@ class Emitted(Greedy):
     """The functions of the header, with a state of one text."""
 
     def __init__(self, folder: Path, precision: str, threads: int, context: int) -> None:
-        from ingot.llm.c_program import emit_language_model
+        from ingot.emit.language.model import emit_language_model
 
         hf, _ = llm_model.paths(folder, precision)
         llm_model.write_tokenizer(hf)

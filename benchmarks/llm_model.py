@@ -144,7 +144,7 @@ def write_safetensors(tensors: dict[str, np.ndarray], path: Path) -> None:
 
 def q4_0_blocks(tensor: np.ndarray) -> np.ndarray:
     """The blocks of Q4_0 that hold Ingot's codes of a matrix."""
-    from ingot.dtype import i4
+    from ingot.ir.dtype import i4
     from ingot.ops.quantize import quantize_groups
 
     codes, scales = quantize_groups(tensor.astype(np.float32), group=32, dtype=i4)

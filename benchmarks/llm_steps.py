@@ -14,9 +14,9 @@ from benchmarks import llm_model, report
 from benchmarks.llm import FOLDER, GOALS, written
 from benchmarks.llm_engines import CHUNK, prompt
 from benchmarks.side_by_side import THREADS
-from ingot.reports import Profile
 from ingot.run import probe
 from ingot.run.modes import BoundProgram
+from ingot.session.reports import Profile
 
 RUNS = 5
 SEED = 7

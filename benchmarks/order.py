@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.report import table
-from ingot import abi
 from ingot.run import library
+from ingot.support import abi
 
 HERE = Path(__file__).parent
 ROUNDS = 15

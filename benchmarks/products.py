@@ -13,16 +13,16 @@ import numpy as np
 
 from benchmarks.report import table
 from ingot.compile import compile_mode
-from ingot.dtype import DType, bf16, f32
-from ingot.ir import Graph, TensorType
+from ingot.ir.dtype import DType, bf16, f32
+from ingot.ir.graph import Graph, TensorType
 from ingot.lower import Target
-from ingot.machine import threads
 from ingot.run.arena import Arena
 from ingot.run.library import load
 from ingot.run.native import NativeProgram
 from ingot.run.probe import Probe
 from ingot.run.program import Program
 from ingot.run.store import WeightStore
+from ingot.support.machine import threads
 
 SHAPES = {"qkv": (896, 1152), "gate and up": (896, 9728), "down": (4864, 896), "head": (896, 32000)}
 COLD_BYTES = 96 << 20  # of weights in a run, so that no cache keeps them

@@ -18,8 +18,8 @@ import numpy as np
 from benchmarks import llm_model
 from benchmarks.report import machine, table
 from ingot import LLM, InferenceSession
-from ingot.dtype import f32
-from ingot.ir import Graph, TensorType
+from ingot.ir.dtype import f32
+from ingot.ir.graph import Graph, TensorType
 from ingot.run.device import READ, Device, mapped, open_device
 
 ROUNDS = 7

@@ -62,7 +62,7 @@ def call(capfd, monkeypatch):
 
 @pytest.fixture(scope="session")
 def models(tmp_path_factory):
-    """A model of each format that can be looked at; see `look_models`."""
-    from look_models import write_models
+    """A model of each format that can be looked at; see `inspect_models`."""
+    from inspect_models import write_models
 
     return write_models(tmp_path_factory.mktemp("models"))

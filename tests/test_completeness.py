@@ -6,14 +6,14 @@ A hole that is not listed fails, and so does a listed one that has been filled.
 import pytest
 
 import ingot.ops
-from ingot import abi
 from ingot.cli.ops import matrix
 from ingot.emit.onnx.registry import GAPS
 from ingot.gradients import FLAT, GRADIENTS, MISSING, UNROLLED
-from ingot.ir import OPS
+from ingot.ir.graph import OPS
 from ingot.lower.cpu import ROWS
 from ingot.lower.cpu.formats import FORMATS, WHOLE_I8
 from ingot.run.library import load
+from ingot.support import abi
 
 assert ingot.ops
 

@@ -10,8 +10,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from ingot import machine
 from ingot.run import library, probe
+from ingot.support import machine
 
 HERE = Path(__file__).parent
 DRAM_BYTES = 256 << 20  # for all threads together, well beyond the last cache

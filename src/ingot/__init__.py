@@ -24,15 +24,15 @@ from ingot.errors import (
 )
 
 if TYPE_CHECKING:
-    from ingot.dim import at_most
     from ingot.emit.onnx import export_onnx
+    from ingot.ir.dim import at_most
+    from ingot.ir.types import TensorType
     from ingot.llm import LLM
     from ingot.ops.custom import ExternalKernel, WgslKernel, register_op, unregister_op
     from ingot.ort.session import InferenceSession
     from ingot.passes import register_pass, unregister_pass
-    from ingot.seeds import set_seed
+    from ingot.session.seeds import set_seed
     from ingot.training import SGD, AdamW, Cosine, CrossEntropy, Linear, Trainer, lora
-    from ingot.types import TensorType
 
 __version__ = "0.1.0"
 
@@ -80,14 +80,14 @@ _LATE = {
     "LLM": "ingot.llm",
     "Linear": "ingot.training",
     "SGD": "ingot.training",
-    "TensorType": "ingot.types",
+    "TensorType": "ingot.ir.types",
     "Trainer": "ingot.training",
-    "at_most": "ingot.dim",
+    "at_most": "ingot.ir.dim",
     "export_onnx": "ingot.emit.onnx",
     "lora": "ingot.training",
     "register_op": "ingot.ops.custom",
     "register_pass": "ingot.passes",
-    "set_seed": "ingot.seeds",
+    "set_seed": "ingot.session.seeds",
     "unregister_op": "ingot.ops.custom",
     "unregister_pass": "ingot.passes",
 }

@@ -12,18 +12,18 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ingot.config import check
-from ingot.dim import AtMost, grows, size_at, sizes_in
 from ingot.errors import ShapeError, UnsizedError, UnsupportedError
-from ingot.ir import Graph, Node, TensorType
+from ingot.ir.dim import AtMost, grows, size_at, sizes_in
+from ingot.ir.graph import Graph, Node, TensorType
 from ingot.lower import Backend, Lowered, Lowering, Target, lower, segments
 from ingot.lower.lowered import Choice
 from ingot.ops.control import inner_graphs
 from ingot.ops.custom import kernel_of
 from ingot.passes import optimize
-from ingot.plan import Placement, Plan, plan
-from ingot.precision import F32, Precision, round_operands
-from ingot.verify import verify
+from ingot.passes.precision import F32, Precision, round_operands
+from ingot.plan.memory import Placement, Plan, plan
+from ingot.plan.verify import verify
+from ingot.support.config import check
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,3 +338,13 @@ def _sizes(lowered: Lowered) -> Iterator[AtMost]:
         yield from sizes_in(tuple(step.fields.values()))
         for view in (*step.reads, *step.writes):
             yield from sizes_in((view.offset, view.shape, view.strides))
+
+
+def sharing_weights(target: Target, compiled: Compiled) -> Target:
+    """Return the target for further programs over the weights of a compiled one.
+
+    A matrix that the compiled program reads without packing stays unpacked in further programs.
+    """
+    recipes = (tensor.recipe for tensor in compiled.native[0].tensors.values() if tensor.recipe is not None)
+    unpacked = {recipe.value.name for recipe in recipes if recipe.layout == "raw" and recipe.value.is_weight}
+    return replace(target, unpacked=target.unpacked | unpacked)

@@ -11,16 +11,16 @@ import pytest
 from test_cli import DIGITS
 
 import ingot
-from ingot.candidates import FAMILIES, Candidates
 from ingot.cli.bench import beside, expect_close
 from ingot.cli.demo_language import FOLDER as TINY_LM
-from ingot.dtype import f32
-from ingot.ir import Graph, TensorType
-from ingot.look.flops import flops
+from ingot.inspect.flops import flops
+from ingot.inspect.kernel_bench import FAMILIES, Candidates
+from ingot.ir.dtype import f32
+from ingot.ir.graph import Graph, TensorType
 from ingot.lower.cost import Cost
-from ingot.reports import Profile, StepTime, StepTotal
 from ingot.run import probe
 from ingot.run.library import load
+from ingot.session.reports import Profile, StepTime, StepTotal
 
 ROOT = Path(__file__).parents[2]
 SHAPES = {
@@ -87,7 +87,7 @@ def test_bytes_of_a_matvec() -> None:
 
 def test_a_gather_reads_what_it_writes() -> None:
     graph = Graph("lookup")
-    ids = graph.add_input("ids", TensorType(ingot.dtype.i64, (3,)))
+    ids = graph.add_input("ids", TensorType(ingot.ir.dtype.i64, (3,)))
     table = graph.add_weight("table", np.ones((1000, 4), np.float32))
     graph.set_output("y", graph.add("gather", [table, ids], axis=0).output)
     profile = ingot.InferenceSession(graph).profile({"ids": np.arange(3)}, runs=3)

@@ -16,8 +16,8 @@ from onnx import TensorProto, helper
 import ingot
 from ingot.cli import commands
 from ingot.cli.terminal import _print_folded_table, human_bytes, human_time, print_table, printable
-from ingot.files import written
-from ingot.look.drawing import quoted
+from ingot.inspect.drawing import quoted
+from ingot.support.files import written
 from onnx_models import text_model
 
 DATA = Path(str(importlib.resources.files("ingot") / "data"))
@@ -224,7 +224,7 @@ def test_commands_print_text_and_json(call, arguments):
 
 
 def test_inspect_prints_a_graph_that_parses(call):
-    from ingot.text import dump, parse
+    from ingot.ir.text import dump, parse
 
     graph = ingot.InferenceSession(DIGITS).graph
     _, out, _ = call("inspect", DIGITS, "--stage", "optimized", "--full")
@@ -320,7 +320,7 @@ def test_demo_knows_its_digits(call):
 
 def test_ops_matrix_covers_every_op(call):
     rows = {row["op"]: row for row in json.loads(call("ops", "--json")[1])}
-    assert set(rows) == set(ingot.ir.OPS)
+    assert set(rows) == set(ingot.ir.graph.OPS)
     assert rows["matmul"]["kernels"] and rows["matmul"]["aten"] and rows["matmul"]["onnx"]
     assert rows["reshape"]["without one"] == "a view"
 

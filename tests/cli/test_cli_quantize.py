@@ -11,9 +11,9 @@ from test_cli import process
 
 import ingot
 from ingot.cli.demo_language import FOLDER
-from ingot.dtype import f32
 from ingot.emit.onnx import export_onnx
-from ingot.ir import Graph, TensorType
+from ingot.ir.dtype import f32
+from ingot.ir.graph import Graph, TensorType
 from ingot.llm.perplexity import perplexity
 from ingot.load.hf import read_folder
 

@@ -18,8 +18,8 @@ from attacks.hostile_configs import write_llama
 from graphviz import Drawing
 from ingot.cli import commands
 from ingot.cli.inspect import COMMANDS
-from ingot.look.stages import DETAILS, STAGES
-from look_models import DIGITS, TINY_LM, write_large
+from ingot.inspect.stages import DETAILS, STAGES
+from inspect_models import DIGITS, TINY_LM, write_large
 from onnx_models import text_model
 from small_tokenizers import document, write_folder
 from tiny_language_models import random_llama

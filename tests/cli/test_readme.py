@@ -12,7 +12,7 @@ import pytest
 
 import ingot
 from ingot.emit.onnx import export_onnx
-from ingot.text import parse
+from ingot.ir.text import parse
 
 ROOT = Path(__file__).parents[2]
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)

@@ -9,10 +9,10 @@ import pytest
 
 import ingot
 from emitted_together import by
-from ingot import text
-from ingot.dtype import u4
 from ingot.emit.c import emit
 from ingot.errors import UnsupportedError
+from ingot.ir import text
+from ingot.ir.dtype import u4
 from ingot.run.store import WeightStore
 from op_cases import same_bits
 

@@ -8,7 +8,7 @@ import numpy as np
 import ingot.ops
 from emitted_together import by
 from ingot.emit.c import Vector, emit
-from ingot.ir import OPS
+from ingot.ir.graph import OPS
 from ingot.run.interpret import interpret
 from ingot.run.store import WeightStore
 from op_cases import in_one_graph

@@ -17,8 +17,8 @@ from hf_models import CASES as CASES_OF_HF
 from hf_models import Case, save_model
 from ingot import LLM
 from ingot.cli import commands
+from ingot.emit.language.model import emit_language_model
 from ingot.errors import InputError, UnsupportedError
-from ingot.llm.c_program import emit_language_model
 from ingot.llm.engine import modes_of
 from small_tokenizers import document, write_folder
 from tiny_language_models import random_llama

@@ -15,11 +15,11 @@ from torch.export import Dim
 import ingot
 import models
 from emitted_together import by
-from ingot.dtype import DTYPES
 from ingot.emit.c import Vector, emit
 from ingot.errors import InputError, UnsizedError
+from ingot.ir.dtype import DTYPES
+from ingot.ir.text import parse
 from ingot.run.store import WeightStore
-from ingot.text import parse
 from op_cases import same_bits
 
 MOST = {"batch": 3, "length": 33}

@@ -18,8 +18,8 @@ import small_tokenizers
 from ingot.emit.c import HOSTED
 from ingot.emit.language.normal import normal_tables
 from ingot.emit.language.pattern import Automaton, automaton
+from ingot.emit.language.vocabulary import c_tokenizer, members
 from ingot.errors import InputError, UnsupportedError
-from ingot.llm.c_tokenizer import c_tokenizer, members
 from ingot.llm.tokenizer import Tokenizer
 
 SOURCES = Path(ingot.__file__).parent / "emit" / "language"

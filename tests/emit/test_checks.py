@@ -11,7 +11,7 @@ import ingot
 import models
 from emitted_together import by
 from ingot.emit.c import Vector, emit
-from ingot.llm.c_program import emit_language_model
+from ingot.emit.language.model import emit_language_model
 from small_tokenizers import document, write_folder
 from tiny_language_models import random_llama
 

@@ -20,15 +20,15 @@ from torch import nn
 import ingot
 import models
 from emitted_together import LACKS, by
-from ingot import abi
-from ingot.dim import symbol
-from ingot.dtype import DTYPES, f32, i64
 from ingot.emit.c import emit
 from ingot.emit.kernels import kernel_source
 from ingot.errors import InputError, OutputError, UnsupportedError
-from ingot.ir import Graph, TensorType
+from ingot.ir.dim import symbol
+from ingot.ir.dtype import DTYPES, f32, i64
+from ingot.ir.graph import Graph, TensorType
 from ingot.run.library import load
 from ingot.run.store import WeightStore
+from ingot.support import abi
 from op_cases import CASES, build, same_bits, side_by_side
 
 Feeds = dict[str, np.ndarray]

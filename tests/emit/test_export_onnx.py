@@ -12,17 +12,17 @@ import ingot
 import ingot.emit.onnx.model as written_model
 import models
 import onnx_backend_cases as backend
-from ingot.dim import symbol
-from ingot.dtype import f32
 from ingot.emit.onnx import export_onnx
 from ingot.emit.onnx.registry import RULES
 from ingot.errors import KindError, LoadError, OutputError, UnsupportedError
-from ingot.ir import MAX_RANK, OPS, Graph, TensorType
+from ingot.ir.dim import symbol
+from ingot.ir.dtype import f32
+from ingot.ir.graph import MAX_RANK, OPS, Graph, TensorType
+from ingot.ir.text import parse
 from ingot.load import load_model
 from ingot.load.onnx import load_onnx
 from ingot.passes import optimize
 from ingot.run.interpret import interpret
-from ingot.text import parse
 from onnx_models import run_oracle, text_model
 from onnx_value_cases import RANKS
 from op_cases import CASES, case_id, one_node

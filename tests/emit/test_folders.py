@@ -11,14 +11,14 @@ import pytest
 
 import ingot
 from ingot.cli import main
-from ingot.dtype import f32
 from ingot.emit.c import Vector, emit
 from ingot.emit.platform import Platform
 from ingot.emit.web.model import emit_model
 from ingot.errors import OutputError
-from ingot.folders import MANIFEST, filled_folder
-from ingot.ir import Graph, TensorType
+from ingot.ir.dtype import f32
+from ingot.ir.graph import Graph, TensorType
 from ingot.run.store import WeightStore
+from ingot.support.folders import MANIFEST, filled_folder
 
 Emit = Callable[..., list[str]]
 

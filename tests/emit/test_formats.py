@@ -9,12 +9,12 @@ import pytest
 
 from emitted_together import LACKS, Part, built, differing
 from ingot.compile import Mode, compile_mode
-from ingot.dtype import DType, f32, i8, i64, u8
-from ingot.ir import Graph, TensorType
+from ingot.ir.dtype import DType, f32, i8, i64, u8
+from ingot.ir.graph import Graph, TensorType
 from ingot.lower import Target
 from ingot.ops.blocks import BLOCKS
 from ingot.passes import optimize
-from ingot.precision import PRECISIONS
+from ingot.passes.precision import PRECISIONS
 from ingot.run.arena import Arena
 from ingot.run.program import Program
 from ingot.run.store import WeightStore

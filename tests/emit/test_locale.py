@@ -10,8 +10,8 @@ import ctypes, hashlib, locale, math, sys
 import numpy as np
 from ingot.emit.c import emit
 from ingot.run.store import WeightStore
-from ingot.session import InferenceSession
-from ingot.text import dump, parse
+from ingot.session.inference import InferenceSession
+from ingot.ir.text import dump, parse
 
 folder, name = sys.argv[1:]
 locale.setlocale(locale.LC_NUMERIC, name)

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 import ingot
-from ingot.dtype import DTYPES, f32
 from ingot.emit.c import Vector, emit
+from ingot.emit.language.model import emit_language_model
 from ingot.emit.platform import Platform
 from ingot.errors import InputError, UnsupportedError
-from ingot.ir import Graph, TensorType
-from ingot.llm.c_program import emit_language_model
+from ingot.ir.dtype import DTYPES, f32
+from ingot.ir.graph import Graph, TensorType
 from ingot.run.store import WeightStore
 
 DIGITS = str(Path(ingot.__file__).parent / "data" / "digits.onnx")

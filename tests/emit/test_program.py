@@ -13,10 +13,10 @@ import pytest
 from onnx import TensorProto, helper
 
 import ingot
-from ingot.dtype import DTYPES, f32
 from ingot.emit.c import Vector, emit
 from ingot.emit.names import identifiers
-from ingot.ir import Graph, TensorType
+from ingot.ir.dtype import DTYPES, f32
+from ingot.ir.graph import Graph, TensorType
 from ingot.run.store import WeightStore
 
 DATA = Path(ingot.__file__).parent / "data"

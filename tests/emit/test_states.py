@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import ingot
-from ingot import text
 from ingot.compile import Compiler, Mode
-from ingot.dtype import DTYPES
 from ingot.emit.c import emit, emit_entries
-from ingot.ir import Graph
+from ingot.ir import text
+from ingot.ir.dtype import DTYPES
+from ingot.ir.graph import Graph
 from ingot.lower import Target
 from ingot.run.store import WeightStore
 from op_cases import same_bits

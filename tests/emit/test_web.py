@@ -20,18 +20,18 @@ from adapters import BY_SUBGROUPS
 from attention_cases import ATTENTION
 from chromium import Chromium, Tab, served
 from ingot.compile import Compiled, compile_mode
-from ingot.dim import bind, symbol
-from ingot.dispatch import held
-from ingot.dtype import DType, f32, i64
+from ingot.emit.language.vocabulary import members
 from ingot.emit.web.model import emit_model
 from ingot.emit.web.plan import form, web_plan
 from ingot.emit.web.site import emit_site
 from ingot.emit.web.tokenizer import byte_level, word_pieces
 from ingot.errors import InputError, LimitError, UnsupportedError
-from ingot.ir import OPS, Graph, Op, Sample, TensorType
-from ingot.llm.c_tokenizer import members
+from ingot.ir.dim import bind, symbol
+from ingot.ir.dtype import DType, f32, i64
+from ingot.ir.graph import OPS, Graph, Op, Sample, TensorType
 from ingot.lower.wgpu import WEBGPU, WGPU
-from ingot.plan import Placement
+from ingot.plan.gpu_dispatch import held
+from ingot.plan.memory import Placement
 from ingot.run.interpret import interpret
 from ingot.run.store import WeightStore
 from op_cases import in_one_graph, one_node
@@ -254,7 +254,7 @@ def fits(compiled: Compiled, graph: Graph, feeds: dict[str, np.ndarray]) -> bool
     arrays = [WeightStore().array(recipe) for recipe in recipes if recipe is not None]
     try:
         for array in (*feeds.values(), *arrays, *interpret(graph, feeds).values()):
-            held(array, _held_as(ingot.dtype.from_numpy(array.dtype)), "", LimitError)
+            held(array, _held_as(ingot.ir.dtype.from_numpy(array.dtype)), "", LimitError)
     except LimitError:
         return False
     return True
@@ -359,7 +359,7 @@ def test_a_dim_as_json_is_what_it_was() -> None:
             return int(operations[written[0]]([value(part) for part in written[1:]]))
         return {"n": 7, "m": 3}[written] if isinstance(written, str) else written
 
-    for dim in (5, n, n * m, n * 2 - 3, -((-n) // 4), n * (m + 1) + (n * m) // 2 - 1, ingot.dim.maximum(n, m * 3)):
+    for dim in (5, n, n * m, n * 2 - 3, -((-n) // 4), n * (m + 1) + (n * m) // 2 - 1, ingot.ir.dim.maximum(n, m * 3)):
         assert value(json.loads(json.dumps(form(dim)))) == bind(dim, {"n": 7, "m": 3})
 
 

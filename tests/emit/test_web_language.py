@@ -12,12 +12,12 @@ from tokenizers import Tokenizer as Rust
 import ingot
 from chat_templates import TEMPLATES
 from chromium import Tab
+from ingot.emit.language.vocabulary import members
+from ingot.emit.web.language import emit_text, page_files
 from ingot.emit.web.tokenizer import byte_level, word_pieces
 from ingot.errors import InputError, UnsupportedError
-from ingot.llm.c_tokenizer import members
 from ingot.llm.chat import ChatTemplate
 from ingot.llm.tokenizer import Tokenizer
-from ingot.llm.web_text import emit_text, page_files
 from ingot.load.hf import Folder
 from small_tokenizers import TEXT, trained, write_folder
 from web_pages import BLANK, READY, SAID, SITE, Opened, emitted

@@ -9,13 +9,13 @@ import torch
 
 import ingot.ops  # noqa: F401
 import special_oracles
-from ingot.dtype import f32
 from ingot.errors import UnsupportedError
 from ingot.gradients import FLAT, MISSING, differentiate
-from ingot.ir import OPS, Graph, TensorType
+from ingot.ir.dtype import f32
+from ingot.ir.graph import OPS, Graph, TensorType
+from ingot.ir.text import dump, parse
 from ingot.passes import optimize
 from ingot.run.interpret import interpret
-from ingot.text import dump, parse
 from op_cases import build, one_node, run
 from torch_oracles import ORACLE
 

@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from ingot import abi
+from ingot.support import abi
 
 TYPES = {"int8_t": 1, "uint8_t": 1, "int32_t": 4, "uint32_t": 4, "float": 4}  # the others have 8 bytes
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from ingot import InferenceSession, InputError
-from ingot.dtype import f32, i64
-from ingot.ir import Graph, TensorType
+from ingot.ir.dtype import f32, i64
+from ingot.ir.graph import Graph, TensorType
 from ingot.ops.linear import expert_matmul
 from ingot.run.interpret import interpret
 from kernel_calls import LIBRARY, bits, close, element_strides, every, run, ways

@@ -5,11 +5,11 @@ import pytest
 
 import ingot.ops
 from differential import native
-from ingot.dtype import from_numpy
-from ingot.ir import Graph, TensorType
+from ingot.ir.dtype import from_numpy
+from ingot.ir.graph import Graph, TensorType
 from ingot.lower.cpu.fourier import is_large, radices
 from ingot.run.library import load
-from ingot.session import InferenceSession
+from ingot.session.inference import InferenceSession
 
 assert ingot.ops
 pytestmark = pytest.mark.native

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from ml_dtypes import bfloat16
 
-from ingot import abi
-from ingot.dtype import bf16, f32, i64
-from ingot.ir import Graph, TensorType
+from ingot.ir.dtype import bf16, f32, i64
+from ingot.ir.graph import Graph, TensorType
 from ingot.lower.cpu.formats import BF16
-from ingot.lower.recipe import make_recipe, static_value
+from ingot.lower.packed_weight import make_recipe, static_value
 from ingot.run.interpret import interpret
 from ingot.run.store import WeightStore
+from ingot.support import abi
 from kernel_calls import APART_ISAS, DOT_ISAS, ISAS, at_page_end, blank, element_strides, every, run, ways
 from products import gamma, gate_packed, packed, product_fields, random, summed
 from stored_products import compiled, expect_emitted, products_of

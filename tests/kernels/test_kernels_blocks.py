@@ -8,7 +8,7 @@ import pytest
 from gguf.quants import dequantize
 
 from gguf_models import HALVES
-from ingot.dtype import f32
+from ingot.ir.dtype import f32
 from ingot.ops.blocks import BLOCKS, decode_blocks
 from kernel_calls import ISAS, at_page_end, blank, every, run, ways
 from products import ACTIVATIONS, ATTRIBUTES, EPILOGUES, random

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from ingot import abi
+from ingot.support import abi
 from kernel_calls import LIBRARY, Output, at_page_end, element_strides, every, ways
 from products import ACTIVATIONS, random
 

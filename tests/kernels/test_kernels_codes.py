@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from ingot.dtype import i4, i8
+from ingot.ir.dtype import i4, i8
 from ingot.ops.quantize import quantize_groups
 from kernel_calls import ISAS, at_page_end, blank, element_strides, every, run, ways
 from products import ACTIVATIONS, ATTRIBUTES, EPILOGUES, random

@@ -6,7 +6,7 @@ import pytest
 import torch
 from ml_dtypes import bfloat16
 
-from ingot import abi
+from ingot.support import abi
 from kernel_calls import APART_ISAS, DOT_ISAS, ISAS, at_page_end, element_strides, every
 from products import ACTIVATIONS, gamma, packed, random
 

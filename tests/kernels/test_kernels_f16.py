@@ -8,8 +8,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from ingot import InferenceSession
-from ingot.dtype import f16, f32
-from ingot.ir import Graph, TensorType
+from ingot.ir.dtype import f16, f32
+from ingot.ir.graph import Graph, TensorType
 from kernel_calls import ISAS, at_page_end, element_strides, every, run, ways
 from products import gate_packed, packed, product_fields, random
 from stored_products import compiled, expect_emitted, products_of

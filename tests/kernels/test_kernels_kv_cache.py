@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import ingot.ops  # noqa: F401
-from ingot import abi
-from ingot.dtype import DTYPES
-from ingot.ir import OPS
+from ingot.ir.dtype import DTYPES
+from ingot.ir.graph import OPS
+from ingot.support import abi
 from kernel_calls import ISAS, LIBRARY, at_page_end, bits, element_strides, run, ways
 
 pytestmark = pytest.mark.native

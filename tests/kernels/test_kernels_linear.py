@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from ml_dtypes import bfloat16
 
-from ingot import abi
+from ingot.support import abi
 from kernel_calls import APART_ISAS, DOT_ISAS, ISAS, at_page_end, blank, element_strides, every, run, ways
 from products import ACTIVATIONS, ATTRIBUTES, EPILOGUES, PANEL, gamma, gate_packed, packed, random
 

@@ -11,12 +11,12 @@ import pytest
 from safetensors.numpy import save
 
 from attacks.hostile_folders import packed
-from ingot.dtype import i32
-from ingot.ir import Graph, TensorType
+from ingot.ir.dtype import i32
+from ingot.ir.graph import Graph, TensorType
 from ingot.load.hf.folder import read_folder
 from ingot.lower.cpu.formats import F32
 from ingot.run.packing import pack_panels
-from ingot.session import InferenceSession
+from ingot.session.inference import InferenceSession
 
 pytestmark = pytest.mark.native
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from ingot import abi
 from ingot.ops.conv_gradient import conv_filter_gradient
+from ingot.support import abi
 from kernel_calls import at_page_end, bits, element_strides, every, run, ways
 from products import ACTIVATIONS, gamma, random
 

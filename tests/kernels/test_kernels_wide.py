@@ -9,13 +9,13 @@ from test_row_kernels import reduced
 
 import ingot.ops
 from differential import check_states, expect_same, native
-from ingot import abi
-from ingot.abi import Elementwise
-from ingot.dtype import DTYPES, f32, i64
 from ingot.errors import InputError
-from ingot.ir import OPS, Graph, TensorType
+from ingot.ir.dtype import DTYPES, f32, i64
+from ingot.ir.graph import OPS, Graph, TensorType
 from ingot.lower.view import contiguous_strides
 from ingot.run.interpret import interpret
+from ingot.support import abi
+from ingot.support.abi import Elementwise
 from kernel_calls import ISAS, close, element_strides, every
 
 assert ingot.ops

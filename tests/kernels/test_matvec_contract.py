@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 import ingot
-from ingot.dtype import f32
-from ingot.ir import Graph, TensorType
+from ingot.ir.dtype import f32
+from ingot.ir.graph import Graph, TensorType
 from kernel_calls import ISAS
 from places import ROOT
 

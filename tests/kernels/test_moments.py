@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from differential import every_engine
-from ingot.ir import Graph
+from ingot.ir.graph import Graph
 from ingot.load.aten import load_exported
 from ingot.load.onnx import load_onnx
 from onnx_models import text_model

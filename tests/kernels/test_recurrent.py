@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 import torch
 
-from ingot import InferenceSession, InputError, UnsupportedError, text
-from ingot.dim import AtMost
-from ingot.dtype import DType, bf16, f16, f32, f64
-from ingot.ir import OPS, Graph
+from ingot import InferenceSession, InputError, UnsupportedError
+from ingot.ir import text
+from ingot.ir.dim import AtMost
+from ingot.ir.dtype import DType, bf16, f16, f32, f64
+from ingot.ir.graph import OPS, Graph
 from ingot.ops.define import sample
 from ingot.run.interpret import interpret
 from kernel_calls import APART_ISAS, DOT_ISAS, ISAS

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from ml_dtypes import bfloat16
 
-from ingot import abi
+from ingot.support import abi
 from kernel_calls import at_page_end, blank, element_strides, every
 from products import ACTIVATIONS, ATTRIBUTES, gate_packed, packed, random
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from ml_dtypes import bfloat16
 
-from ingot.dtype import from_numpy
-from ingot.ir import OPS
+from ingot.ir.dtype import from_numpy
+from ingot.ir.graph import OPS
 from ingot.ops import conv as conv_ops
 from kernel_calls import LIBRARY, at_page_end, bits, close, element_strides, every, floats
 

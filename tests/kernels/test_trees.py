@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from forests import forest
-from ingot.abi import constant
 from ingot.ops.trees import FALSE, FEATURE, MEMBERS, MISSING, MODE, TRUE, tree_ensemble
+from ingot.support.abi import constant
 from kernel_calls import LIBRARY, every
 
 pytestmark = pytest.mark.native

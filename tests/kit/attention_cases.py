@@ -1,6 +1,6 @@
 """Shapes of attention that take each of WebGPU's ways, which samples of the ops are too small for."""
 
-from ingot.ir import Sample
+from ingot.ir.graph import Sample
 from ingot.ops.define import sample
 
 ROWS, TILES, PARTS = ["attention_rows"], ["attention_tiles"], ["attention_rows", "attention_join"]

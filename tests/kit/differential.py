@@ -20,10 +20,11 @@ from pathlib import Path
 import numpy as np
 
 from ingot.compile import compile_mode
-from ingot.dtype import DTYPES
 from ingot.emit.c import emit
 from ingot.errors import InputError, UnsupportedError
-from ingot.ir import Graph, TensorType
+from ingot.ir.dtype import DTYPES
+from ingot.ir.graph import Graph, TensorType
+from ingot.ir.text import dump, parse
 from ingot.lower import Target
 from ingot.passes import optimize
 from ingot.run.interpret import bind_symbols, interpret
@@ -31,8 +32,7 @@ from ingot.run.library import load
 from ingot.run.native import Arena
 from ingot.run.program import Program
 from ingot.run.store import WeightStore
-from ingot.session import InferenceSession
-from ingot.text import dump, parse
+from ingot.session.inference import InferenceSession
 from random_growth import STORAGE, perturb, stored
 
 Arrays = Mapping[str, np.ndarray]

@@ -12,8 +12,8 @@ import ingot
 import models
 from ingot.cli.demo_language import FOLDER
 from ingot.emit.c import Vector, emit
+from ingot.emit.language.model import emit_language_model
 from ingot.emit.platform import ByteOrder, Platform
-from ingot.llm.c_program import emit_language_model
 
 MODELS: dict[str, Callable[[], models.Built]] = {
     "mlp": models.mlp,

@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from ingot.emit.c import Vector, emit
-from ingot.ir import Graph
-from ingot.precision import F32, Precision
+from ingot.ir.graph import Graph
+from ingot.passes.precision import F32, Precision
 from ingot.run.store import WeightStore
 
 # What a CPU of a set is told to lack, so that the dispatch chooses that set.

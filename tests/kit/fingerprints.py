@@ -22,11 +22,11 @@ from typing import Any
 import numpy as np
 
 import ingot
-from ingot import text
 from ingot.cli import main as ingot_cli
 from ingot.errors import IngotError
-from ingot.ir import Graph
-from ingot.plan import layout
+from ingot.ir import text
+from ingot.ir.graph import Graph
+from ingot.plan.memory import layout
 from onnx_binding_cases import MODELS
 from onnx_cases import NODES
 from onnx_models import one_node, text_model

@@ -23,7 +23,7 @@ import onnxruntime
 
 from forked import Say, batch
 from ingot.errors import IngotError, UnsupportedError
-from ingot.session import InferenceSession
+from ingot.session.inference import InferenceSession
 from places import ROOT
 from random_onnx import REFUSALS
 from unsaturated import unsigned_weights

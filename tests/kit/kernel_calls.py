@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from ingot import abi
 from ingot.lower.view import contiguous_strides
 from ingot.run.library import load
+from ingot.support import abi
 
 GUARD = 64  # elements before each output that no kernel may touch; behind it nothing can be
 PARTS = (1, 2, 3, 7)

@@ -21,7 +21,7 @@ from aten_cases import CASES, exported
 from aten_random_cases import exported_draws
 from ingot.emit.onnx import export_onnx
 from ingot.load.aten import load_exported
-from ingot.load.made import Made, format_table, recording
+from ingot.load.built_ops import Made, format_table, recording
 from ingot.load.onnx import load_onnx
 from onnx_cases import INTEGERS, INTEGERS_BY_REFERENCE, NODES, SYMBOLIC
 from onnx_math_cases import MULTINOMIAL, RANDOM
@@ -66,10 +66,10 @@ MADE: dict[str, Callable[[], Made]] = {"aten": made_by_aten, "onnx": made_by_onn
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--write", action="store_true", required=True, help="write src/ingot/load/*/made.txt")
+    parser.add_argument("--write", action="store_true", required=True, help="write src/ingot/load/*/built_ops.txt")
     parser.parse_args()
     for importer, make in MADE.items():
-        path = Path(*ingot.load.__path__) / importer / "made.txt"
+        path = Path(*ingot.load.__path__) / importer / "built_ops.txt"
         path.write_text(format_table(make()), encoding="utf-8")
 
 

@@ -15,8 +15,8 @@ from onnx.backend.test.case.test_case import TestCase as Case
 from onnx.backend.test.loader import load_model_tests
 
 from ingot.errors import IngotError
+from ingot.integrations.onnx_backend import as_array
 from ingot.load.onnx import load_onnx
-from ingot.onnx_backend import as_array
 from ingot.run.interpret import interpret
 
 # By ONNX's word "for informational purpose": every implementation draws its own numbers, even from one seed.

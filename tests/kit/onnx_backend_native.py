@@ -13,10 +13,10 @@ from emitted_together import Part
 from ingot.compile import Mode, compile_mode
 from ingot.emit.c import refusals
 from ingot.errors import IngotError
-from ingot.ir import Graph, TensorType
+from ingot.ir.graph import Graph, TensorType
 from ingot.lower import Target
 from ingot.run.program import InterpretedSegment
-from ingot.session import InferenceSession
+from ingot.session.inference import InferenceSession
 from onnx_backend_cases import Case, Data, as_array, cases, listed, same
 
 DIFFERS = "differs"

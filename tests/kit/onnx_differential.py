@@ -23,7 +23,7 @@ from forked import FAILURES, Say, judge_seeds
 from ingot.errors import UnsupportedError
 from ingot.load.onnx import load_onnx
 from ingot.run.interpret import interpret
-from ingot.session import InferenceSession
+from ingot.session.inference import InferenceSession
 from random_growth import Refused
 from random_onnx import Feed, Model, pruned, reads, run_node
 from random_onnx_nodes import random_onnx

@@ -30,7 +30,7 @@ from ingot.errors import IngotError
 from ingot.load.onnx import load_onnx
 from ingot.load.onnx.registry import foreign_name
 from ingot.run.interpret import interpret
-from ingot.session import InferenceSession
+from ingot.session.inference import InferenceSession
 from onnx_cases import NODES
 from onnx_form_calls import DRAWN, FULL, NEAR, ONE_STEP, UNKNOWN
 from onnx_form_changes import Form, forms_of

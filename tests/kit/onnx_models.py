@@ -9,7 +9,7 @@ import onnxruntime
 from onnx import helper, numpy_helper, parser
 from onnx.reference import ReferenceEvaluator
 
-from ingot.dtype import from_numpy
+from ingot.ir.dtype import from_numpy
 from ingot.load.onnx.tensors import DTYPES
 from ingot.ops.define import draw
 from unsaturated import unsigned_weights

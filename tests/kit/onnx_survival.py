@@ -14,9 +14,9 @@ import numpy as np
 
 import ingot
 from forked import Say, judge_seeds, limit_memory
-from ingot.dim import bind
 from ingot.errors import IngotError
-from ingot.ir import Graph, TensorType
+from ingot.ir.dim import bind
+from ingot.ir.graph import Graph, TensorType
 from ingot.load.onnx import load_onnx
 from onnx_mutations import mutant, originals
 from seeds import parse_seeds, print_outcomes

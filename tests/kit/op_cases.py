@@ -5,8 +5,8 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 
 from ingot.compile import compile_mode
-from ingot.dtype import from_numpy
-from ingot.ir import OPS, Graph, Op, Sample, TensorType
+from ingot.ir.dtype import from_numpy
+from ingot.ir.graph import OPS, Graph, Op, Sample, TensorType
 from ingot.lower import Target
 from ingot.ops.define import draw
 from ingot.run.arena import Arena

@@ -3,10 +3,10 @@
 import numpy as np
 
 import ingot.ops  # noqa: F401
-from ingot.ir import Graph
+from ingot.ir.graph import Graph
+from ingot.ir.text import dump, parse
 from ingot.passes import optimize
 from ingot.run.interpret import interpret
-from ingot.text import dump, parse
 
 SYMBOLS = {"B": 2, "S": 5, "T": 7}
 TOLERANCE = 2e-5  # relative to max(1, |expected|): both sides compute in f32

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from ingot import abi
 from ingot.run import library
+from ingot.support import abi
 
 LENGTH = 1000
 

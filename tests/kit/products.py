@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from ingot import abi
+from ingot.support import abi
 from kernel_calls import at_page_end
 
 PANEL = 32

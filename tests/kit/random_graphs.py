@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ingot.dtype import f32
-from ingot.ir import Graph
+from ingot.ir.dtype import f32
+from ingot.ir.graph import Graph
 from ingot.lower import Target, segments
 from random_growth import Growth, Refused
 from random_models import MODELS

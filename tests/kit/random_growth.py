@@ -15,10 +15,10 @@ from typing import TypeVar
 
 import numpy as np
 
-from ingot.dim import Dim, symbol
-from ingot.dtype import DType, boolean, f32, f64, from_numpy
 from ingot.errors import InputError, ShapeError
-from ingot.ir import OPS, Graph, Node, Op, TensorType, bind_attribute
+from ingot.ir.dim import Dim, symbol
+from ingot.ir.dtype import DType, boolean, f32, f64, from_numpy
+from ingot.ir.graph import OPS, Graph, Node, Op, TensorType, bind_attribute
 from ingot.ops.define import expand_node
 
 LARGEST = 1e4  # absolute value that a result may have

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from ingot.dtype import boolean, f32, i64
+from ingot.ir.dtype import boolean, f32, i64
 from random_growth import Growth, Refused
 from random_patterns import Pattern, activation
 

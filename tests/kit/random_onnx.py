@@ -25,7 +25,7 @@ from onnxruntime.capi.onnxruntime_pybind11_state import (
 )
 
 from forked import FAILURES
-from ingot.dtype import from_numpy
+from ingot.ir.dtype import from_numpy
 from onnx_models import NUMBERS, model
 from random_growth import Refused
 

@@ -6,8 +6,8 @@ import itertools
 import math
 from collections.abc import Callable
 
-from ingot.dtype import DType, boolean, f32, f64, from_numpy, i8, i32, i64, u8
-from ingot.ir import OPS
+from ingot.ir.dtype import DType, boolean, f32, f64, from_numpy, i8, i32, i64, u8
+from ingot.ir.graph import OPS
 from ingot.ops.define import draw
 from random_growth import Growth, Refused
 

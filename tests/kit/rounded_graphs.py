@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from ingot.dim import symbol
-from ingot.dtype import f32
-from ingot.ir import Graph, TensorType
+from ingot.ir.dim import symbol
+from ingot.ir.dtype import f32
+from ingot.ir.graph import Graph, TensorType
 
 
 def random(*shape: int, seed: int) -> np.ndarray:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ingot import abi
+from ingot.support import abi
 
 BLOCK, WIDE, LONGEST = (abi.constant(f"INGOT_CODES_{name}") for name in ("BLOCK", "WIDE", "LONGEST"))
 GROUP = abi.constant("INGOT_ROUND_GROUP")

@@ -22,7 +22,7 @@ import numpy as np
 
 from ingot import InferenceSession
 from ingot.errors import IngotError, InputError, LimitError, LoadError, ResourceError, UnsupportedError
-from ingot.ir import Graph
+from ingot.ir.graph import Graph
 from ingot.run.interpret import bind_symbols
 from saved_mutants import Mutation, sources
 from seeds import parse_seeds

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 import ingot.ops
-from ingot.dtype import DTYPES, from_numpy
-from ingot.ir import OPS, Graph, Sample, TensorType
+from ingot.ir.dtype import DTYPES, from_numpy
+from ingot.ir.graph import OPS, Graph, Sample, TensorType
 from ingot.ops.define import draw
 from ingot.run.library import content_hash
-from ingot.saved import row_hash
+from ingot.session.saved_program import row_hash
 from random_graphs import random_graph
 
 assert ingot.ops

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 import ingot
-from ingot.ir import Graph
-from ingot.text import parse
+from ingot.ir.graph import Graph
+from ingot.ir.text import parse
 from seeds import parse_seeds
 
 WIDTH, HIDDEN = 32, 512  # large enough that runs of two threads meet in the arena

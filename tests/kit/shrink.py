@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from ingot.ir import Graph, Node
+from ingot.ir.graph import Graph, Node
 from ingot.passes.dce import eliminate_dead
 from ingot.run.interpret import interpret
 

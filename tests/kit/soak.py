@@ -16,7 +16,7 @@ from rich.progress import MofNCompleteColumn, Progress, TimeElapsedColumn, TimeR
 
 from differential import Mismatch, check
 from ingot.errors import IngotError
-from ingot.text import dump
+from ingot.ir.text import dump
 from random_graphs import random_graph
 from seeds import parse_seeds
 from shrink import Case, shrink, smaller_graphs

@@ -16,9 +16,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from ingot.ir import OPS, Graph
+from ingot.ir.graph import OPS, Graph
+from ingot.ir.text import parse
 from ingot.load import load_model
-from ingot.text import parse
 
 Arrays = dict[str, np.ndarray]
 

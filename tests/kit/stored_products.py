@@ -8,9 +8,9 @@ import numpy as np
 
 from gguf_models import random_blocks
 from ingot.compile import compile_mode
-from ingot.dtype import f32, i4, i8, i32, u4, u8
 from ingot.emit.c import emit
-from ingot.ir import Graph, TensorType
+from ingot.ir.dtype import f32, i4, i8, i32, u4, u8
+from ingot.ir.graph import Graph, TensorType
 from ingot.lower import Target
 from ingot.passes import optimize
 from ingot.run.arena import Arena

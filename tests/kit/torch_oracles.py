@@ -10,7 +10,7 @@ import image_cases
 import kv_cache_cases
 import recurrent_cases
 import special_oracles
-from ingot.dtype import boolean, f16, f32, f64, i64, u8, u64
+from ingot.ir.dtype import boolean, f16, f32, f64, i64, u8, u64
 from philox import philox
 
 

@@ -15,8 +15,8 @@ import torch
 from torch import nn
 
 import ingot
-from ingot.ir import Graph
-from ingot.text import parse
+from ingot.ir.graph import Graph
+from ingot.ir.text import parse
 from interrupts import interrupt, places
 
 LINE = "graph line\ninput x: f32[4, 3]\nweight w: f32[3, 2]\ny = matmul(x, w): f32[4, 2]\noutput y = y"

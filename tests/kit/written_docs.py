@@ -21,7 +21,7 @@ import onnx.defs
 import aten_table
 import ingot
 import onnx_backend_cases as backend
-from ingot.dtype import DTYPES, from_numpy
+from ingot.ir.dtype import DTYPES, from_numpy
 from ingot.load.onnx.registry import ML, REFUSED, RULES
 from onnx_backend_native import Outcome, outcome
 from onnx_cases import NODES
@@ -45,9 +45,10 @@ Of the native ones {emitted} are also emitted as C and give native's bits: {shar
 lists emx-onnx-cgen, which does nothing but make C of models, with 97.9 % of the cases of its day, within their
 tolerances.
 
-ONNX's own runner, `onnx.backend.test.BackendTest(ingot.onnx_backend, ...)`, goes through sessions with kernels. All
-pass there but nine, which `tests/load/test_onnx_backend.py` names: six draw random numbers of their own, one makes what
-the runner cannot compare, and two in f16 are rounded once where the expected numbers were rounded step by step.
+ONNX's own runner, `onnx.backend.test.BackendTest(ingot.integrations.onnx_backend, ...)`, goes through sessions with
+kernels. All pass there but nine, which `tests/load/test_onnx_backend.py` names: six draw random numbers of their own,
+one makes what the runner cannot compare, and two in f16 are rounded once where the expected numbers were rounded step
+by step.
 
 What became of models of other projects' test suites: [foreign-models.md](foreign-models.md).
 

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import pytest
 
 from chat_templates import TEMPLATES
+from ingot.emit.language.chat import chat_format, written
 from ingot.emit.language.program import ChatFormat
 from ingot.errors import UnsupportedError
-from ingot.llm.c_chat import chat_format, written
 from ingot.llm.chat import ChatTemplate
 
 CONVERSATIONS = (

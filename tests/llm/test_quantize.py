@@ -22,8 +22,8 @@ from ingot.errors import InputError, LoadError, OutputError
 from ingot.llm.perplexity import perplexity
 from ingot.load.hf import read_folder
 from ingot.quantize import Plan, quantize_folder, report
-from ingot.quantize.codes import Coding, assigned, code, fit
 from ingot.quantize.feedback import code_with_feedback
+from ingot.quantize.weights import Coding, assigned, code, fit
 from tiny_language_models import random_llama
 
 CODINGS = [Coding(8, 0, False), Coding(8, 32, False), Coding(4, 32, False), Coding(4, 64, True), Coding(4, 0, True)]

@@ -9,9 +9,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from ingot.dtype import DType, bf16, f32, i8
 from ingot.errors import IngotError, InputError, LimitError, LoadError, OutputError
-from ingot.ir import TensorType
+from ingot.ir.dtype import DType, bf16, f32, i8
+from ingot.ir.graph import TensorType
 from ingot.llm.saved_state import read_state, write_state
 
 TOKENS = [5, 0, 31, 7]

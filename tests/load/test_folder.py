@@ -16,9 +16,9 @@ import safetensors
 from safetensors.numpy import save, save_file
 
 from attacks.hostile_folders import ATTACKS, LAYOUTS, Attack, packed
-from ingot.dtype import f32
 from ingot.errors import IngotError, LoadError, UnsupportedError
-from ingot.ir import Graph, TensorType
+from ingot.ir.dtype import f32
+from ingot.ir.graph import Graph, TensorType
 from ingot.load.hf.folder import Folder, read_folder
 from ingot.load.hf.safetensors import DTYPES
 from places import KIT

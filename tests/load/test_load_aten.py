@@ -15,15 +15,15 @@ from torch.utils._pytree import tree_leaves
 import ingot
 from aten_cases import CASES, Function, export, exported, unsupported_op
 from ingot import InferenceSession
-from ingot.dim import symbol
 from ingot.errors import InputError, LoadError, UnsupportedError
-from ingot.ir import Graph
+from ingot.ir.dim import symbol
+from ingot.ir.graph import Graph
+from ingot.ir.text import dump, parse
 from ingot.load.aten import load_any, load_exported, load_module, load_pt2
 from ingot.load.aten.registry import RULES
 from ingot.load.aten.writes import without_writes, writes
-from ingot.load.made import read_table
+from ingot.load.built_ops import read_table
 from ingot.run.interpret import interpret
-from ingot.text import dump, parse
 from made_by_rules import REWRITE, made_by_aten
 from models import bert, block, convnet, gpt2, minilm, mlp, seeded
 

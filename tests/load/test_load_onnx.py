@@ -12,14 +12,14 @@ import torch
 from onnx import parser
 
 import models
-from ingot.dim import symbol
 from ingot.errors import InputError, UnsupportedError
+from ingot.ir.dim import symbol
+from ingot.ir.text import dump, parse
+from ingot.load.built_ops import read_table
 from ingot.load.hub import SHIPPED
-from ingot.load.made import read_table
 from ingot.load.onnx import load_onnx
 from ingot.load.onnx.registry import RULES, foreign_name
 from ingot.run.interpret import interpret
-from ingot.text import dump, parse
 from made_by_rules import REWRITE, made_by_onnx
 from onnx_cases import INTEGERS, INTEGERS_BY_REFERENCE, NODES, SYMBOLIC
 from onnx_export import export_onnx

@@ -13,14 +13,14 @@ from onnx import TensorProto, helper, numpy_helper
 
 import ingot
 from attacks.hostile_configs import write_llama
-from ingot import files
-from ingot.dtype import f32
 from ingot.errors import LoadError
-from ingot.files import MappedFile
-from ingot.ir import TensorType
+from ingot.ir.dtype import f32
+from ingot.ir.graph import TensorType
 from ingot.load.hf.safetensors import read_safetensors
-from ingot.lower.recipe import Recipe, Static
+from ingot.lower.packed_weight import Recipe, Static
 from ingot.run.store import WeightStore
+from ingot.support import files
+from ingot.support.files import MappedFile
 
 K = 160
 
@@ -81,7 +81,7 @@ def test_onnx(
 GENERATE = """
 import os, sys
 import ingot
-from ingot import files
+from ingot.support import files
 from ingot.run import store
 files.COPIED_BYTES = int(sys.argv[2])
 store._SMALL_BYTES = 0  # this model has no larger weights

@@ -28,7 +28,7 @@ from ingot.load.onnx import load_onnx
 from ingot.load.onnx import model as loader
 from ingot.load.onnx.signature import OPTIONAL_SOON
 from ingot.run.interpret import interpret
-from ingot.session import InferenceSession
+from ingot.session.inference import InferenceSession
 from onnx_cases import NODES
 from onnx_models import Case, ints, one_node, run_oracle, text_model, value_info
 from opened import watched

@@ -10,7 +10,7 @@ import pytest
 from onnx import parser
 from onnx.backend.test import BackendTest
 
-import ingot.onnx_backend
+import ingot.integrations.onnx_backend
 from ingot.errors import IngotError
 from onnx_backend_cases import failures, listed
 from onnx_models import text_model
@@ -43,7 +43,7 @@ UNFIT_FOR_THE_RUNNER = {
 @pytest.mark.filterwarnings("ignore")
 def test_suite_as_others_run_it() -> None:
     """By ONNX's runner, through sessions with kernels. Models that it would fetch are left out."""
-    kinds = BackendTest(ingot.onnx_backend, __name__).exclude("_cuda$").test_cases
+    kinds = BackendTest(ingot.integrations.onnx_backend, __name__).exclude("_cuda$").test_cases
     result = unittest.TestResult()
     for name, kind in kinds.items():
         if "RealModel" not in name:
@@ -55,7 +55,7 @@ def test_suite_as_others_run_it() -> None:
 
 def test_backend_interface() -> None:
     """What `onnx.backend.base` asks: models and nodes, inputs in order or by name, outputs by name."""
-    backend = ingot.onnx_backend
+    backend = ingot.integrations.onnx_backend
     assert backend.supports_device("CPU") and not backend.supports_device("CUDA")
     model = parser.parse_model(
         '<ir_version: 8, opset_import: ["": 18]> g (float[2] a, float[2] b) => (c) { c = Sub(a, b) }'
@@ -74,14 +74,14 @@ def test_backend_interface() -> None:
 
 @pytest.mark.parametrize(("device", "supported"), [("CPU:0", True), ("GPU", False), ("ROCM:1", False), ("", False)])
 def test_a_device_that_onnx_does_not_know_is_not_supported(device: str, supported: bool) -> None:
-    assert ingot.onnx_backend.supports_device(device) == supported
+    assert ingot.integrations.onnx_backend.supports_device(device) == supported
 
 
 def test_backend_takes_files_and_bytes(tmp_path: Path) -> None:
     content = text_model("g (float[2] x) => (y) { y = Relu(x) }")
     (tmp_path / "model.onnx").write_bytes(content)
     for source in (content, tmp_path / "model.onnx"):
-        assert ingot.onnx_backend.prepare(source).run([np.array([1, -2], F)]).y.tolist() == [1, 0]
+        assert ingot.integrations.onnx_backend.prepare(source).run([np.array([1, -2], F)]).y.tolist() == [1, 0]
 
 
 A, ONES = np.array([3, 4], F), np.array([1, 1], F)
@@ -106,7 +106,7 @@ NODES: dict[str, tuple[str, str, list[str], dict[str, Any], Any, Any]] = {
 def test_backend_runs_a_node(name: str) -> None:
     op, domain, names, attributes, given, expected = NODES[name]
     node = onnx.helper.make_node(op, names, ["y"], domain=domain, **attributes)
-    assert ingot.onnx_backend.run_node(node, given)[0].tolist() == np.asarray(expected).tolist()
+    assert ingot.integrations.onnx_backend.run_node(node, given)[0].tolist() == np.asarray(expected).tolist()
 
 
 @pytest.mark.parametrize(
@@ -121,4 +121,6 @@ def test_backend_runs_a_node(name: str) -> None:
 )
 def test_backend_names_what_is_wrong_with_a_node(names: list[str], given: Any, message: str) -> None:
     with pytest.raises(IngotError, match=message):
-        ingot.onnx_backend.run_node(onnx.helper.make_node("No" if "rule" in message else "Add", names, ["y"]), given)
+        ingot.integrations.onnx_backend.run_node(
+            onnx.helper.make_node("No" if "rule" in message else "Add", names, ["y"]), given
+        )

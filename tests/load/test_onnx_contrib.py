@@ -9,7 +9,7 @@ import pytest
 
 from ingot.load.onnx import load_onnx
 from ingot.run.interpret import interpret
-from ingot.session import InferenceSession
+from ingot.session.inference import InferenceSession
 from onnx_models import Case, case, one_node, run_oracle
 from onnx_random_contrib_cases import FAMILIES
 

@@ -15,7 +15,7 @@ import onnx_exporters as exporters
 from ingot.errors import LoadError, UnsupportedError
 from ingot.load.onnx import load_onnx
 from ingot.run.interpret import interpret
-from ingot.session import InferenceSession
+from ingot.session.inference import InferenceSession
 from onnx_earlier_cases import FORMULAS, Formula
 from onnx_models import Case, model, one_node, run_oracle, text_model, value_info
 

@@ -15,7 +15,7 @@ from attacks.hostile_values import ENDLESS, RUNS
 from forked import Say, batch
 from ingot.errors import IngotError
 from ingot.load.onnx import load_onnx
-from ingot.session import InferenceSession
+from ingot.session.inference import InferenceSession
 from onnx_models import text_model
 from places import KIT
 
@@ -116,7 +116,7 @@ SCRIPT = """
 import signal, sys
 sys.path.insert(0, {kit!r})
 from attacks.hostile_values import ENDLESS, ENDLESS_FEEDS
-from ingot.session import InferenceSession
+from ingot.session.inference import InferenceSession
 session = InferenceSession(ENDLESS[{name!r}](), threads=1, executor={executor!r})
 feeds = {{i.name: ENDLESS_FEEDS[i.name] for i in session.get_inputs()}}
 signal.setitimer(signal.ITIMER_REAL, 0.5)

@@ -10,12 +10,12 @@ import onnx
 import pytest
 
 from ingot import InferenceSession
-from ingot.dim import scaled
-from ingot.dtype import bf16
 from ingot.errors import InputError, LimitError, LoadError, UnsupportedError
+from ingot.ir.dim import scaled
+from ingot.ir.dtype import bf16
+from ingot.ir.text import dump, parse
 from ingot.load.onnx import load_onnx
 from ingot.run.interpret import interpret
-from ingot.text import dump, parse
 from onnx_cases import NODES
 from onnx_image_cases import RESIZES
 from onnx_models import Case, one_node, run_oracle, text_model

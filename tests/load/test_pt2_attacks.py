@@ -13,8 +13,8 @@ from torch import nn
 
 from attacks.hostile_pt2 import ATTACKS, PROGRAM, SAMPLES, WEIGHTS_CONFIG, Attack, Small, code, pickled, records, write
 from ingot.errors import IngotError
+from ingot.ir.text import dump
 from ingot.load.aten import load_exported, load_pt2
-from ingot.text import dump
 from models import block, convnet
 
 

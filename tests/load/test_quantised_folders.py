@@ -9,10 +9,10 @@ import torch
 import transformers
 
 import ingot
-from ingot.dtype import f16, f32, i4, i8, u4, u8
 from ingot.errors import IngotError, LoadError, UnsupportedError
+from ingot.ir.dtype import f16, f32, i4, i8, u4, u8
 from ingot.load.hf import load_language_model, read_folder
-from ingot.lower.recipe import static_value
+from ingot.lower.packed_weight import static_value
 from quantised_folders import CASES, Case, write_case
 
 BY_NAME = {case.name: case for case in CASES}

@@ -10,7 +10,7 @@ from onnx.reference import ReferenceEvaluator
 import ingot
 from aten_random_cases import COUNT, MOMENTS, exported_draws
 from ingot.compile import compile_mode
-from ingot.ir import OPS, Graph
+from ingot.ir.graph import OPS, Graph
 from ingot.load import load_model
 from ingot.lower import Target
 from ingot.ops.source import DRAWS

@@ -44,15 +44,15 @@ from sklearn.svm import SVC, SVR, LinearSVC, OneClassSVM
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 import ingot
-import ingot.onnx_backend
+import ingot.integrations.onnx_backend
 from ingot.emit.onnx import export_onnx
 from ingot.emit.onnx.registry import GAPS
 from ingot.errors import InputError, ReferenceWarning, ShapeError, UnsupportedError
+from ingot.ir.text import parse
 from ingot.load.onnx import load_onnx
 from ingot.ort import OrtValue
 from ingot.run.interpret import interpret
-from ingot.session import InferenceSession
-from ingot.text import parse
+from ingot.session.inference import InferenceSession
 from onnx_models import model, run_oracle
 
 OPSET = {"": 18, "ai.onnx.ml": 3}
@@ -186,7 +186,7 @@ def test_what_skl2onnx_writes_unless_told_otherwise(name: str, tmp_path: Path) -
         "session": session.run(None, feeds),
         "interpreter": [*interpret(load_onnx(content), feeds).values()],
         "saved": InferenceSession(tmp_path / "saved").run(None, feeds),
-        "backend": [*ingot.onnx_backend.run_model(proto, [rows])],
+        "backend": [*ingot.integrations.onnx_backend.run_model(proto, [rows])],
     }
     graph = load_onnx(content)
     if all(node.op.name not in GAPS for node in graph.nodes):

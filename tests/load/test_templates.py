@@ -9,8 +9,8 @@ import transformers
 
 import ingot
 from hf_models import CASES, Case, config_of, expected_logits, save_model
-from ingot.dtype import bf16, i4, i8
-from ingot.ir import Graph
+from ingot.ir.dtype import bf16, i4, i8
+from ingot.ir.graph import Graph
 from ingot.load.hf import LanguageModel, load_dense, load_language_model, read_folder
 from ingot.load.hf.template import template_names
 from ingot.run.interpret import interpret

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from ingot.files import MappedFile
 from ingot.load.hf.contents import Nonfinite, fingerprint, nonfinite_tensors
 from ingot.load.hf.folder import Folder
+from ingot.support.files import MappedFile
 
 DTYPES = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32, "f64": np.float64}
 

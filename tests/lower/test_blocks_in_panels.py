@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import ingot
-from ingot.dim import symbol
-from ingot.dtype import f32, i4, i8, i32, u4, u8
-from ingot.ir import Graph, TensorType
+from ingot.ir.dim import symbol
+from ingot.ir.dtype import f32, i4, i8, i32, u4, u8
+from ingot.ir.graph import Graph, TensorType
 from ingot.ops.blocks import BLOCKS
 from ingot.run.interpret import interpret
 from kernel_calls import ISAS

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import ingot
-from ingot.dtype import f16, f32, i4, i8, i32, i64
-from ingot.ir import Graph, TensorType
-from ingot.load.quantised import GROUPS, quantised
+from ingot.ir.dtype import f16, f32, i4, i8, i32, i64
+from ingot.ir.graph import Graph, TensorType
+from ingot.load.quantized import GROUPS, quantised
 from ingot.ops.quantize import dequantize
 from ingot.run.interpret import interpret
 from ingot.run.program import Program

@@ -13,14 +13,14 @@ import pytest
 import ingot.ops
 from differential import check_emitted, native
 from ingot.cli.ops import matrix
-from ingot.dtype import DTYPES, NARROW, DType, boolean, f32, i16, i64, u8
 from ingot.errors import ShapeError
-from ingot.ir import OPS, Graph, Op, Sample, TensorType
-from ingot.lower.restate import RESTATEMENTS, restate_node
+from ingot.ir.dtype import DTYPES, NARROW, DType, boolean, f32, i16, i64, u8
+from ingot.ir.graph import OPS, Graph, Op, Sample, TensorType
+from ingot.lower.legalize import RESTATEMENTS, restate_node
 from ingot.ops.define import draw
 from ingot.run.interpret import interpret
 from ingot.run.library import load
-from ingot.session import InferenceSession
+from ingot.session.inference import InferenceSession
 
 assert ingot.ops
 FLOATS = [DTYPES[name] for name in ("f64", "f16", "bf16")]

@@ -7,10 +7,10 @@ from torch import nn
 
 import ingot
 import models
-from ingot.dtype import f32
-from ingot.ir import Graph, TensorType
+from ingot.ir.dtype import f32
+from ingot.ir.graph import Graph, TensorType
 from ingot.lower.cpu.formats import F32
-from ingot.lower.recipe import make_recipe, static_value
+from ingot.lower.packed_weight import make_recipe, static_value
 from ingot.run import packing, store
 from ingot.run.interpret import interpret
 from ingot.run.library import load

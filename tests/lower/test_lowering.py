@@ -5,8 +5,8 @@ import functools
 import pytest
 
 import models
-from ingot import text
-from ingot.ir import Graph
+from ingot.ir import text
+from ingot.ir.graph import Graph
 from ingot.load.aten import load_module
 from ingot.lower import Target, lower, segments
 from ingot.passes import optimize

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from ingot import text
 from ingot.compile import Mode, compile_mode
+from ingot.ir import text
 from ingot.lower import Target
 from ingot.run.interpret import interpret
-from ingot.session import InferenceSession
+from ingot.session.inference import InferenceSession
 
 HEAD = "graph states\ninput x: f32[4, 4]\nstate s: f32[4, 4] = given -> next\n"
 # What reads and replaces a state, and whether that is done in its place.

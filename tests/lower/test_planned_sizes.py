@@ -5,11 +5,11 @@ import math
 import numpy as np
 import pytest
 
-from ingot import text
 from ingot.compile import compile_mode
-from ingot.dim import AtMost, floordiv, grows, maximum, minimum, size_at, symbol
-from ingot.dtype import f32
 from ingot.errors import UnsizedError
+from ingot.ir import text
+from ingot.ir.dim import AtMost, floordiv, grows, maximum, minimum, size_at, symbol
+from ingot.ir.dtype import f32
 from ingot.lower import Target
 from ingot.lower.view import View, collapse, contiguous_strides
 from ingot.passes import optimize

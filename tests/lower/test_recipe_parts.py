@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ingot.dtype import bf16, f32, from_numpy, i32
-from ingot.ir import TensorType
-from ingot.lower.recipe import Static
+from ingot.ir.dtype import bf16, f32, from_numpy, i32
+from ingot.ir.graph import TensorType
+from ingot.lower.packed_weight import Static
 from ingot.ops.blocks import BLOCKS
 
 ROWS, BLOCKS_OF_ROW = 23, 3

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from ingot.dtype import f32
-from ingot.ir import Graph, TensorType
+from ingot.ir.dtype import f32
+from ingot.ir.graph import Graph, TensorType
 from stored_products import compiled, random
 
 pytestmark = pytest.mark.native

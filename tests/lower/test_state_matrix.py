@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import ingot
-from ingot import text
-from ingot.dtype import DTYPES
+from ingot.ir import text
+from ingot.ir.dtype import DTYPES
 from ingot.run.interpret import interpret
 
 # A state or weight, what is made of it, and which value the products take, and how. Numpy makes the same bits of it.
@@ -30,7 +30,7 @@ MATRICES = {
 SIZES = [(1, 300, 70), (5, 33, 32), (40, 257, 130), (3, 1, 1), (2, 0, 5)]  # m, k, n
 
 
-def graph_of(case: str, m: int, k: int, n: int, weight: np.ndarray | None = None) -> ingot.ir.Graph:
+def graph_of(case: str, m: int, k: int, n: int, weight: np.ndarray | None = None) -> ingot.ir.graph.Graph:
     """relu(x @ matrix + b), twice; the matrix as a weight, or as a state that takes the value of an input each run."""
     (name, type), made, matrix, flags = MATRICES[case]
     type, made = (each.format(m=m, k=k, n=n, nn=2 * n, n3=n + 3) for each in (type, made))

@@ -5,7 +5,7 @@ import pytest
 
 from differential import Arrays, checked, expect_same, native
 from ingot.emit.kernels import kernel_source
-from ingot.ir import Graph
+from ingot.ir.graph import Graph
 from ingot.lower import Target, lower
 from ingot.run.library import load
 from pass_case import random_array, read

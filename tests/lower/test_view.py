@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingot.dtype import f32
+from ingot.ir.dtype import f32
 from ingot.lower.view import View, collapse, contiguous_strides, with_long_rows
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import ingot
-from ingot.text import parse
+from ingot.ir.text import parse
 from random_graphs import random_graph
 
 pytestmark = [pytest.mark.native, pytest.mark.filterwarnings("ignore::ingot.errors.ReferenceWarning")]

@@ -12,7 +12,7 @@ import pytest
 
 import ingot.ops
 from ingot.errors import InputError, ShapeError
-from ingot.ir import OPS, Op, Sample
+from ingot.ir.graph import OPS, Op, Sample
 from ingot.ops.define import draw
 from ingot.run.interpret import interpret
 from ingot.run.library import load

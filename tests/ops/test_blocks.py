@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from gguf.quants import dequantize
 
-from ingot.dtype import f32
+from ingot.ir.dtype import f32
 from ingot.ops.blocks import BLOCKS, decode_blocks
 
 ROWS, BLOCKS_OF_ROW = 61, 9

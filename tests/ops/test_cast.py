@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import ingot.ops  # noqa: F401
-from ingot.dtype import DTYPES, bf16, boolean, f8e4m3fn, f8e8m0, f32, f64, i2, i4, i8, i64, u2, u4, u8
 from ingot.errors import InputError
-from ingot.ir import OPS, REQUIRED
+from ingot.ir.dtype import DTYPES, bf16, boolean, f8e4m3fn, f8e8m0, f32, f64, i2, i4, i8, i64, u2, u4, u8
+from ingot.ir.graph import OPS, REQUIRED
 
 NAN, INF = math.nan, math.inf
 SMALLEST, LARGEST = -(2**63), 2**63 - 1

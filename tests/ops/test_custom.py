@@ -12,8 +12,8 @@ import torch
 import ingot
 from ingot.emit.c import emit
 from ingot.errors import ExtensionError, InputError, LoadError, ResourceError, ShapeError, UnsupportedError
-from ingot.ir import OPS, TensorType
-from ingot.text import dump, parse
+from ingot.ir.graph import OPS, TensorType
+from ingot.ir.text import dump, parse
 from registered import registering
 
 assert registering

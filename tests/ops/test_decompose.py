@@ -5,9 +5,9 @@ import pytest
 import torch
 
 import ingot.ops  # noqa: F401
-from ingot.dtype import DTYPES
 from ingot.errors import InputError, ShapeError
-from ingot.ir import OPS, Graph, TensorType
+from ingot.ir.dtype import DTYPES
+from ingot.ir.graph import OPS, Graph, TensorType
 from ingot.ops.define import compute
 
 NAN = float("nan")

@@ -6,11 +6,9 @@ import pytest
 import ingot.ops
 import special_oracles
 from differential import Arrays, check_emitted, expect_same, native
-from ingot import abi
-from ingot.abi import Elementwise
-from ingot.dtype import boolean, f32, i64
 from ingot.emit.kernels import kernel_source
-from ingot.ir import OPS, Graph, Node, Op, Sample, TensorType
+from ingot.ir.dtype import boolean, f32, i64
+from ingot.ir.graph import OPS, Graph, Node, Op, Sample, TensorType
 from ingot.lower import Target, lower
 from ingot.lower.cpu import ROWS
 from ingot.lower.cpu.elementwise import vector_kernel
@@ -19,6 +17,8 @@ from ingot.ops.define import draw
 from ingot.passes import optimize
 from ingot.run.interpret import interpret
 from ingot.run.library import load
+from ingot.support import abi
+from ingot.support.abi import Elementwise
 
 # These act on elements of any type, by kernels of their own in elementwise.c or gather.c, or by none.
 MOVES = {"bitcast", "cast", "checked_index", "detach", "where"}

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from differential import check_emitted, every_engine, native
-from ingot.ir import Graph
+from ingot.ir.graph import Graph
 from ingot.passes import optimize
 from ingot.run.interpret import interpret
 from pass_case import read

@@ -15,13 +15,13 @@ import ingot.ops  # noqa: F401
 import kv_cache_cases
 import quantize_cases
 import recurrent_cases
-from ingot.dim import bind, symbol
-from ingot.dtype import bf16, boolean, f32, f64, from_numpy, i8, i32, i64, u8
 from ingot.errors import InputError, ShapeError
-from ingot.ir import OPS, REQUIRED, Graph, TensorType
+from ingot.ir.dim import bind, symbol
+from ingot.ir.dtype import bf16, boolean, f32, f64, from_numpy, i8, i32, i64, u8
+from ingot.ir.graph import OPS, REQUIRED, Graph, TensorType
+from ingot.ir.text import dump, parse
 from ingot.ops.define import draw, expand_node
 from ingot.run.interpret import interpret
-from ingot.text import dump, parse
 from torch_oracles import ORACLE
 
 CASES = [

@@ -7,7 +7,7 @@ from onnx import parser
 from differential import check
 from ingot.load.onnx import load_onnx
 from ingot.run.interpret import interpret
-from ingot.session import InferenceSession
+from ingot.session.inference import InferenceSession
 from onnx_models import run_oracle
 
 # What is at stake -> declarations and nodes, and the values of N and M that it runs with.

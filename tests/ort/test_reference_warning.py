@@ -10,7 +10,7 @@ from torch import nn
 
 import ingot
 from ingot.errors import ReferenceWarning
-from ingot.text import parse
+from ingot.ir.text import parse
 
 CUT = "graph cut\ninput x: f32[n, 3, 3]\ne = sigmoid(x)\nd = pairwise_coupling(e)\ny = exp(d)\noutput y = y\n"
 X = np.random.default_rng(0).standard_normal((2, 3, 3)).astype(np.float32)

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 import ingot
-from ingot.dtype import f32
 from ingot.errors import ExtensionError, InputError, ShapeError
-from ingot.ir import Graph, TensorType
+from ingot.ir.dtype import f32
+from ingot.ir.graph import Graph, TensorType
+from ingot.ir.text import dump, parse
 from ingot.passes import PASSES, optimize
-from ingot.text import dump, parse
 from registered import registering
 
 assert registering
@@ -214,7 +214,7 @@ def test_a_pass_that_breaks_its_promise_is_named(function, error, message):
 def test_promises_are_held_without_asserts():
     code = """
 import numpy as np, ingot
-from ingot.text import parse
+from ingot.ir.text import parse
 def misses(graph):
     other = graph.add_constant("other", np.zeros((2, 2), np.float32))
     for node in graph.nodes:

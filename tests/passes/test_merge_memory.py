@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import ingot
-from ingot.ir import Graph
+from ingot.ir.graph import Graph
+from ingot.ir.text import parse
 from ingot.passes import PASSES
-from ingot.text import parse
 
 pytestmark = pytest.mark.native
 

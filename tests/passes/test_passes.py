@@ -12,12 +12,12 @@ from torch.nn import functional
 
 import models
 from ingot.errors import InputError
-from ingot.ir import Graph
+from ingot.ir.graph import Graph
+from ingot.ir.text import dump
 from ingot.load.aten import load_module
 from ingot.load.onnx import load_onnx
 from ingot.passes import PASSES, optimize
 from ingot.run.interpret import interpret
-from ingot.text import dump
 from onnx_export import export_onnx
 from pass_case import read
 

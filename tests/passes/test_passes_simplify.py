@@ -5,8 +5,8 @@ An expected text of None means that the pass must leave the graph alone: a look-
 
 import pytest
 
+from ingot.ir.text import dump
 from ingot.passes import optimize
-from ingot.text import dump
 from pass_case import Case, check_all_passes, check_pass, read
 
 CASES: list[Case] = [

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 import ingot
-from ingot import text
 from ingot.compile import Mode, compile_mode
-from ingot.dim import AtMost
+from ingot.ir import text
+from ingot.ir.dim import AtMost
 from ingot.lower import Target
 from ingot.passes import optimize
-from ingot.plan import Placement
+from ingot.plan.memory import Placement
 from ingot.run.interpret import interpret
 from ingot.run.library import load
 from ingot.run.modes import BoundModes

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 
 import ingot.ops
-from ingot import order
-from ingot.dtype import f32
 from ingot.errors import LimitError
+from ingot.ir.dtype import f32
+from ingot.ir.text import parse
 from ingot.lower import Lowered, Target, lower, segments
 from ingot.lower.lowered import Pointer, Step, Tensor
 from ingot.lower.view import View
-from ingot.plan import Address, Plan, layout, plan
-from ingot.text import parse
-from ingot.verify import PlanError, verify
+from ingot.plan import schedule as order
+from ingot.plan.memory import Address, Plan, layout, plan
+from ingot.plan.verify import PlanError, verify
 
 assert ingot.ops
 

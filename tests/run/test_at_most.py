@@ -10,7 +10,7 @@ from torch.export import Dim
 from torch.nn import functional as F
 
 import ingot
-from ingot.text import parse
+from ingot.ir.text import parse
 from onnx_export import export_onnx
 
 pytestmark = [pytest.mark.native, pytest.mark.checked]

@@ -13,8 +13,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from ingot import InferenceSession, at_most, cache
+from ingot import InferenceSession, at_most
 from ingot.run.store import WeightStore
+from ingot.session import compile_cache as cache
 from places import KIT
 
 K, N = 96, 80
@@ -250,7 +251,8 @@ from pathlib import Path
 import numpy as np
 sys.path[:0] = {tests!r}
 from test_cache import feeds
-from ingot import InferenceSession, cache
+from ingot import InferenceSession
+from ingot.session import compile_cache as cache
 cache.SETTLED_NANOSECONDS = 0
 for _ in range(8):
     y, = InferenceSession({model!r}, cache={root!r}).run(None, feeds())

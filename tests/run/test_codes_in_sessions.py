@@ -8,11 +8,11 @@ import torch
 
 import ingot
 from ingot.compile import Mode, compile_mode
-from ingot.dtype import DType, f32, i4, i8
-from ingot.ir import Graph, TensorType
+from ingot.ir.dtype import DType, f32, i4, i8
+from ingot.ir.graph import Graph, TensorType
 from ingot.lower import Target
 from ingot.passes import optimize
-from ingot.precision import PRECISIONS
+from ingot.passes.precision import PRECISIONS
 from ingot.run.arena import Arena
 from ingot.run.interpret import interpret
 from ingot.run.program import Program

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from ingot import InferenceSession, InputError
-from ingot.collector import uncollected
-from ingot.text import parse
+from ingot.ir.text import parse
+from ingot.support.collector import uncollected
 
 
 def test_it_waits_and_goes_on() -> None:

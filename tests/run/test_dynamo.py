@@ -11,8 +11,8 @@ from torch import nn
 from torch.utils._pytree import tree_leaves
 
 from aten_cases import unsupported_op
-from ingot.dynamo import compile_backend
 from ingot.errors import IngotWarning, InputError, LimitError, ShapeError, UnsupportedError
+from ingot.integrations.dynamo import compile_backend
 from ingot.load.aten.registry import RULES
 from models import bert, block, convnet, gpt2, mlp
 from places import ROOT

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 import ingot
-from ingot.dtype import f8e4m3fn, i4, string
 from ingot.errors import UnsupportedError
-from ingot.ir import Graph, TensorType
+from ingot.ir.dtype import f8e4m3fn, i4, string
+from ingot.ir.graph import Graph, TensorType
+from ingot.ir.text import parse
 from ingot.load.onnx import load_onnx
-from ingot.text import parse
 from onnx_models import text_model
 
 pytestmark = pytest.mark.checked

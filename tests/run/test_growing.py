@@ -7,8 +7,8 @@ import pytest
 from test_at_most import LIMIT, LONG, MEAN, MODELS, ROWS, exported, same
 
 import ingot
-from ingot.bindings import MAX_BINDINGS
-from ingot.text import parse
+from ingot.ir.text import parse
+from ingot.session.dynamic_shapes import MAX_BINDINGS
 
 pytestmark = [pytest.mark.native, pytest.mark.checked]
 

@@ -5,9 +5,9 @@ import pytest
 
 from ingot import InferenceSession
 from ingot.errors import InputError
-from ingot.ir import Graph
+from ingot.ir.graph import Graph
+from ingot.ir.text import parse
 from ingot.run.program import BranchSegment
-from ingot.text import parse
 
 CHOICE = """graph choice
 input x: f32[B, 8]

@@ -5,13 +5,13 @@ import weakref
 import numpy as np
 import pytest
 
-from ingot.dim import symbol
-from ingot.dtype import bf16, f16, f32, i64
 from ingot.errors import InputError, LoadError
-from ingot.ir import OPS, Graph, TensorType
+from ingot.ir.dim import symbol
+from ingot.ir.dtype import bf16, f16, f32, i64
+from ingot.ir.graph import OPS, Graph, TensorType
+from ingot.ir.text import parse
 from ingot.run.interpret import bind_symbols, interpret
-from ingot.session import InferenceSession
-from ingot.text import parse
+from ingot.session.inference import InferenceSession
 
 B, S, T = symbol("B"), symbol("S"), symbol("T")
 FEEDS = {"x": ("f4", (2, 5, 4)), "ids": ("i8", (2, 6)), "past": ("f4", (2, 10))}

@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ingot import abi
 from ingot.errors import ResourceError
 from ingot.run import library
+from ingot.support import abi
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ingot import machine
+from ingot.support import machine
 
 V2 = "30 20 0:25 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw\n"
 V2_INSIDE = "30 20 0:25 /docker/a /sys/fs/cgroup ro - cgroup2 cgroup rw\n"

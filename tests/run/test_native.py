@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from ingot.dtype import f32, i64
-from ingot.ir import Graph, Op, Sample, TensorType
+from ingot.ir.dtype import f32, i64
+from ingot.ir.graph import Graph, Op, Sample, TensorType
 from ingot.run.interpret import interpret
 from kernel_calls import ISAS
 from op_cases import CASES, STATIC_CASES, build, case_id, one_node, run, same_bits

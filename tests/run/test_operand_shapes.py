@@ -11,10 +11,10 @@ import pytest
 from test_native import assert_close
 
 from ingot.errors import InputError, ShapeError
-from ingot.ir import OPS, Graph, Op, Sample
+from ingot.ir.graph import OPS, Graph, Op, Sample
 from ingot.ops.define import draw
 from ingot.run.interpret import interpret
-from ingot.session import InferenceSession
+from ingot.session.inference import InferenceSession
 from op_cases import Operands, one_node
 
 

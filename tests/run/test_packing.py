@@ -11,11 +11,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from ingot.files import MappedFile
 from ingot.lower.cpu.formats import BF16, F32, PANEL
 from ingot.lower.formats import Format
 from ingot.run import packing
 from ingot.run.packing import Packing, pack_panels
+from ingot.support.files import MappedFile
 
 pytestmark = pytest.mark.native
 

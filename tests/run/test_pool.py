@@ -8,8 +8,8 @@ import threading
 import numpy as np
 import pytest
 
-from ingot import abi
 from ingot.run import library
+from ingot.support import abi
 from places import KIT
 from pool_chain import Chain
 

@@ -8,12 +8,12 @@ from ml_dtypes import bfloat16
 
 import ingot
 from ingot.compile import Mode, compile_mode
-from ingot.dtype import bf16, f32, i8
 from ingot.errors import InputError, UnsupportedError
-from ingot.ir import Graph, TensorType
+from ingot.ir.dtype import bf16, f32, i8
+from ingot.ir.graph import Graph, TensorType
 from ingot.lower import Target
 from ingot.passes import optimize
-from ingot.precision import PRECISIONS
+from ingot.passes.precision import PRECISIONS
 from ingot.run.arena import Arena
 from ingot.run.interpret import interpret
 from ingot.run.library import load

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import ingot
-from ingot import session as sessions
-from ingot.ir import Graph
+from ingot.ir.graph import Graph
+from ingot.ir.text import parse
 from ingot.passes import PASSES
-from ingot.text import parse
+from ingot.session import inference as sessions
 
 pytestmark = pytest.mark.native
 

@@ -16,12 +16,12 @@ import numpy as np
 import pytest
 
 import ingot
-from ingot.dim import symbol
-from ingot.dtype import i64
 from ingot.errors import InputError, LimitError, LoadError, OutputError
-from ingot.ir import Graph, TensorType
+from ingot.ir.dim import symbol
+from ingot.ir.dtype import i64
+from ingot.ir.graph import Graph, TensorType
 from ingot.run.library import content_hash
-from ingot.saved import row_hash
+from ingot.session.saved_program import row_hash
 from places import KIT
 
 ROWS, WIDTH = 40, 8

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 import ingot
-from ingot.dim import symbol
-from ingot.dtype import f32, i64
-from ingot.ir import OPS, Graph, TensorType
-from ingot.opened import Shared
+from ingot.ir.dim import symbol
+from ingot.ir.dtype import f32, i64
+from ingot.ir.graph import OPS, Graph, TensorType
+from ingot.ir.text import parse
 from ingot.run.arena import Arena
 from ingot.run.store import WeightStore
-from ingot.session import InferenceSession
-from ingot.text import parse
+from ingot.session.inference import InferenceSession
+from ingot.session.source import Shared
 from registered import registering
 
 assert registering

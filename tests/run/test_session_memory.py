@@ -13,10 +13,10 @@ import pytest
 
 import ingot
 from attacks.hostile_configs import write_llama
-from ingot.dim import Expr, symbol
-from ingot.dtype import f32, i64
-from ingot.ir import Graph, TensorType
-from ingot.session import MAX_BINDINGS
+from ingot.ir.dim import Expr, symbol
+from ingot.ir.dtype import f32, i64
+from ingot.ir.graph import Graph, TensorType
+from ingot.session.inference import MAX_BINDINGS
 
 TABLE_BYTES = 1 << 20
 LENGTHS = 301
@@ -212,7 +212,7 @@ TEN_THOUSAND = """
 import gc, os
 import numpy as np
 import ingot.ops
-from ingot.text import parse
+from ingot.ir.text import parse
 
 text = "graph g\\ninput x: f32[4]\\nweight w: f32[4]\\ny = add(x, w)\\noutput y = y\\n"
 graph = parse(text, {"w": np.ones(4, np.float32)})

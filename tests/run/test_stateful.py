@@ -12,11 +12,11 @@ import pytest
 
 import ingot
 from adapters import adapter
-from ingot.dtype import DTYPES
 from ingot.emit.c import emit
-from ingot.io_binding import IOBinding
-from ingot.look.check import validate_document
+from ingot.inspect.check import validate_document
+from ingot.ir.dtype import DTYPES
 from ingot.run.store import WeightStore
+from ingot.session.io_binding import IOBinding
 from stateful_cases import CASES, Arrays, Case, expected_of, feeds_of, torch_cases
 
 assert adapter

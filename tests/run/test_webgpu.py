@@ -17,18 +17,18 @@ import ingot
 import ingot.ops
 import models
 from adapters import BY_SUBGROUPS, adapter, quick_on_each
-from ingot import abi
 from ingot.compile import compile_mode
-from ingot.dtype import DType, bf16, boolean, f16, f32, from_numpy, i64
 from ingot.errors import InputError, LimitError, ReferenceWarning, UnsupportedError
-from ingot.ir import OPS, Graph, Op, Sample, TensorType
+from ingot.ir.dtype import DType, bf16, boolean, f16, f32, from_numpy, i64
+from ingot.ir.graph import OPS, Graph, Op, Sample, TensorType
 from ingot.lower import Target
 from ingot.lower.wgpu import WEBGPU
 from ingot.lower.wgpu.kernels import KERNELS
 from ingot.ops.define import draw
 from ingot.run.device import open_device
 from ingot.run.interpret import interpret
-from ingot.session import InferenceSession
+from ingot.session.inference import InferenceSession
+from ingot.support import abi
 from op_cases import STATIC_CASES, one_node
 from stored_products import CODES, products_of, random, stored
 

@@ -6,10 +6,10 @@ import pytest
 import ingot.ops
 from adapters import adapter
 from attention_cases import ATTENTION, TILES
-from ingot.dtype import f32
-from ingot.ir import OPS, Graph, Sample, TensorType
+from ingot.ir.dtype import f32
+from ingot.ir.graph import OPS, Graph, Sample, TensorType
 from ingot.run.interpret import interpret
-from ingot.session import InferenceSession
+from ingot.session.inference import InferenceSession
 from op_cases import one_node
 
 assert ingot.ops and adapter

@@ -6,8 +6,8 @@ import pytest
 import ingot
 from adapters import adapter
 from ingot.errors import ExtensionError, InputError
-from ingot.ir import TensorType
-from ingot.text import parse
+from ingot.ir.graph import TensorType
+from ingot.ir.text import parse
 from registered import registering
 
 assert adapter and registering

@@ -12,12 +12,12 @@ import ingot.ops
 from adapters import adapter, quick_on_each
 from ingot.cli import commands
 from ingot.cli.demo_language import FOLDER
-from ingot.dtype import f32
 from ingot.errors import InputError, UnsupportedError
-from ingot.ir import Graph, TensorType
+from ingot.ir.dtype import f32
+from ingot.ir.graph import Graph, TensorType
 from ingot.run.device import open_device
 from ingot.run.interpret import interpret
-from ingot.session import InferenceSession
+from ingot.session.inference import InferenceSession
 
 assert ingot.ops and adapter
 pytestmark = pytest.mark.usefixtures("adapter")

@@ -7,10 +7,10 @@ import pytest
 
 from adapters import adapter
 from forests import forest
-from ingot.dtype import DType, boolean, f32, from_numpy, i8, i64, u8
-from ingot.ir import Graph, TensorType
+from ingot.ir.dtype import DType, boolean, f32, from_numpy, i8, i64, u8
+from ingot.ir.graph import Graph, TensorType
 from ingot.run.interpret import interpret
-from ingot.session import InferenceSession
+from ingot.session.inference import InferenceSession
 from quantised_models import LAYERS, last_step, quantised
 
 assert adapter

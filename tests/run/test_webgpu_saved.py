@@ -8,9 +8,9 @@ import pytest
 import ingot
 import ingot.ops
 from adapters import adapter
-from ingot.dtype import f32
 from ingot.errors import LoadError, ResourceError, UnsupportedError
-from ingot.ir import Graph, TensorType
+from ingot.ir.dtype import f32
+from ingot.ir.graph import Graph, TensorType
 from ingot.run.device import open_device
 
 assert ingot.ops and adapter

@@ -179,7 +179,7 @@ def test_each_part_drops_in_its_own_mode(rng):
 
 
 def test_a_share_of_the_elements_becomes_zero():
-    graph = ingot.text.parse(
+    graph = ingot.ir.text.parse(
         """graph g
         input x: f32[40000]
         input s: f64[]

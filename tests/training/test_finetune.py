@@ -15,9 +15,9 @@ from safetensors.numpy import load_file
 import ingot
 from gguf_models import stored_as, write_gguf
 from ingot.cli.demo_language import FOLDER
-from ingot.dtype import bf16, f32
 from ingot.errors import InputError, LimitError, LoadError, MissingFileError
-from ingot.ir import Graph, TensorType
+from ingot.ir.dtype import bf16, f32
+from ingot.ir.graph import Graph, TensorType
 from ingot.load.hf import read_folder
 from ingot.quantize import Plan, quantize_folder
 from ingot.run.library import load

@@ -6,9 +6,9 @@ import torch
 from test_trainer import ADAMW, made
 
 import ingot
-from ingot.dtype import DTYPES, bf16, f32, i4, i8, u4, u8
 from ingot.errors import InputError
-from ingot.ir import OPS, Graph, TensorType
+from ingot.ir.dtype import DTYPES, bf16, f32, i4, i8, u4, u8
+from ingot.ir.graph import OPS, Graph, TensorType
 from ingot.run.interpret import interpret
 from ingot.run.library import load
 from op_cases import build, run

@@ -15,11 +15,11 @@ import ingot
 from ingot.compile import compile_mode
 from ingot.emit.c import refusals
 from ingot.errors import InputError, KindError, LoadError, UnsupportedError
-from ingot.ir import Graph
+from ingot.ir.graph import Graph
+from ingot.ir.text import dump, parse
 from ingot.lower import Target
 from ingot.run.interpret import interpret
 from ingot.run.library import load
-from ingot.text import dump, parse
 
 STEPS = 200
 LOSSES = {
@@ -245,7 +245,7 @@ import sys
 import numpy as np
 import ingot
 import ingot.ops
-from ingot.text import parse
+from ingot.ir.text import parse
 
 text = "graph line\\ninput x: f32[4, 3]\\nweight w: f32[3, 2]\\ny = matmul(x, w): f32[4, 2]\\noutput y = y"
 graph = parse(text, {"w": np.ones((3, 2), np.float32)})

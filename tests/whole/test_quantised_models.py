@@ -9,14 +9,14 @@ import pytest
 from onnx import helper, numpy_helper
 from onnxruntime import quantization
 
-from ingot.dtype import f32
 from ingot.emit.c import emit
-from ingot.ir import Graph, TensorType
+from ingot.ir.dtype import f32
+from ingot.ir.graph import Graph, TensorType
 from ingot.load.onnx import load_onnx
 from ingot.passes import optimize
 from ingot.run.interpret import interpret
 from ingot.run.store import WeightStore
-from ingot.session import InferenceSession
+from ingot.session.inference import InferenceSession
 from kernel_calls import ISAS
 from onnx_models import model, run_oracle, value_info
 from op_cases import build, run, same_bits

@@ -6,7 +6,7 @@ See differential.py for what is compared; `make soak` runs 10 000.
 import pytest
 
 from differential import check
-from ingot.text import dump
+from ingot.ir.text import dump
 from pass_case import random_array, read
 from random_graphs import random_graph
 from soak import report, run_seed

@@ -8,8 +8,8 @@ import torch
 
 import ingot
 import models
-from ingot.dtype import bf16
-from ingot.precision import PRECISIONS
+from ingot.ir.dtype import bf16
+from ingot.passes.precision import PRECISIONS
 from kernel_calls import LIBRARY
 
 pytestmark = pytest.mark.native

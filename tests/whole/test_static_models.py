@@ -12,7 +12,7 @@ from ingot.errors import InputError, OutputError
 from ingot.load.onnx import load_onnx
 from ingot.passes import optimize
 from ingot.quantize import quantize_model
-from ingot.session import InferenceSession
+from ingot.session.inference import InferenceSession
 from kernel_calls import ISAS
 from onnx_models import model, run_oracle, value_info
 from op_cases import build, run, same_bits

@@ -23,7 +23,7 @@ from ways import export, inputs_of
 import ingot
 from ingot.errors import IngotError
 from ingot.gradients.registry import Backward
-from ingot.ir import Graph
+from ingot.ir.graph import Graph
 from ingot.load.aten import load_any
 from places import ROOT
 

@@ -31,8 +31,8 @@ from ingot.cli import (
     train,
 )
 from ingot.cli.terminal import printable
-from ingot.config import KNOBS, knob
 from ingot.errors import IngotError, IngotWarning
+from ingot.support.config import KNOBS, knob
 
 # What ends a command -> its exit code; the first row that fits. An IngotError knows its own.
 EXIT_CODES: tuple[tuple[tuple[type[BaseException], ...], int], ...] = (

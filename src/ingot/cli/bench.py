@@ -26,12 +26,12 @@ from ingot.cli.terminal import (
 from ingot.errors import ShapeError
 
 if TYPE_CHECKING:
-    from ingot.candidates import Candidate, Candidates
-    from ingot.dim import Limit
-    from ingot.ir import Graph
-    from ingot.reports import Profile, StepTime
+    from ingot.inspect.kernel_bench import Candidate, Candidates
+    from ingot.ir.dim import Limit
+    from ingot.ir.graph import Graph
     from ingot.run.probe import Roofline
-    from ingot.session import InferenceSession
+    from ingot.session.inference import InferenceSession
+    from ingot.session.reports import Profile, StepTime
 
 SLICES = 50
 seconds_option = click.option(
@@ -44,7 +44,7 @@ class ModelByDefault(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Puts `model`, or `llm`, before what is neither a command nor a request for help, and fetches the model."""
-        from ingot.look.model import is_language_model
+        from ingot.inspect.model import is_language_model
 
         if args and args[0] not in (*self.commands, "-h", "--help"):
             path = local(args[0], "--yes" in args)
@@ -246,10 +246,10 @@ def kernels(
 
     For example: ingot bench kernels gemm 1,4096,4096 --assert 5%. Exit code 1 when --assert fails.
     """
-    from ingot.candidates import ROUNDS, Candidates
-    from ingot.machine import threads as usable
+    from ingot.inspect.kernel_bench import ROUNDS, Candidates
     from ingot.run.library import load
     from ingot.run.probe import Roofline
+    from ingot.support.machine import threads as usable
 
     graph = one_op(family, shape)
     library, count = load(), threads or usable()
@@ -282,7 +282,7 @@ def expect_close(to_best: float, slack: float) -> None:
 
 def one_op(family: str, shape: str) -> Graph:
     """The graph of a family and a shape. Raises BadParameter for an unknown family or numbers that do not fit."""
-    from ingot.candidates import FAMILIES
+    from ingot.inspect.kernel_bench import FAMILIES
 
     if family not in FAMILIES:
         raise click.BadParameter(f"got {family!r}, expected one of {', '.join(FAMILIES)}", param_hint="FAMILY")
@@ -309,7 +309,7 @@ def candidate_row(candidate: Candidate, best: Candidate, roofline: Roofline) -> 
 
 def print_candidates(rows: Sequence[dict[str, Any]], found: Candidates) -> None:
     """A line for each candidate, quickest first, and why the other kernels cannot do it."""
-    from ingot.reports import refusals
+    from ingot.session.reports import refusals
 
     lines = [
         [f"{row['kernel']} x{row['parts']}", row["isa"], human_time(row["microseconds"] * 1e-6),

@@ -28,7 +28,7 @@ from ingot.errors import InputError
 if TYPE_CHECKING:
     from ingot.llm import LLM
     from ingot.llm.engine import Engine
-    from ingot.reports import StepTotal
+    from ingot.session.reports import StepTotal
 
 _ROUNDS = 5
 _PROFILED = 3  # runs whose steps are timed
@@ -99,7 +99,7 @@ def measured(model: LLM, prompt: int, tokens: int, sequences: int) -> tuple[list
 
 def profiles(engine: Engine, sequences: int) -> dict[str, dict[str, StepTotal]]:
     """Times by kernel, parts and sizes of products: of a prompt's chunk, and of a token of each sequence."""
-    from ingot.reports import Profile
+    from ingot.session.reports import Profile
 
     found = {}
     with progress("measuring steps"):
@@ -127,7 +127,7 @@ def print_steps(mode: str, rows: dict[str, StepTotal], top: int) -> None:
 
 def _together(rows: Sequence[StepTotal]) -> StepTotal:
     """Counts and times; rates of different kinds say nothing together."""
-    from ingot.reports import StepTotal
+    from ingot.session.reports import StepTotal
 
     return StepTotal(sum(row.count for row in rows), sum(row.nanoseconds for row in rows))
 

@@ -19,7 +19,7 @@ from ingot.cli.interrupt import Interruptible
 from ingot.cli.llm import ModelFolder, stream, summary, with_folder, with_generation
 from ingot.cli.terminal import counting, print_folded, print_text, printable
 from ingot.errors import IngotError, InputError, LimitError
-from ingot.files import make_folder, written
+from ingot.support.files import make_folder, written
 
 if TYPE_CHECKING:
     from ingot.llm import LLM

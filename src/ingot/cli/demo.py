@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from ingot.session import InferenceSession
+    from ingot.session.inference import InferenceSession
 
 RUNS = 500
 GAP = "   "
@@ -34,7 +34,7 @@ SHADES = " .:-=+*#%@"
 @as_json
 def demo(seed: int, threads: int, as_json: bool) -> None:
     """Classify digits, complete functions, show what was done."""
-    from ingot.session import InferenceSession
+    from ingot.session.inference import InferenceSession
 
     data = importlib.resources.files("ingot") / "data"
     with np.load(io.BytesIO((data / "digits.npz").read_bytes()), allow_pickle=False) as held_out:

@@ -12,23 +12,23 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ingot.bindings import unbound
 from ingot.cli.fetch import with_path
 from ingot.cli.model import Model, dim_option, expect_none, random_feeds, with_model
 from ingot.cli.output import Output
 from ingot.cli.run import read_inputs
 from ingot.cli.terminal import print_text, progress
-from ingot.dim import Limit
 from ingot.errors import InputError
-from ingot.precision import PRECISIONS, precision_of
+from ingot.ir.dim import Limit
+from ingot.passes.precision import PRECISIONS, precision_of
+from ingot.session.dynamic_shapes import unbound
 
 if TYPE_CHECKING:
     import numpy as np
 
     from ingot.emit.c import Emission, Vector
     from ingot.emit.platform import ByteOrder
-    from ingot.ir import Graph
-    from ingot.session import InferenceSession
+    from ingot.ir.graph import Graph
+    from ingot.session.inference import InferenceSession
 
 MAX_THREADS = 256  # of an emitted model
 THREADS = 8  # the same on every machine: what is written depends on the model alone
@@ -130,7 +130,7 @@ def emit_c(
     model, to files of rows.
     """
     from ingot.emit.platform import Platform
-    from ingot.look.model import is_language_model
+    from ingot.inspect.model import is_language_model
 
     if training is not None:
         foreign = {"--input": inputs, "--freestanding": freestanding, "--precision": precision}
@@ -182,7 +182,7 @@ def _seeded(session: InferenceSession, dims: dict[str, int | Limit], seed: int |
     import numpy as np
 
     from ingot.ops.source import DRAWS
-    from ingot.session import InferenceSession
+    from ingot.session.inference import InferenceSession
 
     if DRAWS not in session.graph.states:
         if seed is not None:
@@ -202,7 +202,7 @@ def _limits(dims: Mapping[str, int | Limit]) -> dict[str, int]:
 def _emit_training(
     model: str, dims: dict[str, int | Limit], wanted: Training, context: int | None, output: Path, **options: Any
 ) -> None:
-    from ingot.look.model import is_language_model
+    from ingot.inspect.model import is_language_model
     from ingot.training import Trainer
     from ingot.training.optimizers import optimizer_of
     from ingot.training.sources import LENGTH, load_static, random_batch, random_windows
@@ -228,7 +228,7 @@ def _emit_training(
 
 
 def _emit_language_model(model: str, output: Path, **options: Any) -> None:
-    from ingot.llm.c_program import emit_language_model
+    from ingot.emit.language.model import emit_language_model
 
     with progress("writing C"):
         paths = emit_language_model(model, output, has_vector=True, **options)
@@ -298,11 +298,11 @@ def emit_web(
       ingot emit-web digits --ink 16 -o site
       python -m http.server -d site
     """
+    from ingot.emit.web.encoder import emit_encoder
+    from ingot.emit.web.language import emit_text
     from ingot.emit.web.model import emit_model
-    from ingot.llm.web_encoder import emit_encoder
-    from ingot.llm.web_text import emit_text
+    from ingot.inspect.model import is_language_model
     from ingot.load.hf import read_folder
-    from ingot.look.model import is_language_model
 
     name = Path(os.path.realpath(model)).stem
     if is_language_model(model):

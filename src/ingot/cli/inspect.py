@@ -16,8 +16,8 @@ from ingot.cli import look_text
 from ingot.cli.model import Look, with_look
 from ingot.cli.output import Output
 from ingot.cli.terminal import json_text, print_folded, print_json, print_text, progress
-from ingot.files import written
-from ingot.look.stages import DETAILS, STAGES
+from ingot.inspect.stages import DETAILS, STAGES
+from ingot.support.files import written
 
 
 def show(document: dict[str, Any], as_json: bool, text: Callable[[dict[str, Any]], None]) -> None:
@@ -42,7 +42,7 @@ def explain(look: Look, executor: str, node: str | None, as_json: bool) -> None:
     ingot explain digits --dim batch=1
     ingot explain digits gelu_2 --dim batch=1
     """
-    from ingot.look.document import head
+    from ingot.inspect.document import head
 
     model = replace(look, options=look.options | {"executor": executor}).open()
     with progress(f"compiling {look.path}"):
@@ -68,7 +68,7 @@ def inspect(look: Look, form: str | None, as_json: bool) -> None:
     ingot inspect digits
     ingot inspect digits --stage plan --dim batch=1
     """
-    from ingot.look.summary import summary_document
+    from ingot.inspect.summary import summary_document
 
     show(summary_document(look.open(), look.stage, form), as_json, look_text.print_summary)
 
@@ -86,7 +86,7 @@ def list_nodes(look: Look, op: str | None, name: str | None, as_json: bool) -> N
     ingot list-nodes digits --op 'conv*'
     ingot list-nodes tiny-lm --name layers.0. --stage optimized
     """
-    from ingot.look.nodes import list_document
+    from ingot.inspect.nodes import list_document
 
     show(list_document(look.open(), look.stage, op, name), as_json, look_text.print_nodes)
 
@@ -104,7 +104,7 @@ def inspect_node(look: Look, name: str, as_json: bool) -> None:
     ingot inspect-node digits conv2d
     ingot inspect-node digits gelu --stage optimized --dim batch=1
     """
-    from ingot.look.nodes import node_document
+    from ingot.inspect.nodes import node_document
 
     show(node_document(look.open(), look.stage, name), as_json, look_text.print_node)
 
@@ -123,7 +123,7 @@ def inspect_tensor(look: Look, name: str, first: int, as_json: bool) -> None:
     ingot inspect-tensor digits classifier.features.2.weight
     ingot inspect-tensor tiny-lm model.norm.weight --first 4
     """
-    from ingot.look.tensors import tensor_document
+    from ingot.inspect.tensors import tensor_document
 
     show(tensor_document(look.open(), look.stage, name, first), as_json, look_text.print_tensor)
 
@@ -141,7 +141,7 @@ def trace_node(look: Look, name: str, up: int, down: int, as_json: bool) -> None
     \b
     ingot trace-node digits linear --up 3 --down 1
     """
-    from ingot.look.nodes import trace_document
+    from ingot.inspect.nodes import trace_document
 
     show(trace_document(look.open(), look.stage, name, up, down), as_json, look_text.print_trace)
 
@@ -179,7 +179,7 @@ def dot(
     ingot dot digits --around linear --depth 1
     """
     from ingot.cli.picture import FORMATS, expect_graphviz, picture
-    from ingot.look.drawing import dot_document
+    from ingot.inspect.drawing import dot_document
 
     form = "" if output is None or as_json else output.suffix.lower().removeprefix(".")
     if form in FORMATS:
@@ -206,7 +206,7 @@ def validate(look: Look, as_json: bool) -> None:
     \b
     ingot validate digits
     """
-    from ingot.look.check import validate_document
+    from ingot.inspect.check import validate_document
 
     with progress(f"checking {look.path}"):
         document = validate_document(look.path, look.stage, **look.options)

@@ -18,8 +18,8 @@ from ingot.cli.interrupt import Interruptible
 from ingot.cli.model import as_json, expect_none, template_option
 from ingot.cli.terminal import counting, human_bytes, print_json, print_table, print_text, printable, progress
 from ingot.errors import InputError
-from ingot.machine import byte_number
-from ingot.precision import F32, PRECISIONS
+from ingot.passes.precision import F32, PRECISIONS
+from ingot.support.machine import byte_number
 
 if TYPE_CHECKING:
     from ingot.llm import LLM, Usage

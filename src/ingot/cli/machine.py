@@ -12,8 +12,8 @@ import click
 from ingot import __version__
 from ingot.cli.model import as_json
 from ingot.cli.terminal import human_bytes, print_facts, print_json, print_table, print_text
-from ingot.config import KNOBS, knob
 from ingot.errors import ResourceError
+from ingot.support.config import KNOBS, knob
 
 DEPENDENCIES = ("numpy", "onnx", "onnx-ir", "cffi", "torch", "transformers", "onnxruntime")
 
@@ -39,9 +39,9 @@ def doctor(as_json: bool) -> None:
 
     CPU, instruction set, threads and why so many, native library, adapters of WebGPU, versions.
     """
-    from ingot.cache import folder_of
-    from ingot.machine import memory_bytes, threads
     from ingot.run.library import load
+    from ingot.session.compile_cache import folder_of
+    from ingot.support.machine import memory_bytes, threads
 
     facts: dict[str, object] = {
         "ingot": __version__,
@@ -76,7 +76,7 @@ def doctor(as_json: bool) -> None:
 @as_json
 def cache(clear: bool, as_json: bool) -> None:
     """Show or clear the compiled models in INGOT_CACHE."""
-    from ingot import cache as kept
+    from ingot.session import compile_cache as kept
 
     root = kept.folder_of(None) or kept.folder_of(True)
     assert root is not None
@@ -115,7 +115,7 @@ def age_days(seconds: object) -> float:
 
 def reason_for_threads() -> str:
     """Why a run gets that many threads."""
-    from ingot.machine import usable_threads
+    from ingot.support.machine import usable_threads
 
     affinity = len(os.sched_getaffinity(0))
     if knob("INGOT_THREADS"):

@@ -16,15 +16,15 @@ import numpy as np
 
 from ingot.cli.fetch import with_path
 from ingot.cli.terminal import progress
-from ingot.collector import uncollected
-from ingot.dim import Limit, at_most
-from ingot.dtype import DTYPES
 from ingot.errors import InputError
-from ingot.precision import PRECISIONS
+from ingot.ir.dim import Limit, at_most
+from ingot.ir.dtype import DTYPES
+from ingot.passes.precision import PRECISIONS
+from ingot.support.collector import uncollected
 
 if TYPE_CHECKING:
-    from ingot.look.model import LookedAt
-    from ingot.session import InferenceSession
+    from ingot.inspect.model import LookedAt
+    from ingot.session.inference import InferenceSession
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 
@@ -53,7 +53,7 @@ class Model:
 
         Raises FileNotFoundError, LoadError, UnsupportedError.
         """
-        from ingot.session import InferenceSession
+        from ingot.session.inference import InferenceSession
 
         own = {name: getattr(self, name) for name in ("threads", "executor", "strict", "dims", "precision", "fuse")}
         options = {"cache": False} | own | options
@@ -72,7 +72,7 @@ class Look:
 
     def open(self) -> LookedAt:
         """The model. Raises what `LookedAt` does."""
-        from ingot.look.model import LookedAt
+        from ingot.inspect.model import LookedAt
 
         with progress(f"reading {self.path}"):
             return LookedAt(self.path, **self.options)

@@ -47,10 +47,10 @@ def matrix() -> list[dict[str, Any]]:
     import ingot.emit.onnx
     import ingot.ops  # noqa: F401  fills OPS
     from ingot.emit.onnx.registry import RULES
-    from ingot.ir import OPS
-    from ingot.load.made import read_table
+    from ingot.ir.graph import OPS
+    from ingot.load.built_ops import read_table
     from ingot.lower.cpu import ROWS
-    from ingot.lower.restate import RESTATEMENTS
+    from ingot.lower.legalize import RESTATEMENTS
 
     made = {importer: set().union(*read_table(importer).values()) for importer in importers()}
     rows = []

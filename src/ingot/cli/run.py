@@ -14,10 +14,10 @@ import numpy as np
 from ingot.cli.model import Model, as_json, random_feeds, read_array, with_model
 from ingot.cli.output import Output
 from ingot.cli.terminal import print_json, print_table, print_text, progress
-from ingot.files import make_folder, written
+from ingot.support.files import make_folder, written
 
 if TYPE_CHECKING:
-    from ingot.session import InferenceSession
+    from ingot.session.inference import InferenceSession
 
 
 @click.command()

@@ -18,8 +18,8 @@ from ingot.cli.output import Output
 from ingot.cli.perplexity import read_text
 from ingot.cli.terminal import print_json, print_text, progress
 from ingot.errors import OutputError
-from ingot.files import expect_writable
-from ingot.precision import F32, STEP_PRECISIONS
+from ingot.passes.precision import F32, STEP_PRECISIONS
+from ingot.support.files import expect_writable
 
 if TYPE_CHECKING:
     from ingot.training.adapters import Lora

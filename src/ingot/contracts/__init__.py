@@ -13,7 +13,7 @@ import numpy as np
 from ingot.contracts import attention, conv, norms, product  # noqa: F401  which fill the table of checks
 from ingot.contracts.check import CHECKS, SUBJECTS, Falsified
 from ingot.errors import InputError
-from ingot.machine import threads
+from ingot.support.machine import threads
 
 FOLDER = Path(__file__).parent
 STATUSES = ("active", "proposed")  # of an invariant: held by the gate, or not yet

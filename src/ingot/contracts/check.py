@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ingot.dtype import from_numpy
-from ingot.ir import Graph, TensorType
-from ingot.session import InferenceSession
+from ingot.ir.dtype import from_numpy
+from ingot.ir.graph import Graph, TensorType
+from ingot.session.inference import InferenceSession
 
 Array = np.ndarray
 Feeds = dict[str, Array]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ingot.contracts.check import SUBJECTS, Array, Feeds, Shape, Subject, check, expect, expect_bits, expect_close
-from ingot.ir import Graph
+from ingot.ir.graph import Graph
 
 
 def _feeds(shape: Shape, rng: np.random.Generator) -> Feeds:

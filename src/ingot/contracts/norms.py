@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ingot.contracts.check import SUBJECTS, Array, Feeds, Shape, Subject, check, expect, expect_bits, expect_close
-from ingot.ir import Graph
+from ingot.ir.graph import Graph
 
 _EPS = 1e-5
 

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ingot.compile import Compiled, CompiledSegment, Mode, compile_mode
-from ingot.ir import Graph, Node, TensorType
+from ingot.ir.graph import Graph, Node, TensorType
 from ingot.lower.lowered import Lowered, Tensor, moved, moved_field
 from ingot.lower.target import Target
 from ingot.lower.view import View, contiguous_strides
 from ingot.ops.control import inner_graphs
-from ingot.plan import Address, Plan
+from ingot.plan.memory import Address, Plan
 
 Guard = tuple[tuple[str, bool], ...]  # the tensors that must be true, or false, where a run takes a step
 

@@ -16,8 +16,6 @@ from typing import Any
 import numpy as np
 
 from ingot.compile import Compiled, Mode, compile_at_most, compile_mode
-from ingot.config import debug
-from ingot.dim import AtMost, given
 from ingot.emit.branches import is_joinable
 from ingot.emit.checks import check_header
 from ingot.emit.freestanding import check, library_project
@@ -47,12 +45,14 @@ from ingot.emit.project import SHARED, project_files
 from ingot.emit.source import source
 from ingot.emit.weights import WeightSource, check_byte_order, write_binary, write_source
 from ingot.errors import InputError, UnsupportedError, some
-from ingot.files import make_folder, written
-from ingot.folders import MANIFEST, filled_folder
-from ingot.ir import Graph
+from ingot.ir.dim import AtMost, given
+from ingot.ir.graph import Graph
 from ingot.lower import Target
-from ingot.plan import layout
-from ingot.precision import F32, Precision
+from ingot.passes.precision import F32, Precision
+from ingot.plan.memory import layout
+from ingot.support.config import debug
+from ingot.support.files import make_folder, written
+from ingot.support.folders import MANIFEST, filled_folder
 
 HOSTED = Platform()
 

@@ -9,14 +9,14 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from ingot.compile import Compiled
-from ingot.dim import AtMost, dim_of, has_size
-from ingot.dtype import NARROW
 from ingot.emit.branches import Guard, joined
 from ingot.emit.names import identifiers, tensor_names
 from ingot.emit.sizes import Sizes
 from ingot.errors import InputError
+from ingot.ir.dim import AtMost, dim_of, has_size
+from ingot.ir.dtype import NARROW
 from ingot.lower.lowered import FAULT, Lowered, Tensor
-from ingot.plan import Plan
+from ingot.plan.memory import Plan
 
 C_TYPES = {
     "f32": "float", "f64": "double", "i64": "int64_t", "i32": "int32_t", "i16": "int16_t", "i8": "int8_t",

@@ -15,9 +15,9 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-from ingot import abi
 from ingot.errors import UnsupportedError
-from ingot.precision import Precision
+from ingot.passes.precision import Precision
+from ingot.support import abi
 
 _AVX512 = ("avx512f", "avx512dq", "avx512bw", "avx512vl", "avx2", "fma", "f16c")
 _VNNI = ("avx512vnni", *_AVX512)

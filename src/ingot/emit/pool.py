@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from ingot import abi
 from ingot.emit.interface import Interface
+from ingot.support import abi
 
 
 def pool(face: Interface) -> dict[str, str]:

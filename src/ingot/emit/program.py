@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ingot.dtype import DTYPES
 from ingot.emit.interface import Interface, Port, Size, dims, wrapped
 from ingot.emit.platform import Platform
 from ingot.emit.program_sizes import size_texts
 from ingot.emit.project import Project, library_headers, library_sources
+from ingot.ir.dtype import DTYPES
 
 VECTOR = "test"  # the folder of inputs, and of what they must give
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ingot.dim import Atom, Expr, dim_of
 from ingot.emit.interface import Entry, is_sized, wrapped
 from ingot.emit.sizes import c_text, functions
+from ingot.ir.dim import Atom, Expr, dim_of
 
 
 def size_texts(entry: Entry) -> dict[str, str]:

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ingot.dim import AtMost, Atom, Expr, Known, content_of, dim_of, solve
 from ingot.errors import UnsupportedError
+from ingot.ir.dim import AtMost, Atom, Expr, Known, content_of, dim_of, solve
 from ingot.lower.lowered import Lowered, Tensor, sizes_of
 
 _FUNCTIONS = {

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from ingot.dim import dim_of
-from ingot.dtype import f32
 from ingot.emit.checks import check_hooks
 from ingot.emit.dispatch import by_best, inclusions
 from ingot.emit.interface import BAD_INDEX, BAD_SIZE, LINE_BYTES, STOPPED, Entry, Interface, comment, said, wrapped
@@ -15,6 +13,8 @@ from ingot.emit.platform import Platform
 from ingot.emit.sizes import c_text, functions
 from ingot.emit.steps import chosen, steps_text
 from ingot.errors import InputError
+from ingot.ir.dim import dim_of
+from ingot.ir.dtype import f32
 
 
 def source(face: Interface, platform: Platform) -> str:

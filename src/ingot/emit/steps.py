@@ -10,14 +10,14 @@ from itertools import groupby, pairwise, takewhile
 
 import numpy as np
 
-from ingot import abi
-from ingot.dim import AtMost, dim_of, divides
 from ingot.emit.branches import Guard
 from ingot.emit.interface import C_TYPES, LINE, Entry, Interface, comment, declared, dims, said, wrapped
 from ingot.emit.layout import offset
 from ingot.emit.sizes import Sizes
+from ingot.ir.dim import AtMost, dim_of, divides
 from ingot.lower.lowered import FAULT, Field, Pointer, Step, Tensor
 from ingot.lower.view import View
+from ingot.support import abi
 
 # Fields whose numbers have names in abi.h.
 _NAMED = {

@@ -11,9 +11,9 @@ import numpy as np
 from ingot.emit.interface import Interface, wrapped
 from ingot.emit.platform import Platform
 from ingot.errors import UnsupportedError, some
-from ingot.files import written
 from ingot.lower.lowered import Lowered
-from ingot.lower.recipe import Recipe
+from ingot.lower.packed_weight import Recipe
+from ingot.support.files import written
 
 _WORD = 4  # bytes of a word of weights.c
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ingot.gradients.registry import Backward, gradient
-from ingot.ir import Node
+from ingot.ir.graph import Node
 
 
 def _windows_to_image(g: Backward, node: Node, d: str, w: str, groups: int, kernel: Sequence[int]) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from ingot.errors import UnsupportedError
 from ingot.gradients.registry import FLAT, GRADIENTS, MISSING, UNROLLED, Backward
-from ingot.ir import Graph, Node, TensorType
+from ingot.ir.graph import Graph, Node, TensorType
 from ingot.ops.define import Expansion, expand_node, replace_node
 
 

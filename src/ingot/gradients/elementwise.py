@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 from ingot.gradients.registry import Backward, gradient
-from ingot.ir import Node
+from ingot.ir.graph import Node
 
 Formula = Callable[[Backward, str, str, str], str]  # of x, y and d
 

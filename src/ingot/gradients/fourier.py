@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ingot.gradients.registry import Backward, gradient
-from ingot.ir import Node
+from ingot.ir.graph import Node
 
 
 def _both(g: Backward, node: Node, d: tuple[str | None, ...]) -> list[str]:

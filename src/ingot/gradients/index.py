@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
-from ingot.dtype import i64
 from ingot.gradients.registry import Backward, gradient, row_blocks
 from ingot.gradients.shape import cut
-from ingot.ir import Node
+from ingot.ir.dtype import i64
+from ingot.ir.graph import Node
 from ingot.ops.index import inverse_order
 
 

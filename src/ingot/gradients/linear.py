@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from ingot.dtype import i64
 from ingot.gradients.registry import Backward, gradient
-from ingot.ir import Node
+from ingot.ir.dtype import i64
+from ingot.ir.graph import Node
 
 
 @gradient("matmul")

@@ -8,7 +8,7 @@ import numpy as np
 
 from ingot.gradients.registry import Backward, gradient
 from ingot.gradients.shape import cut
-from ingot.ir import Node
+from ingot.ir.graph import Node
 from ingot.ops.attention import expand_gradients
 from ingot.ops.norm import expand_centred
 

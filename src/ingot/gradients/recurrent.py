@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ingot.gradients.registry import unrolled
-from ingot.ir import Node
+from ingot.ir.graph import Node
 from ingot.ops.define import Expansion
 
 MAX_STEPS = 512  # of a layer that is trained: its graph grows with each

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from ingot.gradients.registry import Backward, gradient
-from ingot.ir import Node
+from ingot.ir.graph import Node
 
 
 def _spread(g: Backward, node: Node, value: str) -> str:

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from ingot import abi
-from ingot.dtype import DType, i64
-from ingot.ir import Graph, Node
+from ingot.ir.dtype import DType, i64
+from ingot.ir.graph import Graph, Node
 from ingot.ops.define import Builder
+from ingot.support import abi
 
 ROWS = abi.constant("INGOT_K_BLOCK")  # that are summed together, as products sum them
 

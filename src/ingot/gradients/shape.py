@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 from ingot.gradients.registry import Backward, gradient
-from ingot.ir import Node
+from ingot.ir.graph import Node
 
 
 @gradient("reshape")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ingot.gradients.registry import unrolled
-from ingot.ir import Node
+from ingot.ir.graph import Node
 from ingot.ops.taps import expand_deform_conv, expand_grid_sample, expand_roi_align
 
 

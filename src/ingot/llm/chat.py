@@ -23,7 +23,7 @@ from ingot.errors import IngotError, InputError, LimitError, LoadError, Resource
 from ingot.llm.tokenizer import MAX_SETTINGS_BYTES, Tokenizer, token_text
 from ingot.load.hf.folder import Folder
 from ingot.load.hf.strict_json import MAX_DEPTH, shown
-from ingot.locks import OwnedLock
+from ingot.support.locks import OwnedLock
 
 MAX_TEMPLATE_BYTES = 64 << 10  # of a chat template
 MAX_TEMPLATES = 16  # named templates of a folder

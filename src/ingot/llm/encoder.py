@@ -7,11 +7,11 @@ from collections.abc import Sequence as Tokens
 import numpy as np
 
 from ingot.compile import Compiler, Mode
-from ingot.dim import AtMost
+from ingot.ir.dim import AtMost
 from ingot.load.hf import LanguageModel
-from ingot.locks import OwnedLock
 from ingot.lower import Target
 from ingot.run.modes import BoundModes
+from ingot.support.locks import OwnedLock
 
 
 class Encoder:

@@ -9,16 +9,16 @@ from collections.abc import Sequence as Tokens
 import numpy as np
 
 from ingot.compile import Compiler, Mode
-from ingot.dim import AtMost
-from ingot.ir import Graph, TensorType
+from ingot.ir.dim import AtMost
+from ingot.ir.graph import Graph, TensorType
 from ingot.llm.sampling import Sampler
 from ingot.llm.sequences import Sequence, Sequences
 from ingot.load.hf import LanguageModel
 from ingot.load.hf.decoder import slots_axis
-from ingot.locks import OwnedLock
 from ingot.lower import Target
 from ingot.ops.kv_cache import CACHE_BLOCK
 from ingot.run.modes import Bound, BoundModes
+from ingot.support.locks import OwnedLock
 
 PREFILL_ROWS = 512
 SCORE_ROWS = 64  # each with logits over the whole vocabulary

@@ -13,7 +13,7 @@ from ingot.load.hf import Folder, longest_context
 from ingot.load.language import read_model
 from ingot.lower import Lowered
 from ingot.ops.kv_cache import CACHE_BLOCK
-from ingot.plan import Plan
+from ingot.plan.memory import Plan
 
 _GROWTH = 8  # of a context that fits, to try the next
 

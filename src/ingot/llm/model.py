@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ingot.errors import InputError, LoadError, bounded
-from ingot.ir import TensorType
+from ingot.ir.graph import TensorType
 from ingot.llm.chat import ChatTemplate, checked_options
 from ingot.llm.constraint import Constraint
 from ingot.llm.encoder import Encoder
@@ -28,7 +28,7 @@ from ingot.llm.tokenizer import Tokenizer, end_ids
 from ingot.load.hf.contents import fingerprint
 from ingot.load.hf.strict_json import shown
 from ingot.load.language import read_model
-from ingot.reports import Explanation
+from ingot.session.reports import Explanation
 
 _SAMPLING_OPTIONS = frozenset(field.name for field in fields(Sampling))
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ingot.dtype import DType, bf16, f32, i4, i8
 from ingot.errors import InputError
+from ingot.ir.dtype import DType, bf16, f32, i4, i8
 from ingot.load.hf import Folder, LanguageModel, load_language_model, longest_context
 from ingot.lower import Target
-from ingot.machine import usable_threads
-from ingot.precision import PRECISIONS, precision_of
+from ingot.passes.precision import PRECISIONS, precision_of
 from ingot.run.library import load
+from ingot.support.machine import usable_threads
 
 EXECUTORS = ("native", "webgpu")
 CACHE_DTYPES = {"f32": f32, "bf16": bf16, "int8": i8, "int4": i4}

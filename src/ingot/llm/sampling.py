@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from ingot import abi
 from ingot.errors import InputError, LimitError
 from ingot.load.hf import Folder
 from ingot.load.hf.config import MAX_CONFIG_BYTES
 from ingot.run.sampler import NativeSampler
+from ingot.support import abi
 
 MAX_BIASES = 1024  # tokens with a bias
 MAX_LOGPROBS = 20  # the room that ingot_sampler has

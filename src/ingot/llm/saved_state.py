@@ -21,11 +21,11 @@ from typing import IO, Any
 
 import numpy as np
 
-from ingot.dtype import from_numpy
 from ingot.errors import LimitError, LoadError, bounded
-from ingot.files import written
-from ingot.ir import TensorType
+from ingot.ir.dtype import from_numpy
+from ingot.ir.graph import TensorType
 from ingot.load.hf.strict_json import parse_object, shown
+from ingot.support.files import written
 
 FORMAT = 1
 MAX_HEADER_BYTES = 64 << 20  # of a saved state's header

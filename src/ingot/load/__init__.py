@@ -13,7 +13,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from ingot.errors import InputError, KindError, LoadError, MissingFileError, UnboundError
-from ingot.ir import Graph, Type
+from ingot.ir.graph import Graph, Type
 
 if TYPE_CHECKING:
     from ingot.load.onnx.parse import Parsed
@@ -77,7 +77,7 @@ def is_saved_program(source: Any) -> bool:
 
 
 def load_model(source: Any, example_inputs: tuple[Any, ...] | None = None) -> Loaded:
-    """A foreign model, with its graph if it has one without sizes: see `ingot.session.InferenceSession` for sources.
+    """A foreign model, with its graph if it has one without sizes: see `InferenceSession` for sources.
 
     Raises MissingFileError for a path that does not exist, InputError for what is no model, what fetching one of the
     hub raises, and what the format's loader raises.

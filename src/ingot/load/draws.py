@@ -6,9 +6,9 @@ import math
 
 import numpy as np
 
-from ingot.dtype import i64
 from ingot.errors import LoadError
-from ingot.ir import Graph, TensorType
+from ingot.ir.dtype import i64
+from ingot.ir.graph import Graph, TensorType
 from ingot.ops.define import Builder
 from ingot.ops.source import DRAWS
 

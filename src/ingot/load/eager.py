@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from ingot.dim import Expr, Known
-from ingot.dtype import DType, from_numpy
 from ingot.errors import LimitError
-from ingot.ir import OPS, REQUIRED, Graph, TensorType
+from ingot.ir.dim import Expr, Known
+from ingot.ir.dtype import DType, from_numpy
+from ingot.ir.graph import OPS, REQUIRED, Graph, TensorType
 from ingot.ops.define import Builder, compute
 
 MAX_TABLE = 2**24  # elements of what a rule computes

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ingot.dim import Known, floordiv
-from ingot.dtype import i64
+from ingot.ir.dim import Known, floordiv
+from ingot.ir.dtype import i64
 from ingot.load.eager import Value
 from ingot.ops.define import Builder
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ingot.dim import Known, floordiv, maximum
-from ingot.dtype import f32, f64, i64
 from ingot.errors import LimitError
-from ingot.ir import MAX_RANK
+from ingot.ir.dim import Known, floordiv, maximum
+from ingot.ir.dtype import f32, f64, i64
+from ingot.ir.graph import MAX_RANK
 from ingot.load.eager import Value
 from ingot.ops.define import Builder
 

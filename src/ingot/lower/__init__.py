@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from ingot.ir import Graph, Node, TensorType
+from ingot.ir.graph import Graph, Node, TensorType
 from ingot.lower.cost import Cost
 from ingot.lower.cpu import CPU
+from ingot.lower.legalize import RESTATED_AS_THEMSELVES, RESTATEMENTS, restate_node
 from ingot.lower.lowered import Lowered, Step
 from ingot.lower.lowering import Backend, Lowering
+from ingot.lower.packed_weight import has_shapes, static_values
 from ingot.lower.positions import position_nodes, settle_positions
-from ingot.lower.recipe import has_shapes, static_values
-from ingot.lower.restate import RESTATED_AS_THEMSELVES, RESTATEMENTS, restate_node
 from ingot.lower.segments import Segment, split
 from ingot.lower.target import Target
 from ingot.lower.widen import widen_node, widened_dtype

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ingot.ir import Node
+from ingot.ir.graph import Node
 
 
 def kernel_op(node: Node) -> str:

@@ -9,8 +9,8 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Literal
 
-from ingot.dtype import DType, f32, i32
-from ingot.ir import Graph, Node
+from ingot.ir.dtype import DType, f32, i32
+from ingot.ir.graph import Graph, Node
 from ingot.lower.elementwise import kernel_op, scalars
 from ingot.ops.quantize import fixed_steps
 

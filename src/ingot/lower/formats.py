@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ingot.dtype import DType
+from ingot.ir.dtype import DType
 
 
 @dataclass(frozen=True, slots=True)

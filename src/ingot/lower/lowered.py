@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from ingot.dim import AtMost, Expr, content_of
-from ingot.dtype import DType
-from ingot.ir import Source
-from ingot.lower.recipe import Recipe
+from ingot.ir.dim import AtMost, Expr, content_of
+from ingot.ir.dtype import DType
+from ingot.ir.graph import Source
+from ingot.lower.packed_weight import Recipe
 from ingot.lower.target import Target
 from ingot.lower.view import View
-from ingot.record import record
+from ingot.support.record import record
 
 FAULT = "fault"
 

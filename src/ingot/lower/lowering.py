@@ -10,22 +10,22 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ingot.dtype import DType, f32
-from ingot.ir import Graph, Node, TensorType
+from ingot.ir.dtype import DType, f32
+from ingot.ir.graph import Graph, Node, TensorType
+from ingot.ir.sized import is_sized
 from ingot.lower.beyond import beyond
 from ingot.lower.cost import Cost
 from ingot.lower.epilogue import EpilogueLimits, Group, find_groups
 from ingot.lower.formats import Format
+from ingot.lower.fused import StripGroup, StripLimits, find_strips
 from ingot.lower.lowered import Choice, Field, Lowered, Pointer, Step, Tensor, moved, moved_field
-from ingot.lower.recipe import Recipe, Static, make_recipe, panel_tables, static_value, static_values
+from ingot.lower.packed_weight import Recipe, Static, make_recipe, panel_tables, static_value, static_values
 from ingot.lower.sources import sources_of_steps
 from ingot.lower.states import deferred_values, overwrite_states
-from ingot.lower.strip import StripGroup, StripLimits, find_strips
 from ingot.lower.target import Target
 from ingot.lower.topological import topological
 from ingot.lower.view import View, channels_last, contiguous_strides, ordered_strides, reshaped_order
 from ingot.lower.widen import foreign_values
-from ingot.sized import is_sized
 
 Condition = Callable[["Lowering", Node], str]
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from ingot.lower.formats import Format
 from ingot.lower.lowering import Lowering
-from ingot.lower.recipe import Recipe, Static
+from ingot.lower.packed_weight import Recipe, Static
 from ingot.lower.view import View
 
 Moves = Callable[[Static], Static]

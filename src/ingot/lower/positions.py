@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ingot.dim import has_size
 from ingot.errors import UnsizedError
-from ingot.ir import Graph, Node
-from ingot.sized import has_sizes, is_sized
+from ingot.ir.dim import has_size
+from ingot.ir.graph import Graph, Node
+from ingot.ir.sized import has_sizes, is_sized
 
 
 def position_nodes(graph: Graph, static: set[str]) -> set[Node]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from ingot.dtype import DType
-from ingot.ir import Graph, Node, TensorType, Type
+from ingot.ir.dtype import DType
+from ingot.ir.graph import Graph, Node, TensorType, Type
 from ingot.lower.lowering import Lowering
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from ingot.ir import Graph, Node, Source
+from ingot.ir.graph import Graph, Node, Source
+from ingot.ir.node import merged_sources
 from ingot.lower.epilogue import Group
-from ingot.lower.strip import StripGroup
-from ingot.node import merged_sources
+from ingot.lower.fused import StripGroup
 
 
 def sources_of_steps(

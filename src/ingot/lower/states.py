@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import TypeVar
 
-from ingot.dtype import DType, f32
-from ingot.ir import Graph, Node
+from ingot.ir.dtype import DType, f32
+from ingot.ir.graph import Graph, Node
 from ingot.lower.formats import Format
 
 Unit = TypeVar("Unit")

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from ingot.dtype import DType
+from ingot.ir.dtype import DType
 
 _MOST_PORTIONS = 64  # attention over a cache finds the place of each, also where most of the cache is empty
 

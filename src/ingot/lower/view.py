@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 from itertools import pairwise
 
-from ingot.dim import divides
-from ingot.dtype import DType
-from ingot.record import record
+from ingot.ir.dim import divides
+from ingot.ir.dtype import DType
+from ingot.support.record import record
 
 
 def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from ingot.dtype import DType, bf16, boolean, f16, f32, i8, i16, i32, i64, u8, u16, u32
-from ingot.ir import Graph, Node, TensorType, Type
+from ingot.ir.dtype import DType, bf16, boolean, f16, f32, i8, i16, i32, i64, u8, u16, u32
+from ingot.ir.graph import Graph, Node, TensorType, Type
 from ingot.ops.define import Expansion, replace_node
 
 WIDER = {f16: f32, bf16: f32} | dict.fromkeys((i32, i16, i8, u32, u16, u8, boolean), i64)

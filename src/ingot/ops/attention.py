@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from ingot.dim import dim_of, divides
-from ingot.dtype import f32, i64
 from ingot.errors import ShapeError
-from ingot.ir import TensorType
+from ingot.ir.dim import dim_of, divides
+from ingot.ir.dtype import f32, i64
+from ingot.ir.graph import TensorType
 from ingot.ops.define import broadcast_shapes, expect_kind, op, sample, unify
 from ingot.ops.dropout import dropout as drop
 from ingot.ops.dropout import infer_dropout

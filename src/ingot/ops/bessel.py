@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 
 from ingot.errors import ShapeError
-from ingot.ir import TensorType
+from ingot.ir.graph import TensorType
 from ingot.ops.define import expect_kind, op, sample
 from ingot.ops.special import special
 

@@ -10,9 +10,9 @@ from typing import Literal
 
 import numpy as np
 
-from ingot.dtype import DType, f32, u8
 from ingot.errors import ShapeError
-from ingot.ir import TensorType
+from ingot.ir.dtype import DType, f32, u8
+from ingot.ir.graph import TensorType
 from ingot.ops.define import op, sample
 from ingot.ops.quantize import FLOATS
 

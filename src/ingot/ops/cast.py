@@ -5,9 +5,9 @@ from typing import Literal
 
 import numpy as np
 
-from ingot.dtype import DType, bf16, boolean, f8e8m0, f16, f32, f64, from_numpy, i64, string
 from ingot.errors import InputError
-from ingot.ir import TensorType
+from ingot.ir.dtype import DType, bf16, boolean, f8e8m0, f16, f32, f64, from_numpy, i64, string
+from ingot.ir.graph import TensorType
 from ingot.ops.define import op, sample
 
 _FLOAT = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?\s*|[+-]?(inf|infinity)|[+-]?nan", re.ASCII | re.IGNORECASE)

@@ -10,9 +10,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ingot.dtype import boolean, i64
 from ingot.errors import InputError, LimitError, ShapeError
-from ingot.ir import Graph, Node, OptionalType, TensorType, Type, UnrankedType, compatible, forget, join, type_symbols
+from ingot.ir.dtype import boolean, i64
+from ingot.ir.graph import (
+    Graph,
+    Node,
+    OptionalType,
+    TensorType,
+    Type,
+    UnrankedType,
+    compatible,
+    forget,
+    join,
+    type_symbols,
+)
 from ingot.ops.define import Ints, Subgraph, op
 from ingot.ops.sequence import is_single
 

@@ -4,10 +4,10 @@ import math
 
 import numpy as np
 
-from ingot.dim import Dim
-from ingot.dtype import f32, i64
 from ingot.errors import ShapeError
-from ingot.ir import TensorType
+from ingot.ir.dim import Dim
+from ingot.ir.dtype import f32, i64
+from ingot.ir.graph import TensorType
 from ingot.ops.define import Ints, expect_kind, op, sample, unify
 from ingot.ops.reduce import lowest
 

@@ -4,9 +4,9 @@ import math
 
 import numpy as np
 
-from ingot.dtype import f32
 from ingot.errors import ShapeError
-from ingot.ir import TensorType
+from ingot.ir.dtype import f32
+from ingot.ir.graph import TensorType
 from ingot.ops.conv import spatial_dims
 from ingot.ops.define import Ints, expect_kind, op, sample
 

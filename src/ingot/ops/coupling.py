@@ -3,7 +3,7 @@
 import numpy as np
 
 from ingot.errors import ShapeError
-from ingot.ir import TensorType
+from ingot.ir.graph import TensorType
 from ingot.ops.define import expect_kind, op, sample
 
 

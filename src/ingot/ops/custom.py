@@ -12,9 +12,9 @@ from typing import Any, get_type_hints
 
 import numpy as np
 
-from ingot.dtype import DTYPES, from_numpy
 from ingot.errors import ExtensionError, InputError, guarded
-from ingot.ir import OPS, Graph, Node, Op, TensorType
+from ingot.ir.dtype import DTYPES, from_numpy
+from ingot.ir.graph import OPS, Graph, Node, Op, TensorType
 from ingot.ops.define import op
 
 MAX_OP_NAME = 64  # characters of the name of a registered op

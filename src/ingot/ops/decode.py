@@ -9,9 +9,9 @@ from typing import Literal
 
 import numpy as np
 
-from ingot.dtype import u8
 from ingot.errors import LimitError, ShapeError, UnsupportedError
-from ingot.ir import TensorType
+from ingot.ir.dtype import u8
+from ingot.ir.graph import TensorType
 from ingot.ops.define import op, sample
 
 MAX_ENCODED_BYTES = 2**28  # of a file

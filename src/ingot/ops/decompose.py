@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from ingot.dim import Dim, minimum
-from ingot.dtype import f16, f32, i32, i64
 from ingot.errors import InputError, ShapeError
-from ingot.ir import Index, TensorType
+from ingot.ir.dim import Dim, minimum
+from ingot.ir.dtype import f16, f32, i32, i64
+from ingot.ir.graph import Index, TensorType
 from ingot.ops.define import Size, broadcast_shapes, expect_kind, op, sample, unify
 
 _TOLERANCE = {f32: 1e-5, f16: 1e-2}

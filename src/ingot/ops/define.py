@@ -10,11 +10,11 @@ from typing import Annotated, Any, get_type_hints
 
 import numpy as np
 
-from ingot.dim import Dim, Expr, Known
-from ingot.dim import broadcast as broadcast_dims
-from ingot.dtype import DTYPES, DType, bf16, boolean, f16, f32, f64, from_numpy, i64, string
 from ingot.errors import InputError, ShapeError
-from ingot.ir import (
+from ingot.ir.dim import Dim, Expr, Known
+from ingot.ir.dim import broadcast as broadcast_dims
+from ingot.ir.dtype import DTYPES, DType, bf16, boolean, f16, f32, f64, from_numpy, i64, string
+from ingot.ir.graph import (
     OPS,
     REQUIRED,
     Graph,
@@ -28,7 +28,7 @@ from ingot.ir import (
     TensorType,
     Type,
 )
-from ingot.node import shown_sources
+from ingot.ir.node import shown_sources
 
 Reference = Callable[..., Any]
 
@@ -59,7 +59,7 @@ def op(
     """Declares an op: the decorated function is its reference, its signature the schema, line one of its doc the docs.
 
     Positional parameters are operands (default None: optional; `*xs`: variadic); keyword-only ones are attributes, and
-    their annotations say what a text may give them (see `ingot.text`).
+    their annotations say what a text may give them (see `ingot.ir.text`).
     infer(*types, **attributes) gives the output type, or a tuple of them; it raises ShapeError with values.
     outputs: how many values an op makes; 0 where its inference says how many, in a tuple. view: the result is the
     operand's memory, seen differently.

@@ -4,8 +4,8 @@ import math
 
 import numpy as np
 
-from ingot.dtype import f32, f64
 from ingot.errors import ShapeError
+from ingot.ir.dtype import f32, f64
 from ingot.ops.define import op, sample
 
 WORD = 1 << 32

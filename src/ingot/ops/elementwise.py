@@ -7,9 +7,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ingot.dtype import DType, boolean, f16, f32, f64, u8, u64
 from ingot.errors import ShapeError
-from ingot.ir import Sample, TensorType
+from ingot.ir.dtype import DType, boolean, f16, f32, f64, u8, u64
+from ingot.ir.graph import Sample, TensorType
 from ingot.ops.define import broadcast, broadcast_shapes, expect_kind, expect_numbers, op, same_as, sample
 
 elementwise = functools.partial(op, acts_on="element")

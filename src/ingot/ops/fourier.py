@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from ingot.dim import Known, floordiv
-from ingot.dtype import f16, f32
 from ingot.errors import ShapeError
-from ingot.ir import TensorType
+from ingot.ir.dim import Known, floordiv
+from ingot.ir.dtype import f16, f32
+from ingot.ir.graph import TensorType
 from ingot.ops.define import Size, op, sample, unify
 
 _TOLERANCE = {f32: 4e-6, f16: 4e-3}

@@ -6,9 +6,9 @@ from typing import Literal
 
 import numpy as np
 
-from ingot.dtype import f32, i64
 from ingot.errors import InputError, LimitError, ShapeError
-from ingot.ir import Index, TensorType
+from ingot.ir.dtype import f32, i64
+from ingot.ir.graph import Index, TensorType
 from ingot.ops.conv import spatial_dims
 from ingot.ops.define import Ints, expect_kind, op, sample, unify
 

@@ -4,9 +4,9 @@ from typing import Literal
 
 import numpy as np
 
-from ingot.dtype import i32, i64
 from ingot.errors import ShapeError
-from ingot.ir import Index, TensorType
+from ingot.ir.dtype import i32, i64
+from ingot.ir.graph import Index, TensorType
 from ingot.ops.define import Size, expect_kind, op, sample, unify
 
 

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from ingot.dtype import f32, f64, i8, i32, u8
 from ingot.errors import ShapeError
-from ingot.ir import TensorType
+from ingot.ir.dtype import f32, f64, i8, i32, u8
+from ingot.ir.graph import TensorType
 from ingot.ops.conv import conv, spatial_dims
 from ingot.ops.define import Ints, broadcast_shapes, op, sample, unify
 

@@ -9,12 +9,12 @@ Kwon et al., "Efficient Memory Management for LLM Serving with PagedAttention", 
 
 import numpy as np
 
-from ingot import abi
-from ingot.dim import divides
-from ingot.dtype import f32, i8, i32, u8
 from ingot.errors import ShapeError
-from ingot.ir import Index, TensorType
+from ingot.ir.dim import divides
+from ingot.ir.dtype import f32, i8, i32, u8
+from ingot.ir.graph import Index, TensorType
 from ingot.ops.define import expect_kind, expect_within, op, sample, unify
+from ingot.support import abi
 
 CACHE_BLOCK = abi.constant("INGOT_CACHE_BLOCK")  # positions in a block
 CACHE_GROUP = abi.constant("INGOT_CACHE_GROUP")  # dims that share a step in 4 bits

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from ingot.dtype import f32, i64
 from ingot.errors import ShapeError
-from ingot.ir import Index, TensorType
+from ingot.ir.dtype import f32, i64
+from ingot.ir.graph import Index, TensorType
 from ingot.ops.define import expect_kind, expect_within, op, sample, unify
 
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from ingot.dtype import f32
 from ingot.errors import ShapeError
+from ingot.ir.dtype import f32
 from ingot.ops.define import expect_kind, op, sample
 
 

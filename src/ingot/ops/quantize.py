@@ -9,9 +9,9 @@ import math
 
 import numpy as np
 
-from ingot.dtype import DType, bf16, f4e2m1, f8e4m3fn, f8e8m0, f16, f32, f64, i2, i4, i8, i16, i32, u4, u8
 from ingot.errors import ShapeError
-from ingot.ir import Graph, Node, TensorType
+from ingot.ir.dtype import DType, bf16, f4e2m1, f8e4m3fn, f8e8m0, f16, f32, f64, i2, i4, i8, i16, i32, u4, u8
+from ingot.ir.graph import Graph, Node, TensorType
 from ingot.ops.cast import cast
 from ingot.ops.define import op, sample, unify
 

@@ -5,9 +5,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ingot.dtype import bf16, f32, i64
 from ingot.errors import ShapeError
-from ingot.ir import OPS, Index, TensorType
+from ingot.ir.dtype import bf16, f32, i64
+from ingot.ir.graph import OPS, Index, TensorType
 from ingot.ops.define import expect_kind, op, sample, unify
 
 Activations = tuple[

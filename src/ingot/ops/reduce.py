@@ -5,10 +5,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ingot.dim import Dim
-from ingot.dtype import i64
 from ingot.errors import InputError, ShapeError
-from ingot.ir import OPS, Index, TensorType
+from ingot.ir.dim import Dim
+from ingot.ir.dtype import i64
+from ingot.ir.graph import OPS, Index, TensorType
 from ingot.ops.define import Ints, expect_kind, op, sample
 
 

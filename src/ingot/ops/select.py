@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ingot.dtype import boolean, f32, f64, i64
 from ingot.errors import ShapeError
-from ingot.ir import TensorType
+from ingot.ir.dtype import boolean, f32, f64, i64
+from ingot.ir.graph import TensorType
 from ingot.ops.define import op, sample
 
 

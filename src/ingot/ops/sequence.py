@@ -9,9 +9,9 @@ import functools
 
 import numpy as np
 
-from ingot.dtype import DType, boolean, f32, f64, i32, i64, string
 from ingot.errors import InputError, LimitError, ShapeError
-from ingot.ir import (
+from ingot.ir.dtype import DType, boolean, f32, f64, i32, i64, string
+from ingot.ir.graph import (
     Graph,
     Index,
     MapType,

@@ -4,10 +4,10 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from ingot.dim import Dim, floordiv
-from ingot.dtype import boolean, i64
 from ingot.errors import InputError, ShapeError
-from ingot.ir import TensorType, Type, UnrankedType
+from ingot.ir.dim import Dim, floordiv
+from ingot.ir.dtype import boolean, i64
+from ingot.ir.graph import TensorType, Type, UnrankedType
 from ingot.ops.define import Ints, Sizes, broadcast_shapes, expect_numbers, op, product, sample, unify
 
 

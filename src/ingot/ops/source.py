@@ -5,10 +5,10 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from ingot.dim import Known
-from ingot.dtype import DType, boolean, f32, f64, i64
 from ingot.errors import InputError, ShapeError
-from ingot.ir import Index, TensorType
+from ingot.ir.dim import Known
+from ingot.ir.dtype import DType, boolean, f32, f64, i64
+from ingot.ir.graph import Index, TensorType
 from ingot.ops.define import Size, Sizes, expect_kind, expect_numbers, op, sample, unify
 from ingot.ops.dropout import WORD, philox
 

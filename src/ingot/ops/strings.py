@@ -4,9 +4,9 @@ from typing import Literal
 
 import numpy as np
 
-from ingot.dtype import DType, boolean, f32, i32, i64, string
 from ingot.errors import LimitError, ShapeError
-from ingot.ir import TensorType
+from ingot.ir.dtype import DType, boolean, f32, i32, i64, string
+from ingot.ir.graph import TensorType
 from ingot.ops.define import Ints, broadcast, expect_kind, op, sample
 from ingot.ops.regex import compile_pattern, full_match
 

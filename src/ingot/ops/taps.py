@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ingot.dtype import i64
+from ingot.ir.dtype import i64
 from ingot.ops.define import Expansion
 
 _FAR = 1e9  # elements from an image; what is farther, or NaN, is as far

@@ -4,9 +4,9 @@ from typing import Literal
 
 import numpy as np
 
-from ingot.dtype import f16, f32, f64, i64
 from ingot.errors import InputError, ShapeError
-from ingot.ir import TensorType
+from ingot.ir.dtype import f16, f32, f64, i64
+from ingot.ir.graph import TensorType
 from ingot.ops.define import op, sample
 
 MODES = ("<=", "<", ">=", ">", "==", "!=", "in")

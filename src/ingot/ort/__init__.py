@@ -29,12 +29,12 @@ _LATE = {
     "IOBinding": "ingot.ort.binding",
     "InferenceSession": "ingot.ort.session",
     "ModelMetadata": "ingot.ort.session",
-    "NodeArg": "ingot.opened",
+    "NodeArg": "ingot.session.source",
     "OrtDevice": "ingot.ort.values",
     "OrtValue": "ingot.ort.values",
     "RunOptions": "ingot.ort.options",
     "SessionOptions": "ingot.ort.options",
-    "set_seed": "ingot.seeds",
+    "set_seed": "ingot.session.seeds",
 }
 
 

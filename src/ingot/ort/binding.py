@@ -7,27 +7,27 @@ from typing import Any
 
 import numpy as np
 
-import ingot.session
+import ingot.session.inference
 from ingot.errors import InputError
 from ingot.ort.options import RunOptions
 from ingot.ort.tables import completed
 from ingot.ort.values import OrtValue, array_at, expect_cpu
-from ingot.session import Context
+from ingot.session.inference import Context
 
 
 @completed
 class IOBinding:
     """The buffers of runs. Outputs that are bound without memory get it from a run, anew where shapes have changed.
 
-    Also takes arrays as `ingot.io_binding.IOBinding` does: `bind_input(name, array)`, `bind_output(name, array)`.
+    Also takes arrays as the plain `IOBinding` does: `bind_input(name, array)`, `bind_output(name, array)`.
     """
 
-    def __init__(self, session: ingot.session.InferenceSession):
+    def __init__(self, session: ingot.session.inference.InferenceSession):
         self._context: Context = session._context
         self._names = [[each.name for each in each()] for each in (session.get_inputs, session.get_outputs)]
         self._inputs: dict[str, np.ndarray] = {}
         self._outputs: dict[str, np.ndarray | None] = {}
-        self._binding: ingot.io_binding.IOBinding | None = None  # what is bound, once it has been checked
+        self._binding: ingot.session.io_binding.IOBinding | None = None  # what is bound, once it has been checked
         self._ready: tuple[Callable[[Any], None], Any] | None = None
 
     def bind_cpu_input(self, name: str, arr_on_cpu: Any) -> None:
@@ -90,7 +90,7 @@ class IOBinding:
         return [array.copy() for array in self._arrays()]
 
     def run(self, run_options: RunOptions | None = None) -> None:
-        """One run: a single C call after the first. Raises what `ingot.io_binding.IOBinding.run` does, and IngotError
+        """One run: a single C call after the first. Raises what the plain `IOBinding.run` raises, and IngotError
         where the options say `terminate`.
         """
         if run_options is not None:
@@ -99,7 +99,7 @@ class IOBinding:
         call(table)
 
     def _prepare(self) -> tuple[Callable[[Any], None], Any]:
-        binding = self._binding = ingot.io_binding.IOBinding(self._context)
+        binding = self._binding = ingot.session.io_binding.IOBinding(self._context)
         for name, array in self._inputs.items():
             binding.bind_input(name, array)
         for name, output in self._outputs.items():

@@ -11,17 +11,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import ingot.session
+import ingot.session.inference
 from ingot.errors import IngotError, InputError, KindError
 from ingot.load import is_onnx_file
-from ingot.opened import NodeArg
 from ingot.ort import PROVIDERS, get_available_providers
 from ingot.ort.binding import IOBinding
 from ingot.ort.options import RunOptions, SessionOptions
 from ingot.ort.tables import completed, unused
 from ingot.ort.trace import Trace
 from ingot.ort.values import OrtValue
-from ingot.reports import Profile
+from ingot.session.reports import Profile
+from ingot.session.source import NodeArg
 
 _UNUSED_KEYWORDS = ("enable_fallback", "read_config_from_model", "disabled_optimizers")
 _NO_VERSION = 2**63 - 1
@@ -50,15 +50,14 @@ class ModelMetadata:
 
 
 @completed
-class InferenceSession(ingot.session.InferenceSession):
-    """A loaded model, ready to run: `ingot.session.InferenceSession`, which has the options, with ONNX Runtime's beside
-    them.
+class InferenceSession(ingot.session.inference.InferenceSession):
+    """A loaded model, ready to run: the plain `InferenceSession`, with ONNX Runtime's options added.
 
     source: also as `path_or_bytes`. sess_options: what of it has an effect says `options.SESSION_OPTIONS`; an option of
     Ingot's goes before. providers: the first that is available says the executor, native or WebGPU; one that is not is
     passed over with a warning. provider_options: without effect.
 
-    Raises what `ingot.session.InferenceSession` raises, InputError for providers that are none.
+    Raises what `ingot.session.inference.InferenceSession` raises, InputError for providers that are none.
     """
 
     def __init__(
@@ -98,7 +97,7 @@ class InferenceSession(ingot.session.InferenceSession):
     ) -> list[Any]:
         """Runs once: an array for each name, or for each output where there is no name.
 
-        Raises what `ingot.session.InferenceSession.run` raises, and IngotError where the options say `terminate`.
+        Raises what the plain `InferenceSession.run` raises, and IngotError where the options say `terminate`.
         """
         if run_options is None and self._trace is None:
             return self._context.run(output_names, input_feed)

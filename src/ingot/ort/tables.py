@@ -9,8 +9,8 @@ import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from ingot.config import debug
 from ingot.errors import UnsupportedError
+from ingot.support.config import debug
 
 _ONE_DEVICE = "there is one device, the CPU"
 _BY_PROVIDERS = "`providers=` of a session chooses between the CPU and WebGPU"

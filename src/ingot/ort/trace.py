@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ingot.files import written
-from ingot.reports import Profile
+from ingot.session.reports import Profile
+from ingot.support.files import written
 
 
 class Trace:

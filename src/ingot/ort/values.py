@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ingot.dtype import DType, from_numpy
 from ingot.errors import InputError
+from ingot.ir.dtype import DType, from_numpy
 from ingot.ort.tables import completed, refusal
 
 

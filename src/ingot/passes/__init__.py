@@ -11,9 +11,9 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from itertools import cycle, islice
 
-from ingot import config, text
 from ingot.errors import ExtensionError, InputError, guarded
-from ingot.ir import Graph, Type, compatible
+from ingot.ir import text
+from ingot.ir.graph import Graph, Type, compatible
 from ingot.passes.absorb import absorb_bias, absorb_pad, absorb_scale, absorb_transpose
 from ingot.passes.cse import merge_equal
 from ingot.passes.dce import eliminate_dead
@@ -31,6 +31,7 @@ from ingot.passes.order_columns import order_columns
 from ingot.passes.sink import sink_moves, sink_permutes, sink_reshapes
 from ingot.passes.take_branch import take_known_branches
 from ingot.passes.take_rows import take_rows_first
+from ingot.support import config
 
 Pass = Callable[[Graph], bool]
 Validator = Callable[[Graph, Graph], bool]

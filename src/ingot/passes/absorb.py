@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 
-from ingot.ir import Graph, Node
+from ingot.ir.graph import Graph, Node
 from ingot.ops.attention import ATTENTIONS
 from ingot.passes.dce import eliminate_dead
 from ingot.passes.match import has_known_type, is_fixed, is_float, same_type, scalar, substitute

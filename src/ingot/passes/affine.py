@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ingot.dim import Dim, Expr, Known
-from ingot.ir import Graph, Node
+from ingot.ir.dim import Dim, Expr, Known
+from ingot.ir.graph import Graph, Node
 from ingot.passes.fold import TOTAL_BYTES, known
 
 _MAX_DEPTH = 64  # of the expressions that are read: a deeper one is not a mask, and recursion stays bounded

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from ingot.dtype import content
-from ingot.ir import Graph, Node, Value
+from ingot.ir.dtype import content
+from ingot.ir.graph import Graph, Node, Value
 from ingot.passes.match import COMMUTATIVE
 
 

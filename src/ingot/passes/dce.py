@@ -1,6 +1,6 @@
 """Dead code: nodes, weights and constants that no output or state update needs."""
 
-from ingot.ir import Graph
+from ingot.ir.graph import Graph
 
 
 def eliminate_dead(graph: Graph) -> bool:

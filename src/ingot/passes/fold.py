@@ -4,10 +4,10 @@ from typing import Any
 
 import numpy as np
 
-from ingot.dim import Expr
-from ingot.ir import Graph, Node, TensorType, Value
+from ingot.ir.dim import Expr
+from ingot.ir.graph import Graph, Node, TensorType, Value
+from ingot.ir.sized import is_sized
 from ingot.ops.define import evaluate
-from ingot.sized import is_sized
 
 LIMIT_BYTES = 1 << 20  # of one folded value, and of a weight that folding may read
 TOTAL_BYTES = 64 << 20  # of all constants of a graph, and of one value that is looked at

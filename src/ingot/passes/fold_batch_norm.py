@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ingot.ir import Graph, Node
+from ingot.ir.graph import Graph, Node
 from ingot.passes.dce import eliminate_dead
 from ingot.passes.match import add_scalar, has_known_type, is_fixed
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ingot.ir import Graph
+from ingot.ir.graph import Graph
 from ingot.passes.match import Capture, Match, Rule, call, either, is_float, product, rewrite
 
 _X = Capture("x")

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ingot.dim import Dim
-from ingot.ir import Graph, Node
+from ingot.ir.dim import Dim
+from ingot.ir.graph import Graph, Node
 from ingot.ops.attention import ATTENTIONS
 from ingot.passes.match import add_scalar, has_known_type, same_type, scalar, substitute
 

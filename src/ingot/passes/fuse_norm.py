@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ingot.ir import Graph, Node
+from ingot.ir.graph import Graph, Node
 from ingot.passes.match import Capture, Match, Number, Pattern, Rule, call, either, product, rewrite
 
 _X = Capture("x")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ingot.dim import Dim, Known
-from ingot.dtype import DType
-from ingot.ir import Graph, Node
+from ingot.ir.dim import Dim, Known
+from ingot.ir.dtype import DType
+from ingot.ir.graph import Graph, Node
 from ingot.ops.define import product
 from ingot.passes.affine import Affine, Indices
 from ingot.passes.match import replace, same_type, scalar, substitute

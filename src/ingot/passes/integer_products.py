@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from ingot.dtype import f32, i32
-from ingot.ir import Graph, Node, TensorType
+from ingot.ir.dtype import f32, i32
+from ingot.ir.graph import Graph, Node, TensorType
 from ingot.ops.integer import BYTES
 from ingot.passes.fold import known
 from ingot.passes.match import has_known_type, is_fixed, same_type, substitute

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ingot.ir import Graph, Node
+from ingot.ir.graph import Graph, Node
 from ingot.ops.attention import ATTENTIONS
 from ingot.passes.affine import Affine, Indices, condition_of_array, moved, triangle
 from ingot.passes.fold import TOTAL_BYTES, known

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from ingot.ir import OPS, Graph, Node, TensorType
+from ingot.ir.graph import OPS, Graph, Node, TensorType
 
 COMMUTATIVE = frozenset(
     ("add", "mul", "maximum", "minimum", "equal", "not_equal", "logical_and", "logical_or", "logical_xor")

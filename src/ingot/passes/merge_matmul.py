@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from ingot.ir import Graph, Node
-from ingot.liveness import Liveness
-from ingot.node import merged_sources
+from ingot.ir.graph import Graph, Node
+from ingot.ir.liveness import Liveness
+from ingot.ir.node import merged_sources
 from ingot.passes.fold import DECODERS
 from ingot.passes.match import same_type
 

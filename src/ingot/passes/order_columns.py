@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ingot.ir import Graph, Node
+from ingot.ir.graph import Graph, Node
 from ingot.ops.index import inverse_order
 from ingot.passes.fold import known
 from ingot.passes.match import is_fixed

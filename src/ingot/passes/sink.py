@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ingot.dtype import i32
-from ingot.ir import Graph, Node
+from ingot.ir.dtype import i32
+from ingot.ir.graph import Graph, Node
 from ingot.ops.define import product, replace_node
 from ingot.passes.match import has_known_type, is_fixed
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ingot.ir import Graph, Node
+from ingot.ir.graph import Graph, Node
 from ingot.ops.control import inner_graphs
 
 

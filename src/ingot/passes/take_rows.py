@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ingot.ir import Graph, Node
+from ingot.ir.graph import Graph, Node
 
 _ATTENTION_ROWS = (0, 3, 4)  # the operands of cached_attention that have a row for each row of its result
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ingot.quantize.codes import Coded, Coding, fit
+from ingot.quantize.weights import Coded, Coding, fit
 
 _DAMPING = 0.01  # of the mean moment, added to each column's own
 _BLOCK = 128  # columns whose errors are passed on together

@@ -10,19 +10,19 @@ from fnmatch import fnmatchcase
 
 import numpy as np
 
-from ingot.dtype import f32, i8, u8
 from ingot.errors import InputError, LoadError, OutputError
-from ingot.files import release, written, written_folder
+from ingot.ir.dtype import f32, i8, u8
 from ingot.load.hf import Folder, load_language_model, read_folder
-from ingot.load.hf.coded import CODES, SCALES, VERSION, ZEROS
 from ingot.load.hf.folder import SINGLE
+from ingot.load.hf.quantized import CODES, SCALES, VERSION, ZEROS
 from ingot.load.hf.safetensors import StoredTensor
 from ingot.load.hf.writer import SafetensorsWriter, copy_others
 from ingot.load.hub import located
-from ingot.quantize.codes import Coded, Coding, code
 from ingot.quantize.feedback import code_with_feedback
 from ingot.quantize.matrices import Matrix, Plan, matrices_of
 from ingot.quantize.moments import Moments, Progress, Work
+from ingot.quantize.weights import Coded, Coding, code
+from ingot.support.files import release, written, written_folder
 
 _BLOCK_BYTES = 4 << 20  # of a matrix as f32 that is coded at once
 

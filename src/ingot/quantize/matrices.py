@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from ingot.errors import InputError
-from ingot.ir import Graph, Node
+from ingot.ir.graph import Graph, Node
 from ingot.load.hf import Folder, LanguageModel
-from ingot.load.hf.coded import GROUPS
-from ingot.quantize.codes import Coding
+from ingot.load.hf.quantized import GROUPS
+from ingot.quantize.weights import Coding
 
 FORMATS = ("int8", "int4")
 KEEP = "keep"

@@ -10,7 +10,7 @@ from ingot.errors import InputError
 from ingot.llm.tokenizer import Tokenizer
 from ingot.load.hf import Folder, LanguageModel, load_language_model
 from ingot.quantize.matrices import Matrix
-from ingot.session import InferenceSession
+from ingot.session.inference import InferenceSession
 
 MAX_CALIBRATION_WINDOWS = 64  # of a text that a model is run over, spread evenly
 _WINDOW = 512

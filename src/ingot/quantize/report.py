@@ -13,10 +13,10 @@ import numpy as np
 from ingot.load.hf import read_folder
 from ingot.load.hf.safetensors import StoredTensor
 from ingot.load.hub import located
-from ingot.quantize.codes import Coding
 from ingot.quantize.folder import coded_parts, codings_of, plain_matrices, rows_of
 from ingot.quantize.matrices import Matrix, Plan
 from ingot.quantize.moments import Moments, Progress, Work
+from ingot.quantize.weights import Coding
 
 _LAYER = re.compile(r".*?\.\d+(?=\.)")
 

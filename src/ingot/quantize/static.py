@@ -12,15 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from ingot.dtype import f32, u8
 from ingot.emit.onnx import export_onnx
 from ingot.errors import InputError, OutputError
-from ingot.ir import Graph, Node
+from ingot.ir.dtype import f32, u8
+from ingot.ir.graph import Graph, Node
 from ingot.passes.dce import eliminate_dead
-from ingot.precision import multiplies_fixed, stays_f32
+from ingot.passes.precision import multiplies_fixed, stays_f32
 from ingot.quantize.moments import Progress
-from ingot.quantize.seen import LEAST, Seen
-from ingot.session import InferenceSession
+from ingot.quantize.observer import LEAST, Seen
+from ingot.session.inference import InferenceSession
 
 _SUMMED = ("add", "conv", "matmul", "max_pool")  # what reads codes where there are some
 _MOST = 2.0**30  # a bias in steps of sums

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from ingot.config import check
 from ingot.errors import ResourceError
-from ingot.locks import OwnedLock
 from ingot.run.store import allocate
+from ingot.support.config import check
+from ingot.support.locks import OwnedLock
 
 _PROT_NONE = 0
 _ALIGNMENT = 64

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from ingot.dim import AtMost, Expr, content_of
+from ingot.ir.dim import AtMost, Expr, content_of
 from ingot.lower.lowered import FAULT, Lowered, Pointer, Step
-from ingot.plan import Address, Plan
+from ingot.plan.memory import Address, Plan
 from ingot.run.library import Library
 
 

@@ -15,11 +15,11 @@ from weakref import WeakKeyDictionary, WeakSet
 
 import numpy as np
 
-from ingot.config import knob
 from ingot.errors import InputError, LimitError, ResourceError, UnsupportedError
-from ingot.locks import OwnedLock
 from ingot.lower.wgpu import wanted_features
 from ingot.lower.wgpu.wgsl import F16, FEATURES, PARAMETER_WORDS, SUBGROUPS, enabled, is_read_only
+from ingot.support.config import knob
+from ingot.support.locks import OwnedLock
 
 _LIMITS = {
     "binding_bytes": "max-storage-buffer-binding-size",

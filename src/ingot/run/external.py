@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from ingot.dtype import from_numpy
 from ingot.errors import ExtensionError, ResourceError
-from ingot.ir import Op, TensorType
+from ingot.ir.dtype import from_numpy
+from ingot.ir.graph import Op, TensorType
 from ingot.ops.custom import Kernel, WgslKernel
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ingot.dtype import from_numpy
 from ingot.errors import ExtensionError, LimitError
-from ingot.ir import Op, TensorType
+from ingot.ir.dtype import from_numpy
+from ingot.ir.graph import Op, TensorType
 from ingot.lower.wgpu.wgsl import LANES
 from ingot.ops.custom import CUSTOM, WgslKernel
 from ingot.run.device import READ, Device, mapped, open_device

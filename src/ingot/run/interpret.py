@@ -8,11 +8,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ingot.dim import bind, solve, symbols_of
-from ingot.dtype import DType, f32, f64, from_numpy, string
 from ingot.errors import InputError, LoadError, ResourceError, ShapeError
-from ingot.files import mapped_files
-from ingot.ir import (
+from ingot.ir.dim import bind, solve, symbols_of
+from ingot.ir.dtype import DType, f32, f64, from_numpy, string
+from ingot.ir.graph import (
     Graph,
     MapType,
     Node,
@@ -25,8 +24,9 @@ from ingot.ir import (
     bind_attribute,
     bind_type,
 )
-from ingot.node import shown_sources
+from ingot.ir.node import shown_sources
 from ingot.ops.define import compute
+from ingot.support.files import mapped_files
 
 # A tensor is an array, a sequence a list, a map a dictionary of Python's numbers, an optional what it holds or None.
 Array = Any

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from _cffi_backend import FFI
 
-from ingot import abi
-from ingot.config import knob
-from ingot.dtype import DType, bf16
 from ingot.errors import ResourceError
-from ingot.locks import OwnedLock
+from ingot.ir.dtype import DType, bf16
+from ingot.support import abi
+from ingot.support.config import knob
+from ingot.support.locks import OwnedLock
 
 ISAS = ("scalar", "avx2", "avx512", "neon")
 

@@ -9,21 +9,21 @@ from typing import Any
 
 import numpy as np
 
-from ingot import abi
-from ingot.config import check, debug
-from ingot.dim import bind, size_at
 from ingot.errors import InputError, LoadError, ResourceError, StoppedError
-from ingot.files import mapped_files
-from ingot.ir import Graph
+from ingot.ir.dim import bind, size_at
+from ingot.ir.graph import Graph
+from ingot.ir.node import shown_sources
+from ingot.ir.sized import has_sizes
+from ingot.ir.text import place_of_index
 from ingot.lower.lowered import Lowered, sizes_of
-from ingot.node import shown_sources
-from ingot.plan import Plan, canaries
+from ingot.plan.memory import Plan, canaries
 from ingot.run.arena import Arena, Memory
 from ingot.run.arguments import Arguments
 from ingot.run.library import Library, load
 from ingot.run.store import WeightStore
-from ingot.sized import has_sizes
-from ingot.text import place_of_index
+from ingot.support import abi
+from ingot.support.config import check, debug
+from ingot.support.files import mapped_files
 
 CANARY = 0xC5
 _STOPPED = abi.constant("INGOT_STOPPED")

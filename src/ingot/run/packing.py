@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from ingot.dtype import bf16
-from ingot.files import is_mapped, pages, release
+from ingot.ir.dtype import bf16
 from ingot.lower.cpu.formats import pack_fields
 from ingot.lower.formats import Format
-from ingot.lower.recipe import Static
+from ingot.lower.packed_weight import Static
 from ingot.run.library import load
+from ingot.support.files import is_mapped, pages, release
 
 COPY_BYTES = 4 << 20  # that are packed, or copied, before the pages that they came from are let go
 

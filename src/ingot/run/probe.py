@@ -6,9 +6,9 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from ingot import abi
 from ingot.run.library import load
 from ingot.run.store import allocate
+from ingot.support import abi
 
 LANES = abi.constant("INGOT_PROBE_LANES")
 GRAIN_BYTES = 4 * abi.constant("INGOT_PROBE_GRAIN")

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from ingot.compile import Compiled, CompiledSegment
-from ingot.config import debug
-from ingot.ir import Graph
+from ingot.ir.graph import Graph
 from ingot.ops.control import inner_graphs
 from ingot.ops.custom import kernel_of
 from ingot.run.arena import Arena
@@ -20,6 +19,7 @@ from ingot.run.external import bound
 from ingot.run.interpret import bind_symbols, first_states, fresh, interpret
 from ingot.run.native import NativeProgram
 from ingot.run.store import WeightStore
+from ingot.support.config import debug
 
 if TYPE_CHECKING:
     from ingot.run.webgpu import WebgpuProgram

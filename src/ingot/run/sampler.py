@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ingot import abi
 from ingot.run.library import load
+from ingot.support import abi
 
 _REFUSED: dict[str, Callable[[float], bool]] = {
     "INGOT_SAMPLE_NAN": math.isnan,

@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from ingot.dtype import u8
 from ingot.errors import LoadError
-from ingot.files import mapped_files, release
-from ingot.locks import OwnedLock
+from ingot.ir.dtype import u8
 from ingot.lower.formats import Format
-from ingot.lower.recipe import Recipe, Static
+from ingot.lower.packed_weight import Recipe, Static
 from ingot.run.library import content_hash
 from ingot.run.packing import COPY_BYTES, Packing, Scales, pack_panels, quantised
+from ingot.support.files import mapped_files, release
+from ingot.support.locks import OwnedLock
 
 _ALIGNMENT = 64
 _HUGE_PAGE = 2 << 20

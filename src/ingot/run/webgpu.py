@@ -10,19 +10,19 @@ from weakref import WeakSet
 
 import numpy as np
 
-from ingot.config import check
-from ingot.dim import Expr, Values, size_at
-from ingot.dispatch import FAULT_BYTES, Dispatches, Place, dispatches, grid, held
-from ingot.dtype import DType
 from ingot.errors import InputError, LimitError, LoadError
-from ingot.ir import Graph
+from ingot.ir.dim import Expr, Values, size_at
+from ingot.ir.dtype import DType
+from ingot.ir.graph import Graph
 from ingot.lower.lowered import Lowered
 from ingot.lower.view import View
-from ingot.plan import Address, Plan, canaries
+from ingot.plan.gpu_dispatch import FAULT_BYTES, Dispatches, Place, dispatches, grid, held
+from ingot.plan.memory import Address, Plan, canaries
 from ingot.run.arena import Arena
 from ingot.run.device import PARAMETER_BYTES, READ, Device, encodable, encode, mapped, open_device
 from ingot.run.native import CANARY, index_error
 from ingot.run.store import WeightStore
+from ingot.support.config import check
 
 _LEAST_BYTES = 256  # of a buffer that nothing lies in
 _SHARED = ("weights", "state")  # what regions are called that several programs may have together

@@ -17,8 +17,8 @@ from reprlib import repr as shortened
 import numpy as np
 
 from ingot.errors import InputError, KindError
-from ingot.files import written
-from ingot.ir import Graph, Node
+from ingot.ir.graph import Graph, Node
+from ingot.support.files import written
 from ingot.training.ranges import expect_positive, expect_whole
 
 MAX_RANK = 1024  # of an adapter

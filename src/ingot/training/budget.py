@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ingot.compile import Mode, compile_mode
+from ingot.compile import Mode, compile_mode, sharing_weights
 from ingot.errors import InputError
-from ingot.ir import Graph
+from ingot.ir.graph import Graph
 from ingot.lower import Target
-from ingot.machine import usable_threads
-from ingot.plan import Placement
-from ingot.precision import F32, STEP_PRECISIONS, Precision, precision_of
+from ingot.passes.precision import F32, STEP_PRECISIONS, Precision, precision_of
+from ingot.plan.memory import Placement
 from ingot.run.library import load
+from ingot.support.machine import usable_threads
 from ingot.training.graph import LOSS, gradient_graph, step_graph, update_graph
 from ingot.training.losses import CrossEntropy
 from ingot.training.optimizers import Optimizer
-from ingot.training.programs import beside
 from ingot.training.recompute import Trade, fit_budget
 
 TRAIN, GRADIENTS, UPDATE = "train", "gradients", "update"  # a whole step, and the two of one that is taken in parts
@@ -89,7 +88,7 @@ def step_bytes(graphs: Mapping[str, Graph], target: Target) -> StepBytes:
     for name, graph in graphs.items():
         compiled = compile_mode(graph, target, Mode(name), placement=placement)
         plans.append(compiled.native[1])
-        target = beside(target, compiled)
+        target = sharing_weights(target, compiled)
     return StepBytes(
         placement.weight_bytes,
         max(plan.regions.get("state", 0) for plan in plans),

@@ -9,11 +9,11 @@ from collections.abc import Collection, Mapping
 import numpy as np
 
 from ingot.errors import LoadError
-from ingot.files import release, written
-from ingot.ir import Graph
+from ingot.ir.graph import Graph
+from ingot.ir.text import dump
 from ingot.load import expect_there
 from ingot.run.library import content_hash
-from ingot.text import dump
+from ingot.support.files import release, written
 
 _DIGEST = "ingot.graph"  # u8[32], beside the states
 _LENGTH_BYTES = 8  # of what a file begins with

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ingot.ir import Graph
+from ingot.ir.graph import Graph
 from ingot.passes.dce import eliminate_dead
 from ingot.run.interpret import interpret
 

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 
 from ingot.errors import InputError, KindError, LoadError
-from ingot.files import make_folder, written
 from ingot.llm.tokenizer import Tokenizer
 from ingot.load import expect_there
 from ingot.load.hf.strict_json import parse_object, shown
 from ingot.load.hub import located
 from ingot.load.language import read_model
-from ingot.precision import F32
+from ingot.passes.precision import F32
+from ingot.support.files import make_folder, written
 from ingot.training.adapters import Lora, lora, write_adapters
 from ingot.training.curve import Point, read_points, svg
 from ingot.training.merge import expect_mergeable, merge

@@ -12,15 +12,15 @@ from itertools import pairwise
 
 import numpy as np
 
-from ingot.dtype import f32, f64
 from ingot.errors import InputError, UnsupportedError
 from ingot.gradients.differentiate import differentiate, scatter_into
 from ingot.gradients.registry import Backward
-from ingot.ir import Graph, TensorType
+from ingot.ir.dtype import f32, f64
+from ingot.ir.graph import Graph, TensorType
 from ingot.ops.source import DRAWS
 from ingot.passes import PASSES, optimize
 from ingot.passes.dce import eliminate_dead
-from ingot.precision import F32, Precision, round_products
+from ingot.passes.precision import F32, Precision, round_products
 from ingot.training.losses import CrossEntropy, loss_of
 from ingot.training.optimizers import RATE, STEP, Optimizer
 from ingot.training.recompute import recompute_activations

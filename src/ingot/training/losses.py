@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ingot.dtype import f32, i64
 from ingot.errors import InputError, KindError, ShapeError
 from ingot.gradients.registry import Backward
-from ingot.ir import TensorType
+from ingot.ir.dtype import f32, i64
+from ingot.ir.graph import TensorType
 from ingot.training.ranges import expect_integer, expect_range
 
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ingot.dtype import i64
-from ingot.machine import byte_number
-from ingot.precision import F32
+from ingot.ir.dtype import i64
+from ingot.passes.precision import F32
+from ingot.support.machine import byte_number
 from ingot.training.adapters import Lora
 from ingot.training.budget import EVALUATE, StepBytes, step_bytes, step_target, training_graphs
 from ingot.training.graph import loss_graph

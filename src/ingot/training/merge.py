@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ingot.errors import InputError, OutputError
-from ingot.files import written, written_folder
 from ingot.load.gguf import GgufModel
 from ingot.load.hf import Folder
 from ingot.load.hf.folder import SINGLE
 from ingot.load.hf.safetensors import StoredTensor
 from ingot.load.hf.writer import SafetensorsWriter, copy_others
+from ingot.support.files import written, written_folder
 from ingot.training.adapters import Adapter
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ingot.dtype import f32, f64
 from ingot.errors import KindError
 from ingot.gradients.registry import Backward
+from ingot.ir.dtype import f32, f64
 from ingot.training.ranges import expect_range
 from ingot.training.schedules import Schedule, rate_at
 

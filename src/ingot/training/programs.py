@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
-from ingot.compile import Compiled, Mode, compile_mode
-from ingot.ir import Graph
+from ingot.compile import Compiled, Mode, compile_mode, sharing_weights
+from ingot.ir.graph import Graph
 from ingot.lower import Target
-from ingot.plan import Placement
+from ingot.plan.memory import Placement
 from ingot.run.arena import Arena
 from ingot.run.native import NativeProgram
 from ingot.run.store import WeightStore
-
-
-def beside(target: Target, compiled: Compiled) -> Target:
-    """What further programs over the weights of one are lowered for: they pack no matrix that it reads as it lies."""
-    recipes = (tensor.recipe for tensor in compiled.native[0].tensors.values() if tensor.recipe is not None)
-    unpacked = {recipe.value.name for recipe in recipes if recipe.layout == "raw" and recipe.value.is_weight}
-    return replace(target, unpacked=target.unpacked | unpacked)
 
 
 class TrainingPrograms:
@@ -51,7 +43,7 @@ class TrainingPrograms:
         compiled = compile_mode(graph, self.target, Mode(name), placement=self.placement)
         lowered, plan = compiled.native
         native = NativeProgram(compiled.segments[0].graph, lowered, plan, self.weights, self._arena, self.state)
-        self.target = beside(self.target, compiled)
+        self.target = sharing_weights(self.target, compiled)
         self.compiled[name], self._natives[name] = compiled, native
         self.follow()
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ingot.errors import LimitError
-from ingot.ir import Graph, Node
+from ingot.ir.graph import Graph, Node
 
 # What is computed of one operand, which the gradient of the op reads anyway.
 _AGAIN = frozenset(("silu", "gelu", "mish", "softplus", "hard_swish"))

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ingot.bindings import unbound
-from ingot.dtype import bf16, f16, f32
 from ingot.errors import InputError, KindError, UnsupportedError
-from ingot.feeds import arrays
-from ingot.ir import Graph, TensorType
+from ingot.ir.dtype import bf16, f16, f32
+from ingot.ir.graph import Graph, TensorType
 from ingot.load import expect_there, is_onnx_file
 from ingot.passes.dce import eliminate_dead
 from ingot.run.interpret import bind_symbols
+from ingot.session.dynamic_shapes import unbound
+from ingot.session.inputs import arrays
 from ingot.training.adapters import Adapter, Lora, adapt, patterns
 from ingot.training.losses import CrossEntropy, loss_of
 from ingot.training.ranges import expect_integer, expect_whole

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import ingot.ops
-from ingot.collector import uncollected
 from ingot.compile import Compiled
-from ingot.config import check
 from ingot.errors import InputError, KindError, bounded
-from ingot.feeds import arrays
-from ingot.ir import Graph
-from ingot.locks import OwnedLock
-from ingot.machine import byte_number
-from ingot.precision import F32
+from ingot.ir.graph import Graph
+from ingot.passes.precision import F32
 from ingot.run.interpret import bind_symbols
+from ingot.session.inputs import arrays
+from ingot.support.collector import uncollected
+from ingot.support.config import check
+from ingot.support.locks import OwnedLock
+from ingot.support.machine import byte_number
 from ingot.training import checkpoint
 from ingot.training.adapters import Lora
 from ingot.training.budget import EVALUATE, GRADIENTS, METRICS, TRAIN, UPDATE, step_target, training_graphs
@@ -236,8 +236,8 @@ class Trainer:
         Nothing is copied: neither parameters nor frozen matrices that steps read where they lie. Its runs and steps are
         not to overlap.
         """
-        from ingot.opened import Shared
         from ingot.ort.session import InferenceSession
+        from ingot.session.source import Shared
 
         with self._turn.once():
             self._settle()
@@ -274,8 +274,8 @@ class Trainer:
         is trained here. prefix, threads, force: as `ingot.emit.c.emit` has them. Raises InputError for
         another precision than f32, and what `step` and `emit` raise.
         """
-        from ingot.emit.training import Fitting
-        from ingot.training.c_program import Checked, emit_training
+        from ingot.emit.training.program import Checked, emit_training
+        from ingot.emit.training.source import Fitting
 
         if self._precision is not F32:
             raise InputError(f"emit_c: steps of f32 are written, got {self._precision.name!r}, expected {F32.name!r}")

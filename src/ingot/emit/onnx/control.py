@@ -5,11 +5,11 @@ What a subgraph reads of the graph around it, ONNX lets it see by its name.
 
 from __future__ import annotations
 
-from ingot.dtype import f32
-from ingot.emit.onnx.pen import ML, NUMBERS, Pen, type_proto
+from ingot.emit.onnx.builder import ML, NUMBERS, Pen, type_proto
 from ingot.emit.onnx.registry import rule
 from ingot.errors import UnsupportedError
-from ingot.ir import Node, OptionalType
+from ingot.ir.dtype import f32
+from ingot.ir.graph import Node, OptionalType
 from ingot.ops.control import inner_graphs
 
 

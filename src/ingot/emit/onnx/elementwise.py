@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ingot.dtype import boolean, i64, u64
-from ingot.emit.onnx.pen import NUMBERS, Pen
+from ingot.emit.onnx.builder import NUMBERS, Pen
 from ingot.emit.onnx.registry import rule
-from ingot.ir import Node
+from ingot.ir.dtype import boolean, i64, u64
+from ingot.ir.graph import Node
 
 # Ops that ONNX has under another name, without attributes.
 SAME = {

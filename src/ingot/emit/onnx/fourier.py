@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from ingot.dim import floordiv
-from ingot.dtype import i64
-from ingot.emit.onnx.pen import Pen
+from ingot.emit.onnx.builder import Pen
 from ingot.emit.onnx.registry import rule
-from ingot.ir import Node
+from ingot.ir.dim import floordiv
+from ingot.ir.dtype import i64
+from ingot.ir.graph import Node
 
 _LAST = np.array([-1], np.int64)
 

@@ -14,16 +14,16 @@ import onnx
 from onnx import helper
 
 import ingot
-from ingot.emit.onnx.pen import ML, Names, Pen, value_info
+from ingot.emit.onnx.builder import ML, Names, Pen, value_info
 from ingot.emit.onnx.registry import GAPS, RULES
 from ingot.errors import KindError, LoadError, OutputError, UnsupportedError
-from ingot.files import written
-from ingot.ir import Graph, Node, TensorType
+from ingot.ir.graph import Graph, Node, TensorType
+from ingot.ir.text import dump
 from ingot.load.onnx.registry import INGOT
 from ingot.ops.custom import CUSTOM, Custom
 from ingot.ops.define import expand_node
 from ingot.ops.source import DRAWS
-from ingot.text import dump
+from ingot.support.files import written
 
 VERSIONS = {"": 26, ML: 5}  # of domains, with the IR version the newest that ONNX Runtime 1.31 runs; of others 1
 IR_VERSION = 13

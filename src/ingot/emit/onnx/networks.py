@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from ingot.dim import Dim
-from ingot.dtype import DTYPES, DType, f32, f64, i32, i64, u8, u64
-from ingot.emit.onnx.pen import NUMBERS, Pen
+from ingot.emit.onnx.builder import NUMBERS, Pen
 from ingot.emit.onnx.registry import rule
-from ingot.ir import Node, TensorType
+from ingot.ir.dim import Dim
+from ingot.ir.dtype import DTYPES, DType, f32, f64, i32, i64, u8, u64
+from ingot.ir.graph import Node, TensorType
 from ingot.ops.define import product
 
 

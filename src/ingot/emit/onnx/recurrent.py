@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from ingot.dtype import DType, i32, i64
-from ingot.emit.onnx.pen import NUMBERS, Pen
+from ingot.emit.onnx.builder import NUMBERS, Pen
 from ingot.emit.onnx.registry import rule
 from ingot.errors import UnsupportedError
-from ingot.ir import Node
+from ingot.ir.dtype import DType, i32, i64
+from ingot.ir.graph import Node
 
 _ACTIVATIONS = {
     "affine": "Affine", "elu": "Elu", "hard_sigmoid": "HardSigmoid", "leaky_relu": "LeakyRelu", "relu": "Relu",

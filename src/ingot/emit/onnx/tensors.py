@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ingot.dim import Dim, Expr
-from ingot.dtype import bf16, boolean, f32, f64, i16, i32, i64
-from ingot.emit.onnx.pen import NUMBERS, Pen, tensor
+from ingot.emit.onnx.builder import NUMBERS, Pen, tensor
 from ingot.emit.onnx.registry import rule
 from ingot.errors import UnsupportedError
-from ingot.ir import Node
+from ingot.ir.dim import Dim, Expr
+from ingot.ir.dtype import bf16, boolean, f32, f64, i16, i32, i64
+from ingot.ir.graph import Node
 from ingot.load.onnx.registry import INGOT
 from ingot.ops.define import evaluate, product
 

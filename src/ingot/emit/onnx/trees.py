@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from ingot.emit.onnx.pen import ML, Pen, tensor
+from ingot.emit.onnx.builder import ML, Pen, tensor
 from ingot.emit.onnx.registry import rule
 from ingot.errors import UnsupportedError
-from ingot.ir import Node
+from ingot.ir.graph import Node
 from ingot.ops.trees import FALSE, FEATURE, MEMBERS, MEMBERS_END, MISSING, MODE, MODES, TRUE
 
 _AGGREGATES = ("average", "sum", "min", "max")

@@ -7,15 +7,15 @@ import os
 from collections.abc import Mapping
 
 from ingot.compile import Mode, compile_at_most, compile_mode
-from ingot.dim import AtMost, Expr, given
-from ingot.dtype import f32
 from ingot.emit.web.site import Page, emit_site
 from ingot.emit.weights import WeightSource
 from ingot.errors import InputError
-from ingot.ir import Graph
+from ingot.ir.dim import AtMost, Expr, given
+from ingot.ir.dtype import f32
+from ingot.ir.graph import Graph
+from ingot.ir.sized import has_sizes
 from ingot.lower.wgpu import webgpu_target
-from ingot.precision import F32, Precision
-from ingot.sized import has_sizes
+from ingot.passes.precision import F32, Precision
 
 RUN = "run"  # the program of a model that has one
 LARGEST_SIDE = 256  # pixels of an image that is drawn

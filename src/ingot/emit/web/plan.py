@@ -11,14 +11,14 @@ from itertools import chain
 from typing import Any, TypeVar
 
 from ingot.compile import Compiled
-from ingot.dim import AtMost, Atom, Expr, Known, dim_of
-from ingot.dispatch import Dispatches, Place, dispatches
 from ingot.errors import UnsupportedError
-from ingot.ir import Graph
+from ingot.ir.dim import AtMost, Atom, Expr, Known, dim_of
+from ingot.ir.graph import Graph
+from ingot.ir.text import place_of_index
 from ingot.lower.lowered import Tensor
 from ingot.lower.wgpu.wgsl import F16, PARAMETER_WORDS, SUBGROUPS, enabled, is_read_only
-from ingot.plan import Plan
-from ingot.text import place_of_index
+from ingot.plan.gpu_dispatch import Dispatches, Place, dispatches
+from ingot.plan.memory import Plan
 
 FORMAT, VERSION = "ingot-web", 1
 

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 
 from ingot.compile import Compiled
-from ingot.dispatch import held
 from ingot.emit.web.plan import WebPlan, document, web_plan
 from ingot.emit.weights import WeightSource
 from ingot.errors import LimitError
-from ingot.files import make_folder, written
-from ingot.folders import MANIFEST, filled_folder
+from ingot.plan.gpu_dispatch import held
+from ingot.support.files import make_folder, written
+from ingot.support.folders import MANIFEST, filled_folder
 
 PART_BYTES = 8 << 20  # of a file of weights
 _SITE = Path(__file__).parent / "site"

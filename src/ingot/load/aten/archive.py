@@ -21,10 +21,10 @@ from torch._export.serde import schema
 from torch._export.serde.serialize import ExportedProgramDeserializer, deserialize_scalar_type
 
 from ingot.errors import LimitError, LoadError, UnsupportedError
-from ingot.files import MappedFile
 from ingot.load.aten.failures import TORCH_ERRORS
 from ingot.load.aten.serialized import read_payloads, read_program
 from ingot.load.hf.strict_json import parse_object, shown
+from ingot.support.files import MappedFile
 
 # Elements of a tensor may lie in the same memory (stride 0) and are spread out later; this bounds what comes of it.
 OVERLAPPING_BYTES_MAX = 64 << 20

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from ingot.dtype import DType, i64
 from ingot.errors import UnsupportedError
+from ingot.ir.dtype import DType, i64
 from ingot.load.aten.builder import AtenBuilder, Number, Tensor
 from ingot.load.aten.registry import aten
 from ingot.load.aten.search import sorted_positions

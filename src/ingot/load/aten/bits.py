@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ingot.dtype import bf16, f16, f32, f64, i32
+from ingot.ir.dtype import bf16, f16, f32, f64, i32
 from ingot.load.aten.builder import AtenBuilder, Tensor
 from ingot.load.aten.elementwise import BITS
 from ingot.load.aten.registry import aten

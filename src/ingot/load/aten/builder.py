@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from ingot.dim import Expr, Known, symbols_of
-from ingot.dtype import DType, bf16, boolean, f16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
 from ingot.errors import UnsupportedError
-from ingot.ir import Graph, TensorType
+from ingot.ir.dim import Expr, Known, symbols_of
+from ingot.ir.dtype import DType, bf16, boolean, f16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
+from ingot.ir.graph import Graph, TensorType
 from ingot.load.eager import Eager, Value, is_known
 from ingot.ops.define import Builder, broadcast_shapes
 

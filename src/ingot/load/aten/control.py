@@ -10,11 +10,11 @@ from typing import Any
 
 from torch.fx import GraphModule, Node
 
-from ingot.dtype import boolean, i64
 from ingot.errors import UnsupportedError
-from ingot.ir import Graph, TensorType
+from ingot.ir.dtype import boolean, i64
+from ingot.ir.graph import Graph, TensorType
 from ingot.load.aten.builder import Complex
-from ingot.load.made import note
+from ingot.load.built_ops import note
 
 Importer = Any  # `importer.Importer`, which imports this table
 

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from ingot.dim import Expr, Known
 from ingot.errors import UnsupportedError
+from ingot.ir.dim import Expr, Known
 from ingot.load.aten.builder import AtenBuilder, Tensor
 from ingot.load.aten.registry import aten
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ingot.dim import Expr
 from ingot.errors import UnsupportedError
-from ingot.ir import Op
+from ingot.ir.dim import Expr
+from ingot.ir.graph import Op
 from ingot.load.aten.builder import AtenBuilder
 
 

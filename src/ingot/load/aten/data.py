@@ -13,10 +13,10 @@ import torch
 from torch.fx import Node
 from torch.utils._pytree import tree_leaves
 
-from ingot.dim import Expr, Known
-from ingot.dtype import boolean, i64
 from ingot.errors import UnsupportedError
-from ingot.ir import TensorType
+from ingot.ir.dim import Expr, Known
+from ingot.ir.dtype import boolean, i64
+from ingot.ir.graph import TensorType
 from ingot.load.aten.builder import AtenBuilder, Tensor, element_count
 from ingot.load.aten.elementwise import as_bool
 from ingot.load.aten.registry import aten

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ingot.dim import Known
-from ingot.dtype import boolean, i32, i64
 from ingot.errors import UnsupportedError
+from ingot.ir.dim import Known
+from ingot.ir.dtype import boolean, i32, i64
 from ingot.load.aten.builder import AtenBuilder, Tensor, broadcast
 from ingot.load.aten.registry import aten
 from ingot.load.aten.shape import identity

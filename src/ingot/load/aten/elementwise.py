@@ -3,9 +3,9 @@
 import math
 from typing import Any
 
-from ingot.dim import Expr
-from ingot.dtype import DType, boolean, f32, i16, i32, i64
 from ingot.errors import UnsupportedError
+from ingot.ir.dim import Expr
+from ingot.ir.dtype import DType, boolean, f32, i16, i32, i64
 from ingot.load.aten.builder import AtenBuilder, Number, Tensor
 from ingot.load.aten.registry import Rule, aten
 

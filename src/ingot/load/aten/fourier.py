@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-from ingot.dim import Known, floordiv
-from ingot.dtype import f32, f64
 from ingot.errors import UnsupportedError
+from ingot.ir.dim import Known, floordiv
+from ingot.ir.dtype import f32, f64
 from ingot.load.aten.builder import AtenBuilder, AtenPen, Complex, Tensor
 from ingot.load.aten.complex import view_as_real
 from ingot.load.aten.registry import aten

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ingot.dtype import i64
+from ingot.ir.dtype import i64
 from ingot.load.aten.builder import AtenBuilder, Tensor
 from ingot.load.aten.conv import per_axis
 from ingot.load.aten.registry import aten

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ingot.dtype import i64
+from ingot.ir.dtype import i64
 from ingot.load.aten.builder import AtenBuilder, Tensor, element_count
 from ingot.load.aten.registry import aten
 from ingot.load.aten.search import sorted_positions

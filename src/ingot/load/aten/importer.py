@@ -21,10 +21,10 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from ingot.dim import Expr
-from ingot.dtype import i64
 from ingot.errors import LoadError, ShapeError, UnsupportedError
-from ingot.ir import Graph, Source, TensorType, symbols_in
+from ingot.ir.dim import Expr
+from ingot.ir.dtype import i64
+from ingot.ir.graph import Graph, Source, TensorType, symbols_in
 from ingot.load.aten.builder import FROM_COMPLEX, AtenBuilder, Complex, from_torch, is_complex
 from ingot.load.aten.control import CONTROL
 from ingot.load.aten.custom import registered
@@ -32,12 +32,12 @@ from ingot.load.aten.data import READS_A_NUMBER, NumberOfData, read_number
 from ingot.load.aten.failures import typed
 from ingot.load.aten.flexible import flex_attention
 from ingot.load.aten.names import module_path, value_name
-from ingot.load.aten.quantised import definition
+from ingot.load.aten.quantized import definition
 from ingot.load.aten.registry import RULES, rule_key
 from ingot.load.aten.symbolic import Symbols
 from ingot.load.aten.training import is_without_gradients
 from ingot.load.aten.writes import writes
-from ingot.load.made import note
+from ingot.load.built_ops import note
 from ingot.ops.custom import find_torch
 
 CONSTANT_BYTES_MAX = 64 * 1024

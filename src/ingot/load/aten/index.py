@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from ingot.dim import Known
-from ingot.dtype import i64
 from ingot.errors import UnsupportedError
+from ingot.ir.dim import Known
+from ingot.ir.dtype import i64
 from ingot.load.aten.builder import AtenBuilder, Tensor, broadcast, element_count
 from ingot.load.aten.data import expect_one_mask, positions
 from ingot.load.aten.elementwise import as_bool

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from ingot.dtype import i64
 from ingot.errors import UnsupportedError
+from ingot.ir.dtype import i64
 from ingot.load.aten.builder import AtenBuilder, Number, Tensor, element_count, from_torch
 from ingot.load.aten.reduce import linalg_vector_norm, root
 from ingot.load.aten.registry import aten

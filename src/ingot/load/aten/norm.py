@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from ingot.dim import Known
-from ingot.dtype import DType, boolean
 from ingot.errors import UnsupportedError
+from ingot.ir.dim import Known
+from ingot.ir.dtype import DType, boolean
 from ingot.load.aten.builder import AtenBuilder, Tensor, element_count, from_torch
 from ingot.load.aten.reduce import var
 from ingot.load.aten.registry import aten

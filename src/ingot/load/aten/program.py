@@ -17,10 +17,9 @@ from torch.fx import config as fx_config
 from torch.fx._lazy_graph_module import _use_lazy_graph_module
 
 import ingot.ops  # noqa: F401  # declares the ops that rules make
-from ingot.collector import uncollected
-from ingot.dim import symbols_of
 from ingot.errors import KindError, LoadError, UnsupportedError
-from ingot.ir import Graph
+from ingot.ir.dim import symbols_of
+from ingot.ir.graph import Graph
 from ingot.load.aten import (  # noqa: F401  # rules
     attention,
     backward,
@@ -38,7 +37,7 @@ from ingot.load.aten import (  # noqa: F401  # rules
     linear,
     loss,
     norm,
-    quantised,
+    quantized,
     random,
     recurrent,
     reduce,
@@ -63,6 +62,7 @@ from ingot.load.aten.training import (
     part_of,
 )
 from ingot.load.aten.writes import without_writes, writes
+from ingot.support.collector import uncollected
 
 
 @uncollected()

@@ -7,9 +7,9 @@ import zlib
 from collections.abc import Sequence
 from typing import Any
 
-from ingot.dim import Known
-from ingot.dtype import DType, f64
 from ingot.errors import UnsupportedError
+from ingot.ir.dim import Known
+from ingot.ir.dtype import DType, f64
 from ingot.load.aten.builder import AtenBuilder, AtenPen, Number, Tensor
 from ingot.load.aten.registry import aten
 from ingot.load.draws import drawing_state, normal

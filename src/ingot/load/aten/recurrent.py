@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ingot.dtype import f32, f64
+from ingot.ir.dtype import f32, f64
 from ingot.load.aten.builder import AtenBuilder, Tensor
 from ingot.load.aten.registry import aten
 from ingot.load.aten.shape import dropout as drop

@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from ingot.dim import Known
-from ingot.dtype import boolean, i64, u8
+from ingot.ir.dim import Known
+from ingot.ir.dtype import boolean, i64, u8
 from ingot.load.aten.builder import AtenBuilder, Number, Tensor, element_count, from_torch
 from ingot.load.aten.elementwise import as_bool
 from ingot.load.aten.registry import aten

@@ -5,8 +5,8 @@ from functools import partial
 
 import numpy as np
 
-from ingot.dim import Known, floordiv, maximum
-from ingot.dtype import f32, f64
+from ingot.ir.dim import Known, floordiv, maximum
+from ingot.ir.dtype import f32, f64
 from ingot.load.aten.builder import AtenBuilder, AtenPen, Tensor
 from ingot.load.aten.registry import aten
 from ingot.load.eager import Value, is_known

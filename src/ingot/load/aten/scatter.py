@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ingot.dim import Known
-from ingot.dtype import DType, i64
 from ingot.errors import UnsupportedError
+from ingot.ir.dim import Known
+from ingot.ir.dtype import DType, i64
 from ingot.load.aten.builder import AtenBuilder, Number, Tensor, broadcast, element_count
 from ingot.load.aten.data import expect_one_mask
 from ingot.load.aten.elementwise import as_bool

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ingot.dim import Known
-from ingot.dtype import i32, i64
+from ingot.ir.dim import Known
+from ingot.ir.dtype import i32, i64
 from ingot.load.aten.builder import AtenBuilder, Number, Tensor, element_count
 from ingot.load.aten.data import measured
 from ingot.load.aten.registry import aten

@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from ingot.dim import Expr, Known, floordiv, maximum, minimum
-from ingot.dtype import DType, f32, i64
 from ingot.errors import UnsupportedError
+from ingot.ir.dim import Expr, Known, floordiv, maximum, minimum
+from ingot.ir.dtype import DType, f32, i64
 from ingot.load.aten.builder import AtenBuilder, Number, Tensor, element_count
 from ingot.load.aten.registry import aten
 

@@ -7,9 +7,9 @@ import torch
 from torch.utils._sympy import functions
 from torch.utils._sympy.symbol import SymT, symbol_is_type
 
-import ingot.dim as dim
-from ingot.dim import Known
+import ingot.ir.dim as dim
 from ingot.errors import UnsupportedError
+from ingot.ir.dim import Known
 
 
 class Symbols:

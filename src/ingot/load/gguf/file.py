@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ingot.errors import LimitError, LoadError, UnsupportedError
-from ingot.files import MappedFile, open_regular
 from ingot.load.gguf.metadata import SCALARS, STRING, Entry, Metadata
 from ingot.load.hf.strict_json import shown
 from ingot.ops.blocks import BLOCKS
+from ingot.support.files import MappedFile, open_regular
 
 MAX_KEYS = 1 << 14  # of a file's metadata
 MAX_KEY_BYTES = (1 << 16) - 1  # of a key of metadata

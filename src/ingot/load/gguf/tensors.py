@@ -9,15 +9,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ingot.dtype import DTYPES, f32
 from ingot.errors import LoadError, UnsupportedError
-from ingot.files import release
-from ingot.ir import Graph
+from ingot.ir.dtype import DTYPES, f32
+from ingot.ir.graph import Graph
 from ingot.load.gguf.config import ROPE_TENSORS
 from ingot.load.gguf.file import DECODED, SIZES, GgufFile, GgufTensor
 from ingot.load.hf.safetensors import StoredTensor, listed
 from ingot.load.hf.strict_json import shown
 from ingot.ops.blocks import BLOCKS, decode_blocks
+from ingot.support.files import release
 
 _PIECE_BYTES = 1 << 20  # of blocks that are decoded at once, to look at their numbers
 _LAYER = re.compile(r"blk\.(0|[1-9]\d{0,4})\.([a-z_]+)\.(weight|bias)")

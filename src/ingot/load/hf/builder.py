@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from ingot.dim import Known
-from ingot.dtype import DType, f32
 from ingot.errors import LoadError
-from ingot.ir import Graph, Source
+from ingot.ir.dim import Known
+from ingot.ir.dtype import DType, f32
+from ingot.ir.graph import Graph, Source
 from ingot.load.hf.settings import ACTIVATIONS, MAX_SIZE, Settings
 from ingot.load.hf.template import (
     Attention,

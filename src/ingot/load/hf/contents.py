@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ingot.files import release
 from ingot.load.hf.folder import Folder
+from ingot.support.files import release
 
 _SAMPLE_BYTES = 4096
 

@@ -14,10 +14,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ingot.dim import symbol
-from ingot.dtype import DType, f16, f32, i4, i8, i32, u8
 from ingot.errors import LoadError
-from ingot.ir import Graph, TensorType
+from ingot.ir.dim import symbol
+from ingot.ir.dtype import DType, f16, f32, i4, i8, i32, u8
+from ingot.ir.graph import Graph, TensorType
 from ingot.load.hf.builder import LayerBuilder
 from ingot.load.hf.rope import Rotations, rope_of
 from ingot.load.hf.settings import MAX_SIZE, Settings

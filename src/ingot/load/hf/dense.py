@@ -9,9 +9,9 @@ import functools
 
 import numpy as np
 
-from ingot.dim import symbol
-from ingot.dtype import i64
-from ingot.ir import Graph, TensorType
+from ingot.ir.dim import symbol
+from ingot.ir.dtype import i64
+from ingot.ir.graph import Graph, TensorType
 from ingot.load.hf.builder import LayerBuilder
 from ingot.load.hf.decoder import write_layers, write_logits
 from ingot.load.hf.rope import Rotations, rope_of

@@ -6,9 +6,9 @@ has token types, token_type_ids, each [batch, length]. Output: last_hidden_state
 
 from __future__ import annotations
 
-from ingot.dim import symbol
-from ingot.dtype import boolean, i64
-from ingot.ir import Graph, TensorType
+from ingot.ir.dim import symbol
+from ingot.ir.dtype import boolean, i64
+from ingot.ir.graph import Graph, TensorType
 from ingot.load.hf.builder import LayerBuilder
 from ingot.load.hf.settings import Settings
 from ingot.load.hf.template import Attention, Template

@@ -12,12 +12,12 @@ from functools import cached_property
 from typing import Any
 
 from ingot.errors import LimitError, LoadError
-from ingot.files import open_regular
 from ingot.load import expect_there
 from ingot.load.hf.config import MAX_CONFIG_BYTES, parse_config
 from ingot.load.hf.document import MAX_DOCUMENT_BYTES
 from ingot.load.hf.safetensors import StoredTensor, listed, read_safetensors
 from ingot.load.hf.strict_json import parse_object, shown
+from ingot.support.files import open_regular
 
 OWN_TEMPLATE = "ingot.yaml"
 SINGLE = "model.safetensors"

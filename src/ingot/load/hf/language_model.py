@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ingot.dtype import DType, bf16, f32, i4, i8
 from ingot.errors import IngotError, InputError, LimitError, LoadError, UnsupportedError
-from ingot.ir import Graph
+from ingot.ir.dtype import DType, bf16, f32, i4, i8
+from ingot.ir.graph import Graph
 from ingot.load.hf.decoder import build_decoder
 from ingot.load.hf.dense import build_dense
 from ingot.load.hf.encoder import build_encoder

@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from ingot import dtype
-from ingot.dtype import DType
 from ingot.errors import LimitError, LoadError, UnsupportedError
-from ingot.files import MappedFile, release
-from ingot.ir import MAX_RANK, Graph
+from ingot.ir import dtype
+from ingot.ir.dtype import DType
+from ingot.ir.graph import MAX_RANK, Graph
 from ingot.load.hf.strict_json import parse_object, shown
+from ingot.support.files import MappedFile, release
 
 MAX_HEADER_BYTES = 8 << 20  # of a file's header
 MAX_NAME_BYTES = 1024  # of a tensor's name

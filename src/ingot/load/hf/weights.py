@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from ingot.dtype import DType, bf16, f16, f32, i8
 from ingot.errors import LoadError, UnsupportedError
-from ingot.ir import Graph, TensorType
-from ingot.load.hf.coded import coded_tensors
+from ingot.ir.dtype import DType, bf16, f16, f32, i8
+from ingot.ir.graph import Graph, TensorType
 from ingot.load.hf.folder import Folder
+from ingot.load.hf.quantized import coded_tensors
 from ingot.load.hf.template import Template
-from ingot.load.quantised import GROUPS, quantised
+from ingot.load.quantized import GROUPS, quantised
 
 FEWEST_BITS = min(dtype.bits for dtype in GROUPS)  # of codes
 TABLE_BITS = 8  # of those of tables, and of what makes logits: 4 lose as much there as in all other matrices

@@ -11,11 +11,11 @@ from typing import IO
 
 import numpy as np
 
-from ingot.dtype import DType, from_numpy
-from ingot.files import release, written
-from ingot.load.hf.coded import CODES, SCALES, ZEROS
+from ingot.ir.dtype import DType, from_numpy
 from ingot.load.hf.folder import Folder
+from ingot.load.hf.quantized import CODES, SCALES, ZEROS
 from ingot.load.hf.safetensors import DTYPES, StoredTensor
+from ingot.support.files import release, written
 
 MAX_COPIED_BYTES = 256 << 20  # of a tokenizer or another file beside the weights
 _COPIED = re.compile(r"(?!\.).*\.(json|jinja|txt|model|md)|ingot\.yaml|LICENSE.*|NOTICE.*")

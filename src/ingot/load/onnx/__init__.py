@@ -7,7 +7,6 @@ import_onnx_ir()
 from ingot.load.onnx import (  # noqa: E402, F401  # each declares its rules
     attention,
     classify,
-    codes,
     contrib,
     control,
     conv,
@@ -23,6 +22,7 @@ from ingot.load.onnx import (  # noqa: E402, F401  # each declares its rules
     norm,
     pad,
     quantize,
+    quantized,
     random,
     recurrent,
     reduce,

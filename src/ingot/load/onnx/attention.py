@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from functools import reduce
 
-from ingot.dim import floordiv
-from ingot.dtype import boolean, f32, i32, i64
+from ingot.ir.dim import floordiv
+from ingot.ir.dtype import boolean, f32, i32, i64
 from ingot.load.onnx.call import Call
 from ingot.load.onnx.index import checked
 from ingot.load.onnx.linear import multiply

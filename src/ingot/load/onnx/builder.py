@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from ingot.dim import Expr, Known
-from ingot.dtype import DType, from_numpy, i64
 from ingot.errors import InputError, LimitError, LoadError, UnrankedError, UnsupportedError
-from ingot.ir import Graph, Node, TensorType, Type, UnrankedType
+from ingot.ir.dim import Expr, Known
+from ingot.ir.dtype import DType, from_numpy, i64
+from ingot.ir.graph import Graph, Node, TensorType, Type, UnrankedType
 from ingot.load.onnx import dim_values
 from ingot.load.onnx.dim_values import Array, elements, is_symbolic
 from ingot.load.onnx.symbols import Symbols

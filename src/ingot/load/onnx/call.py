@@ -11,10 +11,10 @@ import numpy as np
 import onnx_ir
 from onnx_ir.convenience import convert_attribute
 
-from ingot.dim import Dim, Expr
-from ingot.dtype import DType, i64
 from ingot.errors import IngotError, LoadError, UnboundError, UnrankedError, UnsupportedError
-from ingot.ir import MAX_RANK, Graph, TensorType, Type
+from ingot.ir.dim import Dim, Expr
+from ingot.ir.dtype import DType, i64
+from ingot.ir.graph import MAX_RANK, Graph, TensorType, Type
 from ingot.load.eager import Eager, Value, is_known
 from ingot.load.onnx.builder import OnnxBuilder
 from ingot.load.onnx.dim_values import Array

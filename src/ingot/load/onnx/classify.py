@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ingot.dtype import f32, i64
 from ingot.errors import LimitError
+from ingot.ir.dtype import f32, i64
 from ingot.load.onnx.call import Call
 from ingot.load.onnx.registry import ML, onnx
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ingot.dtype import i64
+from ingot.ir.dtype import i64
 from ingot.load.onnx.call import Call
 from ingot.load.onnx.shapes import Size, count, normalize_axes
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from ingot.dtype import f32, i32, i64
+from ingot.ir.dtype import f32, i32, i64
 from ingot.load.onnx.call import Call
 from ingot.load.onnx.conv import convolve
 from ingot.load.onnx.index import checked

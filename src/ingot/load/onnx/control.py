@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ingot.dtype import boolean, i64
 from ingot.errors import IngotError, ShapeError
-from ingot.ir import Graph, SequenceType, TensorType, Type, forget, join
+from ingot.ir.dtype import boolean, i64
+from ingot.ir.graph import Graph, SequenceType, TensorType, Type, forget, join
 from ingot.load.onnx.call import Body, Call
 from ingot.load.onnx.registry import onnx
 from ingot.load.onnx.shapes import normalize_axes

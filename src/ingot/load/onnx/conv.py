@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from ingot.dim import Dim, Expr
-from ingot.dtype import DType, f32, f64, i64
+from ingot.ir.dim import Dim, Expr
+from ingot.ir.dtype import DType, f32, f64, i64
 from ingot.load.onnx.call import Call
 from ingot.load.onnx.registry import onnx
 from ingot.load.onnx.shapes import Size, count

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ingot.ir import REQUIRED, Op
+from ingot.ir.graph import REQUIRED, Op
 from ingot.load.onnx.call import Call
 
 _READ: dict[Any, Any] = {

@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from ingot import dim
-from ingot.dim import Expr
-from ingot.dtype import DType, boolean, f32, f64, i32, i64
 from ingot.errors import LimitError
-from ingot.ir import OPS
+from ingot.ir import dim
+from ingot.ir.dim import Expr
+from ingot.ir.dtype import DType, boolean, f32, f64, i32, i64
+from ingot.ir.graph import OPS
 from ingot.load.onnx.shapes import is_negative, sign
 
 MAX_EXPRESSION_CHARACTERS = 512  # of a dim over symbols

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from ingot.dtype import DType, boolean, f32, f64
+from ingot.ir.dtype import DType, boolean, f32, f64
 from ingot.load.onnx.call import Call
 from ingot.load.onnx.registry import onnx
 

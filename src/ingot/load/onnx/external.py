@@ -14,8 +14,8 @@ import numpy as np
 import onnx_ir
 
 from ingot.errors import LoadError
-from ingot.files import MappedFile, open_regular
 from ingot.load.onnx.tensors import DTYPES, unpacked
+from ingot.support.files import MappedFile, open_regular
 
 MAX_LOCATION_CHARACTERS = 1024  # of the name of an external file
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ingot.ir import Node
+from ingot.ir.graph import Node
 from ingot.load.onnx.builder import OnnxBuilder
 from ingot.load.onnx.call import Call
 from ingot.load.onnx.registry import TRAINING, onnx

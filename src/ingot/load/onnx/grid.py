@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ingot.dtype import DType, f32, f64
+from ingot.ir.dtype import DType, f32, f64
 from ingot.load.eager import Value
 from ingot.load.onnx.call import Call
 from ingot.load.onnx.registry import onnx

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ingot.dtype import boolean, i64
+from ingot.ir.dtype import boolean, i64
 from ingot.load.onnx.attention import appended, attend, default_scale, join_heads, rotated, split_heads
 from ingot.load.onnx.call import Call
 from ingot.load.onnx.index import checked

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import inf
 
-from ingot.dtype import f32, f64, i64
+from ingot.ir.dtype import f32, f64, i64
 from ingot.load.onnx.call import Call
 from ingot.load.onnx.registry import onnx
 from ingot.ops.decode import pillow

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ingot.dtype import f32, f64, from_numpy, i64, string
+from ingot.ir.dtype import f32, f64, from_numpy, i64, string
 from ingot.load.onnx.call import Call
 from ingot.load.onnx.index import checked
 from ingot.load.onnx.registry import ML, onnx

@@ -18,11 +18,10 @@ import onnx
 import onnx_ir
 from onnx_ir.serde import SerdeError
 
-from ingot.collector import uncollected
 from ingot.errors import IngotError, LimitError, LoadError, ShapeError, UnboundError, UnrankedError, UnsupportedError
-from ingot.ir import MAX_RANK, Graph, OptionalType, Source, TensorType, Type, UnrankedType, forget
+from ingot.ir.graph import MAX_RANK, Graph, OptionalType, Source, TensorType, Type, UnrankedType, forget
+from ingot.load.built_ops import note
 from ingot.load.draws import drawing_state
-from ingot.load.made import note
 from ingot.load.onnx.builder import Facts, OnnxBuilder, Totals
 from ingot.load.onnx.call import Body, Call, inputs_of
 from ingot.load.onnx.custom import registered
@@ -35,6 +34,7 @@ from ingot.load.onnx.symbols import Symbols
 from ingot.load.onnx.tensors import DTYPES as TENSOR_DTYPES
 from ingot.load.onnx.tensors import UNNAMED, array_of, count_elements, declared_type, dtype_of, shown, type_of
 from ingot.ops.custom import find_onnx
+from ingot.support.collector import uncollected
 
 MAX_DEPTH = 32  # of functions and subgraphs in one another
 MAX_INLINED_NODES = 200_000  # of functions and subgraphs, each time they are walked; others count as the graph's

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from ingot.dtype import DType, f32, f64, i64
+from ingot.ir.dtype import DType, f32, f64, i64
 from ingot.load.onnx.call import Call
 from ingot.load.onnx.conv import MAX_WINDOW, accumulator, raised, rooted
 from ingot.load.onnx.registry import onnx

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ingot import dim
-from ingot.dtype import boolean, i64
+from ingot.ir import dim
+from ingot.ir.dtype import boolean, i64
 from ingot.load.onnx import computed
 from ingot.load.onnx.call import Call
 from ingot.load.onnx.registry import onnx

@@ -17,14 +17,14 @@ import onnx_ir
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx_ir.serde import SerdeError, deserialize_model
 
-from ingot.collector import uncollected
 from ingot.errors import LimitError, LoadError, MissingFileError, ShapeError, UnsupportedError
-from ingot.files import MappedFile
 from ingot.load.onnx.external import map_external, view_of
 from ingot.load.onnx.message import without_weights
 from ingot.load.onnx.registry import ML, REFUSED
 from ingot.load.onnx.tensors import check_tensor, has_map, is_external, map_type, shown
 from ingot.load.onnx.topology import label, sort_nodes
+from ingot.support.collector import uncollected
+from ingot.support.files import MappedFile
 
 MAX_FILE_BYTES = 2**31 - 1  # protobuf's own limit
 MAX_NAME_BYTES = 1 << 16  # of a name in a model
@@ -40,7 +40,7 @@ _NOTHING: Mapping[int, int] = {}
 class Parsed:
     """A model that passed the checks; `opset` is that of the default domain.
 
-    files: those that were read, by location, "" for the model file itself; see `ingot.files.identity`. file: the
+    files: those that were read, by location, "" for the model file itself; see `files.identity`. file: the
     path that the model came from, "" of bytes. absent: why data of initializers cannot be had, by name.
     """
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ingot.dtype import DType, f32, i32, u8
+from ingot.ir.dtype import DType, f32, i32, u8
 from ingot.load.onnx.call import Call
 from ingot.load.onnx.conv import average_pool, convolve
 from ingot.load.onnx.linear import multiply

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ingot.dtype import DType, boolean, f64
+from ingot.ir.dtype import DType, boolean, f64
 from ingot.load.draws import normal
 from ingot.load.onnx.builder import OnnxBuilder
 from ingot.load.onnx.call import Call

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ingot.dim import Expr
-from ingot.ir import MAX_RANK, Graph, TensorType, UnrankedType
+from ingot.ir.dim import Expr
+from ingot.ir.graph import MAX_RANK, Graph, TensorType, UnrankedType
 from ingot.load.onnx.builder import Facts, OnnxBuilder
 from ingot.load.onnx.call import Body, Call
 from ingot.load.onnx.registry import INGOT, onnx

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ingot.dtype import f32, f64, i64
+from ingot.ir.dtype import f32, f64, i64
 from ingot.load.onnx.call import Call
 from ingot.load.onnx.quantize import expect_scale
 from ingot.load.onnx.registry import MICROSOFT, onnx

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ingot.dtype import f64
+from ingot.ir.dtype import f64
 from ingot.load.onnx import computed
 from ingot.load.onnx.call import Call
 from ingot.load.onnx.registry import onnx

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ingot.dtype import i32
+from ingot.ir.dtype import i32
 from ingot.load.onnx.call import Call
 from ingot.load.onnx.conv import max_pool
 from ingot.load.onnx.linear import multiply

@@ -6,8 +6,8 @@ import functools
 
 import numpy as np
 
-from ingot.dim import floordiv, scaled
-from ingot.dtype import boolean, f32, f64, i64
+from ingot.ir.dim import floordiv, scaled
+from ingot.ir.dtype import boolean, f32, f64, i64
 from ingot.load.eager import Eager, Value, is_known
 from ingot.load.onnx.call import Call
 from ingot.load.onnx.registry import onnx

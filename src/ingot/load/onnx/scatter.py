@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ingot.dim import floordiv
-from ingot.dtype import boolean, i64, u8
+from ingot.ir.dim import floordiv
+from ingot.ir.dtype import boolean, i64, u8
 from ingot.load.onnx import computed
 from ingot.load.onnx.call import Call
 from ingot.load.onnx.conv import expect_window, window

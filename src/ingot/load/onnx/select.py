@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ingot.dtype import f32, i64
+from ingot.ir.dtype import f32, i64
 from ingot.load.onnx.call import Call
 from ingot.load.onnx.registry import onnx
 from ingot.load.onnx.shapes import count, normalize_axes

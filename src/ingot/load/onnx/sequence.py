@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ingot.dtype import f32
-from ingot.ir import TensorType, UnrankedType
+from ingot.ir.dtype import f32
+from ingot.ir.graph import TensorType, UnrankedType
 from ingot.load.onnx.call import Call
 from ingot.load.onnx.registry import onnx
 from ingot.load.onnx.tensors import declared_type

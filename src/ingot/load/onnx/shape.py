@@ -8,10 +8,10 @@ from itertools import chain
 
 import numpy as np
 
-from ingot.dim import floordiv, maximum, minimum
-from ingot.dtype import f64, i64
 from ingot.errors import UnboundError, UnsupportedError
-from ingot.ir import MAX_RANK
+from ingot.ir.dim import floordiv, maximum, minimum
+from ingot.ir.dtype import f64, i64
+from ingot.ir.graph import MAX_RANK
 from ingot.load.onnx import computed
 from ingot.load.onnx.call import Call
 from ingot.load.onnx.registry import onnx

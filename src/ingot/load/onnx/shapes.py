@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ingot import dim
-from ingot.dim import Expr, never_negative
 from ingot.errors import ShapeError, UnboundError
+from ingot.ir import dim
+from ingot.ir.dim import Expr, never_negative
 from ingot.ops.define import normalize_axis
 
 Size = int | Expr

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from ingot.dim import floordiv, minimum
-from ingot.dtype import f64, i64
+from ingot.ir.dim import floordiv, minimum
+from ingot.ir.dtype import f64, i64
 from ingot.load.eager import is_known
 from ingot.load.fourier import frame_places, whole_spectrum
 from ingot.load.onnx import computed

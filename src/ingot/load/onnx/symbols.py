@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 
 import onnx_ir
 
-from ingot import dim
-from ingot.dim import Dim, Expr, symbol, symbols_of
 from ingot.errors import LoadError
+from ingot.ir import dim
+from ingot.ir.dim import Dim, Expr, symbol, symbols_of
 from ingot.load.onnx.tensors import UNNAMED
 
 

@@ -9,10 +9,10 @@ import numpy as np
 import onnx
 import onnx_ir
 
-from ingot import dtype
-from ingot.dtype import DType
 from ingot.errors import LimitError, LoadError, UnsupportedError
-from ingot.ir import MapType, OptionalType, SequenceType, TensorType, Type, UnrankedType
+from ingot.ir import dtype
+from ingot.ir.dtype import DType
+from ingot.ir.graph import MapType, OptionalType, SequenceType, TensorType, Type, UnrankedType
 
 MAX_ELEMENTS = 2**40  # of a tensor, dims of 0 left out
 MAX_SHOWN_CHARACTERS = 200  # of a name in an error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ingot.dtype import f64
+from ingot.ir.dtype import f64
 from ingot.load.onnx.call import Call
 from ingot.load.onnx.registry import TRAINING, onnx
 

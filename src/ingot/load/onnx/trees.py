@@ -7,8 +7,8 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from ingot.dtype import DType, f32, f64, i64
 from ingot.errors import InputError
+from ingot.ir.dtype import DType, f32, f64, i64
 from ingot.load.onnx.call import Call
 from ingot.load.onnx.classify import (
     MAX_TARGETS,

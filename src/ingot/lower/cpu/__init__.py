@@ -1,7 +1,6 @@
 """What lowering takes for a CPU: rows by family, which fill `rows.ROWS` as they are imported, and the rest of `CPU`."""
 
-from ingot import abi
-from ingot.dtype import DTYPES
+from ingot.ir.dtype import DTYPES
 from ingot.lower.cpu import (
     attention,
     conv,
@@ -20,9 +19,10 @@ from ingot.lower.cpu import (
 )
 from ingot.lower.cpu.cost import cost
 from ingot.lower.cpu.formats import FORMATS
+from ingot.lower.cpu.fused import STRIPS, add_strip
 from ingot.lower.cpu.rows import ROWS
-from ingot.lower.cpu.strip import STRIPS, add_strip
 from ingot.lower.lowering import Backend
+from ingot.support import abi
 
 CPU = Backend(
     rows=ROWS,

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from ingot import abi
-from ingot.dtype import DType, bf16, f32
-from ingot.ir import Node
+from ingot.ir.dtype import DType, bf16, f32
+from ingot.ir.graph import Node
 from ingot.lower.cpu.formats import PANEL
 from ingot.lower.cpu.optimise import DRAWN, drawing_fields
 from ingot.lower.cpu.rows import Condition, accept, both, of, row
@@ -12,6 +11,7 @@ from ingot.lower.lowered import Field
 from ingot.lower.lowering import Lowering, pointer
 from ingot.lower.states import undecoded
 from ingot.lower.view import View, broadcast_view
+from ingot.support import abi
 
 # Nanoseconds on one thread: per multiply-add in a packed kernel, per weight of the softmax, per element packed.
 _FMA, _WEIGHT, _PACK = 0.018, 0.4, 0.3

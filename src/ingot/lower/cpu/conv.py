@@ -8,9 +8,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from ingot import abi
-from ingot.dtype import DType, bf16, f32, f64, i8, i64, u8
-from ingot.ir import Node
+from ingot.ir.dtype import DType, bf16, f32, f64, i8, i64, u8
+from ingot.ir.graph import Node
 from ingot.lower.cpu.formats import F32, FORMATS, pack_fields
 from ingot.lower.cpu.image import image_fields, image_result, image_strides, two
 from ingot.lower.cpu.integer import coded_filter, lower_coded
@@ -20,9 +19,10 @@ from ingot.lower.cpu.rows import Condition, both, of, operand_type, row, stored
 from ingot.lower.formats import Dots, Format
 from ingot.lower.lowered import Field
 from ingot.lower.lowering import Lowering, pointer
-from ingot.lower.recipe import Static
+from ingot.lower.packed_weight import Static
 from ingot.lower.states import undecoded
 from ingot.lower.view import View, channels_last
+from ingot.support import abi
 
 # Nanoseconds on one thread: per multiply-add in a packed kernel, per multiply-add of a depthwise one, per element read
 # by a pooling window.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from ingot.dtype import f32
-from ingot.ir import Node
+from ingot.ir.dtype import f32
+from ingot.ir.graph import Node
 from ingot.lower.cpu.conv import TRANSFORMED_LEAST, flat, pixels
 from ingot.lower.cpu.image import image_fields, image_result, image_strides, two
 from ingot.lower.cpu.rows import Condition, accept, both, of, operand_type, row

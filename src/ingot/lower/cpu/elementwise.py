@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import ingot.ops  # noqa: F401  fills OPS
-from ingot.abi import Elementwise, constant, elementwise, kernels
-from ingot.dtype import DTYPES, DType
-from ingot.ir import OPS, Node
+from ingot.ir.dtype import DTYPES, DType
+from ingot.ir.graph import OPS, Node
 from ingot.lower.cpu.rows import of, operand_type, row
 from ingot.lower.elementwise import kernel_op, scalars
 from ingot.lower.lowered import Field
 from ingot.lower.lowering import Lowering, pointer
 from ingot.lower.view import View, broadcast_view, collapse, image_order, with_long_rows
+from ingot.support.abi import Elementwise, constant, elementwise, kernels
 
 SHORT = 5  # elements of a row that cost more to begin with than to be read at a stride
 _CHEAP, _COSTLY = 0.12, 0.8  # estimated nanoseconds per element on one thread

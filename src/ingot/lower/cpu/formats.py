@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from ingot import abi
-from ingot.dtype import DType, bf16, f16, f32, i4, i8, i32, u4, u8
+from ingot.ir.dtype import DType, bf16, f16, f32, i4, i8, i32, u4, u8
 from ingot.lower.formats import Block, Dots, Format
 from ingot.ops.blocks import BLOCKS
+from ingot.support import abi
 
 PANEL = abi.constant("INGOT_PANEL")
 

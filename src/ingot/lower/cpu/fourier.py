@@ -7,15 +7,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from ingot import abi
-from ingot.dim import has_size
-from ingot.dtype import DType, f32, f64
-from ingot.ir import Node, TensorType
+from ingot.ir.dim import has_size
+from ingot.ir.dtype import DType, f32, f64
+from ingot.ir.graph import Node, TensorType
 from ingot.lower.cpu.rows import both, of, operand_type, row
 from ingot.lower.lowered import Field
 from ingot.lower.lowering import Lowering, pointer
-from ingot.lower.recipe import Static
+from ingot.lower.packed_weight import Static
 from ingot.lower.view import View, collapse
+from ingot.support import abi
 
 _PASS = 0.35  # nanoseconds of an element in a pass, on one thread
 LANES = {f32: 16, f64: 1}  # of a vector

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ingot.ir import Node
+from ingot.ir.graph import Node
 from ingot.lower.lowered import Field
 from ingot.lower.lowering import Lowering
 from ingot.lower.view import View, channels_last

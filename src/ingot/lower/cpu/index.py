@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from ingot import abi
-from ingot.dtype import DType, f32, f64, i32, i64, u64
-from ingot.ir import Node
+from ingot.ir.dtype import DType, f32, f64, i32, i64, u64
+from ingot.ir.graph import Node
 from ingot.lower.cpu.formats import F32, FORMATS
 from ingot.lower.cpu.rows import Condition, both, last_axis, of, operand_type, row, stored
 from ingot.lower.formats import Format
@@ -15,6 +14,7 @@ from ingot.lower.lowered import FAULT, Field, Pointer
 from ingot.lower.lowering import Lowering, pointer
 from ingot.lower.matrix import column_runs, matrix
 from ingot.lower.view import View, broadcast_view, image_order, ordered_strides
+from ingot.support import abi
 
 _MAX_COLS = 1 << 32
 _HELD = 1 << 15  # doubles that a scatter holds in scratch

@@ -7,9 +7,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ingot import abi
-from ingot.dtype import DType, f32, i8, i32, u8
-from ingot.ir import Node
+from ingot.ir.dtype import DType, f32, i8, i32, u8
+from ingot.ir.graph import Node
 from ingot.lower.cpu.elementwise import SHORT, elementwise_fields
 from ingot.lower.cpu.formats import WHOLE_I8, WHOLE_U8
 from ingot.lower.cpu.image import image_fields, image_result, image_strides, two
@@ -18,9 +17,10 @@ from ingot.lower.epilogue import Group
 from ingot.lower.formats import Format
 from ingot.lower.lowered import Field
 from ingot.lower.lowering import Lowering, pointer
-from ingot.lower.recipe import Static
+from ingot.lower.packed_weight import Static
 from ingot.lower.view import View, broadcast_view, channels_last, image_order
 from ingot.ops.quantize import fixed_steps
+from ingot.support import abi
 
 # Nanoseconds on one thread: per multiply-add, per one of a depthwise convolution, per element that is rounded.
 _MULTIPLY_ADD, _DEPTHWISE, _ROUNDED = 0.005, 0.02, 0.1

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ingot.dtype import DType, bf16, f16, f32, i8, i32, u8
-from ingot.ir import Node
+from ingot.ir.dtype import DType, bf16, f16, f32, i8, i32, u8
+from ingot.ir.graph import Node
 from ingot.lower.cpu.rows import of, overwritten, row
 from ingot.lower.lowered import FAULT, Field, Pointer
 from ingot.lower.lowering import Lowering, pointer

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from ingot import abi
-from ingot.dtype import DType, bf16, f32, f64, i8, i32, i64, u64
-from ingot.ir import Graph, Node
+from ingot.ir.dtype import DType, bf16, f32, f64, i8, i32, i64, u64
+from ingot.ir.graph import Graph, Node
 from ingot.lower.cpu.formats import BF16, F32, FORMATS, PANEL, pack_fields, rounded_bytes
 from ingot.lower.cpu.rows import Condition, both, of, row, stored
 from ingot.lower.epilogue import EpilogueLimits, Group, column_axis
@@ -15,9 +14,10 @@ from ingot.lower.formats import Dots, Format
 from ingot.lower.lowered import FAULT, Field, Pointer
 from ingot.lower.lowering import Lowering, pointer
 from ingot.lower.matrix import column_runs, matrix
-from ingot.lower.recipe import Recipe, Static
+from ingot.lower.packed_weight import Recipe, Static
 from ingot.lower.states import replacing, undecoded
 from ingot.lower.view import View, broadcast_view, collapse
+from ingot.support import abi
 
 # Nanoseconds per multiply-add on one thread in a packed kernel, and per weight byte when weights are streamed.
 _FMA, _BYTE = 0.018, 0.02

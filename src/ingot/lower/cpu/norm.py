@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from ingot.abi import constant, kernels
-from ingot.dtype import DType, f32, f64, i64, u64
-from ingot.ir import Node
+from ingot.ir.dtype import DType, f32, f64, i64, u64
+from ingot.ir.graph import Node
 from ingot.lower.cpu.rows import both, last_axis, of, operand_type, row
 from ingot.lower.lowered import FAULT, Field, Pointer
 from ingot.lower.lowering import Lowering, pointer
 from ingot.lower.view import View, channels_last, collapse
+from ingot.support.abi import constant, kernels
 
 _PER_ELEMENT = 0.4  # nanoseconds on one thread
 _BLOCK_ROWS = constant("INGOT_K_BLOCK")  # whose shares of a vector's gradient are summed together

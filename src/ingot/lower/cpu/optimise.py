@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import math
 
-from ingot.dtype import f32
-from ingot.ir import Node
+from ingot.ir.dtype import f32
+from ingot.ir.graph import Node
 from ingot.lower.cpu.rows import of, overwritten, row
 from ingot.lower.lowered import Field
 from ingot.lower.lowering import Lowering, pointer

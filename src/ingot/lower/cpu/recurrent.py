@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from ingot import abi
-from ingot.dtype import bf16, f32, f64
-from ingot.ir import Node
+from ingot.ir.dtype import bf16, f32, f64
+from ingot.ir.graph import Node
 from ingot.lower.cpu.formats import FORMATS, PANEL
 from ingot.lower.cpu.linear import EPILOGUES
 from ingot.lower.cpu.rows import Condition, both, of, row, stored
@@ -12,8 +11,9 @@ from ingot.lower.formats import Dots, Format
 from ingot.lower.lowered import FAULT, Field, Pointer
 from ingot.lower.lowering import Lowering, pointer
 from ingot.lower.matrix import matrix
-from ingot.lower.recipe import Static
+from ingot.lower.packed_weight import Static
 from ingot.lower.view import View
+from ingot.support import abi
 
 # Nanoseconds on one thread: per multiply-add, per byte of weights, per activation; and in f64.
 _FMA, _BYTE, _ACTIVATION = 0.018, 0.02, 1.0

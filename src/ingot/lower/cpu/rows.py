@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 
-from ingot.dtype import DType
-from ingot.ir import Node, TensorType
+from ingot.ir.dtype import DType
+from ingot.ir.graph import Node, TensorType
 from ingot.lower.formats import Format
 from ingot.lower.lowering import Condition, Lowering, Row
 from ingot.lower.view import View

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ingot.errors import UnsizedError
-from ingot.ir import Node
+from ingot.ir.graph import Node
 from ingot.lower.cpu.rows import row
 from ingot.lower.lowering import Lowering
 from ingot.lower.view import View, image_order, reshaped_order

@@ -6,14 +6,14 @@ import math
 
 import numpy as np
 
-from ingot import abi
-from ingot.dtype import DType, f32, f64, i32, i64, u8
-from ingot.ir import Node, TensorType
+from ingot.ir.dtype import DType, f32, f64, i32, i64, u8
+from ingot.ir.graph import Node, TensorType
 from ingot.lower.cpu.rows import both, of, row
 from ingot.lower.lowered import FAULT, Field, Pointer
 from ingot.lower.lowering import Lowering, pointer
-from ingot.lower.recipe import Static
+from ingot.lower.packed_weight import Static
 from ingot.ops.trees import FALSE, FEATURE, MEMBERS, MEMBERS_END, MISSING, MODE, TRUE
+from ingot.support import abi
 
 _STEP = 3.0  # nanoseconds of a row from one node to the next
 

@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ingot.config import knob
-from ingot.dtype import boolean, f32, i8, i32, i64, u8
 from ingot.errors import InputError
-from ingot.ir import Node
+from ingot.ir.dtype import boolean, f32, i8, i32, i64, u8
+from ingot.ir.graph import Node
 from ingot.lower.cpu.cost import cost
 from ingot.lower.cpu.elementwise import add_cast, add_copy
+from ingot.lower.cpu.fused import STRIPS, add_strip
 from ingot.lower.cpu.linear import EPILOGUES, add_pack
 from ingot.lower.cpu.rows import ROWS
 from ingot.lower.cpu.shape import VIEW
-from ingot.lower.cpu.strip import STRIPS, add_strip
 from ingot.lower.lowering import Backend, Lowering, Row
 from ingot.lower.target import Target
 from ingot.lower.view import View
 from ingot.lower.wgpu.attention import ATTENTION, attention_floats
 from ingot.lower.wgpu.kernels import KERNELS, PANEL_FORMATS, scratch_floats
 from ingot.lower.wgpu.wgsl import FEATURES, functions
-from ingot.precision import Precision
+from ingot.passes.precision import Precision
+from ingot.support.config import knob
 
 # What every device of WebGPU has: bytes of a binding, and how far apart places in one may have to lie.
 REGION_BYTES, ALIGNMENT = 128 << 20, 256

@@ -8,14 +8,14 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from ingot import abi
-from ingot.dtype import f32
+from ingot.ir.dtype import f32
 from ingot.lower.cpu import fourier
 from ingot.lower.cpu.formats import BF16, CODES, F16, F32, PANEL
 from ingot.lower.formats import Format
 from ingot.lower.lowered import Field, Step
-from ingot.lower.wgpu.strip import strip_arguments, strip_groups, strip_text
+from ingot.lower.wgpu.fused import strip_arguments, strip_groups, strip_text
 from ingot.lower.wgpu.wgsl import LANES, Argument, floating, functions
+from ingot.support import abi
 
 Numbers = Mapping[str, Field]
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ingot.dim import AtMost
+from ingot.ir.dim import AtMost
 from ingot.lower.lowered import FAULT, Field, Pointer
 
 SHADERS = Path(__file__).parents[2] / "shaders"

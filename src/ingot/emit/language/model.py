@@ -1,0 +1,125 @@
+"""`ingot emit-c FOLDER`: a language model as a program in C that prints what `LLM` gives."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+from ingot.compile import Compiler
+from ingot.emit.c import HOSTED, Emission, emit_entries
+from ingot.emit.interface import Interface, check_prefix
+from ingot.emit.kernels import check_precision
+from ingot.emit.language.chat import chat_of
+from ingot.emit.language.program import Continuation, program_files
+from ingot.emit.language.sampler import sampler
+from ingot.emit.language.vocabulary import c_tokenizer
+from ingot.emit.platform import Platform
+from ingot.errors import UnsupportedError, bounded
+from ingot.llm.engine import PREFILL_ROWS, mode_of, modes_of
+from ingot.llm.model import LLM
+from ingot.llm.options import Options
+from ingot.llm.sampling import sampling_defaults
+from ingot.llm.tokenizer import Tokenizer, end_ids
+from ingot.load.hf import Folder, LanguageModel
+from ingot.load.language import read_model
+from ingot.lower import Target
+from ingot.passes.precision import precision_of
+from ingot.run.store import WeightStore
+
+_PROMPT, _TOKENS = "Once upon a time", 16  # of the test, as far as the context goes
+
+
+def emit_language_model(
+    path: str | os.PathLike[str],
+    folder: str | os.PathLike[str],
+    *,
+    context: int | None = None,
+    precision: str | None = None,
+    cache_dtype: str | None = None,
+    threads: int = 1,
+    prefix: str = "model",
+    has_vector: bool = False,
+    platform: Platform = HOSTED,
+    force: bool = False,
+) -> Emission:
+    """Writes a folder's or GGUF file's language model as C; returns the paths.
+
+    threads: the most that a run can use; has_vector: whether `make check` has a test, which `LLM` runs once to write
+    it; force: as `emit` has it; other options as `LLM` takes them.
+
+    Raises what `LLM` raises, and UnsupportedError for an encoder, for a kernel, a tokenizer or a chat template that C
+    does not have, and for weights that have another byte order than the platform; InputError for a prefix that C cannot
+    have; OutputError as `emit`.
+    """
+    check_prefix(prefix)
+    with bounded(os.fspath(path)):
+        source = read_model(os.fspath(path))
+        options = Options.of(
+            source, context=context, precision=precision, threads=threads, cache_dtype=cache_dtype, sequences=1
+        )
+        check_precision(precision_of(options.precision))
+        # Kernels and places depend on no instruction set; what is rounded is what `LLM` rounds on this machine.
+        options = replace(options, target=Target("scalar", threads=threads, rounded=options.target.rounded))
+        model = options.load(source)
+        if model.kind != "decoder":
+            raise UnsupportedError(f"emit: a language model that only embeds, got an {model.kind}, expected a decoder")
+        compiler = Compiler(model.graph, options.target)
+        entries = {name: compiler.compile(mode_of(name, model.context, 1)) for name in modes_of(1)}
+        program = _Program(source, model, platform)
+    if has_vector:
+        llm = LLM(path, context=context, precision=precision, cache_dtype=cache_dtype, sequences=1)
+        program.vector = _continuation(llm)
+    beside = sampler(
+        prefix,
+        vocab=model.vocab_size,
+        context=model.context,
+        blocks=model.blocks_per_sequence,
+        rows=min(PREFILL_ROWS, model.context),
+    )
+    return emit_entries(
+        entries,
+        WeightStore(),
+        folder,
+        prefix=prefix,
+        can_stop=True,
+        companion=beside,
+        programs=program.files,
+        platform=platform,
+        force=force,
+    )
+
+
+def expect_c(source: Folder, model: LanguageModel, precision: str) -> None:
+    """Raise UnsupportedError for a tokenizer, a chat template or a precision that C does not have, before anything is
+    written; LoadError for files of the folder that are damaged."""
+    check_precision(precision_of(precision))
+    _Program(source, model, HOSTED)
+
+
+def _continuation(llm: LLM) -> Continuation:
+    """What the model says to a prompt."""
+    prompt = _PROMPT
+    while len(llm.tokenizer.prefix) + len(llm.tokenizer.encode(prompt)) > llm.context:
+        prompt = prompt[:-1]
+    return Continuation(prompt, llm.complete(prompt, max_tokens=_TOKENS, temperature=0).tokens)
+
+
+class _Program:
+    """What stands around a model: its tokenizer and its chat format, read before anything is written.
+
+    vector: its test.
+    """
+
+    vector: Continuation | None = None
+
+    def __init__(self, source: Folder, model: LanguageModel, platform: Platform):
+        tokenizer = Tokenizer.read(source)
+        self._chat, known = chat_of(source, tokenizer)
+        self._ends = end_ids(source, model.vocab_size).eos or tokenizer.eos
+        self._sampling = sampling_defaults(source)
+        self._tokenizer = c_tokenizer(tokenizer, known, source.where("tokenizer.json"), platform)
+
+    def files(self, face: Interface) -> dict[str, str | bytes]:
+        """By name."""
+        texts = program_files(face, self._ends, self._sampling, self._chat, self.vector)
+        return {**texts, face.file("tokenizer.bin"): self._tokenizer}

@@ -1,0 +1,86 @@
+"""`ingot emit-web FOLDER` of a language model: a page to talk with it, or one that goes on with a text."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Collection
+from dataclasses import asdict
+from typing import Any
+
+from ingot.compile import Compiler
+from ingot.emit.language.chat import chat_of
+from ingot.emit.language.program import ChatFormat
+from ingot.emit.language.vocabulary import members
+from ingot.emit.web.site import Page, emit_site
+from ingot.emit.web.tokenizer import byte_level
+from ingot.errors import InputError, UnsupportedError, bounded
+from ingot.llm.engine import choose_on_device, mode_of, modes_of
+from ingot.llm.options import Options
+from ingot.llm.tokenizer import Tokenizer, end_ids
+from ingot.load.hf import Folder
+from ingot.load.language import read_model
+from ingot.run.store import WeightStore
+
+PAGES = ("chat", "text")
+
+
+def emit_text(
+    name: str,
+    path: str | os.PathLike[str],
+    folder: str | os.PathLike[str],
+    *,
+    context: int | None = None,
+    precision: str | None = None,
+    page: str | None = None,
+    force: bool = False,
+) -> list[str]:
+    """Writes the language model of a Hugging Face folder or GGUF file as a site; returns the paths.
+
+    context: positions; the model's own, at most 4096, unless it is given. precision: one that rounds fixed matrices
+    alone; f32 beside matrices as they are stored, unless it is given. page: one of PAGES; "chat" for a model with a
+    chat template, unless it is given. force: as for `emit_site`.
+
+    Raises what `LLM` raises, UnsupportedError for another tokenizer than BPE over bytes and for a chat template that a
+    page cannot have, InputError for a page that the model cannot have, and what `emit_site` raises.
+    """
+    with bounded(os.fspath(path)):
+        source = read_model(path)
+        options = Options.of(
+            source, context=context, precision=precision, threads=1, cache_dtype=None, sequences=1, executor="webgpu"
+        )
+        model = options.load(source)
+        facts, words = page_files(source, page)
+        facts |= {"context": model.context}
+    choose_on_device(model.graph)
+    compiler = Compiler(model.graph, options.target)
+    entries = {entry: compiler.compile(mode_of(entry, model.context, 1)) for entry in modes_of(1)}
+    files = {"tokenizer.json": json.dumps(words, separators=(",", ":"))}
+    site = Page("chat" if "chat" in facts else "text", facts, files)
+    return emit_site(name, entries, WeightStore(), folder, site, force=force)
+
+
+def page_files(source: Folder, page: str | None) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What a page is told of a folder's texts, and its tokenizer. page: as for `emit_text`, whose errors these are."""
+    tokenizer = Tokenizer.read(source)
+    document, where = json.loads(tokenizer.to_json()), source.where("tokenizer.json")
+    chat, known = (None, ()) if page == "text" else _chat(source, tokenizer)
+    if page == "chat" and chat is None:
+        raise InputError(f"option page: the model has no chat template, got {page!r}, expected 'text'")
+    texts = [text for text in asdict(chat).values() if isinstance(text, str)] if chat else []
+    facts: dict[str, Any] = {"ends": sorted(end_ids(source, tokenizer.vocab_size).eos or tokenizer.eos)}
+    if chat:
+        facts["chat"] = asdict(chat) | {"trims": sorted(chat.trims)}
+    return facts, byte_level(document, tokenizer.prefix, members, where, "".join(texts), known)
+
+
+def expect_page(source: Folder) -> None:
+    """Raise UnsupportedError for a tokenizer or a chat template that no page has; LoadError for damaged files."""
+    page_files(source, None)
+
+
+def _chat(source: Folder, tokenizer: Tokenizer) -> tuple[ChatFormat | None, Collection[str]]:
+    try:
+        return chat_of(source, tokenizer)
+    except UnsupportedError as error:
+        raise UnsupportedError(f"{error}; the page 'text' needs none") from error

@@ -1,0 +1,203 @@
+"""Nodes: all of them, one with all that is known of it, and those around one."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from fnmatch import fnmatchcase
+from typing import Any
+
+from ingot.errors import InputError
+from ingot.inspect.document import head
+from ingot.inspect.model import LookedAt
+from ingot.inspect.provenance import became_of
+from ingot.inspect.view import Item, View, around
+from ingot.ir.graph import Graph, Node
+from ingot.session.reports import sources_document
+
+
+def row(view: View, item: Item) -> dict[str, Any]:
+    """A node in a list."""
+    types = [view.edges[name].type for name in item.results]
+    return {
+        "name": item.name, "op": item.op, "operands": item.operands, "outputs": item.results, "types": types,
+        "attributes": item.attributes, "sources": sources_document(item.sources),
+    } | item.facts  # fmt: skip
+
+
+def matching(view: View, op: str | None, pattern: str | None) -> list[Item]:
+    """The items at a stage, in order, that have an op or kernel, or stand for a node of the loaded model that has; and
+    one of whose values, or of the nodes that they stand for, has such a name or is of such a module.
+
+    Patterns may have `*`, `?` and `[...]`; one for names without any is looked for in names. Raises InputError where
+    nothing fits.
+    """
+    found = [
+        item
+        for item in view.items.values()
+        if (op is None or any(fnmatchcase(name, op) for name in ops_of(item)))
+        and (pattern is None or any(_fits(name, pattern) for name in _names_of(item)))
+    ]
+    if not found and view.items:
+        ops = sorted({name for item in view.items.values() for name in ops_of(item)})
+        got = " and ".join(f"{what} {given!r}" for what, given in (("op", op), ("name", pattern)) if given is not None)
+        raise InputError(f"nothing fits, got {got}, expected a part of a name, or an op of {', '.join(ops)}")
+    return found
+
+
+def ops_of(item: Item) -> list[str]:
+    """What it computes: an op or kernel, and the ops of the loaded model that it stands for, with their domains."""
+    named = [f"{source.domain}.{source.op}" if source.domain else source.op for source in item.sources]
+    return list(dict.fromkeys([item.op, *(source.op for source in item.sources), *named]))
+
+
+def _names_of(item: Item) -> list[str]:
+    own = [name for source in item.sources for name in (source.name, source.module) if name]
+    return [item.name, *item.results, *own]
+
+
+def list_document(model: LookedAt, stage: str, op: str | None = None, pattern: str | None = None) -> dict[str, Any]:
+    """The nodes at a stage that `matching` finds, in order, and how many there are of each op, and of each op of the
+    loaded model.
+
+    Raises InputError where nothing fits.
+    """
+    view = model.view(stage)
+    found = matching(view, op, pattern)
+    sources = {source for item in found for source in item.sources}
+    return head(model, stage) | {
+        "count": len(found), "of": len(view.items), "ops": dict(Counter(item.op for item in found).most_common()),
+        "source_ops": dict(Counter(source.op for source in sorted(sources)).most_common()),
+        "nodes": [row(view, item) for item in found],
+    }  # fmt: skip
+
+
+def _fits(name: str, pattern: str) -> bool:
+    return fnmatchcase(name, pattern if re.search(r"[*?[]", pattern) else f"*{pattern}*")
+
+
+def node_document(model: LookedAt, stage: str, name: str) -> dict[str, Any]:
+    """One node: attributes, operands and results with their types, what makes and what reads them, what it became.
+
+    name: of any value that it makes, or of a node of the loaded model; `also` are the other nodes that stand for that.
+    Raises InputError for a name that no node has.
+    """
+    view = model.view(stage)
+    item = _item(model, view, stage, name)
+    operands = [None if operand is None else view.edges[operand].document() for operand in item.operands]
+    named = _operand_names(view, item)
+    for operand, role in zip(operands, named, strict=True):
+        if operand is not None:
+            operand["as"] = role
+    producers, consumers = around(view, item)
+    returned = [external for external, value in view.outputs.items() if value in item.results]
+    also = [each.name for each in view.items_from(name) if each is not item and item.is_from(name)]
+    return head(model, stage) | {
+        "name": item.name, "op": item.op, "sources": sources_document(item.sources), "also": also,
+        "what": _meaning(view, item), "attributes": item.attributes,
+        "operands": operands, "outputs": [view.edges[each].document() for each in item.results],
+        "producers": producers, "consumers": consumers, "returned_as": returned,
+    } | item.facts | {"became": became(model, stage, item)}  # fmt: skip
+
+
+def _item(model: LookedAt, view: View, stage: str, name: str) -> Item:
+    """A node by a value's name. Where another stage has it, the error says what it became."""
+    try:
+        return view.item(name)
+    except InputError as error:
+        node = None if stage == "graph" else _loaded(model, name)
+        if node is None:
+            raise InputError(f"{stage}: {error}") from error
+        rows = became_of(model.optimized, model.loaded, node)
+        if stage != "optimized":
+            left = (model.view("optimized").items.get(each["name"]) for each in rows)
+            rows = [step for item in left if item is not None for step in became(model, "optimized", item) or ()]
+        now = ", ".join(f"{each['name']!r}" for each in rows) or "nothing"
+        raise InputError(f"{stage}: no such node, got {name!r}, which is left in {now}") from error
+
+
+def _loaded(model: LookedAt, name: str) -> Node | None:
+    """The node of the loaded graph that makes a value, or the last that stands for a node of the model."""
+    if name in model.loaded.values:
+        return model.loaded.producer(name)
+    found = [node for node in model.loaded.nodes if any(source.name == name for source in node.sources)]
+    return found[-1] if found else None
+
+
+def _started(model: LookedAt, view: View, stage: str, name: str) -> list[str]:
+    """The names of the nodes that a name is of: of one by a value, or of all that stand for a node of the model."""
+    item = _item(model, view, stage, name)
+    return [each.name for each in view.items_from(name)] if item.is_from(name) else [item.name]
+
+
+def _node(view: View, item: Item) -> Node | None:
+    """The node of a graph that an item is."""
+    return view.source.producer(item.results[0]) if isinstance(view.source, Graph) else None
+
+
+def _operand_names(view: View, item: Item) -> list[str | None]:
+    """What the op calls its operands; of a step, nothing."""
+    node = _node(view, item)
+    if node is None:
+        return [None] * len(item.operands)
+    names = node.op.operand_names
+    return [names[min(i, len(names) - 1)] if names else None for i in range(len(item.operands))]
+
+
+def _meaning(view: View, item: Item) -> str:
+    node = _node(view, item)
+    return "" if node is None else node.op.doc.strip().partition("\n")[0]
+
+
+def became(model: LookedAt, stage: str, item: Item) -> list[dict[str, Any]] | None:
+    """What became of a node at the next stage; None where dims have no values yet, or there is no next one.
+
+    Of a loaded graph: the nodes after the passes. Of one after the passes: the steps.
+    """
+    if stage == "graph":
+        node = model.loaded.producer(item.results[0])
+        assert node is not None
+        return became_of(model.optimized, model.loaded, node)
+    if stage != "optimized" or not model.has_program:
+        return None
+    try:
+        explained = model.explain(item.results[0])
+    except InputError:
+        return []
+    how = "fused" if explained.fused else "step"
+    found = [{"name": c.node, "op": c.candidates[-1][0], "how": how} for c in explained.choices]
+    return found or [{"name": item.name, "op": item.op, "how": "reference"}]
+
+
+def trace_document(model: LookedAt, stage: str, name: str, up: int, down: int) -> dict[str, Any]:
+    """The nodes around one: up to `up` steps before it and `down` behind it, in order, with their distance.
+
+    name: of a value, or of a node of the loaded model, for which several nodes may stand. Of an input, weight or
+    constant, what reads it is at distance 1. Raises InputError for a name that is not there.
+    """
+    view = model.view(stage)
+    distances = distances_from(model, view, stage, name, up, down)
+    found = [row(view, item) | {"distance": distances[key]} for key, item in view.items.items() if key in distances]
+    cut = {
+        "above": any(n not in distances for key in distances for n in around(view, view.items[key])[0]),
+        "below": any(n not in distances for key in distances for n in around(view, view.items[key])[1]),
+    }
+    return head(model, stage) | {"name": name, "up": up, "down": down, "goes_on": cut, "nodes": found}
+
+
+def distances_from(model: LookedAt, view: View, stage: str, name: str, up: int, down: int) -> dict[str, int]:
+    """The items at most so many steps from one, by name, with their distance; see `trace_document`."""
+    edge = view.edges.get(name)
+    start = [] if edge is not None and edge.producer is None else _started(model, view, stage, name)
+    distances: dict[str, int] = dict.fromkeys(start, 0)
+    for direction, most in ((-1, up), (1, down)):
+        frontier = start
+        for distance in range(1, most + 1):
+            if distance > 1 and not frontier:
+                break
+            near = [n for each in frontier for n in around(view, view.items[each])[direction > 0]]
+            if not start and distance == 1 and direction > 0 and edge is not None:
+                near = edge.users
+            frontier = [each for each in dict.fromkeys(near) if each not in distances]
+            distances |= dict.fromkeys(frontier, direction * distance)
+    return distances

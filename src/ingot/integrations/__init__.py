@@ -1,0 +1,1 @@
+"""Ingot behind interfaces of other projects: the torch.compile backend and the ONNX backend test interface."""

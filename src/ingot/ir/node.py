@@ -1,0 +1,144 @@
+"""What a graph is made of: nodes, each a use of an op, and the values between them."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ingot.ir.op import Op
+from ingot.ir.types import Type
+
+
+class Source(NamedTuple):
+    """A node of the model that was loaded. It names nodes for people; nothing that is computed depends on it.
+
+    position: in the model; sources are kept in this order. name: as the model has it, "" for none. op: ONNX's
+    op_type, or torch's operator. domain: of an ONNX operator, "" for ONNX's own. module: the path of torch's module.
+    """
+
+    position: int
+    name: str
+    op: str
+    domain: str = ""
+    module: str = ""
+
+
+_SHOWN = 4  # sources in a line
+
+
+def shown_sources(sources: Sequence[Source], known: str = "") -> str:
+    """The names of sources for errors and reports, such as " (from Conv '/stem/Conv')"; "" for none but `known`."""
+    named = [f"{source.op} {source.name!r}" for source in sources if source.name not in ("", known)]
+    more = f" and {len(named) - _SHOWN} more" if len(named) > _SHOWN else ""
+    return f" (from {', '.join(named[:_SHOWN])}{more})" if named else ""
+
+
+def merged_sources(first: tuple[Source, ...], *others: Sequence[Source]) -> tuple[Source, ...]:
+    """The sources of several nodes in the order of the model, each once. first: in this order already."""
+    added = [source for each in others for source in each]
+    if not added or added == [*first]:
+        return first
+    found = list(first)
+    for source in added:
+        place = bisect_left(found, source)
+        if place == len(found) or found[place] != source:
+            found.insert(place, source)
+    return tuple(found)
+
+
+class Node:
+    """One use of an op. Attributes are read by name: `node.eps`. Mutated only by `Graph`.
+
+    sources: the nodes of the loaded model that it stands for, in their order; () where that has none.
+    """
+
+    __slots__ = ("__dict__", "_removed_after", "attributes", "op", "operands", "outputs", "sources")
+
+    def __init__(
+        self,
+        op: Op,
+        operands: tuple[str | None, ...],
+        outputs: tuple[str, ...],
+        attributes: dict[str, Any],
+        sources: tuple[Source, ...] = (),
+    ):
+        self.op = op
+        self.operands = operands
+        self.outputs = outputs
+        self.attributes = self.__dict__ = attributes  # which are read often
+        self.sources = sources
+        self._removed_after: Node | None = None  # where an iteration that stands on a removed node finds back
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"op {self.op.name} has no attribute {name!r}")
+
+    @property
+    def output(self) -> str:
+        """The only output."""
+        (output,) = self.outputs
+        return output
+
+    @property
+    def title(self) -> str:
+        """How errors call it: its op, its first value, and what it stands for in the model that was loaded."""
+        return f"{self.op.name} {self.outputs[0]!r}{shown_sources(self.sources, self.outputs[0])}"
+
+    def __repr__(self) -> str:
+        return f"<{', '.join(self.outputs)} = {self.op.name}({', '.join(str(o) for o in self.operands)})>"
+
+
+@dataclass(slots=True, eq=False)
+class Value:
+    """A named edge. `kind` is input, weight, constant, state or activation; `data` belongs to weight and constant.
+
+    A weight without data (headers only) can be typed, lowered and planned, but not run.
+    """
+
+    name: str
+    type: Type
+    kind: str
+    data: np.ndarray | None = None
+    producer: Node | None = None
+    users: dict[Node, int] = field(default_factory=dict)  # node -> number of operand slots; ordered
+
+
+def unread_sources(
+    values: Mapping[str, Value], is_output: Callable[[str], bool], node: Node, kept: Sequence[str | None]
+) -> list[tuple[Source, ...]]:
+    """The sources of a node that nothing reads any more, and of those that only such nodes read; [] where it is read.
+
+    values: of its graph; is_output: whether something outside reads one. kept: what is read instead. Where the node is
+    made of that, only the nodes between count.
+    """
+    dead: dict[Node, None] = {}
+    nearest: dict[Node, None] = {}
+    waiting = [node]
+    for each in waiting:
+        is_read = any(not values[name].users.keys() <= dead.keys() or is_output(name) for name in each.outputs)
+        if each in dead or is_read:
+            continue
+        dead[each] = None
+        for name in each.operands:
+            if name is not None and name in kept:
+                nearest[each] = None
+            elif name is not None and (maker := values[name].producer) is not None:
+                waiting.append(maker)
+    between = list(nearest)
+    for each in between:
+        users = [user for name in each.outputs for user in values[name].users if user not in nearest]
+        nearest |= dict.fromkeys(users)
+        between += users
+    return [each.sources for each in between or dead]
+
+
+def added_with(values: Mapping[str, Value], node: Node) -> list[Node]:
+    """A node and those above it that were added before the same node, to replace it together: all have its sources."""
+    found = [node]
+    for each in found if node.sources else ():
+        makers = (values[name].producer for name in each.operands if name is not None)
+        found += [m for m in dict.fromkeys(makers) if m is not None and m.sources is node.sources and m not in found]
+    return found

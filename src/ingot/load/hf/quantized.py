@@ -1,0 +1,394 @@
+"""Matrices of a folder that are stored as codes of few bits: which tensors make one, and the graph that decodes them.
+
+A matrix [n, k], a row for each output, becomes dequantize(codes, scales, zero points): codes are i8, u8, i4 or u4
+[n, k], scales and zero points [n, k / group], or [n] for one group. What a file holds otherwise is turned into that by
+ops over what is mapped, so that nothing but scales that are not f16, zero points and orders of columns is read here.
+
+Formats: Ingot's own (docs/quantisation-folders.md); compressed-tensors (github.com/neuralmagic/compressed-tensors);
+GPTQ as AutoGPTQ and GPTQModel write it (Frantar et al., 2022, arXiv:2210.17323); AWQ as AutoAWQ does for its GEMM
+kernel (Lin et al., 2023, arXiv:2306.00978).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ingot.errors import LoadError, UnsupportedError
+from ingot.ir.dtype import DType, bf16, f16, f32, i4, i8, i32, i64, u4, u8
+from ingot.ir.graph import OPS, Graph
+from ingot.load.hf.folder import Folder
+from ingot.load.hf.safetensors import StoredTensor
+from ingot.load.hf.strict_json import shown
+from ingot.load.quantized import grouped
+from ingot.ops.index import inverse_order
+from ingot.support.files import release
+
+VERSION = 1  # of the folders that Ingot writes
+GROUPS = (32, 64, 128)  # elements that share a scale in them
+CODES, SCALES, ZEROS = "codes", "scales", "zeros"  # what their tensors are called behind a matrix's name
+_SCALE_DTYPES = (f16, bf16, f32)
+_READ_BYTES = 4 << 20  # of scales that are looked at, at a time
+_UNSIGNED = {4: u4, 8: u8}
+_SIGNED = {4: i4, 8: i8}
+
+
+@dataclass(frozen=True, slots=True)
+class Codes:
+    """The values of a graph that make a matrix [n, k].
+
+    codes: [n, k]. scale, zero: [n, k / group] of groups of columns; zero None for 0. order: the columns
+    as their groups lie together, i32[k]; None where they do.
+    """
+
+    codes: str
+    scale: str
+    zero: str | None = None
+    order: np.ndarray | None = None
+
+
+class CodedTensors(ABC):
+    """The matrices of a folder that are stored in one format, and the tensors that have been used."""
+
+    def __init__(self, graph: Graph, folder: Folder):
+        self.graph = graph
+        self.folder = folder
+        self.used: set[str] = set()
+
+    @abstractmethod
+    def has(self, name: str) -> bool:
+        """Whether a weight, such as "layers.0.q.weight", is stored as codes."""
+
+    @abstractmethod
+    def read(self, name: str, n: int, k: int) -> Codes:
+        """The codes of such a weight. Raises LoadError, UnsupportedError."""
+
+    def value(self, name: str, n: int, k: int) -> str:
+        """The f32 value [n, k] of such a weight. Raises LoadError, UnsupportedError."""
+        found = self.read(name, n, k)
+        codes, scale, zero = found.codes, found.scale, found.zero
+        if found.order is not None:
+            order = self.constant(f"{name}.order", found.order)
+            codes = self.add("gather", codes, order, name=f"{name}.grouped", axis=1)
+        groups = self.graph.type(scale).shape[1]
+        assert isinstance(groups, int)
+        axis, block = 1, k // groups
+        if groups == 1:
+            axis, block = 0, 0
+            scale = self.add("reshape", scale, name=f"{name}.scale", shape=(n,))
+            zero = zero and self.add("reshape", zero, name=f"{name}.zero", shape=(n,))
+        operands = [codes, scale, *([zero] if zero else [])]
+        value = self.add("dequantize", *operands, name=f"{name}.decoded", axis=axis, block=block, dtype=f32)
+        if found.order is not None:
+            places = inverse_order(found.order)
+            assert places is not None
+            value = self.add("gather", value, self.constant(f"{name}.places", places), name=f"{name}.placed", axis=1)
+        return value
+
+    def add(self, op: str, *operands: str, name: str, **attributes: Any) -> str:
+        """Adds a node."""
+        return self.graph.add(op, operands, name, **attributes).output
+
+    def constant(self, name: str, array: np.ndarray) -> str:
+        """Adds a constant."""
+        return self.graph.add_constant(self.graph.fresh(name), array)
+
+    def stored(self, name: str, dtypes: Sequence[DType], shape: tuple[int, ...]) -> StoredTensor:
+        """A tensor of a matrix, which has one of some dtypes and a shape. Raises LoadError."""
+        tensor = self.folder.tensors.get(name)
+        expected = f"expected {' or '.join(map(str, dtypes))}{list(shape)}"
+        if tensor is None:
+            raise LoadError(f"{self.folder.path}: tensor {name!r} is missing, {expected}")
+        if tensor.dtype not in dtypes or tensor.shape != shape:
+            raise LoadError(f"{tensor.path}: tensor {name!r} is {tensor.dtype}{list(tensor.shape)}, {expected}")
+        self.used.add(name)
+        return tensor
+
+    def weight(self, name: str, dtypes: Sequence[DType], shape: tuple[int, ...]) -> str:
+        """Such a tensor as a value of the graph."""
+        return self.graph.add_weight(name, self.stored(name, dtypes, shape).array())
+
+    def groups(self, name: str, k: int, axis: int) -> int:
+        """How many groups of columns the scales of a matrix are for, by their length along an axis.
+
+        Raises LoadError.
+        """
+        tensor = self.folder.tensors.get(name)
+        if tensor is None:
+            raise LoadError(f"{self.folder.path}: tensor {name!r} is missing, expected scales")
+        count = tensor.shape[axis] if len(tensor.shape) == 2 else 0
+        if count < 1 or k % count:
+            raise LoadError(
+                f"{tensor.path}: tensor {name!r} is {tensor.dtype}{list(tensor.shape)},"
+                f" expected two dims, and groups that divide {k} columns"
+            )
+        return count
+
+    def scales(self, name: str, shape: tuple[int, int], *, transposed: bool = False) -> str:
+        """Scales [n, groups] in f16, which kernels of codes read, or in f32 where f16 does not hold all of them."""
+        value = self.weight(name, _SCALE_DTYPES, shape)
+        held, scales = self.graph.type(value).dtype, self.graph.data(value)
+        dtype = f16 if scales is not None and _fit_f16(scales) else f32
+        if held is not dtype:
+            value = self.add("cast", value, name=f"{name}.{dtype}", dtype=dtype)
+        return self.add("permute", value, name=f"{name}.rows", axes=(1, 0)) if transposed else value
+
+    def centred(self, value: str, bits: int) -> str:
+        """Unsigned codes in integers of 32 bits, less half of their range: signed codes there."""
+        half = sum(1 << (place + bits - 1) for place in range(0, 32, bits))
+        mask = self.constant(f"{value}.half", np.array(half, np.uint32).view(np.int32))
+        return self.add("bitwise_xor", value, mask, name=f"{value}.centred")
+
+    def order(self, name: str, k: int, groups: int) -> np.ndarray | None:
+        """The columns as their groups lie together, by the group of each; None where they do. Raises LoadError."""
+        tensor = self.stored(name, (i32, i64), (k,))
+        together = grouped(tensor.array(), k // groups)
+        if together is None:
+            raise LoadError(
+                f"{tensor.path}: tensor {name!r} does not put {k} columns into {groups} groups of {k // groups}"
+            )
+        return None if np.array_equal(together, np.arange(k)) else together
+
+
+def _fit_f16(scales: np.ndarray) -> bool:
+    """Whether f16 holds each of some scales, bit for bit. Pages of a file are let go."""
+    if scales.dtype == f16.numpy:
+        return True
+    rows = max(1, _READ_BYTES * len(scales) // max(scales.nbytes, 1))
+    for begin in range(0, len(scales), rows):
+        part = scales[begin : begin + rows]
+        wide = part.astype(np.float32)
+        release(part)
+        with np.errstate(over="ignore", under="ignore"):
+            is_held = np.array_equal(wide.astype(np.float16).astype(np.float32), wide)
+        if not is_held:
+            return False
+    return True
+
+
+class _Own(CodedTensors):
+    """`<weight>.codes`: I8 [n, k], or U8 [n, k / 2] with two codes each; `.scales`; `.zeros` of the latter."""
+
+    def has(self, name: str) -> bool:
+        return f"{name}.{CODES}" in self.folder.tensors
+
+    def read(self, name: str, n: int, k: int) -> Codes:
+        codes, scales, zeros = (f"{name}.{part}" for part in (CODES, SCALES, ZEROS))
+        groups = self.groups(scales, k, 1)
+        scale = self.scales(scales, (n, groups))
+        if self.folder.tensors[codes].dtype is i8:
+            return Codes(self.weight(codes, (i8,), (n, k)), scale)
+        if k % 2:
+            raise LoadError(f"{self.folder.tensors[codes].path}: tensor {codes!r} has rows of {k}, expected pairs")
+        packed = self.weight(codes, (u8,), (n, k // 2))
+        if zeros not in self.folder.tensors:
+            return Codes(self.add("unpack", packed, name=f"{codes}.i4", axis=1, dtype=i4), scale)
+        zero = self.weight(zeros, (u8,), (n, -(-groups // 2)))
+        zero = self.add("unpack", zero, name=f"{zeros}.u4", axis=1, dtype=u4)
+        if groups % 2:
+            zero = self.add("slice", zero, name=f"{zeros}.all", starts=(0, 0), stops=(n, groups), steps=(1, 1))
+        return Codes(self.add("unpack", packed, name=f"{codes}.u4", axis=1, dtype=u4), scale, zero)
+
+
+class _CompressedTensors(CodedTensors):
+    """`weight_packed` I32 [n, k / codes in one], or `weight` I8 [n, k]; `weight_scale`, `weight_zero_point` and
+    `weight_g_idx` beside them. Packed codes are signed ones and half of their range.
+    """
+
+    def has(self, name: str) -> bool:
+        tensors = self.folder.tensors
+        return f"{name}_packed" in tensors or (name in tensors and tensors[name].dtype is i8)
+
+    def read(self, name: str, n: int, k: int) -> Codes:
+        tensors = self.folder.tensors
+        points, indices = f"{name}_zero_point", f"{name}_g_idx"
+        groups = self.groups(f"{name}_scale", k, 1)
+        scale = self.scales(f"{name}_scale", (n, groups))
+        order = self.order(indices, k, groups) if indices in tensors else None
+        if f"{name}_packed" not in tensors:
+            codes = self.weight(name, (i8,), (n, k))
+            zeros = self.stored(points, (i8,), (n, groups)).array() if points in tensors else None
+            if zeros is None or not zeros.any():
+                return Codes(codes, scale, None, order)
+            zero = self.graph.add_weight(points, zeros)
+            return Codes(self._from_zero(codes), scale, self._from_zero(zero), order)
+        if f"{name}_shape" in tensors:
+            self._expect_shape(f"{name}_shape", n, k)
+        packed = tensors[f"{name}_packed"]
+        bits = 8 if packed.shape == (n, -(-k // 4)) else 4
+        codes = self.weight(packed.name, (i32,), (n, -(-k * bits // 32)))
+        if points not in tensors:
+            return Codes(self._unpacked(self.centred(codes, bits), 1, _SIGNED[bits], (n, k)), scale, None, order)
+        zero = self.weight(points, (i32,), (-(-n * bits // 32), groups))
+        zero = self._unpacked(zero, 0, _UNSIGNED[bits], (n, groups))
+        return Codes(self._unpacked(codes, 1, _UNSIGNED[bits], (n, k)), scale, zero, order)
+
+    def _from_zero(self, value: str) -> str:
+        """Signed codes as unsigned ones, which kernels have zero points for: 128 more."""
+        sign = self.constant(f"{value}.sign", np.array(-128, np.int8))
+        flipped = self.add("bitwise_xor", value, sign, name=f"{value}.flipped")
+        return self.add("bitcast", flipped, name=f"{value}.u8", dtype=u8)
+
+    def _expect_shape(self, name: str, n: int, k: int) -> None:
+        tensor = self.stored(name, (i32, i64), (2,))
+        if tensor.array().tolist() != [n, k]:
+            raise LoadError(f"{tensor.path}: tensor {name!r} says {tensor.array().tolist()}, expected {[n, k]}")
+
+    def _unpacked(self, value: str, axis: int, dtype: DType, shape: tuple[int, int]) -> str:
+        """The numbers in integers, those that fill up the last integer left out."""
+        whole = self.add("unpack", value, name=f"{value}.{dtype}", axis=axis, dtype=dtype)
+        if self.graph.type(whole).shape == shape:
+            return whole
+        return self.add("slice", whole, name=f"{value}.all", starts=(0, 0), stops=shape, steps=(1, 1))
+
+
+class _Gptq(CodedTensors):
+    """`qweight` I32 [k / codes in one, n], `qzeros` I32 [groups, n / codes in one], `scales` [groups, n], `g_idx` [k].
+
+    bits: of a code. offset: what zero points were lessened by, modulo their range. group: columns that share a scale,
+    or 1, which divides any, where config.json does not say.
+    """
+
+    def __init__(self, graph: Graph, folder: Folder, bits: int, offset: int):
+        super().__init__(graph, folder)
+        self._bits = bits
+        self._offset = offset
+        size = folder.config["quantization_config"].get("group_size")
+        self._group = size if type(size) is int and size > 0 else 1
+
+    def has(self, name: str) -> bool:
+        return f"{name.removesuffix('.weight')}.qweight" in self.folder.tensors
+
+    def read(self, name: str, n: int, k: int) -> Codes:
+        path = name.removesuffix(".weight")
+        per = 32 // self._bits
+        if n % per or k % per:
+            raise LoadError(f"{self.folder.path}: matrix {path!r} is {[n, k]}, expected multiples of {per}")
+        if k % min(self._group, k):
+            where = f"{self.folder.path}/config.json: quantization_config.group_size"
+            raise LoadError(f"{where}: got {self._group}, expected one that divides the {k} columns of {path!r}")
+        groups = self.groups(f"{path}.scales", k, 0)
+        scale = self.scales(f"{path}.scales", (groups, n), transposed=True)
+        zeros = self._zeros(self.stored(f"{path}.qzeros", (i32,), (groups, n // per)))
+        indices, bias = f"{path}.g_idx", self.folder.tensors.get(f"{path}.bias")
+        if bias is not None and not bias.array().any():
+            self.used.add(bias.name)  # written for layers that have none, too
+        order = self.order(indices, k, groups) if indices in self.folder.tensors else None
+        codes = self.weight(f"{path}.qweight", (i32,), self._packed_shape(n, k))
+        if (zeros == 1 << (self._bits - 1)).all():
+            return Codes(self._codes(self.centred(codes, self._bits), _SIGNED[self._bits]), scale, None, order)
+        unsigned = _UNSIGNED[self._bits]
+        points = self.graph.add_weight(f"{path}.zeros", zeros.astype(unsigned.numpy))
+        return Codes(self._codes(codes, unsigned), scale, points, order)
+
+    def _packed_shape(self, n: int, k: int) -> tuple[int, int]:
+        return k * self._bits // 32, n
+
+    def _codes(self, packed: str, dtype: DType) -> str:
+        """Codes [n, k] in the order of columns."""
+        columns = self.add("unpack", packed, name=f"{packed}.{dtype}", axis=0, dtype=dtype)
+        return self.add("permute", columns, name=f"{packed}.rows", axes=(1, 0))
+
+    def _zeros(self, tensor: StoredTensor) -> np.ndarray:
+        """u8[n, groups]; read here, because arithmetic on narrow numbers is no op's."""
+        stored = OPS["unpack"].function(tensor.array(), axis=1, dtype=_UNSIGNED[self._bits]).astype(np.uint8)
+        return np.ascontiguousarray((stored + np.uint8(self._offset)).T) & np.uint8(2**self._bits - 1)
+
+
+class _Awq(_Gptq):
+    """`qweight` I32 [k, n / 8], the rest as GPTQ has it; of eight columns in an integer, the even ones come first."""
+
+    def __init__(self, graph: Graph, folder: Folder):
+        super().__init__(graph, folder, 4, 0)
+
+    def _packed_shape(self, n: int, k: int) -> tuple[int, int]:
+        return k, n // 8
+
+    def _codes(self, packed: str, dtype: DType) -> str:
+        stored = self.add("unpack", packed, name=f"{packed}.{dtype}", axis=1, dtype=dtype)
+        k, n = self.graph.type(stored).dims
+        halves = self.add("reshape", stored, name=f"{packed}.halves", shape=(k, n // 8, 2, 4))
+        rows = self.add("permute", halves, name=f"{packed}.pairs", axes=(1, 3, 2, 0))
+        return self.add("reshape", rows, name=f"{packed}.rows", shape=(n, k))
+
+    def _zeros(self, tensor: StoredTensor) -> np.ndarray:
+        rows = super()._zeros(tensor)
+        n, groups = rows.shape
+        return np.ascontiguousarray(rows.reshape(n // 8, 2, 4, groups).swapaxes(1, 2)).reshape(n, groups)
+
+
+def coded_tensors(graph: Graph, folder: Folder) -> CodedTensors | None:
+    """What reads the matrices that a folder's `quantization_config` speaks of; None where there is none.
+
+    Raises LoadError for one that is malformed, UnsupportedError for a format that Ingot does not read.
+    """
+    config = folder.config.get("quantization_config")
+    if config is None:
+        return None
+    where = f"{folder.path}/config.json: quantization_config"
+    if not isinstance(config, dict):
+        raise LoadError(f"{where}: got {shown(config)}, expected an object")
+    method = config.get("quant_method")
+    match method:
+        case "ingot":
+            _expect(where, config, "version", (VERSION,))
+            return _Own(graph, folder)
+        case "compressed-tensors":
+            _expect_compressed(where, config)
+            return _CompressedTensors(graph, folder)
+        case "gptq":
+            bits = _expect(where, config, "bits", (4, 8))
+            layout = _expect(where, config, "checkpoint_format", ("gptq", "gptq_v2", None))
+            _expect(where, config, "pack_dtype", ("int32", None))
+            if config.get("dynamic"):
+                raise UnsupportedError(f"{where}.dynamic: got {shown(config['dynamic'])}, expected none")
+            return _Gptq(graph, folder, bits, 0 if layout == "gptq_v2" else 1)
+        case "awq":
+            _expect(where, config, "bits", (4,))
+            _expect(where, config, "version", ("gemm", "GEMM"))
+            _expect(where, config, "zero_point", (True,))
+            return _Awq(graph, folder)
+    raise UnsupportedError(
+        f"{where}.quant_method: got {shown(method)}, expected ingot, compressed-tensors, gptq or awq"
+    )
+
+
+def _expect(where: str, config: dict[str, Any], key: str, known: tuple[Any, ...]) -> Any:
+    """A value that Ingot knows, of its own type. Raises UnsupportedError."""
+    value = config.get(key)
+    if not any(value == each and type(value) is type(each) for each in known):
+        raise UnsupportedError(f"{where}.{key}: got {shown(value)}, expected {' or '.join(map(str, known))}")
+    return value
+
+
+def _expect_compressed(where: str, config: dict[str, Any]) -> None:
+    """Integers of 4 or 8 bits, and nothing beside weights that would have to be computed otherwise."""
+    _expect(where, config, "format", ("pack-quantized", "int-quantized", "naive-quantized"))
+    for key in ("kv_cache_scheme", "transform_config"):
+        if config.get(key):
+            raise UnsupportedError(f"{where}.{key}: got {shown(config[key])}, expected none")
+    sparsity = config.get("sparsity_config")
+    if sparsity and not (isinstance(sparsity, dict) and sparsity.get("format") == "dense"):
+        raise UnsupportedError(f"{where}.sparsity_config: got {shown(sparsity)}, expected none or dense")
+    groups = config.get("config_groups")
+    if not isinstance(groups, dict) or not groups:
+        raise LoadError(f"{where}.config_groups: got {shown(groups)}, expected an object of groups")
+    for name, group in groups.items():
+        here = f"{where}.config_groups.{name}"
+        weights = group.get("weights") if isinstance(group, dict) else None
+        if not isinstance(weights, dict):
+            raise LoadError(f"{here}.weights: got {shown(weights)}, expected an object")
+        _expect(f"{here}.weights", weights, "num_bits", (4, 8))
+        _expect(f"{here}.weights", weights, "type", ("int",))
+        _expect(f"{here}.weights", weights, "strategy", ("group", "channel"))
+        inputs = group.get("input_activations")
+        if inputs and not (isinstance(inputs, dict) and inputs.get("dynamic") is True):
+            raise UnsupportedError(f"{here}.input_activations: got {shown(inputs)}, expected none or dynamic ones")
+        if group.get("output_activations"):
+            raise UnsupportedError(
+                f"{here}.output_activations: got {shown(group['output_activations'])}, expected none"
+            )

@@ -1,0 +1,350 @@
+"""A strip group as one step: its program of ops, the slots that hold what passes between them, its operands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ingot.ir.dtype import f32
+from ingot.ir.graph import Node
+from ingot.lower.cpu.elementwise import vector_kernel
+from ingot.lower.elementwise import scalars
+from ingot.lower.fused import (
+    QUANTISERS,
+    REDUCTIONS,
+    LoopNest,
+    StripGroup,
+    StripLimits,
+    column_dims,
+    escaping,
+    loop_nest,
+    rounds,
+    streamed,
+)
+from ingot.lower.lowered import Choice, Field
+from ingot.lower.lowering import Lowering, pointer
+from ingot.lower.view import View, broadcast_view, contiguous_strides, image_order, ordered_strides
+from ingot.ops.quantize import fixed_steps
+from ingot.support import abi
+
+_LAST_REDUCTION = abi.constant("INGOT_STRIP_LAST_REDUCTION")
+_TOGETHER = abi.constant("INGOT_STRIP_ROWS")
+_SLOT, _SLOT_ROW, _SLOT_COLUMN = (abi.constant(f"INGOT_STRIP_SLOT{kind}") for kind in ("", "_ROW", "_COLUMN"))
+
+STRIP_FLOATS = 2048  # of a slot: two or three of them fit in the first-level cache
+REDUCED_FLOATS = 4096  # with reductions, which like long rows and several of them
+_CHEAP, _COSTLY = 0.06, 0.35  # estimated nanoseconds per element on one thread
+_MEMORY = abi.constant("INGOT_STRIP_MEMORY")
+STRIPS = StripLimits(
+    costs={kernel.op: 1 for kernel in abi.elementwise().values() if kernel.is_vector}
+    | dict.fromkeys(REDUCTIONS, 1)
+    | {"layer_norm": 5, "rms_norm": 3, "cast_up": 1, "quantize": 1, "dequantize": 1},
+    ops=abi.constant("INGOT_STRIP_OPS"),
+    tensors=_MEMORY - 2,  # two are the constants of norms
+    # A row with reductions is one part's work and its values stay in scratch: longer ones are left to own kernels.
+    reduced=16384,
+)
+
+
+@dataclass(slots=True)
+class _Op:
+    """One op of a strip program, such as the `sum` of x. name: as in INGOT_STRIP_OP_*. out, operands: names of values.
+
+    column: whether `out` has one element a row, and not one for each element of the strip. alpha, beta: the op's float
+    attributes. segment: the pass over the strips of a row that it belongs to; what a reduction gives is there from the
+    next one on.
+    """
+
+    name: str
+    out: str
+    operands: list[str]
+    column: bool
+    alpha: float = 0.0
+    beta: float = 0.0
+    is_costly: bool = False
+    segment: int = 0
+
+    @property
+    def code(self) -> int:
+        return abi.constant(f"INGOT_STRIP_OP_{self.name}")
+
+    @property
+    def reduces(self) -> bool:
+        return self.code <= _LAST_REDUCTION
+
+
+def add_strip(lowering: Lowering, group: StripGroup) -> None:
+    """One step for the whole group."""
+    ops = _in_segments(_with_copies(lowering, group, _ops(lowering, group)))
+    memory = _Memory.of(lowering, group, ops)
+    nest = memory.nest
+    slots = _Slots(ops, memory.numbers, nest)
+    fields: dict[str, Field] = {
+        "memory": tuple(pointer(view) for view in (*memory.reads, *memory.writes)),
+        "outer": nest.outer, "rows": nest.rows, "cols": nest.cols,
+        "strip_rows": slots.strip_rows, "strip_cols": slots.strip_cols,
+        "outer_strides": tuple(s[0] for s in nest.strides), "row_strides": tuple(s[1] for s in nest.strides),
+        "col_steps": tuple(s[2] for s in nest.strides),
+        "slot_offsets": tuple(slots.offsets), "slot_kinds": tuple(slots.kinds),
+        "op_count": len(ops), "segment_count": ops[-1].segment + 1, "segment": tuple(op.segment for op in ops),
+        "code": tuple(op.code for op in ops), "out": tuple(slots.places[op.out] for op in ops),
+        "alpha": tuple(op.alpha for op in ops), "beta": tuple(op.beta for op in ops),
+    }  # fmt: skip
+    for i, name in enumerate("abcdef"):
+        fields[name] = tuple(slots.places[op.operands[i]] if i < len(op.operands) else -1 for op in ops)
+    size = nest.outer * nest.rows * nest.cols
+    work = size * sum(_COSTLY if op.is_costly else _CHEAP for op in ops if op.reduces or not op.column)
+    lowering.node_name = group.name
+    recomputes = lowering.backend.strips.recomputes
+    lowering.step(
+        "strip_f32", "strip_args", fields, memory.reads, memory.writes,
+        work=work, inplace=memory.inplace(ops, recomputes), scratch_floats=0 if recomputes else slots.floats,
+    )  # fmt: skip
+    for node in group.members:
+        lowering.lowered.choices.append(Choice(node.output, node.op.name, (("strip_f32", ""),)))
+
+
+# -- ops --------------------------------------------------------------------------------------------------------
+
+
+def _ops(lowering: Lowering, group: StripGroup) -> list[_Op]:
+    return [op for node in group.members for op in _node_ops(lowering, node, node.output in group.columns)]
+
+
+def _node_ops(lowering: Lowering, node: Node, column: bool) -> list[_Op]:
+    """The ops of a strip program that one node becomes, such as pivot, offset, ..., normalise for layer_norm.
+
+    Together they are the arithmetic of the node's own kernel, in its order.
+    """
+    name, out, operands = node.op.name, node.output, streamed(node)
+    if name in REDUCTIONS:
+        return [_Op(name.removeprefix("reduce_"), out, operands, True)]
+    if name in QUANTISERS:
+        steps = fixed_steps(lowering.graph, node)
+        assert steps is not None
+        dtype = node.dtype if name == "quantize" else lowering.graph.type(operands[0]).dtype
+        return [_Op(f"{name}_{dtype}", out, operands, column, *steps)]
+    if rounds(node):
+        return [_Op("narrow", out, operands, column)]
+    if (kernel := vector_kernel(node)) is not None:
+        return [_Op(kernel.op, out, operands, column, *scalars(node), kernel.is_costly)]
+    return _norm_ops(lowering, node, operands[0])
+
+
+def _norm_ops(lowering: Lowering, node: Node, x: str) -> list[_Op]:
+    out, cols = node.output, lowering.graph.type(x).dims[-1]
+    weight, bias = (*node.operands[1:], None, None)[:2]
+    zero, one = lowering.constant(0.0, f32), lowering.constant(1.0, f32)
+    pivot, offset, squares, scale = (f"{out}/{name}" for name in ("pivot", "offset", "squares", "scale"))
+    ops, mean = [], [zero]
+    if node.op.name == "layer_norm":
+        ops, mean = [_Op("pivot", pivot, [x], True), _Op("offset", offset, [x, pivot], True)], [pivot, offset]
+    return [
+        *ops,
+        _Op("squares", squares, [x, *mean], True),
+        _Op("norm_scale", scale, [squares, *mean], True, node.eps, float(cols)),
+        _Op("normalise", out, [x, mean[0], scale, weight or one, bias or zero, *mean[1:]], False),
+    ]
+
+
+def _with_copies(lowering: Lowering, group: StripGroup, ops: list[_Op]) -> list[_Op]:
+    """Reductions end in slots, so those that leave the group are copied to memory."""
+    leaving = [value for value in escaping(lowering.graph, group) if value in group.columns]
+    for value in leaving:
+        for op in ops:
+            op.operands = [f"{value}/slot" if o == value else o for o in op.operands]
+            op.out = f"{value}/slot" if op.out == value else op.out
+        ops.append(_Op("copy", value, [f"{value}/slot"], True))
+    return ops
+
+
+def _in_segments(ops: list[_Op]) -> list[_Op]:
+    """Ops by segment: what a reduction gives is there from the next one on."""
+    ready: dict[str, int] = {}
+    for op in ops:
+        op.segment = max((ready.get(o, 0) for o in op.operands), default=0)
+        ready[op.out] = op.segment + op.reduces
+    return sorted(ops, key=lambda op: op.segment)
+
+
+# -- memory -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Memory:
+    """The tensors of a program, by number: operands, then results."""
+
+    numbers: dict[str, int]
+    reads: list[View]
+    writes: list[View]
+    nest: LoopNest
+
+    @staticmethod
+    def of(lowering: Lowering, group: StripGroup, ops: Sequence[_Op]) -> _Memory:
+        made = {op.out for op in ops}
+        operands = list(dict.fromkeys(o for op in ops for o in op.operands if o not in made))
+        results = escaping(lowering.graph, group)
+        assert len(operands) + len(results) <= _MEMORY
+        reads = [lowering.view(value) for value in operands]
+        reduces = any(op.reduces for op in ops)
+        order = None if reduces else image_order(reads, len(group.space))
+        targets = [lowering.result(value, not reduces, order) for value in results]
+        columns = [value in group.columns for value in results]
+        plain = tuple(range(len(group.space)))
+        own = plain if reduces else targets[0].order
+        # As things lie; operands copied; results too; and if the first result's order will not do, the plain one.
+        for axes, copies, moves in ((own, False, False), (own, True, False), (own, True, True), (plain, True, True)):
+            seen = [_dense(view, axes) if copies else view for view in reads]
+            writes = [_dense(view, axes) if moves else view for view in targets]
+            nest = _nest(group.space, axes, seen, writes, columns, reduces)
+            if nest is not None:
+                break
+        assert nest is not None
+        pairs = zip(reads, seen, strict=True)
+        reads = [view if view == lying else lowering.copy(view, _order(view, axes)) for view, lying in pairs]
+        for i, (target, lying) in enumerate(zip(targets, writes, strict=True)):
+            if lying != target:
+                writes[i] = lowering.stand_in(group.members[-1].output, target, _order(target, axes))
+        return _Memory({v: i for i, v in enumerate([*operands, *results])}, reads, writes, nest)
+
+    def inplace(self, ops: Sequence[_Op], recomputes: bool) -> tuple[int, ...]:
+        """Indices of the reads whose memory the first result may take: last read before it, and laid out alike.
+
+        recomputes: whether later segments read again what they need.
+        """
+        result = self.writes[0]
+        first = len(self.reads)
+        written = next(i for i, op in enumerate(ops) if self.numbers.get(op.out) == first)
+        if recomputes and ops[written].segment < ops[-1].segment:
+            return ()
+        names = list(self.numbers)
+        return tuple(
+            i
+            for i, view in enumerate(self.reads)
+            if view.shape == result.shape
+            and view.dtype is result.dtype
+            and view.strides == result.strides
+            and self.nest.strides[i] == self.nest.strides[first]
+            and max(k for k, op in enumerate(ops) if names[i] in op.operands) <= written
+        )
+
+
+def _order(view: View, axes: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The axes for a copy of a view; one of another rank than the space is row-major."""
+    return axes if len(view.shape) == len(axes) else None
+
+
+def _dense(view: View, axes: tuple[int, ...]) -> View:
+    """A view of a dense tensor in the order of `axes`, as a copy of this one would be; itself where it is that."""
+    order = _order(view, axes)
+    strides = contiguous_strides(view.shape) if order is None else ordered_strides(view.shape, order)
+    same = all(dim == 1 or a == b for dim, a, b in zip(view.shape, view.strides, strides, strict=True))
+    return view if same else replace(view, offset=0, strides=strides)
+
+
+def _nest(
+    space: tuple[int, ...],
+    axes: tuple[int, ...],
+    reads: Sequence[View],
+    writes: Sequence[View],
+    columns: Sequence[bool],
+    reduces: bool,
+) -> LoopNest | None:
+    """The loop nest of operands and then results over the space, axes in this order."""
+    ends = [_spread(view, space) if column else view for view, column in zip(writes, columns, strict=True)]
+    views = [broadcast_view(view, space).permute(axes) for view in (*reads, *ends)]
+    nest = loop_nest(views, reduces)
+    if nest is None:
+        return None
+    steps = [step if step in (0, 1) else 1 for _, _, step in nest.strides]  # 1: of a dim of one element
+    for i, column in enumerate(columns, len(reads)):
+        if not column and steps[i] != 1 and nest.cols > 1:
+            return None
+        steps[i] = int(not column)
+    strides = [(outer, row, step) for (outer, row, _), step in zip(nest.strides, steps, strict=True)]
+    return LoopNest(nest.outer, nest.rows, nest.cols, strides)
+
+
+def _spread(view: View, space: tuple[int, ...]) -> View:
+    """A column as a view of the space."""
+    column = view.reshape(column_dims(space))
+    assert column is not None
+    return column.expand(space)
+
+
+# -- slots ------------------------------------------------------------------------------------------------------
+
+
+class _Slots:
+    """Where each value is: memory by number, or a slot. Slots are reused once nothing reads what they hold."""
+
+    def __init__(self, ops: Sequence[_Op], numbers: dict[str, int], nest: LoopNest):
+        self.ops = ops
+        self.places = dict(numbers)
+        width = -(-int(nest.cols) // 16) * 16
+        # Reductions take some rows together, and blocks of rows are what parts share.
+        reduces = any(op.reduces for op in ops)
+        floats = REDUCED_FLOATS if reduces else STRIP_FLOATS
+        self.strip_cols = min(width, floats // _TOGETHER if reduces else floats)
+        self.strip_rows = min(floats // self.strip_cols, -(-int(nest.rows) // 2))
+        if self.strip_cols < width and not reduces:
+            self.strip_rows = 1
+        elif reduces and self.strip_rows > _TOGETHER:
+            self.strip_rows -= self.strip_rows % _TOGETHER
+        column = -(-self.strip_rows // 16) * 16 + 16 * self.strip_rows
+        rows = self.strip_rows
+        self._floats = {_SLOT: rows * self.strip_cols, _SLOT_ROW: rows * width, _SLOT_COLUMN: column}
+        self._whole_rows = self.strip_cols < nest.cols
+        self.kinds: list[int] = []
+        self._free: dict[int, list[int]] = {kind: [] for kind in self._floats}
+        self._allocate()
+        self.offsets: list[int] = []
+        self.floats = 0
+        for kind in self.kinds:
+            self.offsets.append(self.floats)
+            self.floats += self._floats[kind]
+
+    def _allocate(self) -> None:
+        death = self._deaths()
+        dying: dict[int, list[str]] = {}
+        for value, when in death.items():
+            dying.setdefault(when, []).append(value)
+        for i, op in enumerate(self.ops):
+            kind = self._kind(op)
+            # An element-wise op may write where it reads; other values are still needed by the strips to come.
+            before = [v for v in dying.get(i, []) if self._is_strip(v)]
+            for value in before:
+                self._release(value)
+            if op.out not in self.places:
+                if not self._free[kind]:
+                    self._free[kind].append(len(self.kinds))
+                    self.kinds.append(kind)
+                self.places[op.out] = _MEMORY + self._free[kind].pop()
+            for value in dying.get(i, []):
+                if value not in before:
+                    self._release(value)
+
+    def _release(self, value: str) -> None:
+        slot = self.places[value] - _MEMORY
+        self._free[self.kinds[slot]].append(slot)
+
+    def _is_strip(self, value: str) -> bool:
+        return value in self.places and self.kinds[self.places[value] - _MEMORY] == _SLOT
+
+    def _kind(self, op: _Op) -> int:
+        if op.column:
+            return _SLOT_COLUMN
+        later = any(op.out in reader.operands and reader.segment > op.segment for reader in self.ops)
+        return _SLOT_ROW if later and self._whole_rows else _SLOT
+
+    def _deaths(self) -> dict[str, int]:
+        """The op after which a slot is free: the last reader, or for what outlives a strip the end of its segment."""
+        death: dict[str, int] = {}
+        ends = {op.segment: i for i, op in enumerate(self.ops)}
+        for op in self.ops:
+            if op.out in self.places:
+                continue
+            readers = [i for i, reader in enumerate(self.ops) if op.out in reader.operands]
+            last = max(readers)
+            death[op.out] = last if self._kind(op) == _SLOT else ends[self.ops[last].segment]
+        return death

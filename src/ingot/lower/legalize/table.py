@@ -1,0 +1,67 @@
+"""The table of restatements, by op."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ingot.ir.dtype import f32
+from ingot.ir.graph import Graph, Node
+from ingot.ops.define import Expansion, replace_node
+
+Restatement = Callable[..., str | tuple[str, ...] | None]
+
+RESTATEMENTS: dict[str, Restatement] = {}
+RESTATED_AS_THEMSELVES: set[str] = set()
+
+
+def restates(*ops: str, again: bool = False) -> Callable[[Restatement], Restatement]:
+    """Declares f(g, *operands, **attributes) for ops, written as an op's expansion is.
+
+    again: what it makes has the op itself, as kernels take it: without any it would go on for ever.
+    """
+
+    def declare(restatement: Restatement) -> Restatement:
+        RESTATEMENTS.update(dict.fromkeys(ops, restatement))
+        RESTATED_AS_THEMSELVES.update(ops if again else ())
+        return restatement
+
+    return declare
+
+
+def restate_node(graph: Graph, node: Node) -> bool:
+    """Replaces a node of static types, whose values keep their names; whether there was something to replace it by."""
+    restatement = RESTATEMENTS.get(node.op.name)
+    results = None if restatement is None else restatement(Expansion(graph, node), *node.operands, **node.attributes)
+    if results is None:
+        return False
+    replace_node(graph, node, results if isinstance(results, tuple) else (results,))
+    return True
+
+
+@restates("matmul", again=True)
+def _matmul(g: Expansion, a: str, b: str, **settings: Any) -> str | None:
+    """The scale as a factor of its own."""
+    if settings["scale"] == 1.0:
+        return None
+    return g.mul(g.matmul(a, b, **settings | {"scale": 1.0}), float(settings["scale"]))
+
+
+@restates("dynamic_quantize", again=True)
+def _dynamic_quantize(g: Expansion, x: str) -> tuple[str, ...] | None:
+    """Doubles in f32, as the op is defined."""
+    if g.type(x).dtype is f32:
+        return None
+    codes, scale, zero = g.add_all("dynamic_quantize", g.cast(x, dtype=f32))
+    return codes, g.cast(scale, dtype=g.type(x).dtype), zero
+
+
+@restates("topk", again=True)
+def _topk(g: Expansion, x: str, *, k: int, axis: int, largest: bool) -> tuple[str, ...] | None:
+    """Along the last axis."""
+    last = g.type(x).rank - 1
+    if axis == last:
+        return None
+    axes = tuple(last if i == axis else axis if i == last else i for i in range(last + 1))
+    found = g.add_all("topk", g.permute(x, axes=axes), k=k, axis=last, largest=largest)
+    return tuple(g.permute(each, axes=axes) for each in found)

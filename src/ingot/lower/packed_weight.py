@@ -1,0 +1,524 @@
+"""Packed weights are recipes: how their bytes come about, from weights and constants to the layout of a kernel.
+
+A recipe belongs to no graph, so programs may outlive the one they were lowered from. Its key is the text of the
+computation, so two lowerings of one graph agree on it, and no two bindings of one graph on constants that have the same
+name there and other elements.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ingot.errors import LimitError, LoadError, ResourceError
+from ingot.ir.dtype import DType, content, f32
+from ingot.ir.graph import OPS, REQUIRED, Graph, Node, TensorType, Type, type_symbols
+from ingot.ir.sized import has_sizes, is_sized
+from ingot.ir.text import dump_call
+from ingot.lower.formats import Format
+from ingot.ops.define import evaluate
+from ingot.support.files import release
+from ingot.support.record import record
+
+_MAX_TEXT = 1 << 20  # of a key: a value that each of many nodes reads twice would take all memory
+
+
+@record(eq=False)
+class Static:
+    """A value that depends on no input, with all that it is made of: weights, constants and states.
+
+    name: as graphs and keys have it. types: of all results of the op that makes it; of a weight or constant, its own.
+    output: which of them it is. node: that op with its attributes, or None. operands: what it reads. data: the array of
+    a weight or constant; None for a weight of which only the type is known.
+    """
+
+    name: str
+    types: tuple[Type, ...]
+    output: int = 0
+    node: Node | None = None
+    operands: tuple[Static | None, ...] = ()
+    data: np.ndarray | None = None
+    is_weight: bool = False
+
+    @property
+    def type(self) -> TensorType:
+        """The type of a tensor."""
+        type = self.types[self.output]
+        assert isinstance(type, TensorType), f"{self.name} is {type}"
+        return type
+
+    @property
+    def dims(self) -> tuple[int, ...]:
+        """The shape of a tensor."""
+        return self.type.dims
+
+    @property
+    def source(self) -> Static:
+        """What the op reads first."""
+        source = self.operands[0]
+        assert source is not None
+        return source
+
+    @property
+    def inputs(self) -> tuple[Static, ...]:
+        """What an op reads that takes no absent operands."""
+        return tuple([operand for operand in self.operands if operand is not None])
+
+    @property
+    def op(self) -> str | None:
+        """The name of the op that makes it; None for a weight or constant."""
+        return None if self.node is None else self.node.op.name
+
+    def derive(self, op: str, *others: Static, **attributes: Any) -> Static:
+        """What an op of one result makes of the value, and of others behind it."""
+        return _made(op, (self, *others), f"{self.name}.{op}", attributes)
+
+    def text(self) -> str:
+        """The text of the computation, down to the names of weights and the contents of constants.
+
+        It has no names of constants and of what lies between: they are others in each graph that computes the same.
+
+        Raises LimitError.
+        """
+        if self.node is None:
+            return self.name if self.is_weight else f"{self.types[0]} {_digest(self.data)}"
+        inner = " ".join(f"({operand.text()})" for operand in self.inputs)
+        if len(inner) > _MAX_TEXT:
+            raise LimitError(
+                f"value {self.name!r}: computed from too much, expected at most {_MAX_TEXT} characters of text"
+            )
+        which = f"output {self.output} of " if len(self.types) > 1 else ""
+        operands = [None if operand is None else f"x{i}" for i, operand in enumerate(self.operands)]
+        return f"{which}{dump_call(self.node, operands, self.types)} of {inner}"
+
+    def sources(self) -> Iterator[Static]:
+        """The weights and constants that it is made of; one that is read twice comes twice."""
+        if self.node is None:
+            yield self
+        for operand in self.inputs:
+            yield from operand.sources()
+
+    def evaluate(self) -> np.ndarray:
+        """The value, computed by the ops' references.
+
+        Raises ResourceError when it finds no memory, LoadError for a weight without data, InputError for operands that
+        an op has no value for.
+        """
+        if self.node is None:
+            if self.data is None:
+                reason = "a saved program may have it in native's packing alone"
+                raise LoadError(f"weight {self.name!r}: has no data, got only its type {self.types[0]}; {reason}")
+            return self.data
+        return self._apply(*(None if operand is None else operand.evaluate() for operand in self.operands))
+
+    def _apply(self, *operands: np.ndarray | None) -> np.ndarray:
+        assert self.node is not None
+        try:
+            return evaluate(self.node, operands)[self.output]
+        except MemoryError as error:
+            raise ResourceError(f"constant {self.name!r}: no memory, {error}") from error
+
+    @property
+    def is_divisible(self) -> bool:
+        """Whether parts of a matrix can be had without making it whole: it is a file's, a cast, or made row by row."""
+        return self.node is None or (self.op == "cast" and self.source.is_divisible) or self.is_by_rows
+
+    def part(self, ranges: tuple[slice, ...]) -> np.ndarray:
+        """Part of a matrix. Of one that is cast or made row by row, only so much is made."""
+        if self.node is not None and self.op == "cast":
+            source = self.source.part(ranges)
+            result = self._apply(source)
+            release(source)
+            return result
+        if self.node is not None and self.is_by_rows:
+            return self.rows(ranges[0])[(slice(None), *ranges[1:])]
+        return self.evaluate()[ranges]
+
+    @property
+    def is_by_rows(self) -> bool:
+        """Whether rows of it can be had from the same rows of what it is made of, and constants of one element; or from
+        columns of what is turned, or from rows of what lies above each other.
+        """
+        node = self.node
+        if node is None:
+            return True
+        if self.op == "concat" and node.axis == 0:
+            return all(operand.is_by_rows for operand in self.inputs)
+        if self.op == "permute" and self.type.rank == 2 and node.axes == (1, 0):
+            return self.source.node is None or self.source.op == "cast"
+        if self.op == "gather":
+            return node.axis > 0 and self.source.is_by_rows
+        if self.op not in _BY_ROWS or 0 in node.attributes.get("axes", ()):
+            return False
+        if self.op in ("quantize", "dequantize") and node.axis != (1 if node.block else 0):
+            return False
+        if (self.op == "unpack" and node.axis == 0) or (self.op == "reshape" and self.source.type.rank == 0):
+            return False
+        return all(o.type.rank == 0 or (o.dims[:1] == self.dims[:1] and o.is_by_rows) for o in self.inputs)
+
+    def rows(self, rows: slice, known: dict[Static, np.ndarray] | None = None) -> np.ndarray:
+        """Some rows of a value that `is_by_rows`; the pages of a file that they were made of are let go.
+
+        known: those of what it is made of, taken before and not let go.
+        """
+        taken = {} if known is None else known
+        if self.type.rank == 0:
+            return self.evaluate()
+        node = self.node
+        if self not in taken and node is None:
+            taken[self] = self.evaluate()[rows]
+        elif self not in taken and self.op == "concat":
+            taken[self] = self._joined_rows(*rows.indices(self.dims[0])[:2])
+        elif self not in taken and self.op == "permute":
+            taken[self] = self.source.part((slice(None), rows)).T
+        elif self not in taken and self.op == "gather":
+            taken[self] = self._apply(self.source.rows(rows, taken), self.inputs[1].evaluate())
+        elif self not in taken and node is not None:
+            operands = [operand.rows(rows, taken) for operand in self.inputs]
+            if self.op == "reshape":
+                taken[self] = operands[0].reshape(len(operands[0]), *self.dims[1:])
+            else:
+                taken[self] = self._apply(*operands)
+        if known is None and node is not None:
+            for value, array in taken.items():
+                if value.node is None:
+                    release(array)
+        return taken[self]
+
+    def _joined_rows(self, begin: int, end: int) -> np.ndarray:
+        """Rows of a concat, of the operands that have them; the pages of a file that they came from are let go."""
+        pieces: list[np.ndarray] = []
+        first = 0
+        for operand in self.inputs:
+            low, high = max(begin, first), min(end, first + operand.dims[0])
+            if low < high or (begin == end and not pieces):
+                pieces.append(operand.rows(slice(low - first, max(low, high) - first)))
+            first += operand.dims[0]
+        joined = np.concatenate(pieces)
+        for piece in pieces:
+            release(piece)
+        return joined
+
+    def pieces(self) -> Iterator[np.ndarray]:
+        """The value piece by piece along its first axis: as the weights that a concat puts there come one by one."""
+        node = self.node
+        if node is None or self.op not in ("cast", "permute", "reshape", "concat"):
+            yield self.evaluate()
+        elif self.op == "cast":
+            for piece in self.source.pieces():
+                result = node.op.function(piece, **node.attributes)
+                release(piece)
+                yield result
+        elif self.op == "permute" and node.axes[0] == 0:
+            yield from (piece.transpose(node.axes) for piece in self.source.pieces())
+        elif self.op == "concat" and node.axis == 0:
+            for operand in self.inputs:
+                yield from operand.pieces()
+        elif self.op == "reshape" and self.source.dims[1:] == self.dims[2:] != ():
+            rows, held = self.dims[1], 0
+            waiting: list[np.ndarray] = []
+            for piece in self.source.pieces():
+                waiting.append(piece)
+                held += len(piece)
+                if rows and held % rows == 0:
+                    whole = waiting[0] if len(waiting) == 1 else np.concatenate(waiting)
+                    yield whole.reshape(-1, *self.dims[1:])
+                    waiting, held = [], 0
+        else:
+            yield self.evaluate()
+
+    def side_by_side(self, axis: int, panel: int) -> list[Static]:
+        """The matrices that lie side by side in one, where each fills panels of that width; else the matrix itself."""
+        if self.node is None or self.op != "concat" or self.node.axis != axis:
+            return [self]
+        whole = all(operand.dims[axis] % panel == 0 for operand in self.inputs[:-1])
+        return [each for operand in self.inputs for each in operand.side_by_side(axis, panel)] if whole else [self]
+
+    def halves(self, axis: int) -> list[tuple[Static, int]]:
+        """The matrix of each half of the columns, and the half's first column there."""
+        half = self.dims[axis] // 2
+        is_pair = self.node is not None and self.op == "concat" and self.node.axis == axis
+        if is_pair and [operand.dims[axis] for operand in self.inputs] == [half, half]:
+            return [(operand, 0) for operand in self.inputs]
+        return [(self, 0), (self, half)]
+
+    def is_stored(self, format: Format) -> bool:
+        """Whether a matrix of floats is what a file holds in a format, perhaps moved about after it was decoded."""
+        if format.decoder is None:
+            return True
+        if format.scales is not None:
+            return self.groups(format) is not None
+        if not self._begins_with(format):
+            return False
+        if self.op == format.decoder:
+            return True
+        return self._keeps_blocks(format) and all(operand.is_stored(format) for operand in self.inputs)
+
+    def _begins_with(self, format: Format) -> bool:
+        """Whether the first of what a matrix is put together of is decoded from a format's arrays."""
+        value = self
+        while value.op in format.moves:
+            value = value.source
+        node = value.node
+        if node is None or value.op != format.decoder or value.type.dtype is not f32:
+            return False
+        is_type = format.type is None or node.type == format.type
+        return is_type and tuple([operand.type.dtype for operand in value.inputs]) == format.arrays
+
+    def _keeps_blocks(self, format: Format) -> bool:
+        """Whether a move takes no block of a row apart."""
+        node = self.node
+        if format.stored.elements == 1 or node is None or self.op != "slice":
+            return True
+        return (node.starts[-1], node.stops[-1], node.steps[-1]) == (0, self.source.dims[-1], 1)
+
+    def groups(self, format: Format) -> Groups | None:
+        """How scales lie beside the codes of a matrix; None where it is not stored in such a format."""
+        if not self._begins_with(format):
+            return None
+        if self.op == format.decoder:
+            return Groups.of(self, format.shared.elements) if self.type.rank == 2 else None
+        found = {operand.groups(format) for operand in self.inputs}
+        return next(iter(found)).moved(self) if len(found) == 1 and None not in found else None  # type: ignore[union-attr]
+
+    def stored(self, format: Format) -> tuple[Static, ...]:
+        """Such a matrix as the file holds it: the same moves, of what is not decoded, and of all beside codes."""
+        if format.decoder is None:
+            return (self,)
+        if self.op == format.decoder:
+            return (self.source, *(_as_matrix(self, beside) for beside in self.inputs[1:]))
+        parts = zip(*(operand.stored(format) for operand in self.inputs), strict=True)
+        return tuple(self._moved(operands, f"{self.name}.{format}.{i}") for i, operands in enumerate(parts))
+
+    def _moved(self, operands: tuple[Static, ...], name: str) -> Static:
+        """What the op of the value makes of others; of scales or blocks, which are fewer, a slice takes whole rows."""
+        assert self.node is not None and self.op is not None
+        attributes = self.node.attributes
+        if self.op == "slice":
+            attributes = attributes | {"stops": tuple(map(min, attributes["stops"], operands[0].dims))}
+        return _made(self.op, operands, name, attributes)
+
+
+# Ops that make rows of a result of the same rows of their operands, where they reduce no first axis.
+_BY_ROWS = frozenset(
+    (
+        "abs",
+        "bitcast",
+        "bitwise_xor",
+        "cast",
+        "decode_blocks",
+        "dequantize",
+        "div",
+        "greater",
+        "mul",
+        "neg",
+        "quantize",
+        "quantize_groups",
+        "reduce_max",
+        "reduce_min",
+        "reshape",
+        "unpack",
+        "where",
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """How a matrix of codes has its scales: one for each index of `axis` and each `size` elements along the other."""
+
+    axis: int
+    size: int
+
+    @staticmethod
+    def of(decoded: Static, unit: int) -> Groups | None:
+        """Those of a dequantised matrix, where groups are whole units of a panel, or reach over all."""
+        node = decoded.node
+        assert node is not None
+        axis, size, scales = node.axis, node.block, decoded.inputs[1].type
+        if size == 0:
+            return Groups(axis, decoded.dims[1 - axis]) if scales.rank == 1 and scales.dims[0] > 1 else None
+        return Groups(1 - axis, size) if size % unit == 0 or size >= decoded.dims[axis] else None
+
+    def moved(self, value: Static) -> Groups | None:
+        """What they are behind a move; None where it takes groups apart, or puts them together."""
+        node = value.node
+        assert node is not None
+        if value.op == "permute":
+            return Groups(node.axes.index(self.axis), self.size)
+        if value.op == "concat":
+            return self if node.axis == self.axis else None
+        other = 1 - self.axis
+        is_whole = (node.starts[other], node.stops[other], node.steps[other]) == (0, value.source.dims[other], 1)
+        return self if is_whole else None
+
+
+def _as_matrix(decoded: Static, beside: Static) -> Static:
+    """The scales or zero points of a dequantised matrix, of its rank."""
+    assert decoded.node is not None
+    if beside.type.rank == 2:
+        return beside
+    (count,) = beside.dims
+    return beside.derive("reshape", shape=(count, 1) if decoded.node.axis == 0 else (1, count))
+
+
+def _made(op: str, operands: tuple[Static, ...], name: str, attributes: dict[str, Any]) -> Static:
+    """The static value that an op of one result makes, such as permute of `w`; its type is inferred."""
+    definition = OPS[op]
+    values = {k: v for k, v in definition.attributes.items() if v is not REQUIRED} | attributes
+    inferred = definition.infer(*(operand.type for operand in operands), **values)
+    node = Node(definition, tuple(operand.name for operand in operands), (name,), values)
+    return Static(name, (inferred,), node=node, operands=operands)
+
+
+def _digest(constant: np.ndarray | None) -> str:
+    assert constant is not None
+    return hashlib.sha256(content(constant)).hexdigest()[:32]
+
+
+def static_value(graph: Graph, name: str, known: dict[str, Static] | None = None) -> Static:
+    """A value of a graph that depends on no input, with all that it is made of. known: values taken before, by name."""
+    known = {} if known is None else known
+    if name not in known:
+        edge = graph.values[name]
+        node = edge.producer
+        if node is None:
+            known[name] = Static(name, (edge.type,), data=edge.data, is_weight=edge.kind == "weight")
+        else:
+            operands = tuple(None if o is None else static_value(graph, o, known) for o in node.operands)
+            types = tuple(graph.values[output].type for output in node.outputs)
+            attributes = dict(node.attributes)  # the graph may change its own
+            own = Node(node.op, node.operands, node.outputs, attributes, node.sources)
+            known[name] = Static(name, types, node.outputs.index(name), own, operands)
+    return known[name]
+
+
+def static_values(
+    graph: Graph, kinds: tuple[str, ...] = ("weight", "constant"), known: Collection[str] = ()
+) -> set[str]:
+    """Values that depend on values of some kinds and sources (iota, dims) alone, and whose shape depends on no data and
+    on no size of a run. known: such values of other kinds, on which they may depend, too.
+    """
+    static = {name for name, value in graph.values.items() if value.kind in kinds}
+    static.update(known)
+    may_be_sized = has_sizes(graph)
+    for node in graph.nodes:
+        if node.outputs[0] in known:
+            continue
+        for operand in node.operands:
+            if operand is not None and operand not in static:
+                break
+        else:
+            if has_shapes(graph, node) and not (may_be_sized and is_sized(graph, node)):
+                static.update(node.outputs)
+    return static
+
+
+def has_shapes(graph: Graph, node: Node) -> bool:
+    """Whether a node makes tensors of tensors without a subgraph, and no run has to measure a dim that it uses."""
+    types = [graph.values[name].type for name in (*node.operands, *node.outputs) if name is not None]
+    if not all(isinstance(type, TensorType) and None not in type.shape for type in types):
+        return False
+    if any(isinstance(value, Graph) for value in node.attributes.values()):
+        return False
+    if not graph.measured:
+        return True
+    return not graph.mentioned(node) and graph.measured.keys().isdisjoint(
+        s for type in types for s in type_symbols(type)
+    )
+
+
+@record(eq=False)
+class Recipe:
+    """How the bytes of a packed matrix come about: once, in a store, or by steps of each run where it reads a state.
+
+    layout: "raw" (as it is, row-major), "panels" (a [k, n] matrix as [n/32][k][32], zero-padded; transposed: the
+    value is [n, k]; one after another where there are several of them) or "gate_panels" (one [k, 2f] matrix, f a
+    multiple of 16, as [f/16][k][32]: panel p holds columns 16p.. of the first half, then 16p.. of the second), for
+    panels of 32 columns. format: how elements lie, panels' always; None for those of a dtype, one after another.
+    beside: of a value that is codes, the scales and perhaps the zero points, each [columns, groups of `group`
+    elements], transposed as it is.
+    key: the text of the whole computation; the name of the value for one that steps make, which is no store's.
+    nbytes: bytes that it makes.
+    """
+
+    key: str
+    value: Static
+    layout: str
+    transposed: bool
+    format: Format | None
+    beside: tuple[Static, ...] = ()
+    group: int = 0
+    nbytes: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "nbytes", self._size())
+
+    @property
+    def dtype(self) -> DType:
+        """Of the value, and of the array that holds the bytes; codes lie one after another, and scales among them."""
+        dtype = self.value.type.dtype
+        return dtype if self.beside else dtype.held
+
+    @property
+    def parts(self) -> tuple[Static, ...]:
+        """What is packed: the value, and what lies beside it."""
+        return (self.value, *self.beside)
+
+    def sources(self) -> Iterator[Static]:
+        """The weights and constants that it is made of; one that is read twice comes twice."""
+        for part in self.parts:
+            yield from part.sources()
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the value; of blocks, what the elements have."""
+        dims = self.value.dims
+        return (*dims[:-1], self.format.columns(dims[-1])) if self.format is not None and dims else dims
+
+    @property
+    def panels(self) -> Format:
+        """The format of panels."""
+        assert self.format is not None and self.layout != "raw", f"{self.key}: no panels"
+        return self.format
+
+    def _size(self) -> int:
+        if self.format is None:
+            return self.dtype.nbytes(self.value.type.size)
+        if self.layout != "raw":
+            *several, k, n = self.shape
+            n, k = (k, n) if self.transposed else (n, k)
+            return math.prod(several) * self.format.panel_bytes(k, n)
+        *rows, columns = self.shape
+        return math.prod(rows) * self.format.stored.size(columns)
+
+
+def make_recipe(
+    value: Static,
+    layout: str = "raw",
+    transposed: bool = False,
+    format: Format | None = None,
+    beside: tuple[Static, ...] = (),
+    group: int = 0,
+) -> Recipe:
+    """The recipe of a value in a layout. Raises LimitError for one that is computed from too much."""
+    key = f"{layout}{'.transposed' if transposed else ''} {value.text()}"
+    for each in beside:
+        key += f" by groups of {group} ({each.text()})"
+    return Recipe(key, value, layout, transposed, format, beside, group)
+
+
+def panel_tables(graph: Graph, static: set[str]) -> set[str]:
+    """Static [n, k] values that some matmul wants packed by rows."""
+    found = set()
+    for node in graph.nodes:
+        if node.op.name != "matmul" or not node.transpose_b or node.operands[1] not in static:
+            continue
+        if graph.type(str(node.operands[1])).rank == 2:
+            found.add(str(node.operands[1]))
+    return found

@@ -1,0 +1,212 @@
+"""A strip program as WGSL: the CPU's ops by number, its slots as variables.
+
+Without reductions a lane takes an element. With them a workgroup takes a row, and goes through it once for each
+segment; what a segment needs of those before, but for their reductions, it computes again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ingot.lower.lowered import Field, Pointer
+from ingot.lower.wgpu.wgsl import LANES, Argument, floating, functions
+from ingot.support import abi
+
+_MEMORY = abi.constant("INGOT_STRIP_MEMORY")
+_COLUMN = abi.constant("INGOT_STRIP_SLOT_COLUMN")
+_LAST_REDUCTION = abi.constant("INGOT_STRIP_LAST_REDUCTION")
+# Of reductions: what is added for an element, how two are joined, the first, how lanes meet, what is made of the total.
+_REDUCTIONS = {
+    "sum": ("{0}", "{0} + {1}", "0.0f", "group_sum({0}, lane)", "{0}"),
+    "mean": ("{0}", "{0} + {1}", "0.0f", "group_sum({0}, lane)", "{0} / f32(arg_cols())"),
+    "max": ("{0}", "maximum_f32({0}, {1})", "-infinity()", "group_max({0}, lane)", "{0}"),
+    "min": ("{0}", "minimum_f32({0}, {1})", "infinity()", "-group_max(-({0}), lane)", "{0}"),
+    "squares": ("squared({0} - ({1} + {2}))", "{0} + {1}", "0.0f", "group_sum({0}, lane)", "{0}"),
+    "offset": ("{0} - {1}", "{0} + {1}", "0.0f", "group_sum({0}, lane)", "{0} / f32(arg_cols())"),
+}
+_REDUCTIONS["pivot"] = _REDUCTIONS["mean"]  # nearer to the middle of a row than any of its elements
+_SQUARED = "fn squared(x: f32) -> f32 { return x * x; }"
+_LOWEST = """// What is missing from the rounded sum (Knuth, "The Art of Computer Programming", volume 2, 4.2.2).
+fn lost(x: f32, y: f32) -> f32 {
+  let high = x + y;
+  let shift = high - x;
+  return (x - (high - shift)) + (y - shift);
+}"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Op:
+    """An op of a program. operands: numbers of ops, or of tensors in memory below zero (~m). memory: the tensor that it
+    writes, or -1.
+    """
+
+    number: int
+    name: str
+    operands: tuple[int, ...]
+    memory: int
+    segment: int
+    is_column: bool
+    alpha: float
+    beta: float
+
+    @property
+    def reduces(self) -> bool:
+        return abi.constant(f"INGOT_STRIP_OP_{self.name}") <= _LAST_REDUCTION or self.name == "pivot"
+
+
+def strip_arguments(fields: Mapping[str, Field]) -> list[Argument]:
+    """The parameters of a strip step: its tensors, and where a row of each begins."""
+    memory = fields["memory"]
+    assert isinstance(memory, tuple)
+    pointers = [pointer for pointer in memory if isinstance(pointer, Pointer)]
+    tensors = [Argument(f"m{i}", pointer, is_pointer=True) for i, pointer in enumerate(pointers)]
+    numbers = [Argument(name, fields[name]) for name in ("outer", "rows", "cols")]
+    strides = [Argument(name, fields[name], count=len(memory)) for name in ("outer_strides", "row_strides")]
+    return [*tensors, *numbers, *strides]
+
+
+def strip_groups(fields: Mapping[str, Field]) -> int:
+    """Workgroups of a strip step."""
+    outer, rows, cols = (fields[name] for name in ("outer", "rows", "cols"))
+    assert isinstance(outer, int) and isinstance(rows, int) and isinstance(cols, int)
+    return outer * rows if _reduces(_ops(fields)) else -(-outer * rows * cols // LANES)
+
+
+def strip_text(fields: Mapping[str, Field]) -> str:
+    """`work` of a strip program, and what it needs beside the functions of shaders/."""
+    ops = _ops(fields)
+    steps = _numbers(fields, "col_steps")
+    begins = [f"let p{m} = outer * arg_outer_strides({m}) + row * arg_row_strides({m});" for m in range(len(steps))]
+    if not _reduces(ops):
+        lines = [
+            "let element = group * LANES + lane;",
+            "let col = element % arg_cols();",
+            "let row = element / arg_cols() % arg_rows();",
+            "let outer = element / arg_cols() / arg_rows();",
+            "if (outer >= arg_outer()) { return; }",
+            *begins,
+            *(line for op in ops for line in _statement(op, steps)),
+        ]
+    else:
+        lines = ["let row = group % arg_rows();", "let outer = group / arg_rows();"]
+        lines += ["if (outer >= arg_outer()) { return; }", *begins]
+        for segment in range(ops[-1].segment + 1):
+            lines += _segment(ops, segment, steps)
+    body = "\n".join(f"  {line}" for line in lines)
+    return f"{_SQUARED}\n\n{_LOWEST}\n\nfn work(group: i32, lane: i32) {{\n{body}\n}}"
+
+
+def _ops(fields: Mapping[str, Field]) -> list[_Op]:
+    """The program, with each operand resolved to the op that made it."""
+    kinds, steps = _numbers(fields, "slot_kinds"), _numbers(fields, "col_steps")
+    names = abi.constant_names("INGOT_STRIP_OP_")
+    places = [_numbers(fields, name) for name in "abcdef"]
+    alpha, beta = fields["alpha"], fields["beta"]
+    segments, code, out = (_numbers(fields, name) for name in ("segment", "code", "out"))
+    assert isinstance(alpha, tuple) and isinstance(beta, tuple)
+    made: dict[int, int] = {}  # the op that a slot holds the result of
+    written: dict[int, tuple[int, int]] = {}  # by tensor: the op that wrote it, and its segment
+    ops = []
+    for i, place in enumerate(out):
+        operands = []
+        for each in (column[i] for column in places if column[i] >= 0):
+            if each >= _MEMORY:
+                operands.append(made[each])
+            else:  # what this segment has written is at hand
+                operands.append(written[each][0] if written.get(each, (0, -1))[1] == segments[i] else ~each)
+        name = names[code[i]].removeprefix("INGOT_STRIP_OP_")
+        is_column = kinds[place - _MEMORY] == _COLUMN if place >= _MEMORY else steps[place] == 0
+        memory = place if place < _MEMORY else -1
+        ops.append(
+            _Op(i, name, tuple(operands), memory, segments[i], is_column, float(alpha[i]), float(beta[i]))  # type: ignore[arg-type]
+        )
+        if place >= _MEMORY:
+            made[place] = i
+        else:
+            written[place] = i, segments[i]
+    return ops
+
+
+def _reduces(ops: list[_Op]) -> bool:
+    return any(op.reduces or op.is_column for op in ops)
+
+
+def _segment(ops: list[_Op], segment: int, steps: tuple[int, ...]) -> list[str]:
+    """The statements of a segment: ops of columns, then one way through the row, then what its reductions give."""
+    own = [op for op in ops if op.segment == segment]
+    pivots = [op for op in own if op.name == "pivot"]
+    lines = [line for op in own if op.is_column and not op.reduces for line in _statement(op, steps)]
+    # Nothing but a reduction of this segment is made of a pivot there.
+    for some in (pivots, [op for op in own if op not in pivots and (op.reduces or not op.is_column)]):
+        reductions = [op for op in some if op.reduces]
+        if not some:
+            continue
+        lines += [f"var s{op.number} = {_REDUCTIONS[op.name][2]};" for op in reductions]
+        lines.append("for (var col = lane; col < arg_cols(); col += LANES) {")
+        for op in _needed(ops, some):
+            if op in reductions:
+                each, join, *_ = _REDUCTIONS[op.name]
+                values = [*(_value(operand, ops, steps) for operand in op.operands), "0.0f"]
+                lines.append(f"  s{op.number} = {join.format(f's{op.number}', each.format(*values))};")
+            else:
+                lines += [f"  {line}" for line in _statement(op, steps, again=op.segment < segment)]
+        lines.append("}")
+        for op in reductions:
+            _, _, _, meet, finish = _REDUCTIONS[op.name]
+            lines.append(f"let v{op.number} = {finish.format(meet.format(f's{op.number}'))};")
+    return lines
+
+
+def _needed(ops: list[_Op], some: list[_Op]) -> list[_Op]:
+    """Ops in order, and those of elements that they are computed of."""
+    found = {op.number for op in some}
+    waiting = list(some)
+    for op in waiting:
+        for operand in op.operands:
+            if operand >= 0 and operand not in found and not ops[operand].is_column:
+                found.add(operand)
+                waiting.append(ops[operand])
+    return [op for op in ops if op.number in found]
+
+
+def _statement(op: _Op, steps: tuple[int, ...], again: bool = False) -> list[str]:
+    """What computes an op that is no reduction, and writes it where it is wanted in memory, unless it is done again."""
+    values = [_value(operand, [], steps) for operand in op.operands]
+    lines = [f"let v{op.number} = {_expression(op, values)};"]
+    if op.memory >= 0 and not again:
+        write = f"set_m{op.memory}({_place(op.memory, steps)}, v{op.number});"
+        lines.append(f"if (lane == 0) {{ {write} }}" if op.is_column else write)
+    return lines
+
+
+def _value(operand: int, ops: list[_Op], steps: tuple[int, ...]) -> str:
+    return f"v{operand}" if operand >= 0 else f"at_m{~operand}({_place(~operand, steps)})"
+
+
+def _place(memory: int, steps: tuple[int, ...]) -> str:
+    return f"p{memory} + col" if steps[memory] else f"p{memory}"
+
+
+def _expression(op: _Op, values: list[str]) -> str:
+    match op.name:
+        case "copy":
+            return values[0]
+        case "norm_scale":
+            low = f"squared(lost({values[1]}, {values[2]}))" if len(values) > 2 else "0.0f"
+            variance = f"max(0.0f, {values[0]} / {floating(op.beta)} - {low})"
+            return f"1.0f / sqrt({variance} + {floating(op.alpha)})"
+        case "normalise":
+            x, b, scale, weight, bias, *offset = values
+            rest = f"(({x} - ({b} + {offset[0]})) - lost({b}, {offset[0]}))" if offset else f"({x} - {b})"
+            return f"{rest} * {scale} * {weight} + {bias}"
+    known = functions()[f"{op.name}_f32"]
+    numbers = {"alpha": op.alpha, "beta": op.beta}
+    given = [floating(numbers[name]) for name in known.parameters if name in numbers]
+    return f"{op.name}_f32({', '.join([*values, *given])})"
+
+
+def _numbers(fields: Mapping[str, Field], name: str) -> tuple[int, ...]:
+    values = fields[name]
+    assert isinstance(values, tuple)
+    return tuple(int(value) for value in values if isinstance(value, int))

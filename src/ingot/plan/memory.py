@@ -1,0 +1,414 @@
+"""The third artefact: numbers. Live ranges, an address for each root tensor, barriers. It chooses nothing.
+
+Offsets: tensors one by one, each at the smallest gap that no tensor alive at the same time touches; of several orders
+(largest first, longest-lived first, ...) the one with the smallest arena is kept, and where none is as small as can be,
+what stands out goes first. Greedy by size is from Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net
+Inference", 2020.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any
+
+from ingot.errors import LimitError, UnsupportedError
+from ingot.lower.lowered import Lowered, Step, Tensor
+from ingot.lower.target import Target
+from ingot.lower.view import View
+from ingot.plan.schedule import order_steps
+from ingot.support.record import record
+
+CANARY_BYTES = 64
+_EPOCH_STEPS = 64
+_MENDINGS = 4  # of each order of placing
+
+
+@record()
+class Address:
+    """Where a root tensor starts: a byte offset in a region."""
+
+    region: str
+    offset: int
+
+
+@record()
+class Place:
+    """Bytes of a region: the first one, how many, and of which."""
+
+    offset: int
+    nbytes: int
+    region: str
+
+    @property
+    def end(self) -> int:
+        return self.offset + self.nbytes
+
+
+@dataclass(slots=True)
+class Placement:
+    """Where the weights and states lie that several plans share: each recipe by its key, each state by its name.
+
+    What has no room in the region "weights" or "state" goes to "weights1", "weights2", ...
+    """
+
+    weights: dict[str, Place] = field(default_factory=dict)
+    states: dict[str, Place] = field(default_factory=dict)
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of all weights, without the gaps between them."""
+        return sum(place.nbytes for place in self.weights.values())
+
+    def add(self, tensor: Tensor, target: Target) -> tuple[Address, int]:
+        """The address of a weight or state, the same for whoever asks; and the bytes of its region up to its end.
+
+        Raises UnsupportedError for a state that has another size elsewhere: what it holds could not be carried over.
+        """
+        if tensor.recipe is not None:
+            region, key, places = "weights", tensor.recipe.key, self.weights
+        else:
+            region, key, places = "state", tensor.name, self.states
+        if key not in places:
+            last = next(reversed(places.values()), Place(0, 0, region))
+            offset, where = _round_up(last.end, target.alignment), last.region
+            if offset and offset + tensor.nbytes > target.region_bytes:
+                offset, where = 0, f"{region}{int(where.removeprefix(region) or 0) + 1}"
+            places[key] = Place(offset, tensor.nbytes, where)
+        place = places[key]
+        if place.nbytes != tensor.nbytes:
+            raise UnsupportedError(
+                f"state {key!r}: changes its size, got {tensor.nbytes} bytes, expected {place.nbytes}"
+            )
+        return Address(place.region, place.offset), _round_up(place.end, target.alignment)
+
+
+@dataclass(slots=True)
+class Plan:
+    """Addresses and sizes of everything a run touches.
+
+    steps: the lowering's, in the order of a run. regions: bytes by name ("arena0", ..., "weights", "state", "input:x",
+    "output:y"). live: first and last step that touches an arena tensor. lower_bound_bytes: the largest sum of live
+    bytes over the order; no plan can be smaller. activation_bytes: the sum of all activations and scratch, as if
+    nothing shared memory. canary_bytes: gap behind each tensor.
+    """
+
+    steps: list[Step] = field(default_factory=list)
+    addresses: dict[str, Address] = field(default_factory=dict)
+    regions: dict[str, int] = field(default_factory=dict)
+    live: dict[str, tuple[int, int]] = field(default_factory=dict)
+    barriers: list[bool] = field(default_factory=list)
+    lower_bound_bytes: int = 0
+    activation_bytes: int = 0
+    canary_bytes: int = 0
+
+    @property
+    def arena_bytes(self) -> int:
+        """Bytes of activations and scratch together."""
+        return sum(size for name, size in self.regions.items() if name.startswith("arena"))
+
+
+@dataclass(slots=True)
+class _Block:
+    """Tensors that share one place because each overwrites the one before: its bytes and first and last step."""
+
+    tensors: list[Tensor]
+    nbytes: int
+    birth: int
+    death: int
+
+
+def plan(lowered: Lowered, placement: Placement | None = None, *, canaries: bool = False) -> Plan:
+    """Places every root tensor of a lowering. Deterministic.
+
+    placement: where weights and states of earlier plans lie; what is new is added to it.
+
+    Raises LimitError when a tensor is larger than the target's largest region, UnsupportedError for a state that has
+    another size in an earlier plan.
+    """
+    result = Plan(order_steps(lowered), canary_bytes=CANARY_BYTES if canaries else 0)
+    alignment = lowered.target.alignment
+    result.live = _live_ranges(lowered, result.steps)
+    blocks = _merge_inplace(lowered, result)
+    result.lower_bound_bytes = _lower_bound(blocks, len(result.steps), alignment, result.canary_bytes)
+    arena = [t for t in lowered.tensors.values() if t.id in result.live]
+    result.activation_bytes = sum(_round_up(t.nbytes + result.canary_bytes, alignment) for t in arena)
+    _place_blocks(lowered, result, blocks)
+    _place_rest(lowered, result, Placement() if placement is None else placement)
+    for region, size in result.regions.items():
+        if size > lowered.target.region_bytes:
+            raise LimitError(f"{region}: too large, got {size} bytes, expected at most {lowered.target.region_bytes}")
+    result.barriers = _barriers(lowered, result)
+    return result
+
+
+def _round_up(size: int, alignment: int) -> int:
+    return -(-size // alignment) * alignment
+
+
+def _live_ranges(lowered: Lowered, steps: list[Step]) -> dict[str, tuple[int, int]]:
+    """First and last step that touches each tensor of the arena."""
+    live: dict[str, tuple[int, int]] = {}
+    for i, step in enumerate(steps):
+        touched = [v.tensor for v in (*step.reads, *step.writes)] + ([step.scratch] if step.scratch else [])
+        for tensor in touched:
+            if lowered.tensors[tensor].kind in ("activation", "scratch"):
+                live[tensor] = (live.get(tensor, (i, i))[0], i)
+    return live
+
+
+def _merge_inplace(lowered: Lowered, result: Plan) -> list[_Block]:
+    """Blocks after every in-place permission that the live ranges allow has been used."""
+    blocks = {t: _Block([lowered.tensors[t]], lowered.tensors[t].nbytes, *live) for t, live in result.live.items()}
+    if not (lowered.target.inplace and lowered.target.reuse):
+        return list(blocks.values())
+    for i, step in enumerate(result.steps):
+        for operand in step.inplace:
+            source, target = step.reads[operand].tensor, step.writes[0].tensor
+            if source in blocks and target in blocks and _may_share(step, operand, i, blocks):
+                merged, absorbed = blocks[source], blocks[target]
+                merged.tensors += absorbed.tensors
+                merged.death = absorbed.death
+                for tensor in absorbed.tensors:
+                    blocks[tensor.id] = merged
+                break
+    return list({id(block): block for block in blocks.values()}.values())
+
+
+def _may_share(step: Step, operand: int, index: int, blocks: Mapping[str, _Block]) -> bool:
+    """The operand dies here, the result is born here, both lie alike, and nothing else reads the operand's memory."""
+    read, write = step.reads[operand], step.writes[0]
+    source, target = blocks[read.tensor], blocks[write.tensor]
+    others = [v for i, v in enumerate(step.reads) if i != operand and blocks.get(v.tensor) is source]
+    return (
+        source is not target
+        and source.death == index == target.birth
+        and source.nbytes == target.nbytes
+        and read.offset == write.offset
+        and read.shape == write.shape
+        and read.strides == write.strides
+        and not others
+    )
+
+
+def _lower_bound(blocks: list[_Block], steps: int, alignment: int, canary_bytes: int) -> int:
+    change = [0] * (steps + 1)
+    for block in blocks:
+        size = _round_up(block.nbytes + canary_bytes, alignment)
+        change[block.birth] += size
+        change[block.death + 1] -= size
+    total = peak = 0
+    for delta in change:
+        total += delta
+        peak = max(peak, total)
+    return peak
+
+
+def _place_blocks(lowered: Lowered, result: Plan, blocks: list[_Block]) -> None:
+    """Places blocks in several orders and keeps the arena that came out smallest; the first of equal ones.
+
+    None comes out smaller than the lower bound. Where none reaches it, each order is mended: what has stood out above
+    the bound is placed first.
+    """
+    orders: tuple[Callable[[_Block], tuple[int, ...]], ...] = (
+        lambda b: (-b.nbytes, b.birth),
+        lambda b: (-(b.death - b.birth), -b.nbytes),
+        lambda b: (b.birth, -b.nbytes),
+        lambda b: (-b.nbytes * (b.death - b.birth + 1), b.birth),
+    )
+    bound = result.lower_bound_bytes
+    best: list[_Region] = []
+    tried = [sorted(blocks, key=order) for order in orders]
+    for attempt in range(len(orders) * (1 + _MENDINGS)):
+        if best and sum(r.nbytes for r in best) == bound:
+            break
+        order = tried[attempt % len(orders)]
+        placed = _place(lowered, order, result.canary_bytes)
+        if not best or sum(r.nbytes for r in placed) < sum(r.nbytes for r in best):
+            best = placed
+        above = {id(block) for region in placed for _, end, block in region.placed if end > bound}
+        tried[attempt % len(orders)] = sorted(order, key=lambda block: id(block) not in above)
+    for number, region in enumerate(best):
+        name = f"arena{number}"
+        if region.placed:
+            result.regions[name] = region.nbytes
+        for offset, _, block in region.placed:
+            for tensor in block.tensors:
+                result.addresses[tensor.id] = Address(name, offset)
+
+
+class _Region:
+    """Blocks that have a place: first byte, one past the last, block; and which of them live in each epoch of steps, by
+    their places: first byte, one past the last, first and last step.
+    """
+
+    def __init__(self, reuse: bool):
+        self.placed: list[tuple[int, int, _Block]] = []
+        self.nbytes = 0
+        self._reuse = reuse
+        self._living: defaultdict[int, list[tuple[int, int, int, int]]] = defaultdict(list)
+
+    def put(self, block: _Block, offset: int, size: int) -> None:
+        """Gives a block its place."""
+        for epoch in self._epochs(block):
+            insort(self._living[epoch], (offset, offset + size, block.birth, block.death))
+        self.placed.append((offset, offset + size, block))
+        self.nbytes = max(self.nbytes, offset + size)
+
+    def lowest_gap(self, block: _Block, size: int) -> int:
+        """The smallest gap that fits between the blocks alive at the same time, the lowest of equal ones."""
+        first, last, epochs = block.birth, block.death, self._epochs(block)
+        near = self._living[epochs[0]] if len(epochs) == 1 else sorted({p for e in epochs for p in self._living[e]})
+        best, best_gap, edge = -1, 0, 0
+        for begin, end, birth, death in near:
+            if self._reuse and (death < first or last < birth):
+                continue
+            gap = begin - edge
+            if gap >= size and (best < 0 or gap < best_gap):
+                best, best_gap = edge, gap
+            edge = end if end > edge else edge
+        return best if best >= 0 else edge
+
+    def _epochs(self, block: _Block) -> range:
+        return range(block.birth // _EPOCH_STEPS, block.death // _EPOCH_STEPS + 1) if self._reuse else range(1)
+
+
+def _place(lowered: Lowered, blocks: list[_Block], canary_bytes: int) -> list[_Region]:
+    target = lowered.target
+    regions = [_Region(target.reuse)]
+    for block in blocks:
+        size = _round_up(block.nbytes + canary_bytes, target.alignment)
+        if size > target.region_bytes:
+            raise LimitError(
+                f"tensor {block.tensors[0].name!r}: too large, got {size} bytes, expected at most {target.region_bytes}"
+            )
+        for region in regions:
+            offset = region.lowest_gap(block, size)
+            if offset + size <= target.region_bytes:
+                break
+        else:
+            region, offset = _Region(target.reuse), 0
+            regions.append(region)
+        region.put(block, offset, size)
+    return regions
+
+
+def _place_rest(lowered: Lowered, result: Plan, placement: Placement) -> None:
+    """Weights and states where the placement has them; inputs and outputs are regions of their own, bound late."""
+    for tensor in lowered.tensors.values():
+        if tensor.kind in ("input", "output"):
+            address, end = Address(f"{tensor.kind}:{tensor.name}", 0), tensor.nbytes
+        elif tensor.replaces is not None:
+            result.addresses[tensor.id] = result.addresses[tensor.replaces]
+            continue
+        elif tensor.kind in ("weight", "state"):
+            address, end = placement.add(tensor, lowered.target)
+        else:
+            continue
+        result.addresses[tensor.id] = address
+        result.regions[address.region] = max(result.regions.get(address.region, 0), end)
+
+
+# A stretch of memory: region, first byte, one past the last.
+_Range = tuple[str, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Touched:
+    """The memory that a step reads and writes, its scratch included; inputs and weights aside, which no step writes."""
+
+    reads: list[_Range]
+    writes: list[_Range]
+
+    @staticmethod
+    def by(step: Step, lowered: Lowered, plan: Plan) -> Touched:
+        """What a step of a plan touches, but for what no step writes."""
+        tensors = lowered.tensors
+        reads = [_byte_range(plan, v) for v in step.reads if tensors[v.tensor].kind not in ("input", "weight")]
+        writes = [_byte_range(plan, v) for v in step.writes]
+        if step.scratch is not None:
+            address = plan.addresses[step.scratch]
+            writes.append((address.region, address.offset, address.offset + tensors[step.scratch].nbytes))
+        return Touched(reads, writes)
+
+    def waits_for(self, other: Touched) -> bool:
+        """Whether one of two steps touches what the other writes."""
+        return (
+            _overlap(self.reads, other.writes)
+            or _overlap(self.writes, other.writes)
+            or _overlap(self.writes, other.reads)
+        )
+
+
+def _barriers(lowered: Lowered, result: Plan) -> list[bool]:
+    """True where a step touches memory that a step since the last barrier wrote, or writes what one read.
+
+    Two steps of one part each run on the same thread, in order, and need none between them.
+    """
+    if all(step.parts == 1 for step in result.steps):
+        return [False] * len(result.steps)
+    barriers: list[bool] = []
+    alone: list[Touched] = []  # by steps of one part, since the last barrier
+    shared: list[Touched] = []  # and by the others
+    for step in result.steps:
+        touched = Touched.by(step, lowered, result)
+        needed = any(touched.waits_for(other) for other in (shared if step.parts == 1 else chain(shared, alone)))
+        if needed:
+            alone.clear()
+            shared.clear()
+        barriers.append(needed)
+        (alone if step.parts == 1 else shared).append(touched)
+    return barriers
+
+
+def _byte_range(result: Plan, view: View) -> _Range:
+    address = result.addresses[view.tensor]
+    low, high = view.dtype.span(*view.extent)
+    return address.region, address.offset + low, address.offset + high
+
+
+def _overlap(a: list[_Range], b: list[_Range]) -> bool:
+    return any(x[0] == y[0] and x[1] < y[2] and y[1] < x[2] for x in a for y in b)
+
+
+def canaries(lowered: Lowered, plan: Plan) -> list[tuple[str, int]]:
+    """Where canaries stand, region and byte: behind every arena tensor whose gap no other tensor covers."""
+    covered = [
+        (a.region, a.offset, a.offset + lowered.tensors[t].nbytes) for t, a in plan.addresses.items() if t in plan.live
+    ]
+    places = []
+    for region, _, end in covered:
+        gap_end = end + plan.canary_bytes
+        if not any(r == region and low < gap_end and end < high for r, low, high in covered):
+            places.append((region, end))
+    return places
+
+
+def layout(lowered: Lowered, result: Plan) -> dict[str, Any]:
+    """`layout.json`: every byte of a run, with the source model's names."""
+    return {
+        "regions": dict(result.regions),
+        "arena_bytes": result.arena_bytes,
+        "lower_bound_bytes": result.lower_bound_bytes,
+        "activation_bytes": result.activation_bytes,
+        "tensors": list(_layout_tensors(lowered, result)),
+    }
+
+
+def _layout_tensors(lowered: Lowered, result: Plan) -> Iterator[dict[str, Any]]:
+    for tensor in lowered.tensors.values():
+        if tensor.id not in result.addresses:
+            continue
+        address = result.addresses[tensor.id]
+        row: dict[str, Any] = {
+            "id": tensor.id, "name": tensor.name, "kind": tensor.kind, "dtype": tensor.dtype.name,
+            "shape": list(tensor.shape), "region": address.region, "offset": address.offset, "bytes": tensor.nbytes,
+        }  # fmt: skip
+        if tensor.id in result.live:
+            row["birth"], row["death"] = result.live[tensor.id]
+        if tensor.recipe is not None:
+            row["recipe"] = tensor.recipe.key
+        yield row

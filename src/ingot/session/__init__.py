@@ -1,0 +1,1 @@
+"""From any source to runs: load, compile per shape, save, report."""

@@ -1,0 +1,287 @@
+"""What a session compiles for values of its symbols: a mode of its one graph, or a graph that it has only for them."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from math import prod
+from numbers import Integral
+
+from ingot.compile import Mode
+from ingot.errors import IngotError, InputError, KindError, LimitError, ShapeError, UnboundError, UnsupportedError
+from ingot.ir.dim import AtMost, Limit, given
+from ingot.ir.graph import Graph, Type
+from ingot.ir.liveness import Liveness
+from ingot.load import Deferred
+from ingot.passes import optimize
+from ingot.passes.precision import Precision
+from ingot.run.program import Program
+from ingot.run.store import WeightStore
+from ingot.support.locks import OwnedLock
+
+MAX_BINDINGS = 16  # sizes of symbols that are kept compiled
+_CHANGES = 3  # different sizes that make a session plan for others
+_MAX_REFUSALS = 4  # of plans for larger sizes
+_MAX_ROOM = 4  # times the largest product of sizes that came, in a plan whose arena is not small
+_SMALL_ARENA_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A graph that has been through the passes, the mode of it to compile, and the weights of its programs.
+
+    unfused: the memory of the graph as it was loaded, where that is known.
+    """
+
+    graph: Graph
+    mode: Mode
+    weights: WeightStore
+    unfused: Liveness | None
+
+
+Fit = Callable[[Mapping[str, int]], bool]
+
+
+class OneGraph:
+    """A model with one graph for all values of its symbols. All bindings share the weights."""
+
+    def __init__(self, graph: Graph, precision: Precision, weights: WeightStore):
+        self.interface = self.graph = graph
+        self.outputs: Mapping[str, Type | None] = {
+            name: graph.values[value].type for name, value in graph.outputs.items()
+        }
+        self._precision, self.weights = precision, weights
+        self.unfused = Liveness.of(graph)
+
+    def bound(self, sizes: Mapping[str, int]) -> Bound:
+        """What to compile for values of all symbols."""
+        return Bound(self.graph, Mode(sizes=sizes, precision=self._precision), self.weights, self.unfused)
+
+    def fits(self, sizes: Mapping[str, int]) -> bool:
+        """Whether the model can have these sizes."""
+        try:
+            self.graph.bind(sizes)
+        except ShapeError:
+            return False
+        return True
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of all packed weights that programs hold."""
+        return self.weights.nbytes
+
+
+class GraphEach:
+    """A model with a graph for each binding, and weights for each, which may be other ones of the same name.
+
+    The graphs used latest are kept. Contexts of a session may ask at the same time.
+    """
+
+    def __init__(self, model: Deferred, precision: Precision, passes: tuple[str, ...] | None, threads: int):
+        self.interface, self.outputs = model.interface, model.outputs
+        self._load, self._precision, self._passes, self._threads = model.load, precision, passes, threads
+        self._kept: OrderedDict[tuple[tuple[str, int], ...], Bound] = OrderedDict()
+        self._lock = OwnedLock("load")
+
+    def bound(self, sizes: Mapping[str, int]) -> Bound:
+        """What to compile for values of all symbols. Raises what loading the model raises."""
+        key = tuple(sorted(sizes.items()))
+        with self._lock.once():
+            if key not in self._kept:
+                graph = self._load(sizes)
+                unfused = Liveness.of(graph)
+                optimize(graph, self._passes)
+                while len(self._kept) >= MAX_BINDINGS:
+                    self._kept.popitem(last=False)
+                mode = Mode(precision=self._precision)
+                self._kept[key] = Bound(graph, mode, WeightStore(self._threads), unfused)
+            self._kept.move_to_end(key)
+            return self._kept[key]
+
+    @property
+    def graph(self) -> Graph:
+        """The graph of the binding used last. Raises InputError when there is none yet."""
+        return self._latest.graph
+
+    @property
+    def unfused(self) -> Liveness | None:
+        """The memory of `graph` as it was loaded, where that is known."""
+        return self._latest.unfused
+
+    @property
+    def weights(self) -> WeightStore:
+        """The weights of the binding used last. Raises InputError when there is none yet."""
+        return self._latest.weights
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of all packed weights that programs hold."""
+        with self._lock.once():
+            kept = list(self._kept.values())
+        return sum(bound.weights.nbytes for bound in kept)
+
+    @property
+    def _latest(self) -> Bound:
+        if not self._kept:
+            raise unbound(self.interface.symbols)
+        return next(reversed(self._kept.values()))
+
+
+Bindings = OneGraph | GraphEach
+
+
+class Programs:
+    """The programs that a queue of calls has compiled, by the sizes of symbols that they are for; those used last.
+
+    hits, misses: how often one was there, and how many were compiled. Its user has a lock.
+    """
+
+    def __init__(self) -> None:
+        self.hits = self.misses = 0
+        self._kept: OrderedDict[tuple[tuple[str, int], ...], Program] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def __contains__(self, sizes: Mapping[str, int]) -> bool:
+        return self._key(sizes) in self._kept
+
+    @property
+    def latest(self) -> Program | None:
+        """The program used last."""
+        return next(reversed(self._kept.values()), None)
+
+    def find(self, sizes: Mapping[str, int], compile: Callable[[], Program], anew: bool = False) -> Program:
+        """The program for sizes, compiled unless it is kept; or anew, because an `AtMost` is that of any limit."""
+        key = self._key(sizes)
+        program = None if anew else self._kept.get(key)
+        if program is not None:
+            self.hits += 1
+            self._kept.move_to_end(key)
+            return program
+        program = compile()
+        self.misses += 1
+        self._kept.pop(key, None)
+        while len(self._kept) >= MAX_BINDINGS:
+            self._kept.popitem(last=False)
+        self._kept[key] = program
+        return program
+
+    def _key(self, sizes: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
+        return tuple(sorted(sizes.items()))
+
+
+class Growth:
+    """Limits that a queue of calls finds for itself, of dims whose sizes keep changing: see docs/shapes.md.
+
+    fit: whether the model can have given sizes. limits: those that one program is planned for now. refusal: why larger
+    sizes have programs of their own.
+    """
+
+    def __init__(self, fit: Fit):
+        self._fit = fit
+        self.limits: dict[str, int] = {}
+        self.refusal = ""
+        self._seen: list[dict[str, int]] = []  # sizes that no program for several was there for
+        self._fixed: dict[str, int] = {}
+        self._refusals = 0
+
+    def serves(self, sizes: Mapping[str, int]) -> bool:
+        """Whether the limits are of these sizes, too."""
+        limits, fixed = self.limits, self._fixed
+        return bool(limits) and all(n <= limits[s] if s in limits else n == fixed[s] for s, n in sizes.items())
+
+    def proposals(self, sizes: Mapping[str, int]) -> Iterator[dict[str, int]]:
+        """Limits to plan for, the best first, because of sizes that none serves: of the dims that have changed, powers
+        of two, or the most below that fit the model; else the largest that came.
+        """
+        if self._refusals >= _MAX_REFUSALS:
+            return
+        if sizes not in self._seen:
+            self._seen = [*self._seen, dict(sizes)]
+        if len(self._seen) < _CHANGES:
+            return
+        came = {symbol: {each[symbol] for each in self._seen} for symbol in sizes}
+        largest = {symbol: max(1, *found) for symbol, found in came.items() if len(found) > 1}
+        rounded = {symbol: 1 << (size - 1).bit_length() for symbol, size in largest.items()}
+        if not self._fit({**sizes, **rounded}):
+            rounded = {symbol: _most({**sizes, **largest}, symbol, most, self._fit) for symbol, most in rounded.items()}
+        yield rounded
+        if rounded != largest and self._refusals < _MAX_REFUSALS:
+            yield largest
+
+    def expect_room(self, sizes: Mapping[str, int], arena_bytes: int) -> None:
+        """Raises LimitError for a plan with a large arena, for far more than ever came at once."""
+        limits = {symbol: int(size) for symbol, size in sizes.items() if isinstance(size, AtMost)}
+        came = max(prod(each[symbol] for symbol in limits) for each in self._seen)
+        if prod(limits.values()) > _MAX_ROOM * came and arena_bytes > _SMALL_ARENA_BYTES:
+            expected = f"got {arena_bytes} bytes, expected at most {_SMALL_ARENA_BYTES}"
+            raise LimitError(f"arena: large for sizes {limits}, which never came together, {expected}")
+
+    def settle(self, limits: Mapping[str, int], sizes: Mapping[str, int]) -> None:
+        """Takes limits that a program was planned for, beside other sizes as they came."""
+        self.limits, self._fixed = dict(limits), dict(sizes)
+
+    def refuse(self, error: IngotError) -> None:
+        """Takes why there is no plan for limits: smaller ones may have one, but for what no program can do."""
+        self.refusal = str(error)
+        self._refusals = _MAX_REFUSALS if isinstance(error, UnsupportedError) else self._refusals + 1
+
+
+def bindings_of(
+    model: Graph | Deferred,
+    dims: Mapping[str, int],
+    limits: Mapping[str, int],
+    precision: Precision,
+    passes: tuple[str, ...] | None,
+    weights: WeightStore,
+) -> Bindings:
+    """The bindings of a model some of whose symbols have values. Its graph has yet to go through the passes.
+
+    Raises InputError for dims, and limits of dims, that the model does not have.
+    """
+    symbols = (model if isinstance(model, Graph) else model.interface).symbols
+    if isinstance(model, Deferred) and (known := dims.keys() & set(symbols)):
+        # An input has dims once it has a rank.
+        symbols += model.bound({name: dims[name] for name in known}).interface.symbols
+    unknown = {*dims, *limits} - set(symbols)
+    if unknown:
+        raise InputError(f"option dims: no such dim, got {sorted(unknown)}, expected {symbols}")
+    if isinstance(model, Graph):
+        return OneGraph(model.bind(dims) if dims else model, precision, weights)
+    try:
+        if dims:
+            return OneGraph(model.load(dims), precision, weights)
+        return GraphEach(model, precision, passes, weights.threads)
+    except UnboundError:
+        return GraphEach(model.bound(dims), precision, passes, weights.threads)
+
+
+def _most(sizes: Mapping[str, int], symbol: str, most: int, fit: Fit) -> int:
+    """The largest size of a symbol, up to `most`, that fits beside others."""
+    larger = range(sizes[symbol] + 1, most + 1)
+    return sizes[symbol] + bisect_left(larger, True, key=lambda size: not fit({**sizes, symbol: size}))
+
+
+def exact_and_limits(dims: Mapping[str, int | Limit] | None) -> tuple[dict[str, int], dict[str, int]]:
+    """The dims of a session that have values, and the limits of others. Raises InputError for what is neither."""
+    exact: dict[str, int] = {}
+    limits: dict[str, int] = {}
+    if dims is not None and not isinstance(dims, Mapping):
+        raise KindError(f"option dims: names are needed, got {dims!r}, expected a value for each, as {{'batch': 1}}")
+    for name, dim in (dims or {}).items():
+        if isinstance(dim, Limit):
+            limits[name] = dim.size
+        elif isinstance(dim, bool) or not isinstance(dim, Integral) or dim < 0:
+            expected = "a whole number of at least 0, or ingot.at_most(n)"
+            raise InputError(f"option dims: bad value of {name!r}, got {dim!r}, expected {expected}")
+        else:
+            exact[name] = int(dim)
+    return exact, limits
+
+
+def unbound(symbols: list[str]) -> InputError:
+    """The error for what is asked of a model before its dims have values."""
+    return InputError(f"dims have no values yet, got none, expected {given(symbols)}; or a run before")

@@ -1,0 +1,85 @@
+"""What callers feed -> arrays: lists, numbers, and tensors of other libraries."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ingot.errors import InputError, KindError
+from ingot.ir.dtype import DType, string
+from ingot.ir.graph import Graph
+from ingot.ir.types import MapType, OptionalType, SequenceType, Type
+
+# What has no dtype of its own, and so takes the input's.
+_PLAIN = (list, tuple, bool, int, float, str)
+
+
+def arrays(interface: Graph, feed: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A feed with arrays in it for whatever can be read as one; the rest as it is, for checks to name.
+
+    Raises KindError for what has no names, InputError for a list that is no array of the input's dtype and for a tensor
+    that cannot be read.
+    """
+    if not isinstance(feed, Mapping):
+        expected = ", ".join(f"{name!r}: array" for name in interface.inputs)
+        raise KindError(f"inputs: names are needed, got {type(feed).__name__}, expected {{{expected}}}")
+    values = interface.values
+    return {name: _taken(name, value, values[name].type) if name in values else value for name, value in feed.items()}
+
+
+def _taken(name: str, value: Any, declared: Type) -> Any:
+    if isinstance(declared, OptionalType):
+        return None if value is None else _taken(name, value, declared.element)
+    if isinstance(declared, SequenceType):
+        return [_taken(name, each, declared.element) for each in value] if isinstance(value, (list, tuple)) else value
+    if isinstance(declared, MapType):
+        return value
+    if isinstance(value, np.ma.MaskedArray):
+        raise InputError(f"input {name!r}: a masked array, got {type(value).__name__}, expected one without a mask")
+    if isinstance(value, np.ndarray):
+        return value.astype(object) if declared.dtype is string and value.dtype.kind == "U" else value
+    if isinstance(value, np.generic):
+        return np.asarray(value)
+    if isinstance(value, _PLAIN):
+        return _array(name, value, declared.dtype)
+    return _foreign(name, value)
+
+
+def _array(name: str, value: Any, dtype: DType) -> np.ndarray:
+    """An array of a dtype that holds every number of a list; floats are rounded to it."""
+    try:
+        found = np.asarray(value, dtype=object if dtype is string else None)
+    except ValueError as error:
+        raise InputError(f"input {name!r}: a {type(value).__name__} that is no array, {error}") from error
+    if dtype is string:
+        return found
+    if found.size == 0:
+        return found.astype(dtype.numpy)
+    if found.dtype.kind not in "biuf":
+        raise InputError(f"input {name!r}: a {type(value).__name__} of {found.dtype}, expected numbers for {dtype}")
+    with np.errstate(all="ignore"):
+        made = found.astype(dtype.numpy)
+        if dtype.limits is not None and not np.array_equal(made, found):
+            lost = found[made != found].flat[0]
+            raise InputError(f"input {name!r}: a {type(value).__name__} of other numbers, got {lost}, expected {dtype}")
+    return made
+
+
+def _foreign(name: str, value: Any) -> Any:
+    """A tensor of another library, by `__array__` or DLPack, without a copy where that can be."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.Tensor):
+        from ingot.load.aten import to_numpy
+
+        if value.is_meta:
+            raise InputError(f"input {name!r}: a tensor of the meta device, got no data, expected one on the CPU")
+        return to_numpy(value)
+    if not hasattr(value, "__array__") and not hasattr(value, "__dlpack__"):
+        return value
+    try:
+        return np.asarray(value) if hasattr(value, "__array__") else np.from_dlpack(value)
+    except (TypeError, ValueError, RuntimeError, BufferError) as error:
+        raise InputError(f"input {name!r}: a {type(value).__name__} that cannot be read, {error}") from error

@@ -1,0 +1,114 @@
+"""Arrays that a queue of calls reads and writes in place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from ingot.errors import InputError
+
+
+class Calls(Protocol):
+    """The queue of calls of a session, `ingot.session.inference.Context`."""
+
+    @property
+    def output_names(self) -> Sequence[str]: ...
+
+    def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any]) -> list[Any]: ...
+
+    def prepare(self, input_feed: Mapping[str, Any]) -> tuple[Any, list[Any], Mapping[str, int]]: ...
+
+
+class IOBinding:
+    """Arrays bound to inputs and outputs; bind every input, then run as often as you like.
+
+    Bound arrays are read and written in place at each run: they must stay row-major and alive.
+    """
+
+    def __init__(self, context: Calls):
+        self._context = context
+        self._inputs: dict[str, np.ndarray] = {}
+        self._bound: dict[str, np.ndarray] = {}  # outputs, by the caller
+        self._made: dict[str, Any] = {}  # outputs, by runs
+        self._ready: tuple[Callable[[Any], None], Any] | None = None
+
+    def bind_input(self, name: str, array: np.ndarray) -> None:
+        """Binds an input. Raises InputError for an array that is not row-major and aligned: it is read in place."""
+        if not isinstance(array, np.ndarray) or not (array.flags.c_contiguous and array.flags.aligned):
+            raise InputError(f"bind_input {name!r}: a row-major array is needed, got {type(array).__name__}")
+        self._ready = None
+        self._inputs[name] = array
+
+    def bind_output(self, name: str, array: np.ndarray | None = None) -> None:
+        """Binds an output to an array, or to one that is made at the first run.
+
+        Raises InputError for an array that is not writable, row-major and aligned.
+        """
+        if array is not None and not array.flags.carray:
+            raise InputError(f"bind_output {name!r}: a writable row-major array is needed")
+        self._ready = None
+        self._made.pop(name, None)
+        if array is None:
+            self._bound.pop(name, None)
+        else:
+            self._bound[name] = array
+
+    @property
+    def outputs(self) -> dict[str, Any]:
+        """The output arrays by name, in graph order; one that the first run is to make is not there before."""
+        found = self._bound | self._made
+        return {name: found[name] for name in self._context.output_names if name in found}
+
+    def get_outputs(self) -> list[Any]:
+        """The arrays of `outputs`."""
+        return list(self.outputs.values())
+
+    def run(self) -> None:
+        """One run: a single C call after the first, where the model is one native segment; else results are copied.
+
+        Raises InputError for arrays that are missing, have another dtype or shape, or share memory with an output, and
+        for an index outside.
+        """
+        call, table = self._ready or self.prepare()
+        call(table)
+
+    def prepare(self) -> tuple[Callable[[Any], None], Any]:
+        """Checks what is bound, and gives what does one run, with its operand. Raises InputError as `run` does."""
+        program, inputs, sizes = self._context.prepare(self._inputs)
+        native = program.single
+        if native is None:
+            self._expect_apart(list(self._bound.values()))
+            self._ready = self._run_and_copy, self._inputs
+            return self._ready
+        outputs = []
+        for name, (shape, dtype) in zip(native.lowered.outputs, native.output_types(sizes), strict=True):
+            if name not in self._bound and name not in self._made:
+                self._made[name] = np.empty(shape, dtype)
+            outputs.append(self._fitting(name, shape, dtype))
+        self._expect_apart(outputs)
+        self._ready = native.call, native.pointers([*inputs, *outputs], sizes)
+        return self._ready
+
+    def _fitting(self, name: str, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+        array = self.outputs[name]
+        if array.shape != shape or array.dtype != dtype:
+            got, expected = f"{array.dtype}{list(array.shape)}", f"{dtype}{list(shape)}"
+            raise InputError(f"bind_output {name!r}: wrong array, got {got}, expected {expected}")
+        return array
+
+    def _expect_apart(self, outputs: Sequence[np.ndarray]) -> None:
+        bound = [*self._inputs.values(), *outputs]
+        for array in outputs:
+            if any(np.may_share_memory(array, other) for other in bound if other is not array):
+                raise InputError("io_binding: an output shares memory with another bound array")
+
+    def _run_and_copy(self, inputs: Mapping[str, np.ndarray]) -> None:
+        for name, result in zip(self._context.output_names, self._context.run(None, inputs), strict=True):
+            if name in self._bound and not isinstance(result, np.ndarray):
+                raise InputError(f"bind_output {name!r}: no array, got a {type(result).__name__}, expected none bound")
+            if name in self._bound:
+                np.copyto(self._fitting(name, result.shape, result.dtype), result)
+            else:
+                self._made[name] = result

@@ -1,0 +1,355 @@
+"""What a session tells about itself: kernels and reasons, times, memory. Each prints, and gives plain data for JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ingot.compile import CompiledSegment
+from ingot.errors import InputError, some
+from ingot.ir.dtype import bf16, i4, i8, u4, u8
+from ingot.ir.graph import Graph, Source
+from ingot.ir.liveness import Liveness
+from ingot.ir.node import shown_sources
+from ingot.lower import step_cost
+from ingot.lower.cost import Cost
+from ingot.lower.lowered import Choice, Step
+from ingot.plan.memory import Plan, layout
+from ingot.run.native import NativeProgram
+
+if TYPE_CHECKING:
+    from ingot.run.webgpu import WebgpuProgram
+
+_ROUNDED = (bf16, i8, i4, u8, u4)  # what a precision keeps operands of products in
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """For each node with a kernel: the candidates, the chosen one and why the others were refused.
+
+    sizes: for each dim with a limit, whether one program serves all its sizes, and why not. rounded: the names of what
+    is kept in bf16 or as codes, weights and what steps hand to one another, their kinds and dtypes; of a node alone it
+    says nothing. fused: the values whose kernels compute the one node that is explained, where it has none of its own.
+    trades: what passes chose that takes memory for time, by the values that they chose for; of a node alone its own.
+    sources: what the nodes of choices compute of the model that was loaded, where that has names.
+    """
+
+    isa: str
+    threads: int
+    sizes: tuple[str, ...]
+    rounded: tuple[tuple[str, str, str], ...]
+    choices: tuple[Choice, ...]
+    fallback: tuple[str, ...]
+    detailed: bool
+    fused: tuple[str, ...] = ()
+    trades: tuple[tuple[tuple[str, ...], str], ...] = ()
+    sources: Mapping[str, tuple[Source, ...]] = field(default_factory=dict)
+
+    @staticmethod
+    def of(
+        programs: Sequence[CompiledSegment | NativeProgram | WebgpuProgram],
+        fallback: Sequence[str],
+        sizes: Sequence[str] = (),
+        node: str | None = None,
+        external: Sequence[Choice] = (),
+    ) -> Explanation:
+        """Explains compiled programs. Raises InputError when neither a step nor the reference computes the node.
+
+        node: the name of one value, or of a node of the model that was loaded.
+
+        external: choices of kernels of shared libraries.
+        """
+        choices = [*(choice for program in programs for choice in program.lowered.choices), *external]
+        sources = {name: each for program in programs for name, each in program.lowered.sources.items()}
+        fused: tuple[str, ...] = ()
+        if node is not None:
+            chosen = {choice.node for choice in choices}
+            fused = () if node in chosen else _computed_in(node, [program.graph for program in programs], chosen)
+            named = {name for name, each in sources.items() if any(source.name == node for source in each)}
+            wanted = {node, *fused} if node in chosen or fused else named
+            choices = [choice for choice in choices if choice.node in wanted]
+            if not choices:
+                fallback = [text for text in fallback if repr(node) in text.partition(" ")[2]]
+            if not choices and not fallback:
+                raise InputError(f"explain: no such node, got {node!r}, expected a value that `list-nodes` prints")
+        target = programs[0].lowered.target if programs else None
+        isa, threads = (target.isa, target.threads) if target else ("", 0)
+        tensors = (tensor for program in programs for tensor in program.lowered.tensors.values())
+        kept = (t for t in tensors if t.dtype in _ROUNDED and t.kind in ("weight", "activation"))
+        rounded = () if node else tuple((t.name, t.kind, t.dtype.name) for t in kept)
+        chosen_for = {values: text for program in programs for values, text in program.graph.trades.items()}
+        trades = tuple((values, text) for values, text in chosen_for.items() if node is None or node in values)
+        return Explanation(
+            isa, threads, tuple(sizes), rounded, tuple(choices), tuple(fallback), node is not None, fused, trades,
+            {choice.node: sources[choice.node] for choice in choices if choice.node in sources},
+        )  # fmt: skip
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        nodes = [
+            {
+                "node": choice.node,
+                "op": choice.op,
+                "kernel": choice.candidates[-1][0],
+                "refused": [{"kernel": kernel, "reason": reason} for kernel, reason in choice.candidates[:-1]],
+                "sources": sources_document(self.sources.get(choice.node, ())),
+            }
+            for choice in self.choices
+        ]
+        rest = {"nodes": nodes, "fallback": list(self.fallback)}
+        rest["rounded"] = [{"name": name, "kind": kind, "dtype": dtype} for name, kind, dtype in self.rounded]
+        rest["trades"] = [{"values": list(values), "choice": text} for values, text in self.trades]
+        if self.fused:
+            rest["fused_into"] = list(self.fused)
+        return {"isa": self.isa, "threads": self.threads, "sizes": list(self.sizes), **rest}
+
+    def __str__(self) -> str:
+        lines = [f"{self.isa}, {self.threads} threads", *self.sizes]
+        if self.fused:
+            lines.append(f"fused into {some(self.fused)}")
+        lines += [f"{some(values)}: {text}" for values, text in self.trades]
+        lines += [f"{name}: {kind} in {dtype}" for name, kind, dtype in self.rounded]
+        for choice in self.choices:
+            from_ = shown_sources(self.sources.get(choice.node, ()), choice.node)
+            lines.append(f"{choice.node}: {choice.op} -> {choice.candidates[-1][0]}{from_}")
+            if self.detailed:
+                lines += [f"  {line}" for line in refusals(choice.candidates[:-1])]
+        lines += [f"on the reference: {text}" for text in self.fallback]
+        return "\n".join(lines)
+
+
+def sources_document(sources: Iterable[Source]) -> list[dict[str, str]]:
+    """Nodes of the model that was loaded, as JSON."""
+    return [{"name": s.name, "op": s.op, "domain": s.domain, "module": s.module} for s in sources]
+
+
+def refusals(refused: Iterable[tuple[str, str]]) -> list[str]:
+    """A line for each reason why kernels were refused, from kernels with theirs."""
+    found: dict[str, list[str]] = {}
+    for kernel, reason in refused:
+        found.setdefault(reason, []).append(kernel)
+    return [f"not {some(kernels)}: {reason}" for reason, kernels in found.items()]
+
+
+def _computed_in(node: str, graphs: Sequence[Graph], chosen: set[str]) -> tuple[str, ...]:
+    """The nearest values with a kernel of their own on the ways from a value to its readers; () for an unknown one."""
+    found: dict[str, None] = {}
+    for graph in graphs:
+        waiting = [node] if node in graph.values and graph.producer(node) is not None else []
+        for value in waiting:
+            if value in chosen:
+                found[value] = None
+            else:
+                waiting += [output for user in graph.users(value) for output in user.outputs if output not in waiting]
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class BindingReport:
+    """The programs that are kept for sizes of symbolic dims.
+
+    limits: of dims that have one, given or found as sizes changed. unplanned: why there is no one program for all sizes
+    up to limits that were given; "" where there is one. refusal: why sizes beyond limits that were found have programs
+    of their own; "" where there are none. hits, misses: runs whose program was there, and programs compiled. kept:
+    programs now, at most `most`. arena_bytes: memory that all of them share. weight_bytes: packed weights of all of
+    them.
+    """
+
+    limits: dict[str, int]
+    unplanned: str
+    refusal: str
+    hits: int
+    misses: int
+    kept: int
+    most: int
+    arena_bytes: int
+    weight_bytes: int
+
+    def plans(self) -> tuple[str, ...]:
+        """A line for each dim with a limit, and one for what sizes beyond have."""
+        each = f"a program for each size, the last {self.most} kept, because "
+        what = f"{each}{self.unplanned}" if self.unplanned else "one program for every size"
+        lines = [f"dim {name}, at most {limit}: {what}" for name, limit in self.limits.items()]
+        return tuple([*lines, f"{'beyond: ' if lines else ''}{each}{self.refusal}"] if self.refusal else lines)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        counts = f"{self.hits} hits, {self.misses} misses, {self.kept} of {self.most} programs kept"
+        held = f"arena {self.arena_bytes} bytes, weights {self.weight_bytes} bytes"
+        return "\n".join([*self.plans(), f"{counts}, {held}"])
+
+
+@dataclass(frozen=True, slots=True)
+class StepTime:
+    """One step of a profiled run, and what it costs at least. product: of one, its sizes m x k x n, as text. sources:
+    what it computes of the model that was loaded, where that has names.
+    """
+
+    kernel: str
+    node: str
+    parts: int
+    nanoseconds: int
+    cost: Cost
+    product: str = ""
+    sources: tuple[Source, ...] = ()
+
+    @property
+    def title(self) -> str:
+        """The node, and what it stands for in the model that was loaded."""
+        return f"{self.node}{shown_sources(self.sources, self.node)}"
+
+    @property
+    def bytes_touched(self) -> int:
+        """Bytes read and written."""
+        return self.cost.weight_bytes + self.cost.other_bytes
+
+    @property
+    def gflops(self) -> float:
+        """10^9 operations of product-sums a second."""
+        return self.cost.flops / max(self.nanoseconds, 1)
+
+    @property
+    def gigabytes_per_second(self) -> float:
+        """10^9 bytes read and written a second."""
+        return self.bytes_touched / max(self.nanoseconds, 1)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return {
+            "kernel": self.kernel, "node": self.node, "parts": self.parts, "microseconds": self.nanoseconds / 1000,
+            "gflops": self.gflops, "gigabytes_per_second": self.gigabytes_per_second,
+            "sources": sources_document(self.sources),
+        }  # fmt: skip
+
+
+@dataclass(slots=True)
+class StepTotal:
+    """Equal steps together."""
+
+    count: int = 0
+    nanoseconds: int = 0
+    flops: int = 0
+    nbytes: int = 0
+
+    def add(self, step: StepTime) -> None:
+        """Counts a step."""
+        self.count += 1
+        self.nanoseconds += step.nanoseconds
+        self.flops += step.cost.flops
+        self.nbytes += step.bytes_touched
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """Times of the steps of a run, with a barrier after each."""
+
+    steps: tuple[StepTime, ...]
+
+    @staticmethod
+    def of(program: NativeProgram | WebgpuProgram, nanoseconds: np.ndarray) -> Profile:
+        """Joins measured times, int64[runs, steps], with the steps they belong to; the median run counts."""
+        lowered = program.lowered
+        medians = np.median(nanoseconds, axis=0).astype(int)
+        return Profile(
+            tuple(
+                StepTime(
+                    step.kernel, step.node, step.parts, int(time), step_cost(lowered, step), _product(step),
+                    lowered.sources.get(step.node, ()),
+                )
+                for step, time in zip(program.plan.steps, medians, strict=True)
+            )
+        )  # fmt: skip
+
+    def totals(self) -> dict[str, StepTotal]:
+        """Equal steps together, by kernel, parts and sizes of products."""
+        found: dict[str, StepTotal] = {}
+        for step in self.steps:
+            found.setdefault(f"{step.kernel} x{step.parts} {step.product}".strip(), StepTotal()).add(step)
+        return found
+
+    @property
+    def microseconds(self) -> float:
+        """All steps."""
+        return sum(step.nanoseconds for step in self.steps) / 1000
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return {"microseconds": self.microseconds, "steps": [step.to_json() for step in self.steps]}
+
+    def __str__(self) -> str:
+        lines = [f"{'us':>10} {'GFLOP/s':>8} {'GB/s':>7}  kernel"]
+        for s in self.steps:
+            rates = f"{s.gflops:8.1f} {s.gigabytes_per_second:7.1f}"
+            lines.append(
+                f"{s.nanoseconds / 1000:10.1f} {rates}  {s.kernel} x{s.parts}  {s.node}{shown_sources(s.sources)}"
+            )
+        lines.append(f"{self.microseconds:10.1f} {'':16}  all {len(self.steps)} steps")
+        return "\n".join(lines)
+
+
+def _product(step: Step) -> str:
+    return "x".join(str(step.fields[axis]) for axis in ("m", "k", "n") if axis in step.fields)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanReport:
+    """Memory of a compiled program; with several native segments, sums over them.
+
+    unfused_bytes: the largest sum of bytes alive at once, were each node of the graph as it was loaded a step without
+    scratch; None where a shape is not known. A plan with much more gives memory away for time.
+    """
+
+    programs: Sequence[CompiledSegment | NativeProgram | WebgpuProgram]
+    unfused_bytes: int | None
+
+    @staticmethod
+    def of(
+        programs: Sequence[CompiledSegment | NativeProgram | WebgpuProgram],
+        unfused: Liveness | None,
+        sizes: Mapping[str, int],
+    ) -> PlanReport:
+        """The report of programs; unfused: the memory of their graph as it was loaded. sizes: of its symbols."""
+        return PlanReport(programs, None if unfused is None else unfused.least(sizes))
+
+    @property
+    def _plans(self) -> list[Plan]:
+        return [program.plan for program in self.programs]
+
+    @property
+    def arena_bytes(self) -> int:
+        """Bytes of activations and scratch; all segments share one arena."""
+        return max((p.arena_bytes for p in self._plans), default=0)
+
+    @property
+    def lower_bound_bytes(self) -> int:
+        """The largest sum of bytes alive at once."""
+        return max((p.lower_bound_bytes for p in self._plans), default=0)
+
+    @property
+    def activation_bytes(self) -> int:
+        """What activations and scratch would take if none shared memory."""
+        return sum(p.activation_bytes for p in self._plans)
+
+    def layout(self) -> dict[str, Any]:
+        """`layout.json`: every region and tensor, for each segment."""
+        segments = [layout(program.lowered, program.plan) for program in self.programs]
+        found = segments[0] if len(segments) == 1 else {"segments": segments}
+        return found | {"unfused_bytes": self.unfused_bytes}
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return self.layout()
+
+    def __str__(self) -> str:
+        ratio = self.arena_bytes / max(self.lower_bound_bytes, 1)
+        unfused = "" if self.unfused_bytes is None else f", one node at a time {self.unfused_bytes} bytes"
+        return (
+            f"arena {self.arena_bytes} bytes, lower bound {self.lower_bound_bytes} bytes ({ratio:.3f}x), "
+            f"all activations and scratch {self.activation_bytes} bytes{unfused}"
+        )

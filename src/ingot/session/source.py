@@ -1,0 +1,152 @@
+"""What a session is made of: a graph from whatever its source is, and what its options say."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+import numpy as np
+
+from ingot.errors import InputError
+from ingot.ir.dim import Limit
+from ingot.ir.graph import Graph, TensorType, Type
+from ingot.ir.text import dump, parse
+from ingot.load import Deferred, is_saved_program, load_model
+from ingot.lower import Target
+from ingot.passes.precision import F32, Precision
+from ingot.plan.memory import Place
+from ingot.run.arena import Arena
+from ingot.run.library import load
+from ingot.run.store import WeightStore
+from ingot.session import saved_program as saved
+from ingot.support.config import debug
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """A source of sessions: a graph over states, and weights, that others have. places: where each state lies.
+    unpacked: see `Target`. snapshot: makes the same graph of weights, with what states hold by then.
+    """
+
+    graph: Graph
+    state: Arena
+    places: dict[str, Place]
+    weights: WeightStore
+    unpacked: frozenset[str]
+    snapshot: Callable[[], Graph]
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What a session can be made of again. source: a whole path, the bytes of an ONNX model, or None for any other
+    source, of which the session's graph stands then. options: as they were given.
+    """
+
+    source: str | bytes | None
+    options: Mapping[str, Any]
+
+    @staticmethod
+    def of(source: Any, **options: Any) -> Origin:
+        """Of a session's source and options."""
+        if isinstance(source, (str, os.PathLike)):
+            return Origin(os.path.abspath(os.fspath(source)), options)
+        return Origin(bytes(source) if isinstance(source, (bytes, bytearray, memoryview)) else None, options)
+
+    def recipe(self, graph: Callable[[], Graph]) -> tuple[Any, dict[str, Any]]:
+        """What `reopened` takes. graph: the session's, after the passes, which is pickled as text and arrays."""
+        if self.source is not None:
+            return self.source, dict(self.options)
+        found = graph()
+        data = {name: value.data for name, value in found.values.items() if value.kind == "weight"} | found.initial
+        held = {name: np.asarray(array) for name, array in data.items() if array is not None}
+        return (dump(found), held), {**self.options, "passes": (), "dims": _limits_of(self.options["dims"])}
+
+
+def _limits_of(dims: Mapping[str, int | Limit] | None) -> dict[str, Limit] | None:
+    """The dims that a graph still has when the others were bound."""
+    return None if dims is None else {name: dim for name, dim in dims.items() if isinstance(dim, Limit)}
+
+
+def reopened(kind: type[Any], source: Any, options: dict[str, Any]) -> Any:
+    """The session that was pickled, made anew. Raises what its class raises, as for a file that is gone."""
+    return kind(parse(*source) if isinstance(source, tuple) else source, **options)
+
+
+class Closed:
+    """What stands in the place of a session's parts once its `with` block is over."""
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise InputError("session: closed, got a call after its `with` block, expected one inside")
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A model. is_compiled: its passes have run. precision: of a saved program. files: identities of the files that it
+    was read from, if known.
+    """
+
+    graph: Graph | Deferred
+    is_compiled: bool = False
+    precision: Precision | None = None
+    files: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+
+def open_source(source: Any, example_inputs: tuple[Any, ...] | None, weights: WeightStore) -> Opened:
+    """The graph of whatever a source is."""
+    if isinstance(source, Graph):
+        return Opened(source.copy())
+    if isinstance(source, Shared):
+        return Opened(source.graph)
+    if is_saved_program(source):
+        graph, precision = saved.read(os.fspath(source), weights)
+        return Opened(graph, is_compiled=True, precision=precision)
+    loaded = load_model(source, example_inputs)
+    return Opened(loaded.graph, files=loaded.files)
+
+
+def target_of(executor: str, threads: int, precision: Precision) -> Target:
+    """What an executor lowers for. Raises what `open_device` does, InputError for a precision that it does not have."""
+    if executor == "interpret":
+        return Target(executor, threads)
+    if executor == "webgpu":
+        from ingot.lower.wgpu import webgpu_target
+        from ingot.run.device import open_device
+
+        open_device()
+        return webgpu_target(precision)
+    isa = load().isa()
+    rounded = precision.rounded(load().dots(isa))
+    return Target(isa, threads, reuse=debug() < 5, rounded=rounded, apart=precision.apart)
+
+
+def check_option(name: str, value: str, valid: Iterable[str]) -> None:
+    if value not in valid:
+        raise InputError(f"option {name}: unknown value, got {value!r}, expected one of {', '.join(valid)}")
+
+
+def agreed_precision(wanted: Precision | None, saved: Precision | None) -> Precision:
+    """What is wanted, or what a program was saved in. Raises InputError where these differ."""
+    if wanted is not None and saved is not None and wanted is not saved:
+        raise InputError(f"option precision: not what was saved, got {wanted.name}, expected {saved.name}")
+    return wanted or saved or F32
+
+
+@dataclass(frozen=True, slots=True)
+class NodeArg:
+    """An input or output, as ONNX Runtime describes it: a type is "tensor(float)", and dims are ints, names, or None.
+
+    A sequence has no dims. The type of an output is "undefined" where the model does not declare it, and has another
+    graph for other dims.
+    """
+
+    name: str
+    shape: list[int | str | None]
+    type: str
+
+
+def node_arg(name: str, type: Type | None) -> NodeArg:
+    shape = type.shape if isinstance(type, TensorType) else ()
+    dims = [d if isinstance(d, int) or d is None else str(d) for d in shape]
+    return NodeArg(name, dims, "undefined" if type is None else type.onnx)

@@ -1,0 +1,152 @@
+"""Folders that several emissions share with files of others: a manifest says which files each emission wrote."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import stat
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from ingot.errors import OutputError, some
+from ingot.support.files import make_folder, written
+
+MANIFEST = ".ingot-files.json"
+_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A file of the manifest. owner: the emission that wrote it, "" where owners share it. sha256: None from before the
+    file is written until it is, so that an emission that was cut off can be repeated."""
+
+    owner: str
+    sha256: str | None
+
+
+@contextlib.contextmanager
+def filled_folder(
+    folder: str | os.PathLike[str],
+    owner: str,
+    names: Collection[str],
+    *,
+    shared: Collection[str] = (),
+    force: bool = False,
+) -> Iterator[None]:
+    """Let a block write files into a folder, and record them in its manifest.
+
+    owner: of the files, such as one model; an earlier emission of the same owner is replaced, and those of its files
+    that this one does not write again are removed. names: every file that the block writes, relative to the folder.
+    shared: names of files that every owner writes alike; they stay. force: replace what is there, whoever wrote it.
+
+    Raise OutputError, before anything is written, for a file that is there and that this owner did not write, or that
+    was changed since; and when the folder or its manifest cannot be read or written.
+    """
+    make_folder(folder)
+    place, owners = Path(folder), {name: "" if name in shared else owner for name in names}
+    descriptor = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with contextlib.suppress(OSError):  # a file system without locks
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        rows = {} if force and not _is_readable(place) else _read(place)
+        if not force:
+            _expect_own(place, owners, rows)
+        earlier = {name for name, row in rows.items() if row.owner == owner and name not in owners}
+        _write(place, {**rows, **{name: _Row(owners[name], None) for name in owners}})
+        try:
+            yield
+        finally:
+            if not rows and not any(os.path.lexists(place / name) for name in owners):
+                os.unlink(place / MANIFEST)  # the block was refused before its first file
+        for name in earlier:
+            if _is_unchanged(place / name, rows.pop(name)):
+                _remove(place, name)
+        _write(place, {**rows, **{name: _Row(owners[name], _digest(place / name)) for name in owners}})
+    finally:
+        os.close(descriptor)
+
+
+def _expect_own(place: Path, owners: Mapping[str, str], rows: Mapping[str, _Row]) -> None:
+    foreign = []
+    for name in sorted(owners):
+        if os.path.lexists(place / name):
+            row = rows.get(name)
+            if row is None or row.owner != owners[name] or not _is_unchanged(place / name, row):
+                foreign.append(name)
+    if foreign:
+        raise OutputError(
+            f"{place}: holds files that this command did not write or that were changed since, got {some(foreign)},"
+            " expected free names, or force to replace the files"
+        )
+
+
+def _is_unchanged(path: Path, row: _Row) -> bool:
+    """Whether a regular file is there with the content that its row says; any content while it was being written."""
+    if not path.exists() or not stat.S_ISREG(os.lstat(path).st_mode):
+        return False
+    return row.sha256 is None or _digest(path) == row.sha256
+
+
+def _digest(path: Path) -> str:
+    try:
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise OutputError(f"{path}: cannot be read ({error.strerror})") from error
+
+
+def _remove(place: Path, name: str) -> None:
+    """A file, and the folders around it that this leaves empty."""
+    path = place / name
+    path.unlink()
+    for parent in path.parents:
+        if parent == place or any(parent.iterdir()):
+            break
+        parent.rmdir()
+
+
+def _is_readable(place: Path) -> bool:
+    try:
+        _read(place)
+    except OutputError:
+        return False
+    return True
+
+
+def _read(place: Path) -> dict[str, _Row]:
+    """The rows by name. A manifest may come from anywhere, and files that it names may be removed: a name stays inside
+    of the folder, behind no link."""
+    path = place / MANIFEST
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise OutputError(f"{path}: cannot be read ({error.strerror})") from error
+    try:
+        held = json.loads(content)
+        files = held["files"]
+        rows = {str(name): _Row(str(row["owner"]), row["sha256"]) for name, row in files.items()}
+        is_known = held["version"] == _VERSION
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        is_known = False
+    if not is_known or not all(_is_inside(place, name) for name in rows):
+        raise OutputError(f"{path}: damaged, expected a manifest as Ingot writes it, or force to replace it")
+    return rows
+
+
+def _is_inside(place: Path, name: str) -> bool:
+    parts = Path(name).parts
+    if not parts or os.path.isabs(name) or ".." in parts or "\0" in name:
+        return False
+    return not any((place / Path(*parts[: end + 1])).is_symlink() for end in range(len(parts) - 1))
+
+
+def _write(place: Path, rows: dict[str, _Row]) -> None:
+    files = {name: asdict(rows[name]) for name in sorted(rows)}
+    with written(place / MANIFEST) as file:
+        file.write((json.dumps({"version": _VERSION, "files": files}, indent=1) + "\n").encode())
