@@ -40,6 +40,23 @@ from ingot.session import dynamic_shapes
 from ingot.session import saved_program as saved
 from ingot.session.compile_cache import Keeping, entry_of, folder_of
 from ingot.session.dynamic_shapes import GraphEach, Growth, OneGraph, Programs
+from ingot.session.inputs import arrays
+from ingot.session.io_binding import IOBinding
+from ingot.session.reports import BindingReport, Explanation, PlanReport, Profile
+from ingot.session.seeds import next_seed
+from ingot.session.source import (
+    Closed,
+    NodeArg,
+    Opened,
+    Origin,
+    Shared,
+    agreed_precision,
+    check_option,
+    node_arg,
+    open_source,
+    reopened,
+    target_of,
+)
 from ingot.support.collector import uncollected
 from ingot.support.config import debug
 from ingot.support.locks import OwnedLock
@@ -440,7 +457,8 @@ class Context:
         found, refusal = ({}, "") if growth is None else (growth.limits, growth.refusal)
         return BindingReport(
             dict(self._limits or found), self._unplanned if self._limits else "", refusal, programs.hits,
-            programs.misses, self.programs_kept, dynamic_shapes.MAX_BINDINGS, self._arena.nbytes, self._bindings.weight_bytes,
+            programs.misses, self.programs_kept, dynamic_shapes.MAX_BINDINGS, self._arena.nbytes,
+            self._bindings.weight_bytes,
         )  # fmt: skip
 
     def _program(self, symbols: Mapping[str, int]) -> tuple[Program, Mapping[str, int]]:
