@@ -39,7 +39,8 @@ class FreeOrder:
         shutil.copytree(csrc, folder, dirs_exist_ok=True)
         header = (folder / "abi.h").read_text()
         (folder / "abi.h").write_text(re.sub(r"(#define INGOT_K_BLOCK) \d+", r"\1 1073741824", header))
-        sources = [folder / f"{name}.c" for name in ("gemm", "gemv", "attention", "pack", f"gemm_micro_{isa}")]
+        names = ("gemm/gemm", "gemm/gemv", "attention/attention", "gemm/pack", f"gemm/gemm_micro_{isa}")
+        sources = [folder / f"{name}.c" for name in names]
         command = ["cc", "-std=gnu11", "-O2", "-shared", "-fPIC", "-ffp-contract=off", "-fno-math-errno"]
         command += ["-fno-trapping-math", *FLAGS[isa], f"-DISA={isa}", f"-DISA_{isa}=1", f"-I{folder}"]
         built = folder / "free.so"

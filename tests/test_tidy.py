@@ -94,7 +94,8 @@ def python_files(*folders: str) -> list[Path]:
 
 
 def c_files() -> list[Path]:
-    return sorted(f for folder in (SRC / "csrc", SRC / "emit", ROOT / "benchmarks") for f in folder.rglob("*.[ch]"))
+    folders = (SRC / "csrc", SRC / "emit", ROOT / "benchmarks")
+    return sorted(f for folder in folders for f in folder.rglob("*") if f.suffix in (".c", ".h", ".inc"))
 
 
 PYTHON = python_files("src", "tests", "benchmarks", "examples")
@@ -354,7 +355,7 @@ def test_every_module_is_reachable():
 
 def test_every_header_is_included():
     sources = {f: f.read_text() for f in [*c_files(), *python_files("src")]}
-    headers = [f for f in sources if f.suffix == ".h"]
+    headers = [f for f in sources if f.suffix in (".h", ".inc")]
     assert {h for h in headers if not any(h.name in text for f, text in sources.items() if f != h)} == set()
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from places import KIT
 
-SOURCES = ("run.c", "pool.c", "lock.c")
+SOURCES = ("runtime/run.c", "runtime/pool.c", "runtime/lock.c")
 
 
 def built(folder: Path) -> Path:

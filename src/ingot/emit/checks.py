@@ -78,7 +78,7 @@ static inline void check_step(char *arena, int64_t nbytes, const check_span *spa
 
 def _hash() -> str:
     """hash.c, without string.h, which a freestanding program may not have."""
-    return whole_source("hash.c").replace("memcpy(", "__builtin_memcpy(")
+    return whole_source("runtime/hash.c").replace("memcpy(", "__builtin_memcpy(")
 
 
 def check_hooks(face: Interface) -> str:

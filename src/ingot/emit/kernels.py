@@ -42,11 +42,11 @@ _ATTRIBUTE = r" ?__attribute__\(\((?:[^()]|\([^()]*\))*\)\)"
 # a unit include is read once for all of them, whatever other units make of the same names. Units by name: their files,
 # and the sets that each is for.
 _UNITS = {
-    "floats": {f"gemm_micro_{isa}.c": f"defined(ISA_{isa})" for isa in ("scalar", "neon", "avx2", "avx512")},
-    "pairs": {"gemm_micro_avx512bf16.c": "defined(ISA_avx512)", "gemm_micro_dots.c": "!defined(ISA_avx512)"},
+    "floats": {f"gemm/gemm_micro_{isa}.c": f"defined(ISA_{isa})" for isa in ("scalar", "neon", "avx2", "avx512")},
+    "pairs": {"gemm/gemm_micro_avx512bf16.c": "defined(ISA_avx512)", "gemm/gemm_micro_dots.c": "!defined(ISA_avx512)"},
     "codes": {
-        "gemm_micro_avx512vnni.c": "defined(ISA_avx512vnni)",
-        "gemm_micro_codes_widened.c": "!defined(ISA_avx512vnni)",
+        "quant/gemm_micro_avx512vnni.c": "defined(ISA_avx512vnni)",
+        "quant/gemm_micro_codes_widened.c": "!defined(ISA_avx512vnni)",
     },
 }
 
@@ -218,8 +218,9 @@ def _unit(pieces: list[_Piece], again: set[str], everybody: Container[str]) -> s
 @functools.cache
 def _csrc() -> tuple[tuple[_Piece, ...], tuple[_Piece, ...]]:
     """All definitions of abi.h, and all of the kernel files in an order that compiles."""
-    sources = sorted(f.name for f in abi.CSRC.glob("*.c"))
-    sources = [name for name in sources if not name.startswith("gemm_micro_") and "K(" in abi.source(name)]
+    paths = sorted(abi.CSRC.rglob("*.c"), key=lambda path: path.name)
+    names = [path.relative_to(abi.CSRC).as_posix() for path in paths if not path.name.startswith("gemm_micro_")]
+    sources = [name for name in names if "K(" in abi.source(name)]
     macros: dict[str, str] = {}
     declarations = tuple(_cut("abi.h", "", set(), macros))
     seen = {"abi.h"}

@@ -12,11 +12,11 @@ def pool(face: Interface) -> dict[str, str]:
     """Its files, by name; none for a model of one thread."""
     if face.threads == 1:
         return {}
-    return {f"{face.prefix}_pool.{ending}": _own(face, abi.source(f"pool.{ending}")) for ending in ("h", "c")}
+    return {f"{face.prefix}_pool.{ending}": _own(face, abi.source(f"runtime/pool.{ending}")) for ending in ("h", "c")}
 
 
 def _own(face: Interface, text: str) -> str:
     """The text with names of its own for what a linker sees, its file and its guard."""
-    text = re.sub(r"\bpool(\.[hc]|_run|_barrier)\b", rf"{face.prefix}_pool\1", text)
+    text = re.sub(r"\b(?:runtime/)?pool(\.[hc]|_run|_barrier)\b", rf"{face.prefix}_pool\1", text)
     text = text.replace("INGOT_POOL_H", f"{face.macro}_POOL_H")
     return text.replace(": ", ": emitted by Ingot: ", 1)

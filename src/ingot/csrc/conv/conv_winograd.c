@@ -1,0 +1,242 @@
+/* conv_winograd.c: 2-D convolution with filters of 3 x 3 by F(2 x 2, 3 x 3) of Winograd (Lavin and Gray, "Fast
+ * algorithms for convolutional neural networks", 2016): a tile of 2 x 2 output pixels takes 16 products a channel
+ * instead of 36. Tiles are transformed into 16 matrices [tile][channel], which are multiplied with those of the filter;
+ * additions go in one order everywhere. With `narrow` images are bf16 and so are both factors of the products; what is
+ * added is f32. */
+#include "conv/conv.h"
+
+#define WINOGRAD_POINTS 16 /* matrices */
+#if defined(INGOT_SMALL)
+#define WINOGRAD_RUN 2 /* tiles whose pixels are written together */
+#else
+#define WINOGRAD_RUN 12
+#endif
+
+/* Output pixels (2y, 2x) to (2y + 1, 2x + 1) of an image. */
+typedef struct { int64_t image, y, x; } winograd_tile;
+
+/* What is multiplied: values[point][tile][row_stride] of `most` tiles, and products[point][tile][32] of these and one
+ * panel; `across` tiles lie beside one another. An element of k is what `tile` multiplies, a channel or a pair of them;
+ * there are `steps`. */
+typedef struct {
+  const conv_args *g;
+  void (*tile)(int64_t rows, int64_t panels, const gemm_product *p);
+  float *values, *products;
+  int64_t steps, most, row_stride, across, down, panels;
+} winograd_task;
+
+static inline winograd_tile winograd_tile_at(const winograd_task *t, int64_t tile) {
+  return (winograd_tile){tile / t->across / t->down, tile / t->across % t->down, tile % t->across};
+}
+
+/* Four rows or columns of a tile as four points. */
+static inline void winograd_forward(const vf from[4], vf to[4]) {
+  to[0] = v_sub(from[0], from[2]);
+  to[1] = v_add(from[1], from[2]);
+  to[2] = v_sub(from[2], from[1]);
+  to[3] = v_sub(from[1], from[3]);
+}
+
+/* Up to 16 channels of four pixels of a column as four points; from: the first of them. With `whole` all pixels of a
+ * column inside the image are, too, and there are 16 channels. */
+static inline __attribute__((always_inline)) void winograd_column(const winograd_task *t, const int narrow, int whole,
+                                                                  int64_t from, int64_t top, int64_t column,
+                                                                  int64_t lanes, vf points[4][4], int at) {
+  const conv_args *g = t->g;
+  vf x[4], to[4];
+  if (column < 0 || column >= g->width) {
+    INGOT_UNROLL for (int i = 0; i < 4; i++) x[i] = v_set(0.0f);
+  } else if (whole) {
+    INGOT_UNROLL for (int i = 0; i < 4; i++) x[i] = conv_load(narrow, g->x, from + i * g->x_strides[1], 16);
+  } else {
+    INGOT_UNROLL for (int i = 0; i < 4; i++) {
+      const int inside = top + i >= 0 && top + i < g->height;
+      x[i] = inside ? conv_load(narrow, g->x, from + i * g->x_strides[1], lanes) : v_set(0.0f);
+    }
+  }
+  winograd_forward(x, to);
+  INGOT_UNROLL for (int i = 0; i < 4; i++) points[i][at] = to[i];
+}
+
+/* The values of `count` tiles beside one another, of which `at` is the first. Two columns of a tile are also the next
+ * one's. */
+static inline __attribute__((always_inline)) void winograd_read(const winograd_task *t, winograd_tile at,
+                                                                int64_t count, const int narrow, float *values) {
+  const conv_args *g = t->g;
+  const int64_t top = 2 * at.y - g->pad_top, point_stride = t->most * t->row_stride;
+  for (int64_t channel = 0; channel < g->channels; channel += 16) {
+    const int64_t lanes = g->channels - channel < 16 ? g->channels - channel : 16;
+    const int whole = lanes == 16 && top >= 0 && top + 4 <= g->height;
+    int64_t left = 2 * at.x - g->pad_left;
+    int64_t from = at.image * g->x_strides[0] + top * g->x_strides[1] + left * g->x_strides[2] + channel;
+    vf half[4][4];
+    INGOT_UNROLL for (int j = 0; j < 2; j++)
+      winograd_column(t, narrow, whole, from + j * g->x_strides[2], top, left + j, lanes, half, j);
+    for (int64_t tile = 0; tile < count; tile++, left += 2, from += 2 * g->x_strides[2]) {
+      float *to = values + tile * t->row_stride;
+      INGOT_UNROLL for (int j = 2; j < 4; j++)
+        winograd_column(t, narrow, whole, from + j * g->x_strides[2], top, left + j, lanes, half, j);
+      INGOT_UNROLL for (int i = 0; i < 4; i++, to += 4 * point_stride) {
+        vf points[4];
+        winograd_forward(half[i], points);
+        INGOT_UNROLL for (int j = 0; j < 4; j++) {
+          if (narrow)
+            v_store_bf16((uint16_t *)(void *)(to + j * point_stride) + channel, points[j]);
+          else
+            v_store(to + j * point_stride + channel, points[j]);
+        }
+        half[i][0] = half[i][2];
+        half[i][1] = half[i][3];
+      }
+    }
+  }
+}
+
+/* The values of `count` tiles. */
+static inline __attribute__((always_inline)) void winograd_read_tiles(const winograd_task *t, const int narrow,
+                                                                      int64_t first, int64_t count) {
+  for (int64_t done = 0, run; done < count; done += run) {
+    const winograd_tile at = winograd_tile_at(t, first + done);
+    run = t->across - at.x < count - done ? t->across - at.x : count - done;
+    winograd_read(t, at, run, narrow, t->values + done * t->row_stride);
+  }
+}
+
+/* Four points as two rows or columns of pixels. */
+static inline void winograd_backward(vf a, vf b, vf c, vf d, vf to[2]) {
+  to[0] = v_add(v_add(a, b), c);
+  to[1] = v_sub(v_sub(b, c), d);
+}
+
+/* 16 columns of a tile's pixels from its products, those of a point `point` floats behind those of the one before. */
+static inline void winograd_pixels(const float *products, int64_t point, vf pixels[2][2]) {
+  vf half[2][4];
+  INGOT_UNROLL for (int j = 0; j < 4; j++) {
+    vf rows[2];
+    const float *p = products + j * point;
+    winograd_backward(v_load(p), v_load(p + 4 * point), v_load(p + 8 * point), v_load(p + 12 * point), rows);
+    half[0][j] = rows[0];
+    half[1][j] = rows[1];
+  }
+  INGOT_UNROLL for (int i = 0; i < 2; i++)
+    winograd_backward(half[i][0], half[i][1], half[i][2], half[i][3], pixels[i]);
+}
+
+/* A row of output pixels. */
+typedef struct { gemm_epilogue epilogue; gemm_finish finish; float *out; } winograd_row;
+
+/* The pixels of at most WINOGRAD_RUN tiles beside one another, of which `at` is the first, from their products. */
+static inline void winograd_write_run(const winograd_task *t, winograd_tile at, int64_t run, int64_t panel,
+                                      const float *products) {
+  const conv_args *g = t->g;
+  const int64_t channel = panel * INGOT_PANEL, left = g->out_channels - channel, x = 2 * at.x;
+  const int64_t columns = left < INGOT_PANEL ? left : INGOT_PANEL;
+  const int64_t length = g->out_width - x < 2 * run ? g->out_width - x : 2 * run;
+  const int64_t rows = g->out_height - 2 * at.y < 2 ? 1 : 2;
+  winograd_row to[2];
+  float waiting[2][2 * WINOGRAD_RUN * INGOT_PANEL];
+  for (int64_t row = 0; row < rows; row++) {
+    const conv_pixel pixel = {at.image, 2 * at.y + row, x};
+    float *out = conv_out(g, pixel);
+    if (out) out += channel;
+    const gemm_epilogue epilogue = conv_epilogue(g, pixel);
+    to[row] = (winograd_row){epilogue, epilogue_finish(&epilogue, 0, channel, out, g->out_strides[2]), out};
+  }
+  const int light = columns % 16 == 0 && epilogue_is_light(&to[0].epilogue);
+  for (int64_t j = 0; j < columns; j += 16) {
+    const vf bias = light && g->bias ? v_load(g->bias + channel + j) : v_set(-0.0f);
+    for (int64_t i = 0; i < run; i++) {
+      vf pixels[2][2];
+      winograd_pixels(products + i * INGOT_PANEL + j, t->most * INGOT_PANEL, pixels);
+      INGOT_UNROLL for (int row = 0; row < 2; row++) {
+        INGOT_UNROLL for (int column = 0; column < 2; column++) {
+          const int64_t pixel = 2 * i + column;
+          if (!light)
+            v_store(waiting[row] + pixel * INGOT_PANEL + j, pixels[row][column]);
+          else if (row < rows && pixel < length)
+            finish_sums(&to[row].finish, bias, pixel, j, pixels[row][column]);
+        }
+      }
+    }
+  }
+  for (int64_t row = 0; row < rows && !light; row++)
+    epilogue_apply(&to[row].epilogue, 0, channel, length, columns, waiting[row], INGOT_PANEL, to[row].out,
+                   g->out_strides[2]);
+}
+
+/* The pixels of `count` tiles of one panel from their products, which begin with those of the tile `first`. */
+static inline void winograd_write(const winograd_task *t, int64_t first, int64_t count, int64_t panel) {
+  for (int64_t done = 0, run; done < count; done += run) {
+    const winograd_tile at = winograd_tile_at(t, first + done);
+    run = t->across - at.x < count - done ? t->across - at.x : count - done;
+    if (run > WINOGRAD_RUN) run = WINOGRAD_RUN;
+    winograd_write_run(t, at, run, panel, t->products + done * INGOT_PANEL);
+  }
+}
+
+/* `count` tiles, of which the values are there, for panels [begin, end): a panel of a point stays in the first cache
+ * while all tiles pass. */
+static inline void winograd_multiply(const winograd_task *t, int64_t first, int64_t count, int64_t begin, int64_t end) {
+  const conv_args *g = t->g;
+  const int64_t panel_size = t->steps * INGOT_PANEL;
+  const int32_t blocks = (int32_t)((count + GEMM_ROWS - 1) / GEMM_ROWS);
+  const int64_t ahead_step = (4 * INGOT_PANEL + blocks - 1) / blocks;
+  for (int64_t panel = begin; panel < end; panel++) {
+    for (int64_t point = 0; point < WINOGRAD_POINTS; point++) {
+      const float *weight = g->weight + (point * t->panels + panel) * panel_size;
+      const float *next = point + 1 < WINOGRAD_POINTS ? weight + t->panels * panel_size
+                          : panel + 1 < end           ? g->weight + (panel + 1) * panel_size
+                                                      : NULL;
+      for (int32_t block = 0; block < blocks; block++) {
+        const int64_t skip = part_begin(count, block, blocks), rows = part_begin(count, block + 1, blocks) - skip;
+        const gemm_product product = {
+          .k = t->steps, .a = t->values + (point * t->most + skip) * t->row_stride, .a_stride = t->row_stride,
+          .b = weight, .b_stride = INGOT_PANEL, .sums = t->products + (point * t->most + skip) * INGOT_PANEL,
+          .sums_stride = INGOT_PANEL, .ahead = next ? (const char *)next + block * t->steps * ahead_step : NULL,
+          .ahead_step = next ? ahead_step : 0,
+          .halved = g->out_channels - panel * INGOT_PANEL <= INGOT_PANEL / 2};
+        t->tile(rows, 1, &product);
+      }
+    }
+    winograd_write(t, first, count, panel);
+  }
+}
+
+/* t holds what images of a kind, floats or bf16, are multiplied by. */
+static inline __attribute__((always_inline)) void winograd(const int narrow, winograd_task t, int32_t part,
+                                                           int32_t parts) {
+  const conv_args *g = t.g;
+  t.steps = narrow ? g->channels / 2 : g->channels;
+  t.across = (g->out_width + 1) / 2;
+  t.down = (g->out_height + 1) / 2;
+  t.panels = (g->out_channels + INGOT_PANEL - 1) / INGOT_PANEL;
+  t.row_stride = (t.steps + 15) / 16 * 16;
+  if (t.steps > INGOT_WINOGRAD_FEW) t.row_stride += 16; /* so that rows do not all share a set of the cache */
+  t.most = g->scratch_stride / (WINOGRAD_POINTS * (t.row_stride + INGOT_PANEL));
+  t.products = g->scratch + part * g->scratch_stride;
+  t.values = t.products + WINOGRAD_POINTS * t.most * INGOT_PANEL;
+  const int64_t tiles = g->batch * t.down * t.across;
+  const int by_panels = conv_by_panels(WINOGRAD_POINTS * t.steps * g->out_channels, tiles, t.most, parts);
+  const gemm_share share = by_panels ? gemm_turn(gemm_cut(t.panels, tiles, part, parts))
+                                     : gemm_cut(tiles, t.panels, part, parts);
+  const int64_t count = share.panel_end - share.panel_begin;
+  const int32_t blocks = share.row_end > share.row_begin ? (int32_t)((count + t.most - 1) / t.most) : 0;
+  for (int32_t i = 0; i < blocks; i++) {
+    const int64_t first = share.panel_begin + part_begin(count, i, blocks);
+    const int64_t end = share.panel_begin + part_begin(count, i + 1, blocks);
+    winograd_read_tiles(&t, narrow, first, end - first);
+    winograd_multiply(&t, first, end - first, share.row_begin, share.row_end);
+  }
+}
+
+void K(conv2d_f32_winograd)(const void *args, int32_t part, int32_t parts) {
+  winograd(0, (winograd_task){.g = args, .tile = K(gemm_tile)}, part, parts);
+}
+
+void K(conv2d_bf16_winograd)(const void *args, int32_t part, int32_t parts) {
+  const conv_args *g = args;
+  winograd(1, (winograd_task){.g = g, .tile = GEMM_BF16_TILE(g)}, part, parts);
+}
+
+#undef WINOGRAD_POINTS
+#undef WINOGRAD_RUN

@@ -1,0 +1,362 @@
+/* matmul.c: batches of c = activation(alpha * a @ b + bias) + residual where b is computed in the same run. */
+#include "gemm/gemm_columns.h"
+
+/* Where batch `index`, counted in row-major order, lies in each operand. */
+typedef struct { int64_t a, b, residual, c; } matmul_offsets;
+
+static inline matmul_offsets matmul_batch(const matmul_args *g, int64_t index) {
+  matmul_offsets at = {0, 0, 0, 0};
+  for (int32_t d = g->batch_rank - 1; d >= 0; d--) {
+    const int64_t i = index % g->batch_shape[d];
+    index /= g->batch_shape[d];
+    at.a += i * g->a_batch_strides[d];
+    at.b += i * g->b_batch_strides[d];
+    at.residual += i * g->residual_batch_strides[d];
+    at.c += i * g->c_batch_strides[d];
+  }
+  return at;
+}
+
+static inline int64_t matmul_batches(const matmul_args *g) {
+  int64_t batches = 1;
+  for (int32_t d = 0; d < g->batch_rank; d++) batches *= g->batch_shape[d];
+  return batches;
+}
+
+static inline gemm_epilogue matmul_epilogue(const matmul_args *g, const float *residual) {
+  return (gemm_epilogue){g->bias, NULL, NULL, residual, g->residual_stride, g->alpha, g->act_alpha, g->act_beta,
+                         g->activation, g->residual_first, NULL, 0};
+}
+
+/* Floats of packed panels that stay in the second cache beside rows. Most CPUs without AVX-512 have 512 KiB of it. */
+#if defined(ISA_avx512)
+#define MATMUL_NEAR (1 << 17)
+#else
+#define MATMUL_NEAR (1 << 16)
+#endif
+#define MATMUL_PANELS 16      /* at most; kernels.def knows all three */
+#define MATMUL_TN_PANELS (MATMUL_NEAR / INGOT_PANEL / INGOT_K_BLOCK) /* where a is transposed */
+#define MATMUL_ROWS 48        /* that go by them together */
+#define MATMUL_MANY_ROWS 512  /* for each part: packing is then so little of a product that every part may do it */
+
+/* One of the batch: its operands, and the rows of c that a part has. */
+typedef struct {
+  const float *a, *b;
+  float *c;
+  gemm_epilogue epilogue;
+  int64_t row_begin, row_end;
+} matmul_item;
+
+/* The share of a part. Rows that a part has alone stay in its cache from step to step. */
+static inline gemm_share matmul_share(const matmul_args *g, int64_t panels, int32_t part, int32_t parts) {
+  return panels > 0 && g->m >= MATMUL_MANY_ROWS * parts ? gemm_turn(gemm_cut(g->m, panels, part, parts))
+                                                        : gemm_cut(panels, g->m, part, parts);
+}
+
+/* Elements [done, done + k) of `columns` columns of b as panels, one behind the other. */
+static inline void matmul_pack(const matmul_args *g, const float *b, int64_t done, int64_t k, int64_t column,
+                               int64_t columns, float *packed) {
+  const float *from = b + done * g->b_k_stride + column * g->b_n_stride;
+  const int64_t size = k * INGOT_PANEL;
+  if (g->b_n_stride != 1 || columns % INGOT_PANEL) {
+    for (int64_t j = 0; j < columns; j += INGOT_PANEL, packed += size)
+      K(pack_panel)(from + j * g->b_n_stride, k, columns - j < INGOT_PANEL ? columns - j : INGOT_PANEL, g->b_k_stride,
+                    g->b_n_stride, 1.0f, packed);
+    return;
+  }
+  for (int64_t i = 0; i < k; i++, from += g->b_k_stride, packed += INGOT_PANEL) { /* each row in one piece */
+    float *to = packed;
+    for (int64_t j = 0; j < columns; j += INGOT_PANEL, to += size) {
+      v_store(to, v_load(from + j));
+      v_store(to + INGOT_PANEL / 2, v_load(from + j + INGOT_PANEL / 2));
+    }
+  }
+}
+
+/* What is read next: `runs` of `bytes` each, `stride` bytes apart, that are fetched while `calls` of a tile, of which
+ * `call` are done, read what is packed. */
+typedef struct { const char *from; int64_t stride, bytes, runs, calls, call; } matmul_ahead;
+
+static inline matmul_ahead matmul_next(const matmul_args *g, const float *b, int64_t done, int64_t k, int64_t column,
+                                       int64_t columns, int64_t calls) {
+  const float *from = b + done * g->b_k_stride + column * g->b_n_stride;
+  if (g->b_n_stride == 1) return (matmul_ahead){(const char *)from, 4 * g->b_k_stride, 4 * columns, k, calls, 0};
+  return (matmul_ahead){(const char *)from, 4 * g->b_n_stride, 4 * k, columns, calls, 0};
+}
+
+/* Has a call fetch its share at once, or, given its product, the first run step by step as the tile goes. */
+static inline void matmul_fetch(matmul_ahead *ahead, gemm_product *product) {
+  if (ahead->call >= ahead->calls) return;
+  int64_t run = ahead->call * ahead->runs / ahead->calls;
+  const int64_t end = ++ahead->call * ahead->runs / ahead->calls;
+  if (product && product->k && run < end) {
+    product->ahead = ahead->from + run++ * ahead->stride;
+    product->ahead_step = (ahead->bytes + product->k - 1) / product->k;
+  }
+  for (; run < end; run++) {
+    for (int64_t i = 0; i < ahead->bytes; i += 64) __builtin_prefetch(ahead->from + run * ahead->stride + i, 0, 2);
+  }
+}
+
+/* Adds elements [done, done + k) to rows [first, last) of a panel; what is not complete waits in c. */
+static inline void matmul_add(const matmul_args *g, const matmul_item *t, int64_t first, int64_t last, int64_t done,
+                              int64_t k, int64_t column, const float *panel, matmul_ahead *ahead,
+                              matmul_ahead *ahead_a) {
+  const int64_t left = g->n - column, columns = left < INGOT_PANEL ? left : INGOT_PANEL;
+  const int completes = done + k >= g->k, waits = k < g->k;
+  const int light = columns % (INGOT_PANEL / 2) == 0 && epilogue_is_light(&t->epilogue);
+  const int32_t tiles = (int32_t)gemm_blocks(last - first, g->a_stride);
+  float own[GEMM_ROWS * INGOT_PANEL];
+  for (int32_t tile = 0; tile < tiles; tile++) {
+    const int64_t row = first + part_begin(last - first, tile, tiles);
+    const int64_t rows = first + part_begin(last - first, tile + 1, tiles) - row;
+    float *to = t->c + row * g->c_stride + column, *sums = waits ? to : own;
+    const int64_t sums_stride = waits ? g->c_stride : INGOT_PANEL;
+    const gemm_finish finish = epilogue_finish(&t->epilogue, row, column, to, g->c_stride);
+    gemm_product product = {
+        .k = k, .a = t->a + row * g->a_stride + done, .a_stride = g->a_stride, .b = panel, .b_stride = INGOT_PANEL,
+        .sums = sums, .sums_stride = sums_stride, .finish = light && completes ? &finish : NULL, .more = done > 0,
+        .halved = columns <= INGOT_PANEL / 2};
+    matmul_fetch(ahead, &product);
+    matmul_fetch(ahead_a, NULL);
+    gemm_expect(to, g->c_stride, rows);
+    if (t->epilogue.residual && completes)
+      gemm_expect(t->epilogue.residual + row * g->residual_stride + column, g->residual_stride, rows);
+    K(gemm_tile)(rows, 1, &product);
+    if (completes && !light)
+      epilogue_apply(&t->epilogue, row, column, rows, columns, sums, sums_stride, to, g->c_stride);
+  }
+}
+
+/* Panels [begin, end) of those up to `last`, `depth` elements of k at a time: while these pass, sums wait in c. The
+ * first panels of all ask for rows of a, too, which the next then find near. */
+static inline void matmul_panels(const matmul_args *g, const matmul_item *t, int64_t begin, int64_t end, int64_t last,
+                                 int64_t depth, const int is_first, float *packed) {
+  const int64_t rows = t->row_end - t->row_begin, column = begin * INGOT_PANEL;
+  const int64_t limit = last * INGOT_PANEL < g->n ? last * INGOT_PANEL : g->n;
+  const int64_t stop = end * INGOT_PANEL < limit ? end * INGOT_PANEL : limit;
+  const int32_t chunks = end - begin > 1 ? (int32_t)((rows + MATMUL_ROWS - 1) / MATMUL_ROWS) : 1;
+  const int64_t calls = (end - begin) * ((rows + GEMM_ROWS - 1) / GEMM_ROWS); /* or a few more */
+  for (int64_t done = 0; done == 0 || done < g->k; done += depth) {
+    const int64_t k = g->k - done < depth ? g->k - done : depth;
+    matmul_ahead ahead = {0}; /* nothing */
+    if (done + k < g->k) {
+      const int64_t left = g->k - done - k;
+      ahead = matmul_next(g, t->b, done + k, left < depth ? left : depth, column, stop - column, calls);
+    } else if (stop < limit) {
+      const int64_t left = limit - stop, columns = left < stop - column ? left : stop - column;
+      ahead = matmul_next(g, t->b, 0, g->k < depth ? g->k : depth, stop, columns, calls);
+    }
+    matmul_pack(g, t->b, done, k, column, stop - column, packed);
+    for (int32_t chunk = 0; chunk < chunks; chunk++) {
+      const int64_t from = t->row_begin + part_begin_grain(rows, GEMM_ROWS, chunk, chunks);
+      const int64_t to = t->row_begin + part_begin_grain(rows, GEMM_ROWS, chunk + 1, chunks);
+      matmul_ahead ahead_a = {0};
+      if (is_first && to < t->row_end) {
+        const char *next = (const char *)(t->a + to * g->a_stride + done);
+        const int64_t count = t->row_end - to < MATMUL_ROWS ? t->row_end - to : MATMUL_ROWS;
+        ahead_a = (matmul_ahead){next, 4 * g->a_stride, 4 * k, count, (end - begin) * (MATMUL_ROWS / GEMM_ROWS), 0};
+      }
+      for (int64_t panel = begin; panel < end; panel++)
+        matmul_add(g, t, from, to, done, k, panel * INGOT_PANEL, packed + (panel - begin) * k * INGOT_PANEL, &ahead,
+                   &ahead_a);
+    }
+  }
+}
+
+/* A panel that is read only once or twice, where it lies, if its rows are whole. */
+static inline void matmul_lying(const matmul_args *g, const matmul_item *t, int64_t panel) {
+  const int64_t column = panel * INGOT_PANEL;
+  const gemm_factors factors = {K(gemm_tile), g->k, t->a, g->a_stride, t->b + column, 0};
+  gemm_panel(&t->epilogue, t->row_begin, t->row_end, column, INGOT_PANEL, &factors, g->b_k_stride, t->c + column,
+             g->c_stride, NULL);
+}
+
+/* How many panels from `begin` on go together, and by how many elements of k at a time. A last panel whose columns fill
+ * no vectors has no room in c for sums that wait: it goes alone, by all. */
+static inline int64_t matmul_together(const matmul_args *g, int64_t begin, int64_t end, int64_t *depth) {
+  const int is_deep = g->k > INGOT_MATMUL_DEPTH;
+  const int is_apart = is_deep && end * INGOT_PANEL > g->n && g->n % (INGOT_PANEL / 2) != 0;
+  if (is_apart && begin == end - 1) {
+    *depth = g->k;
+    return 1;
+  }
+  *depth = is_deep ? INGOT_MATMUL_DEPTH : g->k ? g->k : 1;
+  const int64_t fit = MATMUL_NEAR / INGOT_PANEL / *depth, left = end - begin - is_apart;
+  const int64_t most = fit < MATMUL_PANELS ? fit : MATMUL_PANELS;
+  return left < most ? left : most;
+}
+
+void K(matmul_f32)(const void *args, int32_t part, int32_t parts) {
+  const matmul_args *g = args;
+  const int64_t panels = (g->n + INGOT_PANEL - 1) / INGOT_PANEL;
+  const gemm_share share = matmul_share(g, matmul_batches(g) * panels, part, parts);
+  float *packed = g->scratch + part * g->scratch_stride;
+  for (int64_t unit = share.panel_begin, next; unit < share.panel_end; unit = next) {
+    const matmul_offsets at = matmul_batch(g, unit / panels);
+    const int64_t begin = unit % panels, left = share.panel_end - unit;
+    const int64_t end = begin + left < panels ? begin + left : panels;
+    const matmul_item item = {g->a + at.a, g->b + at.b, g->c + at.c,
+                              matmul_epilogue(g, g->residual ? g->residual + at.residual : NULL), share.row_begin,
+                              share.row_end};
+    const int few = item.row_end - item.row_begin <= 2 * GEMM_ROWS;
+    if (g->b_n_stride == 1 && (begin + 1) * INGOT_PANEL <= g->n && few) {
+      matmul_lying(g, &item, begin);
+      next = unit + 1;
+      continue;
+    }
+    int64_t depth;
+    next = unit + matmul_together(g, begin, end, &depth);
+    matmul_panels(g, &item, begin, begin + next - unit, end, depth, begin == 0 || unit == share.panel_begin, packed);
+  }
+}
+
+void K(matmul_f32_bf16)(const void *args, int32_t part, int32_t parts) {
+  const matmul_args *g = args;
+  const int64_t panels = (g->n + INGOT_PANEL - 1) / INGOT_PANEL;
+  const gemm_share share = gemm_cut(matmul_batches(g) * panels, g->m, part, parts);
+  float *packed = g->scratch + part * g->scratch_stride;
+  for (int64_t unit = share.panel_begin; unit < share.panel_end; unit++) {
+    const matmul_offsets at = matmul_batch(g, unit / panels);
+    const int64_t column = unit % panels * INGOT_PANEL;
+    const int64_t columns = g->n - column < INGOT_PANEL ? g->n - column : INGOT_PANEL;
+    const gemm_epilogue epilogue = matmul_epilogue(g, g->residual ? g->residual + at.residual : NULL);
+    const uint16_t *b = (const uint16_t *)(const void *)g->b + at.b + column * g->b_n_stride;
+    K(pack_pairs)(b, g->k, columns, g->b_k_stride, g->b_n_stride, packed);
+    const gemm_factors factors = {K(gemm_tile_widened), g->k, g->a + at.a, g->a_stride, packed, 0};
+    gemm_panel(&epilogue, share.row_begin, share.row_end, column, columns, &factors, INGOT_PANEL,
+               g->c + at.c + column, g->c_stride, NULL);
+  }
+}
+
+/* One of the batch in matmul_tn_f32: its operands, and the rows of c that a part has. tiles: some columns of a for a
+ * block of k; sums: where those of a last panel wait whose columns fill no vectors. */
+typedef struct {
+  const float *a, *b, *residual;
+  float *c;
+  gemm_epilogue epilogue;
+  int64_t row_begin, row_end;
+  float *tiles, *sums;
+} matmul_tn_item;
+
+/* Where the sums of a row wait: in c itself, but for a last panel whose columns fill no vectors. */
+typedef struct { float *row; int64_t stride; } matmul_tn_sums;
+
+static inline matmul_tn_sums matmul_tn_at(const matmul_args *g, const matmul_tn_item *t, int64_t row, int64_t column) {
+  if ((g->n - column) % (INGOT_PANEL / 2) == 0 || g->n - column >= INGOT_PANEL)
+    return (matmul_tn_sums){t->c + row * g->c_stride + column, g->c_stride};
+  return (matmul_tn_sums){t->sums + (row - t->row_begin) * INGOT_PANEL, INGOT_PANEL};
+}
+
+/* The sums of rows [first, last) of a panel begin with the residual. */
+static inline void matmul_tn_begin(const matmul_args *g, const matmul_tn_item *t, int64_t first, int64_t last,
+                                   int64_t column, int64_t columns) {
+  for (int64_t row = first; row < last; row++) {
+    const float *from = t->residual + row * g->residual_stride + column;
+    float *to = matmul_tn_at(g, t, row, column).row;
+    for (int64_t j = 0; j < columns; j += 16)
+      v_store(to + j, columns - j < 16 ? v_load_n(from + j, columns - j) : v_load(from + j));
+  }
+}
+
+/* What is copied next of rows of a, and then of b: a line of each row at a time, fetched while a tile takes as many
+ * elements of k. */
+typedef struct { const float *a, *b; int64_t a_lines, b_lines, call; } matmul_tn_ahead;
+
+static inline void matmul_tn_fetch(const matmul_args *g, matmul_tn_ahead *ahead, gemm_product *product) {
+  const int64_t line = ahead->call++, of_b = line - ahead->a_lines;
+  if (line < ahead->a_lines) {
+    product->ahead = ahead->a + line * 16;
+    product->ahead_step = 4 * g->a_stride;
+  } else if (of_b < ahead->b_lines) {
+    product->ahead = ahead->b + of_b * 16;
+    product->ahead_step = 4 * g->b_k_stride;
+  }
+}
+
+/* Adds elements [done, done + k) to rows [first, last) of a panel. */
+static inline void matmul_tn_add(const matmul_args *g, const matmul_tn_item *t, int64_t first, int64_t last,
+                                 int64_t done, int64_t k, int64_t column, const float *panel, matmul_tn_ahead *ahead) {
+  const int64_t columns = g->n - column < INGOT_PANEL ? g->n - column : INGOT_PANEL;
+  const int32_t tiles = gemm_column_tiles(last - first);
+  const int light = columns % (INGOT_PANEL / 2) == 0 && epilogue_is_light(&t->epilogue);
+  const int completes = done + k >= g->k;
+  if (g->continues && done == 0) matmul_tn_begin(g, t, first, last, column, columns);
+  for (int32_t tile = 0; tile < tiles; tile++) {
+    const int64_t row = first + part_begin(last - first, tile, tiles);
+    const int64_t count = first + part_begin(last - first, tile + 1, tiles) - row;
+    float *to = t->c + row * g->c_stride + column;
+    const matmul_tn_sums sums = matmul_tn_at(g, t, row, column);
+    const gemm_finish finish = epilogue_finish(&t->epilogue, row, column, to, g->c_stride);
+    gemm_product product = {
+        .k = k, .a = t->tiles + tile * k * GEMM_ROWS, .a_stride = GEMM_ROWS, .b = panel, .b_stride = INGOT_PANEL,
+        .sums = sums.row, .sums_stride = sums.stride, .finish = light && completes ? &finish : NULL,
+        .more = done > 0 || g->continues, .halved = columns <= INGOT_PANEL / 2};
+    matmul_tn_fetch(g, ahead, &product);
+    gemm_expect(sums.row, sums.stride, count);
+    K(gemm_tile_columns)(count, 1, &product);
+    if (completes && !light)
+      epilogue_apply(&t->epilogue, row, column, count, columns, sums.row, sums.stride, to, g->c_stride);
+  }
+}
+
+/* Panels [begin, end) by a block of k at a time, each by some rows of c, whose columns of a are copied for it. */
+static inline void matmul_tn_panels(const matmul_args *g, const matmul_tn_item *t, int64_t begin, int64_t end,
+                                    float *packed) {
+  const int64_t rows = t->row_end - t->row_begin, column = begin * INGOT_PANEL;
+  const int64_t stop = end * INGOT_PANEL < g->n ? end * INGOT_PANEL : g->n;
+  const int32_t chunks = (int32_t)((rows + MATMUL_ROWS - 1) / MATMUL_ROWS);
+  for (int64_t done = 0; done == 0 || done < g->k; done += INGOT_K_BLOCK) {
+    const int64_t k = g->k - done < INGOT_K_BLOCK ? g->k - done : INGOT_K_BLOCK;
+    const float *a = t->a + done * g->a_stride;
+    matmul_pack(g, t->b, done, k, column, stop - column, packed);
+    for (int32_t chunk = 0; chunk < chunks; chunk++) {
+      const int64_t first = t->row_begin + part_begin_grain(rows, GEMM_ROWS, chunk, chunks);
+      const int64_t last = t->row_begin + part_begin_grain(rows, GEMM_ROWS, chunk + 1, chunks);
+      matmul_tn_ahead ahead = {0}; /* nothing */
+      if (last < t->row_end) {
+        ahead = (matmul_tn_ahead){.a = a + last, .a_lines = MATMUL_ROWS / 16 + 1};
+      } else if (done + 2 * k <= g->k) {
+        const int64_t b_lines = g->b_n_stride == 1 ? (stop - column + 15) / 16 : 0;
+        ahead = (matmul_tn_ahead){a + k * g->a_stride + t->row_begin,
+                                  t->b + (done + k) * g->b_k_stride + column * g->b_n_stride, MATMUL_ROWS / 16 + 1,
+                                  b_lines, 0};
+      }
+      gemm_pack_columns(a + first, k, last - first, g->a_stride, t->tiles);
+      for (int64_t panel = begin; panel < end; panel++)
+        matmul_tn_add(g, t, first, last, done, k, panel * INGOT_PANEL, packed + (panel - begin) * k * INGOT_PANEL,
+                      &ahead);
+    }
+  }
+}
+
+/* A part copies rows of a and columns of b: it has such that are as few as can be. */
+static inline gemm_share matmul_tn_share(const matmul_args *g, int64_t panels, int32_t part, int32_t parts) {
+  return panels > 0 && panels * INGOT_PANEL <= g->m ? gemm_turn(gemm_cut(g->m, panels, part, parts))
+                                                   : gemm_cut(panels, g->m, part, parts);
+}
+
+void K(matmul_tn_f32)(const void *args, int32_t part, int32_t parts) {
+  const matmul_args *g = args;
+  const int64_t panels = (g->n + INGOT_PANEL - 1) / INGOT_PANEL;
+  const gemm_share share = matmul_tn_share(g, matmul_batches(g) * panels, part, parts);
+  float *tiles = g->scratch + part * g->scratch_stride, *sums = tiles + INGOT_K_BLOCK * MATMUL_ROWS;
+  for (int64_t unit = share.panel_begin, next; unit < share.panel_end; unit = next) {
+    const matmul_offsets at = matmul_batch(g, unit / panels);
+    const int64_t begin = unit % panels, left = share.panel_end - unit;
+    const int64_t most = begin + left < panels ? begin + left : panels;
+    const int64_t end = begin + MATMUL_TN_PANELS < most ? begin + MATMUL_TN_PANELS : most;
+    const float *residual = g->residual ? g->residual + at.residual : NULL;
+    const matmul_tn_item item = {g->a + at.a, g->b + at.b, residual, g->c + at.c,
+                                 matmul_epilogue(g, g->continues ? NULL : residual), share.row_begin, share.row_end,
+                                 tiles, sums};
+    matmul_tn_panels(g, &item, begin, end, sums + g->m * INGOT_PANEL);
+    next = unit + end - begin;
+  }
+}
+
+#undef MATMUL_NEAR
+#undef MATMUL_PANELS
+#undef MATMUL_TN_PANELS
+#undef MATMUL_ROWS
+#undef MATMUL_MANY_ROWS

@@ -1,0 +1,242 @@
+/* scatter.c: elements written at run-time indices along an axis, over or into what is there. A line along the axis is
+ * one part's work, in order. An index outside [-limit, limit) goes to the run's fault slot, and its update nowhere. */
+#include <string.h>
+
+#include "index/index.h"
+#include "kernel.h"
+
+/* The lines of the indices: how many, how long, and how far apart the elements of one are. */
+typedef struct { int64_t count; int64_t length; int64_t inner; } scatter_lines;
+
+static inline scatter_lines scatter_lines_of(const scatter_args *args) {
+  scatter_lines lines = {1, args->shape[args->axis], 1};
+  for (int32_t d = 0; d < args->rank; d++) {
+    if (d != args->axis) lines.count *= args->shape[d];
+    if (d > args->axis) lines.inner *= args->shape[d];
+  }
+  return lines;
+}
+
+/* Where line i begins in what has these strides, in elements. */
+static inline int64_t scatter_line_begin(const scatter_args *args, const int64_t *strides, int64_t i) {
+  int64_t offset = 0;
+  for (int32_t d = args->rank - 1; d >= 0; d--) {
+    if (d == args->axis) continue;
+    offset += i % args->shape[d] * strides[d];
+    i /= args->shape[d];
+  }
+  return offset;
+}
+
+/* Lines i to i + count of these, which lie side by side, take their updates together, step by step, so that memory is
+ * read as it lies; where they share an index, it is looked at once. update: what is done for one element, the e-th of
+ * the group at `index`; place is that of the result, in elements from its first, and from that of the updates. merge,
+ * bytes of an element: known when a loop is compiled. */
+#define SCATTER_GROUP(name, update)                                                                                   \
+  static inline __attribute__((always_inline)) void K(name##_group)(const scatter_args *args, const int32_t merge,    \
+                                                                    const size_t bytes, const scatter_lines *lines,   \
+                                                                    int64_t i, const int64_t count, double *held) {   \
+    const int32_t last = args->rank - 1, index_bytes = args->index_bytes;                                             \
+    const int64_t stride = args->out_strides[args->axis], step = args->out_strides[last], limit = args->limit;        \
+    const int64_t next = args->index_strides[args->axis], apart = args->axis == last ? 0 : args->index_strides[last]; \
+    const int64_t first = i / lines->inner * lines->length * lines->inner + i % lines->inner;                         \
+    const int64_t line = scatter_line_begin(args, args->out_strides, i);                                              \
+    const int64_t begin = scatter_line_begin(args, args->index_strides, i), run = apart ? 1 : count;                  \
+    const void *indices = args->indices;                                                                              \
+    const char *updates = args->updates;                                                                              \
+    char *out = args->out;                                                                                            \
+    (void)merge, (void)bytes, (void)updates, (void)out, (void)held;                                                   \
+    for (int64_t k = 0; count == 1 && k < lines->length; k++) {                                                       \
+      int64_t index = index_at(indices, index_bytes, begin + k * next);                                               \
+      if ((uint64_t)index >= (uint64_t)limit) index = index_from_front(args->fault, args->step, index, limit);        \
+      if (index < 0) continue;                                                                                        \
+      const int64_t e = 0, from = first + k * lines->inner, place = line + index * stride;                            \
+      (void)e, (void)from, (void)place;                                                                               \
+      update;                                                                                                         \
+    }                                                                                                                 \
+    for (int64_t k = 0; count > 1 && k < lines->length; k++) {                                                        \
+      for (int64_t j = 0; j < count; j += run) {                                                                      \
+        int64_t index = index_at(indices, index_bytes, begin + k * next + j * apart);                                 \
+        if ((uint64_t)index >= (uint64_t)limit) index = index_from_front(args->fault, args->step, index, limit);      \
+        if (index < 0) continue;                                                                                      \
+        int64_t done = j;                                                                                             \
+        for (; step == 1 && done + 8 <= j + run; done += 8) {                                                         \
+          INGOT_UNROLL for (int64_t lane = 0; lane < 8; lane++) {                                                     \
+            const int64_t e = done + lane, from = first + k * lines->inner + e, place = line + e + index * stride;    \
+            (void)from, (void)place;                                                                                  \
+            update;                                                                                                   \
+          }                                                                                                           \
+        }                                                                                                             \
+        for (int64_t e = done; e < j + run; e++) {                                                                    \
+          const int64_t from = first + k * lines->inner + e, place = line + e * step + index * stride;                \
+          (void)from, (void)place;                                                                                    \
+          update;                                                                                                     \
+        }                                                                                                             \
+      }                                                                                                               \
+    }                                                                                                                 \
+  }
+
+/* How many lines from line i lie side by side, before line `end`. */
+static inline int64_t scatter_beside(const scatter_args *args, int64_t i, int64_t end) {
+  const int64_t beside = args->axis == args->rank - 1 ? 1 : args->shape[args->rank - 1], left = beside - i % beside;
+  return left < end - i ? left : end - i;
+}
+
+#define SCATTER_LINES(name, update)                                                                                \
+  SCATTER_GROUP(name, update)                                                                                      \
+                                                                                                                   \
+  static inline __attribute__((always_inline)) void K(name##_lines)(const scatter_args *args, const int32_t merge, \
+                                                                    const size_t bytes, int32_t part,              \
+                                                                    int32_t parts) {                               \
+    const scatter_lines lines = scatter_lines_of(args);                                                            \
+    const int64_t end = part_begin(lines.count, part + 1, parts);                                                  \
+    for (int64_t i = part_begin(lines.count, part, parts), count = 0; i < end; i += count) {                       \
+      count = scatter_beside(args, i, end);                                                                        \
+      K(name##_group)(args, merge, bytes, &lines, i, count, NULL);                                                 \
+    }                                                                                                              \
+  }
+
+/* The kernel of one type that merges. */
+#define SCATTER(name, type, lines)                                             \
+  void K(name)(const void *p, int32_t part, int32_t parts) {                   \
+    const int32_t merge = ((const scatter_args *)p)->merge;                    \
+    if (merge == INGOT_MERGE_add)                                              \
+      K(lines)(p, INGOT_MERGE_add, sizeof(type), part, parts);                 \
+    else if (merge == INGOT_MERGE_mul)                                         \
+      K(lines)(p, INGOT_MERGE_mul, sizeof(type), part, parts);                 \
+    else if (merge == INGOT_MERGE_max)                                         \
+      K(lines)(p, INGOT_MERGE_max, sizeof(type), part, parts);                 \
+    else                                                                       \
+      K(lines)(p, INGOT_MERGE_min, sizeof(type), part, parts);                 \
+  }
+
+/* y where it is NaN, chosen without a jump: which of two elements is larger cannot be foretold. */
+static inline double scatter_nan(double y, double otherwise) { return y == y ? otherwise : y; }
+
+static inline double scatter_merged_f64(double y, double x, int32_t merge) {
+  switch (merge) {
+    case INGOT_MERGE_add: return y + x;
+    case INGOT_MERGE_mul: return y * x;
+    case INGOT_MERGE_max: return scatter_nan(y, y > x ? y : x);
+    case INGOT_MERGE_min: return scatter_nan(y, y < x ? y : x);
+    default: return x;
+  }
+}
+
+/* Sums and products wrap. */
+static inline int64_t scatter_merged_i64(int64_t y, int64_t x, int32_t merge) {
+  switch (merge) {
+    case INGOT_MERGE_add: return (int64_t)((uint64_t)y + (uint64_t)x);
+    case INGOT_MERGE_mul: return (int64_t)((uint64_t)y * (uint64_t)x);
+    case INGOT_MERGE_max: return y > x ? y : x;
+    case INGOT_MERGE_min: return y < x ? y : x;
+    default: return x;
+  }
+}
+
+static inline uint64_t scatter_merged_u64(uint64_t y, uint64_t x, int32_t merge) {
+  switch (merge) {
+    case INGOT_MERGE_add: return y + x;
+    case INGOT_MERGE_mul: return y * x;
+    case INGOT_MERGE_max: return y > x ? y : x;
+    case INGOT_MERGE_min: return y < x ? y : x;
+    default: return x;
+  }
+}
+
+#define SCATTER_MERGE(type, merged)                                           \
+  type *y = (type *)out + place;                                              \
+  *y = merged(*y, ((const type *)updates)[from], merge)
+
+/* An element as it is, of a size that is known where it is 4 or 8. */
+static inline __attribute__((always_inline)) void scatter_move(char *out, int64_t place, const char *updates,
+                                                               int64_t from, const size_t bytes) {
+  if (bytes == 4)
+    ((uint32_t *)out)[place] = ((const uint32_t *)updates)[from];
+  else if (bytes == 8)
+    ((uint64_t *)out)[place] = ((const uint64_t *)updates)[from];
+  else
+    memcpy(out + (size_t)place * bytes, updates + (size_t)from * bytes, bytes);
+}
+
+SCATTER_LINES(scatter_b, scatter_move(out, place, updates, from, bytes))
+
+/* What replaces what is there, of any size. */
+void K(scatter_b)(const void *p, int32_t part, int32_t parts) {
+  const size_t bytes = (size_t)((const scatter_args *)p)->item_bytes;
+  if (bytes == 4)
+    K(scatter_b_lines)(p, INGOT_MERGE_none, 4, part, parts);
+  else if (bytes == 8)
+    K(scatter_b_lines)(p, INGOT_MERGE_none, 8, part, parts);
+  else
+    K(scatter_b_lines)(p, INGOT_MERGE_none, bytes, part, parts);
+}
+
+/* Floats meet as doubles, which are `held` while a group takes its updates: [limit][count] of a part's scratch. */
+SCATTER_GROUP(scatter_widen, held[index * count + e] = (double)((const float *)out)[place])
+SCATTER_GROUP(scatter_merge, double *y = held + index * count + e;
+              *y = scatter_merged_f64(*y, (double)((const float *)updates)[from], merge))
+SCATTER_GROUP(scatter_narrow, ((float *)out)[place] = (float)held[index * count + e])
+
+/* All elements of a group's lines, into what is held, or back; adjacent ones eight at a time, by vectors. */
+#define SCATTER_ALL(name, move)                                                                       \
+  static inline void K(name##_all)(const scatter_args *args, int64_t i, const int64_t count,          \
+                                   double *all) {                                                     \
+    const int64_t stride = args->out_strides[args->axis], last = args->out_strides[args->rank - 1];   \
+    const int64_t runs = count == 1 ? 1 : args->limit, length = count == 1 ? args->limit : count;     \
+    const int64_t step = count == 1 ? stride : last;                                                  \
+    float *line = (float *)args->out + scatter_line_begin(args, args->out_strides, i);                \
+    for (int64_t k = 0; k < runs; k++, line += stride, all += length) {                               \
+      int64_t done = 0;                                                                               \
+      for (; step == 1 && done + 8 <= length; done += 8) {                                            \
+        float *y = line + done;                                                                       \
+        double *held = all + done;                                                                    \
+        INGOT_UNROLL for (int64_t lane = 0; lane < 8; lane++) move;                                   \
+      }                                                                                               \
+      for (; done < length; done++) {                                                                 \
+        float *y = line + done * step;                                                                \
+        double *held = all + done;                                                                    \
+        const int64_t lane = 0;                                                                       \
+        move;                                                                                         \
+      }                                                                                               \
+    }                                                                                                 \
+  }
+
+SCATTER_ALL(scatter_hold, held[lane] = (double)y[lane])
+SCATTER_ALL(scatter_leave, y[lane] = (float)held[lane])
+
+static inline __attribute__((always_inline)) void K(scatter_f32_lines)(const scatter_args *args, const int32_t merge,
+                                                                       const size_t bytes, int32_t part,
+                                                                       int32_t parts) {
+  const scatter_lines lines = scatter_lines_of(args);
+  const int64_t end = part_begin(lines.count, part + 1, parts);
+  const int is_dense = lines.length >= args->limit; /* then elements that get nothing are not worth a look */
+  double *held = (double *)(void *)(args->scratch + part * args->scratch_stride);
+  for (int64_t i = part_begin(lines.count, part, parts), count = 0; i < end; i += count) {
+    count = scatter_beside(args, i, end);
+    if (count > args->together) count = args->together;
+    if (is_dense)
+      K(scatter_hold_all)(args, i, count, held);
+    else
+      K(scatter_widen_group)(args, merge, bytes, &lines, i, count, held);
+    K(scatter_merge_group)(args, merge, bytes, &lines, i, count, held);
+    if (is_dense)
+      K(scatter_leave_all)(args, i, count, held);
+    else
+      K(scatter_narrow_group)(args, merge, bytes, &lines, i, count, held);
+  }
+}
+
+SCATTER_LINES(scatter_f64, SCATTER_MERGE(double, scatter_merged_f64))
+SCATTER_LINES(scatter_i64, SCATTER_MERGE(int64_t, scatter_merged_i64))
+SCATTER_LINES(scatter_u64, SCATTER_MERGE(uint64_t, scatter_merged_u64))
+SCATTER(scatter_f32, float, scatter_f32_lines)
+SCATTER(scatter_f64, double, scatter_f64_lines)
+SCATTER(scatter_i64, int64_t, scatter_i64_lines)
+SCATTER(scatter_u64, uint64_t, scatter_u64_lines)
+
+#undef SCATTER
+#undef SCATTER_ALL
+#undef SCATTER_GROUP
+#undef SCATTER_LINES
+#undef SCATTER_MERGE

@@ -1,0 +1,336 @@
+/* recurrent.c: one direction of an LSTM, GRU or plain recurrent layer. A turn is a step of time: the product of the
+ * hidden state with the packed weights of some units, gemm's bits, and then their gates at once, while the sums are in
+ * the L1 cache. Parts share units and rows, and find in a turn what all of them left in the one before. */
+#include <string.h>
+
+#include "gemm/gemm.h"
+
+#define RECURRENT_GATES 4 /* at most */
+#define RECURRENT_SUMS (RECURRENT_GATES * INGOT_PANEL)
+#define RECURRENT_INLINE static inline __attribute__((always_inline)) /* what a constant cell is known in */
+
+/* A step of time. h and next: the hidden state before and after, [batch, hidden]; seen and rounded: the same in bf16,
+ * where products are of that. */
+typedef struct {
+  const recurrent_args *r;
+  int64_t time;
+  const float *h;
+  float *next;
+  const uint16_t *seen;
+  uint16_t *rounded;
+  int32_t first, last; /* whether it is that of the run */
+} recurrent_time;
+
+/* Up to 16 units of a row. sums: those of the first gate, `width` apart from gate to gate. at: where the first of
+ * `lanes` units lies in [batch, hidden]. plain: there are 16, of a layer that `recurrent_is_plain`; a constant where
+ * cells are inlined. */
+typedef struct {
+  const recurrent_time *t;
+  const float *sums, *gates;
+  int64_t width, row, unit, at, lanes;
+  int plain;
+} recurrent_units;
+
+typedef void (*recurrent_cell)(const recurrent_units *u);
+
+RECURRENT_INLINE vf recurrent_load(const float *p, int64_t lanes) {
+  return lanes < 16 ? v_load_n(p, lanes) : v_load(p);
+}
+
+RECURRENT_INLINE void recurrent_store(float *p, vf x, int64_t lanes) {
+  if (lanes < 16)
+    v_store_n(p, x, lanes);
+  else
+    v_store(p, x);
+}
+
+/* Whether a layer is as most are: sigmoids for its gates, tanh for what it makes, and nothing else. */
+static inline int recurrent_is_plain(const recurrent_args *r) {
+  const int lstm = r->c != NULL;
+  return r->activation[0] == INGOT_ACT_sigmoid && r->activation[1] == INGOT_ACT_tanh && r->clip <= 0 &&
+         (!lstm || (r->activation[2] == INGOT_ACT_tanh && !r->input_forget && !r->peepholes));
+}
+
+/* The layer's activation of that number. */
+RECURRENT_INLINE vf recurrent_activate(const recurrent_units *u, int which, vf x) {
+  const recurrent_args *r = u->t->r;
+  if (u->plain) return which == 0 ? v_sigmoid(x) : v_tanh(x);
+  return v_activate(x, r->activation[which], r->act_alpha[which], r->act_beta[which]);
+}
+
+/* The same of what a clip bounds before. */
+RECURRENT_INLINE vf recurrent_bounded(const recurrent_units *u, int which, vf x) {
+  const float clip = u->t->r->clip;
+  return recurrent_activate(u, which, !u->plain && clip > 0 ? v_clip(x, v_set(-clip), v_set(clip)) : x);
+}
+
+/* What a gate is given by the hidden state, biased. */
+RECURRENT_INLINE vf recurrent_sum(const recurrent_units *u, int gate) {
+  const recurrent_args *r = u->t->r;
+  const vf sum = recurrent_load(u->sums + gate * u->width, u->lanes);
+  return r->bias ? v_add(sum, recurrent_load(r->bias + gate * r->hidden + u->unit, u->lanes)) : sum;
+}
+
+/* And by the input. */
+RECURRENT_INLINE vf recurrent_input(const recurrent_units *u, int gate) {
+  return recurrent_load(u->gates + gate * u->t->r->hidden + u->unit, u->lanes);
+}
+
+/* The hidden state of live units, in all places that want it. */
+RECURRENT_INLINE void recurrent_leave(const recurrent_units *u, vf h, vf out) {
+  const recurrent_args *r = u->t->r;
+  recurrent_store(u->t->next + u->at, h, u->lanes);
+  if (u->t->rounded) epilogue_round(h, u->lanes, u->t->rounded + u->at);
+  if (u->t->last) recurrent_store(r->last_h + u->at, h, u->lanes);
+  recurrent_store(r->out + u->t->time * r->out_strides[0] + u->row * r->out_strides[1] + u->unit, out, u->lanes);
+}
+
+/* Units of a sequence that has ended, or not begun: their states stay. */
+static inline void recurrent_rest(const recurrent_units *u) {
+  const recurrent_args *r = u->t->r;
+  recurrent_leave(u, recurrent_load(u->t->h + u->at, u->lanes), v_set(0));
+  if (r->c && u->t->first) recurrent_store(r->last_c + u->at, recurrent_load(r->c + u->at, u->lanes), u->lanes);
+}
+
+/* The gates: input, output, forget, cell. */
+RECURRENT_INLINE void recurrent_lstm(const recurrent_units *u) {
+  const recurrent_args *r = u->t->r;
+  vf c = recurrent_load((u->t->first ? r->c : r->last_c) + u->at, u->lanes), x[4];
+  INGOT_UNROLL for (int gate = 0; gate < 4; gate++) x[gate] = v_add(recurrent_input(u, gate), recurrent_sum(u, gate));
+  const float *peepholes = !u->plain && r->peepholes ? r->peepholes + u->unit : NULL;
+  if (peepholes) {
+    x[0] = v_fma(recurrent_load(peepholes, u->lanes), c, x[0]);
+    x[2] = v_fma(recurrent_load(peepholes + 2 * r->hidden, u->lanes), c, x[2]);
+  }
+  const vf input = recurrent_bounded(u, 0, x[0]);
+  const vf forget = !u->plain && r->input_forget ? v_sub(v_set(1), input) : recurrent_bounded(u, 0, x[2]);
+  c = v_fma(forget, c, v_mul(input, recurrent_bounded(u, 1, x[3])));
+  if (peepholes) x[1] = v_fma(recurrent_load(peepholes + r->hidden, u->lanes), c, x[1]);
+  const vf output = recurrent_bounded(u, 0, x[1]);
+  const vf h = v_mul(output, recurrent_activate(u, 2, c));
+  recurrent_store(r->last_c + u->at, c, u->lanes);
+  recurrent_leave(u, h, h);
+}
+
+/* Update or reset. */
+RECURRENT_INLINE vf recurrent_gate(const recurrent_units *u, int gate) {
+  return recurrent_bounded(u, 0, v_add(recurrent_input(u, gate), recurrent_sum(u, gate)));
+}
+
+/* The hidden state of a GRU. seen: what the hidden gate sees of the one before. */
+RECURRENT_INLINE void recurrent_update(const recurrent_units *u, vf update, vf seen) {
+  const vf made = recurrent_bounded(u, 1, v_add(recurrent_input(u, 2), seen));
+  const vf before = recurrent_load(u->t->h + u->at, u->lanes);
+  const vf h = v_fma(v_sub(v_set(1), update), made, v_mul(update, before));
+  recurrent_leave(u, h, h);
+}
+
+/* The gates: update, reset, hidden. */
+RECURRENT_INLINE void recurrent_gru(const recurrent_units *u) {
+  recurrent_update(u, recurrent_gate(u, 0), v_mul(recurrent_gate(u, 1), recurrent_sum(u, 2)));
+}
+
+/* Where the first turn of a GRU whose reset gate comes first leaves reset * h, and its update gates. */
+static inline float *recurrent_kept(const recurrent_args *r) { return r->state + 2 * r->batch * r->hidden; }
+
+static inline uint16_t *recurrent_kept_rounded(const recurrent_args *r) {
+  return r->rounded + 2 * r->batch * r->hidden;
+}
+
+static inline float *recurrent_updates(const recurrent_args *r) { return r->state + 3 * r->batch * r->hidden; }
+
+RECURRENT_INLINE void recurrent_gru_reset(const recurrent_units *u) {
+  const recurrent_args *r = u->t->r;
+  const vf kept = v_mul(recurrent_gate(u, 1), recurrent_load(u->t->h + u->at, u->lanes));
+  if (r->rounded)
+    epilogue_round(kept, u->lanes, recurrent_kept_rounded(r) + u->at);
+  else
+    recurrent_store(recurrent_kept(r) + u->at, kept, u->lanes);
+  recurrent_store(recurrent_updates(r) + u->at, recurrent_gate(u, 0), u->lanes);
+}
+
+RECURRENT_INLINE void recurrent_gru_hidden(const recurrent_units *u) {
+  recurrent_update(u, recurrent_load(recurrent_updates(u->t->r) + u->at, u->lanes), recurrent_sum(u, 2));
+}
+
+RECURRENT_INLINE void recurrent_rnn(const recurrent_units *u) {
+  const vf x = v_add(recurrent_input(u, 0), recurrent_sum(u, 0));
+  const vf h = recurrent_bounded(u, 0, x);
+  recurrent_leave(u, h, h);
+}
+
+/* The steps of a sequence; 0 for one that has no such length. */
+static inline int64_t recurrent_length(const recurrent_args *r, int64_t row) {
+  if (!r->lengths) return r->steps;
+  const int64_t length = r->lengths[row];
+  if (length >= 0 && length <= r->steps) return length;
+  report_fault(r->fault, 2, r->step, length, r->steps + 1);
+  return 0;
+}
+
+/* What becomes of the sums of `rows` rows and `width` units, which belong at (row, unit). */
+RECURRENT_INLINE void recurrent_cells(const recurrent_time *t, recurrent_cell cell, int64_t row, int64_t rows,
+                                      int64_t unit, int64_t width, const float *sums) {
+  const recurrent_args *r = t->r;
+  const int plain = recurrent_is_plain(r);
+  for (int64_t i = 0; i < rows; i++) {
+    const int live = t->time < recurrent_length(r, row + i);
+    const float *gates = r->gates + t->time * r->gates_strides[0] + (row + i) * r->gates_strides[1];
+    for (int64_t j = 0; j < width; j += 16) {
+      const int64_t lanes = width - j < 16 ? width - j : 16;
+      const recurrent_units units = {
+        t, sums + i * RECURRENT_SUMS + j, gates, width, row + i, unit + j, (row + i) * r->hidden + unit + j, lanes, 0};
+      if (!live)
+        recurrent_rest(&units);
+      else if (!plain || lanes < 16)
+        cell(&units);
+      else
+        cell(&(recurrent_units){t, units.sums, gates, width, row + i, unit + j, units.at, 16, 1});
+    }
+  }
+}
+
+/* Asks for what the cells of some rows and a tile's units will want beside their sums. */
+static inline void recurrent_expect(const recurrent_time *t, int64_t row, int64_t rows, int64_t unit) {
+  const recurrent_args *r = t->r;
+  const float *gates = r->gates + t->time * r->gates_strides[0] + row * r->gates_strides[1] + unit;
+  for (int64_t gate = 0; gate < r->columns; gate += r->hidden) gemm_expect(gates + gate, r->gates_strides[1], rows);
+  gemm_expect(r->out + t->time * r->out_strides[0] + row * r->out_strides[1] + unit, r->out_strides[1], rows);
+}
+
+/* What one part computes in a step of time: gates [begin, end) of its units and rows, from products with f.a. */
+RECURRENT_INLINE void recurrent_part(const recurrent_time *t, gemm_factors f, recurrent_cell cell, int64_t begin,
+                                  int64_t end, gemm_share share) {
+  const int64_t hidden = t->r->hidden, gates = t->r->columns / hidden, count = share.row_end - share.row_begin;
+  const int64_t blocks = gemm_blocks(count, f.a_stride);
+  float sums[GEMM_ROWS * RECURRENT_SUMS];
+  for (int64_t k = share.panel_begin; k < share.panel_end; k++) {
+    /* Back and forth: what a step reads last, the next one reads first, while it is in the cache. */
+    const int64_t unit = (t->time % 2 ? share.panel_begin + share.panel_end - 1 - k : k) * INGOT_PANEL;
+    const int64_t width = hidden - unit < INGOT_PANEL ? hidden - unit : INGOT_PANEL;
+    const int64_t first = begin * width / INGOT_PANEL, last = (end * width + INGOT_PANEL - 1) / INGOT_PANEL;
+    for (int64_t block = 0; block < blocks; block++) {
+      const int64_t row = share.row_begin + part_begin(count, (int32_t)block, (int32_t)blocks);
+      const int64_t rows = share.row_begin + part_begin(count, (int32_t)block + 1, (int32_t)blocks) - row;
+      const gemm_product product = {
+        .k = f.k, .a = f.a + row * f.a_stride, .a_stride = f.a_stride,
+        .b = f.b + (unit / INGOT_PANEL * gates + first) * f.panel_size, .b_stride = INGOT_PANEL,
+        .panel_stride = f.panel_size, .sums = sums + first * INGOT_PANEL, .sums_stride = RECURRENT_SUMS,
+        .halved = last * INGOT_PANEL - end * width >= INGOT_PANEL / 2};
+      recurrent_expect(t, row, rows, unit);
+      f.tile(rows, last - first, &product);
+      recurrent_cells(t, cell, row, rows, unit, width, sums);
+    }
+  }
+}
+
+/* The units and rows of a part. */
+static inline gemm_share recurrent_cut(const recurrent_args *r, int32_t part, int32_t parts) {
+  return gemm_cut((r->hidden + INGOT_PANEL - 1) / INGOT_PANEL, r->batch, part, parts);
+}
+
+/* The step of time that is the `number`th of the run. */
+static inline recurrent_time recurrent_step(const recurrent_args *r, int64_t number) {
+  const int64_t size = r->batch * r->hidden, before = (number + 1) % 2 * size, after = number % 2 * size;
+  return (recurrent_time){
+    .r = r, .time = r->reverse ? r->steps - 1 - number : number,
+    .h = number == 0 ? r->h : r->state + before, .next = r->state + after,
+    .seen = number == 0 || !r->rounded ? r->rounded_h : r->rounded + before,
+    .rounded = r->rounded ? r->rounded + after : NULL,
+    .first = number == 0, .last = number == r->steps - 1};
+}
+
+/* What a product reads: in bf16 where there is such a state. */
+static inline const float *recurrent_rows(const float *h, const uint16_t *rounded) {
+  return rounded ? (const void *)rounded : h;
+}
+
+/* A layer of no steps ends as it begins. */
+static inline void recurrent_nothing(const recurrent_args *r) {
+  for (int64_t row = 0; row < r->batch; row++) recurrent_length(r, row);
+  const size_t bytes = (size_t)(r->batch * r->hidden) * sizeof(float);
+  memcpy(r->last_h, r->h, bytes);
+  if (r->c) memcpy(r->last_c, r->c, bytes);
+}
+
+/* One part of a turn that is a step of time. */
+RECURRENT_INLINE void recurrent_turn(const recurrent_args *r, gemm_factors f, recurrent_cell cell, int32_t part,
+                                  int32_t parts) {
+  if (part == 0 && r->steps == 0) recurrent_nothing(r);
+  if (part / parts >= r->steps) return;
+  const recurrent_time t = recurrent_step(r, part / parts);
+  f.a = recurrent_rows(t.h, t.seen);
+  recurrent_part(&t, f, cell, 0, r->columns / r->hidden, recurrent_cut(r, part % parts, parts));
+}
+
+/* One part of a turn that is half a step of a GRU: the reset gates of all units, then what they leave of the state. */
+RECURRENT_INLINE void recurrent_half_turn(const recurrent_args *r, gemm_factors f, int32_t part, int32_t parts) {
+  const int32_t turn = part / parts;
+  if (part == 0 && r->steps == 0) recurrent_nothing(r);
+  if (turn / 2 >= r->steps) return;
+  const recurrent_time t = recurrent_step(r, turn / 2);
+  const gemm_share share = recurrent_cut(r, part % parts, parts);
+  f.a = turn % 2 ? recurrent_rows(recurrent_kept(r), r->rounded ? recurrent_kept_rounded(r) : NULL)
+                 : recurrent_rows(t.h, t.seen);
+  if (turn % 2)
+    recurrent_part(&t, f, recurrent_gru_hidden, 2, 3, share);
+  else
+    recurrent_part(&t, f, recurrent_gru_reset, 0, 2, share);
+}
+
+RECURRENT_INLINE void recurrent_gru_turn(const recurrent_args *r, gemm_factors f, int32_t part, int32_t parts) {
+  if (r->linear_before_reset)
+    recurrent_turn(r, f, recurrent_gru, part, parts);
+  else
+    recurrent_half_turn(r, f, part, parts);
+}
+
+RECURRENT_INLINE void recurrent_lstm_turn(const recurrent_args *r, gemm_factors f, int32_t part, int32_t parts) {
+  recurrent_turn(r, f, recurrent_lstm, part, parts);
+}
+
+RECURRENT_INLINE void recurrent_rnn_turn(const recurrent_args *r, gemm_factors f, int32_t part, int32_t parts) {
+  recurrent_turn(r, f, recurrent_rnn, part, parts);
+}
+
+/* The product of the state with all weights, for the factors of a format. */
+static inline gemm_args recurrent_product(const recurrent_args *r) {
+  return (gemm_args){.b = r->weights, .k = r->hidden, .a_stride = r->hidden};
+}
+
+#define RECURRENT(name, factors, turn)                            \
+  void K(name)(const void *args, int32_t part, int32_t parts) {   \
+    const gemm_args product = recurrent_product(args);            \
+    turn(args, factors(&product), part, parts);                   \
+  }
+
+RECURRENT(lstm_f32_packed, gemm_f32_factors, recurrent_lstm_turn)
+RECURRENT(lstm_f32_bf16_packed, gemm_f32_bf16_factors, recurrent_lstm_turn)
+RECURRENT(lstm_f32_f16_packed, gemm_f32_f16_factors, recurrent_lstm_turn)
+RECURRENT(lstm_bf16_packed, gemm_bf16_factors, recurrent_lstm_turn)
+RECURRENT(gru_f32_packed, gemm_f32_factors, recurrent_gru_turn)
+RECURRENT(gru_f32_bf16_packed, gemm_f32_bf16_factors, recurrent_gru_turn)
+RECURRENT(gru_f32_f16_packed, gemm_f32_f16_factors, recurrent_gru_turn)
+RECURRENT(gru_bf16_packed, gemm_bf16_factors, recurrent_gru_turn)
+RECURRENT(rnn_f32_packed, gemm_f32_factors, recurrent_rnn_turn)
+RECURRENT(rnn_f32_bf16_packed, gemm_f32_bf16_factors, recurrent_rnn_turn)
+RECURRENT(rnn_f32_f16_packed, gemm_f32_f16_factors, recurrent_rnn_turn)
+RECURRENT(rnn_bf16_packed, gemm_bf16_factors, recurrent_rnn_turn)
+
+#if defined(INGOT_LIBRARY)
+/* lstm_bf16_tiles and so on: what those of _bf16_packed compute, with sums that are apart. */
+static inline gemm_factors recurrent_apart_factors(const gemm_args *product) {
+  gemm_args apart = *product;
+  apart.apart = 1;
+  return gemm_bf16_factors(&apart);
+}
+
+RECURRENT(lstm_bf16_tiles, recurrent_apart_factors, recurrent_lstm_turn)
+RECURRENT(gru_bf16_tiles, recurrent_apart_factors, recurrent_gru_turn)
+RECURRENT(rnn_bf16_tiles, recurrent_apart_factors, recurrent_rnn_turn)
+#endif
+
+#undef RECURRENT
+#undef RECURRENT_GATES
+#undef RECURRENT_SUMS
+#undef RECURRENT_INLINE

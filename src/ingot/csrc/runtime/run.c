@@ -1,0 +1,162 @@
+/* run.c: runs a program: patch this call's pointers and sizes, then every step, its parts spread over the threads. */
+#include <stdatomic.h>
+#include <time.h>
+
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#endif
+
+#include "kernel.h"
+#include "runtime/lock.h"
+#include "runtime/pool.h"
+
+/* ended: the first step of which a thread left a part undone; more than there are while the run goes on. */
+typedef struct {
+  const ingot_program *program;
+  int64_t *nanoseconds;
+  _Atomic int64_t ended;
+} running;
+
+/* Whether a part of step i is to be left undone: one was, or the run has been told to stop. */
+static inline int is_ended(running *run, int64_t i) {
+  const int32_t *stop = run->program->stop;
+  int64_t ended = atomic_load_explicit(&run->ended, memory_order_relaxed);
+  if (ended == INT64_MAX && (!stop || !__atomic_load_n(stop, __ATOMIC_RELAXED))) return 0;
+  while (i < ended && !atomic_compare_exchange_weak_explicit(&run->ended, &ended, i, memory_order_relaxed,
+                                                             memory_order_relaxed)) {
+  }
+  return 1;
+}
+
+/* Part p of a step belongs to thread p % threads: a step of one part is thread 0's, and its turns need no waiting. */
+static inline void run_step(running *run, int64_t i, pool_member *member) {
+  const ingot_step *step = &run->program->steps[i];
+  const int32_t portions = step->portions > 1 ? step->portions : 1;
+  for (int32_t turn = 0; turn < step->turns; turn++) {
+    if (turn > 0 && step->parts > 1) pool_barrier(member);
+    for (int32_t portion = turn; portion < turn + portions; portion++) {
+      for (int32_t part = member->thread; part < step->parts && !is_ended(run, i); part += member->threads)
+        step->kernel(step->args, portion * step->parts + part, step->parts);
+    }
+  }
+}
+
+/* A thread that left something undone goes on to the next barrier: behind that, all threads see that the run has ended,
+ * and none has passed it that does not. What is left undone behind a barrier ends the run at none before it. */
+static void run_steps(void *state, pool_member *member) {
+  running *run = state;
+  const ingot_step *steps = run->program->steps;
+  for (int64_t i = 0; i < run->program->step_count; i++) {
+    if (steps[i].barrier) {
+      pool_barrier(member);
+      if (atomic_load_explicit(&run->ended, memory_order_relaxed) < i) return;
+    }
+    run_step(run, i, member);
+  }
+}
+
+static int64_t now_nanoseconds(void) {
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
+}
+
+static void run_steps_profiled(void *state, pool_member *member) {
+  running *run = state;
+  pool_barrier(member);
+  int64_t begin = now_nanoseconds();
+  for (int64_t i = 0; i < run->program->step_count; i++) {
+    run_step(run, i, member);
+    pool_barrier(member);
+    int64_t end = now_nanoseconds();
+    if (member->thread == 0) run->nanoseconds[i] = end - begin;
+    begin = end;
+  }
+}
+
+static int32_t useful_threads(const ingot_program *program) {
+  if (program->threads > 1)
+    for (int64_t i = 0; i < program->step_count; i++)
+      if (program->steps[i].parts > 1) return program->threads;
+  return 1;
+}
+
+/* A host may have set flush-to-zero or another rounding on this thread: no bit of a result may depend on it. */
+static unsigned enter_arithmetic(void) {
+  #if defined(__x86_64__)
+  unsigned host_mode = _mm_getcsr();
+  if ((host_mode & ~_MM_EXCEPT_MASK) != _MM_MASK_MASK) _mm_setcsr(_MM_MASK_MASK);
+  return host_mode;
+  #else
+  return 0;
+  #endif
+}
+
+static void leave_arithmetic(unsigned host_mode) {
+  #if defined(__x86_64__)
+  if ((host_mode & ~_MM_EXCEPT_MASK) != _MM_MASK_MASK) _mm_setcsr(host_mode);
+  #else
+  (void)host_mode;
+  #endif
+}
+
+static void run_alone(const ingot_program *program, void *const *bindings, pool_body body, void *state) {
+  const int64_t *sizes = program->resize_count ? bindings[program->sizes_slot] : NULL;
+  for (int64_t i = 0; i < program->resize_count; i++) {
+    const ingot_resize *resize = &program->resizes[i];
+    *resize->where = resize->base + resize->factor * sizes[resize->size];
+  }
+  for (int64_t i = 0; i < program->patch_count; i++) {
+    const ingot_patch *patch = &program->patches[i];
+    *patch->where = (char *)bindings[patch->slot] + patch->byte_offset;
+  }
+  if (program->fault) *program->fault = (ingot_fault){0};
+
+  unsigned host_mode = enter_arithmetic();
+  int32_t threads = useful_threads(program);
+  if (threads == 1) {
+    pool_member alone = {.thread = 0, .threads = 1};
+    body(state, &alone);
+  } else {
+    pool_run(body, state, threads);
+  }
+  leave_arithmetic(host_mode);
+}
+
+static int32_t run(void *const *bindings, ingot_fault *fault, pool_body body, running *state) {
+  const ingot_program *program = state->program;
+  if (program->lock) lock_take(program->lock);
+  run_alone(program, bindings, body, state);
+  ingot_fault found = program->fault ? *program->fault : (ingot_fault){0};
+  if (state->ended < program->step_count) found = (ingot_fault){.code = INGOT_STOPPED, .step = (int32_t)state->ended};
+  if (found.code && fault) *fault = found;
+  if (program->lock) lock_give(program->lock);
+  return found.code;
+}
+
+INGOT_EXPORT int32_t ingot_run(const ingot_program *program, void *const *bindings, ingot_fault *fault) {
+  running state = {.program = program, .ended = INT64_MAX};
+  return run(bindings, fault, run_steps, &state);
+}
+
+INGOT_EXPORT int32_t ingot_run_profiled(const ingot_program *program, void *const *bindings, ingot_fault *fault,
+                                        int64_t *nanoseconds) {
+  running state = {.program = program, .nanoseconds = nanoseconds, .ended = INT64_MAX};
+  return run(bindings, fault, run_steps_profiled, &state);
+}
+
+INGOT_EXPORT int32_t ingot_sample(ingot_sampler *sampler, const float *logits) {
+  unsigned host_mode = enter_arithmetic();
+  sampler->logits = logits;
+  sampler->kernel(sampler, 0, 1);
+  leave_arithmetic(host_mode);
+  return sampler->token;
+}
+
+INGOT_EXPORT int32_t ingot_run_sampled(const ingot_program *program, void *const *bindings, ingot_fault *fault,
+                                       int64_t slot, ingot_sampler *const *samplers, int64_t count) {
+  int32_t code = ingot_run(program, bindings, fault);
+  for (int64_t i = 0; i < count && code == 0; i++)
+    ingot_sample(samplers[i], (const float *)bindings[slot] + i * samplers[i]->vocab);
+  return code;
+}
