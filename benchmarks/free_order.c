@@ -1,5 +1,5 @@
 /* free_order.c: row kernels that sum in the order that is fastest: eight independent sums of 16 lanes, no chunks. */
-#include "simd/vmath.h"
+#include "math/vmath.h"
 
 #define CHAINS 8
 

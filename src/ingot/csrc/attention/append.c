@@ -2,9 +2,9 @@
  * rows that meet in one place are then written in order. */
 #include <math.h>
 
-#include "simd/f16.h"
+#include "math/f16.h"
 #include "attention/paged.h"
-#include "simd/vmath.h"
+#include "math/vmath.h"
 
 static inline paged_rows append_rows(const append_args *g) {
   return (paged_rows){g->positions, g->owners, g->blocks, g->sequences, g->blocks_each, g->total_blocks, g->fault,

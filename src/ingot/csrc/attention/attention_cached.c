@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "attention/attention.h"
-#include "simd/f16.h"
+#include "math/f16.h"
 #include "gemm/gemm.h"
 #include "attention/paged.h"
 

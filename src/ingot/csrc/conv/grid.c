@@ -2,7 +2,7 @@
  * columns, each times the product of its row's weight and its column's; what lies outside is not read. */
 #include "kernel.h"
 #include "elementwise/strided.h"
-#include "simd/vmath.h"
+#include "math/vmath.h"
 
 #define GRID_POINTS 64 /* whose elements and weights are found before channels are walked */
 #define GRID_FAR 1e9f  /* elements from an image: what is farther, or NaN, is as far */

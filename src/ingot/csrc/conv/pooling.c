@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "kernel.h"
-#include "simd/vmath.h"
+#include "math/vmath.h"
 
 /* The kernel positions [begin, end) that fall inside an image. */
 typedef struct { int64_t begin, end; } pooling_taps;

@@ -1,6 +1,6 @@
 /* pooling_gradient.c: the gradient of max pooling; channels are the lanes. */
 #include "kernel.h"
-#include "simd/vmath.h"
+#include "math/vmath.h"
 
 /* Taps [begin, end) of a window along an axis that lie inside an image, and where it begins. */
 typedef struct { int64_t start, begin, end; } pooled_span;

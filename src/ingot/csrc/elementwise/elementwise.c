@@ -2,11 +2,11 @@
  * the elements of a, b and c; for f32 they are 16 lanes. */
 #include <string.h>
 
-#include "simd/bf16.h"
-#include "simd/f16.h"
+#include "math/bf16.h"
+#include "math/f16.h"
 #include "kernel.h"
 #include "elementwise/strided.h"
-#include "simd/vmath.h"
+#include "math/vmath.h"
 
 #define UNARY_F32(name, expression)                                       \
   void K(name##_f32)(const void *p, int32_t part, int32_t parts) {        \

@@ -5,7 +5,7 @@
 
 #include "kernel.h"
 #include "reduce/norm.h"
-#include "simd/vmath.h"
+#include "math/vmath.h"
 
 /* One op on one strip. *_row: the distance between rows; *_step: 1, or 0 where a row has one element. Reductions:
  * `begin` is the strip's first column, `length` the row's, `state` 16 floats for the lanes of each row that goes on. */

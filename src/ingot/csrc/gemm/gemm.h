@@ -4,7 +4,7 @@
 #define INGOT_GEMM_H
 
 #include "kernel.h"
-#include "simd/vmath.h"
+#include "math/vmath.h"
 
 /* What becomes of complete sums in their registers: clip(sum + bias) + residual, or clip(sum + bias + residual), goes
  * to out, and as bf16 to rounded. bias: [columns] or null; each of the others may be null. out may be the residual. */

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "gemm/apart.h"
-#include "simd/bf16.h"
+#include "math/bf16.h"
 
 static inline float without_denormal(float x) { return fabsf(x) < 0x1p-126f ? copysignf(0.0f, x) : x; }
 

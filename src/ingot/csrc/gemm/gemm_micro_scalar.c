@@ -3,8 +3,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "simd/bf16.h"
-#include "simd/f16.h"
+#include "math/bf16.h"
+#include "math/f16.h"
 #include "gemm/gemm.h"
 
 /* The first of a pair of bf16, or the second, as a float. */

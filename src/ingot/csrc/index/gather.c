@@ -2,9 +2,9 @@
  * index outside [-limit, limit), of sums outside [0, limit), goes to the run's fault slot. */
 #include <string.h>
 
-#include "simd/bf16.h"
+#include "math/bf16.h"
 #include "quant/blocks.h"
-#include "simd/f16.h"
+#include "math/f16.h"
 #include "index/index.h"
 #include "kernel.h"
 #include "elementwise/strided.h"

@@ -7,7 +7,7 @@
 
 #include "kernel.h"
 #include "elementwise/philox.h"
-#include "simd/vmath.h"
+#include "math/vmath.h"
 
 #define SAMPLE_BINS 2048 /* values of an 11-bit digit */
 #define SAMPLE_ROOM 1024 /* candidates beyond 2 k before the k largest are selected again */

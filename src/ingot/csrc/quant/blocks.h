@@ -3,7 +3,7 @@
 #define INGOT_BLOCKS_H
 
 #include "quant/codes.h"
-#include "simd/f16.h"
+#include "math/f16.h"
 
 /* How the scales of a block's parts are held; BLOCKS_ALONE: a block has one scale. */
 #define BLOCKS_ALONE 0

@@ -4,7 +4,7 @@
 
 #include "kernel.h"
 #include "elementwise/strided.h"
-#include "simd/vmath.h"
+#include "math/vmath.h"
 
 /* Up to 16 numbers at a stride. */
 static inline vf quantize_u8_load(const void *p, int64_t step, int64_t n) {

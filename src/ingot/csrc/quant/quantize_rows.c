@@ -2,7 +2,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "simd/f16.h"
+#include "math/f16.h"
 #include "kernel.h"
 
 /* Up to 16 elements of a row from `at` on. */

@@ -3,7 +3,7 @@
  * in order, in a second. So neither parts nor batches of whole blocks change them. */
 #include "kernel.h"
 #include "reduce/norm.h"
-#include "simd/vmath.h"
+#include "math/vmath.h"
 
 /* What a row is normalised by: normal = (x - high) scale + shift. */
 typedef struct { vf high, scale, shift; } norm_back_norm;

@@ -6,7 +6,7 @@
 #include "kernel.h"
 #include "reduce/reduce.h"
 #include "elementwise/strided.h"
-#include "simd/vmath.h"
+#include "math/vmath.h"
 
 /* The chunk's elements, gathered into `buffer` unless they are adjacent already. */
 static inline const float *reduce_chunk(const reduce_args *args, const float *x, int64_t begin, int64_t end,

@@ -3,7 +3,7 @@
 #define INGOT_SOFTMAX_H
 
 #include "kernel.h"
-#include "simd/vmath.h"
+#include "math/vmath.h"
 
 static inline float softmax_max(const float *x, int64_t cols) {
   vf m = v_set(-INFINITY);

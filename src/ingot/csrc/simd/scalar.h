@@ -12,7 +12,7 @@
 #include <immintrin.h>
 #endif
 
-#include "simd/f16.h"
+#include "math/f16.h"
 
 /* Rows of the largest tile of a product. */
 #if defined(INGOT_SMALL)
