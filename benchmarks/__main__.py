@@ -1,7 +1,7 @@
 """`make bench`: everything, into benchmarks/results.md; with `--only REGEX` those workloads alone, printed.
 
 With `--precision bf16` or `bf16amx` the workloads that have products, beside OpenVINO in bf16, printed; with int8 those
-of encoders and vision, beside what the quantisers of ONNX Runtime and OpenVINO make of them.
+of encoders and vision, beside what the quantizers of ONNX Runtime and OpenVINO make of them.
 
 Takes the options of benchmarks.side_by_side.
 """
@@ -19,7 +19,7 @@ from pathlib import Path
 
 from benchmarks import goals, report, side_by_side
 from benchmarks.engines import version
-from benchmarks.workloads import QUANTISED
+from benchmarks.workloads import QUANTIZED
 
 FOLDER = Path(__file__).parent
 # One thread: a choice of the workloads, and the engines that are ever the fastest there.
@@ -69,7 +69,7 @@ def main() -> None:
     if asked.precision != "f32":
         names = [name for name in side_by_side.chosen(asked.only) if not re.match(WITHOUT_PRODUCTS, name)]
         if asked.precision == "int8":
-            names = [name for name in QUANTISED if re.search(asked.only, name)]
+            names = [name for name in QUANTIZED if re.search(asked.only, name)]
         rounded = ROUNDED_ENGINES[asked.precision]
         results = side_by_side.measure(names, rounded, asked.rounds, asked.threads, asked.precision)
         print(report.side_by_side(results, rounded, asked.precision))

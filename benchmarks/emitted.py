@@ -21,7 +21,7 @@ from benchmarks import llm, report
 from benchmarks.goals import verdict
 from benchmarks.llm_engines import PREFILLS
 from benchmarks.side_by_side import BATCH_SECONDS, THREADS, Worker
-from benchmarks.workloads import QUANTISED, WORKLOADS
+from benchmarks.workloads import QUANTIZED, WORKLOADS
 
 ROUNDS = 15
 LLM_ROUNDS = 5
@@ -99,7 +99,7 @@ def language_model(precision: str, rounds: int, threads: int, folder: Path) -> I
 def measured(only: str, rounds: int, threads: int, folder: Path) -> Iterator[Beside]:
     """All that a pattern matches, one after the other."""
     each = [(name, "f32") for name in WORKLOADS]
-    each += [(name, precision) for precision in ("bf16", "int8") for name in QUANTISED]
+    each += [(name, precision) for precision in ("bf16", "int8") for name in QUANTIZED]
     for name, precision in each:
         if re.search(only, f"{name} {precision}"):
             yield workload(name, precision, rounds, threads)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from benchmarks import quantised
+from benchmarks import quantized
 from benchmarks.workloads import Workload
 
 if TYPE_CHECKING:
@@ -80,12 +80,12 @@ def compiled(workload: Workload, folder: Path, threads: int, precision: str) -> 
 
 
 def onnxruntime(workload: Workload, folder: Path, threads: int, precision: str) -> Call:
-    """ONNX Runtime on the CPU, all its optimisations on; in int8 of a model that its quantiser made."""
+    """ONNX Runtime on the CPU, all its optimisations on; in int8 of a model that its quantizer made."""
     import onnxruntime as ort
 
     module, inputs = workload.build()
     feeds, model = named(inputs), onnx_file(workload, folder)
-    model = quantised.onnxruntime(model, module, feeds) if precision == "int8" else model
+    model = quantized.onnxruntime(model, module, feeds) if precision == "int8" else model
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
@@ -107,7 +107,7 @@ def openvino(workload: Workload, folder: Path, threads: int, precision: str) -> 
         "NUM_STREAMS": 1,
     }
     core = ov.Core()
-    model = quantised.openvino(path, module, feeds) if precision == "int8" else core.read_model(path)
+    model = quantized.openvino(path, module, feeds) if precision == "int8" else core.read_model(path)
     request = core.compile_model(model, "CPU", properties).create_infer_request()
     return lambda: request.infer(feeds, share_inputs=True, share_outputs=True)[0]
 
@@ -115,15 +115,15 @@ def openvino(workload: Workload, folder: Path, threads: int, precision: str) -> 
 def session_of(
     workload: Workload, folder: Path, threads: int, precision: str
 ) -> tuple[InferenceSession, dict[str, np.ndarray]]:
-    """Ingot from a torch.export program, and what it is fed; convolutions in int8 of a model that its own quantiser
+    """Ingot from a torch.export program, and what it is fed; convolutions in int8 of a model that its own quantizer
     made, as the others.
     """
     from ingot import InferenceSession
 
     module, inputs = workload.build()
-    if precision == "int8" and quantised.has_convolutions(module):
+    if precision == "int8" and quantized.has_convolutions(module):
         feeds = named(inputs)
-        return InferenceSession(quantised.ingot(onnx_file(workload, folder), module, feeds), threads=threads), feeds
+        return InferenceSession(quantized.ingot(onnx_file(workload, folder), module, feeds), threads=threads), feeds
     session = InferenceSession(torch.export.export(module, inputs), threads=threads, precision=precision)
     return session, {a.name: tensor.numpy() for a, tensor in zip(session.get_inputs(), inputs, strict=True)}
 

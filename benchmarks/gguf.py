@@ -1,11 +1,11 @@
 """GGUF files beside llama.cpp: `python -m benchmarks.gguf`: ids of texts, and greedy tokens, which must be the same.
 
 Tokenizers are those of the shipped model, with every way to cut words, and small ones of SentencePiece's kind, on the
-documents and on random text. The shipped model is written as F16 by `tests/kit/gguf_models.py` and quantised by
+documents and on random text. The shipped model is written as F16 by `tests/kit/gguf_models.py` and quantized by
 llama.cpp; a random one is wide enough that all its matrices become k-quants. Both engines follow the tokens that
 llama.cpp draws, so that one near-tie does not decide all that come after it.
 
-Both engines round activations to eight bits where weights are quantised, llama.cpp by 256 or 32 elements, as the type
+Both engines round activations to eight bits where weights are quantized, llama.cpp by 256 or 32 elements, as the type
 is. How far that moves them is measured from the logits that the file's weights give in float64: an engine's error of a
 step is that of the difference between the two best of these. Where they are further apart than either engine's error,
 both must draw the first: then tokens must be equal. The bound of a prompt is the largest error of both engines after
@@ -116,12 +116,12 @@ class LlamaCpp:
         llama_cpp.llama_model_free(self.model)
 
 
-def quantised(source: Path, path: Path, mixture: int) -> None:
-    """Writes a file by llama.cpp's quantiser."""
+def quantized(source: Path, path: Path, mixture: int) -> None:
+    """Writes a file by llama.cpp's quantizer."""
     options = llama_cpp.llama_model_quantize_default_params()
     options.ftype, options.nthread, options.allow_requantize = mixture, 2, True
     failed = llama_cpp.llama_model_quantize(str(source).encode(), str(path).encode(), ctypes.byref(options))
-    assert not failed, f"llama.cpp cannot quantise to {path}"
+    assert not failed, f"llama.cpp cannot quantize to {path}"
 
 
 def corpus() -> list[str]:
@@ -215,7 +215,7 @@ class Steps(NamedTuple):
 def steps_of(source: Path, path: Path) -> tuple[list[Steps], str]:
     """What follows each prompt on a file, and the precision that Ingot takes."""
     plain = path.with_name("F32.gguf")
-    quantised(path, plain, 0)
+    quantized(path, plain, 0)
     same, decoded = LlamaCpp(path), LlamaCpp(plain)
     own, unrounded = (LLM(path, context=CONTEXT, threads=THREADS, precision=each) for each in (None, "f32"))
     precision = str(own.options.precision)
@@ -291,7 +291,7 @@ def compared_mixtures(source: Path, folder: Path) -> bool:
     for name, mixture in MIXTURES.items():
         path = folder / f"{name}.gguf"
         if path != f16:
-            quantised(f16, path, mixture)
+            quantized(f16, path, mixture)
         found = compared(source, path)
         failed |= found["others"] > 0 and source == TINY_LM
         failed |= found["ours"] > max(found["rounded"], found["theirs"])

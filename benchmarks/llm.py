@@ -183,7 +183,7 @@ def memory_table(streamed: dict[str, int], runs: Runs) -> str:
 
 def section(precision: str, engines: list[str], rounds: int, threads: int, folder: Path) -> str:
     """All about one precision."""
-    engines = [engine for engine in engines if engine != "openvino" or precision in llm_model.QUANTISED]
+    engines = [engine for engine in engines if engine != "openvino" or precision in llm_model.QUANTIZED]
     engines += [] if "read" in engines else ["read"]
     runs, words = measure(precision, engines, rounds, threads, folder)
     streamed = dict.fromkeys(("ingot", "read"), llm_model.streamed_bytes(folder, precision))

@@ -1,9 +1,9 @@
 """One language model with random weights in several files: `python -m benchmarks.llm_model FOLDER PRECISION`.
 
 Llama-shaped, of Qwen2.5-0.5B's size with a vocabulary of 32000: as a Hugging Face folder and as GGUF, the matrices in
-f32 or in bf16 (those of f32, rounded), and as GGUF in Q8_0 and Q4_0, those of bf16 quantised: int8 and int4, which
-Ingot makes of the folder in bf16 (Q4_0 has Ingot's codes, tables in Q8_0, as llama.cpp's quantiser has logits); and as
-files that llama.cpp's quantiser makes and both engines read: q4_0, q4_k_m and iq4_xs, where rows that are no whole
+f32 or in bf16 (those of f32, rounded), and as GGUF in Q8_0 and Q4_0, those of bf16 quantized: int8 and int4, which
+Ingot makes of the folder in bf16 (Q4_0 has Ingot's codes, tables in Q8_0, as llama.cpp's quantizer has logits); and as
+files that llama.cpp's quantizer makes and both engines read: q4_0, q4_k_m and iq4_xs, where rows that are no whole
 blocks of 256 become Q5_0 and IQ4_NL. The output projection has weights of its own: were it the token
 embedding, such a model would answer each token with itself.
 """
@@ -25,7 +25,7 @@ CONTEXT = 2048
 ROPE_THETA, NORM_EPS = 1e6, 1e-6
 SEED = 4
 ITEMSIZE = {"f32": 4, "bf16": 2, "int8": 1, "int4": 18 / 32}  # of Ingot's panels
-QUANTISED = {"int8": "Q8_0", "int4": "Q4_0"}
+QUANTIZED = {"int8": "Q8_0", "int4": "Q4_0"}
 MIXTURES = {"q4_0": 2, "q4_k_m": 15, "iq4_xs": 30}  # of types, by llama.cpp's numbers
 
 # Of a layer: Hugging Face's name, GGUF's name, shape.
@@ -119,11 +119,11 @@ def paths(folder: Path, precision: str) -> tuple[Path, Path]:
     """Where the Hugging Face folder and the GGUF file lie, which are one for a mixture."""
     if precision in MIXTURES:
         return (folder / f"llama-{precision}.gguf",) * 2
-    return folder / f"llama-{'bf16' if precision in QUANTISED else precision}", folder / f"llama-{precision}.gguf"
+    return folder / f"llama-{'bf16' if precision in QUANTIZED else precision}", folder / f"llama-{precision}.gguf"
 
 
 def openvino_path(folder: Path, precision: str) -> Path:
-    """Where OpenVINO's model lies, of the precisions in QUANTISED; its weights lie beside it."""
+    """Where OpenVINO's model lies, of the precisions in QUANTIZED; its weights lie beside it."""
     return folder / f"llama-openvino-{precision}.xml"
 
 
@@ -174,7 +174,7 @@ def write_gguf(tensors: dict[str, np.ndarray], path: Path, precision: str) -> No
             writer.add_tensor(name, tensor.astype(np.float32))
         elif precision == "int4" and len(tensor) != VOCAB_SIZE:
             writer.add_tensor(name, q4_0_blocks(tensor), raw_dtype=gguf.GGMLQuantizationType.Q4_0)
-        elif precision in QUANTISED:
+        elif precision in QUANTIZED:
             kind = gguf.GGMLQuantizationType.Q8_0
             writer.add_tensor(name, gguf.quants.quantize(tensor.astype(np.float32), kind), raw_dtype=kind)
         else:
@@ -186,7 +186,7 @@ def write_gguf(tensors: dict[str, np.ndarray], path: Path, precision: str) -> No
 
 
 def write_mixture(folder: Path, mixture: str) -> None:
-    """A file that llama.cpp quantises from the one in bf16."""
+    """A file that llama.cpp quantizes from the one in bf16."""
     import llama_cpp
 
     source, target = paths(folder, "bf16")[1], paths(folder, mixture)[1]
@@ -195,7 +195,7 @@ def write_mixture(folder: Path, mixture: str) -> None:
     options = llama_cpp.llama_model_quantize_default_params()
     options.ftype, options.nthread = MIXTURES[mixture], 2
     if llama_cpp.llama_model_quantize(str(source).encode(), str(target).encode(), ctypes.byref(options)):
-        sys.exit(f"llama.cpp cannot quantise to {target}")
+        sys.exit(f"llama.cpp cannot quantize to {target}")
 
 
 def write_tokenizer(folder: Path) -> None:
@@ -216,9 +216,9 @@ def write(folder: Path, precision: str) -> None:
     hf, gguf = paths(folder, precision)
     hf.mkdir(parents=True, exist_ok=True)
     both = [(name, gguf_name, stored(tensor, precision)) for name, gguf_name, tensor in weights()]
-    turned = {gguf_name: np.ascontiguousarray(interleaved(gguf_name, tensor)) for _, gguf_name, tensor in both}
-    write_gguf(turned, gguf, precision)
-    if precision in QUANTISED and (hf / "config.json").exists():
+    transposed = {gguf_name: np.ascontiguousarray(interleaved(gguf_name, tensor)) for _, gguf_name, tensor in both}
+    write_gguf(transposed, gguf, precision)
+    if precision in QUANTIZED and (hf / "config.json").exists():
         return
     write_safetensors({name: tensor for name, _, tensor in both}, hf / "model.safetensors")
     config = CONFIG | {"dtype": {"f32": "float32"}.get(precision, "bfloat16")}

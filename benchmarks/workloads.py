@@ -332,15 +332,15 @@ WORKLOADS = {
 
 
 # Measured in 8 bits.
-QUANTISED = {"bert-base 128": bert_base(128)} | {
+QUANTIZED = {"bert-base 128": bert_base(128)} | {
     name: WORKLOADS[name] for name in ("bert 128", "vit", "resnet50", "mobilenetv2")
 }
 
 
 def find(name: str) -> Workload:
     """One of them by its name, or one of the zoo's."""
-    if name in QUANTISED:
-        return QUANTISED[name]
+    if name in QUANTIZED:
+        return QUANTIZED[name]
     if name not in WORKLOADS:
         from benchmarks import zoo
 

@@ -10,7 +10,7 @@ from ingot.cli.ops import matrix
 from ingot.emit.onnx.registry import GAPS
 from ingot.gradients import FLAT, GRADIENTS, MISSING, UNROLLED
 from ingot.ir.graph import OPS
-from ingot.lower.cpu import ROWS
+from ingot.lower.cpu import KERNEL_RULES
 from ingot.lower.cpu.formats import FORMATS, WHOLE_I8
 from ingot.run.library import load
 from ingot.support import abi
@@ -24,7 +24,7 @@ LANGUAGE = {
 }  # fmt: skip
 # What decodes the blocks of GGUF files, and makes codes: loaders alone make these, of weights, so nothing runs them.
 BLOCKS = {"decode_blocks", "quantize_groups"}
-# Quantised numbers, strings, tables and trees, which run on the reference.
+# Quantized numbers, strings, tables and trees, which run on the reference.
 TABLES = {
     "dequantize", "label_encode", "pairwise_coupling", "quantize", "regex_full_match", "string_concat",
     "string_normalize", "string_split", "tfidf", "tree_ensemble", "unpack",
@@ -137,12 +137,12 @@ def test_kernels_rows_and_bodies_are_one_list() -> None:
     """Each kernel of kernels.def has a row (or packs, copies, probes, rounds, samples, runs groups); each row, one."""
     declared = set(abi.kernels())
     assert declared == set(load().kernels)
-    used = {row.kernel for rows in ROWS.values() for row in rows} - {"view", "copy_b"}
+    used = {row.kernel for rows in KERNEL_RULES.values() for row in rows} - {"view", "copy_b"}
     copies = {f"copy_b{size}" for size in (1, 2, 4, 8)}
     assert used <= declared
     alone = {
         "conv2d_filter_points_f32",
-        "strip_f32",
+        "fused_f32",
         "probe_fma_f32",
         "probe_read_f32",
         "quantize_rows",

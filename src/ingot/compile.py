@@ -345,6 +345,12 @@ def sharing_weights(target: Target, compiled: Compiled) -> Target:
 
     A matrix that the compiled program reads without packing stays unpacked in further programs.
     """
-    recipes = (tensor.recipe for tensor in compiled.native[0].tensors.values() if tensor.recipe is not None)
-    unpacked = {recipe.value.name for recipe in recipes if recipe.layout == "raw" and recipe.value.is_weight}
+    packed_weights = (
+        tensor.packed_weight for tensor in compiled.native[0].tensors.values() if tensor.packed_weight is not None
+    )
+    unpacked = {
+        packed_weight.value.name
+        for packed_weight in packed_weights
+        if packed_weight.layout == "raw" and packed_weight.value.is_weight
+    }
     return replace(target, unpacked=target.unpacked | unpacked)

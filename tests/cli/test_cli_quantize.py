@@ -156,7 +156,7 @@ FAILURES = [
     (("quantize", "no-tokenizer", "--format", "int4", "-o", "out", "--calibrate", "text"), 65, "tokenizer.json"),
     (("quantize", "absent", "--format", "int4", "-o", "out"), 66, "absent"),
     (("quantize", "few", "--format", "int4", "-o", "out", "--calibrate", "latin"), 65, "few: not a model folder"),
-    (("quantize", "m.gguf", "--format", "int4", "-o", "out"), 65, "m.gguf: cannot be quantised, got a GGUF file"),
+    (("quantize", "m.gguf", "--format", "int4", "-o", "out"), 65, "m.gguf: cannot be quantized, got a GGUF file"),
     (("quantize", "text", "--format", "int8", "-o", "out"), 2, "text: no inputs to run over, got no --calibrate"),
     (("quantize", FOLDER, "--format", "int8", "-o", ""), 2, "'--output': an empty name"),
     (("emit-onnx", FOLDER, "-o", ""), 2, "'--output': an empty name"),
@@ -186,4 +186,4 @@ def test_failures_have_their_code_say_why_and_leave_nothing(call, folder, argume
 def test_nothing_is_quantized_twice(call, folder):
     assert call("quantize", FOLDER, "--format", "int8", "-o", "out")[0] == 0
     code, _, err = call("quantize", "out", "--format", "int4", "-o", "again")
-    assert code == 65 and "out: quantised already" in err and not Path("again").exists()
+    assert code == 65 and "out: quantized already" in err and not Path("again").exists()

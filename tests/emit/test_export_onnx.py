@@ -320,8 +320,8 @@ def test_an_op_that_onnx_lacks_is_a_function():
     graph = Graph("turn")
     for name in ("x", "cos", "sin"):
         graph.add_input(name, TensorType(f32, (symbol("S"), 8)))
-    turned = graph.add("rotary", ["x", "cos", "sin"]).output
-    graph.set_output("y", graph.add("rotary", [turned, "cos", "sin"]).output)
+    transposed = graph.add("rotary", ["x", "cos", "sin"]).output
+    graph.set_output("y", graph.add("rotary", [transposed, "cos", "sin"]).output)
     model = export_onnx(graph)
     assert [(n.domain, n.op_type) for n in model.graph.node] == [("ingot", "rotary")] * 2
     assert [f.name for f in model.functions] == ["rotary"], "one body for uses of equal types"

@@ -45,7 +45,7 @@ def experts(dtype: object, group: int, scale: object) -> Fed:
     return graph, {"x": random(9, 2, 256, seed=3), "chosen": np.random.default_rng(2).integers(0, 3, (9, 2))}
 
 
-def of_codes() -> Iterator[Fed]:
+def of_quant() -> Iterator[Fed]:
     """Every format of codes, for many rows and for few, and experts of them."""
     for given in itertools.product(CODES.values(), (32, 128), (np.float16, np.float32)):
         for rows in (3, 27):
@@ -76,7 +76,7 @@ def integers(rows: int, k: int, columns: int, is_fixed: bool) -> Fed:
     return graph, feeds
 
 
-def codes_of_images(channels: int, height: int, dtype: DType) -> Fed:
+def quant_of_images(channels: int, height: int, dtype: DType) -> Fed:
     """Convolutions whose sums become codes, codes beside codes, and floats, beside both."""
     draw, graph = np.random.default_rng(height), Graph("codes")
     step, zero = graph.add_constant("step", np.array(0.07, np.float32)), None
@@ -108,7 +108,7 @@ def codes_of_images(channels: int, height: int, dtype: DType) -> Fed:
 
 def of_integers() -> Iterator[Fed]:
     for channels, height, dtype in ((3, 13, u8), (24, 7, i8)):
-        yield codes_of_images(channels, height, dtype)
+        yield quant_of_images(channels, height, dtype)
     for rows, k, columns in ((7, 12, 40), (16, 64, 32), (37, 67, 9), (130, 20, 33)):
         for is_fixed in (False, True):
             yield integers(rows, k, columns, is_fixed)
@@ -121,7 +121,7 @@ def of_floats() -> Iterator[Fed]:
 # What is computed in a precision.
 PARTS: dict[str, Callable[[], Iterator[Fed]]] = {
     "f32 of integers": of_integers,
-    "f32 of codes": of_codes, "int8 of codes": of_codes, "int8w of codes": of_codes, "int8 of blocks": of_blocks,
+    "f32 of codes": of_quant, "int8 of codes": of_quant, "int8w of codes": of_quant, "int8 of blocks": of_blocks,
     "int8w of blocks": of_blocks,
     **{f"{name} of floats": of_floats for name, each in PRECISIONS.items() if name != "f32" and not each.apart},
 }  # fmt: skip

@@ -250,8 +250,8 @@ def fits(compiled: Compiled, graph: Graph, feeds: dict[str, np.ndarray]) -> bool
     """Whether a sample is made of kernels, and all its integers are of 32 bits."""
     if len(compiled.segments) > 1 or compiled.segments[0].native is None:
         return False
-    recipes = [tensor.recipe for tensor in compiled.segments[0].lowered.tensors.values()]
-    arrays = [WeightStore().array(recipe) for recipe in recipes if recipe is not None]
+    packed_weights = [tensor.packed_weight for tensor in compiled.segments[0].lowered.tensors.values()]
+    arrays = [WeightStore().array(packed_weight) for packed_weight in packed_weights if packed_weight is not None]
     try:
         for array in (*feeds.values(), *arrays, *interpret(graph, feeds).values()):
             held(array, _held_as(ingot.ir.dtype.from_numpy(array.dtype)), "", LimitError)

@@ -13,7 +13,7 @@ from ingot.lower import Lowered, Target
 from ingot.lower.cost import view_bytes
 from ingot.lower.formats import Block, Format
 from ingot.lower.lowered import Pointer, Step, Tensor
-from ingot.lower.packed_weight import make_recipe, static_value
+from ingot.lower.packed_weight import make_packed_weight, weight_expr
 from ingot.lower.view import View
 from ingot.plan.memory import plan
 from ingot.plan.verify import PlanError, verify
@@ -96,8 +96,8 @@ def test_stored_formats(dims: tuple[int, int], raw: int, plain: int, panels: int
     """Blocks lie along the rows of a file, and along the columns of panels; without a format there is an array."""
     graph = Graph()
     graph.add_weight("w", None, TensorType(i4, dims))
-    value = static_value(graph, "w")
-    assert make_recipe(value, "raw", format=Q4).nbytes == raw
-    assert make_recipe(value).nbytes == plain == np.empty(dims, i4.numpy).nbytes
-    assert make_recipe(value, "panels", True, Q4).nbytes == panels
+    value = weight_expr(graph, "w")
+    assert make_packed_weight(value, "raw", format=Q4).nbytes == raw
+    assert make_packed_weight(value).nbytes == plain == np.empty(dims, i4.numpy).nbytes
+    assert make_packed_weight(value, "panels", True, Q4).nbytes == panels
     assert Q4.element_bytes == 18 / 32

@@ -68,7 +68,7 @@ def test_kernels_with_scratch_say_how_much() -> None:
         sizes[kernel] = abi.scratch_floats(kernel, numbers)
         assert sizes[kernel] == 0 or "scratch" in {field.name for field in abi.structs()[struct]}
     taking = {k for k, struct in abi.kernels().items() if "scratch" in {field.name for field in abi.structs()[struct]}}
-    needing_none = {"strip_f32", "conv2d_f32_depthwise", "conv2d_bf16_depthwise"}
+    needing_none = {"fused_f32", "conv2d_f32_depthwise", "conv2d_bf16_depthwise"}
     needing_none |= {k for k in taking if k.startswith("scatter_")} - {"scatter_f32"}
     assert {kernel for kernel, size in sizes.items() if size} == taking - needing_none
 

@@ -11,11 +11,11 @@ from ml_dtypes import bfloat16
 from ingot.ir.dtype import bf16, f32, i64
 from ingot.ir.graph import Graph, TensorType
 from ingot.lower.cpu.formats import BF16
-from ingot.lower.packed_weight import make_recipe, static_value
+from ingot.lower.packed_weight import make_packed_weight, weight_expr
 from ingot.run.interpret import interpret
 from ingot.run.store import WeightStore
 from ingot.support import abi
-from kernel_calls import APART_ISAS, DOT_ISAS, ISAS, at_page_end, blank, element_strides, every, run, ways
+from kernel_calls import DOT_ISAS, ISAS, SPLIT_ISAS, at_page_end, blank, element_strides, every, run, ways
 from products import gamma, gate_packed, packed, product_fields, random, summed
 from stored_products import compiled, expect_emitted, products_of
 
@@ -76,14 +76,14 @@ DOTS = [(1, 33, 2), (4, 40, 600), (5, 64, 1024), (13, 300, 514), (25, 16, 64), (
 def test_sums_apart(m: int, n: int, k: int) -> None:
     """Their definition on every instruction set, whatever the rows beside a row."""
     a, b = narrow(m, k), narrow(k, n, seed=1)
-    fields = {"m": m, "n": n, "k": k, "alpha": 1.0, "a_stride": k, "c_stride": n, "apart": 1}
+    fields = {"m": m, "n": n, "k": k, "alpha": 1.0, "a_stride": k, "c_stride": n, "split_sums": 1}
     fields |= {"a": at_page_end(a.view(np.uint16)), "b": at_page_end(pairs(b).view(np.uint16))}
-    result = every("gemm_bf16_packed", fields, "c", (m, n), isas=APART_ISAS)
+    result = every("gemm_bf16_packed", fields, "c", (m, n), isas=SPLIT_ISAS)
     assert (result == summed(a, b)).all()
     for i in range(m):
         alone = blank((1, n))
         row = fields | {"m": 1, "a": at_page_end(a[i].view(np.uint16)), "c": alone}
-        run("gemv_bf16_packed", APART_ISAS[-1], 1, row)
+        run("gemv_bf16_packed", SPLIT_ISAS[-1], 1, row)
         assert alone.tobytes() == result[i].tobytes()
 
 
@@ -91,10 +91,10 @@ def test_sums_apart(m: int, n: int, k: int) -> None:
 def test_sums_apart_of_all_patterns(kept: int) -> None:
     """One definition on every instruction set; which NaN is nobody's business."""
     a, b = np.random.default_rng(5).integers(0, 1 << 16, (2, 64, 64), np.uint16) & np.uint16(kept)
-    fields = {"m": 64, "n": 64, "k": 64, "alpha": 1.0, "a": a, "a_stride": 64, "c_stride": 64, "apart": 1}
+    fields = {"m": 64, "n": 64, "k": 64, "alpha": 1.0, "a": a, "a_stride": 64, "c_stride": 64, "split_sums": 1}
     fields["b"] = pairs(b.view(bfloat16)).view(np.uint16)
     results = set()
-    for isa in APART_ISAS:
+    for isa in SPLIT_ISAS:
         c = blank((64, 64))
         run("gemm_bf16_packed", isa, 1, fields | {"c": c})
         results.add(np.where(np.isnan(c), np.float32(0), c).tobytes())
@@ -212,10 +212,10 @@ def test_nothing_is_kept_as_f32() -> None:
     """The panels take two bytes an element, and the untied table stays in its file."""
     program, _ = compiled(model(3, 64, 96))
     assert program.single is not None
-    recipes = [t.recipe for t in program.single.lowered.tensors.values() if t.recipe is not None]
-    assert {recipe.dtype for recipe in recipes} == {bf16}
+    packed_weights = [t.packed_weight for t in program.single.lowered.tensors.values() if t.packed_weight is not None]
+    assert {packed_weight.dtype for packed_weight in packed_weights} == {bf16}
     elements = 128 * 64 + 100 * 64 + 96 * 64 + 192 * 64 + 64 * 96
-    assert sum(recipe.nbytes for recipe in recipes) == 2 * elements
+    assert sum(packed_weight.nbytes for packed_weight in packed_weights) == 2 * elements
 
 
 @pytest.mark.parametrize("transposed", [True, False])
@@ -224,7 +224,7 @@ def test_f32_files_are_rounded_as_they_are_packed(transposed: bool, layout: str)
     data = random(64, 40) if transposed else random(40, 64)
     graph = Graph("rounded")
     graph.add("cast", [graph.add_weight("w", data)], "rounded", dtype=bf16)
-    made = WeightStore(2).array(make_recipe(static_value(graph, "rounded"), layout, transposed, BF16))
+    made = WeightStore(2).array(make_packed_weight(weight_expr(graph, "rounded"), layout, transposed, BF16))
     b = data.T if transposed else data
     whole = b if layout == "panels" else gate_packed(b)
     assert made.tobytes() == pairs(whole.astype(bfloat16)).tobytes()
@@ -248,12 +248,12 @@ def test_a_table_that_is_fed_is_no_stored_one() -> None:
 
 
 @pytest.mark.parametrize("m, n, k", [(1, 33, 2), (13, 65, 300), (40, 96, 515), (30, 7, 1), (5, 40, 0)])
-@pytest.mark.parametrize("is_turned", [False, True])
-def test_products_that_pack_a_stored_matrix(m: int, n: int, k: int, is_turned: bool) -> None:
+@pytest.mark.parametrize("is_transposed", [False, True])
+def test_products_that_pack_a_stored_matrix(m: int, n: int, k: int, is_transposed: bool) -> None:
     """The bits of the same numbers as floats, whichever way it lies."""
-    a, stored = at_page_end(random(m, k)), narrow(*((n, k) if is_turned else (k, n)), seed=1)
+    a, stored = at_page_end(random(m, k)), narrow(*((n, k) if is_transposed else (k, n)), seed=1)
     fields = {"m": m, "n": n, "k": k, "alpha": 1.0, "a": a, "a_stride": k, "c_stride": n + 3, "bias": random(n, seed=2)}
-    fields |= {"b_k_stride": 1 if is_turned else n, "b_n_stride": k if is_turned else 1, "batch_rank": 0}
+    fields |= {"b_k_stride": 1 if is_transposed else n, "b_n_stride": k if is_transposed else 1, "batch_rank": 0}
     size = {"row_pad": 3, "scratch": abi.scratch_floats("matmul_f32", {"k": k + 2, "n": n})}
     expected = every("matmul_f32", fields | {"b": stored.astype(np.float32)}, "c", (m, n), **size)
     found = every("matmul_f32_bf16", fields | {"b": at_page_end(stored.view(np.uint16))}, "c", (m, n), **size)

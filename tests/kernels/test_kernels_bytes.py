@@ -181,7 +181,7 @@ def test_convolutions_of_codes(case, depthwise: bool, result: str) -> None:
     fields |= {"column_sums": at_page_end(weight.astype(np.int32).reshape(out_channels, -1).sum(1).astype(np.int32))}
     fields |= {"scale": at_page_end(scales), "shift": at_page_end(shift)} if kind != "i32" else {}
     fields |= {"weight_zero": at_page_end(weight_zeros), "weight_zero_step": 1} if has_zeros else {}
-    wanted, beside = expected_codes(sums, scales, steps if is_dynamic else None, shift, result, seeded)
+    wanted, beside = expected_quant(sums, scales, steps if is_dynamic else None, shift, result, seeded)
     fields |= {name: at_page_end(value) if isinstance(value, np.ndarray) else value for name, value in beside.items()}
     pitch = out_channels + (5 if kind in ("f32", "u8") else 0)
     fields |= {"out_strides": [sums.shape[1] * sums.shape[2] * pitch, sums.shape[2] * pitch, pitch]}
@@ -200,7 +200,7 @@ def test_convolutions_of_codes(case, depthwise: bool, result: str) -> None:
         np.testing.assert_array_equal(found, wanted[images])
 
 
-def expected_codes(sums, scales, steps, shift, kind: str, seeded) -> tuple[np.ndarray, dict[str, Any]]:
+def expected_quant(sums, scales, steps, shift, kind: str, seeded) -> tuple[np.ndarray, dict[str, Any]]:
     """What becomes of sums [N, H, W, C], and the fields that say so: each kind of result has another epilogue."""
     f = np.float32
     if kind == "i32":

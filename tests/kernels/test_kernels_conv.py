@@ -7,7 +7,7 @@ import torch
 from ml_dtypes import bfloat16
 
 from ingot.support import abi
-from kernel_calls import APART_ISAS, DOT_ISAS, ISAS, at_page_end, element_strides, every
+from kernel_calls import DOT_ISAS, ISAS, SPLIT_ISAS, at_page_end, element_strides, every
 from products import ACTIVATIONS, gamma, packed, random
 
 pytestmark = pytest.mark.native
@@ -140,7 +140,7 @@ def test_packed_and_planes(case, way):
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
 @pytest.mark.parametrize("case", [case for case in CASES if case[1] // case[5] % 2 == 0], ids=str)
-@pytest.mark.parametrize("kernel, isas", [("packed", DOT_ISAS), ("tiles", APART_ISAS)], ids=["packed", "tiles"])
+@pytest.mark.parametrize("kernel, isas", [("packed", DOT_ISAS), ("tiles", SPLIT_ISAS)], ids=["packed", "tiles"])
 def test_packed_pairs(kernel, isas, case, way):
     """conv2d_bf16_packed, and _tiles, are near float64 on the rounded numbers, with one definition on every instruction
     set."""

@@ -131,10 +131,10 @@ def test_f16_files_have_the_bits_of_f32_files(rows: int, k: int, half: int) -> N
 def test_nothing_is_kept_as_f32() -> None:
     program, _ = compiled(model(3, 64, 96))
     assert program.single is not None
-    recipes = [t.recipe for t in program.single.lowered.tensors.values() if t.recipe is not None]
-    assert {recipe.dtype for recipe in recipes} == {f16}
+    packed_weights = [t.packed_weight for t in program.single.lowered.tensors.values() if t.packed_weight is not None]
+    assert {packed_weight.dtype for packed_weight in packed_weights} == {f16}
     elements = 128 * 64 + 100 * 64 + 96 * 64 + 192 * 64 + 64 * 96
-    assert sum(recipe.nbytes for recipe in recipes) == 2 * elements
+    assert sum(packed_weight.nbytes for packed_weight in packed_weights) == 2 * elements
 
 
 def test_emitted(tmp_path) -> None:

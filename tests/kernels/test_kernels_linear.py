@@ -5,7 +5,7 @@ import pytest
 from ml_dtypes import bfloat16
 
 from ingot.support import abi
-from kernel_calls import APART_ISAS, DOT_ISAS, ISAS, at_page_end, blank, element_strides, every, run, ways
+from kernel_calls import DOT_ISAS, ISAS, SPLIT_ISAS, at_page_end, blank, element_strides, every, run, ways
 from products import ACTIVATIONS, ATTRIBUTES, EPILOGUES, PANEL, gamma, gate_packed, packed, random
 
 pytestmark = pytest.mark.native
@@ -253,7 +253,7 @@ def test_attention(name, case):
 
 @pytest.mark.parametrize(
     "name, isas",
-    [("attention_bf16", DOT_ISAS), ("attention_bf16_online", DOT_ISAS), ("attention_bf16_tiles", APART_ISAS)],
+    [("attention_bf16", DOT_ISAS), ("attention_bf16_online", DOT_ISAS), ("attention_bf16_tiles", SPLIT_ISAS)],
 )
 @pytest.mark.parametrize("case", ATTENTIONS, ids=str)
 def test_attention_of_pairs(name, isas, case):

@@ -83,7 +83,7 @@ def test_gradients_of_norms_have_the_same_bits_however_rows_are_shared(centred):
         dx, dweight, dbias, partial = made
         fields = {"x": x, "weight": weight, "d": d, "dx": dx, "dweight": dweight, "partial": partial, "eps": 1e-5}
         fields |= {"rows": count, "cols": cols, "x_stride": cols, "d_stride": cols, "dx_stride": cols, "dbias": dbias}
-        run(kernel, isa, parts, fields, turns=2)
+        run(kernel, isa, parts, fields, iterations=2)
         return made
 
     first = gradients("scalar", 1, rows)

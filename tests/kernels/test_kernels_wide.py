@@ -100,13 +100,13 @@ def test_running(op: str, dtype: str) -> None:
         np.testing.assert_array_equal(result, OPS[op].function(x, axis=1))
 
 
-@pytest.mark.parametrize("b_is_turned", [False, True])
+@pytest.mark.parametrize("b_is_transposed", [False, True])
 @pytest.mark.parametrize("dtype", ["f64", "i64"])
-def test_products(dtype: str, b_is_turned: bool) -> None:
+def test_products(dtype: str, b_is_transposed: bool) -> None:
     """Whole panels and less, read once and often: each sum in order."""
     for rows, k, columns in ((3, 37, 35), (1, 300, 64), (19, 8, 1), (21, 520, 33), (2, 0, 17), (1, 1, 1)):
         a = numbers(dtype, (rows, k))
-        b = numbers(dtype, (columns, k), 5).T if b_is_turned else numbers(dtype, (k, columns), 5)
+        b = numbers(dtype, (columns, k), 5).T if b_is_transposed else numbers(dtype, (k, columns), 5)
         with np.errstate(over="ignore"):
             terms = a[:, :, None] * b[None]
             expected = terms.cumsum(1)[:, -1] if k else np.zeros((rows, columns), a.dtype)
@@ -206,8 +206,8 @@ def test_scatter_by_indices_that_lie_apart(shape: tuple[int, int], reduction: st
         feeds = {name: array.astype(np.int64 if name == "i" else DTYPES[dtype].numpy) for name, array in feeds.items()}
         for name, array in feeds.items():
             graph.add_input(name, TensorType(i64 if name == "i" else DTYPES[dtype], array.shape))
-        turned = graph.add("permute", ["i"], axes=(1, 0)).output
-        whole = graph.add("expand", [turned], shape=(9, 70)).output
+        transposed = graph.add("permute", ["i"], axes=(1, 0)).output
+        whole = graph.add("expand", [transposed], shape=(9, 70)).output
         graph.set_output("y", graph.add("scatter_elements", ["x", whole, "u"], axis=0, reduction=reduction).output)
         expected = interpret(graph, feeds)
         for isa, threads in (("scalar", 1), ("avx2", 3)):
@@ -249,8 +249,8 @@ def test_a_state_that_is_scattered_into_is_read_whole_before() -> None:
     graph = Graph("state")
     graph.add_input("i", TensorType(i64, (6,)))
     graph.add_state("s", TensorType(f32, (6,)))
-    turned = graph.add("slice", ["s"], starts=(5,), stops=(-1,), steps=(-1,)).output
-    made = graph.add("scatter_elements", ["s", "i", turned], axis=0, reduction="none").output
+    transposed = graph.add("slice", ["s"], starts=(5,), stops=(-1,), steps=(-1,)).output
+    made = graph.add("scatter_elements", ["s", "i", transposed], axis=0, reduction="none").output
     graph.set_state("s", made)
     graph.set_output("y", made)
     check_states(graph, {"i": np.arange(6), "s": np.arange(6.0, dtype=np.float32)})

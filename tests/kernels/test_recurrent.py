@@ -14,7 +14,7 @@ from ingot.ir.dtype import DType, bf16, f16, f32, f64
 from ingot.ir.graph import OPS, Graph
 from ingot.ops.define import sample
 from ingot.run.interpret import interpret
-from kernel_calls import APART_ISAS, DOT_ISAS, ISAS
+from kernel_calls import DOT_ISAS, ISAS, SPLIT_ISAS
 from op_cases import build, one_node, run
 from products import summed
 
@@ -122,7 +122,7 @@ def test_weights_of_16_bits_stay_so(op, options, stored_as, batch, hidden):
             np.testing.assert_array_equal(got, wanted)
 
 
-ROUNDED_WAYS = [("packed", False, DOT_ISAS), ("tiles", True, APART_ISAS)]
+ROUNDED_WAYS = [("packed", False, DOT_ISAS), ("tiles", True, SPLIT_ISAS)]
 
 
 @pytest.mark.parametrize("size", [(3, 1, 2), (3, 17, 70), (2, 34, 64)], ids=str)
@@ -133,7 +133,7 @@ def test_rounded_states_have_one_definition(op, options, way, apart, isas, size)
     steps, batch, hidden = size
     whole, feeds = layer(op, *size, **options)
     graph = narrowed(whole, bf16, rounded=True)
-    given = {"rounded": (bf16,), "apart": apart}
+    given = {"rounded": (bf16,), "split_sums": apart}
     expected = run(build(graph, isa=isas[0], **given), feeds)
     for name, got in zip(graph.outputs, expected, strict=True):
         np.testing.assert_allclose(got, interpret(graph, feeds, float64=True)[name], rtol=0, atol=4e-3)
@@ -149,14 +149,14 @@ def test_rounded_states_have_one_definition(op, options, way, apart, isas, size)
         np.testing.assert_array_equal(got, wanted.take([batch - 1], wanted.ndim - 2))
 
 
-@pytest.mark.parametrize("isa", APART_ISAS)
+@pytest.mark.parametrize("isa", SPLIT_ISAS)
 def test_the_sums_of_a_rounded_state_are_apart(isa):
     """Those of a step's product, which nothing is added to, are summed as any product's."""
     numbers = {"activations": ("relu",), "alphas": (0.0,), "betas": (0.0,)}
     graph, feeds = one_node(OPS["rnn"], sample("g[1,5,98] r[98,98] h[5,98]", **numbers), static=(1,))
     feeds["x0"][:] = 0
     narrow = narrowed(graph, bf16, rounded=True)
-    (y, last) = run(build(narrow, isa=isa, rounded=(bf16,), apart=True), feeds)
+    (y, last) = run(build(narrow, isa=isa, rounded=(bf16,), split_sums=True), feeds)
     sums = summed(feeds["x2"].astype(bf16.numpy), graph.values["w1"].data.T)
     np.testing.assert_array_equal(y[0], np.maximum(sums, 0))
     np.testing.assert_array_equal(last, y[0])

@@ -39,7 +39,7 @@ _LSTM = "x[3,2,4] w[1,20,4] r[1,20,5] b[1,40] n:i32<4[2]"
 _GRU = "x[3,2,4] w[1,15,4] r[1,15,5] b[1,30] n:i32<4[2]"
 _RNN = "x[3,2,4] w[1,5,4] r[1,5,5] b[1,10] n:i32<4[2]"
 _EMBED = "ids:i32<9[2,4] seg:i32<2[2,4] word[9,8] pos[6,8] type[2,8] w[8] b[8] none"
-_CODES = (
+_QUANT = (
     "ids:i32<9[2,4] seg:i32<2[2,4] word:u8[9,8] pos:u8[6,8] type:u8[2,8] w:u8[8] b:u8[8] none"
     " s>0.1<1[] s>0.1<1[] s>0.1<1[] s>0.1<1[] s>0.1<1[] z:u8[] z:u8[] z:u8[] z:u8[] z:u8[]"
 )
@@ -169,10 +169,10 @@ ADDRESSED: dict[tuple[str, str, str], Address | str] = {
     ),
     (MICROSOFT, "EmbedLayerNormalization", "mask"): _NUMBERS,
     (MICROSOFT, "QEmbedLayerNormalization", "input_ids"): Address(
-        case("QEmbedLayerNormalization", _CODES, 2, **MS), "ids0", 0, 9
+        case("QEmbedLayerNormalization", _QUANT, 2, **MS), "ids0", 0, 9
     ),
     (MICROSOFT, "QEmbedLayerNormalization", "segment_ids"): Address(
-        case("QEmbedLayerNormalization", _CODES, 2, **MS), "seg1", 0, 2
+        case("QEmbedLayerNormalization", _QUANT, 2, **MS), "seg1", 0, 2
     ),
     (MICROSOFT, "QEmbedLayerNormalization", "mask"): _NUMBERS,
     (MICROSOFT, "GatherBlockQuantized", "indices"): Address(

@@ -227,7 +227,7 @@ def strided_and_added(x, left, right, beside, diagonal, volume):
 
 
 @case(floats(4, 6), floats(4, low=0.01, high=0.1), ints(4, low=-5, high=6), torch.tensor(0.03), torch.tensor(-7))
-def quantised(x, scales, points, scale, point):
+def quantized(x, scales, points, scale, point):
     codes = Q.quantize_per_tensor.default(x, 0.02, -3, -128, 127, torch.int8)
     bytes_ = Q.quantize_per_tensor.tensor(x, scale, point + 100, 0, 255, torch.uint8)
     channels = Q.quantize_per_channel.default(x, scales, points, 0, -127, 127, torch.int8)

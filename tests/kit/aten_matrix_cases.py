@@ -32,7 +32,7 @@ def cholesky_factors(x, y, each):
         "triangle_right": L.solve_triangular(x, each.mT, upper=True, left=False),
         "triangle_unit": L.solve_triangular(x[0], each, upper=True, unitriangular=True),
         "triangle_old": torch.triangular_solve(y, x[0])[0],
-        "triangle_turned": torch.triangular_solve(each, x, upper=False, transpose=True)[0],
+        "triangle_transposed": torch.triangular_solve(each, x, upper=False, transpose=True)[0],
         "triangle_coefficient": torch.triangular_solve(y, x, unitriangular=True)[1],
     }  # fmt: skip
 
@@ -79,19 +79,19 @@ def qr_factors(tall, wide, y, row):
         for mode in ("reduced", "complete"):
             q, r = L.qr(matrix, mode=mode)
             results |= {f"{name}_{mode}_q": q, f"{name}_{mode}_r": r}
-    for turned in (True, False):
-        results[f"left_{turned}"] = torch.ormqr(vectors, factors, y, transpose=turned)
-        results[f"right_{turned}"] = torch.ormqr(vectors, factors, row, left=False, transpose=turned)
+    for transposed in (True, False):
+        results[f"left_{transposed}"] = torch.ormqr(vectors, factors, y, transpose=transposed)
+        results[f"right_{transposed}"] = torch.ormqr(vectors, factors, row, left=False, transpose=transposed)
     return results
 
 
 @case(positive(2, 4), floats(5, 3), floats(2, 3, 4), torch.tensor(0.5), torch.tensor([0.1, 0.2]))
 def spectral(symmetric, tall, wide, amount, share):
     values, vectors = L.eigh(symmetric)
-    other, turned = L.eigh(symmetric, UPLO="U")
+    other, transposed = L.eigh(symmetric, UPLO="U")
     results = {
         "values": values, "rebuilt": vectors * values[:, None] @ vectors.mT, "upper": other,
-        "rebuilt_upper": turned * other[:, None] @ turned.mT, "alone": L.eigvalsh(symmetric),
+        "rebuilt_upper": transposed * other[:, None] @ transposed.mT, "alone": L.eigvalsh(symmetric),
         "singular": L.svdvals(wide), "whole": L.svd(tall)[0].abs().sum() * 0,
         "rank": L.matrix_rank(tall), "condition": L.cond(symmetric), "nuclear": L.matrix_norm(tall, "nuc"),
         "pinv": L.pinv(tall), "pinv_wide": L.pinv(wide), "pinv_hermitian": L.pinv(symmetric, hermitian=True),

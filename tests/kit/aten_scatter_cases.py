@@ -43,7 +43,7 @@ def puts(x, rows, columns, source, some, mask):
         "pairs": x.index_put((torch.arange(3), torch.arange(3)), source[:3]),
         "outer": x.index_put((columns, torch.arange(4)[None]), one),
         "last_two": A.index_put.default(x, [None, torch.arange(3), torch.arange(3)], source[:4]),
-        "apart": A.index_put.default(x, [torch.arange(3), None, torch.arange(3)], source[:3, :1]),
+        "split_sums": A.index_put.default(x, [torch.arange(3), None, torch.arange(3)], source[:3, :1]),
         "unchecked": A._unsafe_index_put.default(x, [rows], source[:, None], True),
         "mask": x.index_put((mask,), one),
         "first_axes": x.index_put((some,), one),
@@ -56,7 +56,7 @@ def folds(blocks, columns, single):
     return {
         "side_by_side": F.fold(blocks, (4, 6), (2, 2), stride=(2, 2)),
         "overlapping": F.fold(columns, (5, 6), (2, 2)),
-        "apart": F.fold(blocks[:, :, :4], (7, 9), (2, 3), stride=(3, 4)),
+        "split_sums": F.fold(blocks[:, :, :4], (7, 9), (2, 3), stride=(3, 4)),
         "padded": F.fold(columns[:, :, :16], (4, 6), (3, 2), padding=(1, 1), stride=(1, 2)),
         "dilated": F.fold(columns[:, :, :6], (6, 6), (2, 3), stride=(1, 2), dilation=(3, 2), padding=(0, 1)),
         "single": F.fold(single, (5, 6), (2, 2)),

@@ -208,7 +208,7 @@ def indexing(x, rows, pairs, at):
         "axis": x[:, pairs],
         "both": x[rows, columns],
         "grid": x[rows[:, None], columns],
-        "apart": x[rows, :, columns],
+        "split_sums": x[rows, :, columns],
         "last": x[..., columns],
         "last_two": x[:, columns, columns],
         "select": x.index_select(1, pairs[0].abs()),

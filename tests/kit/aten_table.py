@@ -18,8 +18,8 @@ import torch
 from torch.export import ExportedProgram
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
+import built_by_rules  # noqa: F401  # declares cases
 import ingot
-import made_by_rules  # noqa: F401  # declares cases
 from aten_cases import CASES, export, exported
 from aten_random_cases import COUNT, exported_draws
 from ingot import InferenceSession

@@ -43,7 +43,7 @@ Encode = Callable[[str, np.ndarray], tuple[np.ndarray, GGMLQuantizationType]]
 
 
 def stored_as(type: str) -> Encode:
-    """Matrices as a type, by gguf-py's own quantiser where it has one, else random blocks; the rest as f32."""
+    """Matrices as a type, by gguf-py's own quantizer where it has one, else random blocks; the rest as f32."""
 
     def encode(name: str, tensor: np.ndarray) -> tuple[np.ndarray, GGMLQuantizationType]:
         kind = GGMLQuantizationType[type.upper()]
@@ -121,11 +121,11 @@ def write_gguf(
     heads = {"self_attn.q_proj": "num_attention_heads", "self_attn.k_proj": "num_key_value_heads"}
     for name, tensor in read_tensors(folder).items():
         part = next((key for part, key in heads.items() if part in name), None)
-        turned = interleaved(tensor, config[part]) if part and architecture == "llama" else tensor
+        transposed = interleaved(tensor, config[part]) if part and architecture == "llama" else tensor
         if architecture.startswith("gemma") and "norm" in name:
-            turned = turned + np.float32(1)
-        data, kind = encode(name, turned)
-        back = gguf.quants.dequantize(data, kind).reshape(turned.shape)
+            transposed = transposed + np.float32(1)
+        data, kind = encode(name, transposed)
+        back = gguf.quants.dequantize(data, kind).reshape(transposed.shape)
         decoded[name] = back
         if part and architecture == "llama":
             decoded[name] = back.reshape(config[part], -1, 2, *back.shape[1:]).swapaxes(1, 2).reshape(back.shape)

@@ -13,7 +13,7 @@ from onnx import TensorProto, helper
 import ingot
 from gguf_models import TINY_LM, stored_as, write_gguf
 from ingot.quantize import Plan, quantize_folder
-from quantised_models import LAYERS, quantised
+from quantized_models import LAYERS, quantized
 
 DIGITS = Path(str(importlib.resources.files("ingot") / "data" / "digits.onnx"))
 BLOCKS, WIDTH = 2000, 64  # of the large model: five nodes and a matrix each
@@ -28,7 +28,7 @@ def write_models(folder: Path) -> dict[str, tuple[str, tuple[str, ...]]]:
     shapes = ({0: torch.export.Dim("rows", max=64)},)
     torch.export.save(torch.export.export(module, (torch.ones(2, 40),), dynamic_shapes=shapes), folder / "module.pt2")
     rng = np.random.default_rng(0)
-    quantised(LAYERS[0], folder, rng, qdq=True, signed=True, per_channel=True, symmetric=False)
+    quantized(LAYERS[0], folder, rng, qdq=True, signed=True, per_channel=True, symmetric=False)
     write_bert(folder / "bert")
     paths = {
         "onnx": (DIGITS, ("--dim", "batch=2")),
@@ -37,7 +37,7 @@ def write_models(folder: Path) -> dict[str, tuple[str, tuple[str, ...]]]:
         "encoder": (folder / "bert", ("--dim", "batch=1", "--dim", "length=8")),
         "int4": (folder / "int4", ()),
         "gguf": (folder / "tiny.gguf", ()),
-        "qdq": (folder / "quantised.onnx", ()),
+        "qdq": (folder / "quantized.onnx", ()),
         "program": (folder / "program", ()),
     }
     return {name: (str(path), options) for name, (path, options) in paths.items()}

@@ -19,7 +19,7 @@ LIBRARY = load()
 ISAS = LIBRARY.isas()
 # avx512's dot products exist on some CPUs only; the other sets follow them one float at a time.
 DOT_ISAS = ISAS if LIBRARY.has_bf16_dots else ISAS[:2]
-APART_ISAS = ISAS if LIBRARY.has_bf16_tiles else ISAS[:2]
+SPLIT_ISAS = ISAS if LIBRARY.has_bf16_tiles else ISAS[:2]
 GUARD_BYTE = 0xA5
 # What avx512 does by AMX where this CPU has it and the system allows it, as one set more.
 AMX = "avx512 with AMX"
@@ -86,19 +86,19 @@ def element_strides(array: np.ndarray) -> list[int]:
     return [s // array.itemsize for s in array.strides]
 
 
-def run(kernel: str, isa: str, parts: int, fields: dict[str, Any], turns: int = 1) -> None:
+def run(kernel: str, isa: str, parts: int, fields: dict[str, Any], iterations: int = 1) -> None:
     """Runs the parts of a kernel, in each turn the last first; on avx512 by AMX only where `isa` says so. Two parts are
-    done in three portions, where the kernel can. fields: its arguments; arrays stand for their addresses."""
+    done in three chunks, where the kernel can. fields: its arguments; arrays stand for their addresses."""
     row, ffi = LIBRARY.kernels[kernel], LIBRARY.ffi
     values = {
         name: ffi.cast("void *", value.ctypes.data) if isinstance(value, np.ndarray) else value
         for name, value in fields.items()
     }
-    if parts == 2 and any(field.name == "portions" for field in abi.structs()[row.args_type]):
-        values["portions"] = turns = 3
+    if parts == 2 and any(field.name == "chunks" for field in abi.structs()[row.args_type]):
+        values["chunks"] = iterations = 3
     args = ffi.new(row.args_type + " *", values)
     LIBRARY.use_amx(isa == AMX)
-    for turn in range(turns):
+    for turn in range(iterations):
         for part in reversed(range(parts)):
             row.functions["avx512" if isa == AMX else isa](args, turn * parts + part, parts)
     LIBRARY.use_amx(LIBRARY.amx == "used")

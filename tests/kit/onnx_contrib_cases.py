@@ -1,4 +1,4 @@
-"""Cases of the ops of com.microsoft that exporters of language models and quantisers write, of random shapes."""
+"""Cases of the ops of com.microsoft that exporters of language models and quantizers write, of random shapes."""
 
 import random
 
@@ -102,7 +102,7 @@ def grouped(seed: int) -> Case:
 
 
 PADDED = np.array([[1] * 8, [1] * 5 + [0] * 3], np.int32)
-QUANTISED = "x:u8<200[2,5,16] w:{}[16,96] b[96] @s @t {} @z {}"
+QUANTIZED = "x:u8<200[2,5,16] w:{}[16,96] b[96] @s @t {} @z {}"
 SCALES = {"s": np.array(0.02, F), "t": np.array(0.01, F), "z": np.array(97, np.uint8)}
 # No scale of a result lets a number lie half way between two of its steps, which rounding errors would decide.
 A, B = "a:u8<200[2,3,4,5] @s @y", "b:i8>-99<99[2,3,4,5] @t @u"
@@ -201,10 +201,10 @@ EXPORTED = [
     case("Attention", "x[2,5,16] w[16,96] b[96] none p[2,2,4,3,8]", 2, domain=MS, num_heads=4, unidirectional=1),
     case("Attention", "x[2,5,16] w[16,96] b[96] @m p[2,2,4,3,8]", 2, domain=MS, num_heads=4, m=PADDED),
     case("Attention", "x[2,5,16] w[16,96] b[96] none none q[2,4,5,5]", domain=MS, num_heads=4),
-    case("QAttention", QUANTISED.format("i8>-99<99", "none", ""), domain=MS, num_heads=4, **SCALES),
-    case("QAttention", QUANTISED.format("u8<200", "@m", "@y"), domain=MS, num_heads=4, y=np.array(101, np.uint8),
+    case("QAttention", QUANTIZED.format("i8>-99<99", "none", ""), domain=MS, num_heads=4, **SCALES),
+    case("QAttention", QUANTIZED.format("u8<200", "@m", "@y"), domain=MS, num_heads=4, y=np.array(101, np.uint8),
          m=PADDED[:, 3:], **SCALES),
-    case("QAttention", QUANTISED.format("i8>-99<99", "none", "@y p[2,2,4,3,8]"), 2, domain=MS, num_heads=4,
+    case("QAttention", QUANTIZED.format("i8>-99<99", "none", "@y p[2,2,4,3,8]"), 2, domain=MS, num_heads=4,
          y=np.array(3, np.int8), unidirectional=1, **SCALES),
     *(
         case("RotaryEmbedding", f"x[2,{shape}] @p c[9,4] d[9,4]", domain=MS, p=np.array([3], np.int64))

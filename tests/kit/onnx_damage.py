@@ -34,7 +34,7 @@ TEXTS = {
         t = SequenceErase(r, i)  y = ConcatFromSequence<axis=1>(t) }"""),
     "strings": (20, """g (string[2] s) => (string[2] y, bool[2] m, int64[2] k) { y = StringConcat(s, s)
         m = RegexFullMatch<pattern="[a-c]+|x\\\\d{1,3}">(y)  p, k = StringSplit<delimiter="b">(s) }"""),
-    "quantised": (21, """g (float[2,4] x) => (float[2,3] y) <float s = {0.5}, uint8 z = {3}, uint8[4,3] w =
+    "quantized": (21, """g (float[2,4] x) => (float[2,3] y) <float s = {0.5}, uint8 z = {3}, uint8[4,3] w =
         {1,2,3,4,5,6,7,8,9,10,11,12}> { q = QuantizeLinear(x, s, z)  r = QLinearMatMul(q, s, z, w, s, z, s, z)
         y = DequantizeLinear(r, s, z) }"""),
     "earlier": (6, """g (float[1,1,3,4] x) => (float[1,2,6,8] y) <float[2,1,2,2] w = {1,2,3,4,5,6,7,8}, float[2] b =

@@ -145,7 +145,7 @@ PRODUCTS = [
     ms("GatherBlockQuantized", "@w i:i64<5[2] s>0.01<0.02[2,5] @z", quantize_axis=0, gather_axis=1, block_size=16,
        w=np.arange(160).reshape(32, 5).__mod__(16).astype(ml_dtypes.uint4), z=np.ones((2, 5), ml_dtypes.uint4)),
 ]  # fmt: skip
-QUANTISED = [
+QUANTIZED = [
     ms("QLinearAveragePool", "x:u8<200[2,4,5,3] @s @z @t @z", channels_last=1, kernel_shape=[2, 3], strides=[1, 2],
        s=ONE, t=np.array(0.0313, F), z=np.array(97, np.uint8)),
     ms("QLinearAveragePool", "x:u8<200[2,3,9] @s @z @t @z", kernel_shape=[3], ceil_mode=1, strides=[2],
@@ -200,7 +200,7 @@ PLAIN = [
          z=np.array(97, np.uint8)),
 ]  # fmt: skip
 # Calls that the other tables have not, mostly those that give every input.
-FULL = [*HEADS_APART, *HEADS_TOGETHER, *SUMMED, *PRODUCTS, *QUANTISED, *PLAIN]
+FULL = [*HEADS_APART, *HEADS_TOGETHER, *SUMMED, *PRODUCTS, *QUANTIZED, *PLAIN]
 
 # Ops whose results are drawn, so that only their types are compared.
 _DRAWN = "Bernoulli Dropout Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike"

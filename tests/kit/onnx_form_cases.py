@@ -69,7 +69,7 @@ LARGEST_RANK = [
 FORMS = [*OPTIONAL_FORMS, *LARGEST_RANK]
 
 # A node, and the places of operands that are one number, as a scalar or as a vector of one, as ONNX Runtime takes both.
-_CODES = {"x": np.arange(6, dtype=np.uint8).reshape(2, 3), "w": np.arange(6, dtype=np.uint8).reshape(3, 2)}
+_QUANT = {"x": np.arange(6, dtype=np.uint8).reshape(2, 3), "w": np.arange(6, dtype=np.uint8).reshape(3, 2)}
 _SCALE, _ZERO = np.array(0.1, F), np.array(3, np.uint8)
 _BOTH: list[tuple[Case, str]] = [
     (case("Clip", "x[2,3] @a @b", a=np.array(-0.5, F), b=np.array(0.5, F)), "a b"),
@@ -91,9 +91,9 @@ _BOTH: list[tuple[Case, str]] = [
     (case("MelWeightMatrix", "@a @b @c @d @e", a=np.array(8), b=np.array(64), c=np.array(8192), d=np.array(0, F),
           e=np.array(4096, F)), "b c d e"),
     (case("QuantizeLinear", "x[2,3] @s @z", s=_SCALE, z=_ZERO), "s z"),
-    (case("DequantizeLinear", "@x @s @z", x=_CODES["x"], s=_SCALE, z=_ZERO), "s z"),
-    (case("MatMulInteger", "@x @w @z @o", **_CODES, z=_ZERO, o=_ZERO), "z o"),
-    (case("QLinearMatMul", "@x @s @z @w @t @o @u @p", **_CODES, s=_SCALE, z=_ZERO, t=_SCALE, o=_ZERO, u=_SCALE,
+    (case("DequantizeLinear", "@x @s @z", x=_QUANT["x"], s=_SCALE, z=_ZERO), "s z"),
+    (case("MatMulInteger", "@x @w @z @o", **_QUANT, z=_ZERO, o=_ZERO), "z o"),
+    (case("QLinearMatMul", "@x @s @z @w @t @o @u @p", **_QUANT, s=_SCALE, z=_ZERO, t=_SCALE, o=_ZERO, u=_SCALE,
           p=_ZERO), "s z t o u p"),
 ]  # fmt: skip
 

@@ -92,7 +92,7 @@ def norm(chance: random.Random) -> Case:
     return case(op, operands, domain=MS, epsilon=epsilon)
 
 
-def quantised_embedding(chance: random.Random) -> Case:
+def quantized_embedding(chance: random.Random) -> Case:
     """The norm of embeddings whose tables are codes."""
     batch, rows, width = chance.randint(1, 3), chance.randint(1, 5), chance.choice((1, 8, 24))
     dtype, low, high = chance.choice((("u8", 0, 255), ("i8", -128, 127)))
@@ -132,12 +132,12 @@ def convolution(chance: random.Random) -> Case:
 
 def product(chance: random.Random) -> Case:
     """A product of matrices turned and scaled."""
-    batch, turned = chance.choice(("", "2,", "2,3,")), [chance.randint(0, 1) for _ in range(2)]
+    batch, transposed = chance.choice(("", "2,", "2,3,")), [chance.randint(0, 1) for _ in range(2)]
     m, k, n = (chance.randint(1, 6) for _ in range(3))
-    left, right = (f"{k},{m}" if turned[0] else f"{m},{k}"), (f"{n},{k}" if turned[1] else f"{k},{n}")
+    left, right = (f"{k},{m}" if transposed[0] else f"{m},{k}"), (f"{n},{k}" if transposed[1] else f"{k},{n}")
     alpha = chance.choice((1.0, 0.125, -0.7))
     operands = f"a[{batch}{left}] b[{batch}{right}]"
-    return case("FusedMatMul", operands, domain=MS, transA=turned[0], transB=turned[1], alpha=alpha)
+    return case("FusedMatMul", operands, domain=MS, transA=transposed[0], transB=transposed[1], alpha=alpha)
 
 
 def gelu(chance: random.Random) -> Case:
@@ -151,5 +151,5 @@ def gelu(chance: random.Random) -> Case:
 
 
 FAMILIES: tuple[Callable[[random.Random], Case], ...] = (
-    *(heads_apart, heads_together, rotation, norm, quantised_embedding, convolution, product, gelu),
+    *(heads_apart, heads_together, rotation, norm, quantized_embedding, convolution, product, gelu),
 )

@@ -62,7 +62,7 @@ CASTS = [
 
 ZEROS = {name: np.array(0, helper.tensor_dtype_to_np_dtype(number(name))) for name in TYPES}
 SCALE = np.array(0.3, F)
-QUANTISED = [
+QUANTIZED = [
     case("QuantizeLinear", "x>-9<9[2,5] @s", s=np.array(0.05, F), opset=21),
     *(
         case("QuantizeLinear", "x>-9<9[2,5] @s @z", s=np.array(0.3, F), z=z, opset=25, oracle="reference")
@@ -187,4 +187,4 @@ TABLES = [
        oracle="reference", **TREES),
 ]  # fmt: skip
 
-TYPED = [*CASTS, *QUANTISED, *STRINGS, *TABLES]
+TYPED = [*CASTS, *QUANTIZED, *STRINGS, *TABLES]

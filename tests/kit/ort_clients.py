@@ -72,8 +72,8 @@ def sentences() -> Any:
     with tempfile.TemporaryDirectory() as folder:
         model.save_pretrained(folder)
         export_dynamic_quantized_onnx_model(model, "avx512_vnni", folder)
-        quantised = {"file_name": "onnx/model_qint8_avx512_vnni.onnx"}
-        small = SentenceTransformer(folder, backend="onnx", device="cpu", model_kwargs=quantised)
+        quantized = {"file_name": "onnx/model_qint8_avx512_vnni.onnx"}
+        small = SentenceTransformer(folder, backend="onnx", device="cpu", model_kwargs=quantized)
         return {name: each.encode(list(TEXTS)).tolist() for name, each in (("f32", model), ("int8", small))}
 
 

@@ -1,4 +1,4 @@
-"""What torch makes of quantised numbers: an oracle of the ops that quantise."""
+"""What torch makes of quantized numbers: an oracle of the ops that quantize."""
 
 import numpy as np
 import torch

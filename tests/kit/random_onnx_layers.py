@@ -1,4 +1,4 @@
-"""Layers, quantised numbers, narrow and wide dtypes, control flow and contributed ops, for random ONNX models."""
+"""Layers, quantized numbers, narrow and wide dtypes, control flow and contributed ops, for random ONNX models."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def any_conv(g: OnnxGrowth) -> str:
     return g.add("Conv", x, w, group=groups, pads=pads, strides=strides, dilations=dilations)
 
 
-def _codes(g: OnnxGrowth, x: str, per_axis: float, there: float = 0.0) -> str:
+def _qweight(g: OnnxGrowth, x: str, per_axis: float, there: float = 0.0) -> str:
     """There and back, per tensor or per axis; with a chance only there."""
     dtype = g.choose((U8, I8))
     axis = g.between(0, max(g.rank(x) - 1, 0))
@@ -80,8 +80,8 @@ def _codes(g: OnnxGrowth, x: str, per_axis: float, there: float = 0.0) -> str:
     return q if g.chance(there) else g.add("DequantizeLinear", q, scale, zero, axis=axis if shape else None)
 
 
-def quantised(g: OnnxGrowth) -> str:
-    return _codes(g, g.within(g.pick(F, low=1, high=4), -8.0, 8.0), per_axis=0.5, there=0.3)
+def quantized(g: OnnxGrowth) -> str:
+    return _qweight(g, g.within(g.pick(F, low=1, high=4), -8.0, 8.0), per_axis=0.5, there=0.3)
 
 
 def _gated(g: OnnxGrowth, x: str) -> str:
@@ -92,14 +92,14 @@ def _gated(g: OnnxGrowth, x: str) -> str:
         return g.add(op, x, domain=MICROSOFT)
     gate = g.add(op, g.add("Mul", x, g.constant(np.array(0.70710677, F), hidden=True)) if op == "Erf" else x)
     gate = gate if op == "Sigmoid" else g.add("Add", gate, one)
-    gate = _codes(g, gate, per_axis=0.1) if g.chance(0.4) else gate
+    gate = _qweight(g, gate, per_axis=0.1) if g.chance(0.4) else gate
     made = g.add("Mul", *((x, gate) if g.chance(0.5) else (gate, x)))
     return made if op == "Sigmoid" else g.add("Mul", made, half)
 
 
-def quantised_gate(g: OnnxGrowth) -> str:
-    """A group of element-wise nodes between codes, with what is broadcast to it, as quantisers write it."""
-    x = _codes(g, g.within(g.pick(F, high=4), -6.0, 6.0), per_axis=0.2)
+def quantized_gate(g: OnnxGrowth) -> str:
+    """A group of element-wise nodes between codes, with what is broadcast to it, as quantizers write it."""
+    x = _qweight(g, g.within(g.pick(F, high=4), -6.0, 6.0), per_axis=0.2)
     for _ in range(g.between(1, 3)):
         way = g.choose(("gate", "gate", "join", "join", "alone"))
         if way == "gate":
@@ -110,10 +110,10 @@ def quantised_gate(g: OnnxGrowth) -> str:
             first, flat = g.between(0, g.rank(x)), [g.chance(0.4) for _ in range(g.rank(x))]
             shapes = [tuple(1 if one else d for d, one in zip(s, flat, strict=True))[first:] for s in g.shapes(x)]
             y = g.like(F, shapes)
-            y = _codes(g, y, per_axis=0.2) if g.chance(0.7) else y
+            y = _qweight(g, y, per_axis=0.2) if g.chance(0.7) else y
             x = g.add(g.choose(("Add", "Mul", "Sub", "Max")), *((x, y) if g.chance(0.5) else (y, x)))
-        x = _codes(g, x, per_axis=0.1) if g.chance(0.3) else x
-    return _codes(g, g.within(x, -8.0, 8.0), per_axis=0.2, there=0.4)
+        x = _qweight(g, x, per_axis=0.1) if g.chance(0.3) else x
+    return _qweight(g, g.within(x, -8.0, 8.0), per_axis=0.2, there=0.4)
 
 
 def dynamic(g: OnnxGrowth) -> list[str]:

@@ -17,8 +17,8 @@ from random_onnx_layers import (
     dynamic,
     integers,
     loop,
-    quantised,
-    quantised_gate,
+    quantized,
+    quantized_gate,
     recurrent,
     scan,
     volume,
@@ -535,7 +535,7 @@ PATTERNS: list[tuple[Pattern, float]] = [
     (gather_elements, 3), (gather_nd, 2), (scatter_elements, 3), (scatter_nd, 2), (reverse_sequence, 2), (one_hot, 2),
     (made, 3), (eye_like, 1), (depth_to_space, 2), (softmax, 4), (along_axis, 2), (layer_norm, 4), (spelled_norm, 3),
     (spelled_softmax, 3), (conv, 4), (transposed_conv, 2), (resize, 2), (pool, 3), (image_norm, 2),
-    (recurrent, 4), (any_conv, 4), (volume, 2), (quantised, 4), (quantised_gate, 6), (dynamic, 1), (integers, 3),
+    (recurrent, 4), (any_conv, 4), (volume, 2), (quantized, 4), (quantized_gate, 6), (dynamic, 1), (integers, 3),
     (converted, 4), (wide, 4), (branch, 3), (loop, 3), (scan, 3), (contributed, 4),
 ]  # fmt: skip
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from ingot.support import abi
 
-BLOCK, WIDE, LONGEST = (abi.constant(f"INGOT_CODES_{name}") for name in ("BLOCK", "WIDE", "LONGEST"))
+BLOCK, WIDE, LONGEST = (abi.constant(f"INGOT_QUANT_{name}") for name in ("BLOCK", "WIDE", "LONGEST"))
 GROUP = abi.constant("INGOT_ROUND_GROUP")
 
 

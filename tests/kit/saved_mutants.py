@@ -222,14 +222,14 @@ def _line(m: Mutation) -> None:
 
 
 def _dims(m: Mutation) -> None:
-    """Another shape of a weight, in the text, its own row and that of its recipe alike."""
+    """Another shape of a weight, in the text, its own row and that of its packed weight alike."""
     lines = [line for line in m.lines if line[:1] == ["weight"] and "[" in line]
     rows = m.manifest.get("arrays")
     if lines and isinstance(rows, dict):
         line = m.choose(lines)
         name, shape = line[2], [int(m.rng.integers(9)) for _ in range(int(m.rng.integers(4)))]
         line[line.index("[") + 1 :] = [", ".join(map(str, shape)), "]"]
-        for key in (f"weight {name}", f"recipe raw {name}"):
+        for key in (f"weight {name}", f"packed_weight raw {name}"):
             if isinstance(rows.get(key), dict):
                 rows[key]["shape"] = shape
 
@@ -259,7 +259,9 @@ def _rows(m: Mutation) -> None:
             case "remove":
                 del rows[one[0]]
             case "copy":
-                rows[m.choose((f"weight {m.choose(m.names())}", f"recipe panels {m.choose(m.names())}"))] = one[1]
+                rows[m.choose((f"weight {m.choose(m.names())}", f"packed_weight panels {m.choose(m.names())}"))] = one[
+                    1
+                ]
             case "rename":
                 rows[one[0].replace("raw", "panels")] = rows.pop(one[0])
             case "replace":

@@ -18,7 +18,7 @@ from ingot.run.library import load
 from ingot.run.program import Program
 from ingot.run.store import WeightStore
 
-CODES = {"int8": i8, "int4": i4, "int8_zeros": u8, "int4_zeros": u4}
+CODES = {"int8": i8, "int4": i4, "int8_zp": u8, "int4_zp": u4}
 
 
 def random(name: str, *shape: int) -> np.ndarray:

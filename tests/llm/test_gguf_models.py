@@ -158,7 +158,7 @@ def test_blocks_are_multiplied_as_they_are(
     assert products(llm) == {f"gemm_{rounds}{name}_packed", f"gemm_{rounds}{name}_gated", f"gather_{name}_panels"}
     assert 0 < apart(llm, exact) < error
     panels = sum(
-        tensor.nbytes for tensor in llm.engine.mode("prefill").native.lowered.tensors.values() if tensor.recipe
+        tensor.nbytes for tensor in llm.engine.mode("prefill").native.lowered.tensors.values() if tensor.packed_weight
     )
     assert panels <= 1.1 * (tmp_path / "model.gguf").stat().st_size
 

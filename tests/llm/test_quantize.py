@@ -22,7 +22,7 @@ from ingot.errors import InputError, LoadError, OutputError
 from ingot.llm.perplexity import perplexity
 from ingot.load.hf import read_folder
 from ingot.quantize import Plan, quantize_folder, report
-from ingot.quantize.feedback import code_with_feedback
+from ingot.quantize.feedback import quantize_with_feedback
 from ingot.quantize.weights import Coding, assigned, code, fit
 from tiny_language_models import random_llama
 
@@ -85,7 +85,7 @@ def test_codes_of_nothing_and_of_little(coding: Coding) -> None:
 @every_coding
 def test_feedback_is_rounding_where_columns_are_independent(coding: Coding, rng: np.random.Generator) -> None:
     matrix = rng.standard_normal((8, 128)).astype(np.float32)
-    coded = code_with_feedback(matrix, coding, np.diag(np.full(128, 3.0)))
+    coded = quantize_with_feedback(matrix, coding, np.diag(np.full(128, 3.0)))
     np.testing.assert_array_equal(coded.codes, assigned(matrix, coded.scales, coded.zeros, coding))
 
 
@@ -95,14 +95,14 @@ def test_feedback_loses_less_of_the_outputs(coding: Coding, rng: np.random.Gener
     rows = rng.standard_normal((1000, 16)) @ rng.standard_normal((16, 128)) + 0.1 * rng.standard_normal((1000, 128))
     errors = [
         np.linalg.norm(rows @ (coded.decoded().astype(np.float64) - matrix).T)
-        for coded in (code_with_feedback(matrix, coding, rows.T @ rows), code(matrix, coding))
+        for coded in (quantize_with_feedback(matrix, coding, rows.T @ rows), code(matrix, coding))
     ]
     assert errors[0] < 0.7 * errors[1]
 
 
 def test_feedback_without_any_input() -> None:
     """A product that a text never reached."""
-    coded = code_with_feedback(np.ones((2, 64), np.float32), CODINGS[2], np.zeros((64, 64)))
+    coded = quantize_with_feedback(np.ones((2, 64), np.float32), CODINGS[2], np.zeros((64, 64)))
     np.testing.assert_allclose(coded.decoded(), 1, rtol=1e-3)
 
 
@@ -110,7 +110,7 @@ def test_feedback_without_any_input() -> None:
 
 
 def decoded_tensors(folder: Path) -> dict[str, np.ndarray]:
-    """All tensors of a quantised folder, as another library reads them; codes decoded one by one."""
+    """All tensors of a quantized folder, as another library reads them; codes decoded one by one."""
     stored = safetensors.numpy.load_file(folder / "model.safetensors")
     tensors = {}
     for name, array in stored.items():
@@ -169,11 +169,11 @@ def test_folder(name: str, dtype: torch.dtype, tmp_path: Path, rng: np.random.Ge
     state = {}
     for name, weight in model.state_dict().items():
         expected, found = weight.numpy(), tensors[name]
-        is_coded = f"{name}.codes" in stored
+        is_quantized = f"{name}.codes" in stored
         is_kept = weight.dim() == 1 or (plan.vocabulary == "keep" and len(weight) == 99) or name.startswith(
             tuple(pattern.removesuffix("*") for pattern in plan.keep) or "-"
         )  # fmt: skip
-        assert is_coded != is_kept
+        assert is_quantized != is_kept
         if is_kept:
             assert stored[name].array().tobytes() == read_folder(tmp_path / "plain").tensors[name].array().tobytes()
         else:
@@ -205,8 +205,8 @@ def test_every_kind_of_matrix(kind: str, tmp_path: Path, rng: np.random.Generato
     other = tmp_path / "decoded"
     other.mkdir()
     for name in coded:
-        turned = tensors[name] if tensors[name].shape == plain[name].shape else tensors[name].T.copy()
-        tensors[name] = turned
+        transposed = tensors[name] if tensors[name].shape == plain[name].shape else tensors[name].T.copy()
+        tensors[name] = transposed
     if "gpt2" in kind:
         square = [name for name in coded if plain[name].shape[0] == plain[name].shape[1] and "wte" not in name]
         tensors |= {name: tensors[name].T.copy() for name in square}
@@ -282,13 +282,13 @@ def test_refused_plan(plan: object, error: type[Exception], text: str, plain: Pa
 
 
 def test_refused_folders(plain: Path, tmp_path: Path) -> None:
-    """A name that is taken stays what it is; nothing is quantised twice; NaN has no code."""
+    """A name that is taken stays what it is; nothing is quantized twice; NaN has no code."""
     quantize_folder(plain, tmp_path / "few", Plan("int8"))
     before = (tmp_path / "few" / "model.safetensors").read_bytes()
     with pytest.raises(OutputError, match="few: exists, expected a free name"):
         quantize_folder(plain, tmp_path / "few", Plan("int4"))
     assert (tmp_path / "few" / "model.safetensors").read_bytes() == before
-    with pytest.raises(InputError, match="few: quantised already"):
+    with pytest.raises(InputError, match="few: quantized already"):
         quantize_folder(tmp_path / "few", tmp_path / "fewer", Plan("int4"))
     tensors = safetensors.numpy.load_file(plain / "model.safetensors")
     tensors["model.layers.1.mlp.up_proj.weight"][3, 5] = np.nan

@@ -14,6 +14,7 @@ from torch.utils._pytree import tree_leaves
 
 import ingot
 from aten_cases import CASES, Function, export, exported, unsupported_op
+from built_by_rules import REWRITE, made_by_aten
 from ingot import InferenceSession
 from ingot.errors import InputError, LoadError, UnsupportedError
 from ingot.ir.dim import symbol
@@ -24,7 +25,6 @@ from ingot.load.aten.registry import RULES
 from ingot.load.aten.writes import without_writes, writes
 from ingot.load.built_ops import read_table
 from ingot.run.interpret import interpret
-from made_by_rules import REWRITE, made_by_aten
 from models import bert, block, convnet, gpt2, minilm, mlp, seeded
 
 # Overloads that no case calls, but decompositions of other ops do, and AOT Autograd.
@@ -333,7 +333,7 @@ def _written_through_a_whole_view(input):
     return y.tanh_() * z
 
 
-def _turned_in_place(input):
+def _transposed_in_place(input):
     y = input.exp()
     z = y.clone()
     return y.t_(), z.add_(input.to(torch.float64))
@@ -354,7 +354,7 @@ def _compared_in_place(input):
         (_written_behind_dropout, False),
         (_written_behind_a_view, False),
         (_written_through_a_view, False),
-        (_turned_in_place, False),
+        (_transposed_in_place, False),
     ],
 )
 def test_what_is_written_into_is_what_reads_behind_it_find(function, is_whole):

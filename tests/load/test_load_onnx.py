@@ -12,6 +12,7 @@ import torch
 from onnx import parser
 
 import models
+from built_by_rules import REWRITE, made_by_onnx
 from ingot.errors import InputError, UnsupportedError
 from ingot.ir.dim import symbol
 from ingot.ir.text import dump, parse
@@ -20,7 +21,6 @@ from ingot.load.hub import SHIPPED
 from ingot.load.onnx import load_onnx
 from ingot.load.onnx.registry import RULES, foreign_name
 from ingot.run.interpret import interpret
-from made_by_rules import REWRITE, made_by_onnx
 from onnx_cases import INTEGERS, INTEGERS_BY_REFERENCE, NODES, SYMBOLIC
 from onnx_export import export_onnx
 from onnx_math_cases import MULTINOMIAL, RANDOM

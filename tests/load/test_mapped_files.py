@@ -17,7 +17,7 @@ from ingot.errors import LoadError
 from ingot.ir.dtype import f32
 from ingot.ir.graph import TensorType
 from ingot.load.hf.safetensors import read_safetensors
-from ingot.lower.packed_weight import Recipe, Static
+from ingot.lower.packed_weight import PackedWeight, WeightExpr
 from ingot.run.store import WeightStore
 from ingot.support import files
 from ingot.support.files import MappedFile
@@ -129,8 +129,8 @@ def test_small_weights_are_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     with open(path, "rb") as file:
         numbers = np.frombuffer(MappedFile(file.fileno(), str(path)), np.float32)
     for count in (1000, 100_000):
-        weight = Static("w", (TensorType(f32, (count,)),), data=numbers[:count], is_weight=True)
-        array = WeightStore().array(Recipe("w", weight, "raw", False, None))
+        weight = WeightExpr("w", (TensorType(f32, (count,)),), data=numbers[:count], is_weight=True)
+        array = WeightStore().array(PackedWeight("w", weight, "raw", False, None))
         assert np.array_equal(array, numbers[:count])
         assert np.shares_memory(array, numbers) == (count == 100_000)
 

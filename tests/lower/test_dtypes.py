@@ -16,7 +16,7 @@ from ingot.cli.ops import matrix
 from ingot.errors import ShapeError
 from ingot.ir.dtype import DTYPES, NARROW, DType, boolean, f32, i16, i64, u8
 from ingot.ir.graph import OPS, Graph, Op, Sample, TensorType
-from ingot.lower.legalize import RESTATEMENTS, restate_node
+from ingot.lower.legalize import LEGALIZATIONS, legalize_node
 from ingot.ops.define import draw
 from ingot.run.interpret import interpret
 from ingot.run.library import load
@@ -191,7 +191,7 @@ def test_casts_of_any_strides(strides: tuple[int, int]) -> None:
 RESTATED = [
     pytest.param(op, sample, id=f"{op.name}-{i}")
     for op in OPS.values()
-    if op.name in RESTATEMENTS
+    if op.name in LEGALIZATIONS
     for i, sample in enumerate(op.samples)
 ]
 
@@ -201,7 +201,7 @@ def test_a_restatement_computes_the_same(op: Op, sample: Sample) -> None:
     graph, feeds = build(op, sample, [main_dtype(sample)])
     expected = interpret(graph, feeds, float64=True)
     types = {name: graph.type(value) for name, value in graph.outputs.items()}
-    if not restate_node(graph, next(graph.nodes)):
+    if not legalize_node(graph, next(graph.nodes)):
         return
     graph.validate()
     assert {name: graph.type(value) for name, value in graph.outputs.items()} == types
@@ -211,9 +211,9 @@ def test_a_restatement_computes_the_same(op: Op, sample: Sample) -> None:
 
 
 def test_every_restatement_is_of_an_op_and_says_something() -> None:
-    for name in (name for name in RESTATEMENTS if OPS[name].samples):
+    for name in (name for name in LEGALIZATIONS if OPS[name].samples):
         graphs = [build(OPS[name], sample, [main_dtype(sample)])[0] for sample in OPS[name].samples]
-        assert any(restate_node(graph, next(graph.nodes)) for graph in graphs), name
+        assert any(legalize_node(graph, next(graph.nodes)) for graph in graphs), name
 
 
 # -- as C -------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import models
 from ingot.ir.dtype import f32
 from ingot.ir.graph import Graph, TensorType
 from ingot.lower.cpu.formats import F32
-from ingot.lower.packed_weight import make_recipe, static_value
+from ingot.lower.packed_weight import make_packed_weight, weight_expr
 from ingot.run import packing, store
 from ingot.run.interpret import interpret
 from ingot.run.library import load
@@ -115,7 +115,7 @@ def test_stays_unfused(options: dict) -> None:
 
 def test_halves_that_overlap_or_stop_early_stay_unfused() -> None:
     for starts in ((0, 32), (0, 0), (16, 48)):
-        graph = Graph("apart")
+        graph = Graph("split_sums")
         x = graph.add_input("x", TensorType(f32, (3, 8)))
         m = graph.add("matmul", [x, graph.add_weight("w", draw(8, 96))]).output
         left, right = (
@@ -185,14 +185,14 @@ def test_its_flops_are_those_of_both_halves() -> None:
 def test_packing_in_pieces(transposed: bool, merged: bool, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Pieces of a few panels, over threads, make what one piece makes."""
     graph = gated(k=24, half=208, transposed=transposed, merged=merged)
-    recipe = make_recipe(static_value(graph, "w"), "gate_panels", transposed, F32)
+    packed_weight = make_packed_weight(weight_expr(graph, "w"), "gate_panels", transposed, F32)
     whole = interpret_weight(graph, merged, transposed)
     expected = whole.reshape(24, 2, 13, 16).transpose(2, 0, 1, 3).reshape(-1)
     for module in (store, packing):
         monkeypatch.setattr(module, "COPY_BYTES", 2 * 32 * 24 * 4)
     for name in ("_LARGE_BYTES", "_SERIAL_BYTES"):
         monkeypatch.setattr(store, name, 0)
-    assert WeightStore(threads).array(recipe).tobytes() == expected.tobytes()
+    assert WeightStore(threads).array(packed_weight).tobytes() == expected.tobytes()
 
 
 def interpret_weight(graph: Graph, merged: bool, transposed: bool) -> np.ndarray:

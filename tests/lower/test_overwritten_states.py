@@ -42,9 +42,9 @@ GRAPHS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("strips", [True, False])
+@pytest.mark.parametrize("fuses", [True, False])
 @pytest.mark.parametrize("name", GRAPHS)
-def test_a_state_is_replaced_where_it_lies_where_its_readers_can_come_before(name, strips, rng):
+def test_a_state_is_replaced_where_it_lies_where_its_readers_can_come_before(name, fuses, rng):
     body, in_place = GRAPHS[name]
     source = f"{HEAD}{body}output y = y\n"
     held = rng.standard_normal((4, 4), np.float32)
@@ -56,7 +56,7 @@ def test_a_state_is_replaced_where_it_lies_where_its_readers_can_come_before(nam
         (y,) = session.run(None, {"x": x})
         np.testing.assert_allclose(y, expected["y"], rtol=1e-5, atol=1e-5)
         held = expected["state:s"]
-    lowered, _ = compile_mode(graph, Target(strips=strips), Mode()).native
+    lowered, _ = compile_mode(graph, Target(fuses=fuses), Mode()).native
     copies = [step for step in lowered.steps if step.kernel.startswith("copy_")]
     updates = [s for s in lowered.steps if any(lowered.tensors[v.tensor].kind == "update" for v in s.writes)]
     assert len(updates) == 1

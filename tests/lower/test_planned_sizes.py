@@ -151,8 +151,8 @@ def test_what_is_not_used_takes_no_place():
     assert contiguous("x", (rows * 3,)).reshape((3, rows)).strides == (rows, 1)
     assert contiguous("x", (rows, rows)).reshape((rows * rows,)).strides == (1,)
     assert contiguous("x", (rows * 3,)).reshape((PLANNED, 3)) is None
-    turned = View("x", f32, 0, (3, rows - 1, rows - 1), ((rows - 1) * (rows - 1), 1, rows - 1))
-    assert turned.reshape(turned.shape) == turned
+    transposed = View("x", f32, 0, (3, rows - 1, rows - 1), ((rows - 1) * (rows - 1), 1, rows - 1))
+    assert transposed.reshape(transposed.shape) == transposed
     assert contiguous("x", (3, rows - 1, 8)).reshape((3, rows - 1, 2, 4)).strides == (rows * 8 - 8, 8, 4, 1)
     assert view.slice((1, 0, 0), (3, rows, 4), (1, 1, 1)).offset == rows * 4
 

@@ -94,7 +94,7 @@ def test_it_is_packed_once_and_undecoded(case: str) -> None:
     readers = [step.kernel for step in lowered.steps if packed in [view.tensor for view in step.reads]]
     family = "f32_bf16" if stored == "bf16" else "f32"
     assert readers == [f"gemm_{family}_packed"] * 2
-    assert lowered.tensors[packed].kind == "activation" and lowered.tensors[packed].recipe is None
+    assert lowered.tensors[packed].kind == "activation" and lowered.tensors[packed].packed_weight is None
 
 
 def next_of(session: ingot.InferenceSession) -> np.ndarray:

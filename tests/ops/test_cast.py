@@ -1,4 +1,4 @@
-"""Casts and quantisation at their edges, and between any two element types."""
+"""Casts and quantization at their edges, and between any two element types."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""elementwise.def on every path: own kernels, strip programs, epilogues, emitted C and passes; and what is missing."""
+"""elementwise.def on every path: own kernels, fused programs, epilogues, emitted C and passes; and what is missing."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from ingot.emit.kernels import kernel_source
 from ingot.ir.dtype import boolean, f32, i64
 from ingot.ir.graph import OPS, Graph, Node, Op, Sample, TensorType
 from ingot.lower import Target, lower
-from ingot.lower.cpu import ROWS
+from ingot.lower.cpu import KERNEL_RULES
 from ingot.lower.cpu.elementwise import vector_kernel
 from ingot.lower.elementwise import kernel_op
 from ingot.ops.define import draw
@@ -101,7 +101,7 @@ def test_a_strip_program_has_the_bits_of_the_kernel(name: str) -> None:
     made = add(graph, kernel, *feeds).output
     graph.set_output("y", made)
     graph.set_output("z", graph.add("maximum", [made, "x0"], "z").output)
-    assert steps_of(graph) == ["strip_f32"]
+    assert steps_of(graph) == ["fused_f32"]
     expected = {"y": alone(kernel, *arrays)}
     expected["z"] = alone(VECTOR["maximum"], expected["y"], x)
     for isa in load().isas():
@@ -204,12 +204,12 @@ def test_slopes_in_an_epilogue_have_the_bits_of_their_kernel(place: str) -> None
 def test_slopes_along_another_axis_stay_behind_a_product() -> None:
     slope = np.full((9, 1), 0.5, np.float32)
     graph, feeds = sloped("packed", slope, fixed=True)
-    assert {"conv2d_f32_packed", "strip_f32"} <= set(steps_of(graph))
+    assert {"conv2d_f32_packed", "fused_f32"} <= set(steps_of(graph))
     expect_same("native", native(graph, feeds), native(*sloped("packed", slope, fixed=False)))
 
 
 def test_emitted_c_has_the_bits_of_the_kernels() -> None:
-    """Every op in a strip program, and every activation in an epilogue, in one model."""
+    """Every op in a fused program, and every activation in an epilogue, in one model."""
     graph = Graph("all")
     w = graph.add_weight("w", np.random.default_rng(1).standard_normal((37, 32)).astype(np.float32))
     inputs(graph, feeds := {"x": numbers(VECTOR["exp"], (9, 37)), "a": numbers(VECTOR["tanh"], (5, 37), special=False)})
@@ -241,11 +241,11 @@ def test_every_element_wise_op_is_in_the_table() -> None:
     for kernel in abi.elementwise().values():
         op = op_of(kernel)
         assert len(op.operand_names) == kernel.operands and len(op.attributes) <= 2, kernel
-        assert [row.kernel for row in ROWS[op.name]].count(kernel.kernel) == 1, kernel
+        assert [row.kernel for row in KERNEL_RULES[op.name]].count(kernel.kernel) == 1, kernel
 
 
 def test_every_variant_is_in_the_table() -> None:
-    """Each sample of f32 finds a kernel of its own name, and those of 16 elements are found for strip programs too."""
+    """Each sample of f32 finds a kernel of its own name, and those of 16 elements are found for fused programs too."""
     for op in OPS.values():
         if op.acts_on != "element" or op.name in MOVES | ON_REFERENCE:
             continue

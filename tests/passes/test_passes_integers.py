@@ -1,4 +1,4 @@
-"""Products and moves of dequantised numbers as those of integers: text in, text out."""
+"""Products and moves of dequantized numbers as those of integers: text in, text out."""
 
 import pytest
 
@@ -124,7 +124,7 @@ CASES: list[Case] = [
         """,
     ),
     (
-        "sums that are cast and scaled are dequantised",
+        "sums that are cast and scaled are dequantized",
         ("multiply_integers", "dce"),
         """
         input x: u8[B, 6]

@@ -52,8 +52,8 @@ def test_modes_share_their_places():
             assert set(lowered.outputs) == set(mode.outputs or ("chosen", "total"))
             assert ("take" in {v.tensor for s in plan.steps for v in s.reads}) is False
             for tensor in lowered.tensors.values():
-                if tensor.recipe is not None:
-                    assert placement.weights[tensor.recipe.key].offset == plan.addresses[tensor.id].offset
+                if tensor.packed_weight is not None:
+                    assert placement.weights[tensor.packed_weight.key].offset == plan.addresses[tensor.id].offset
                 if tensor.kind == "state":
                     assert placement.states["seen"].offset == plan.addresses[tensor.id].offset
         assert list(placement.states) == ["seen"] and placement.states["seen"].nbytes == 24

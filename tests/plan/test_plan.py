@@ -109,7 +109,7 @@ g = add(d, e): f32[8]
 y = add(g, f): f32[8]
 output y = y
 """
-    lowered = lowered_of(text, strips=False)
+    lowered = lowered_of(text, fuses=False)
     before = str(lowered)
     planned = plan(lowered)
     assert str(lowered) == before

@@ -47,12 +47,12 @@ PROGRAMS = {
         "output y = y\noutput n = n",
         3,
     ),
-    "quantised": (
+    "quantized": (
         "constant s: f32[] = [0.5]\nq = quantize(x, s, axis=0, block=0, dtype=@i8, precision=@f32, saturate=true)\n"
         "d = dequantize(q, s, axis=0, block=0, dtype=@f32)\ny = exp(d)\noutput y = y",
         2,
     ),
-    "quantised in half bytes": (
+    "quantized in half bytes": (
         "constant s: f32[] = [0.5]\nq = quantize(x, s, axis=0, block=0, dtype=@i4, precision=@f32, saturate=true)\n"
         "d = dequantize(q, s, axis=0, block=0, dtype=@f32)\ny = exp(d)\noutput y = y",
         4,

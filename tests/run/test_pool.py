@@ -166,13 +166,11 @@ def test_a_run_is_stopped_between_two_steps(threads: int) -> None:
 def test_a_long_step_is_stopped_on_its_way(threads: int) -> None:
     native = library.load()
     ffi = native.ffi
-    m, k, n, portions = 64, 1024, 8192, 64
+    m, k, n, chunks = 64, 1024, 8192, 64
     a, b, c = np.ones((m, k), np.float32), np.ones((n // 32, k, 32), np.float32), np.empty((m, n), np.float32)
-    args = ffi.new(
-        "gemm_args *", {"m": m, "n": n, "k": k, "a_stride": k, "c_stride": n, "alpha": 1, "portions": portions}
-    )
+    args = ffi.new("gemm_args *", {"m": m, "n": n, "k": k, "a_stride": k, "c_stride": n, "alpha": 1, "chunks": chunks})
     args.a, args.b, args.c = (ffi.cast("void *", each.ctypes.data) for each in (a, b, c))
-    steps = ffi.new("ingot_step[]", [(native.kernel("gemm_f32_packed", native.isa()), args, threads, 0, 1, portions)])
+    steps = ffi.new("ingot_step[]", [(native.kernel("gemm_f32_packed", native.isa()), args, threads, 0, 1, chunks)])
     stop, fault = np.zeros(1, np.int32), ffi.new("ingot_fault *")
     told = ffi.from_buffer("int32_t[]", stop)
     program = ffi.new("ingot_program *", {"steps": steps, "step_count": 1, "threads": threads, "stop": told})

@@ -19,7 +19,7 @@ from ingot.run.interpret import interpret
 from ingot.run.library import load
 from ingot.run.program import Program
 from ingot.run.store import WeightStore
-from kernel_calls import APART_ISAS, DOT_ISAS, LIBRARY
+from kernel_calls import DOT_ISAS, LIBRARY, SPLIT_ISAS
 from rounded_graphs import MODELS, encoder, image, linear, picture, random, stretch, weight
 
 pytestmark = pytest.mark.native
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.native
 ROUNDED = [name for name, precision in PRECISIONS.items() if precision.weights is bf16]
 DOTS = [(None, False), *LIBRARY.dots(LIBRARY.isa())]
 RUNNABLE = [name for name in ROUNDED if (PRECISIONS[name].rows, PRECISIONS[name].apart) in DOTS]
-CODED = [name for name, precision in PRECISIONS.items() if precision.rows is i8]
+QUANTIZED = [name for name, precision in PRECISIONS.items() if precision.rows is i8]
 TOLERANCE = 2**-6  # of the largest output: roundings of 2^-9 in each of some layers
 
 
@@ -46,7 +46,7 @@ def test_near_float64(name: str, precision: str) -> None:
     assert plain.tobytes() == ingot.InferenceSession(make()).run(None, {"x": x})[0].tobytes()
 
 
-@pytest.mark.parametrize("precision", RUNNABLE + CODED)
+@pytest.mark.parametrize("precision", RUNNABLE + QUANTIZED)
 def test_bits_of_threads_and_batch(precision: str) -> None:
     sessions = [ingot.InferenceSession(linear(), precision=precision, threads=threads) for threads in (1, 2, 3)]
     x = random(70, 64, seed=3)
@@ -84,7 +84,7 @@ def test_pictures_are_rounded_for_long_windows(precision: str) -> None:
     assert sorted(kernel for kernel in kernels if kernel.startswith("conv2d")) == sorted([long, "conv2d_f32_planes"])
 
 
-@pytest.mark.parametrize("precision", RUNNABLE + CODED)
+@pytest.mark.parametrize("precision", RUNNABLE + QUANTIZED)
 def test_a_saved_program_keeps_it(tmp_path, precision: str) -> None:
     session, x = ingot.InferenceSession(linear(), precision=precision, dims={"rows": 5}), random(5, 64, seed=4)
     session.save(tmp_path / "program")
@@ -109,15 +109,15 @@ def test_without_dot_products(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("precision", ["bf16", "bf16amx"])
 @pytest.mark.parametrize("name", MODELS)
 def test_dot_products_have_one_definition(name: str, precision: str) -> None:
-    """A model has the same bits on every instruction set and any number of threads, with strip programs or without."""
+    """A model has the same bits on every instruction set and any number of threads, with fused programs or without."""
     make, shape = MODELS[name]
     graph, results = make(), set()
     optimize(graph)
     sizes = dict(zip(graph.symbols, shape, strict=False))
     apart = PRECISIONS[precision].apart
-    for isa, threads, strips in itertools.product(APART_ISAS if apart else DOT_ISAS, (1, 3), (True, False)):
-        options = {"threads": threads, "run_nanoseconds": 0, "part_nanoseconds": 1, "strips": strips}
-        target = Target(isa, rounded=(bf16,), apart=apart, **options)
+    for isa, threads, fuses in itertools.product(SPLIT_ISAS if apart else DOT_ISAS, (1, 3), (True, False)):
+        options = {"threads": threads, "run_nanoseconds": 0, "part_nanoseconds": 1, "fuses": fuses}
+        target = Target(isa, rounded=(bf16,), split_sums=apart, **options)
         compiled = compile_mode(graph, target, Mode(sizes=sizes, precision=PRECISIONS[precision]))
         (y,) = Program(compiled, WeightStore(1), Arena()).run([random(*shape, seed=9)])
         results.add(y.tobytes())
@@ -147,8 +147,8 @@ def test_nothing_is_cast_between_products(precision: str) -> None:
     (native,) = session.program.native
     kernels = [step.kernel for step in native.lowered.steps]
     attention = "attention_bf16_tiles" if PRECISIONS[precision].apart else "attention_bf16"
-    assert kernels == ["strip_f32", "gemm_bf16_packed", attention, "gemm_bf16_packed"] * 1 + [
-        "strip_f32", "gemm_bf16_packed", "gemm_bf16_packed"
+    assert kernels == ["fused_f32", "gemm_bf16_packed", attention, "gemm_bf16_packed"] * 1 + [
+        "fused_f32", "gemm_bf16_packed", "gemm_bf16_packed"
     ]  # fmt: skip
     tensors = native.lowered.tensors.values()
     assert {t.kind for t in tensors if t.dtype is bf16} == {"weight", "activation"}

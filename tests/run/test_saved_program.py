@@ -86,7 +86,7 @@ def other_dtype(rows: dict[str, Any]) -> None:
 
 def recipes_shorter(rows: dict[str, Any]) -> None:
     for key, row in rows.items():
-        if key.startswith("recipe"):
+        if key.startswith("packed_weight"):
             row["shape"] = [1]
 
 
@@ -102,11 +102,11 @@ def unaligned(rows: dict[str, Any]) -> None:
 
 TAMPERED: dict[str, tuple[Callable[[dict[str, Any]], None], Callable[[str], str]]] = {
     "tables of one row": (shorter, str),
-    "recipes of one element": (recipes_shorter, str),
+    "packed_weights of one element": (recipes_shorter, str),
     "tables of another dtype": (other_dtype, str),
     "a table that does not begin at a multiple of 64": (unaligned, str),
     "a larger table in the text": (lambda rows: None, lambda text: text.replace(f"[{ROWS},", "[50000,")),
-    "recipes of one element, of weights that are not there": (recipes_alone, str),
+    "packed_weights of one element, of weights that are not there": (recipes_alone, str),
     "no weights": (lambda rows: rows.clear(), str),
 }
 

@@ -265,8 +265,8 @@ def test_outputs_that_are_inputs_views_and_constants() -> None:
     graph = Graph("odd")
     graph.add_input("x", TensorType(f32, (2, 3)))
     graph.add_constant("c", np.arange(4, dtype=np.int64))
-    turned = graph.add("permute", ["x"], axes=(1, 0)).output
-    for name, value in (("same", "x"), ("turned", turned), ("again", turned), ("constant", "c")):
+    transposed = graph.add("permute", ["x"], axes=(1, 0)).output
+    for name, value in (("same", "x"), ("turned", transposed), ("again", transposed), ("constant", "c")):
         graph.set_output(name, value)
     x = np.arange(6, dtype=np.float32).reshape(2, 3)
     same, turned_x, again, constant = ingot.InferenceSession(graph).run(None, {"x": x})

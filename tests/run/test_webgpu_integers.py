@@ -1,4 +1,4 @@
-"""WebGPU on adapters in software: quantised layers, trees, and what an epilogue leaves to other kernels."""
+"""WebGPU on adapters in software: quantized layers, trees, and what an epilogue leaves to other kernels."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from ingot.ir.dtype import DType, boolean, f32, from_numpy, i8, i64, u8
 from ingot.ir.graph import Graph, TensorType
 from ingot.run.interpret import interpret
 from ingot.session.inference import InferenceSession
-from quantised_models import LAYERS, last_step, quantised
+from quantized_models import LAYERS, last_step, quantized
 
 assert adapter
 INFINITE = (np.inf, -np.inf, np.nan)
@@ -32,7 +32,7 @@ def on_webgpu(source: object) -> InferenceSession:
 def test_quantised_layers_are_native_s(signed: bool, tmp_path: Path, rng: np.random.Generator) -> None:
     """Of products, grouped and depthwise convolutions, and what comes after them."""
     for layer in LAYERS:
-        proto, feeds = quantised(layer, tmp_path, rng, qdq=True, signed=signed, per_channel=True, symmetric=False)
+        proto, feeds = quantized(layer, tmp_path, rng, qdq=True, signed=signed, per_channel=True, symmetric=False)
         data = proto.SerializeToString()
         (found,), (expected,) = (session.run(None, feeds) for session in (on_webgpu(data), InferenceSession(data)))
         assert np.abs(found - expected).max() <= 1.01 * last_step(proto), layer

@@ -132,4 +132,4 @@ def test_codes_are_read_both_ways_with_the_bits_of_floats(dtype, group, scale, r
         program, beside = (build(graph, isa=isa, threads=2) for graph in (coded, plain))
         kernels |= {step.kernel for step in program.single.plan.steps}
         np.testing.assert_array_equal(run(program, {"x": x})[0], run(beside, {"x": x})[0])
-    assert any(kernel.endswith("_turned") for kernel in kernels)
+    assert any(kernel.endswith("_transposed") for kernel in kernels)

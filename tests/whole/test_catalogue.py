@@ -205,7 +205,7 @@ ROWS = {
         " whole/random_graphs found",
     ),
     "O37": Row(
-        "scales and zero points of quantised ops",
+        "scales and zero points of quantized ops",
         "QuantizeLinear by nan; QuantizeLinear by inf; DequantizeLinear by nan; DequantizeLinear by -inf;"
         " QLinearMatMul by nan; QLinearConv by inf; zero point in floats; zero point of a matrix;"
         " scales of five columns; zero points of two; axis of scales; zero point with a sign; blocks;"

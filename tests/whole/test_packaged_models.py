@@ -139,8 +139,8 @@ def test_printed_text_is_read() -> None:
     assert len(boxes) == len(LINES)
     for (rows, columns), line in zip(boxes, LINES, strict=True):
         cut = image[rows, columns]
-        (upright,), (turned,) = (turn.run({"x": line_image(each, 192)}) for each in (cut, cut[::-1, ::-1]))
-        assert upright.argmax() == 0 and turned.argmax() == 1
+        (upright,), (transposed,) = (turn.run({"x": line_image(each, 192)}) for each in (cut, cut[::-1, ::-1]))
+        assert upright.argmax() == 0 and transposed.argmax() == 1
         (scores,) = read.run({"x": line_image(cut)})
         assert read_line(scores[0], characters).translate(UNSPACED) == line.translate(UNSPACED)
 

@@ -1,4 +1,4 @@
-"""Models that `quantize_model` calibrates: beside floats, beside ONNX Runtime's quantiser, and on which kernels."""
+"""Models that `quantize_model` calibrates: beside floats, beside ONNX Runtime's quantizer, and on which kernels."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from ingot.session.inference import InferenceSession
 from kernel_calls import ISAS
 from onnx_models import model, run_oracle, value_info
 from op_cases import build, run, same_bits
-from quantised_models import Arrays, F, Samples
+from quantized_models import Arrays, F, Samples
 
 pytestmark = pytest.mark.native
 
@@ -77,7 +77,7 @@ def shift(a: np.ndarray, b: np.ndarray) -> float:
 
 
 @pytest.fixture
-def quantised(tmp_path: Path, rng: np.random.Generator) -> tuple[Path, Path, list[Arrays]]:
+def quantized(tmp_path: Path, rng: np.random.Generator) -> tuple[Path, Path, list[Arrays]]:
     """The model in floats, as ours, and what both were calibrated with."""
     source, target, samples = tmp_path / "float.onnx", tmp_path / "integer.onnx", feeds(rng, 8)
     onnx.save(network(rng), source)
@@ -86,9 +86,9 @@ def quantised(tmp_path: Path, rng: np.random.Generator) -> tuple[Path, Path, lis
     return source, target, samples
 
 
-def test_calibrated_models_multiply_integers(quantised, rng) -> None:
-    """As near to floats as another quantiser's model on the same samples, and the same numbers in another engine."""
-    source, target, samples = quantised
+def test_calibrated_models_multiply_integers(quantized, rng) -> None:
+    """As near to floats as another quantizer's model on the same samples, and the same numbers in another engine."""
+    source, target, samples = quantized
     theirs = target.with_name("theirs.onnx")
     quantization.quantize_static(source, theirs, Samples(samples), per_channel=True)
     (fresh,) = feeds(rng, 1)
@@ -107,24 +107,24 @@ def test_calibrated_models_multiply_integers(quantised, rng) -> None:
     assert all(same_bits(y, each) for each in results)
 
 
-def test_scales_of_channels(quantised) -> None:
+def test_scales_of_channels(quantized) -> None:
     """What a filter of a channel each reads has a scale for each, where nothing is negative; all others have one."""
-    _, target, _ = quantised
+    _, target, _ = quantized
     graph = onnx.load(target).graph
     arrays = {each.name: numpy_helper.to_array(each) for each in graph.initializer}
     sizes = [arrays[node.input[1]].size for node in graph.node if node.op_type == "QuantizeLinear"]
     assert sorted(sizes) == [1, 1, 1, 1, 48]
 
 
-def test_what_cannot_be_calibrated(quantised, tmp_path) -> None:
-    source, target, samples = quantised
+def test_what_cannot_be_calibrated(quantized, tmp_path) -> None:
+    source, target, samples = quantized
     with pytest.raises(OutputError, match="exists"):
         quantize_model(source, target, samples)
     with pytest.raises(InputError, match="samples: none"):
         quantize_model(source, tmp_path / "other.onnx", [])
     with pytest.raises(InputError, match="expected finite numbers"):
         quantize_model(source, tmp_path / "other.onnx", [{"x": np.full(SHAPE, np.inf, F)}])
-    with pytest.raises(InputError, match="nothing to quantise, got 0 products with fixed floats"):
+    with pytest.raises(InputError, match="nothing to quantize, got 0 products with fixed floats"):
         quantize_model(target, tmp_path / "other.onnx", samples)
     assert not (tmp_path / "other.onnx").exists()
 
@@ -178,7 +178,7 @@ class AsNncf:
 
 
 def test_float_biases_beside_codes(rng) -> None:
-    """Sums of quantised branches are the end of a product's step."""
+    """Sums of quantized branches are the end of a product's step."""
     made = AsNncf(rng)
     a = made.conv("a", made.rounded("x", 0.03, 128), (24, 3, 3, 3), stride=2)
     a = made.rounded(made.then("Relu", "ar", a), 0.02, 0)

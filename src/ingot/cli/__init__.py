@@ -35,7 +35,7 @@ from ingot.errors import IngotError, IngotWarning
 from ingot.support.config import KNOBS, knob
 
 # What ends a command -> its exit code; the first row that fits. An IngotError knows its own.
-EXIT_CODES: tuple[tuple[tuple[type[BaseException], ...], int], ...] = (
+EXIT_QUANT: tuple[tuple[tuple[type[BaseException], ...], int], ...] = (
     ((KeyboardInterrupt, click.Abort), 130),
     ((click.UsageError,), 2),
     ((FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError), 66),
@@ -73,7 +73,7 @@ def exit_code(error: BaseException) -> int:
     """The exit code that an error means; one that nobody foresaw is a bug of Ingot."""
     if isinstance(error, IngotError):
         return error.exit_code
-    return next((code for kinds, code in EXIT_CODES if isinstance(error, kinds)), BUG)
+    return next((code for kinds, code in EXIT_QUANT if isinstance(error, kinds)), BUG)
 
 
 def message(error: BaseException, code: int) -> str:

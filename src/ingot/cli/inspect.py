@@ -12,8 +12,8 @@ from typing import Any
 
 import click
 
-from ingot.cli import look_text
-from ingot.cli.model import Look, with_look
+from ingot.cli import inspect_text
+from ingot.cli.model import Inspection, with_inspection
 from ingot.cli.output import Output
 from ingot.cli.terminal import json_text, print_folded, print_json, print_text, progress
 from ingot.inspect.stages import DETAILS, STAGES
@@ -29,10 +29,10 @@ def show(document: dict[str, Any], as_json: bool, text: Callable[[dict[str, Any]
 
 
 @click.command()
-@with_look(["lowered"], default="lowered")
+@with_inspection(["lowered"], default="lowered")
 @click.option("--executor", type=click.Choice(["native", "webgpu"]), default="native", show_default=True)
 @click.argument("node", required=False)
-def explain(look: Look, executor: str, node: str | None, as_json: bool) -> None:
+def explain(look: Inspection, executor: str, node: str | None, as_json: bool) -> None:
     """Say which kernel runs each step of MODEL, or one NODE.
 
     Of a NODE, it says which other kernels there are, and why not those. Names are those of the model's file, or those
@@ -54,12 +54,12 @@ def explain(look: Look, executor: str, node: str | None, as_json: bool) -> None:
 
 
 @click.command()
-@with_look(STAGES)
+@with_inspection(STAGES)
 @click.option(
     "--text", "form", flag_value="short", help="Print the stage itself instead; of a graph, without long constants."
 )
 @click.option("--full", "form", flag_value="full", help="The same with all; that of a graph can be read back.")
-def inspect(look: Look, form: str | None, as_json: bool) -> None:
+def inspect(look: Inspection, form: str | None, as_json: bool) -> None:
     """Say what MODEL is, and what made it.
 
     Inputs, outputs, ops, parameters, operations, memory, metadata.
@@ -70,14 +70,14 @@ def inspect(look: Look, form: str | None, as_json: bool) -> None:
     """
     from ingot.inspect.summary import summary_document
 
-    show(summary_document(look.open(), look.stage, form), as_json, look_text.print_summary)
+    show(summary_document(look.open(), look.stage, form), as_json, inspect_text.print_summary)
 
 
 @click.command("list-nodes")
-@with_look(STAGES)
+@with_inspection(STAGES)
 @click.option("--op", metavar="PATTERN", help="Only nodes of such an op, of Ingot or of the model, or such steps.")
 @click.option("--name", metavar="PATTERN", help="Only nodes with such a name; without * or ?, a part of one.")
-def list_nodes(look: Look, op: str | None, name: str | None, as_json: bool) -> None:
+def list_nodes(look: Inspection, op: str | None, name: str | None, as_json: bool) -> None:
     """List the nodes of MODEL, or those of an op or name.
 
     The number of nodes of each op goes with them.
@@ -88,13 +88,13 @@ def list_nodes(look: Look, op: str | None, name: str | None, as_json: bool) -> N
     """
     from ingot.inspect.nodes import list_document
 
-    show(list_document(look.open(), look.stage, op, name), as_json, look_text.print_nodes)
+    show(list_document(look.open(), look.stage, op, name), as_json, inspect_text.print_nodes)
 
 
 @click.command("inspect-node")
-@with_look(STAGES)
+@with_inspection(STAGES)
 @click.argument("name")
-def inspect_node(look: Look, name: str, as_json: bool) -> None:
+def inspect_node(look: Inspection, name: str, as_json: bool) -> None:
     """Say all of the node of MODEL that makes or is called NAME.
 
     NAME is that of a value, or of a node in the model's file. Attributes, shapes, what makes what it reads and what
@@ -106,14 +106,14 @@ def inspect_node(look: Look, name: str, as_json: bool) -> None:
     """
     from ingot.inspect.nodes import node_document
 
-    show(node_document(look.open(), look.stage, name), as_json, look_text.print_node)
+    show(node_document(look.open(), look.stage, name), as_json, inspect_text.print_node)
 
 
 @click.command("inspect-tensor")
-@with_look(STAGES)
+@with_inspection(STAGES)
 @click.argument("name")
 @click.option("--first", type=click.IntRange(0, 10_000), default=8, show_default=True, help="Elements to show.")
-def inspect_tensor(look: Look, name: str, first: int, as_json: bool) -> None:
+def inspect_tensor(look: Inspection, name: str, first: int, as_json: bool) -> None:
     """Say all of the tensor NAME of MODEL.
 
     Type, what makes and reads it, and of a weight, its numbers. What is made of weights alone, such as decoded
@@ -125,15 +125,15 @@ def inspect_tensor(look: Look, name: str, first: int, as_json: bool) -> None:
     """
     from ingot.inspect.tensors import tensor_document
 
-    show(tensor_document(look.open(), look.stage, name, first), as_json, look_text.print_tensor)
+    show(tensor_document(look.open(), look.stage, name, first), as_json, inspect_text.print_tensor)
 
 
 @click.command("trace-node")
-@with_look(STAGES)
+@with_inspection(STAGES)
 @click.argument("name")
 @click.option("--up", type=click.IntRange(0), default=2, show_default=True, help="Steps to go towards the inputs.")
 @click.option("--down", type=click.IntRange(0), default=2, show_default=True, help="Steps to go towards the outputs.")
-def trace_node(look: Look, name: str, up: int, down: int, as_json: bool) -> None:
+def trace_node(look: Inspection, name: str, up: int, down: int, as_json: bool) -> None:
     """List the nodes of MODEL around the one that makes NAME.
 
     NAME may be that of a node in the model's file, too. For an input or a weight: the nodes that read NAME.
@@ -143,11 +143,11 @@ def trace_node(look: Look, name: str, up: int, down: int, as_json: bool) -> None
     """
     from ingot.inspect.nodes import trace_document
 
-    show(trace_document(look.open(), look.stage, name, up, down), as_json, look_text.print_trace)
+    show(trace_document(look.open(), look.stage, name, up, down), as_json, inspect_text.print_trace)
 
 
 @click.command()
-@with_look(STAGES)
+@with_inspection(STAGES)
 @click.option(
     "--detail", type=click.Choice(DETAILS), default="full", show_default=True, help="Of nodes, layers or ops."
 )
@@ -160,7 +160,7 @@ def trace_node(look: Look, name: str, up: int, down: int, as_json: bool) -> None
 )  # fmt: skip
 @click.option("-o", "--output", type=Output(Path), help="The file to write, a picture if it ends so; else stdout.")
 def dot(
-    look: Look,
+    look: Inspection,
     detail: str,
     op: str | None,
     name: str | None,
@@ -195,8 +195,8 @@ def dot(
 
 
 @click.command()
-@with_look(STAGES, default="plan", modes=("prefill", "decode"))
-def validate(look: Look, as_json: bool) -> None:
+@with_inspection(STAGES, default="plan", modes=("prefill", "decode"))
+def validate(look: Inspection, as_json: bool) -> None:
     """Say everything that would stop MODEL on each executor.
 
     Nothing is run; dims without a value are 1.
@@ -210,7 +210,7 @@ def validate(look: Look, as_json: bool) -> None:
 
     with progress(f"checking {look.path}"):
         document = validate_document(look.path, look.stage, **look.options)
-    show(document, as_json, look_text.print_validation)
+    show(document, as_json, inspect_text.print_validation)
     if document["exit_code"]:
         raise click.exceptions.Exit(document["exit_code"])
 

@@ -63,7 +63,7 @@ class Model:
 
 
 @dataclass(frozen=True)
-class Look:
+class Inspection:
     """A model to be looked at, and the stage to see."""
 
     path: str
@@ -127,10 +127,10 @@ def with_model(command: Callable[..., None]) -> Callable[..., None]:
     return opened
 
 
-def with_look(
+def with_inspection(
     stages: Sequence[str], default: str = "graph", modes: Sequence[str] = ("prefill", "decode", "train")
 ) -> Callable[..., Any]:
-    """Gives a command its MODEL argument and the options of looking; it receives them as one `Look`.
+    """Gives a command its MODEL argument and the options of looking; it receives them as one `Inspection`.
 
     stages: those that it may be asked for; of a single one it is not asked.
     """
@@ -157,7 +157,7 @@ def with_look(
             given = {"dims": dims, "precision": precision, "threads": threads, "mode": mode, "template": template}
             shown = stage or ("optimized" if mode is not None and default == "graph" else default)
             with _nothing_collected():
-                command(Look(model, shown, given), **options)
+                command(Inspection(model, shown, given), **options)
 
         return stage_option(opened) if is_asked else opened
 

@@ -49,16 +49,16 @@ def matrix() -> list[dict[str, Any]]:
     from ingot.emit.onnx.registry import RULES
     from ingot.ir.graph import OPS
     from ingot.load.built_ops import read_table
-    from ingot.lower.cpu import ROWS
-    from ingot.lower.legalize import RESTATEMENTS
+    from ingot.lower.cpu import KERNEL_RULES
+    from ingot.lower.legalize import LEGALIZATIONS
 
     made = {importer: set().union(*read_table(importer).values()) for importer in importers()}
     rows = []
     for name, op in OPS.items():
         row: dict[str, Any] = {"op": name}
         row |= {importer: name in ops for importer, ops in made.items()}
-        row["kernels"] = sorted({r.kernel for r in ROWS.get(name, [])})
-        is_restated = name in RESTATEMENTS
+        row["kernels"] = sorted({r.kernel for r in KERNEL_RULES.get(name, [])})
+        is_restated = name in LEGALIZATIONS
         simpler = "expands" if op.expand is not None else "restated" if is_restated else "reference"
         row["without one"] = "a view" if op.view else simpler
         row["to onnx"] = name in RULES

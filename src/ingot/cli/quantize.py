@@ -68,7 +68,7 @@ def quantize(
         raise click.UsageError("--budget is of a --report")
     plan = Plan(format_, group, zero_points, vocabulary, int8, keep)
     if is_gguf(model):
-        raise InputError(f"{model}: cannot be quantised, got a GGUF file, expected a model folder, or an ONNX file")
+        raise InputError(f"{model}: cannot be quantized, got a GGUF file, expected a model folder, or an ONNX file")
     if os.path.isfile(model):
         _expect_of_onnx(model, plan, calibrate, is_report)
         _calibrated(model, str(output), str(calibrate), as_json)

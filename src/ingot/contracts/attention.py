@@ -65,9 +65,9 @@ def attention_order(subject: str, shape: Shape, tolerance: float, rng: np.random
     """Keys, values and columns of the mask in another order."""
     feeds = _feeds(shape, rng)
     order = rng.permutation(shape[2])
-    turned = feeds | {"k": feeds["k"][:, :, order], "v": feeds["v"][:, :, order], "mask": feeds["mask"][..., order]}
+    transposed = feeds | {"k": feeds["k"][:, :, order], "v": feeds["v"][:, :, order], "mask": feeds["mask"][..., order]}
     allowed = 2 * tolerance * np.abs(feeds["v"]).max()
-    expect_close(_SUBJECT.run(shape, turned), _SUBJECT.run(shape, feeds), allowed)
+    expect_close(_SUBJECT.run(shape, transposed), _SUBJECT.run(shape, feeds), allowed)
 
 
 @check

@@ -16,7 +16,7 @@
 #define INGOT_TILE_PIXELS 1024 /* output pixels that conv2d_bf16_tiles computes at once, or less than a line more */
 #define INGOT_TILE_RUNS 64    /* and the pieces of a window that it takes */
 #define INGOT_CONV_K 1536     /* and the elements of a window that it gathers at once */
-#define INGOT_APART_ROWS 32   /* rows whose products are summed together where sums are apart, at most */
+#define INGOT_SPLIT_ROWS 32   /* rows whose products are summed together where sums are apart, at most */
 #define INGOT_CONV_PAIRS 36   /* pairs of output pixels that conv2d_f32_lines transforms at once */
 #define INGOT_EXPERT_ROWS 48  /* rows that a product with one of several matrices gathers at once */
 #define INGOT_EXPERT_PAD 16   /* floats between gathered rows, whose stride is then no power of two */
@@ -28,26 +28,26 @@
 #define INGOT_CACHED_PAIRS 24     /* pairs of a row and a head of q that read the same keys and values */
 #define INGOT_CACHED_UNITS 8      /* units of such pairs that share a chunk of widened keys and values */
 #define INGOT_CACHE_GROUP 32      /* dims of a head that share a step in a cache of 4 bits */
-#define INGOT_CODES_BLOCK 32      /* elements of k whose codes lie together in a panel, with a scale for each column */
-#define INGOT_CODES_WIDE 128      /* elements of k that share a scale in panels of larger groups */
-#define INGOT_CODES_LONGEST 33554432 /* and in panels of whole rows, of which hardly any is as long */
+#define INGOT_QUANT_BLOCK 32      /* elements of k whose codes lie together in a panel, with a scale for each column */
+#define INGOT_QUANT_WIDE 128      /* elements of k that share a scale in panels of larger groups */
+#define INGOT_QUANT_LONGEST 33554432 /* and in panels of whole rows, of which hardly any is as long */
 #define INGOT_ROUND_GROUP 256     /* elements of a row that are rounded to int8 by one step, a multiple of those */
-#define INGOT_CODES_ROWS 96       /* rows whose sums wait beside a panel of codes */
-#define INGOT_WOVEN_PIXELS 28     /* output pixels of a depthwise convolution of integers that go together */
-#define INGOT_WOVEN_CHANNELS 64   /* and their channels */
+#define INGOT_QUANT_ROWS 96       /* rows whose sums wait beside a panel of codes */
+#define INGOT_INTERLEAVED_PIXELS 28     /* output pixels of a depthwise convolution of integers that go together */
+#define INGOT_INTERLEAVED_CHANNELS 64   /* and their channels */
 #define INGOT_INTEGER_TAPS 32768  /* products of a sum, whose parts then fit in 32 bits */
 #define INGOT_REDUCE_CHUNK 4096 /* other reductions: 16 lanes over chunks of this many, chunk results in order */
 
 #define INGOT_PROBE_LANES 32    /* floats of a part's result of a probe: two cache lines */
 #define INGOT_PROBE_GRAIN 512   /* floats that a probe of reading takes at a time */
 
-#define INGOT_STRIP_MEMORY 16   /* tensors that a strip program reads and writes, at most */
-#define INGOT_STRIP_SLOTS 32    /* its slots */
-#define INGOT_STRIP_OPS 32      /* its ops */
-#define INGOT_STRIP_ROWS 4      /* rows that its reductions take through memory together */
-#define INGOT_STRIP_SLOT 0
-#define INGOT_STRIP_SLOT_ROW 1
-#define INGOT_STRIP_SLOT_COLUMN 2
+#define INGOT_FUSED_MEMORY 16   /* tensors that a fused program reads and writes, at most */
+#define INGOT_FUSED_SLOTS 32    /* its slots */
+#define INGOT_FUSED_OPS 32      /* its ops */
+#define INGOT_FUSED_ROWS 4      /* rows that its reductions take through memory together */
+#define INGOT_FUSED_SLOT 0
+#define INGOT_FUSED_SLOT_ROW 1
+#define INGOT_FUSED_SLOT_COLUMN 2
 
 /* What sums of integers become: they themselves, floats, or these as integers of 8 bits. */
 #define INGOT_INTEGER_I32 0
@@ -112,30 +112,30 @@ enum {
 #define INGOT_MASK_BOOL 1     /* uint8_t, nonzero keeps */
 #define INGOT_MASK_FLOAT 2    /* float, added to the scaled score */
 
-/* The ops of a strip program. Reductions go over a row and give one element; the rest are element-wise, but for pivot.
+/* The ops of a fused program. Reductions go over a row and give one element; the rest are element-wise, but for pivot.
  * squares: the sum of (a - (b + c))^2. offset: the mean of a - b. pivot: a number among a row's elements (norm_pivot).
  * norm_scale: 1 / sqrt(variance + alpha), a being the sum of `beta` squares around b + c. narrow: to bf16, which its
  * result in memory is. quantize, dequantize: to and from integers of 8 bits in memory; alpha is the scale, beta the
  * zero point. normalise: (a - (b + f)) c d + e, where b, c and f have one element a row. */
 enum {
-  INGOT_STRIP_OP_sum = 1,
-  INGOT_STRIP_OP_mean,
-  INGOT_STRIP_OP_max,
-  INGOT_STRIP_OP_min,
-  INGOT_STRIP_OP_squares,
-  INGOT_STRIP_OP_offset,
-  INGOT_STRIP_LAST_REDUCTION = INGOT_STRIP_OP_offset,
-  INGOT_STRIP_OP_pivot,
-  INGOT_STRIP_OP_copy,
-  INGOT_STRIP_OP_narrow,
-  INGOT_STRIP_OP_quantize_u8,
-  INGOT_STRIP_OP_quantize_i8,
-  INGOT_STRIP_OP_dequantize_u8,
-  INGOT_STRIP_OP_dequantize_i8,
-  INGOT_STRIP_OP_norm_scale,
-  INGOT_STRIP_OP_normalise,
-  #define UNARY(op, cost, expression) INGOT_STRIP_OP_##op,
-  #define BINARY(op, cost, expression) INGOT_STRIP_OP_##op,
+  INGOT_FUSED_OP_sum = 1,
+  INGOT_FUSED_OP_mean,
+  INGOT_FUSED_OP_max,
+  INGOT_FUSED_OP_min,
+  INGOT_FUSED_OP_squares,
+  INGOT_FUSED_OP_offset,
+  INGOT_FUSED_LAST_REDUCTION = INGOT_FUSED_OP_offset,
+  INGOT_FUSED_OP_pivot,
+  INGOT_FUSED_OP_copy,
+  INGOT_FUSED_OP_narrow,
+  INGOT_FUSED_OP_quantize_u8,
+  INGOT_FUSED_OP_quantize_i8,
+  INGOT_FUSED_OP_dequantize_u8,
+  INGOT_FUSED_OP_dequantize_i8,
+  INGOT_FUSED_OP_norm_scale,
+  INGOT_FUSED_OP_normalise,
+  #define UNARY(op, cost, expression) INGOT_FUSED_OP_##op,
+  #define BINARY(op, cost, expression) INGOT_FUSED_OP_##op,
   #include "elementwise.def"
 };
 
@@ -156,21 +156,21 @@ typedef struct {
   int64_t a_strides[12]; int64_t b_strides[12]; int64_t c_strides[12]; int64_t out_strides[12];
 } elementwise_args;
 
-/* A program of element-wise ops and row reductions over [outer, rows, cols], run for one strip of strip_rows x
- * strip_cols after the other. Op i: out[i] = code[i](a[i], b[i], ...), alpha and beta being its scalars.
+/* A program of element-wise ops and row reductions over [outer, rows, cols], run for one strip of fused_rows x
+ * fused_cols after the other. Op i: out[i] = code[i](a[i], b[i], ...), alpha and beta being its scalars.
  *
- * A place is a tensor in memory, or INGOT_STRIP_MEMORY + the number of a slot: scratch that holds a value of one strip
- * (INGOT_STRIP_SLOT), of whole rows (INGOT_STRIP_SLOT_ROW), or one element a row (INGOT_STRIP_SLOT_COLUMN). -1: none.
+ * A place is a tensor in memory, or INGOT_FUSED_MEMORY + the number of a slot: scratch that holds a value of one strip
+ * (INGOT_FUSED_SLOT), of whole rows (INGOT_FUSED_SLOT_ROW), or one element a row (INGOT_FUSED_SLOT_COLUMN). -1: none.
  * In memory an element lies at memory[m] + outer * outer_strides[m] + row * row_strides[m] + col * col_steps[m], the
  * last being 0 or 1. Several segments: the ops of one go through all strips of a row before those of the next, which
  * may read the results of its reductions. Without reductions there is one segment, and parts share the strips of a
- * row too. strip_cols is a multiple of 16 and, with reductions, divides INGOT_REDUCE_CHUNK where it is less than
- * cols. scratch: parts slots of scratch_stride floats, in which slot s begins at slot_offsets[s]. strip_rows rows of
- * it hold strip_cols floats each; of whole rows, cols rounded up to a multiple of 16; a column slot holds strip_rows
+ * row too. fused_cols is a multiple of 16 and, with reductions, divides INGOT_REDUCE_CHUNK where it is less than
+ * cols. scratch: parts slots of scratch_stride floats, in which slot s begins at slot_offsets[s]. fused_rows rows of
+ * it hold fused_cols floats each; of whole rows, cols rounded up to a multiple of 16; a column slot holds fused_rows
  * floats rounded up to a multiple of 16, and 16 for each row. */
 typedef struct {
   const void *memory[16]; float *scratch;  /* results are written */
-  int64_t outer; int64_t rows; int64_t cols; int64_t strip_rows; int64_t strip_cols;
+  int64_t outer; int64_t rows; int64_t cols; int64_t fused_rows; int64_t fused_cols;
   int64_t outer_strides[16]; int64_t row_strides[16]; int64_t col_steps[16];
   int64_t slot_offsets[32]; int64_t scratch_stride;
   int32_t slot_kinds[32];
@@ -178,7 +178,7 @@ typedef struct {
   int32_t segment[32]; int32_t code[32]; int32_t out[32];
   int32_t a[32]; int32_t b[32]; int32_t c[32]; int32_t d[32]; int32_t e[32]; int32_t f[32];
   float alpha[32]; float beta[32];
-} strip_args;
+} fused_args;
 
 /* out[outer] = reduce(x[outer, reduced]); out is contiguous in outer order. */
 typedef struct {
@@ -242,10 +242,10 @@ typedef struct {
  * (code - 128) * scale, or (code - 8) * scale. pairs: src has two codes of 4 bits in a byte, the first in the low bits,
  * n_stride counts bytes, and k is even. A panel is [ceil(k / 32)] blocks of codes and 32 scales behind them:
  * codes [8][32][4], four elements of a column side by side; those of 4 bits [4][32][4], whose upper halves are the
- * elements 16 further on. pack_int8_zeros, pack_int4_zeros: (code - zero) * scale, and zeros, bytes that lie as scales
+ * elements 16 further on. pack_int8_zp, pack_int4_zp: (code - zero) * scale, and zeros, bytes that lie as scales
  * do, are codes too; a block has 32 of them at its end, those of 4 bits 16 times as large. _128: `group` is a multiple
- * of INGOT_CODES_WIDE, or k; the codes of so many elements, of those that are left at the end, lie one block after the
- * other, and then come their scales, and their zeros. _row: the same with INGOT_CODES_LONGEST. _f32: scales are f32.
+ * of INGOT_QUANT_WIDE, or k; the codes of so many elements, of those that are left at the end, lie one block after the
+ * other, and then come their scales, and their zeros. _row: the same with INGOT_QUANT_LONGEST. _f32: scales are f32.
  * pack_q4_0 and so on: src has rows of blocks of that type of GGUF files, n_stride bytes apart, and k counts elements.
  * q4_0, q8_0: panels of pack_int4 and pack_int8. Of the others a panel is as large as the blocks; see blocks.h.
  * pack_bytes: src has bytes, and a panel those ^ flip, [ceil(k / 4)][32][4], four elements of a column side by side. */
@@ -257,7 +257,7 @@ typedef struct {
   float scale; int32_t flip; int32_t pairs;
 } pack_args;
 
-#include "quantised_args.def"
+#include "quantized_args.def"
 
 #include "training_args.def"
 #include "image_args.def"
@@ -273,9 +273,10 @@ typedef struct {
  * summed in blocks of INGOT_K_BLOCK. A rounded denormal may become zero, and a NaN keep its sign and upper bits.
  * apart: instead, of each 16 pairs the products of first elements are summed in one chain from zero, those of second
  * elements in another, rounded like this; what both add up to is added to the sum.
- * gemm_int8, gemm_i24_int8, gemm_q4_k, gemm_f32_int8 and so on: b has panels of codes; gemm_codes.c and gemm_decoded.c
+ * gemm_int8, gemm_i24_int8, gemm_q4_k, gemm_f32_int8 and so on: b has panels of codes; gemm_quant.c and gemm_decoded.c
  * say more.
- * gemm_f32_int8_turned and so on: b has those of a matrix [n, k], k being its columns, and is multiplied transposed.
+ * gemm_f32_int8_transposed and so on: b has those of a matrix [n, k], k being its columns, and is multiplied
+ * transposed.
  * _gated: c[m, n] = activation(gate) * up, where gate and up are the halves (gate: which is which) of
  * alpha * a[m, k] @ b[k, 2n] + bias[2n]; n is a multiple of 16, panel p of b holds columns 16p..16p+15 and
  * n+16p..n+16p+15, and there is no residual. */
@@ -285,7 +286,7 @@ typedef struct {
   int64_t m; int64_t n; int64_t k;
   int64_t a_stride; int64_t residual_stride; int64_t c_stride; int64_t rounded_stride;
   float alpha; float act_alpha; float act_beta; int32_t activation; int32_t residual_first; int32_t gate;
-  int32_t apart; int32_t portions;
+  int32_t split_sums; int32_t chunks;
 } gemm_args;
 
 /* gemm's c for each of a batch, with a b that is not constant: it is packed into scratch, per part. Batch strides may
@@ -313,7 +314,7 @@ typedef struct {
   const float *x; const int64_t *chosen; const void *experts; float *out; float *scratch; ingot_fault *fault;
   int64_t rows; int64_t slots; int64_t n; int64_t k; int64_t count;
   int64_t x_strides[2];
-  int64_t scratch_stride; int32_t step; int32_t portions;
+  int64_t scratch_stride; int32_t step; int32_t chunks;
 } expert_args;
 
 /* out = softmax(scale * q @ k^T + mask) @ v; head h of q reads head h / (heads / kv_heads) of k and v.
@@ -363,7 +364,7 @@ typedef struct {
   int64_t q_strides[2]; int64_t out_strides[2];
   int64_t total_blocks; int64_t sequences; int64_t blocks_each; int64_t window; int64_t scratch_stride;
   float scale; float softcap;
-  int32_t step; int32_t portions;
+  int32_t step; int32_t chunks;
 } cached_attention_args;
 
 /* x with pairs (i, i + half) rotated: out = x * cos + rotate_half(x) * sin, over the last dim.
@@ -528,7 +529,7 @@ typedef struct {
  * portions, where there is one turn: a part is done in so many, one after the other on its thread, so that a run can
  * end in between; the kernel's arguments say so, too, and 0 is 1. */
 typedef struct {
-  ingot_kernel kernel; const void *args; int32_t parts; int32_t barrier; int32_t turns; int32_t portions;
+  ingot_kernel kernel; const void *args; int32_t parts; int32_t barrier; int32_t iterations; int32_t chunks;
 } ingot_step;
 
 /* A matrix to pack, and the pages of mapped files that are let go of afterwards: so many bytes from each, or 0. */

@@ -46,14 +46,14 @@ static inline int64_t part_begin_grain(int64_t count, int64_t grain, int32_t par
 
 /* Leaves one of its portions of the items [*begin, *end) of a part; 0 portions are one, and emitted C has no others. */
 #if defined(INGOT_LIBRARY)
-static inline void portion_cut(int64_t *begin, int64_t *end, int32_t portion, int32_t portions) {
+static inline void chunk_cut(int64_t *begin, int64_t *end, int32_t chunk, int32_t chunks) {
   const int64_t first = *begin, count = *end - first;
-  if (portions < 2) return;
-  *begin = first + part_begin(count, portion, portions);
-  *end = first + part_begin(count, portion + 1, portions);
+  if (chunks < 2) return;
+  *begin = first + part_begin(count, chunk, chunks);
+  *end = first + part_begin(count, chunk + 1, chunks);
 }
 #else
-#define portion_cut(begin, end, portion, portions)
+#define chunk_cut(begin, end, chunk, chunks)
 #endif
 
 /* Reports a bad index from any thread; the first report of a run stays. The kernel then reads nothing and goes on. */

@@ -46,7 +46,7 @@ _UNITS = {
     "pairs": {"gemm/gemm_micro_avx512bf16.c": "defined(ISA_avx512)", "gemm/gemm_micro_dots.c": "!defined(ISA_avx512)"},
     "codes": {
         "quant/gemm_micro_avx512vnni.c": "defined(ISA_avx512vnni)",
-        "quant/gemm_micro_codes_widened.c": "!defined(ISA_avx512vnni)",
+        "quant/gemm_micro_quant_widened.c": "!defined(ISA_avx512vnni)",
     },
 }
 
@@ -89,7 +89,7 @@ class Source:
 
 def check_precision(precision: Precision) -> None:
     """Raises UnsupportedError for sums that no body of emitted C makes."""
-    if precision.apart:
+    if precision.split_sums:
         raise UnsupportedError(f"option precision: C has no sums of AMX, got {precision.name!r}, expected bf16")
 
 

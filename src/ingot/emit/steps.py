@@ -21,7 +21,7 @@ from ingot.support import abi
 
 # Fields whose numbers have names in abi.h.
 _NAMED = {
-    "activation": "INGOT_ACT_", "mask_kind": "INGOT_MASK_", "code": "INGOT_STRIP_OP_", "merge": "INGOT_MERGE_",
+    "activation": "INGOT_ACT_", "mask_kind": "INGOT_MASK_", "code": "INGOT_FUSED_OP_", "merge": "INGOT_MERGE_",
     "from": "INGOT_DTYPE_", "to": "INGOT_DTYPE_", "rounding": "INGOT_ROUND_",
 }  # fmt: skip
 # Fields of what a kernel need not have, and the constants of the rows for it.
@@ -66,7 +66,7 @@ def steps_text(face: Interface) -> str:
 
 
 def chosen(step: Step) -> Iterator[str]:
-    """The constants that choose what a kernel does: the ops of a strip program, what an epilogue has."""
+    """The constants that choose what a kernel does: the ops of a fused program, what an epilogue has."""
     for field, prefix in _NAMED.items():
         value = step.fields.get(field, ())
         numbers = value if isinstance(value, tuple) else (value,)
@@ -249,11 +249,10 @@ class _Writer:
         for tensor in tensors:
             place = offset(self._face, self._entry, tensor.id)
             about = dims(tensor)
-            if tensor.recipe is not None and tensor.recipe.layout != "raw":
-                about += (
-                    f", {'rows' if tensor.recipe.transposed else 'columns'} in panels of {tensor.recipe.panels.panel}"
-                )
-                about += " of both halves" if tensor.recipe.layout == "gate_panels" else ""
+            packed = tensor.packed_weight
+            if packed is not None and packed.layout != "raw":
+                about += f", {'rows' if packed.transposed else 'columns'} in panels of {packed.panels.panel}"
+                about += " of both halves" if packed.layout == "gate_panels" else ""
             if tensor.id in self._planned.live:
                 birth, death = self._planned.live[tensor.id]
                 about += f", step {birth}" if birth == death else f", steps {birth} to {death}"
@@ -283,7 +282,7 @@ class _Writer:
         if self._entry.guards:
             return index
         fields = tuple((name, self._field_form(value)) for name, value in step.fields.items())
-        return step.kernel, step.parts, step.turns, self._planned.barriers[index], fields
+        return step.kernel, step.parts, step.iterations, self._planned.barriers[index], fields
 
     def _field_form(self, value: Field) -> object:
         match value:
@@ -360,25 +359,25 @@ class _Writer:
 
     def _guard(self, step: Step) -> str:
         """The threads that have a part of a step; those that none of its turns waits for."""
-        if self._face.threads == 1 or (step.parts > 1 and (step.turns > 1 or step.parts == self._entry.threads)):
+        if self._face.threads == 1 or (step.parts > 1 and (step.iterations > 1 or step.parts == self._entry.threads)):
             return ""
         return f"if (thread < {step.parts}) " if step.parts > 1 else "if (thread == 0) "
 
     def _calls(self, step: Step, indent: str) -> str:
         """The calls of a step's kernel. A run with fewer threads than were planned for cuts it into fewer parts."""
-        assert step.portions == 1, "runs of emitted C end between steps"
+        assert step.chunks == 1, "runs of emitted C end between steps"
         kernel = f"K({step.kernel})" if len(self._face.entries) == 1 else f"K(step_{step.kernel})"
-        turns = f"{indent}  for (int32_t turn = 0; turn < {step.turns}; turn++) "
+        iterations = f"{indent}  for (int32_t turn = 0; turn < {step.iterations}; turn++) "
         if step.parts == 1:
-            return f"{indent}  {kernel}(&s, 0, 1);" if step.turns == 1 else f"{turns}{kernel}(&s, turn, 1);"
+            return f"{indent}  {kernel}(&s, 0, 1);" if step.iterations == 1 else f"{iterations}{kernel}(&s, turn, 1);"
         parts = "threads"
         if step.parts < self._entry.threads:
             parts = f"threads < {step.parts} ? threads : {step.parts}"
-        if step.turns == 1:
+        if step.iterations == 1:
             return f"{indent}  {kernel}(&s, thread, {parts});"
         return f"""\
 {indent}  const int32_t parts = {parts};
-{turns}{{
+{iterations}{{
 {indent}    if (turn > 0) {self._face.prefix}_pool_barrier(member);
 {indent}    if (thread < parts) {kernel}(&s, turn * parts + thread, parts);
 {indent}  }}"""

@@ -12,7 +12,7 @@ from ingot.emit.interface import Interface, wrapped
 from ingot.emit.platform import Platform
 from ingot.errors import UnsupportedError, some
 from ingot.lower.lowered import Lowered
-from ingot.lower.packed_weight import Recipe
+from ingot.lower.packed_weight import PackedWeight
 from ingot.support.files import written
 
 _WORD = 4  # bytes of a word of weights.c
@@ -21,8 +21,8 @@ _WORD = 4  # bytes of a word of weights.c
 class WeightSource(Protocol):
     """What has the bytes of weights, such as a session's `weights`."""
 
-    def array(self, recipe: Recipe) -> np.ndarray:
-        """The bytes of a recipe as a flat array."""
+    def array(self, packed_weight: PackedWeight) -> np.ndarray:
+        """The bytes of a packed weight as a flat array."""
 
     def hash(self, array: np.ndarray) -> int:
         """`ingot_hash` of an array's bytes."""
@@ -30,8 +30,12 @@ class WeightSource(Protocol):
 
 def check_byte_order(lowered: Lowered, platform: Platform) -> None:
     """Raises UnsupportedError for weights that cannot be had in another byte order than the packer's."""
-    recipes = ((tensor.name, tensor.recipe) for tensor in lowered.tensors.values())
-    coded = [name for name, recipe in recipes if recipe and recipe.format and recipe.format.is_coded]
+    packed_weights = ((tensor.name, tensor.packed_weight) for tensor in lowered.tensors.values())
+    coded = [
+        name
+        for name, packed_weight in packed_weights
+        if packed_weight and packed_weight.format and packed_weight.format.is_quantized
+    ]
     if platform.byte_order != "little" and coded:
         raise UnsupportedError(
             f"emit: codes with scales among them are little-endian, got {some(coded)} for a"
@@ -80,11 +84,11 @@ def _placed(face: Interface, weights: WeightSource, platform: Platform) -> Itera
         entry.planned.addresses[id].offset: tensor
         for entry in face.entries
         for id, tensor in entry.lowered.tensors.items()
-        if tensor.recipe is not None
+        if tensor.packed_weight is not None
     }
     for offset, tensor in sorted(placed.items()):
-        assert tensor.recipe is not None
-        content = np.ascontiguousarray(weights.array(tensor.recipe)).reshape(-1).view(np.uint8)
+        assert tensor.packed_weight is not None
+        content = np.ascontiguousarray(weights.array(tensor.packed_weight)).reshape(-1).view(np.uint8)
         yield offset, _ordered(content, max(tensor.dtype.bits // 8, 1), platform)
     for begun in face.beginnings:
         content = np.ascontiguousarray(begun.data).reshape(-1).view(np.uint8)

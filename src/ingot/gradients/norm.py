@@ -120,10 +120,10 @@ def rotary(g: Backward, node: Node, d: str) -> tuple[str, str, str]:
     """Of x, the rotation back: the halves of the sines change places, and their signs."""
     x, cos, sin = map(str, node.operands)
     back = g.rotary(d, cos, g.neg(_halves_turned(g, sin)))
-    turned = g.mul(d, _halves_turned(g, x))
+    transposed = g.mul(d, _halves_turned(g, x))
     sign = np.ones(g.type(x).dims[-1], g.type(x).dtype.numpy)
     sign[: len(sign) // 2] = -1
-    of_sin = g.mul(turned, g.array(f"{node.output}.sign", sign))
+    of_sin = g.mul(transposed, g.array(f"{node.output}.sign", sign))
     return back, g.summed(g.mul(d, x), cos), g.summed(of_sin, sin)
 
 

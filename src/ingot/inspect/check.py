@@ -134,5 +134,7 @@ def _said(check: Callable[[], Any]) -> list[str]:
 def _bytes_needed(compiled: Compiled) -> int:
     """Bytes of packed weights, states and the arena."""
     plans = [segment.plan for segment in compiled.segments if segment.native is not None]
-    lasting = sum(size for plan in plans for region, size in plan.regions.items() if region in ("weights", "state"))
-    return lasting + max((plan.arena_bytes for plan in plans), default=0)
+    state_invariant = sum(
+        size for plan in plans for region, size in plan.regions.items() if region in ("weights", "state")
+    )
+    return state_invariant + max((plan.arena_bytes for plan in plans), default=0)

@@ -14,9 +14,9 @@ from ingot.ir.dtype import f32
 from ingot.ir.graph import Graph, Node, TensorType
 from ingot.lower import step_cost
 from ingot.lower.cost import Cost
-from ingot.lower.cpu import CPU, ROWS
-from ingot.lower.cpu.rows import accept
-from ingot.lower.lowering import Lowering, Row
+from ingot.lower.cpu import CPU, KERNEL_RULES
+from ingot.lower.cpu.kernel_rules import accept
+from ingot.lower.lowering import KernelRule, Lowering
 from ingot.lower.target import Target
 from ingot.run.arena import Arena
 from ingot.run.native import NativeProgram
@@ -89,14 +89,14 @@ def _layer_norm(graph: Graph, rows: int, cols: int) -> Node:
     return graph.add("layer_norm", operands, eps=1e-5)
 
 
-_ATTENTION = ("BATCH", "HEADS", "ROWS", "KEYS", "WIDTH")
+_ATTENTION = ("BATCH", "HEADS", "KERNEL_RULES", "KEYS", "WIDTH")
 FAMILIES = {
     "gemm": Family(("M", "K", "N"), _gemm),
     "attention": Family(_ATTENTION, _attention(False)),
     "attention-causal": Family(_ATTENTION, _attention(True)),
     "conv": Family(("CHANNELS", "HEIGHT", "WIDTH", "OUT_CHANNELS", "KERNEL", "STRIDE", "GROUPS"), _conv),
-    "softmax": Family(("ROWS", "COLS"), _softmax),
-    "layer_norm": Family(("ROWS", "COLS"), _layer_norm),
+    "softmax": Family(("KERNEL_RULES", "COLS"), _softmax),
+    "layer_norm": Family(("KERNEL_RULES", "COLS"), _layer_norm),
 }
 
 
@@ -156,7 +156,7 @@ class Candidates:
         lowering = Lowering(graph, Target(threads=threads), CPU)
         choice = lowering.ask(node).row
         names = list(isas)
-        for row in ROWS[node.op.name]:
+        for row in KERNEL_RULES[node.op.name]:
             reason = lowering.refusal(row, node)
             if reason:
                 refused.append((row.kernel, reason))
@@ -175,9 +175,9 @@ class Candidates:
                 candidate.rounds.append(candidate.measure(self.inputs, count))
 
 
-def _compile(graph: Graph, row: Row, target: Target, weights: WeightStore) -> NativeProgram:
+def _compile(graph: Graph, row: KernelRule, target: Target, weights: WeightStore) -> NativeProgram:
     """The graph of one node with a row that lowering would perhaps avoid."""
-    alone = replace(CPU, rows=ROWS | {row.op: [replace(row, avoid=accept)]})
+    alone = replace(CPU, rules=KERNEL_RULES | {row.op: [replace(row, avoid=accept)]})
     segment = compile_segment(graph, target, backend=alone)
     assert segment.native is not None
     return NativeProgram(segment.graph, *segment.native, weights, Arena())

@@ -17,7 +17,7 @@ from ingot.inspect.provenance import became_of
 from ingot.inspect.view import View, view_of_graph, view_of_program
 from ingot.ir.dim import AtMost, Limit
 from ingot.ir.graph import Graph
-from ingot.load import Deferred, is_saved_program, load_headers
+from ingot.load import ShapeDependentModel, is_saved_program, load_headers
 from ingot.load.gguf import GgufModel, is_gguf
 from ingot.load.gguf.metadata import Entry
 from ingot.load.hf import Folder, LanguageModel, kind_of, load_language_model, read_folder
@@ -27,7 +27,7 @@ from ingot.passes import optimize
 from ingot.passes.precision import F32, STEP_PRECISIONS, Precision, precision_of
 from ingot.run.library import load
 from ingot.run.store import WeightStore
-from ingot.session.dynamic_shapes import MAX_BINDINGS, GraphEach, bindings_of, exact_and_limits, unbound
+from ingot.session.dynamic_shapes import MAX_BINDINGS, GraphPerShape, bindings_of, exact_and_limits, unbound
 from ingot.session.reports import BindingReport, Explanation
 from ingot.session.saved_program import read_headers
 from ingot.support.machine import usable_threads
@@ -93,7 +93,7 @@ class LookedAt:
         self.loaded = self.language.graph
 
     def _open_model(self) -> None:
-        model: Graph | Deferred
+        model: Graph | ShapeDependentModel
         wanted = None if self._precision is None else precision_of(self._precision)
         self.precision: Precision = wanted or F32
         if self.folder is not None:
@@ -111,7 +111,7 @@ class LookedAt:
             self._file_bytes = sum(found.files[location][_SIZE] for location in found.files)
         exact, self._limits = exact_and_limits(self._dims)
         bindings = bindings_of(model, exact, self._limits, self.precision, None, WeightStore(1))
-        if isinstance(bindings, GraphEach):
+        if isinstance(bindings, GraphPerShape):
             if self._assumed is None:
                 raise unbound(bindings.interface.symbols)
             exact |= dict.fromkeys(bindings.interface.symbols, self._assumed)
@@ -153,7 +153,7 @@ class LookedAt:
         library = load()
         isa = library.isa()
         rounded = self.precision.rounded(library.dots(isa))
-        return Target(isa, self._threads or usable_threads(), rounded=rounded, apart=self.precision.apart)
+        return Target(isa, self._threads or usable_threads(), rounded=rounded, split_sums=self.precision.split_sums)
 
     @cached_property
     def _passed(self) -> Graph:
@@ -288,9 +288,9 @@ def _folder_facts(folder: Folder) -> dict[str, Any]:
     version = config.get("transformers_version")
     facts: dict[str, Any] = {"producer": f"transformers {version}"} if isinstance(version, str) else {}
     said = {key: value for key, value in config.items() if not isinstance(value, dict) and value is not None}
-    quantised = config.get("quantization_config")
-    if isinstance(quantised, dict):
-        facts["quantisation"] = {key: value for key, value in quantised.items() if isinstance(value, (str, int, float))}
+    quantized = config.get("quantization_config")
+    if isinstance(quantized, dict):
+        facts["quantization"] = {key: value for key, value in quantized.items() if isinstance(value, (str, int, float))}
     return facts | {"metadata": said}
 
 

@@ -14,7 +14,7 @@ from ingot.ir.dim import Known
 from ingot.ir.graph import Graph, Source, TensorType
 from ingot.ir.liveness import Liveness
 from ingot.ir.text import dump
-from ingot.lower.packed_weight import static_values
+from ingot.lower.packed_weight import weight_exprs
 from ingot.passes.fold import DECODERS
 from ingot.session.reports import PlanReport
 
@@ -85,7 +85,7 @@ def _parameters(model: LookedAt) -> int:
         kept = [v.name for v in graph.values.values() if v.kind == "weight" and (stored is None or v.name in stored)]
         return sum(graph.type(name).size for name in (*graph.initial, *kept))
     decoders = [node for node in graph.nodes if node.op.name in DECODERS]
-    static = static_values(graph) if decoders else set()
+    static = weight_exprs(graph) if decoders else set()
     counted: set[str] = set()
     for node in reversed(decoders):  # what is decoded twice counts as it is in the end
         type = graph.values[node.outputs[0]].type

@@ -12,7 +12,7 @@ from ingot.inspect.document import head
 from ingot.inspect.model import LookedAt
 from ingot.inspect.view import Edge, View
 from ingot.ir.graph import Graph, TensorType
-from ingot.lower.packed_weight import has_shapes, static_value, static_values
+from ingot.lower.packed_weight import has_shapes, weight_expr, weight_exprs
 from ingot.passes.fold import DECODERS
 from ingot.support.files import release
 
@@ -58,9 +58,9 @@ def _numbers(model: LookedAt, view: View, edge: Edge) -> tuple[np.ndarray | None
     node = view.source.producer(edge.name)
     type = view.source.values[edge.name].type
     is_known = isinstance(type, TensorType) and type.is_static and node is not None and has_shapes(view.source, node)
-    if not is_known or edge.name not in static_values(view.source):
+    if not is_known or edge.name not in weight_exprs(view.source):
         return None, "each run computes it"
-    value = static_value(view.source, edge.name)
+    value = weight_expr(view.source, edge.name)
     if any(source.data is None for source in value.sources()):
         return None, "computed of weights without data"
     return value.evaluate(), ""

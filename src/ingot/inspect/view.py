@@ -240,9 +240,9 @@ def _labels(view: View, lowered: Lowered) -> dict[str, str]:
 def _placed(label: str, tensor: Tensor, lowered: Lowered, plan: Plan | None) -> Edge:
     shape: list[int | str | None] = [int(dim) for dim in tensor.shape]
     facts: dict[str, Any] = {"id": tensor.id}
-    if tensor.recipe is not None:
-        facts["recipe"] = tensor.recipe.key
-        facts["packed_of"] = list(dict.fromkeys(source.name for source in tensor.recipe.sources()))
+    if tensor.packed_weight is not None:
+        facts["packed_weight"] = tensor.packed_weight.key
+        facts["packed_of"] = list(dict.fromkeys(source.name for source in tensor.packed_weight.sources()))
     if plan is not None and tensor.id in plan.addresses:
         address = plan.addresses[tensor.id]
         facts |= {"region": address.region, "offset": address.offset}

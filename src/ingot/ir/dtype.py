@@ -13,7 +13,7 @@ class DType:
 
     bits: of an element; those of less than a byte lie one after another, the first in low bits, in files and in blocks
     of a stored format; arrays and kernels have a byte for each (`held`). kind: "f" float, "i" signed, "u" unsigned, "b"
-    bool; "n" for narrow numbers, which are moved, cast and quantised, but have no arithmetic; "s" for strings, Python's
+    bool; "n" for narrow numbers, which are moved, cast and quantized, but have no arithmetic; "s" for strings, Python's
     own in arrays of objects.
     """
 

@@ -64,7 +64,7 @@ class LLM:
 
     context: positions that a sequence may have; what the model allows, but at most 4096, unless it is given.
     precision: "f32", or "bf16", which stores weights in bf16 and may round activations to it where the CPU multiplies
-    bf16 in hardware; "int8" or "int4", with "w" behind for weights alone, see docs/quantisation.md; what the weights
+    bf16 in hardware; "int8" or "int4", with "w" behind for weights alone, see docs/quantization.md; what the weights
     are stored in unless it is given.
     threads: 0 means what the machine allows. cache_dtype: "f32", "bf16", "int8" or "int4" for keys and values; unless
     it is given, as `precision`, or bf16 beside codes. sequences: how many may be under way at once, in one call or in

@@ -17,7 +17,7 @@ CACHE_DTYPES = {"f32": f32, "bf16": bf16, "int8": i8, "int4": i4}
 DEFAULT_CONTEXT = 4096
 MAX_SEQUENCES = 256  # generated at once
 MAX_THREADS = 256  # of a language model
-_PORTION_NANOSECONDS = 4_000_000  # a slow or busy machine takes several times as long, and 200 ms feel like at once
+_CHUNK_NANOSECONDS = 4_000_000  # a slow or busy machine takes several times as long, and 200 ms feel like at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +65,13 @@ class Options:
         isa = library.isa()
         # Few rows are never rounded to bf16: where the CPU has no dot products, many are not either. But who says
         # bf16amx asks for tiles.
-        rounded = chosen.rounded(library.dots(isa), required=chosen.apart)
+        rounded = chosen.rounded(library.dots(isa), required=chosen.split_sums)
         target = Target(
             isa,
             threads or usable_threads(),
             rounded=rounded,
-            apart=chosen.apart,
-            portion_nanoseconds=_PORTION_NANOSECONDS,
+            split_sums=chosen.split_sums,
+            chunk_nanoseconds=_CHUNK_NANOSECONDS,
         )
         return Options(chosen.name, cache_dtype, positions, sequences, weights, target)
 
@@ -92,7 +92,7 @@ def _stored(folder: Folder) -> str:
         return "int8"
     sizes = {"f32": 0, "bf16": 0, "int8": 0}
     for tensor in folder.tensors.values():
-        sizes["int8" if tensor.is_coded else "bf16" if tensor.dtype is bf16 else "f32"] += tensor.nbytes
+        sizes["int8" if tensor.is_quantized else "bf16" if tensor.dtype is bf16 else "f32"] += tensor.nbytes
     return max(sizes, key=sizes.__getitem__)
 
 

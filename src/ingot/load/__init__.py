@@ -38,7 +38,7 @@ _NO_MODELS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Deferred:
+class ShapeDependentModel:
     """A model that has a graph only once its dims have values, and another one for other values.
 
     interface: a graph of its inputs alone. outputs: their types, None where they are not declared. load: the graph for
@@ -49,7 +49,7 @@ class Deferred:
     interface: Graph
     outputs: Mapping[str, Type | None]
     load: Callable[[Mapping[str, int]], Graph]
-    bound: Callable[[Mapping[str, int]], Deferred]
+    bound: Callable[[Mapping[str, int]], ShapeDependentModel]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Loaded:
     facts: what the model says of itself, as plain data. absent: why data of weights cannot be had, by name.
     """
 
-    graph: Graph | Deferred
+    graph: Graph | ShapeDependentModel
     files: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)
     absent: Mapping[str, str] = field(default_factory=dict)
@@ -168,7 +168,7 @@ def _load_onnx(source: str | bytes, is_looked_at: bool = False) -> Loaded:
     from ingot.load.onnx import load_parsed, parse_model
 
     parsed = parse_model(source, may_lack_data=is_looked_at)
-    graph: Graph | Deferred
+    graph: Graph | ShapeDependentModel
     try:
         graph = load_parsed(parsed)
     except UnboundError:
@@ -176,11 +176,11 @@ def _load_onnx(source: str | bytes, is_looked_at: bool = False) -> Loaded:
     return Loaded(graph, parsed.files, parsed.facts, parsed.absent)
 
 
-def _deferred(parsed: Parsed, sizes: Mapping[str, int]) -> Deferred:
+def _deferred(parsed: Parsed, sizes: Mapping[str, int]) -> ShapeDependentModel:
     """An ONNX model that has no graph yet, though symbols have these values."""
     from ingot.load.onnx import interface_of, load_parsed
 
-    return Deferred(
+    return ShapeDependentModel(
         *interface_of(parsed, sizes),
         load=lambda more: load_parsed(parsed, {**sizes, **more}),
         bound=lambda more: _deferred(parsed, {**sizes, **more}),

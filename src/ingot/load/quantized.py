@@ -14,7 +14,7 @@ LEAST_GROUP = 32  # elements of a row that panels have together
 _SMALLEST_F16 = 2.0**-14  # that has all bits
 
 
-def quantised(graph: Graph, value: str, dtype: DType, before: Node | None = None) -> str:
+def quantized(graph: Graph, value: str, dtype: DType, before: Node | None = None) -> str:
     """The f32 matrix [n, k] that `quantize_groups`' codes stand for; the matrix where k is no multiple of 32.
 
     before: where nodes are added, last unless it is given.
@@ -29,7 +29,7 @@ def quantised(graph: Graph, value: str, dtype: DType, before: Node | None = None
     return graph.add("dequantize", list(made), name, before=before, axis=1, block=group, dtype=f32).output
 
 
-def quantised_filter(graph: Graph, value: str, before: Node | None = None) -> str:
+def quantized_filter(graph: Graph, value: str, before: Node | None = None) -> str:
     """The f32 filter [O, C, ...] that codes of int8 stand for, with a scale in f32 for each output channel, whose
     largest code is 127 or -127.
     """

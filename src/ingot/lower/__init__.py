@@ -5,10 +5,10 @@ from __future__ import annotations
 from ingot.ir.graph import Graph, Node, TensorType
 from ingot.lower.cost import Cost
 from ingot.lower.cpu import CPU
-from ingot.lower.legalize import RESTATED_AS_THEMSELVES, RESTATEMENTS, restate_node
+from ingot.lower.legalize import LEGALIZATIONS, LEGALIZED_AS_THEMSELVES, legalize_node
 from ingot.lower.lowered import Lowered, Step
 from ingot.lower.lowering import Backend, Lowering
-from ingot.lower.packed_weight import has_shapes, static_values
+from ingot.lower.packed_weight import has_shapes, weight_exprs
 from ingot.lower.positions import position_nodes, settle_positions
 from ingot.lower.segments import Segment, split
 from ingot.lower.target import Target
@@ -41,7 +41,7 @@ def lower(
     if begun is not None:
         assert begun.graph is graph and backend is None
         return begun.build(mode)
-    static = static_values(graph)
+    static = weight_exprs(graph)
     if position_nodes(graph, static):
         graph = graph.copy()
         settle_positions(graph, static)
@@ -61,13 +61,13 @@ def segments(graph: Graph, target: Target) -> list[Segment]:
         graph = given.copy()
         for node in list(graph.nodes):
             if any(isinstance(value, Graph) for value in node.attributes.values()):
-                restate_node(graph, node)
+                legalize_node(graph, node)
         _keep_names(graph, given)
     is_plain = all(isinstance(type, TensorType) and type.is_static for type in graph.types)
     is_plain = is_plain and not has_bodies and not graph.measured
     shapeless = set() if is_plain else {node for node in graph.nodes if not has_shapes(graph, node)}
     if shapeless or not all(isinstance(graph.values[name].type, TensorType) for name in graph.inputs):
-        parts = split(graph, shapeless, static_values(graph), backend_of(target.device).held)
+        parts = split(graph, shapeless, weight_exprs(graph), backend_of(target.device).held)
         return [each for part in parts for each in (segments(part.graph, target) if part.native else [part])]
     expanded = True
     while expanded:
@@ -114,15 +114,15 @@ def step_cost(lowered: Lowered, step: Step) -> Cost:
 def _is_simpler(lowering: Lowering, node: Node) -> bool:
     """Makes a node without a kernel one that may have one, if it can; see `widen`, `Op.expand` and `restate`."""
     graph, name = lowering.graph, node.op.name
-    is_known = bool(lowering.backend.rows.get(name)) or name in RESTATEMENTS or node.op.expand is not None
+    is_known = bool(lowering.backend.rules.get(name)) or name in LEGALIZATIONS or node.op.expand is not None
     if widened_dtype(graph, node) is not None and is_known:
         widen_node(graph, node)
     elif node.op.expand is not None:
         expand_node(graph, node)
-    elif name in RESTATED_AS_THEMSELVES and not lowering.backend.rows.get(name):
+    elif name in LEGALIZED_AS_THEMSELVES and not lowering.backend.rules.get(name):
         return False
     else:
-        return restate_node(graph, node)
+        return legalize_node(graph, node)
     return True
 
 

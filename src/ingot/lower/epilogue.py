@@ -43,7 +43,7 @@ class Group:
     "second", the output is activation(that half of the columns of root + bias) * the other half, without a residual.
     `members` are the nodes from the root to the last, in order. rounding: a cast of the output, which the kernel writes
     beside it, or in its place. scale: of a product of integers, what its sums are multiplied with, one number or one
-    for each column. requantised: what rounds the result to integers. residual_codes: the dequantize that makes the
+    for each column. requantized: what rounds the result to integers. residual_quant: the dequantize that makes the
     residual, where the kernel reads its codes. middle: a quantize and a dequantize that the result goes through before
     the residual is added.
     """
@@ -60,8 +60,8 @@ class Group:
     gate: Literal["", "first", "second"] = ""
     rounding: Node | None = None
     scale: str | None = None
-    requantised: Node | None = None
-    residual_codes: Node | None = None
+    requantized: Node | None = None
+    residual_quant: Node | None = None
     middle: tuple[Node, Node] | None = None
 
     @property
@@ -70,11 +70,16 @@ class Group:
 
 
 def find_groups(
-    graph: Graph, static: set[str], limits: EpilogueLimits | None, lasting: set[str], rounded: Collection[DType] = ()
+    graph: Graph,
+    static: set[str],
+    limits: EpilogueLimits | None,
+    state_invariant: set[str],
+    rounded: Collection[DType] = (),
 ) -> tuple[dict[Node, Group], set[Node]]:
     """Groups by their last node, and the nodes that are inside a group but not its last, or a group's rounding.
 
-    limits: None for products that compute nothing with their sums. lasting: what depends on no input, static or not.
+    limits: None for products that compute nothing with their sums. state_invariant: what depends on no input, static or
+    not.
     rounded: the dtypes that kernels may round results to.
     """
     groups: dict[Node, Group] = {}
@@ -91,7 +96,7 @@ def find_groups(
         elif graph.type(node.output).dtype is i32 and node.op.name in INTEGER_PRODUCTS:
             _grow_integer(graph, static, limits, group, lambda user: user in groups or user in inside)
         elif graph.type(node.output).dtype is f32:
-            _grow(graph, static, lasting, limits, group, lambda user: user in groups or user in inside)
+            _grow(graph, static, state_invariant, limits, group, lambda user: user in groups or user in inside)
             _take_gate(graph, static, limits, group)
             _take_rounding(graph, static, rounded, group)
         groups[group.members[-1]] = group
@@ -104,7 +109,7 @@ def find_groups(
 def _grow(
     graph: Graph,
     static: set[str],
-    lasting: set[str],
+    state_invariant: set[str],
     limits: EpilogueLimits,
     group: Group,
     taken: Callable[[Node], bool],
@@ -122,7 +127,7 @@ def _grow(
         elif user.op.name == "add" and group.residual is None:
             other = user.operands[1] if user.operands[0] == group.output else user.operands[0]
             assert other is not None
-            if not _take_add(graph, static, lasting, group, user, other):
+            if not _take_add(graph, static, state_invariant, group, user, other):
                 return
         else:
             return
@@ -164,14 +169,14 @@ def _has_fixed_weight(graph: Graph, static: set[str], root: Node) -> bool:
     return weight in static and (root.op.name == "conv" or (not root.transpose_a and graph.type(str(weight)).rank == 2))
 
 
-def _take_add(graph: Graph, static: set[str], lasting: set[str], group: Group, add: Node, other: str) -> bool:
+def _take_add(graph: Graph, static: set[str], state_invariant: set[str], group: Group, add: Node, other: str) -> bool:
     """Takes an add as the bias or the residual; False when it is neither."""
     shape = graph.type(group.output).dims
     other_shape = graph.type(other).dims
     if other == group.output or graph.type(add.output).dims != shape:
         return False
     takes_bias = group.root.op.name == "matmul" and not group.bias and not group.activation
-    if takes_bias and other in lasting and other_shape == shape[-1:]:
+    if takes_bias and other in state_invariant and other_shape == shape[-1:]:
         group.bias = other
         return True
     if other_shape != shape or other in static:
@@ -262,7 +267,7 @@ def _grow_integer(
         group.members.append(user)
         user = graph.only_user(group.output)
     if user is not None and user.op.name == "quantize" and fixed_steps(graph, user) is not None:
-        group.requantised = user
+        group.requantized = user
         group.members.append(user)
 
 
@@ -282,7 +287,7 @@ def _take_sum(graph: Graph, static: set[str], group: Group, taken: Callable[[Nod
     codes = graph.producer(other)
     is_free = codes is not None and graph.only_user(other) is add and not taken(codes)
     if codes is not None and is_free and codes.op.name == "dequantize" and fixed_steps(graph, codes) is not None:
-        group.residual_codes = codes
+        group.residual_quant = codes
         group.members.append(codes)
     group.members.append(add)
 

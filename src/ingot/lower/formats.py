@@ -78,7 +78,7 @@ class Format:
         return self.name
 
     @property
-    def is_coded(self) -> bool:
+    def is_quantized(self) -> bool:
         """Whether elements are codes with scales, which kernels know in panels alone."""
         return self.scales is not None or self.type is not None
 

@@ -1,4 +1,4 @@
-"""Strip groups: element-wise ops, row reductions and norms over one space, which one step computes strip by strip.
+"""Fused groups: element-wise ops, row reductions and norms over one space, which one step computes strip by strip.
 
 A space is the dims of the group's full values. A member is full (its result has the space's dims) or a column (one
 element a row: the result of a reduction over the last axis, and what is computed of such results).
@@ -17,14 +17,14 @@ from ingot.ops.quantize import fixed_steps
 
 REDUCTIONS = frozenset(("reduce_sum", "reduce_mean", "reduce_max", "reduce_min"))
 NORMS = frozenset(("layer_norm", "rms_norm"))
-QUANTISERS = frozenset(("quantize", "dequantize"))
+QUANTIZERS = frozenset(("quantize", "dequantize"))
 
 Dims = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class StripLimits:
-    """What a strip program of a backend can hold.
+class FusedLimits:
+    """What a fused program of a backend can hold.
 
     costs: how many of its ops each op of a graph takes, as `kernel_op` names it; it has no others. ops: how many there
     may be. tensors: how many it may read and write, together. reduced: elements of a row that it reduces, at most.
@@ -39,7 +39,7 @@ class StripLimits:
 
 
 @dataclass(eq=False, slots=True)
-class StripGroup:
+class FusedGroup:
     """Nodes in order that become one step. columns: the members' values with one element a row."""
 
     space: Dims
@@ -56,9 +56,9 @@ class StripGroup:
         return bool(self.columns) or any(node.op.name in NORMS for node in self.members)
 
 
-def find_strips(
-    graph: Graph, static: set[str], taken: Collection[Node], limits: StripLimits, rounded: Collection[DType] = ()
-) -> list[StripGroup]:
+def find_fused_groups(
+    graph: Graph, static: set[str], taken: Collection[Node], limits: FusedLimits, rounded: Collection[DType] = ()
+) -> list[FusedGroup]:
     """Groups of at least two nodes; no node is in two, none is static or `taken`, and none of them makes a cycle.
 
     Greedy, in the graph's order: a node joins all of its operands' groups, or the last that it may join. rounded: the
@@ -75,11 +75,11 @@ def find_strips(
     return [group for group in groups if len(group.members) > 1]
 
 
-def _is_eligible(graph: Graph, node: Node, limits: StripLimits, rounded: Collection[DType]) -> bool:
-    """Whether a strip program has the op, in f32, and there is something to compute that is read."""
+def _is_eligible(graph: Graph, node: Node, limits: FusedLimits, rounded: Collection[DType]) -> bool:
+    """Whether a fused program has the op, in f32, and there is something to compute that is read."""
     if kernel_op(node) not in limits.costs:
         return False
-    if node.op.name in QUANTISERS and fixed_steps(graph, node) is None:
+    if node.op.name in QUANTIZERS and fixed_steps(graph, node) is None:
         return False
     if node.op.name == "cast" and node.dtype not in rounded:
         return False
@@ -98,17 +98,17 @@ def rounds(node: Node) -> bool:
 
 
 def streamed(node: Node) -> list[str]:
-    """The operands that a strip program reads as it goes; scales and zero points of all elements are numbers in it."""
-    operands = node.operands[:1] if node.op.name in QUANTISERS else node.operands
+    """The operands that a fused program reads as it goes; scales and zero points of all elements are numbers in it."""
+    operands = node.operands[:1] if node.op.name in QUANTIZERS else node.operands
     return [operand for operand in operands if operand is not None]
 
 
 class _Finder:
-    def __init__(self, graph: Graph, limits: StripLimits):
+    def __init__(self, graph: Graph, limits: FusedLimits):
         self.graph = graph
         self.limits = limits
         self.index = {node: i for i, node in enumerate(graph.nodes)}
-        self.group_of: dict[Node, StripGroup] = {}
+        self.group_of: dict[Node, FusedGroup] = {}
         self._nests: dict[tuple[Dims, bool, tuple[Dims, ...]], bool] = {}  # by space, reduces, and operands
 
     def place(self, node: Node) -> None:
@@ -123,21 +123,21 @@ class _Finder:
         if own is not None:
             self.group_of[node] = own
 
-    def _join(self, parents: Sequence[StripGroup], node: Node) -> StripGroup | None:
+    def _join(self, parents: Sequence[FusedGroup], node: Node) -> FusedGroup | None:
         """The group of the parents' members and a node, or None where it is not one."""
         space = parents[0].space if parents else self.graph.type(_widest(node)).dims
         if any(parent.space != space for parent in parents):
             return None
         members = sorted((m for p in parents for m in p.members), key=self.index.__getitem__)
-        joined = StripGroup(space, [*members, node], set().union(*(p.columns for p in parents)))
+        joined = FusedGroup(space, [*members, node], set().union(*(p.columns for p in parents)))
         # What a member reads from memory may be what another parent makes.
         changed = joined.members if len(parents) > 1 else [node]
         if not all(_add_role(self.graph, joined, each) for each in changed) or not self._fits(joined):
             return None
         return None if self._returns(joined, self.index[node]) else joined
 
-    def _fits(self, group: StripGroup) -> bool:
-        """Whether the group keeps the limits of a strip program and its operands broadcast so that one can follow."""
+    def _fits(self, group: FusedGroup) -> bool:
+        """Whether the group keeps the limits of a fused program and its operands broadcast so that one can follow."""
         if group.reduces and (not group.space or group.space[-1] > self.limits.reduced):
             return False
         results = escaping(self.graph, group)
@@ -153,7 +153,7 @@ class _Finder:
             self._nests[key] = loop_nest([_ideal_view(group.space), *views], group.reduces) is not None
         return self._nests[key]
 
-    def _returns(self, group: StripGroup, last: int) -> bool:
+    def _returns(self, group: FusedGroup, last: int) -> bool:
         """Whether something outside the group reads from it and is read by it. Other groups count as one node each."""
         members = set(group.members)
         seen: set[Node] = set()
@@ -184,7 +184,7 @@ def column_dims(space: Dims) -> Dims:
     return (*space[:-1], 1)
 
 
-def _add_role(graph: Graph, group: StripGroup, node: Node) -> bool:
+def _add_role(graph: Graph, group: FusedGroup, node: Node) -> bool:
     """Whether a node may be a member as far as dims go; notes its result when that is a column."""
     space, name = group.space, node.op.name
     inside = {value for member in group.members for value in member.outputs} - set(node.outputs)
@@ -216,13 +216,13 @@ def _ideal_view(dims: Dims) -> View:
     return View("", f32, 0, dims, contiguous_strides(dims))
 
 
-def external(graph: Graph, group: StripGroup) -> list[str]:
+def external(graph: Graph, group: FusedGroup) -> list[str]:
     """The values that a group reads and does not make, in order of use."""
     inside = {value for member in group.members for value in member.outputs}
     return list(dict.fromkeys(o for node in group.members for o in streamed(node) if o not in inside))
 
 
-def escaping(graph: Graph, group: StripGroup) -> list[str]:
+def escaping(graph: Graph, group: FusedGroup) -> list[str]:
     """The members' values that are read elsewhere or leave the graph."""
     members = set(group.members)
     return [

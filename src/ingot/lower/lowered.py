@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from ingot.ir.dim import AtMost, Expr, content_of
 from ingot.ir.dtype import DType
 from ingot.ir.graph import Source
-from ingot.lower.packed_weight import Recipe
+from ingot.lower.packed_weight import PackedWeight
 from ingot.lower.target import Target
 from ingot.lower.view import View
 from ingot.support.record import record
@@ -20,8 +20,8 @@ FAULT = "fault"
 class Tensor:
     """A root: memory that views look into. `id` is safe in generated code; `name` is the source model's.
 
-    kind: input, output, weight, activation, state, update or scratch. Weights carry the recipe that makes their bytes.
-    A state and its update, what it is after the run, are two tensors in one place; `replaces` is the state's id.
+    kind: input, output, weight, activation, state, update or scratch. Weights carry the packed weight that makes their
+    bytes. A state and its update, what it is after the run, are two tensors in one place; `replaces` is the state's id.
     """
 
     id: str
@@ -30,7 +30,7 @@ class Tensor:
     shape: tuple[int, ...]
     kind: str
     nbytes: int
-    recipe: Recipe | None = None
+    packed_weight: PackedWeight | None = None
     replaces: str | None = None
 
 
@@ -53,7 +53,7 @@ class Step:
     The last `keeps` reads are what writes[0], writes[1] ... hold before the call, which changes only some elements of
     what lies there.
     `parts` is how many pieces the call is cut into; `scratch` is the tensor that holds a slot for each. `turns`: all
-    pieces are done so many times, and threads wait for each other in between. `portions`: each piece is done in so
+    pieces are done so many times, and threads wait for each other in between. `chunks`: each piece is done in so
     many, one after the other, between which a run can end; of a kernel that can, `fields` has them, too.
     """
 
@@ -67,8 +67,8 @@ class Step:
     parts: int = 1
     scratch: str | None = None
     keeps: int = 0
-    turns: int = 1
-    portions: int = 1
+    iterations: int = 1
+    chunks: int = 1
 
     @property
     def pointers(self) -> list[Pointer]:

@@ -13,13 +13,14 @@ import numpy as np
 from ingot.ir.dtype import DType, f32
 from ingot.ir.graph import Graph, Node, TensorType
 from ingot.ir.sized import is_sized
+from ingot.lower import packed_weight as weights
 from ingot.lower.beyond import beyond
 from ingot.lower.cost import Cost
 from ingot.lower.epilogue import EpilogueLimits, Group, find_groups
 from ingot.lower.formats import Format
-from ingot.lower.fused import StripGroup, StripLimits, find_strips
+from ingot.lower.fused import FusedGroup, FusedLimits, find_fused_groups
 from ingot.lower.lowered import Choice, Field, Lowered, Pointer, Step, Tensor, moved, moved_field
-from ingot.lower.packed_weight import Recipe, Static, make_recipe, panel_tables, static_value, static_values
+from ingot.lower.packed_weight import PackedWeight, WeightExpr, weight_expr, weight_exprs
 from ingot.lower.sources import sources_of_steps
 from ingot.lower.states import deferred_values, overwrite_states
 from ingot.lower.target import Target
@@ -31,12 +32,11 @@ Condition = Callable[["Lowering", Node], str]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Row:
+class KernelRule:
     """What a backend knows about an op: a kernel, when it applies, how to add the step.
 
-    conditions: each says why not, or "". avoid: why a later row is the better choice, although this kernel could do it;
-    or "". by_size: whether `avoid` looks at sizes that a run may say. misplaced: as `avoid`, where that follows from
-    how operands lie in memory, which only the walk knows: others are asked once for a node.
+    conditions: each gives the reason of a refusal, or "". avoid: the reason to prefer a later rule, or "". by_size:
+    whether `avoid` depends on sizes that are set per run. misplaced: as `avoid`, but for the memory layout of operands.
     """
 
     op: str
@@ -49,11 +49,9 @@ class Row:
 
 
 class Asked(NamedTuple):
-    """What the rows of an op say of a node: the first that takes it, all reasons, and the kernels that it had but for
-    `avoid`, where a run says sizes that it looks at.
-    """
+    """The first rule that accepts a node, all reasons, and the kernels that only `avoid` refused by sizes of a run."""
 
-    row: Row | None
+    row: KernelRule | None
     choice: Choice
     avoided: list[str]
 
@@ -63,20 +61,20 @@ class Backend:
     """What one kind of device brings to lowering, which knows none.
 
     rows: the kernels of each op; first match wins. held: of a dtype that kernels may be given, what memory has it in.
-    epilogues: what products can apply to their sums. strips: what one step can compute strip by strip; add_strip adds
+    epilogues: what products can apply to their sums. strips: what one step can compute strip by strip; add_fused adds
     that step. formats: how products may have their matrices; pack adds a step that makes the panels of a matrix, which
     are a view of one axis. copy, cast: add a step that moves elements from one view to another of its shape, of the
     same dtype or of another. scratch_floats: what a part of a kernel needs for these fields, where the step's row does
     not lay it out. cost: what a step costs at least.
     """
 
-    rows: Mapping[str, Sequence[Row]]
+    rules: Mapping[str, Sequence[KernelRule]]
     held: Mapping[DType, DType]
     epilogues: EpilogueLimits
-    strips: StripLimits
-    add_strip: Callable[[Lowering, StripGroup], None]
+    fused_limits: FusedLimits
+    add_fused: Callable[[Lowering, FusedGroup], None]
     formats: Sequence[Format]
-    pack: Callable[[Lowering, Recipe, View, View], None]
+    pack: Callable[[Lowering, PackedWeight, View, View], None]
     copy: Callable[[Lowering, View, View], None]
     cast: Callable[[Lowering, View, View], None]
     scratch_floats: Callable[[str, Mapping[str, Field]], int]
@@ -88,7 +86,7 @@ class Backend:
         ones up to that: whatever it refuses, it refuses to those in between.
         """
         if op not in self._beyond:
-            self._beyond[op] = beyond([row.conditions for row in self.rows.get(op, ())])
+            self._beyond[op] = beyond([row.conditions for row in self.rules.get(op, ())])
         return self._beyond[op]
 
 
@@ -99,12 +97,12 @@ class Lowering:
         self.graph = graph
         self.target = target
         self.backend = backend
-        self.static = static_values(graph)
+        self.static = weight_exprs(graph)
         self.narrow = backend.epilogues.rounded.intersection(target.rounded)  # what results have for dot products
         # What depends on no input. All steps of a run read the same state, so what is made of it is packed once.
-        self.lasting = static_values(graph, ("state",), self.static) if graph.states else self.static
+        self.state_invariant = weight_exprs(graph, ("state",), self.static) if graph.states else self.static
         limits = backend.epilogues if target.epilogues else None
-        self.groups, self.grouped = find_groups(graph, self.static, limits, self.lasting, self.narrow)
+        self.groups, self.grouped = find_groups(graph, self.static, limits, self.state_invariant, self.narrow)
         self.decodes = not graph.ops.isdisjoint(format.decoder for format in backend.formats)
         self.lowered = Lowered(target)
         self.node_name = ""
@@ -112,9 +110,9 @@ class Lowering:
         self._reasons: defaultdict[Node, dict[Condition, str]] = defaultdict(dict)
         self._candidates: dict[tuple[str, tuple[str, ...]], tuple[tuple[str, str], ...]] = {}  # nodes are alike
         self._foreign = foreign_values(graph, backend.held)
-        self._weights: dict[str, str] = {}  # recipe key -> tensor id
-        self._statics: dict[str, Static] = {}
-        self.panels: dict[tuple[str, str, bool, Callable[[Static], Static] | None], View] = {}  # by steps
+        self._weights: dict[str, str] = {}  # packed weight key -> tensor id
+        self._statics: dict[str, WeightExpr] = {}
+        self.panels: dict[tuple[str, str, bool, Callable[[WeightExpr], WeightExpr] | None], View] = {}  # by steps
         self._deferred = deferred_values(graph, self.static, self.narrow, backend.formats)
         self._copies: dict[tuple[View, tuple[int, ...] | None], View] = {}
         self._casts: dict[tuple[View, DType], View] = {}
@@ -126,7 +124,7 @@ class Lowering:
         self._replacing: dict[str, str] = {}  # what overwrites a state -> the state
         self._scalars: dict[tuple[float, DType], str] = {}
         self._stand_ins: dict[str, tuple[View, View]] = {}  # tensor -> what is written, where it belongs
-        self._panel_tables = panel_tables(graph, self.static)
+        self._panel_tables = weights.panel_tables(graph, self.static)
 
     # -- the walk -----------------------------------------------------------------------------------------------
 
@@ -138,8 +136,8 @@ class Lowering:
         for name in self.graph.states:
             self.alias(name, self._root(name, self.graph.type(name), "state"))
         for unit in self._units():
-            if isinstance(unit, StripGroup):
-                self.backend.add_strip(self, unit)
+            if isinstance(unit, FusedGroup):
+                self.backend.add_fused(self, unit)
             else:
                 self._lower(unit)
         for external, value in self.graph.outputs.items():
@@ -148,28 +146,30 @@ class Lowering:
         for name in self.graph.inputs:
             self.lowered.inputs[name] = self.lowered.views[name]
         self._cut()
-        self.lowered.sources = sources_of_steps(self.graph, self.groups, self.strips)
+        self.lowered.sources = sources_of_steps(self.graph, self.groups, self.fused_groups)
         return self.lowered
 
     def _lower(self, node: Node) -> None:
         self.node_name = node.outputs[0]
         self.choose(node).lower(self, node)
 
-    def _units(self) -> list[Node | StripGroup]:
-        """What becomes steps together, operands first: strip groups, the last nodes of epilogue groups, other nodes."""
+    def _units(self) -> list[Node | FusedGroup]:
+        """What becomes steps together, operands first: fused groups, the last nodes of epilogue groups, other nodes."""
         waiting = self.static.union(self._deferred)
         alone = [n for n in self.graph.nodes if n not in self.grouped and n.outputs[0] not in waiting]
         taken = self.grouped | set(self.groups)
-        limits = self.backend.strips
-        self.strips = find_strips(self.graph, self.static, taken, limits, self.narrow) if self.target.strips else []
-        if not self.strips and not self.graph.states:
+        limits = self.backend.fused_limits
+        self.fused_groups = (
+            find_fused_groups(self.graph, self.static, taken, limits, self.narrow) if self.target.fuses else []
+        )
+        if not self.fused_groups and not self.graph.states:
             return list(alone)
-        unit_of: dict[Node, Node | StripGroup] = {node: node for node in alone}
-        unit_of |= {member: unit for unit in self.strips for member in unit.members}
+        unit_of: dict[Node, Node | FusedGroup] = {node: node for node in alone}
+        unit_of |= {member: unit for unit in self.fused_groups for member in unit.members}
         unit_of |= {member: last for last, group in self.groups.items() for member in group.members}
         unit_of |= {group.rounding: last for last, group in self.groups.items() if group.rounding is not None}
         last = {unit_of[node]: i for i, node in enumerate(self.graph.nodes) if node in unit_of}
-        needs: dict[Node | StripGroup, set[Node | StripGroup]] = {unit: set() for unit in last}
+        needs: dict[Node | FusedGroup, set[Node | FusedGroup]] = {unit: set() for unit in last}
         for node, unit in unit_of.items():
             before = needs[unit]
             for maker in self._makers(node):
@@ -188,10 +188,10 @@ class Lowering:
         deferred = [self._makers(maker) if maker.outputs[0] in self._deferred else [maker] for maker in makers]
         return [maker for each in deferred for maker in each]
 
-    def choose(self, node: Node) -> Row:
+    def choose(self, node: Node) -> KernelRule:
         """The first row that takes the node as its operands lie; every candidate's reason is kept for `explain`."""
         row, choice, avoided = self.ask(node)
-        misplaced: dict[Row, str] = {}
+        misplaced: dict[KernelRule, str] = {}
         while row is not None and (reason := row.misplaced(self, node)):
             misplaced[row] = reason
             row, choice, avoided = self._ask(node, misplaced)
@@ -206,11 +206,11 @@ class Lowering:
             self._asked[node] = self._ask(node)
         return self._asked[node]
 
-    def _ask(self, node: Node, misplaced: Mapping[Row, str] = {}) -> Asked:
+    def _ask(self, node: Node, misplaced: Mapping[KernelRule, str] = {}) -> Asked:
         reasons: list[str] = []
         avoided: list[str] = []
         op = self.groups[node].root.op.name if node in self.groups else node.op.name
-        rows, beyond, chosen = self.backend.rows.get(op, ()), self.backend.beyond(op), None
+        rows, beyond, chosen = self.backend.rules.get(op, ()), self.backend.beyond(op), None
         foreign = self._kept_out(node) if self._foreign else ""
         while chosen is None and (place := len(reasons)) < len(rows):
             row = rows[place]
@@ -230,12 +230,12 @@ class Lowering:
             self._candidates[key] = tuple(zip([row.kernel for row in rows], reasons, strict=False))
         return Asked(chosen, Choice(node.outputs[0], op, self._candidates[key]), avoided)
 
-    def refusal(self, row: Row, node: Node) -> str:
+    def refusal(self, row: KernelRule, node: Node) -> str:
         """The first reason against a row; each condition is asked once for a node, however many rows have it."""
         depth = self._refused(row, node)
         return "" if depth is None else self._reasons[node][row.conditions[depth]]
 
-    def _refused(self, row: Row, node: Node) -> int | None:
+    def _refused(self, row: KernelRule, node: Node) -> int | None:
         """Which condition of a row is the first that refuses; None where it takes the node."""
         known = self._reasons[node]
         for depth, condition in enumerate(row.conditions):
@@ -292,28 +292,28 @@ class Lowering:
 
     def weight(
         self,
-        value: str | Static,
+        value: str | WeightExpr,
         layout: str = "raw",
         transposed: bool = False,
         format: Format | None = None,
-        beside: tuple[Static, ...] = (),
+        beside: tuple[WeightExpr, ...] = (),
         group: int = 0,
     ) -> View:
-        """A static value in the layout a kernel wants; raw ones keep their shape. beside, group: see `Recipe`."""
-        value = self.static_value(value) if isinstance(value, str) else value
-        recipe = make_recipe(value, layout, transposed, format, beside, group)
-        own, shape = recipe.dtype, value.dims
+        """A static value in the layout a kernel wants; raw ones keep their shape. beside, group: see `PackedWeight`."""
+        value = self.weight_expr(value) if isinstance(value, str) else value
+        packed_weight = weights.make_packed_weight(value, layout, transposed, format, beside, group)
+        own, shape = packed_weight.dtype, value.dims
         dtype = self.backend.held[value.type.dtype] if format is None else own
-        id = self._weights.get(recipe.key)
+        id = self._weights.get(packed_weight.key)
         if id is None:
-            id = self._weights[recipe.key] = self._id()
-            held = recipe.nbytes if dtype is own else recipe.nbytes * dtype.bits // own.bits
-            self.lowered.tensors[id] = Tensor(id, value.name, dtype, shape, "weight", held, recipe)
+            id = self._weights[packed_weight.key] = self._id()
+            held = packed_weight.nbytes if dtype is own else packed_weight.nbytes * dtype.bits // own.bits
+            self.lowered.tensors[id] = Tensor(id, value.name, dtype, shape, "weight", held, packed_weight)
         return View(id, dtype, 0, shape, contiguous_strides(shape))
 
-    def static_value(self, name: str) -> Static:
-        """A static value of the graph or a constant beside it, on its own: what a weight's recipe is made of."""
-        return static_value(self.graph, name, self._statics)
+    def weight_expr(self, name: str) -> WeightExpr:
+        """A static value of the graph or a constant beside it, on its own: what a weight's packed weight is made of."""
+        return weight_expr(self.graph, name, self._statics)
 
     def is_panel_table(self, value: str | None) -> bool:
         """Whether a matmul also reads a table, whose rows are columns there: it is then packed once for both."""
@@ -352,7 +352,7 @@ class Lowering:
             while name in self.graph.values or name in self._statics:
                 name += ".1"
             data = np.array(value, dtype.numpy)
-            self._statics[name] = Static(name, (TensorType(dtype, ()),), data=data)
+            self._statics[name] = WeightExpr(name, (TensorType(dtype, ()),), data=data)
             self.static.add(name)
             self._scalars[value, dtype] = name
         return self._scalars[value, dtype]
@@ -519,9 +519,9 @@ class Lowering:
         inplace: tuple[int, ...] = (),
         keeps: int = 0,
         scratch_floats: int = 0,
-        turns: int = 1,
+        iterations: int = 1,
     ) -> None:
-        """Adds a step. `work` is an estimate in nanoseconds on one thread, for `_cut`. keeps, turns: see `Step`.
+        """Adds a step. `work` is an estimate in nanoseconds on one thread, for `_cut`. keeps, iterations: see `Step`.
 
         scratch_floats: f32 scratch per part, where the step's row lays it out; otherwise the backend says how much.
         The kernel gets it as `scratch` and `scratch_stride`.
@@ -539,7 +539,7 @@ class Lowering:
         self._work.append(work)
         views = tuple(reads), tuple(written)
         self.lowered.steps.append(
-            Step(kernel, args_type, fields, *views, self.node_name, inplace, 1, scratch, keeps, turns)
+            Step(kernel, args_type, fields, *views, self.node_name, inplace, 1, scratch, keeps, iterations)
         )
         for view, own in zip(writes, written, strict=True) if aside else ():
             if own != view:
@@ -561,15 +561,15 @@ class Lowering:
         return aside
 
     def _cut(self) -> None:
-        """Cuts steps into parts where the run is worth threads, and these into portions; scratch has a slot a part."""
+        """Cuts steps into parts where the run is worth threads, and these into chunks; scratch has a slot a part."""
         if sum(self._work) < self.target.run_nanoseconds:
             return
         for step, work in zip(self.lowered.steps, self._work, strict=True):
-            worth = int(work / step.turns / self.target.part_nanoseconds)  # each turn has a barrier of its own
+            worth = int(work / step.iterations / self.target.part_nanoseconds)  # each turn has a barrier of its own
             step.parts = max(1, min(self.target.threads, worth))
-            portions = self.target.portions(work / step.parts)
-            if portions > 1 and "portions" in step.fields:
-                step.portions = step.fields["portions"] = portions
+            chunks = self.target.chunks(work / step.parts)
+            if chunks > 1 and "chunks" in step.fields:
+                step.chunks = step.fields["chunks"] = chunks
             if step.scratch is not None:
                 tensor = self.lowered.tensors[step.scratch]
                 tensor.shape = (tensor.shape[0] * step.parts,)

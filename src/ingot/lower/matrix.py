@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 
 from ingot.lower.formats import Format
 from ingot.lower.lowering import Lowering
-from ingot.lower.packed_weight import Recipe, Static
+from ingot.lower.packed_weight import PackedWeight, WeightExpr
 from ingot.lower.view import View
 
-Moves = Callable[[Static], Static]
+Moves = Callable[[WeightExpr], WeightExpr]
 
 
 def column_runs(lowering: Lowering, value: str, format: Format, layout: str, transposed: bool) -> list[range]:
@@ -36,7 +36,7 @@ def matrix(
     order: Moves | None = None,
     columns: range | None = None,
 ) -> View:
-    """A [k, n] matrix, [n, k] when transposed, as it is stored in a format, in a layout of `Recipe`.
+    """A [k, n] matrix, [n, k] when transposed, as it is stored in a format, in a layout of `PackedWeight`.
 
     A static one is a weight and keeps its shape; experts have a dim before. One that reads a state is, row-major, what
     the state holds where the layout is "raw"; otherwise a view of one axis, the panels that a step of each run makes.
@@ -44,10 +44,14 @@ def matrix(
     of `column_runs`, of several.
     """
     if columns is not None:
-        part = _some_columns(lowering.static_value(value), layout, int(not transposed), columns).stored(format)[0]
+        part = _some_columns(lowering.weight_expr(value), layout, int(not transposed), columns).stored(format)[0]
         is_plain = layout == "raw" and format.decoder is None
         return lowering.weight(part, layout, transposed, None if is_plain else format)
-    held = lowering.static_value(value) if value in lowering.lasting else Static(value, (lowering.graph.type(value),))
+    held = (
+        lowering.weight_expr(value)
+        if value in lowering.state_invariant
+        else WeightExpr(value, (lowering.graph.type(value),))
+    )
     stored, *beside = held.stored(format)
     if beside:
         groups = held.groups(format)
@@ -60,16 +64,16 @@ def matrix(
         return lowering.contiguous(_undecoded(lowering, held, stored))
     key = value, format.name, transposed, order
     if key not in lowering.panels:
-        recipe = Recipe(value, packed, layout, transposed, format)
+        packed_weight = PackedWeight(value, packed, layout, transposed, format)
         source = _reordered(lowering, packed, stored, _undecoded(lowering, held, stored))
-        lowering.panels[key] = _pack(lowering, recipe, source)
+        lowering.panels[key] = _pack(lowering, packed_weight, source)
     return lowering.panels[key]
 
 
-def _some_columns(value: Static, layout: str, axis: int, columns: range) -> Static:
+def _some_columns(value: WeightExpr, layout: str, axis: int, columns: range) -> WeightExpr:
     """Columns of a matrix, which lie along an axis; for gate_panels those of both halves."""
 
-    def cut(begin: int, end: int) -> Static:
+    def cut(begin: int, end: int) -> WeightExpr:
         starts, stops = [0, 0], list(value.dims)
         starts[axis], stops[axis] = begin, end
         return value.derive("slice", starts=tuple(starts), stops=tuple(stops), steps=(1, 1))
@@ -80,16 +84,16 @@ def _some_columns(value: Static, layout: str, axis: int, columns: range) -> Stat
     return cut(columns.start, columns.stop).derive("concat", cut(half + columns.start, half + columns.stop), axis=axis)
 
 
-def _pack(lowering: Lowering, recipe: Recipe, source: View) -> View:
-    """The panels of a recipe that is no weight's, by a step that packs what the steps before have made."""
-    assert recipe.layout == "panels" and len(recipe.shape) == 2, f"{recipe.key} is no weight"
-    items = recipe.nbytes // recipe.dtype.itemsize
-    panels = lowering.temporary(f"{recipe.value.name}.panels", recipe.dtype, (items,))
-    lowering.backend.pack(lowering, recipe, source, panels)
+def _pack(lowering: Lowering, packed_weight: PackedWeight, source: View) -> View:
+    """The panels of a packed weight that is no weight's, by a step that packs what the steps before have made."""
+    assert packed_weight.layout == "panels" and len(packed_weight.shape) == 2, f"{packed_weight.key} is no weight"
+    items = packed_weight.nbytes // packed_weight.dtype.itemsize
+    panels = lowering.temporary(f"{packed_weight.value.name}.panels", packed_weight.dtype, (items,))
+    lowering.backend.pack(lowering, packed_weight, source, panels)
     return panels
 
 
-def _undecoded(lowering: Lowering, value: Static, stored: Static) -> View:
+def _undecoded(lowering: Lowering, value: WeightExpr, stored: WeightExpr) -> View:
     """What is stored of a value of the graph: where the graph has it, or what the moves of its format make of it.
 
     Of permute(cast(state)) that is a permuted view of the state; of a concat it is a copy of each operand.
@@ -100,14 +104,14 @@ def _undecoded(lowering: Lowering, value: Static, stored: Static) -> View:
     return _moved(lowering, stored, sources)
 
 
-def _reordered(lowering: Lowering, value: Static, stored: Static, view: View) -> View:
+def _reordered(lowering: Lowering, value: WeightExpr, stored: WeightExpr, view: View) -> View:
     """What moves make of what is stored, which is `view`."""
     if value is stored:
         return view
     return _moved(lowering, value, [_reordered(lowering, operand, stored, view) for operand in value.inputs])
 
 
-def _moved(lowering: Lowering, value: Static, sources: Sequence[View]) -> View:
+def _moved(lowering: Lowering, value: WeightExpr, sources: Sequence[View]) -> View:
     """What the op of a value that only moves elements makes of views."""
     node = value.node
     assert node is not None
@@ -125,7 +129,7 @@ def _moved(lowering: Lowering, value: Static, sources: Sequence[View]) -> View:
     raise AssertionError(f"{value.name}: {value.op} moves nothing")
 
 
-def _joined(lowering: Lowering, value: Static, sources: Sequence[View], axis: int) -> View:
+def _joined(lowering: Lowering, value: WeightExpr, sources: Sequence[View], axis: int) -> View:
     """A tensor of the sources one after another along an axis."""
     whole = lowering.temporary(value.name, value.type.dtype, value.dims)
     begin = 0

@@ -1,6 +1,6 @@
-"""Packed weights are recipes: how their bytes come about, from weights and constants to the layout of a kernel.
+"""Packed weights are packed_weights: how their bytes come about, from weights and constants to the layout of a kernel.
 
-A recipe belongs to no graph, so programs may outlive the one they were lowered from. Its key is the text of the
+A packed weight belongs to no graph, so programs may outlive the one they were lowered from. Its key is the text of the
 computation, so two lowerings of one graph agree on it, and no two bindings of one graph on constants that have the same
 name there and other elements.
 """
@@ -29,7 +29,7 @@ _MAX_TEXT = 1 << 20  # of a key: a value that each of many nodes reads twice wou
 
 
 @record(eq=False)
-class Static:
+class WeightExpr:
     """A value that depends on no input, with all that it is made of: weights, constants and states.
 
     name: as graphs and keys have it. types: of all results of the op that makes it; of a weight or constant, its own.
@@ -41,7 +41,7 @@ class Static:
     types: tuple[Type, ...]
     output: int = 0
     node: Node | None = None
-    operands: tuple[Static | None, ...] = ()
+    operands: tuple[WeightExpr | None, ...] = ()
     data: np.ndarray | None = None
     is_weight: bool = False
 
@@ -58,14 +58,14 @@ class Static:
         return self.type.dims
 
     @property
-    def source(self) -> Static:
+    def source(self) -> WeightExpr:
         """What the op reads first."""
         source = self.operands[0]
         assert source is not None
         return source
 
     @property
-    def inputs(self) -> tuple[Static, ...]:
+    def inputs(self) -> tuple[WeightExpr, ...]:
         """What an op reads that takes no absent operands."""
         return tuple([operand for operand in self.operands if operand is not None])
 
@@ -74,7 +74,7 @@ class Static:
         """The name of the op that makes it; None for a weight or constant."""
         return None if self.node is None else self.node.op.name
 
-    def derive(self, op: str, *others: Static, **attributes: Any) -> Static:
+    def derive(self, op: str, *others: WeightExpr, **attributes: Any) -> WeightExpr:
         """What an op of one result makes of the value, and of others behind it."""
         return _made(op, (self, *others), f"{self.name}.{op}", attributes)
 
@@ -96,7 +96,7 @@ class Static:
         operands = [None if operand is None else f"x{i}" for i, operand in enumerate(self.operands)]
         return f"{which}{dump_call(self.node, operands, self.types)} of {inner}"
 
-    def sources(self) -> Iterator[Static]:
+    def sources(self) -> Iterator[WeightExpr]:
         """The weights and constants that it is made of; one that is read twice comes twice."""
         if self.node is None:
             yield self
@@ -142,7 +142,7 @@ class Static:
     @property
     def is_by_rows(self) -> bool:
         """Whether rows of it can be had from the same rows of what it is made of, and constants of one element; or from
-        columns of what is turned, or from rows of what lies above each other.
+        columns of what is transposed, or from rows of what lies above each other.
         """
         node = self.node
         if node is None:
@@ -161,7 +161,7 @@ class Static:
             return False
         return all(o.type.rank == 0 or (o.dims[:1] == self.dims[:1] and o.is_by_rows) for o in self.inputs)
 
-    def rows(self, rows: slice, known: dict[Static, np.ndarray] | None = None) -> np.ndarray:
+    def rows(self, rows: slice, known: dict[WeightExpr, np.ndarray] | None = None) -> np.ndarray:
         """Some rows of a value that `is_by_rows`; the pages of a file that they were made of are let go.
 
         known: those of what it is made of, taken before and not let go.
@@ -232,14 +232,14 @@ class Static:
         else:
             yield self.evaluate()
 
-    def side_by_side(self, axis: int, panel: int) -> list[Static]:
+    def side_by_side(self, axis: int, panel: int) -> list[WeightExpr]:
         """The matrices that lie side by side in one, where each fills panels of that width; else the matrix itself."""
         if self.node is None or self.op != "concat" or self.node.axis != axis:
             return [self]
         whole = all(operand.dims[axis] % panel == 0 for operand in self.inputs[:-1])
         return [each for operand in self.inputs for each in operand.side_by_side(axis, panel)] if whole else [self]
 
-    def halves(self, axis: int) -> list[tuple[Static, int]]:
+    def halves(self, axis: int) -> list[tuple[WeightExpr, int]]:
         """The matrix of each half of the columns, and the half's first column there."""
         half = self.dims[axis] // 2
         is_pair = self.node is not None and self.op == "concat" and self.node.axis == axis
@@ -286,7 +286,7 @@ class Static:
         found = {operand.groups(format) for operand in self.inputs}
         return next(iter(found)).moved(self) if len(found) == 1 and None not in found else None  # type: ignore[union-attr]
 
-    def stored(self, format: Format) -> tuple[Static, ...]:
+    def stored(self, format: Format) -> tuple[WeightExpr, ...]:
         """Such a matrix as the file holds it: the same moves, of what is not decoded, and of all beside codes."""
         if format.decoder is None:
             return (self,)
@@ -295,7 +295,7 @@ class Static:
         parts = zip(*(operand.stored(format) for operand in self.inputs), strict=True)
         return tuple(self._moved(operands, f"{self.name}.{format}.{i}") for i, operands in enumerate(parts))
 
-    def _moved(self, operands: tuple[Static, ...], name: str) -> Static:
+    def _moved(self, operands: tuple[WeightExpr, ...], name: str) -> WeightExpr:
         """What the op of the value makes of others; of scales or blocks, which are fewer, a slice takes whole rows."""
         assert self.node is not None and self.op is not None
         attributes = self.node.attributes
@@ -336,8 +336,8 @@ class Groups:
     size: int
 
     @staticmethod
-    def of(decoded: Static, unit: int) -> Groups | None:
-        """Those of a dequantised matrix, where groups are whole units of a panel, or reach over all."""
+    def of(decoded: WeightExpr, unit: int) -> Groups | None:
+        """Those of a dequantized matrix, where groups are whole units of a panel, or reach over all."""
         node = decoded.node
         assert node is not None
         axis, size, scales = node.axis, node.block, decoded.inputs[1].type
@@ -345,7 +345,7 @@ class Groups:
             return Groups(axis, decoded.dims[1 - axis]) if scales.rank == 1 and scales.dims[0] > 1 else None
         return Groups(1 - axis, size) if size % unit == 0 or size >= decoded.dims[axis] else None
 
-    def moved(self, value: Static) -> Groups | None:
+    def moved(self, value: WeightExpr) -> Groups | None:
         """What they are behind a move; None where it takes groups apart, or puts them together."""
         node = value.node
         assert node is not None
@@ -358,8 +358,8 @@ class Groups:
         return self if is_whole else None
 
 
-def _as_matrix(decoded: Static, beside: Static) -> Static:
-    """The scales or zero points of a dequantised matrix, of its rank."""
+def _as_matrix(decoded: WeightExpr, beside: WeightExpr) -> WeightExpr:
+    """The scales or zero points of a dequantized matrix, of its rank."""
     assert decoded.node is not None
     if beside.type.rank == 2:
         return beside
@@ -367,13 +367,13 @@ def _as_matrix(decoded: Static, beside: Static) -> Static:
     return beside.derive("reshape", shape=(count, 1) if decoded.node.axis == 0 else (1, count))
 
 
-def _made(op: str, operands: tuple[Static, ...], name: str, attributes: dict[str, Any]) -> Static:
+def _made(op: str, operands: tuple[WeightExpr, ...], name: str, attributes: dict[str, Any]) -> WeightExpr:
     """The static value that an op of one result makes, such as permute of `w`; its type is inferred."""
     definition = OPS[op]
     values = {k: v for k, v in definition.attributes.items() if v is not REQUIRED} | attributes
     inferred = definition.infer(*(operand.type for operand in operands), **values)
     node = Node(definition, tuple(operand.name for operand in operands), (name,), values)
-    return Static(name, (inferred,), node=node, operands=operands)
+    return WeightExpr(name, (inferred,), node=node, operands=operands)
 
 
 def _digest(constant: np.ndarray | None) -> str:
@@ -381,24 +381,24 @@ def _digest(constant: np.ndarray | None) -> str:
     return hashlib.sha256(content(constant)).hexdigest()[:32]
 
 
-def static_value(graph: Graph, name: str, known: dict[str, Static] | None = None) -> Static:
+def weight_expr(graph: Graph, name: str, known: dict[str, WeightExpr] | None = None) -> WeightExpr:
     """A value of a graph that depends on no input, with all that it is made of. known: values taken before, by name."""
     known = {} if known is None else known
     if name not in known:
         edge = graph.values[name]
         node = edge.producer
         if node is None:
-            known[name] = Static(name, (edge.type,), data=edge.data, is_weight=edge.kind == "weight")
+            known[name] = WeightExpr(name, (edge.type,), data=edge.data, is_weight=edge.kind == "weight")
         else:
-            operands = tuple(None if o is None else static_value(graph, o, known) for o in node.operands)
+            operands = tuple(None if o is None else weight_expr(graph, o, known) for o in node.operands)
             types = tuple(graph.values[output].type for output in node.outputs)
             attributes = dict(node.attributes)  # the graph may change its own
             own = Node(node.op, node.operands, node.outputs, attributes, node.sources)
-            known[name] = Static(name, types, node.outputs.index(name), own, operands)
+            known[name] = WeightExpr(name, types, node.outputs.index(name), own, operands)
     return known[name]
 
 
-def static_values(
+def weight_exprs(
     graph: Graph, kinds: tuple[str, ...] = ("weight", "constant"), known: Collection[str] = ()
 ) -> set[str]:
     """Values that depend on values of some kinds and sources (iota, dims) alone, and whose shape depends on no data and
@@ -434,7 +434,7 @@ def has_shapes(graph: Graph, node: Node) -> bool:
 
 
 @record(eq=False)
-class Recipe:
+class PackedWeight:
     """How the bytes of a packed matrix come about: once, in a store, or by steps of each run where it reads a state.
 
     layout: "raw" (as it is, row-major), "panels" (a [k, n] matrix as [n/32][k][32], zero-padded; transposed: the
@@ -448,11 +448,11 @@ class Recipe:
     """
 
     key: str
-    value: Static
+    value: WeightExpr
     layout: str
     transposed: bool
     format: Format | None
-    beside: tuple[Static, ...] = ()
+    beside: tuple[WeightExpr, ...] = ()
     group: int = 0
     nbytes: int = field(init=False)
 
@@ -466,11 +466,11 @@ class Recipe:
         return dtype if self.beside else dtype.held
 
     @property
-    def parts(self) -> tuple[Static, ...]:
+    def parts(self) -> tuple[WeightExpr, ...]:
         """What is packed: the value, and what lies beside it."""
         return (self.value, *self.beside)
 
-    def sources(self) -> Iterator[Static]:
+    def sources(self) -> Iterator[WeightExpr]:
         """The weights and constants that it is made of; one that is read twice comes twice."""
         for part in self.parts:
             yield from part.sources()
@@ -498,23 +498,23 @@ class Recipe:
         return math.prod(rows) * self.format.stored.size(columns)
 
 
-def make_recipe(
-    value: Static,
+def make_packed_weight(
+    value: WeightExpr,
     layout: str = "raw",
     transposed: bool = False,
     format: Format | None = None,
-    beside: tuple[Static, ...] = (),
+    beside: tuple[WeightExpr, ...] = (),
     group: int = 0,
-) -> Recipe:
-    """The recipe of a value in a layout. Raises LimitError for one that is computed from too much."""
+) -> PackedWeight:
+    """The packed weight of a value in a layout. Raises LimitError for one that is computed from too much."""
     key = f"{layout}{'.transposed' if transposed else ''} {value.text()}"
     for each in beside:
         key += f" by groups of {group} ({each.text()})"
-    return Recipe(key, value, layout, transposed, format, beside, group)
+    return PackedWeight(key, value, layout, transposed, format, beside, group)
 
 
 def panel_tables(graph: Graph, static: set[str]) -> set[str]:
-    """Static [n, k] values that some matmul wants packed by rows."""
+    """WeightExpr [n, k] values that some matmul wants packed by rows."""
     found = set()
     for node in graph.nodes:
         if node.op.name != "matmul" or not node.transpose_b or node.operands[1] not in static:

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping
 from ingot.ir.graph import Graph, Node, Source
 from ingot.ir.node import merged_sources
 from ingot.lower.epilogue import Group
-from ingot.lower.fused import StripGroup
+from ingot.lower.fused import FusedGroup
 
 
 def sources_of_steps(
-    graph: Graph, groups: Mapping[Node, Group], strips: Iterable[StripGroup]
+    graph: Graph, groups: Mapping[Node, Group], fused_groups: Iterable[FusedGroup]
 ) -> dict[str, tuple[Source, ...]]:
     """The sources of each node, by the name that its steps have; of the last node of a group, those of all its nodes.
 
@@ -23,6 +23,6 @@ def sources_of_steps(
     for last, group in groups.items():
         nodes = [*group.members, *([] if group.rounding is None else [group.rounding])]
         found[last.outputs[0]] = merged_sources((), *(node.sources for node in nodes))
-    for strip in strips:
-        found[strip.name] = merged_sources((), *(node.sources for node in strip.members))
+    for fused in fused_groups:
+        found[fused.name] = merged_sources((), *(node.sources for node in fused.members))
     return found

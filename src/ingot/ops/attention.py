@@ -132,10 +132,10 @@ def attention(
 
 def _weights(q, k, mask, scale, causal, causal_offset, safe, zero_nan):
     """What v is weighed with, of a k with a head for each of q."""
-    turned = np.swapaxes(k, -1, -2)
-    scores = np.matmul(q * q.dtype.type(scale), turned)
+    transposed = np.swapaxes(k, -1, -2)
+    scores = np.matmul(q * q.dtype.type(scale), transposed)
     if not (np.abs(scores) < 1e36).all():  # in kernels' units, log2(e), scores leave the range of floats earlier
-        in_bits = np.matmul(q * q.dtype.type(scale * _LOG2E), turned)
+        in_bits = np.matmul(q * q.dtype.type(scale * _LOG2E), transposed)
         scores = np.where(np.isfinite(in_bits), scores, in_bits)
     if mask is not None:
         scores = np.where(mask, scores, -np.inf) if mask.dtype.kind == "b" else scores + mask

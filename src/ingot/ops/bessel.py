@@ -100,8 +100,8 @@ def _k(x: np.ndarray, order: int) -> np.ndarray:
 def _waves(x: np.ndarray, order: int) -> np.ndarray:
     """J + iY far out, DLMF 10.17.5."""
     far = np.maximum(x, _J_FAR)
-    turned = np.exp(1j * (far - np.pi * (order / 2 + 0.25)))
-    return np.sqrt(2 / (np.pi * far)) * turned * hankel(order, far, 1j)
+    transposed = np.exp(1j * (far - np.pi * (order / 2 + 0.25)))
+    return np.sqrt(2 / (np.pi * far)) * transposed * hankel(order, far, 1j)
 
 
 def _infer_bessel(x: TensorType, *, kind: str, order: int, scaled: bool) -> TensorType:

@@ -50,7 +50,7 @@ def packed_dims(dim: int) -> tuple[int, int]:
     return dim // 2, 2 * -(-dim // CACHE_GROUP)
 
 
-def _expect_fours(name: str, cache: TensorType, slots: int, scales: TensorType, dim) -> None:
+def _expect_quads(name: str, cache: TensorType, slots: int, scales: TensorType, dim) -> None:
     """Raises ShapeError unless a cache of rank 4 has `dim` numbers of 4 bits, and steps and least numbers beside."""
     is_odd = isinstance(dim, int) and dim % 2
     if cache.dtype is not u8 or scales.dtype.kind != "f" or scales.rank != 4 or is_odd:
@@ -90,7 +90,7 @@ def _infer_append_int4(name: str, slots: int):
         if x.dtype.kind != "f" or x.rank != 3:
             raise ShapeError(f"{name}: bad x, got {x}, expected float of rank 3")
         unify("{}: heads of {} and {}", x.shape[1], cache.shape[1], name, x, cache)
-        _expect_fours(name, cache, slots, scales, x.shape[2])
+        _expect_quads(name, cache, slots, scales, x.shape[2])
         _expect_addresses(name, x.shape[0], positions, owners, blocks)
         return cache, scales
 
@@ -344,8 +344,8 @@ def _infer_cached_attention(
         expect_kind(name, keys, "f")
     elif keys.dtype is u8:
         v_dim = 2 * v_dim
-        _expect_fours(name, keys, 3, key_scales, q.shape[2])
-        _expect_fours(name, values, 2, value_scales, v_dim)
+        _expect_quads(name, keys, 3, key_scales, q.shape[2])
+        _expect_quads(name, values, 2, value_scales, v_dim)
     else:
         _expect_scales(name, keys, 3, key_scales)
         _expect_scales(name, values, 2, value_scales)

@@ -1,4 +1,4 @@
-"""Quantisation: numbers of few bits that stand for (number - zero point) * scale.
+"""Quantization: numbers of few bits that stand for (number - zero point) * scale.
 
 scale, and zero_point of its shape, are of one element for the whole tensor, of one for each index of an axis, or of
 one for each block of so many elements along the axis: then they have the operand's rank. In files, several such numbers

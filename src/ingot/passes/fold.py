@@ -29,9 +29,9 @@ def fold_constants(graph: Graph) -> bool:
     """Replaces nodes over constants, and over small weights, by constants.
 
     A weight's layout is never folded: reshape, permute, slice, expand, concat and cast of a float weight are views, or
-    a recipe of the weight store, which packs the weight once instead of keeping a second copy. So is what decodes a
-    matrix from codes or blocks, and how these are moved before. Only concat and cast of vectors (biases) fold. Integer
-    and bool buffers up to the limit count as constants.
+    a packed weight of the weight store, which packs the weight once instead of keeping a second copy. So is what
+    decodes a matrix from codes or blocks, and how these are moved before. Only concat and cast of vectors (biases)
+    fold. Integer and bool buffers up to the limit count as constants.
     """
     spent = sum(v.data.nbytes for v in graph.values.values() if v.kind == "constant" and v.data is not None)
     worked, changed = 0, False

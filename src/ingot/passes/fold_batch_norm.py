@@ -14,7 +14,7 @@ def fold_batch_norm(graph: Graph) -> bool:
 
     Straight after a conv or a matmul with a fixed rank-2 weight that nothing else reads, the factor goes into the
     weight and the shift into the bias. They are nodes over the parameters: folding evaluates the small ones, and a
-    large weight times its factor stays as a recipe of the weight store.
+    large weight times its factor stays as a packed weight of the weight store.
     """
     if "batch_norm" not in graph.ops:
         return False

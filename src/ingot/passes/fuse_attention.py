@@ -153,9 +153,9 @@ def _has_attention_shapes(graph: Graph, node: Node, matmul: Node) -> bool:
 
 def _replace(graph: Graph, node: Node, scores: _Scores) -> None:
     matmul = scores.matmul
-    q = _turned(graph, node, str(matmul.operands[0]), matmul.transpose_a)
-    k = _turned(graph, node, str(matmul.operands[1]), not matmul.transpose_b)
-    v = _turned(graph, node, str(node.operands[1]), node.transpose_b)
+    q = _transposed(graph, node, str(matmul.operands[0]), matmul.transpose_a)
+    k = _transposed(graph, node, str(matmul.operands[1]), not matmul.transpose_b)
+    v = _transposed(graph, node, str(node.operands[1]), node.transpose_b)
     mask = _mask(graph, node, scores)
     rank = graph.type(q).rank
     operands: list[str | None] = [_with_rank_4(graph, node, name) for name in (q, k, v)]
@@ -177,9 +177,9 @@ def _replace(graph: Graph, node: Node, scores: _Scores) -> None:
     assert added is not None, f"attention for {node} has another type"
 
 
-def _turned(graph: Graph, before: Node, name: str, is_turned: bool) -> str:
+def _transposed(graph: Graph, before: Node, name: str, is_transposed: bool) -> str:
     """The value with its last two dims swapped back."""
-    if not is_turned:
+    if not is_transposed:
         return name
     rank = graph.type(name).rank
     axes = (*range(rank - 2), rank - 1, rank - 2)

@@ -1,6 +1,6 @@
-"""Products of dequantised operands become products of integers, and what only moves elements moves these.
+"""Products of dequantized operands become products of integers, and what only moves elements moves these.
 
-A model that a quantiser wrote has an op of floats between dequantize and quantize. Sums of products of integers are
+A model that a quantizer wrote has an op of floats between dequantize and quantize. Sums of products of integers are
 exact; the scales of both operands are then those of the sums.
 """
 
@@ -157,7 +157,7 @@ def _take_bias(graph: Graph, node: Node) -> bool:
             continue
         if (*product.operands[2:3], None)[0] is not None:
             continue
-        if bias is None and (codes := _bias_codes(graph, node, str(bias_name), scaled, product)) is not None:
+        if bias is None and (codes := _bias_quant(graph, node, str(bias_name), scaled, product)) is not None:
             name = graph.add_constant(graph.fresh(f"{node.output}.bias.codes"), codes)
             graph.set_operands(product, [*product.operands[:2], name, *product.operands[3:]])
             _put(graph, node, scaled.output)
@@ -172,7 +172,7 @@ def _take_bias(graph: Graph, node: Node) -> bool:
     return False
 
 
-def _bias_codes(graph: Graph, node: Node, added: str, scaled: Node, product: Node) -> np.ndarray | None:
+def _bias_quant(graph: Graph, node: Node, added: str, scaled: Node, product: Node) -> np.ndarray | None:
     """A known bias, one for each column, in whole steps of the sums' scale; None where it is not that."""
     bias, scale, sums = graph.data(added), graph.data(_beside(scaled)[0]), graph.type(product.output)
     axis = 1 if product.op.name == "conv_integer" else sums.rank - 1
@@ -194,7 +194,7 @@ def _is_each_column(graph: Graph, name: str, sums: TensorType, axis: int) -> boo
 
 
 def _fits_bias(graph: Graph, node: Node, added: str, scaled: Node, bias: Node, product: Node) -> bool:
-    """Whether a dequantised bias is one for each column, in steps of the sums' scale."""
+    """Whether a dequantized bias is one for each column, in steps of the sums' scale."""
     codes, zero = graph.type(str(bias.operands[0])), _beside(bias)[1]
     sums = graph.type(product.output)
     axis = 1 if product.op.name == "conv_integer" else sums.rank - 1
@@ -212,7 +212,7 @@ def _fits_bias(graph: Graph, node: Node, added: str, scaled: Node, bias: Node, p
 
 
 def move_integers(graph: Graph) -> bool:
-    """What only moves elements, or takes the largest, moves bytes before they are dequantised; those that are quantised
+    """What only moves elements, or takes the largest, moves bytes before they are dequantized; those that are quantized
     again by the same steps are themselves.
     """
     if "dequantize" not in graph.ops:

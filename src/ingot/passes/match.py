@@ -178,8 +178,8 @@ def _orders(graph: Graph, pattern: Call, node: Node) -> list[tuple[str | None, .
     operands = node.operands[: len(pattern.operands)]
     orders = [operands] if _may_fit(graph, pattern.operands, operands) else []
     if pattern.op in COMMUTATIVE and operands[0] != operands[1]:
-        turned = operands[::-1]
-        orders += [turned] if _may_fit(graph, pattern.operands, turned) else []
+        transposed = operands[::-1]
+        orders += [transposed] if _may_fit(graph, pattern.operands, transposed) else []
     return orders
 
 

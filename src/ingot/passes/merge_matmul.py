@@ -29,8 +29,8 @@ _TYPICAL = 64  # what a symbol counts as where sizes decide
 def merge_matmuls(graph: Graph) -> bool:
     """matmul(x, W1), matmul(x, W2), ... becomes slices of matmul(x, concat(W1, W2, ...)), biases included.
 
-    The weights may be casts, decoded, or quantised. Their concat stays in the graph: it is a recipe of the weight
-    store, not a constant.
+    The weights may be casts, decoded, or quantized. Their concat stays in the graph: it is a packed weight of the
+    weight store, not a constant.
     Refused: weights that are not rank 2, other scales or flags, a transposed x, another k, codes of another kind, which
     kernels cannot read side by side; a product that would lose its activation or residual; and products that do not
     meet, where the graph would need more memory at once. `Graph.trades` says which of the last two.
@@ -168,7 +168,7 @@ def _is_mergeable(graph: Graph, node: Node, stored: dict[str, bool]) -> bool:
 
 
 def _is_stored(graph: Graph, name: str, known: dict[str, bool], decoded: bool = False) -> bool:
-    """Whether a value is a weight or constant, perhaps decoded from how it is stored, or quantised before.
+    """Whether a value is a weight or constant, perhaps decoded from how it is stored, or quantized before.
 
     known: what was found of others. decoded: it is, further on.
     """

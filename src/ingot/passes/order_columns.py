@@ -1,6 +1,6 @@
 """Matrices of codes whose columns lie in another order: rows are put into that order, so that codes stay codes.
 
-A quantiser that takes columns by importance lets those of a group lie apart: GPTQ's `desc_act`, `g_idx` elsewhere. Side
+A quantizer that takes columns by importance lets those of a group lie apart: GPTQ's `desc_act`, `g_idx` elsewhere. Side
 by side, as kernels want them, they lie in another order than the rows that they are multiplied with.
 """
 

@@ -11,7 +11,7 @@ import numpy as np
 from ingot.errors import InputError, UnsupportedError
 from ingot.ir.dtype import DType, bf16, f16, f32, i4, i8, i32, u4, u8
 from ingot.ir.graph import Graph, Node, TensorType
-from ingot.load.quantized import GROUPS, LEAST_GROUP, narrowed, quantised, quantised_filter
+from ingot.load.quantized import GROUPS, LEAST_GROUP, narrowed, quantized, quantized_filter
 from ingot.ops.define import expand_node
 from ingot.passes.dce import eliminate_dead
 from ingot.passes.fold import TOTAL_BYTES, known
@@ -39,7 +39,7 @@ class Precision:
     name: str
     weights: DType | None = None
     rows: DType | None = None
-    apart: bool = False
+    split_sums: bool = False
 
     def rounded(self, dots: Collection[tuple[DType, bool]], *, required: bool = True) -> tuple[DType, ...]:
         """What `Target.rounded` is on a device that has dot products of some dtypes, that sum apart or not; rows of
@@ -49,19 +49,19 @@ class Precision:
         """
         if self.rows is None:
             return ()
-        if self.rows in (i8, i32) or (self.rows, self.apart) in dots:
+        if self.rows in (i8, i32) or (self.rows, self.split_sums) in dots:
             return (self.rows,)
         if required:
             weights = ", ".join(p.name for p in PRECISIONS.values() if p.weights is self.weights and p.rows is None)
             expected = f"{weights}, which rounds weights alone, or {F32.name}"
-            missing = f"no {'tiles' if self.apart else 'dot products'} of {self.rows} here"
+            missing = f"no {'tiles' if self.split_sums else 'dot products'} of {self.rows} here"
             raise UnsupportedError(f"option precision: {missing}, got {self.name!r}, expected {expected}")
         return ()
 
 
 F32 = Precision("f32")
 _ROWS = (
-    F32, Precision("bf16", bf16, bf16), Precision("bf16amx", bf16, bf16, apart=True), Precision("bf16w", bf16),
+    F32, Precision("bf16", bf16, bf16), Precision("bf16amx", bf16, bf16, split_sums=True), Precision("bf16w", bf16),
     Precision("int8", i8, i8), Precision("int4", i4, i8), Precision("int8w", i8, i32), Precision("int4w", i4, i32),
 )  # fmt: skip
 PRECISIONS = {each.name: each for each in _ROWS}
@@ -86,7 +86,7 @@ def round_operands(graph: Graph, precision: Precision) -> None:
     if precision.weights is None:
         return
     if precision.weights in GROUPS:
-        _code_matrices(graph, precision.weights)
+        _quantize_matrices(graph, precision.weights)
         eliminate_dead(graph)
         return
     rounding = _Rounding(graph, precision)
@@ -115,18 +115,22 @@ def round_products(graph: Graph, dtype: DType) -> None:
     """
     rounding = _Rounding(graph, Precision("", dtype, dtype))
     for node in list(graph.nodes):
-        if node.op.name == "matmul" and graph.type(node.output).dtype is f32 and not _is_coded(graph, node.operands[1]):
+        if (
+            node.op.name == "matmul"
+            and graph.type(node.output).dtype is f32
+            and not _is_quantized(graph, node.operands[1])
+        ):
             rounding.round_rows(node, 2)
 
 
-def _is_coded(graph: Graph, value: str | None) -> bool:
+def _is_quantized(graph: Graph, value: str | None) -> bool:
     """Whether a value is decoded of codes, however it was moved about since."""
     while (maker := graph.producer(value)) is not None and maker.op.name in (*_VIEWS, "concat"):
         value = maker.operands[0]
     return maker is not None and maker.op.name in ("dequantize", "decode_blocks") and is_fixed(graph, value)
 
 
-def _code_matrices(graph: Graph, dtype: DType) -> None:
+def _quantize_matrices(graph: Graph, dtype: DType) -> None:
     """Makes codes of the fixed matrices of products, and of filters; what several nodes read so is coded once."""
     made: dict[tuple[str, bool], str] = {}
     for node in list(graph.nodes):
@@ -138,20 +142,20 @@ def _code_matrices(graph: Graph, dtype: DType) -> None:
         x, weight, *rest = node.operands
         key = str(weight), is_product and node.transpose_b
         if key not in made:
-            made[key] = (_coded if is_product else _coded_filter)(graph, str(weight), node, dtype)
+            made[key] = (_coded if is_product else _quantized_filter)(graph, str(weight), node, dtype)
         graph.set_operands(node, [x, made[key], *rest])
 
 
 def _coded(graph: Graph, weight: str, product: Node, dtype: DType) -> str:
     """The matrix of a product as codes: its columns there have the groups."""
     if product.transpose_b:
-        return _as_coded(graph, weight, product) or quantised(graph, weight, dtype, product)
+        return _as_quantized(graph, weight, product) or quantized(graph, weight, dtype, product)
     rows = graph.add("permute", [weight], f"{weight}.rows", before=product, axes=(1, 0)).output
-    coded = quantised(graph, rows, dtype, product)
+    coded = quantized(graph, rows, dtype, product)
     return graph.add("permute", [coded], f"{weight}.{dtype}.columns", before=product, axes=(1, 0)).output
 
 
-def _as_coded(graph: Graph, weight: str, product: Node) -> str | None:
+def _as_quantized(graph: Graph, weight: str, product: Node) -> str | None:
     """A matrix that is of codes in groups already, or several below each other; None for any other. Its scales become
     f16, as panels have them for rows that are rounded; where f16 lacks the range for one, all stay, and rows do.
     """
@@ -193,9 +197,9 @@ def _coding(graph: Graph, decoder: Node | None) -> tuple[DType, bool, int] | Non
     return dtype, bool(zeros), decoder.block
 
 
-def _coded_filter(graph: Graph, filter: str, conv: Node, dtype: DType) -> str:
+def _quantized_filter(graph: Graph, filter: str, conv: Node, dtype: DType) -> str:
     """A filter as codes of 8 bits, whatever matrices have: kernels take no others."""
-    return quantised_filter(graph, filter, conv)
+    return quantized_filter(graph, filter, conv)
 
 
 def _is_narrow(graph: Graph, conv: Node) -> bool:

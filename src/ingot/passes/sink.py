@@ -71,7 +71,7 @@ def _reshaped_operand(graph: Graph, node: Node) -> int | None:
 
 
 def _scales_rows(graph: Graph, node: Node) -> bool:
-    """Whether a quantize, or a dequantize of sums, treats rows alike; moved bytes are dequantised behind the move."""
+    """Whether a quantize, or a dequantize of sums, treats rows alike; moved bytes are dequantized behind the move."""
     x, singles = graph.type(str(node.operands[0])), [graph.type(o).shape in ((), (1,)) for o in node.operands[1:] if o]
     is_alike = not node.block and (all(singles) or node.axis == x.rank - 1)
     return is_alike and (node.op.name == "quantize" or x.dtype is i32)

@@ -50,7 +50,7 @@ class Place:
 
 @dataclass(slots=True)
 class Placement:
-    """Where the weights and states lie that several plans share: each recipe by its key, each state by its name.
+    """Where the weights and states lie that several plans share: each packed weight by its key, each state by its name.
 
     What has no room in the region "weights" or "state" goes to "weights1", "weights2", ...
     """
@@ -68,8 +68,8 @@ class Placement:
 
         Raises UnsupportedError for a state that has another size elsewhere: what it holds could not be carried over.
         """
-        if tensor.recipe is not None:
-            region, key, places = "weights", tensor.recipe.key, self.weights
+        if tensor.packed_weight is not None:
+            region, key, places = "weights", tensor.packed_weight.key, self.weights
         else:
             region, key, places = "state", tensor.name, self.states
         if key not in places:
@@ -409,6 +409,6 @@ def _layout_tensors(lowered: Lowered, result: Plan) -> Iterator[dict[str, Any]]:
         }  # fmt: skip
         if tensor.id in result.live:
             row["birth"], row["death"] = result.live[tensor.id]
-        if tensor.recipe is not None:
-            row["recipe"] = tensor.recipe.key
+        if tensor.packed_weight is not None:
+            row["packed_weight"] = tensor.packed_weight.key
         yield row

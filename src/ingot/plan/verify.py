@@ -69,8 +69,10 @@ _REGIONS = {"activation": "arena", "scratch": "arena", "weight": "weights", "sta
 def _verify_apart(lowered: Lowered, plan: Plan) -> None:
     """Weights and states, inputs and outputs keep their bytes for the whole run: no two of them share one."""
     end: dict[str, tuple[int, str]] = {}
-    lasting = [t for t in lowered.tensors.values() if t.kind in ("input", "output", "weight", "state") and t.nbytes]
-    placed = [(plan.addresses[t.id], t) for t in lasting if t.id in plan.addresses]
+    state_invariant = [
+        t for t in lowered.tensors.values() if t.kind in ("input", "output", "weight", "state") and t.nbytes
+    ]
+    placed = [(plan.addresses[t.id], t) for t in state_invariant if t.id in plan.addresses]
     for address, tensor in sorted(placed, key=lambda each: (each[0].region, each[0].offset)):
         before, other = end.get(address.region, (0, ""))
         if address.offset < before:
@@ -174,10 +176,10 @@ _NOWHERE = (0, -1)  # no span: what is empty lies in none
 
 def _bytes(tensor: Tensor, low: int, high: int) -> tuple[int, int]:
     """The bytes of elements from `low` to `high`; in panels of blocks, an element is a share of one."""
-    recipe = tensor.recipe
-    if recipe is None or recipe.layout == "raw" or recipe.panels.type is None:
+    packed_weight = tensor.packed_weight
+    if packed_weight is None or packed_weight.layout == "raw" or packed_weight.panels.type is None:
         return tensor.dtype.span(low, high)
-    block = recipe.panels.packed
+    block = packed_weight.panels.packed
     return low // block.elements * block.nbytes, block.size(high)
 
 
@@ -190,9 +192,11 @@ def _spans(lowered: Lowered, step: Step, reaches: _Reaches) -> tuple[_Spans, _Sp
     written: _Spans = {}
     for spans, views in ((read, step.reads), (written, step.writes)):
         for view in views:
-            recipe = lowered.tensors[view.tensor].recipe
-            if recipe is not None and recipe.layout != "raw":  # whose views say what was packed, not how it lies
-                spans[view.tensor] = 0, recipe.nbytes
+            packed_weight = lowered.tensors[view.tensor].packed_weight
+            if (
+                packed_weight is not None and packed_weight.layout != "raw"
+            ):  # whose views say what was packed, not how it lies
+                spans[view.tensor] = 0, packed_weight.nbytes
                 continue
             low, high = view.dtype.span(*reaches[id(view)])
             known = spans.get(view.tensor)
@@ -373,7 +377,7 @@ def _steps(dim: str) -> _Extent:
     return lambda fields, _: ([prod(_numbers(fields, ["total_blocks", "kv_heads"])) * -(-fields[dim] // 32) * 128], [1])
 
 
-def _strip_memory(fields: Mapping[str, Any], i: int) -> _Nest:
+def _fused_memory(fields: Mapping[str, Any], i: int) -> _Nest:
     strides = [fields[name][i] for name in ("outer_strides", "row_strides", "col_steps")]
     return [fields["outer"], fields["rows"], fields["cols"]], strides
 
@@ -383,7 +387,7 @@ def _panels(fields: Mapping[str, Any], _: int) -> _Nest:
     return [-(-columns // 32) * 32 * fields["k"]], [1]
 
 
-def _panels_turned(fields: Mapping[str, Any], i: int) -> _Nest:
+def _panels_transposed(fields: Mapping[str, Any], i: int) -> _Nest:
     return _panels({"n": fields["k"], "k": fields["n"]}, i)
 
 
@@ -413,7 +417,7 @@ _FOURS = {"cache": _dense("total_blocks", "kv_heads", "dim", "32"), "scales": _s
 # By the struct of arguments, or of kernels that know another dtype, by name.
 _EXTENTS: dict[str, dict[str, _Extent]] = {
     "elementwise_args": {name: _strided("shape", f"{name}_strides") for name in ("a", "b", "c", "out")},
-    "strip_args": {"memory": _strip_memory},
+    "fused_args": {"memory": _fused_memory},
     "reduce_args": {
         "x": _strided("outer_shape reduced_shape", "outer_strides reduced_strides"),
         "out": _dense("outer_shape"),
@@ -433,10 +437,10 @@ _EXTENTS: dict[str, dict[str, _Extent]] = {
         "rounded": _strided("m n", "rounded_stride"),
     },
     **{
-        f"gemm_f32_{codes}{group}{zeros}_turned": {"b": _panels_turned}
+        f"gemm_f32_{codes}{group}{zeros}_transposed": {"b": _panels_transposed}
         for codes, group, zeros in cartesian(("int8", "int4"), ("", "_128"), ("", "_zeros"))
     },
-    "gemm_f32_int8_row_turned": {"b": _panels_turned},
+    "gemm_f32_int8_row_transposed": {"b": _panels_transposed},
     "pack_args": {"src": _strided("n k", "n_stride k_stride"), "dst": _packed},
     "matmul_args": {
         "a": _strided("batch_shape m k", "a_batch_strides a_stride"),

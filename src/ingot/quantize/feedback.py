@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from ingot.quantize.weights import Coded, Coding, fit
+from ingot.quantize.weights import Coding, Quantized, fit
 
 _DAMPING = 0.01  # of the mean moment, added to each column's own
 _BLOCK = 128  # columns whose errors are passed on together
 
 
-def code_with_feedback(matrix: np.ndarray, coding: Coding, moments: np.ndarray) -> Coded:
+def quantize_with_feedback(matrix: np.ndarray, coding: Coding, moments: np.ndarray) -> Quantized:
     """The codes of a matrix f32[n, k] that is multiplied with rows whose second moments are f64[k, k]."""
     n, k = matrix.shape
     own = np.diag(moments).copy()
@@ -43,4 +43,4 @@ def code_with_feedback(matrix: np.ndarray, coding: Coding, moments: np.ndarray) 
             left[place:end] -= factor[place, place:end, None] * error
             errors[place - begin] = error
         left[end:] -= factor[begin:end, end:].T @ errors
-    return Coded(np.ascontiguousarray(codes.T), scales, zeros)
+    return Quantized(np.ascontiguousarray(codes.T), scales, zeros)

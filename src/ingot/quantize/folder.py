@@ -1,4 +1,4 @@
-"""A model folder -> the same with matrices as codes of few bits; docs/quantisation-folders.md says how they lie."""
+"""A model folder -> the same with matrices as codes of few bits; docs/quantization-folders.md says how they lie."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from ingot.load.hf.quantized import CODES, SCALES, VERSION, ZEROS
 from ingot.load.hf.safetensors import StoredTensor
 from ingot.load.hf.writer import SafetensorsWriter, copy_others
 from ingot.load.hub import located
-from ingot.quantize.feedback import code_with_feedback
+from ingot.quantize.feedback import quantize_with_feedback
 from ingot.quantize.matrices import Matrix, Plan, matrices_of
 from ingot.quantize.moments import Moments, Progress, Work
-from ingot.quantize.weights import Coded, Coding, code
+from ingot.quantize.weights import Coding, Quantized, code
 from ingot.support.files import release, written, written_folder
 
 _BLOCK_BYTES = 4 << 20  # of a matrix as f32 that is coded at once
@@ -45,14 +45,14 @@ def quantize_folder(
     text: str | None = None,
     on_progress: Progress | None = None,
 ) -> Written:
-    """Writes the quantised folder, whole or not at all.
+    """Writes the quantized folder, whole or not at all.
 
     text: the model is run over it, and codes are chosen for what its products are given then; each element gets the
     nearest code unless there is one. Of a matrix some rows at a time are in memory; with a text, all of it, its moments
     and the model besides.
 
     Raises OutputError for a target that is there or cannot be written, InputError for a plan that does not fit, a model
-    that is quantised already and a text that is too short, and what reading a folder raises.
+    that is quantized already and a text that is too short, and what reading a folder raises.
     """
     if os.path.lexists(target):
         raise OutputError(f"{os.fspath(target)}: exists, expected a free name")
@@ -67,7 +67,7 @@ def quantize_folder(
             writer = SafetensorsWriter(file, folder.tensors.values())
             for name, tensor in folder.tensors.items():
                 if name in codings:
-                    _write_coded(writer, tensor, matrices[name], codings[name], moments, work)
+                    _write_quantized(writer, tensor, matrices[name], codings[name], moments, work)
                 else:
                     writer.add(name, tensor.array())
                 work.add(tensor.nbytes)
@@ -77,9 +77,9 @@ def quantize_folder(
 
 
 def plain_matrices(folder: Folder) -> Mapping[str, Matrix]:
-    """The matrices of a folder that is not quantised yet. Raises InputError, and what reading a folder raises."""
+    """The matrices of a folder that is not quantized yet. Raises InputError, and what reading a folder raises."""
     if folder.config.get("quantization_config") is not None:
-        raise InputError(f"{folder.path}: quantised already, got quantization_config in config.json, expected floats")
+        raise InputError(f"{folder.path}: quantized already, got quantization_config in config.json, expected floats")
     return matrices_of(folder, load_language_model(folder, context=None))
 
 
@@ -110,22 +110,22 @@ def rows_of(tensor: StoredTensor, matrix: Matrix) -> Iterator[np.ndarray]:
         yield block
 
 
-def coded_parts(
+def quantized_parts(
     tensor: StoredTensor, matrix: Matrix, coding: Coding, moments: Moments | None, work: Work
-) -> Iterator[Coded]:
+) -> Iterator[Quantized]:
     """The codes of a matrix, some rows at a time, or all together where there are moments of what it multiplies."""
     blocks = rows_of(tensor, matrix)
     if moments is None or matrix.input is None:
         yield from (code(block, coding) for block in blocks)
     else:
-        yield code_with_feedback(np.concatenate(list(blocks)), coding, moments.of(matrix.input, work))
+        yield quantize_with_feedback(np.concatenate(list(blocks)), coding, moments.of(matrix.input, work))
 
 
-def _write_coded(
+def _write_quantized(
     writer: SafetensorsWriter, tensor: StoredTensor, matrix: Matrix, coding: Coding, moments: Moments | None, work: Work
 ) -> None:
     scales, zeros = [], []
-    for part in coded_parts(tensor, matrix, coding, moments, work):
+    for part in quantized_parts(tensor, matrix, coding, moments, work):
         writer.write(packed(part.codes, coding))
         scales.append(part.scales)
         zeros += [] if part.zeros is None else [packed(part.zeros, coding)]

@@ -93,7 +93,7 @@ def matrices_of(folder: Folder, model: LanguageModel) -> Mapping[str, Matrix]:
             continue
         uses = list(_uses(graph, name))
         readers = [node for node, _ in uses]
-        transposed = any(is_turned for _, is_turned in uses)
+        transposed = any(is_transposed for _, is_transposed in uses)
         n, k = tensor.shape[::-1] if transposed else tensor.shape
         products = [node for node in readers if node.op.name in ("matmul", "expert_matmul")]
         is_vocabulary = n == model.vocab_size and not transposed
@@ -105,13 +105,13 @@ def matrices_of(folder: Folder, model: LanguageModel) -> Mapping[str, Matrix]:
     return found
 
 
-def _uses(graph: Graph, name: str, is_turned: bool = False) -> Iterator[tuple[Node, bool]]:
+def _uses(graph: Graph, name: str, is_transposed: bool = False) -> Iterator[tuple[Node, bool]]:
     """Each node that reads a matrix, and whether it is the matrix's columns that are outputs there."""
     for node in graph.users(name):
         if node.op.name in _PASSED:
-            yield from _uses(graph, node.output, is_turned ^ (node.op.name == "permute"))
+            yield from _uses(graph, node.output, is_transposed ^ (node.op.name == "permute"))
         else:
-            yield node, (is_turned if node.op.name != "matmul" else not node.transpose_b)
+            yield node, (is_transposed if node.op.name != "matmul" else not node.transpose_b)
 
 
 def _routes(graph: Graph, product: Node) -> bool:

@@ -11,7 +11,7 @@ _SHRUNK = np.linspace(1, 0.5, 26)  # parts of a range that are tried
 _NARROWEST = 2.0**-8  # a channel's scale, of that of all: samples may miss what it can be
 
 
-class Seen:
+class Observer:
     """Of arrays [..., channels], whose channels are as many in each."""
 
     def __init__(self) -> None:

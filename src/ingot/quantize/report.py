@@ -13,7 +13,7 @@ import numpy as np
 from ingot.load.hf import read_folder
 from ingot.load.hf.safetensors import StoredTensor
 from ingot.load.hub import located
-from ingot.quantize.folder import coded_parts, codings_of, plain_matrices, rows_of
+from ingot.quantize.folder import codings_of, plain_matrices, quantized_parts, rows_of
 from ingot.quantize.matrices import Matrix, Plan
 from ingot.quantize.moments import Moments, Progress, Work
 from ingot.quantize.weights import Coding
@@ -114,7 +114,7 @@ def _errors(
 ) -> tuple[float, float | None]:
     """The relative errors of elements, and of outputs where there are moments of what is multiplied."""
     moment = None if moments is None or matrix.input is None else moments.of(matrix.input, work)
-    decoded = (part.decoded() for part in coded_parts(tensor, matrix, coding, moments, work))
+    decoded = (part.decoded() for part in quantized_parts(tensor, matrix, coding, moments, work))
     exact = rows_of(tensor, matrix) if moment is None else iter([np.concatenate(list(rows_of(tensor, matrix)))])
     squares = np.zeros(4)  # of errors and elements, then of what a text makes of them
     for rows, made in zip(exact, decoded, strict=True):

@@ -1,6 +1,6 @@
 """A model and samples of its inputs -> an ONNX file whose products are of integers of 8 bits, with fixed scales.
 
-It has QuantizeLinear before and DequantizeLinear behind what they multiply, as other quantisers write them.
+It has QuantizeLinear before and DequantizeLinear behind what they multiply, as other quantizers write them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ingot.ir.graph import Graph, Node
 from ingot.passes.dce import eliminate_dead
 from ingot.passes.precision import multiplies_fixed, stays_f32
 from ingot.quantize.moments import Progress
-from ingot.quantize.observer import LEAST, Seen
+from ingot.quantize.observer import LEAST, Observer
 from ingot.session.inference import InferenceSession
 
 _SUMMED = ("add", "conv", "matmul", "max_pool")  # what reads codes where there are some
@@ -43,7 +43,7 @@ def quantize_model(
     *,
     on_progress: Progress | None = None,
 ) -> Calibrated:
-    """Writes the quantised model.
+    """Writes the quantized model.
 
     samples: feeds that the model is run over, each a whole run. A tensor that is multiplied gets one scale and zero
     point: those of the part of its range, 0 included, that moves the elements seen least, in the mean of squares; one
@@ -63,7 +63,7 @@ def quantize_model(
     products = [node for node in fixed if node.op.name == "conv" or not stays_f32(graph, node)]
     if not products:
         raise InputError(
-            f"{os.fspath(source)}: nothing to quantise, got {len(fixed)} products with fixed floats, all of which stay"
+            f"{os.fspath(source)}: nothing to quantize, got {len(fixed)} products with fixed floats, all of which stay"
             " f32, expected a convolution, or a matrix that is neither small nor a classifier's"
         )
     read = [(str(node.operands[0]), 1 if node.op.name == "conv" else -1) for node in products]
@@ -107,7 +107,7 @@ def _calibrate(
     computed: Sequence[str],
     samples: Sequence[Feeds],
     on_progress: Progress | None,
-) -> tuple[dict[tuple[str, int], Seen], dict[str, np.ndarray]]:
+) -> tuple[dict[tuple[str, int], Observer], dict[str, np.ndarray]]:
     """What the samples make of values with their channels along an axis; and values that depend on no sample."""
     watched = graph.copy()
     inner = list(dict.fromkeys(name for name, _ in read if name not in graph.inputs))
@@ -116,7 +116,7 @@ def _calibrate(
         watched.set_output(external, name)
     session = InferenceSession(watched, passes=())
     fixed: dict[str, np.ndarray] = {}
-    seen = {key: Seen() for key in read}
+    seen = {key: Observer() for key in read}
     random = np.random.default_rng(0)
     for number, feeds in enumerate(samples):
         found = session.run(watched_names or None, feeds)[: len(watched_names)]
@@ -147,7 +147,7 @@ def _round(graph: Graph, name: str, scale: np.ndarray, zero: np.ndarray) -> None
         graph.set_operands(node, [there.output if operand == name else operand for operand in node.operands])
 
 
-def _code(graph: Graph, product: Node, weight: np.ndarray, seen: Seen, scale: np.ndarray, zero: np.ndarray) -> None:
+def _code(graph: Graph, product: Node, weight: np.ndarray, seen: Observer, scale: np.ndarray, zero: np.ndarray) -> None:
     """Gives a product codes for its filter or matrix, and for a convolution's bias. scale, zero: of what it reads."""
     x, name, *rest = product.operands
     axis = 0 if product.op.name == "conv" or product.transpose_b else 1
@@ -167,13 +167,13 @@ def _code(graph: Graph, product: Node, weight: np.ndarray, seen: Seen, scale: np
 
 
 def _moved(
-    weight: np.ndarray, coded: np.ndarray, groups: int, seen: Seen, scale: np.ndarray, zero: np.ndarray
+    weight: np.ndarray, coded: np.ndarray, groups: int, seen: Observer, scale: np.ndarray, zero: np.ndarray
 ) -> np.ndarray:
     """How much larger the means of a convolution's channels are without rounding, padding aside."""
     means, rounded = (mean.reshape(groups, -1) for mean in (seen.mean, seen.mean + seen.moved(scale, zero)))
-    taps, coded_taps = (w.reshape(groups, -1, *w.shape[1:2], np.prod(w.shape[2:], dtype=int)).sum(-1, np.float64)
+    taps, quantized_taps = (w.reshape(groups, -1, *w.shape[1:2], np.prod(w.shape[2:], dtype=int)).sum(-1, np.float64)
                         for w in (weight, coded))  # fmt: skip
-    exact, there = np.einsum("gok,gk->go", taps, means), np.einsum("gok,gk->go", coded_taps, rounded)
+    exact, there = np.einsum("gok,gk->go", taps, means), np.einsum("gok,gk->go", quantized_taps, rounded)
     return (exact - there).ravel()
 
 

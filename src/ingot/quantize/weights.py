@@ -36,7 +36,7 @@ class Coding:
 
 
 @dataclass(frozen=True, slots=True)
-class Coded:
+class Quantized:
     """codes i8 or u8 [n, k], not packed; scales f16 or f32 [n, groups]; zeros of the codes' dtype [n, groups]."""
 
     codes: np.ndarray
@@ -52,10 +52,10 @@ class Coded:
         return (steps * self.scales[..., None].astype(np.float32)).reshape(n, k)
 
 
-def code(matrix: np.ndarray, coding: Coding) -> Coded:
+def code(matrix: np.ndarray, coding: Coding) -> Quantized:
     """The codes of a matrix f32[n, k], each to the nearest; k is a multiple of the group."""
     scales, zeros = fit(matrix, coding)
-    return Coded(assigned(matrix, scales, zeros, coding), scales, zeros)
+    return Quantized(assigned(matrix, scales, zeros, coding), scales, zeros)
 
 
 def fit(

@@ -17,7 +17,7 @@ from ingot.support.locks import OwnedLock
 
 _PROT_NONE = 0
 _ALIGNMENT = 64
-_LEAST_AHEAD = 64 << 20  # bytes: what is touched before anybody asks for less saves no time
+_LEAST_PREFETCH = 64 << 20  # bytes: what is touched before anybody asks for less saves no time
 _TOUCHED_AT_ONCE = 32 << 20
 _MOST_SPARE = 1 << 20  # of it that may stay touched for nothing
 
@@ -69,7 +69,7 @@ class Arena:
         reserved: a system gives memory when it is touched first, which takes longer than filling it.
         """
         try:
-            if nbytes >= _LEAST_AHEAD and check() < 3:
+            if nbytes >= _LEAST_PREFETCH and check() < 3:
                 with suppress(ResourceError):  # it may be less that is reserved
                     self._ahead[region] = _Ahead(nbytes)
             yield

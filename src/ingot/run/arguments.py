@@ -14,8 +14,9 @@ from ingot.run.library import Library
 
 
 class Arguments:
-    """The C program of a Plan. weights: by the keys of their recipes. addresses: of the plan's other regions. slots: of
-    a binding table, by region, before the one that holds the sizes of a run. sizes: what those are, by their place.
+    """The C program of a Plan. weights: by the keys of their packed_weights. addresses: of the plan's other regions.
+    slots: of a binding table, by region, before the one that holds the sizes of a run. sizes: what those are, by their
+    place.
 
     `program` is ready to run for as long as this, the weights, the regions and `turn` live.
     """
@@ -50,7 +51,7 @@ class Arguments:
             row.kernel = library.kernel(step.kernel, isa)
             row.args = self._arguments(step, index)
             row.parts, row.barrier = step.parts, self._plan.barriers[index]
-            row.turns, row.portions = step.turns, step.portions
+            row.iterations, row.chunks = step.iterations, step.chunks
         patches = library.new("ingot_patch[]", max(1, len(self._patches)))
         for index, (where, slot, offset) in enumerate(self._patches):
             row = patches[index]
@@ -123,7 +124,7 @@ class Arguments:
         return base + int(offset)
 
     def _base(self, id: str, address: Address) -> int:
-        recipe = self._lowered.tensors[id].recipe
-        if recipe is None:
+        packed_weight = self._lowered.tensors[id].packed_weight
+        if packed_weight is None:
             return self._addresses[address.region] + address.offset
-        return int(self._weights[recipe.key].__array_interface__["data"][0])
+        return int(self._weights[packed_weight.key].__array_interface__["data"][0])

@@ -105,8 +105,10 @@ class BoundModes:
         with ThreadPoolExecutor(1) as executor:
             packed = []
             for compiled in modes:
-                recipes = [t.recipe for t in compiled.native[0].tensors.values() if t.recipe is not None]
-                packed.append((compiled, executor.submit(self._weights.prepare, recipes)))
+                packed_weights = [
+                    t.packed_weight for t in compiled.native[0].tensors.values() if t.packed_weight is not None
+                ]
+                packed.append((compiled, executor.submit(self._weights.prepare, packed_weights)))
             held: list[Any] = [weights.result() for _, weights in packed]
         bound: type[Bound] = BoundProgram
         if self._target.device == "webgpu":

@@ -89,8 +89,8 @@ class NativeProgram:
         if debug() >= 1:
             for step in plan.steps:
                 print(f"{step.node}: {step.kernel}.{lowered.target.isa} x{step.parts}", file=sys.stderr)
-        recipes = [t.recipe for t in lowered.tensors.values() if t.recipe is not None]
-        self._weights = weights.prepare(recipes)  # held here: the store forgets what no program holds
+        packed_weights = [t.packed_weight for t in lowered.tensors.values() if t.packed_weight is not None]
+        self._weights = weights.prepare(packed_weights)  # held here: the store forgets what no program holds
         self._mapped = mapped_files(self._weights.values())
         self._prepare()
 

@@ -1,4 +1,4 @@
-"""Matrices into panels, as kernels read them; see `lower.recipe.Recipe` for how they lie."""
+"""Matrices into panels, as kernels read them; see `lower.packed_weight.PackedWeight` for how they lie."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from ingot.ir.dtype import bf16
 from ingot.lower.cpu.formats import pack_fields
 from ingot.lower.formats import Format
-from ingot.lower.packed_weight import Static
+from ingot.lower.packed_weight import WeightExpr
 from ingot.run.library import load
 from ingot.support.files import is_mapped, pages, release
 
@@ -102,7 +102,7 @@ class Packing:
         return [(self._nbytes // threads, work)] * min(threads, len(self._parts))
 
 
-def quantised(value: Static, rows: slice) -> tuple[np.ndarray, np.ndarray]:
+def quantized(value: WeightExpr, rows: slice) -> tuple[np.ndarray, np.ndarray]:
     """Rows of the codes and the scales that `quantize_groups` makes, the op's bits; pages of a file are let go."""
     node, source = value.node, value.source
     assert node is not None and node.op.name == "quantize_groups"

@@ -1,4 +1,4 @@
-"""Where the bytes of weights are made, mapped and shared: one array for each recipe, by key."""
+"""Where the bytes of weights are made, mapped and shared: one array for each packed weight, by key."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ import numpy as np
 from ingot.errors import LoadError
 from ingot.ir.dtype import u8
 from ingot.lower.formats import Format
-from ingot.lower.packed_weight import Recipe, Static
+from ingot.lower.packed_weight import PackedWeight, WeightExpr
 from ingot.run.library import content_hash
-from ingot.run.packing import COPY_BYTES, Packing, Scales, pack_panels, quantised
+from ingot.run.packing import COPY_BYTES, Packing, Scales, pack_panels, quantized
 from ingot.support.files import mapped_files, release
 from ingot.support.locks import OwnedLock
 
@@ -31,13 +31,13 @@ _Job = tuple[int, Callable[[], None]]
 
 
 class WeightStore:
-    """Materialised recipes by key, each 64-byte aligned; never two copies.
+    """Materialised packed weights by key, each 64-byte aligned; never two copies.
 
     An array lives as long as a program that was prepared with it: what only an evicted binding read leaves with it.
     Panels that are made together lie in one block of pages, which leaves with the last of them.
 
-    A raw recipe of a mapped parameter that is already row-major, or of a row-major part of one, is used where it lies,
-    unless it is so small that more of the file would be mapped around it than it takes. Everything else is packed
+    A raw packed weight of a mapped parameter that is already row-major, or of a row-major part of one, is used where it
+    lies, unless it is so small that more of the file would be mapped around it than it takes. Everything else is packed
     straight from the mapped file, over `threads` threads, and what was read of the file is let go at once, so that
     source and copy are never in memory together. Where the file has a matrix as it is packed, the interpreter's lock is
     not needed for it: other threads may compile meanwhile.
@@ -50,45 +50,45 @@ class WeightStore:
         self.elsewhere: weakref.WeakSet[Any] = weakref.WeakSet()  # what devices hold of it, with the bytes of each
         self._lock = OwnedLock("weights")  # contexts of one session compile at the same time
 
-    def array(self, recipe: Recipe) -> np.ndarray:
-        """The bytes of a recipe as a flat array; made unless a program holds it."""
-        return self.prepare([recipe])[recipe.key]
+    def array(self, packed_weight: PackedWeight) -> np.ndarray:
+        """The bytes of a packed weight as a flat array; made unless a program holds it."""
+        return self.prepare([packed_weight])[packed_weight.key]
 
     def hash(self, array: np.ndarray) -> int:
         """A hash that finds damage in an array's bytes, for whoever keeps them in a file."""
         return int(content_hash(array), 16)
 
-    def prepare(self, recipes: Iterable[Recipe]) -> dict[str, np.ndarray]:
-        """The flat arrays of recipes by key, for the caller to hold; makes those that nobody holds yet.
+    def prepare(self, packed_weights: Iterable[PackedWeight]) -> dict[str, np.ndarray]:
+        """The flat arrays of packed weights by key, for the caller to hold; makes those that nobody holds yet.
 
-        Raises LoadError for given bytes that cannot be their recipe's.
+        Raises LoadError for given bytes that cannot be their packed weight's.
         """
         with self._lock.once():
-            wanted = {recipe.key: recipe for recipe in recipes}
+            wanted = {packed_weight.key: packed_weight for packed_weight in packed_weights}
             made = {key: array for key in wanted if (array := self._arrays.get(key)) is not None}
             for key in made:
                 if key in self._saved:
                     _expect_fit(wanted[key], made[key])
-            missing = [recipe for key, recipe in wanted.items() if key not in made]
+            missing = [packed_weight for key, packed_weight in wanted.items() if key not in made]
             if not missing:
                 return made
-            data = (source.data for recipe in missing for source in recipe.sources())
+            data = (source.data for packed_weight in missing for source in packed_weight.sources())
             sources = mapped_files(array for array in data if array is not None)
             for file in sources:
                 file.expect_unchanged()
-            panels = [recipe for recipe in missing if recipe.layout != "raw"]
-            sizes = [-(-recipe.nbytes // _ALIGNMENT) * _ALIGNMENT for recipe in panels]
+            panels = [packed_weight for packed_weight in missing if packed_weight.layout != "raw"]
+            sizes = [-(-packed_weight.nbytes // _ALIGNMENT) * _ALIGNMENT for packed_weight in panels]
             whole, offset = allocate(sum(sizes)), 0
             jobs: list[_Job] = []
             packing = Packing()
-            for recipe, size in zip(panels, sizes, strict=True):
-                packed = whole[offset : offset + recipe.nbytes]
-                made[recipe.key] = packed.view(recipe.dtype.numpy)
-                jobs += self._pack_jobs(recipe, packed, packing) if packed.size else []
+            for packed_weight, size in zip(panels, sizes, strict=True):
+                packed = whole[offset : offset + packed_weight.nbytes]
+                made[packed_weight.key] = packed.view(packed_weight.dtype.numpy)
+                jobs += self._pack_jobs(packed_weight, packed, packing) if packed.size else []
                 offset += size
-            for recipe in missing:
-                if recipe.layout == "raw":
-                    jobs.append((recipe.nbytes, partial(_make_raw, recipe, made)))
+            for packed_weight in missing:
+                if packed_weight.layout == "raw":
+                    jobs.append((packed_weight.nbytes, partial(_make_raw, packed_weight, made)))
             jobs += packing.jobs(self.threads)
             self._do(jobs)
             for file in sources:
@@ -97,7 +97,7 @@ class WeightStore:
         return made
 
     def put(self, key: str, array: np.ndarray) -> None:
-        """Adds a recipe's bytes, as a saved program holds them: mapped, for good."""
+        """Adds a packed weight's bytes, as a saved program holds them: mapped, for good."""
         self._saved[key] = array
         self._arrays[key] = array
 
@@ -108,8 +108,8 @@ class WeightStore:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all recipes that are held, here and on devices; those that several share here, as parts of one table
-        do, count once."""
+        """Bytes of all packed weights that are held, here and on devices; those that several share here, as parts of
+        one table do, count once."""
         spans = sorted(np.lib.array_utils.byte_bounds(array) for _, array in self.items() if array.size)
         total = end = 0
         for low, high in spans:
@@ -130,24 +130,24 @@ class WeightStore:
             for future in [executor.submit(work) for _, work in jobs]:
                 future.result()
 
-    def _pack_jobs(self, recipe: Recipe, packed: np.ndarray, packing: Packing) -> Iterator[_Job]:
+    def _pack_jobs(self, packed_weight: PackedWeight, packed: np.ndarray, packing: Packing) -> Iterator[_Job]:
         """Packs a matrix: whole panels of the matrices that are its columns, and parts of a large one, on their own.
 
         packing: takes those that are there as they are.
         """
-        if recipe.beside:
-            yield from self._code_jobs(recipe, packed, packing)
+        if packed_weight.beside:
+            yield from self._quantize_jobs(packed_weight, packed, packing)
             return
-        if recipe.layout == "gate_panels":
-            yield from self._gate_jobs(recipe, packed, packing)
+        if packed_weight.layout == "gate_panels":
+            yield from self._gate_jobs(packed_weight, packed, packing)
             return
-        if len(recipe.shape) > 2:
-            yield packed.nbytes, partial(_pack_several, recipe, packed)
+        if len(packed_weight.shape) > 2:
+            yield packed.nbytes, partial(_pack_several, packed_weight, packed)
             return
-        format = recipe.panels
-        axis, start = 0 if recipe.transposed else 1, 0
-        k = recipe.shape[1 - axis]
-        for value in recipe.value.side_by_side(axis, format.panel):
+        format = packed_weight.panels
+        axis, start = 0 if packed_weight.transposed else 1, 0
+        k = packed_weight.shape[1 - axis]
+        for value in packed_weight.value.side_by_side(axis, format.panel):
             n = value.dims[axis]
             if value.node is None:
                 packing.add(format, [value.evaluate()], packed[start * format.column_bytes(k) :], axis == 0)
@@ -163,12 +163,12 @@ class WeightStore:
                 yield here.nbytes, work
             start += n
 
-    def _gate_jobs(self, recipe: Recipe, packed: np.ndarray, packing: Packing) -> Iterator[_Job]:
+    def _gate_jobs(self, packed_weight: PackedWeight, packed: np.ndarray, packing: Packing) -> Iterator[_Job]:
         """Packs columns of both halves side by side; parts of large ones on their own."""
-        axis = 0 if recipe.transposed else 1
-        format, half = recipe.panels, recipe.shape[axis] // 2
-        column_bytes = format.column_bytes(recipe.shape[1 - axis])
-        halves = recipe.value.halves(axis)
+        axis = 0 if packed_weight.transposed else 1
+        format, half = packed_weight.panels, packed_weight.shape[axis] // 2
+        column_bytes = format.column_bytes(packed_weight.shape[1 - axis])
+        halves = packed_weight.value.halves(axis)
         if all(value.node is None for value, _ in halves):
             matrices = [value.evaluate()[_range(start, start + half, axis)] for value, start in halves]
             packing.add(format, matrices, packed, axis == 0)
@@ -181,28 +181,28 @@ class WeightStore:
             ranges = [(value, start + column) for value, start in halves]
             yield here.nbytes, partial(_pack_halves, format, ranges, width, here, axis)
 
-    def _code_jobs(self, recipe: Recipe, packed: np.ndarray, packing: Packing) -> Iterator[_Job]:
+    def _quantize_jobs(self, packed_weight: PackedWeight, packed: np.ndarray, packing: Packing) -> Iterator[_Job]:
         """Packs codes and what lies beside them, some columns of a matrix or of both halves at a time.
 
         packing: takes those that are there as they are.
         """
-        axis = 0 if recipe.transposed else 1
-        format, n = recipe.panels, recipe.shape[axis]
-        k = recipe.shape[1 - axis]
+        axis = 0 if packed_weight.transposed else 1
+        format, n = packed_weight.panels, packed_weight.shape[axis]
+        k = packed_weight.shape[1 - axis]
         column_bytes = format.column_bytes(k)
-        if recipe.layout == "gate_panels":
-            halves = list(zip(*(part.halves(axis) for part in recipe.parts), strict=True))
+        if packed_weight.layout == "gate_panels":
+            halves = list(zip(*(part.halves(axis) for part in packed_weight.parts), strict=True))
             matrices, widths, beside = [halves], [n // 2], 2
         else:
-            several = zip(*(part.side_by_side(axis, format.panel) for part in recipe.parts), strict=True)
+            several = zip(*(part.side_by_side(axis, format.panel) for part in packed_weight.parts), strict=True)
             matrices = [[tuple((part, 0) for part in parts)] for parts in several]
             widths, beside = [parts[0][0][0].dims[axis] for parts in matrices], 1
         begin = 0
         for sources, width in zip(matrices, widths, strict=True):
             whole = packed[begin:]
             begin += width * column_bytes
-            if axis == 0 and (held := _held_codes(sources, width)) is not None:
-                packing.add(format, held[0], whole, True, Scales(held[1:], recipe.group))
+            if axis == 0 and (held := _held_quant(sources, width)) is not None:
+                packing.add(format, held[0], whole, True, Scales(held[1:], packed_weight.group))
                 continue
             is_by_rows = axis == 0 and all(part.is_by_rows for parts in sources for part, _ in parts)
             # Codes of four bits are unpacked on their way: it is elements that are counted.
@@ -210,15 +210,17 @@ class WeightStore:
             step = panels * format.panel if is_by_rows else max(width, 1)
             for column in range(0, width, step):
                 count = min(step, width - column)
-                work = partial(_pack_codes, recipe, sources, column, count, whole[beside * column * column_bytes :])
+                work = partial(
+                    _pack_quant, packed_weight, sources, column, count, whole[beside * column * column_bytes :]
+                )
                 yield beside * count * column_bytes, work
 
 
 # Codes, scales and zero points of a matrix, or of a half, and the first column of each in what it is part of.
-_Codes = tuple[tuple[Static, int], ...]
+_Quantized = tuple[tuple[WeightExpr, int], ...]
 
 
-def _held_codes(matrices: Sequence[_Codes], count: int) -> list[list[np.ndarray]] | None:
+def _held_quant(matrices: Sequence[_Quantized], count: int) -> list[list[np.ndarray]] | None:
     """So many rows of the codes, and of what lies beside them, of each matrix, where all of them are in memory as they
     are packed; codes of four bits two in a byte.
     """
@@ -232,7 +234,7 @@ def _held_codes(matrices: Sequence[_Codes], count: int) -> list[list[np.ndarray]
     return found
 
 
-def _is_of_pairs(codes: Static) -> bool:
+def _is_of_pairs(codes: WeightExpr) -> bool:
     """Whether codes of four bits are unpacked from bytes along rows."""
     node = codes.node
     if node is None or codes.op != "unpack":
@@ -240,24 +242,26 @@ def _is_of_pairs(codes: Static) -> bool:
     return node.axis == 1 and node.dtype.bits == 4 and codes.source.type.dtype is u8
 
 
-def _pack_codes(recipe: Recipe, matrices: Sequence[_Codes], column: int, count: int, packed: np.ndarray) -> None:
+def _pack_quant(
+    packed_weight: PackedWeight, matrices: Sequence[_Quantized], column: int, count: int, packed: np.ndarray
+) -> None:
     """Packs `count` columns of codes from one on; only the rows that hold them are made, where that can be."""
-    axis, read = 0 if recipe.transposed else 1, []
-    made: list[list[np.ndarray]] = [[] for _ in recipe.parts]
+    axis, read = 0 if packed_weight.transposed else 1, []
+    made: list[list[np.ndarray]] = [[] for _ in packed_weight.parts]
     for parts in matrices:
         if axis == 0 and parts[0][0].op == "quantize_groups":
             first = parts[0][1] + column
-            for arrays, array in zip(made, quantised(parts[0][0], slice(first, first + count)), strict=True):
+            for arrays, array in zip(made, quantized(parts[0][0], slice(first, first + count)), strict=True):
                 arrays.append(array)
             continue
-        known: dict[Static, np.ndarray] = {}
+        known: dict[WeightExpr, np.ndarray] = {}
         for (part, start), arrays in zip(parts, made, strict=True):
             if axis == 0 and part.is_by_rows:
                 arrays.append(part.rows(slice(start + column, start + column + count), known))
             else:
                 arrays.append(part.evaluate()[_range(start + column, start + column + count, axis)])
         read += [array for value, array in known.items() if value.node is None]
-    pack_panels(recipe.panels, made[0], packed, axis == 0, Scales(made[1:], recipe.group))
+    pack_panels(packed_weight.panels, made[0], packed, axis == 0, Scales(made[1:], packed_weight.group))
     for array in read:
         release(array)
 
@@ -272,7 +276,7 @@ def _range(begin: int, end: int, axis: int) -> tuple[slice, ...]:
     return (slice(begin, end), slice(None))[:: 1 if axis == 0 else -1]
 
 
-def _pack_columns(format: Format, value: Static, begin: int, end: int, packed: np.ndarray, axis: int) -> None:
+def _pack_columns(format: Format, value: WeightExpr, begin: int, end: int, packed: np.ndarray, axis: int) -> None:
     """Packs a range of columns; where parts of it can be had, some at a time, so that casts are never whole."""
     k = format.columns(value.dims[1]) if axis == 0 else value.dims[0]
     column_bytes = format.column_bytes(k)
@@ -290,7 +294,9 @@ def _pack_columns(format: Format, value: Static, begin: int, end: int, packed: n
             release(source.evaluate())
 
 
-def _pack_halves(format: Format, halves: list[tuple[Static, int]], width: int, packed: np.ndarray, axis: int) -> None:
+def _pack_halves(
+    format: Format, halves: list[tuple[WeightExpr, int]], width: int, packed: np.ndarray, axis: int
+) -> None:
     """Packs `width` columns (along `axis`) of each (matrix, first column), some at a time."""
     made = {value: value.evaluate() for value, _ in halves if not value.is_divisible}
     dims, half = halves[0][0].dims, format.panel // 2
@@ -309,39 +315,39 @@ def _pack_halves(format: Format, halves: list[tuple[Static, int]], width: int, p
             release(piece)
 
 
-def _pack_several(recipe: Recipe, packed: np.ndarray) -> None:
+def _pack_several(packed_weight: PackedWeight, packed: np.ndarray) -> None:
     """Packs matrices one after another, and has each only as long."""
-    panels = iter(packed.reshape(math.prod(recipe.shape[:-2]), -1))
-    for piece in recipe.value.pieces():
+    panels = iter(packed.reshape(math.prod(packed_weight.shape[:-2]), -1))
+    for piece in packed_weight.value.pieces():
         for matrix in piece.reshape(math.prod(piece.shape[:-2]), *piece.shape[-2:]):
-            pack_panels(recipe.panels, [matrix], next(panels), recipe.transposed)
+            pack_panels(packed_weight.panels, [matrix], next(panels), packed_weight.transposed)
         release(piece)
 
 
-def _make_raw(recipe: Recipe, made: dict[str, np.ndarray]) -> None:
+def _make_raw(packed_weight: PackedWeight, made: dict[str, np.ndarray]) -> None:
     """Adds the bytes of a value as it is: where it lies if it is row-major, aligned and not small, else a copy."""
-    value = recipe.value
-    if value.node is not None and len(recipe.shape) == 2 and recipe.nbytes and value.is_divisible:
-        data = allocate(recipe.nbytes).view(recipe.dtype.numpy).reshape(recipe.shape)
-        step = max(1, COPY_BYTES * len(data) // recipe.nbytes)
+    value = packed_weight.value
+    if value.node is not None and len(packed_weight.shape) == 2 and packed_weight.nbytes and value.is_divisible:
+        data = allocate(packed_weight.nbytes).view(packed_weight.dtype.numpy).reshape(packed_weight.shape)
+        step = max(1, COPY_BYTES * len(data) // packed_weight.nbytes)
         for row in range(0, len(data), step):  # a table that is cast: source and result are never both whole
             rows = slice(row, row + step)
             data[rows] = value.part((rows, slice(None)))
-        made[recipe.key] = data.reshape(-1)
+        made[packed_weight.key] = data.reshape(-1)
         return
     data = value.evaluate()
     is_small = data.nbytes <= _SMALL_BYTES and bool(mapped_files([data]))
     if is_small or not (data.flags.c_contiguous and data.flags.aligned):
-        source, data = data, allocate(recipe.nbytes).view(data.dtype).reshape(data.shape)
+        source, data = data, allocate(packed_weight.nbytes).view(data.dtype).reshape(data.shape)
         _copy(source, data)
-    made[recipe.key] = data.reshape(-1)
+    made[packed_weight.key] = data.reshape(-1)
 
 
-def _expect_fit(recipe: Recipe, given: np.ndarray) -> None:
-    if given.dtype != recipe.dtype.numpy or given.nbytes != recipe.nbytes:
+def _expect_fit(packed_weight: PackedWeight, given: np.ndarray) -> None:
+    if given.dtype != packed_weight.dtype.numpy or given.nbytes != packed_weight.nbytes:
         raise LoadError(
-            f"recipe {recipe.key!r}: its bytes do not fit, got {given.nbytes} of {given.dtype},"
-            f" expected {recipe.nbytes} of {recipe.dtype}"
+            f"packed_weight {packed_weight.key!r}: its bytes do not fit, got {given.nbytes} of {given.dtype},"
+            f" expected {packed_weight.nbytes} of {packed_weight.dtype}"
         )
 
 

@@ -267,8 +267,8 @@ class WebgpuProgram:
 
 @dataclass(frozen=True, eq=False)
 class DeviceWeights:
-    """Weights on a device. buffers: by region. places: where each begins, by the keys of their recipes. nbytes: of all,
-    without the gaps between them.
+    """Weights on a device. buffers: by region. places: where each begins, by the keys of their packed_weights. nbytes:
+    of all, without the gaps between them.
     """
 
     buffers: Mapping[str, Any]
@@ -286,8 +286,8 @@ def device_weights(weights: WeightStore, programs: Iterable[tuple[Lowered, Plan]
         for region in (name for name in plan.regions if name.startswith("weights")):
             sizes[region] = max(sizes.get(region, 0), plan.regions[region])
         for tensor in lowered.tensors.values():
-            if tensor.recipe is not None:
-                wanted[tensor.recipe.key] = tensor, tensor.recipe, plan.addresses[tensor.id]
+            if tensor.packed_weight is not None:
+                wanted[tensor.packed_weight.key] = tensor, tensor.packed_weight, plan.addresses[tensor.id]
     places = {key: address for key, (_, _, address) in wanted.items()}
     with device.turn.once(), device.guarded():
         shared = device.weights.setdefault(weights, WeakSet())
@@ -295,9 +295,9 @@ def device_weights(weights: WeightStore, programs: Iterable[tuple[Lowered, Plan]
             if places.items() <= each.places.items():
                 return each
         buffers = {region: _buffer(device, size) for region, size in sizes.items()}
-        made = DeviceWeights(buffers, places, sum(recipe.nbytes for _, recipe, _ in wanted.values()))
-        for tensor, recipe, address in wanted.values():
-            array = held(weights.array(recipe), tensor.dtype, f"weight {tensor.name!r}", LimitError)
+        made = DeviceWeights(buffers, places, sum(packed_weight.nbytes for _, packed_weight, _ in wanted.values()))
+        for tensor, packed_weight, address in wanted.values():
+            array = held(weights.array(packed_weight), tensor.dtype, f"weight {tensor.name!r}", LimitError)
             if array.size:
                 data = array.view(np.uint8)
                 data = np.pad(data, (0, -data.size % 4)) if data.size % 4 else data  # words are written

@@ -14,7 +14,7 @@ from ingot.errors import IngotError, InputError, KindError, LimitError, ShapeErr
 from ingot.ir.dim import AtMost, Limit, given
 from ingot.ir.graph import Graph, Type
 from ingot.ir.liveness import Liveness
-from ingot.load import Deferred
+from ingot.load import ShapeDependentModel
 from ingot.passes import optimize
 from ingot.passes.precision import Precision
 from ingot.run.program import Program
@@ -44,7 +44,7 @@ class Bound:
 Fit = Callable[[Mapping[str, int]], bool]
 
 
-class OneGraph:
+class SingleGraph:
     """A model with one graph for all values of its symbols. All bindings share the weights."""
 
     def __init__(self, graph: Graph, precision: Precision, weights: WeightStore):
@@ -73,13 +73,13 @@ class OneGraph:
         return self.weights.nbytes
 
 
-class GraphEach:
+class GraphPerShape:
     """A model with a graph for each binding, and weights for each, which may be other ones of the same name.
 
     The graphs used latest are kept. Contexts of a session may ask at the same time.
     """
 
-    def __init__(self, model: Deferred, precision: Precision, passes: tuple[str, ...] | None, threads: int):
+    def __init__(self, model: ShapeDependentModel, precision: Precision, passes: tuple[str, ...] | None, threads: int):
         self.interface, self.outputs = model.interface, model.outputs
         self._load, self._precision, self._passes, self._threads = model.load, precision, passes, threads
         self._kept: OrderedDict[tuple[tuple[str, int], ...], Bound] = OrderedDict()
@@ -129,7 +129,7 @@ class GraphEach:
         return next(reversed(self._kept.values()))
 
 
-Bindings = OneGraph | GraphEach
+Bindings = SingleGraph | GraphPerShape
 
 
 class Programs:
@@ -173,7 +173,7 @@ class Programs:
         return tuple(sorted(sizes.items()))
 
 
-class Growth:
+class BucketPolicy:
     """Limits that a queue of calls finds for itself, of dims whose sizes keep changing: see docs/shapes.md.
 
     fit: whether the model can have given sizes. limits: those that one program is planned for now. refusal: why larger
@@ -231,7 +231,7 @@ class Growth:
 
 
 def bindings_of(
-    model: Graph | Deferred,
+    model: Graph | ShapeDependentModel,
     dims: Mapping[str, int],
     limits: Mapping[str, int],
     precision: Precision,
@@ -243,20 +243,20 @@ def bindings_of(
     Raises InputError for dims, and limits of dims, that the model does not have.
     """
     symbols = (model if isinstance(model, Graph) else model.interface).symbols
-    if isinstance(model, Deferred) and (known := dims.keys() & set(symbols)):
+    if isinstance(model, ShapeDependentModel) and (known := dims.keys() & set(symbols)):
         # An input has dims once it has a rank.
         symbols += model.bound({name: dims[name] for name in known}).interface.symbols
     unknown = {*dims, *limits} - set(symbols)
     if unknown:
         raise InputError(f"option dims: no such dim, got {sorted(unknown)}, expected {symbols}")
     if isinstance(model, Graph):
-        return OneGraph(model.bind(dims) if dims else model, precision, weights)
+        return SingleGraph(model.bind(dims) if dims else model, precision, weights)
     try:
         if dims:
-            return OneGraph(model.load(dims), precision, weights)
-        return GraphEach(model, precision, passes, weights.threads)
+            return SingleGraph(model.load(dims), precision, weights)
+        return GraphPerShape(model, precision, passes, weights.threads)
     except UnboundError:
-        return GraphEach(model.bound(dims), precision, passes, weights.threads)
+        return GraphPerShape(model.bound(dims), precision, passes, weights.threads)
 
 
 def _most(sizes: Mapping[str, int], symbol: str, most: int, fit: Fit) -> int:

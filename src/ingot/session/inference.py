@@ -39,7 +39,7 @@ from ingot.run.store import WeightStore
 from ingot.session import dynamic_shapes
 from ingot.session import saved_program as saved
 from ingot.session.compile_cache import Keeping, entry_of, folder_of
-from ingot.session.dynamic_shapes import GraphEach, Growth, OneGraph, Programs
+from ingot.session.dynamic_shapes import BucketPolicy, GraphPerShape, Programs, SingleGraph
 from ingot.session.inputs import arrays
 from ingot.session.io_binding import IOBinding
 from ingot.session.reports import BindingReport, Explanation, PlanReport, Profile
@@ -83,7 +83,7 @@ class InferenceSession:
     `ingot.at_most(n)`: one program for every size of a dim up to n, which computes only what there is; where the model
     has none, `bindings` says why, and each size gets a program of its own, as each has of a dim that dims leave out.
     Without dims, such a program is planned as soon as sizes keep changing. passes: names of the passes to run; None
-    means all. fuse: False makes each node a step of its own, without epilogues and strip programs. cache: where the
+    means all. fuse: False makes each node a step of its own, without epilogues and fused programs. cache: where the
     compiled programs of ONNX files are kept between processes: a folder, True for the user's own, False for nowhere,
     None for INGOT_CACHE; what is not fused is not kept.
 
@@ -151,14 +151,14 @@ class InferenceSession:
         self._bindings = dynamic_shapes.bindings_of(loaded.graph, given, self._limits, self.precision, passes, weights)
         self._keeping = Keeping(None if kept is not None else entry, loaded.files)
         self.source_node_count = len(self._bindings.interface)
-        has_graph = isinstance(self._bindings, OneGraph)
+        has_graph = isinstance(self._bindings, SingleGraph)
         if has_graph and (not loaded.is_compiled or (kept is None and (exact or passes is not None))):
             optimize(self.graph, self.passes)
         if has_graph and executor == "interpret":
             round_operands(self.graph, self.precision)
         unpacked = frozenset[str]() if self._shared is None else self._shared.unpacked
         target = target_of(executor, self.threads, self.precision)
-        self.target = replace(target, unpacked=unpacked, strips=fuse, epilogues=fuse)
+        self.target = replace(target, unpacked=unpacked, fuses=fuse, epilogues=fuse)
         self.isa = self.target.isa
         self._told: set[str] = set()  # ops on the reference that a warning has named
         self._context = Context(self)
@@ -242,7 +242,7 @@ class InferenceSession:
         holds other files, InputError for symbolic dims that no run has bound yet, UnsupportedError for a model that has
         another graph for other dims.
         """
-        if isinstance(self._bindings, GraphEach):
+        if isinstance(self._bindings, GraphPerShape):
             expected = given(self._bindings.interface.symbols)
             raise UnsupportedError(f"save: the model has another graph for other dims, got none, expected {expected}")
         if self.executor == "webgpu":
@@ -282,7 +282,7 @@ class InferenceSession:
             raise KindError(
                 "session: cannot be pickled, got one of a trainer, expected Trainer.snapshot() in a session"
             )
-        return reopened, (type(self), *self._origin.recipe(lambda: self.graph))
+        return reopened, (type(self), *self._origin.packed_weight(lambda: self.graph))
 
     @property
     def graph(self) -> Graph:
@@ -326,9 +326,11 @@ class Context:
         self._symbols = self._interface.symbols
         self._told = session._told
         self._limits = session._limits
-        self._growth = Growth(self._bindings.fits) if session._grows and isinstance(self._bindings, OneGraph) else None
+        self._growth = (
+            BucketPolicy(self._bindings.fits) if session._grows and isinstance(self._bindings, SingleGraph) else None
+        )
         self._programs = Programs()
-        self._unplanned = "" if isinstance(self._bindings, OneGraph) else "the model has another graph for each size"
+        self._unplanned = "" if isinstance(self._bindings, SingleGraph) else "the model has another graph for each size"
         self._expected = [
             (name, None if self._symbols else t.shape, t.dtype.numpy) for name, t in types if isinstance(t, TensorType)
         ]
@@ -475,7 +477,7 @@ class Context:
         try:
             return self._kept(symbols, lambda: self._compile(symbols)), {}
         except ShapeError as error:
-            if not isinstance(self._bindings, OneGraph):  # there may be no dims that the model has a graph for
+            if not isinstance(self._bindings, SingleGraph):  # there may be no dims that the model has a graph for
                 raise
             got = ", ".join(f"{name} = {size}" for name, size in symbols.items())
             raise InputError(f"inputs: the model cannot have these sizes, got {got}: {error}") from error
@@ -489,7 +491,7 @@ class Context:
             self._unplanned = str(error)
         return None
 
-    def _grown(self, growth: Growth, symbols: Mapping[str, int]) -> tuple[Program, Mapping[str, int]] | None:
+    def _grown(self, growth: BucketPolicy, symbols: Mapping[str, int]) -> tuple[Program, Mapping[str, int]] | None:
         """The program for these sizes and others, where sizes keep changing, and the sizes that a run tells it; None
         where these are to have, or have, a program of their own.
         """
@@ -515,9 +517,9 @@ class Context:
             return self._programs.find(sizes, compile)
 
     @uncollected()
-    def _compile(self, sizes: Mapping[str, int], growth: Growth | None = None) -> Program:
+    def _compile(self, sizes: Mapping[str, int], growth: BucketPolicy | None = None) -> Program:
         """The program for sizes of all symbols. Raises UnsizedError where it cannot be one for all up to a limit, and
-        what `Growth.expect_room` raises.
+        what `BucketPolicy.expect_room` raises.
         """
         bound, placement = self._bindings.bound(sizes), Placement(states=self._states)
         self._seed(bound.graph)
@@ -530,7 +532,7 @@ class Context:
         if self._strict and program.fallback:
             which = "kernel" if self._executor == "native" else f"kernel of {self._executor}"
             raise UnsupportedError(f"strict: no {which}, got {', '.join(program.fallback)}, expected one for each node")
-        if isinstance(self._bindings, OneGraph):
+        if isinstance(self._bindings, SingleGraph):
             self._keeping.keep(bound.graph, program, bound.weights)
         return program
 
@@ -551,7 +553,7 @@ class Context:
     def _interpreted(self, input_feed: Mapping[str, Any]) -> Graph:
         """The graph that the reference runs for these inputs."""
         symbols = self._sizes(input_feed)
-        if isinstance(self._bindings, OneGraph):
+        if isinstance(self._bindings, SingleGraph):
             return self._bindings.graph
         bound = self._bindings.bound(symbols)
         return bound.mode.graph(bound.graph)

@@ -79,7 +79,7 @@ class IOBinding:
         program, inputs, sizes = self._context.prepare(self._inputs)
         native = program.single
         if native is None:
-            self._expect_apart(list(self._bound.values()))
+            self._expect_split(list(self._bound.values()))
             self._ready = self._run_and_copy, self._inputs
             return self._ready
         outputs = []
@@ -87,7 +87,7 @@ class IOBinding:
             if name not in self._bound and name not in self._made:
                 self._made[name] = np.empty(shape, dtype)
             outputs.append(self._fitting(name, shape, dtype))
-        self._expect_apart(outputs)
+        self._expect_split(outputs)
         self._ready = native.call, native.pointers([*inputs, *outputs], sizes)
         return self._ready
 
@@ -98,7 +98,7 @@ class IOBinding:
             raise InputError(f"bind_output {name!r}: wrong array, got {got}, expected {expected}")
         return array
 
-    def _expect_apart(self, outputs: Sequence[np.ndarray]) -> None:
+    def _expect_split(self, outputs: Sequence[np.ndarray]) -> None:
         bound = [*self._inputs.values(), *outputs]
         for array in outputs:
             if any(np.may_share_memory(array, other) for other in bound if other is not array):

@@ -2,7 +2,8 @@
 
 graph.ingot    the graph after the passes, as text
 weights.bin    64-byte aligned arrays
-weights.json   key -> dtype, shape, offset, hash; "recipe ..." for packed weights, "weight ..." for raw ones and what
+weights.json   key -> dtype, shape, offset, hash; "packed weight ..." for packed weights, "weight ..." for raw ones and
+what
                states begin with
 layout.json    every byte of a run, for people and tools
 
@@ -26,7 +27,7 @@ from ingot.ir.dtype import DTYPES, from_numpy, string
 from ingot.ir.graph import Graph, TensorType
 from ingot.ir.text import dump, parse
 from ingot.lower.cpu.formats import PANEL
-from ingot.lower.packed_weight import static_values
+from ingot.lower.packed_weight import weight_exprs
 from ingot.passes.fold import DECODERS
 from ingot.passes.precision import PRECISIONS, Precision
 from ingot.plan.memory import layout
@@ -36,7 +37,7 @@ from ingot.run.program import Program
 from ingot.run.store import WeightStore
 from ingot.support.files import MappedFile, write_arrays, written, written_folder
 
-FORMAT = {"format": "ingot program", "version": 6, "panel": PANEL}
+FORMAT = {"format": "ingot program", "version": 7, "panel": PANEL}
 FILES = ("graph.ingot", "weights.bin", "weights.json", "layout.json")
 _ALIGNMENT = 64
 _MAX_TEXT_BYTES = 1 << 30
@@ -65,7 +66,7 @@ def write_files(
 
     Raises OutputError, and UnsupportedError for a graph that holds strings.
     """
-    arrays = {f"recipe {key}": array for key, array in weights.items()}
+    arrays = {f"packed_weight {key}": array for key, array in weights.items()}
     arrays |= {f"weight {name}": data for name, data in _raw_weights(graph, program).items()}
     rows: dict[str, dict[str, Any]] = {}
     offset = 0
@@ -95,7 +96,7 @@ def _digest(text: str) -> str:
 
 
 def row_hash(key: str, row: Mapping[str, Any], content: str) -> str:
-    """What binds an array's bytes to the recipe or weight that they are, and to their dtype and shape."""
+    """What binds an array's bytes to the packed weight or weight that they are, and to their dtype and shape."""
     return _digest(json.dumps([key, row["dtype"], row["shape"], content]))[:32]
 
 
@@ -104,13 +105,13 @@ def _raw_weights(graph: Graph, program: Program) -> dict[str, np.ndarray]:
     packed: set[str] = set()
     for part in program.native:
         for tensor in part.lowered.tensors.values():
-            if tensor.recipe is not None and (tensor.recipe.layout != "raw" or not graph.symbols):
-                packed.update(source.name for source in tensor.recipe.sources())
+            if tensor.packed_weight is not None and (tensor.packed_weight.layout != "raw" or not graph.symbols):
+                packed.update(source.name for source in tensor.packed_weight.sources())
     for segment in program.segments:
         if not isinstance(segment, NativeProgram):
             packed -= set(segment.graph.values)
     if graph.symbols:
-        static = static_values(graph)
+        static = weight_exprs(graph)
         packed = {name for name in packed if name in graph.values and _is_only_packed(graph, name, static)}
     return {
         name: value.data
@@ -154,7 +155,7 @@ def read(folder: str, weights: WeightStore) -> tuple[Graph, Precision]:
             if row_hash(key, row, found) != row.get("hash"):
                 raise LoadError(f"{path}: {key!r} is damaged, its bytes hash to {found}")
     for key, array in arrays.items():
-        if key.startswith("recipe "):
+        if key.startswith("packed_weight "):
             weights.put(key.partition(" ")[2], array)
     return graph, PRECISIONS[manifest["precision"]]
 

@@ -13,7 +13,7 @@ from ingot.errors import InputError
 from ingot.ir.dim import Limit
 from ingot.ir.graph import Graph, TensorType, Type
 from ingot.ir.text import dump, parse
-from ingot.load import Deferred, is_saved_program, load_model
+from ingot.load import ShapeDependentModel, is_saved_program, load_model
 from ingot.lower import Target
 from ingot.passes.precision import F32, Precision
 from ingot.plan.memory import Place
@@ -54,7 +54,7 @@ class Origin:
             return Origin(os.path.abspath(os.fspath(source)), options)
         return Origin(bytes(source) if isinstance(source, (bytes, bytearray, memoryview)) else None, options)
 
-    def recipe(self, graph: Callable[[], Graph]) -> tuple[Any, dict[str, Any]]:
+    def packed_weight(self, graph: Callable[[], Graph]) -> tuple[Any, dict[str, Any]]:
         """What `reopened` takes. graph: the session's, after the passes, which is pickled as text and arrays."""
         if self.source is not None:
             return self.source, dict(self.options)
@@ -87,7 +87,7 @@ class Opened:
     was read from, if known.
     """
 
-    graph: Graph | Deferred
+    graph: Graph | ShapeDependentModel
     is_compiled: bool = False
     precision: Precision | None = None
     files: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
@@ -118,7 +118,7 @@ def target_of(executor: str, threads: int, precision: Precision) -> Target:
         return webgpu_target(precision)
     isa = load().isa()
     rounded = precision.rounded(load().dots(isa))
-    return Target(isa, threads, reuse=debug() < 5, rounded=rounded, apart=precision.apart)
+    return Target(isa, threads, reuse=debug() < 5, rounded=rounded, split_sums=precision.split_sums)
 
 
 def check_option(name: str, value: str, valid: Iterable[str]) -> None:

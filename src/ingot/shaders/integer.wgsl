@@ -16,4 +16,4 @@ fn scaled_sum(sum: i32, step: f32, channel: i32, place: i32) -> f32 {
 
 fn float_residual(place: i32) -> f32 { return at_residual(place); }
 
-fn coded_residual(place: i32) -> f32 { return (f32(int_residual(place)) - arg_residual_zero()) * arg_residual_scale(); }
+fn quantized_residual(place: i32) -> f32 { return (f32(int_residual(place)) - arg_residual_zero()) * arg_residual_scale(); }

@@ -17,7 +17,7 @@ from typing import Any
 CSRC = Path(__file__).parents[1] / "csrc"
 # What a library must have been built from.
 DECLARATIONS = (
-    "abi.h", "quantised_args.def", "training_args.def", "image_args.def",
+    "abi.h", "quantized_args.def", "training_args.def", "image_args.def",
     "kernels.def", "elementwise.def", "dtypes.def",
 )  # fmt: skip
 
@@ -41,7 +41,7 @@ class Field:
 class Elementwise:
     """A kernel of elementwise.def. op: its name in ops/, with the word among its attributes that chooses, if any.
 
-    dtype: of the operands. is_vector: it works on 16 elements at once, and is also an op of strip programs.
+    dtype: of the operands. is_vector: it works on 16 elements at once, and is also an op of fused programs.
     is_activation: an epilogue may apply it.
     """
 

@@ -107,12 +107,12 @@ def adapt(graph: Graph, wanted: Lora) -> list[Adapter]:
         raise InputError(f"lora: nothing to train, got a graph {graph.name!r} without products of stored matrices")
     chosen, adapters = set(names), dict[str, Adapter]()
     rng = np.random.default_rng(wanted.seed)
-    for node, (name, is_turned) in products.items():
+    for node, (name, is_transposed) in products.items():
         if name not in chosen:
             continue
         adapter = adapters.get(name)
         if adapter is None:
-            adapter = adapters[name] = Adapter(_path(name), name, is_turned)
+            adapter = adapters[name] = Adapter(_path(name), name, is_transposed)
             _add_factors(graph, node, adapter, wanted.r, rng)
         _add_product(graph, node, following[node], adapter, wanted.scale)
     return list(adapters.values())
@@ -141,7 +141,7 @@ def _matrix_of(graph: Graph, node: Node) -> tuple[str, bool] | None:
     """The stored matrix that a node multiplies rows with, and whether it is stored [k, n]; None where there is none."""
     if node.op.name != "matmul" or node.transpose_a or graph.type(str(node.operands[1])).rank != 2:
         return None
-    name, is_turned = str(node.operands[1]), not node.transpose_b
+    name, is_transposed = str(node.operands[1]), not node.transpose_b
     order: np.ndarray | None = None  # of its columns there
     while (maker := graph.producer(name)) is not None:
         if maker.op.name == "gather":
@@ -151,10 +151,10 @@ def _matrix_of(graph: Graph, node: Node) -> tuple[str, bool] | None:
             order = indices if order is None else indices[order]
         elif maker.op.name not in _PASSED:
             return None
-        is_turned ^= maker.op.name == "permute"
+        is_transposed ^= maker.op.name == "permute"
         name = str(maker.operands[0])
     is_in_order = order is None or np.array_equal(order, np.arange(len(order)))
-    return (name, is_turned) if is_in_order and graph.values[name].kind == "weight" else None
+    return (name, is_transposed) if is_in_order and graph.values[name].kind == "weight" else None
 
 
 def _heads(graph: Graph) -> set[Node]:

@@ -49,7 +49,7 @@ def step_target(precision: str, threads: int) -> tuple[Target, Precision]:
     library, row = load(), precision_of(precision)
     isa = library.isa()
     rounded = row.rounded(library.dots(isa))
-    return Target(isa, threads or usable_threads(), rounded=rounded, apart=row.apart), row
+    return Target(isa, threads or usable_threads(), rounded=rounded, split_sums=row.split_sums), row
 
 
 def training_graphs(

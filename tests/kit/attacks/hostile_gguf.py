@@ -15,7 +15,7 @@ from ingot.load.gguf.file import MAX_ALIGNMENT, MAX_KEYS, MAX_STRING_BYTES
 Attack = tuple[str, Callable[[Path], Any], type[IngotError], str]
 
 U8, I8, U16, I16, U32, I32, F32, BOOL, STRING, ARRAY, U64, I64, F64 = range(13)
-_CODES = {U8: "B", I8: "b", U16: "H", I16: "h", U32: "I", I32: "i", F32: "f", BOOL: "B", U64: "Q", I64: "q", F64: "d"}
+_QUANT = {U8: "B", I8: "b", U16: "H", I16: "h", U32: "I", I32: "i", F32: "f", BOOL: "B", U64: "Q", I64: "q", F64: "d"}
 F32_TENSOR, F16_TENSOR, Q8_0_TENSOR, Q4_K_TENSOR, I64_TENSOR, IQ2_XXS_TENSOR = 0, 1, 8, 12, 27, 16
 MOST = (1 << 64) - 1
 
@@ -28,7 +28,7 @@ def text(content: bytes | str, length: int | None = None) -> bytes:
 
 def value(kind: int, content: Any) -> bytes:
     """A value behind its type."""
-    return struct.pack("<I", kind) + (text(content) if kind == STRING else struct.pack("<" + _CODES[kind], content))
+    return struct.pack("<I", kind) + (text(content) if kind == STRING else struct.pack("<" + _QUANT[kind], content))
 
 
 def array(kind: int, contents: Sequence[Any], count: int | None = None) -> bytes:
@@ -36,7 +36,7 @@ def array(kind: int, contents: Sequence[Any], count: int | None = None) -> bytes
     head = struct.pack("<IIQ", ARRAY, kind, len(contents) if count is None else count)
     if kind == STRING:
         return head + b"".join(map(text, contents))
-    return head + struct.pack(f"<{len(contents)}{_CODES[kind]}", *contents)
+    return head + struct.pack(f"<{len(contents)}{_QUANT[kind]}", *contents)
 
 
 def key(name: bytes | str, content: bytes) -> bytes:
@@ -541,8 +541,8 @@ ACCEPTED: list[tuple[str, bytes, int, dict[str, tuple[int, ...]]]] = [
     (
         "a key of each type",
         content(
-            [key(f"k{kind}", value(kind, 1)) for kind in _CODES]
-            + [key(f"a{kind}", array(kind, [1, 0])) for kind in _CODES]
+            [key(f"k{kind}", value(kind, 1)) for kind in _QUANT]
+            + [key(f"a{kind}", array(kind, [1, 0])) for kind in _QUANT]
             + [key("s", value(STRING, "x")), key("as", array(STRING, ["x", "", b"\xff"])), key("e", array(F64, []))]
         ),
         25,

@@ -67,7 +67,7 @@ TYPES: list[Attack] = [
         "'block_size' is -1",
     ),
     (
-        "quantised to strings",
+        "quantized to strings",
         one("QuantizeLinear", ["x", "s"], {"s": np.array(1, np.float32)}, output_dtype=8, opset=21),
         ShapeError,
         "bad dtype, got string",

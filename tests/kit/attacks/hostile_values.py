@@ -1,4 +1,4 @@
-"""Attacks on control flow, sequences, optionals, strings and quantised numbers: at load, and in runs of what loads."""
+"""Attacks on control flow, sequences, optionals, strings and quantized numbers: at load, and in runs of what loads."""
 
 from collections.abc import Callable
 from typing import Any
@@ -50,7 +50,7 @@ def line(body: str, given: str = "float[2,3] x, int64 i", opset: int = 18) -> Ca
     return text(f"g ({given}) => (y) {{ {body} }}", opset)
 
 
-def quantised(op: str, operands: str, **changed: Any) -> Callable[[], Any]:
+def quantized(op: str, operands: str, **changed: Any) -> Callable[[], Any]:
     """A node over a scale s, a zero point z, images, bytes and floats, some of which are given otherwise."""
     arrays = {"s": np.array(0.5, F), "z": np.array(3, np.uint8), "a": np.ones((2, 3), np.uint8)}
     arrays |= {
@@ -180,7 +180,7 @@ VALUES: list[Attack] = [
         "program too long",
     ),
     *(
-        (f"{op} by {scale}", quantised(op, operands, s=np.array(scale, F)), LoadError, "expected finite scales")
+        (f"{op} by {scale}", quantized(op, operands, s=np.array(scale, F)), LoadError, "expected finite scales")
         for op, operands, scales in (
             ("QuantizeLinear", "x s z", (np.nan, np.inf)),
             ("DequantizeLinear", "a s", (np.nan, -np.inf)),
@@ -189,41 +189,41 @@ VALUES: list[Attack] = [
         )
         for scale in scales
     ),
-    ("zero point in floats", quantised("QuantizeLinear", "x s z", z=np.array(3, F)), ShapeError, "wrong dtype"),
+    ("zero point in floats", quantized("QuantizeLinear", "x s z", z=np.array(3, F)), ShapeError, "wrong dtype"),
     (
         "zero point of a matrix",
-        quantised("QuantizeLinear", "x s z", z=np.ones((2, 2), np.uint8)),
+        quantized("QuantizeLinear", "x s z", z=np.ones((2, 2), np.uint8)),
         ShapeError,
         "does not",
     ),
-    ("scales of five columns", quantised("QuantizeLinear", "x s", s=np.ones(5, F)), ShapeError, "dims differ, got 5"),
+    ("scales of five columns", quantized("QuantizeLinear", "x s", s=np.ones(5, F)), ShapeError, "dims differ, got 5"),
     (
         "zero points of two",
-        quantised("QuantizeLinear", "x s z", s=np.ones(3, F), z=np.ones(2, np.uint8)),
+        quantized("QuantizeLinear", "x s z", s=np.ones(3, F), z=np.ones(2, np.uint8)),
         ShapeError,
         "fit",
     ),
-    ("axis of scales", quantised("QuantizeLinear", "x s", s=np.ones(3, F), axis=7), ShapeError, "out of range, got 7"),
-    ("zero point with a sign", quantised("DequantizeLinear", "a s z", z=np.array(1, np.int8)), ShapeError, "differ"),
-    ("blocks", quantised("DequantizeLinear", "a s", s=np.ones((2, 1), F), block_size=2**40), LoadError, "'block_size'"),
-    ("zero points of seven rows", quantised("MatMulInteger", "a b z", z=np.ones(7, np.uint8)), ShapeError, "broadcast"),
+    ("axis of scales", quantized("QuantizeLinear", "x s", s=np.ones(3, F), axis=7), ShapeError, "out of range, got 7"),
+    ("zero point with a sign", quantized("DequantizeLinear", "a s z", z=np.array(1, np.int8)), ShapeError, "differ"),
+    ("blocks", quantized("DequantizeLinear", "a s", s=np.ones((2, 1), F), block_size=2**40), LoadError, "'block_size'"),
+    ("zero points of seven rows", quantized("MatMulInteger", "a b z", z=np.ones(7, np.uint8)), ShapeError, "broadcast"),
     (
         "zero points of filters",
-        quantised("QLinearConv", "i s z k s t s z", t=np.ones(3, np.uint8)),
+        quantized("QLinearConv", "i s z k s t s z", t=np.ones(3, np.uint8)),
         ShapeError,
         "broad",
     ),
-    ("bias of nine", quantised("QLinearConv", _CONV + " t", t=np.ones(9, np.int32)), ShapeError, "dims differ, got 9"),
-    ("results of one name", quantised("DynamicQuantizeLinear", "x"), LoadError, "wrong number of outputs"),
+    ("bias of nine", quantized("QLinearConv", _CONV + " t", t=np.ones(9, np.int32)), ShapeError, "dims differ, got 9"),
+    ("results of one name", quantized("DynamicQuantizeLinear", "x"), LoadError, "wrong number of outputs"),
     ("sparse constant", _sparse, UnsupportedError, "sparse tensors"),
     ("map", _typed(_MAP), UnsupportedError, "'o' is a map"),
     ("optional map", _typed(helper.make_optional_type_proto(_MAP)), UnsupportedError, "'o' is a map"),
     ("optional of an optional", _typed(_nested(helper.make_optional_type_proto)), ShapeError, "wrong dtype"),
     ("sequence input of sequences", _typed(_nested(helper.make_sequence_type_proto)), ShapeError, "wrong dtype"),
-    ("scale of doubles", quantised("QuantizeLinear", "x s z", s=np.array(1.0)), ShapeError, "wrong dtype, got f64[]"),
+    ("scale of doubles", quantized("QuantizeLinear", "x s z", s=np.array(1.0)), ShapeError, "wrong dtype, got f64[]"),
     (
         "zero point of 32 bits",
-        quantised("QuantizeLinear", "x s z", z=np.array(1, np.int32)),
+        quantized("QuantizeLinear", "x s z", z=np.array(1, np.int32)),
         ShapeError,
         "wrong dtype, got i32[]",
     ),

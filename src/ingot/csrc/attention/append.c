@@ -31,23 +31,23 @@ static inline void append_round_bf16(uint16_t *to, vf x) { v_store_bf16(to, x); 
 #define APPEND_VALUES_STEP 1
 
 /* Items are 16 dims of a head. */
-#define APPEND_FLOATS(name, type, round, slot_step, step)                                              \
-  void K(name)(const void *p, int32_t part, int32_t parts) {                                           \
-    const append_args *g = p;                                                                          \
-    const paged_rows t = append_rows(g);                                                               \
-    const int64_t groups = (g->dim + 15) / 16, end = part_begin(g->kv_heads * groups, part + 1, parts); \
-    for (int64_t i = part_begin(g->kv_heads * groups, part, parts); i < end; i++) {                    \
-      const int64_t head = i / groups, d = i % groups * 16, lanes = g->dim - d < 16 ? g->dim - d : 16; \
-      for (int64_t r = 0; r < g->rows; r++) {                                                          \
-        const int64_t block = append_block(g, &t, r, head);                                            \
-        if (block < 0) continue;                                                                       \
-        type rounded[16];                                                                              \
-        round(rounded, append_load(g->x + r * g->x_strides[0] + head * g->x_strides[1] + d, lanes));   \
-        type *to = (type *)g->cache + block * g->dim * INGOT_CACHE_BLOCK +                             \
-                   t.positions[r] % INGOT_CACHE_BLOCK * slot_step(g->dim) + d * step;                  \
-        for (int64_t l = 0; l < lanes; l++) to[l * step] = rounded[l];                                 \
-      }                                                                                                \
-    }                                                                                                  \
+#define APPEND_FLOATS(name, type, round, slot_step, step)                                                              \
+  void K(name)(const void *p, int32_t part, int32_t parts) {                                                           \
+    const append_args *g = p;                                                                                          \
+    const paged_rows t = append_rows(g);                                                                               \
+    const int64_t groups = (g->dim + 15) / 16, end = part_begin(g->kv_heads * groups, part + 1, parts);                \
+    for (int64_t i = part_begin(g->kv_heads * groups, part, parts); i < end; i++) {                                    \
+      const int64_t head = i / groups, d = i % groups * 16, lanes = g->dim - d < 16 ? g->dim - d : 16;                 \
+      for (int64_t r = 0; r < g->rows; r++) {                                                                          \
+        const int64_t block = append_block(g, &t, r, head);                                                            \
+        if (block < 0) continue;                                                                                       \
+        type rounded[16];                                                                                              \
+        round(rounded, append_load(g->x + r * g->x_strides[0] + head * g->x_strides[1] + d, lanes));                   \
+        type *to = (type *)g->cache + block * g->dim * INGOT_CACHE_BLOCK +                                             \
+                   t.positions[r] % INGOT_CACHE_BLOCK * slot_step(g->dim) + d * step;                                  \
+        for (int64_t l = 0; l < lanes; l++) to[l * step] = rounded[l];                                                 \
+      }                                                                                                                \
+    }                                                                                                                  \
   }
 
 APPEND_FLOATS(append_keys_f32, float, append_round_f32, APPEND_KEYS_SLOT, APPEND_KEYS_STEP)
@@ -66,7 +66,7 @@ static inline float append_scale(const float *x, int64_t dim) {
 }
 
 /* One head of a row as int8: codes x / scale, half to even, `step` apart. A scale of 0, infinity or NaN has codes 0. */
-static inline void append_codes(const float *x, int64_t dim, float scale, int8_t *to, int64_t step) {
+static inline void append_quant(const float *x, int64_t dim, float scale, int8_t *to, int64_t step) {
   const int usable = scale > 0 && scale < INFINITY;
   for (int64_t d = 0; d < dim; d += 16) {
     float codes[16];
@@ -77,22 +77,22 @@ static inline void append_codes(const float *x, int64_t dim, float scale, int8_t
 }
 
 /* Items are heads, whose scale is one of all dims. */
-#define APPEND_INT8(name, slot_step, step)                                                              \
-  void K(name)(const void *p, int32_t part, int32_t parts) {                                            \
-    const append_args *g = p;                                                                           \
-    const paged_rows t = append_rows(g);                                                                \
-    const int64_t end = part_begin(g->kv_heads, part + 1, parts);                                       \
-    for (int64_t head = part_begin(g->kv_heads, part, parts); head < end; head++) {                     \
-      for (int64_t r = 0; r < g->rows; r++) {                                                           \
-        const int64_t block = append_block(g, &t, r, head), slot = t.positions[r] % INGOT_CACHE_BLOCK;  \
-        if (block < 0) continue;                                                                        \
-        const float *x = g->x + r * g->x_strides[0] + head * g->x_strides[1];                           \
-        const float scale = append_scale(x, g->dim);                                                    \
-        int8_t *to = (int8_t *)g->cache + block * g->dim * INGOT_CACHE_BLOCK + slot * slot_step(g->dim); \
-        ((float *)g->scales)[block * INGOT_CACHE_BLOCK + slot] = scale;                                            \
-        append_codes(x, g->dim, scale, to, step);                                                       \
-      }                                                                                                 \
-    }                                                                                                   \
+#define APPEND_INT8(name, slot_step, step)                                                                             \
+  void K(name)(const void *p, int32_t part, int32_t parts) {                                                           \
+    const append_args *g = p;                                                                                          \
+    const paged_rows t = append_rows(g);                                                                               \
+    const int64_t end = part_begin(g->kv_heads, part + 1, parts);                                                      \
+    for (int64_t head = part_begin(g->kv_heads, part, parts); head < end; head++) {                                    \
+      for (int64_t r = 0; r < g->rows; r++) {                                                                          \
+        const int64_t block = append_block(g, &t, r, head), slot = t.positions[r] % INGOT_CACHE_BLOCK;                 \
+        if (block < 0) continue;                                                                                       \
+        const float *x = g->x + r * g->x_strides[0] + head * g->x_strides[1];                                          \
+        const float scale = append_scale(x, g->dim);                                                                   \
+        int8_t *to = (int8_t *)g->cache + block * g->dim * INGOT_CACHE_BLOCK + slot * slot_step(g->dim);               \
+        ((float *)g->scales)[block * INGOT_CACHE_BLOCK + slot] = scale;                                                \
+        append_quant(x, g->dim, scale, to, step);                                                                      \
+      }                                                                                                                \
+    }                                                                                                                  \
   }
 
 APPEND_INT8(append_keys_i8, APPEND_KEYS_SLOT, APPEND_KEYS_STEP)
@@ -118,7 +118,7 @@ static inline void append_range(const float *x, int64_t count, float *least, flo
 
 /* A group of a head as int4: codes (x - least) / step, half to even; `step` and `least` are f16. A step of 0, infinity
  * or NaN has codes 0. to: bytes `distance` apart. */
-static inline void append_fours(const float *x, int64_t count, uint16_t *scale, uint16_t *least, uint8_t *to,
+static inline void append_quads(const float *x, int64_t count, uint16_t *scale, uint16_t *least, uint8_t *to,
                                 int64_t distance) {
   float low, high, codes[2 * INGOT_CACHE_GROUP];
   append_range(x, count, &low, &high);
@@ -135,25 +135,25 @@ static inline void append_fours(const float *x, int64_t count, uint16_t *scale, 
 }
 
 /* Items are heads. */
-#define APPEND_INT4(name, slot_step, step)                                                                \
-  void K(name)(const void *p, int32_t part, int32_t parts) {                                              \
-    const append_args *g = p;                                                                             \
-    const paged_rows t = append_rows(g);                                                                  \
-    const int64_t half = g->dim / 2, groups = (g->dim + INGOT_CACHE_GROUP - 1) / INGOT_CACHE_GROUP;       \
-    const int64_t end = part_begin(g->kv_heads, part + 1, parts);                                         \
-    for (int64_t head = part_begin(g->kv_heads, part, parts); head < end; head++) {                       \
-      for (int64_t r = 0; r < g->rows; r++) {                                                             \
-        const int64_t block = append_block(g, &t, r, head), slot = t.positions[r] % INGOT_CACHE_BLOCK;    \
-        if (block < 0) continue;                                                                          \
-        const float *x = g->x + r * g->x_strides[0] + head * g->x_strides[1];                             \
-        uint8_t *to = (uint8_t *)g->cache + block * half * INGOT_CACHE_BLOCK + slot * slot_step(half);    \
-        uint16_t *scale = (uint16_t *)g->scales + 2 * block * groups * INGOT_CACHE_BLOCK + slot;          \
-        for (int64_t d = 0; d < g->dim; d += INGOT_CACHE_GROUP, scale += 2 * INGOT_CACHE_BLOCK) {         \
-          const int64_t count = g->dim - d < INGOT_CACHE_GROUP ? g->dim - d : INGOT_CACHE_GROUP;          \
-          append_fours(x + d, count, scale, scale + INGOT_CACHE_BLOCK, to + d / 2 * step, step);          \
-        }                                                                                                 \
-      }                                                                                                   \
-    }                                                                                                     \
+#define APPEND_INT4(name, slot_step, step)                                                                             \
+  void K(name)(const void *p, int32_t part, int32_t parts) {                                                           \
+    const append_args *g = p;                                                                                          \
+    const paged_rows t = append_rows(g);                                                                               \
+    const int64_t half = g->dim / 2, groups = (g->dim + INGOT_CACHE_GROUP - 1) / INGOT_CACHE_GROUP;                    \
+    const int64_t end = part_begin(g->kv_heads, part + 1, parts);                                                      \
+    for (int64_t head = part_begin(g->kv_heads, part, parts); head < end; head++) {                                    \
+      for (int64_t r = 0; r < g->rows; r++) {                                                                          \
+        const int64_t block = append_block(g, &t, r, head), slot = t.positions[r] % INGOT_CACHE_BLOCK;                 \
+        if (block < 0) continue;                                                                                       \
+        const float *x = g->x + r * g->x_strides[0] + head * g->x_strides[1];                                          \
+        uint8_t *to = (uint8_t *)g->cache + block * half * INGOT_CACHE_BLOCK + slot * slot_step(half);                 \
+        uint16_t *scale = (uint16_t *)g->scales + 2 * block * groups * INGOT_CACHE_BLOCK + slot;                       \
+        for (int64_t d = 0; d < g->dim; d += INGOT_CACHE_GROUP, scale += 2 * INGOT_CACHE_BLOCK) {                      \
+          const int64_t count = g->dim - d < INGOT_CACHE_GROUP ? g->dim - d : INGOT_CACHE_GROUP;                       \
+          append_quads(x + d, count, scale, scale + INGOT_CACHE_BLOCK, to + d / 2 * step, step);                       \
+        }                                                                                                              \
+      }                                                                                                                \
+    }                                                                                                                  \
   }
 
 APPEND_INT4(append_keys_i4, APPEND_KEYS_SLOT, APPEND_KEYS_STEP)

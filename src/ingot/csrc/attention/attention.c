@@ -264,7 +264,7 @@ static inline void attention_mix(const attention_slot *s, const attention_block 
 }
 
 /* What the block sees of columns [begin, end). */
-static inline attention_view attention_look(const attention_args *g, const attention_block *b, int64_t begin,
+static inline attention_view attention_view_of(const attention_args *g, const attention_block *b, int64_t begin,
                                             int64_t end) {
   attention_view view = {.reach = {0, 0}};
   for (int64_t r = 0; r < b->count; r++) {
@@ -277,7 +277,7 @@ static inline attention_view attention_look(const attention_args *g, const atten
 /* Adds columns [begin, end) to the block's sums. */
 static inline void attention_tile(const attention_args *g, attention_slot *s, attention_block *b, int64_t begin,
                                   int64_t end) {
-  const attention_view view = attention_look(g, b, begin, end);
+  const attention_view view = attention_view_of(g, b, begin, end);
   if (begin > 0 && view.reach[0] == 0 && view.reach[1] == 0) return;
   const int64_t kv_head = b->head / (g->heads / g->kv_heads);
   const float *k = g->k + b->batch * g->k_strides[0] + kv_head * g->k_strides[1] + begin * g->k_strides[2];

@@ -52,8 +52,8 @@ typedef struct {
   int32_t direct;             /* whether values are read as they lie */
   int32_t shared;             /* whether several units read a chunk */
   const cached_pairs *loaded; /* whose queries are there */
-  const char *ahead;          /* what will be read next, to be prefetched on the way, */
-  int64_t ahead_bytes;        /* and how much of it */
+  const char *prefetch;          /* what will be read next, to be prefetched on the way, */
+  int64_t prefetch_bytes;        /* and how much of it */
 } cached_slot;
 
 /* Positions [begin, high) of a chunk, by blocks of 64: the number of a head's block in the cache, and what was widened
@@ -197,7 +197,7 @@ static inline void cached_widen_keys_i8(const int8_t *from, const float *scales,
 }
 
 /* Sixteen bytes of an int4 cache: the codes of both halves as floats. */
-static inline void cached_fours(const uint8_t *from, vf *low, vf *high) {
+static inline void cached_quads(const uint8_t *from, vf *low, vf *high) {
   const vi both = v_to_int(v_load_u8(from));
   *low = v_from_int(vi_and(both, vi_set(15)));
   *high = v_from_int(vi_sar(both, 4));
@@ -212,7 +212,7 @@ static inline void cached_widen_i4(const uint8_t *from, int64_t count, const uin
     uint8_t some[16] = {0};
     if (half < 16) memcpy(some, from + d / 2, (size_t)half);
     vf low, high;
-    cached_fours(half < 16 ? some : from + d / 2, &low, &high);
+    cached_quads(half < 16 ? some : from + d / 2, &low, &high);
     v_store(to + d, v_fma(low, step, least));
     v_store(to + d + half, v_fma(high, step, least));
   }
@@ -226,7 +226,7 @@ static inline void cached_widen_keys_i4(const uint8_t *from, const uint16_t *sca
       const vf step = v_load_f16(scales + j), least = v_load_f16(scales + INGOT_CACHE_BLOCK + j);
       for (int64_t i = 0; i < half; i++) {
         vf low, high;
-        cached_fours(from + (d / 2 + i) * INGOT_CACHE_BLOCK + j, &low, &high);
+        cached_quads(from + (d / 2 + i) * INGOT_CACHE_BLOCK + j, &low, &high);
         v_store(to + (d + i) * INGOT_CACHE_BLOCK + j, v_fma(low, step, least));
         v_store(to + (d + half + i) * INGOT_CACHE_BLOCK + j, v_fma(high, step, least));
       }
@@ -296,7 +296,7 @@ static inline int cached_find(const cached_attention_args *g, const paged_rows *
 }
 
 /* What pairs [pair, end) see of the chunk at `begin`; low == high where that is nothing. */
-static inline cached_tile cached_look(const cached_pairs *p, int64_t begin, int64_t pair, int64_t end) {
+static inline cached_tile cached_view(const cached_pairs *p, int64_t begin, int64_t pair, int64_t end) {
   cached_tile t = {.pair = pair, .end = end, .low = begin + INGOT_CACHE_CHUNK, .high = begin};
   for (int64_t i = pair; i < end; i++) {
     const int64_t first = p->first[i] > begin ? p->first[i] : begin;
@@ -312,23 +312,23 @@ static inline cached_tile cached_look(const cached_pairs *p, int64_t begin, int6
 /* A product of a tile's rows and `panels` panels. What is read next is fetched meanwhile, a panel's share with each: a
  * step of k asks for one line, and where that is too little all are asked for before. */
 static inline void cached_product(cached_slot *s, int64_t rows, int64_t panels, gemm_product product) {
-  if (s->ahead_bytes == 0) {
+  if (s->prefetch_bytes == 0) {
     K(gemm_tile)(rows, panels, &product);
     return;
   }
   const int32_t halved = product.halved;
-  const int64_t share = s->ahead_bytes / panels;
+  const int64_t share = s->prefetch_bytes / panels;
   const int spread = share <= product.k * 64;
   for (int64_t i = 0; i < panels; i++) {
-    product.ahead = s->ahead + i * share;
-    product.ahead_step = spread ? (share + product.k - 1) / product.k : 0;
-    for (int64_t j = 0; !spread && j < share; j += 64) __builtin_prefetch(s->ahead + i * share + j, 0, 2);
+    product.prefetch = s->prefetch + i * share;
+    product.prefetch_step = spread ? (share + product.k - 1) / product.k : 0;
+    for (int64_t j = 0; !spread && j < share; j += 64) __builtin_prefetch(s->prefetch + i * share + j, 0, 2);
     product.halved = halved && i + 1 == panels;
     K(gemm_tile)(rows, 1, &product);
     product.b += INGOT_PANEL;
     product.sums += INGOT_PANEL;
   }
-  s->ahead_bytes = 0;
+  s->prefetch_bytes = 0;
 }
 
 /* scores = queries @ keys of a block, which a tile sees to some extent; to a multiple of 16 positions. */
@@ -360,8 +360,8 @@ static inline void cached_mix(const cached_attention_args *g, cached_slot *s, co
 static inline void cached_expect(cached_slot *s, const void *cache, int64_t block, int64_t dim) {
   const int64_t bits = s->kind == CACHED_F32 ? 32 : s->kind == CACHED_BF16 ? 16 : s->kind == CACHED_I8 ? 8 : 4;
   const int64_t nbytes = dim * INGOT_CACHE_BLOCK * bits / 8;
-  s->ahead_bytes = s->shared ? 0 : nbytes;
-  s->ahead = (const char *)cache + block * nbytes;
+  s->prefetch_bytes = s->shared ? 0 : nbytes;
+  s->prefetch = (const char *)cache + block * nbytes;
 }
 
 /* Whether a tile sees some of the block at a position. */
@@ -444,12 +444,12 @@ static inline void cached_softmax(const cached_attention_args *g, const cached_s
 
 /* Adds a chunk to a unit's pairs. */
 static inline void cached_add(const cached_attention_args *g, cached_slot *s, cached_pairs *p, cached_chunk *c) {
-  const cached_tile all = cached_look(p, c->begin, 0, p->count);
+  const cached_tile all = cached_view(p, c->begin, 0, p->count);
   if (all.low == all.high) return;
   cached_tile tiles[CACHED_PAIRS];
   const int64_t count = gemm_blocks(p->count, s->score_stride);
   for (int64_t b = 0; b < count; b++)
-    tiles[b] = cached_look(p, c->begin, part_begin(p->count, (int32_t)b, (int32_t)count),
+    tiles[b] = cached_view(p, c->begin, part_begin(p->count, (int32_t)b, (int32_t)count),
                            part_begin(p->count, (int32_t)b + 1, (int32_t)count));
   const int64_t first = (all.low - c->begin) / INGOT_CACHE_BLOCK;
   const int64_t end = (all.high - c->begin + INGOT_CACHE_BLOCK - 1) / INGOT_CACHE_BLOCK;
@@ -525,7 +525,7 @@ static inline void cached_run(const cached_attention_args *g, int32_t kind, int3
   int64_t whole = 1, done = 0, count = 0;
   for (cached_unit u = cached_first(g, &cut); cached_next(g, &t, &cut, &u);) whole += cached_cost(g, &u);
   int64_t begin = part_begin(whole, part % parts, parts), end = part_begin(whole, part % parts + 1, parts);
-  portion_cut(&begin, &end, part / parts, g->portions);
+  chunk_cut(&begin, &end, part / parts, g->chunks);
   cached_slot slot = cached_open(g, kind, part % parts);
   cached_unit units[CACHED_UNITS];
   for (cached_unit u = cached_first(g, &cut); cached_next(g, &t, &cut, &u);) {

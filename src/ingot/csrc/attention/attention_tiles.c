@@ -2,11 +2,11 @@
  * Scores lie in the panels that products are summed in, and weights in their place. */
 #include <math.h>
 
-#include "gemm/apart.h"
+#include "gemm/split_sums.h"
 #include "attention/attention_blocks.h"
 
 #if defined(INGOT_LIBRARY)
-#define ATTEND_SUMS (APART_ROWS * INGOT_PANEL)
+#define ATTEND_SUMS (SPLIT_ROWS * INGOT_PANEL)
 #define ATTEND_PANEL (ATTEND_SUMS + INGOT_PANEL) /* floats from a panel of scores to the next: no power of two */
 #define ATTEND_PANELS (INGOT_KV_TILE / INGOT_PANEL)
 
@@ -28,13 +28,13 @@ typedef struct {
 
 static inline attend_task attend_open(const attention_args *g, int32_t part) {
   const int64_t tile = g->kv_len < INGOT_KV_TILE ? g->kv_len : INGOT_KV_TILE;
-  attend_task t = {.g = g, .head = -1, .width = (g->head_dim + APART_PAIRS - 1) / APART_PAIRS * APART_PAIRS};
+  attend_task t = {.g = g, .head = -1, .width = (g->head_dim + SPLIT_PAIRS - 1) / SPLIT_PAIRS * SPLIT_PAIRS};
   t.panels = (tile + INGOT_PANEL - 1) / INGOT_PANEL;
   t.v_panels = (g->v_dim + INGOT_PANEL - 1) / INGOT_PANEL;
   t.queries = g->scratch + part * g->scratch_stride;
-  t.keys = t.queries + APART_ROWS * t.width;
+  t.keys = t.queries + SPLIT_ROWS * t.width;
   t.values = t.keys + t.panels * t.width * INGOT_PANEL;
-  t.scores = t.values + t.v_panels * t.panels * APART_PAIRS * INGOT_PANEL;
+  t.scores = t.values + t.v_panels * t.panels * SPLIT_PAIRS * INGOT_PANEL;
   t.addend = t.scores + t.panels * ATTEND_PANEL;
   t.sums = t.addend + t.v_panels * ATTEND_SUMS;
   for (int64_t i = 0; i < t.panels; i++) t.offsets[i] = i * ATTEND_PANEL;
@@ -75,10 +75,10 @@ static inline void attend_values(attend_task *t, const uint16_t *v, int64_t pane
     const int64_t row = t->packed_values * INGOT_PANEL, rows = count - row < INGOT_PANEL ? count - row : INGOT_PANEL;
     for (int64_t i = 0; i < t->v_panels; i++) {
       const int64_t column = i * INGOT_PANEL, columns = g->v_dim - column, pairs = (rows + 1) / 2;
-      float *to = t->values + (i * t->panels + t->packed_values) * APART_PAIRS * INGOT_PANEL;
+      float *to = t->values + (i * t->panels + t->packed_values) * SPLIT_PAIRS * INGOT_PANEL;
       K(pack_pairs)(v + row * g->v_strides[2] + column, rows, columns < INGOT_PANEL ? columns : INGOT_PANEL,
                     g->v_strides[2], 1, to);
-      attend_zero(to + pairs * INGOT_PANEL, APART_PAIRS - pairs);
+      attend_zero(to + pairs * INGOT_PANEL, SPLIT_PAIRS - pairs);
     }
   }
 }
@@ -143,7 +143,7 @@ static inline void attend_softmax(const attend_task *t, attention_block *b, int6
 static inline void attend_tile(attend_task *t, attention_block *b, int64_t begin, int64_t end) {
   const attention_args *g = t->g;
   const int64_t head = b->head / (g->heads / g->kv_heads);
-  const int64_t rows = b->count > APART_ROWS / 2 ? APART_ROWS : APART_ROWS / 2;
+  const int64_t rows = b->count > SPLIT_ROWS / 2 ? SPLIT_ROWS : SPLIT_ROWS / 2;
   int64_t reach = 0;
   for (int64_t r = 0; r < b->count; r++) {
     const int64_t seen = attention_seen(g, b->at[r], begin, end);
@@ -162,19 +162,19 @@ static inline void attend_tile(attend_task *t, attention_block *b, int64_t begin
   attend_queries(t, b);
   attend_keys(t, k, panels, end - begin);
   for (int64_t i = 0; i < panels; i++) {
-    const apart_product product = {.runs = 1, .k = t->width, .offsets = t->offsets, .a = t->queries,
+    const split_product product = {.runs = 1, .k = t->width, .offsets = t->offsets, .a = t->queries,
                                    .a_stride = t->width, .b = t->keys + i * t->width * INGOT_PANEL};
-    K(apart_sums)(rows, &product, t->scores + t->offsets[i]);
+    K(split_sums)(rows, &product, t->scores + t->offsets[i]);
   }
   attend_softmax(t, b, begin, end, panels, fade);
   attend_values(t, (const uint16_t *)(const void *)g->v + v_at, panels, end - begin);
   for (int64_t i = 0; i < t->v_panels; i++) {
     float *sums = b->sums + i * ATTEND_SUMS, *own = begin ? t->addend : sums;
-    const apart_product product = {
-      .runs = panels, .k = APART_PAIRS, .offsets = t->offsets, .a = t->scores, .a_stride = INGOT_PANEL,
-      .b = t->values + i * t->panels * APART_PAIRS * INGOT_PANEL,
+    const split_product product = {
+      .runs = panels, .k = SPLIT_PAIRS, .offsets = t->offsets, .a = t->scores, .a_stride = INGOT_PANEL,
+      .b = t->values + i * t->panels * SPLIT_PAIRS * INGOT_PANEL,
       .halved = g->v_dim - i * INGOT_PANEL <= INGOT_PANEL / 2};
-    K(apart_sums)(rows, &product, own);
+    K(split_sums)(rows, &product, own);
     for (int64_t j = 0; begin && j < b->count * INGOT_PANEL; j += 16)
       v_store(sums + j, v_fma(v_load(sums + j), v_set(fade[j / INGOT_PANEL]), v_load(own + j)));
   }
@@ -182,11 +182,11 @@ static inline void attend_tile(attend_task *t, attention_block *b, int64_t begin
 
 void K(attention_bf16_tiles)(const void *args, int32_t part, int32_t parts) {
   const attention_args g = attention_in_pairs(args);
-  const attention_cut cut = attention_plan(&g, APART_ROWS);
+  const attention_cut cut = attention_plan(&g, SPLIT_ROWS);
   attend_task task = attend_open(&g, part);
   const int64_t end = attention_share(&g, &cut, part + 1, parts);
   const int64_t tile = task.panels * INGOT_PANEL, most = g.kv_len > tile ? INGOT_ATTENTION_BLOCKS : 1;
-  K(apart_begin)(APART_ROWS, APART_PAIRS);
+  K(split_begin)(SPLIT_ROWS, SPLIT_PAIRS);
   for (int64_t index = attention_share(&g, &cut, part, parts); index < end;) {
     attention_block group[INGOT_ATTENTION_BLOCKS];
     const int64_t head_end = (index / cut.blocks + 1) * cut.blocks < end ? (index / cut.blocks + 1) * cut.blocks : end;
@@ -200,6 +200,6 @@ void K(attention_bf16_tiles)(const void *args, int32_t part, int32_t parts) {
     for (int64_t i = 0; i < count; i++) attention_finish(&g, &group[i], INGOT_PANEL, ATTEND_SUMS);
     index += count;
   }
-  K(apart_end)();
+  K(split_end)();
 }
 #endif

@@ -93,10 +93,10 @@ static inline void lines_multiply(const lines_task *t, int64_t first, int64_t co
   const conv_args *g = t->g;
   const int64_t panel_size = 4 * g->channels * INGOT_PANEL, sums_size = INGOT_CONV_PAIRS * INGOT_PANEL;
   const int32_t blocks = (int32_t)((count + GEMM_ROWS - 1) / GEMM_ROWS);
-  const int64_t ahead_step = (4 * 4 * INGOT_PANEL + LINES_PIXELS * blocks - 1) / (LINES_PIXELS * blocks);
+  const int64_t prefetch_step = (4 * 4 * INGOT_PANEL + LINES_PIXELS * blocks - 1) / (LINES_PIXELS * blocks);
   for (int64_t panel = begin; panel < end; panel++) {
     const float *weight = g->weight + panel * panel_size;
-    const char *ahead = panel + 1 < end ? (const char *)(weight + panel_size) : NULL;
+    const char *prefetch = panel + 1 < end ? (const char *)(weight + panel_size) : NULL;
     for (int64_t sum = 0; sum < LINES_SUMS; sum++) {
       const int64_t k = sum < 2 ? 2 * g->channels : g->channels;
       const int64_t row = sum == 0 ? 0 : sum == 1 ? g->channels : 3 * g->channels; /* of the panel */
@@ -107,11 +107,11 @@ static inline void lines_multiply(const lines_task *t, int64_t first, int64_t co
           const gemm_product product = {
             .k = steps, .a = t->values + skip * t->row_stride + 2 * sum * g->channels + done,
             .a_stride = t->row_stride, .b = weight + (row + done) * INGOT_PANEL, .b_stride = INGOT_PANEL,
-            .sums = t->sums + sum * sums_size + skip * INGOT_PANEL, .sums_stride = INGOT_PANEL, .ahead = ahead,
-            .ahead_step = ahead ? ahead_step : 0, .more = done > 0,
+            .sums = t->sums + sum * sums_size + skip * INGOT_PANEL, .sums_stride = INGOT_PANEL, .prefetch = prefetch,
+            .prefetch_step = prefetch ? prefetch_step : 0, .more = done > 0,
             .halved = g->out_channels - panel * INGOT_PANEL <= INGOT_PANEL / 2};
           K(gemm_tile)(rows, 1, &product);
-          if (ahead) ahead += steps * ahead_step;
+          if (prefetch) prefetch += steps * prefetch_step;
         }
       }
     }

@@ -3,7 +3,7 @@
  * that lie inside the image are read in place. */
 #include <string.h>
 
-#include "gemm/apart.h"
+#include "gemm/split_sums.h"
 #include "conv/conv.h"
 
 /* The elements of a window that may be read in place; with little room none is, as what gathers windows is needed
@@ -178,8 +178,8 @@ static inline int conv_finish_in_tile(const conv_task *t, int64_t pixel, int64_t
 
 /* The blocks that so many rows are multiplied in. */
 #if defined(INGOT_LIBRARY)
-#define CONV_BLOCKS(t, rows, stride) \
-  ((t)->tile == K(gemm_tile_apart) ? ((rows) + APART_ROWS - 1) / APART_ROWS : gemm_blocks(rows, stride))
+#define CONV_BLOCKS(t, rows, stride)                                                                                   \
+  ((t)->tile == K(gemm_tile_split) ? ((rows) + SPLIT_ROWS - 1) / SPLIT_ROWS : gemm_blocks(rows, stride))
 #else
 #define CONV_BLOCKS(t, rows, stride) gemm_blocks(rows, stride)
 #endif
@@ -189,7 +189,7 @@ static inline void conv_add_panel(const conv_task *t, const conv_block *b, int64
                               int64_t row_stride, const float *next) {
   const int whole = end - begin == t->k;
   const int64_t blocks = CONV_BLOCKS(t, b->count, row_stride), steps = end - begin;
-  const int64_t ahead_step = next ? (INGOT_PANEL * 4 + blocks - 1) / blocks : 0;
+  const int64_t prefetch_step = next ? (INGOT_PANEL * 4 + blocks - 1) / blocks : 0;
   const float *weight = t->g->weight + ((b->group * t->panels + panel) * t->k + begin) * INGOT_PANEL;
   for (int64_t block = 0; block < blocks; block++) {
     const int64_t first = part_begin(b->count, (int32_t)block, (int32_t)blocks);
@@ -200,8 +200,8 @@ static inline void conv_add_panel(const conv_task *t, const conv_block *b, int64
     const int done = end == t->k && conv_finish_in_tile(t, b->pixel + first, length, b->group, panel, &finish);
     const gemm_product product = {
       .k = steps, .a = rows, .a_stride = row_stride, .b = weight, .b_stride = INGOT_PANEL, .sums = sums,
-      .sums_stride = INGOT_PANEL, .more = begin > 0, .ahead_step = ahead_step, .finish = done ? &finish : NULL,
-      .ahead = next ? (const char *)next + block * steps * ahead_step : NULL,
+      .sums_stride = INGOT_PANEL, .more = begin > 0, .prefetch_step = prefetch_step, .finish = done ? &finish : NULL,
+      .prefetch = next ? (const char *)next + block * steps * prefetch_step : NULL,
       .halved = t->out_channels - panel * INGOT_PANEL <= INGOT_PANEL / 2};
     t->tile(length, 1, &product);
     if (end == t->k && !done) conv_finish(t, b->pixel + first, length, b->group, panel, sums);
@@ -272,12 +272,12 @@ static inline __attribute__((always_inline)) void conv_tile(const int most, cons
 /* The same for any number of rows up to GEMM_ROWS: two registers in a row where so many fit, unless one is wanted. */
 static void K(conv_tile_rows)(int64_t rows, int64_t wanted, const conv_task *t, const float *x, int64_t x_stride,
                               const float *panel, float *sums) {
-  #define CONV_TILE(rows)                                                                            \
-    case rows:                                                                                       \
-      if (GEMM_ROWS > 6 && wanted == 2)                                                              \
-        conv_tile(rows, 2, 2, t, x, x_stride, panel, sums);                                          \
-      else                                                                                           \
-        conv_tile(rows, 1, wanted, t, x, x_stride, panel, sums);                                     \
+  #define CONV_TILE(rows)                                                                                              \
+    case rows:                                                                                                         \
+      if (GEMM_ROWS > 6 && wanted == 2)                                                                                \
+        conv_tile(rows, 2, 2, t, x, x_stride, panel, sums);                                                            \
+      else                                                                                                             \
+        conv_tile(rows, 1, wanted, t, x, x_stride, panel, sums);                                                       \
       break;
   switch (rows) {
     CONV_TILE(12)

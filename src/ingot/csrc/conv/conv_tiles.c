@@ -3,7 +3,7 @@
  * next line behind them. Between lines are pixels that nobody wants; they are multiplied along. */
 #include <string.h>
 
-#include "gemm/apart.h"
+#include "gemm/split_sums.h"
 #include "conv/conv.h"
 
 #if defined(INGOT_LIBRARY)
@@ -73,7 +73,7 @@ static inline void tiles_finish(const tiles_task *t, const tiles_block *b, int64
     if (out) out += channel;
     if (epilogue_is_light(&epilogue)) {
       const gemm_finish finish = epilogue_finish(&epilogue, 0, channel, out, g->out_strides[2]);
-      K(apart_finish)(&finish, count, columns, of);
+      K(split_finish)(&finish, count, columns, of);
     } else {
       epilogue_apply(&epilogue, 0, channel, count, columns, of, INGOT_PANEL, out, g->out_strides[2]);
     }
@@ -82,32 +82,32 @@ static inline void tiles_finish(const tiles_task *t, const tiles_block *b, int64
 
 /* A piece of a window, as many runs as stay near or a part of one, of all positions. product: all but the positions'
  * own. next: the piece that is read afterwards. */
-static inline void tiles_piece(const tiles_task *t, const tiles_block *b, apart_product product, int64_t panel,
+static inline void tiles_piece(const tiles_task *t, const tiles_block *b, split_product product, int64_t panel,
                                const float *next, int last) {
-  const int64_t positions = (b->count - 1) * t->pitch + t->g->out_width, half = APART_ROWS / 2;
-  const int64_t blocks = (positions + APART_ROWS - 1) / APART_ROWS;
-  const int64_t steps = product.runs * (product.k / APART_PAIRS);
+  const int64_t positions = (b->count - 1) * t->pitch + t->g->out_width, half = SPLIT_ROWS / 2;
+  const int64_t blocks = (positions + SPLIT_ROWS - 1) / SPLIT_ROWS;
+  const int64_t steps = product.runs * (product.k / SPLIT_PAIRS);
   const float *a = product.a;
-  product.ahead_step = apart_ahead(next, blocks);
+  product.prefetch_step = split_prefetch(next, blocks);
   for (int64_t block = 0; block < blocks; block++) {
-    const int64_t first = block * APART_ROWS, rows = positions - first > half ? APART_ROWS : half;
+    const int64_t first = block * SPLIT_ROWS, rows = positions - first > half ? SPLIT_ROWS : half;
     float *sums = t->sums + first * INGOT_PANEL;
     product.a = a + first * product.a_stride;
-    product.ahead = next ? (const char *)next + block * steps * product.ahead_step : NULL;
-    K(apart_sums)(rows, &product, sums);
+    product.prefetch = next ? (const char *)next + block * steps * product.prefetch_step : NULL;
+    K(split_sums)(rows, &product, sums);
     if (last) tiles_finish(t, b, panel, first, rows, sums);
   }
 }
 
 static inline void tiles_multiply(const tiles_task *t, const tiles_block *b) {
-  const int64_t together = APART_NEAR / t->run > 1 ? APART_NEAR / t->run : 1, piece = apart_piece(t->run);
+  const int64_t together = SPLIT_NEAR / t->run > 1 ? SPLIT_NEAR / t->run : 1, piece = split_piece(t->run);
   const int64_t size = t->runs * t->run * INGOT_PANEL;
   for (int64_t panel = b->panel_begin; panel < b->panel_end; panel++) {
     const float *weight = t->g->weight + (b->group * t->panels + panel) * size, *end = weight + size;
     for (int64_t run = 0; run < t->runs; run += together) {
       for (int64_t k = 0; k < t->run; k += piece) {
         const float *of = weight + (run * t->run + k) * INGOT_PANEL;
-        const apart_product product = {
+        const split_product product = {
           .runs = t->runs - run < together ? t->runs - run : together, .k = t->run - k < piece ? t->run - k : piece,
           .offsets = t->offsets + run, .a = t->image + k, .a_stride = t->g->stride_w * t->channels, .b = of,
           .more = run + k > 0, .halved = t->out_channels - panel * INGOT_PANEL <= INGOT_PANEL / 2};
@@ -125,11 +125,11 @@ static inline tiles_task tiles_task_of(const conv_args *g, int32_t part) {
   t.pitch = g->out_width + across / g->stride_w;
   t.planes = span + 1 < g->stride_h ? span + 1 : g->stride_h;
   const int64_t read = t.planes * tiles_line(&t), below = span / g->stride_h;
-  const int64_t beyond = APART_ROWS * INGOT_PANEL + t.channels * ((APART_ROWS - 1) * g->stride_w + across + 1) + 16;
+  const int64_t beyond = SPLIT_ROWS * INGOT_PANEL + t.channels * ((SPLIT_ROWS - 1) * g->stride_w + across + 1) + 16;
   t.lines = (g->scratch_stride - beyond - below * read) / (t.pitch * INGOT_PANEL + read);
   t.depth = t.lines + below;
   t.sums = g->scratch + part * g->scratch_stride;
-  t.image = t.sums + (t.lines * t.pitch + APART_ROWS) * INGOT_PANEL;
+  t.image = t.sums + (t.lines * t.pitch + SPLIT_ROWS) * INGOT_PANEL;
   const int64_t taps = g->dilation_w == 1 ? 1 : g->kernel_w;
   t.run = t.channels * g->kernel_w / taps;
   for (int64_t i = 0; i < g->kernel_h; i++) {
@@ -151,7 +151,7 @@ void K(conv2d_bf16_tiles)(const void *args, int32_t part, int32_t parts) {
   const int by_panels = t.runs * t.run * g.out_channels > 1 << 18;
   const gemm_share share = by_panels ? gemm_turn(gemm_cut(units, lines, part, parts))
                                      : gemm_cut(lines, units, part, parts);
-  K(apart_begin)(APART_ROWS, t.run);
+  K(split_begin)(SPLIT_ROWS, t.run);
   for (int64_t unit = share.row_begin; unit < share.row_end;) {
     const int64_t group = unit / t.panels, left = (group + 1) * t.panels;
     const int64_t stop = left < share.row_end ? left : share.row_end;
@@ -166,6 +166,6 @@ void K(conv2d_bf16_tiles)(const void *args, int32_t part, int32_t parts) {
     }
     unit = stop;
   }
-  K(apart_end)();
+  K(split_end)();
 }
 #endif

@@ -180,7 +180,7 @@ static inline void winograd_multiply(const winograd_task *t, int64_t first, int6
   const conv_args *g = t->g;
   const int64_t panel_size = t->steps * INGOT_PANEL;
   const int32_t blocks = (int32_t)((count + GEMM_ROWS - 1) / GEMM_ROWS);
-  const int64_t ahead_step = (4 * INGOT_PANEL + blocks - 1) / blocks;
+  const int64_t prefetch_step = (4 * INGOT_PANEL + blocks - 1) / blocks;
   for (int64_t panel = begin; panel < end; panel++) {
     for (int64_t point = 0; point < WINOGRAD_POINTS; point++) {
       const float *weight = g->weight + (point * t->panels + panel) * panel_size;
@@ -192,8 +192,8 @@ static inline void winograd_multiply(const winograd_task *t, int64_t first, int6
         const gemm_product product = {
           .k = t->steps, .a = t->values + (point * t->most + skip) * t->row_stride, .a_stride = t->row_stride,
           .b = weight, .b_stride = INGOT_PANEL, .sums = t->products + (point * t->most + skip) * INGOT_PANEL,
-          .sums_stride = INGOT_PANEL, .ahead = next ? (const char *)next + block * t->steps * ahead_step : NULL,
-          .ahead_step = next ? ahead_step : 0,
+          .sums_stride = INGOT_PANEL, .prefetch = next ? (const char *)next + block * t->steps * prefetch_step : NULL,
+          .prefetch_step = next ? prefetch_step : 0,
           .halved = g->out_channels - panel * INGOT_PANEL <= INGOT_PANEL / 2};
         t->tile(rows, 1, &product);
       }

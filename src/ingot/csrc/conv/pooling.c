@@ -66,35 +66,35 @@ static inline void pooling_store_bf16(uint16_t *p, vf v, int64_t lanes) {
   if (lanes < 16) memcpy(p, some, (size_t)lanes * sizeof *p);
 }
 
-#define POOL(name, type, load, store, neutral, combine, finish)                                                  \
-  /* Up to 16 channels of one output pixel; x points to the first of them at the window's first position. */     \
-  static inline vf K(name##_window)(const pool_args *g, const type *x, pooling_taps rows, pooling_taps columns,  \
-                                    int64_t lanes) {                                                             \
-    vf total = v_set(neutral);                                                                                   \
-    for (int64_t i = rows.begin; i < rows.end; i++)                                                              \
-      for (int64_t j = columns.begin; j < columns.end; j++) {                                                    \
-        const type *from = x + i * g->dilation_h * g->x_strides[1] + j * g->dilation_w * g->x_strides[2];        \
-        total = combine(total, load(from, lanes));                                                               \
-      }                                                                                                          \
-    return total;                                                                                                \
-  }                                                                                                              \
-                                                                                                                 \
-  void K(name)(const void *p, int32_t part, int32_t parts) {                                                     \
-    const pool_args *g = p;                                                                                      \
-    const int64_t pixels = g->batch * g->out_height * g->out_width, end = part_begin(pixels, part + 1, parts);   \
-    int64_t pixel = part_begin(pixels, part, parts);                                                             \
-    for (pooling_place place = pooling_place_at(g, pixel); pixel < end; pixel++, place = pooling_next(g, place)) { \
-      const pooling_window w = pooling_window_at(g, place);                                                      \
-      const vf count = v_set((float)w.count);                                                                    \
-      (void)count;                                                                                               \
-      const type *x = (const type *)g->x + w.x;                                                                  \
-      type *out = (type *)g->out + w.out;                                                                        \
-      for (int64_t channel = 0; channel < g->channels; channel += 16) {                                          \
-        const int64_t lanes = g->channels - channel < 16 ? g->channels - channel : 16;                           \
-        const vf total = K(name##_window)(g, x + channel, w.rows, w.columns, lanes);                             \
-        store(out + channel, finish, lanes);                                                                     \
-      }                                                                                                          \
-    }                                                                                                            \
+#define POOL(name, type, load, store, neutral, combine, finish)                                                        \
+  /* Up to 16 channels of one output pixel; x points to the first of them at the window's first position. */           \
+  static inline vf K(name##_window)(const pool_args *g, const type *x, pooling_taps rows, pooling_taps columns,        \
+                                    int64_t lanes) {                                                                   \
+    vf total = v_set(neutral);                                                                                         \
+    for (int64_t i = rows.begin; i < rows.end; i++)                                                                    \
+      for (int64_t j = columns.begin; j < columns.end; j++) {                                                          \
+        const type *from = x + i * g->dilation_h * g->x_strides[1] + j * g->dilation_w * g->x_strides[2];              \
+        total = combine(total, load(from, lanes));                                                                     \
+      }                                                                                                                \
+    return total;                                                                                                      \
+  }                                                                                                                    \
+                                                                                                                       \
+  void K(name)(const void *p, int32_t part, int32_t parts) {                                                           \
+    const pool_args *g = p;                                                                                            \
+    const int64_t pixels = g->batch * g->out_height * g->out_width, end = part_begin(pixels, part + 1, parts);         \
+    int64_t pixel = part_begin(pixels, part, parts);                                                                   \
+    for (pooling_place place = pooling_place_at(g, pixel); pixel < end; pixel++, place = pooling_next(g, place)) {     \
+      const pooling_window w = pooling_window_at(g, place);                                                            \
+      const vf count = v_set((float)w.count);                                                                          \
+      (void)count;                                                                                                     \
+      const type *x = (const type *)g->x + w.x;                                                                        \
+      type *out = (type *)g->out + w.out;                                                                              \
+      for (int64_t channel = 0; channel < g->channels; channel += 16) {                                                \
+        const int64_t lanes = g->channels - channel < 16 ? g->channels - channel : 16;                                 \
+        const vf total = K(name##_window)(g, x + channel, w.rows, w.columns, lanes);                                   \
+        store(out + channel, finish, lanes);                                                                           \
+      }                                                                                                                \
+    }                                                                                                                  \
   }
 
 POOL(max_pool_f32, float, pooling_load_f32, pooling_store_f32, -INFINITY, v_maximum, total)
@@ -102,24 +102,24 @@ POOL(max_pool_bf16, uint16_t, pooling_load_bf16, pooling_store_bf16, -INFINITY, 
 POOL(avg_pool_f32, float, pooling_load_f32, pooling_store_f32, 0, v_add, v_div(total, count))
 
 /* x: an element of the window, total: what came before it. */
-#define POOL_WIDE(name, type, neutral, expression, finish)                                                       \
-  void K(name)(const void *p, int32_t part, int32_t parts) {                                                     \
-    const pool_args *g = p;                                                                                      \
-    const int64_t pixels = g->batch * g->out_height * g->out_width, end = part_begin(pixels, part + 1, parts);   \
-    int64_t pixel = part_begin(pixels, part, parts);                                                             \
-    for (pooling_place place = pooling_place_at(g, pixel); pixel < end; pixel++, place = pooling_next(g, place)) { \
-      const pooling_window w = pooling_window_at(g, place);                                                      \
-      for (int64_t channel = 0; channel < g->channels; channel++) {                                              \
-        const type *from = (const type *)g->x + w.x + channel;                                                   \
-        type total = neutral;                                                                                    \
-        for (int64_t i = w.rows.begin; i < w.rows.end; i++)                                                      \
-          for (int64_t j = w.columns.begin; j < w.columns.end; j++) {                                            \
-            const type x = from[i * g->dilation_h * g->x_strides[1] + j * g->dilation_w * g->x_strides[2]];      \
-            total = expression;                                                                                  \
-          }                                                                                                      \
-        ((type *)g->out)[w.out + channel] = finish;                                                              \
-      }                                                                                                          \
-    }                                                                                                            \
+#define POOL_WIDE(name, type, neutral, expression, finish)                                                             \
+  void K(name)(const void *p, int32_t part, int32_t parts) {                                                           \
+    const pool_args *g = p;                                                                                            \
+    const int64_t pixels = g->batch * g->out_height * g->out_width, end = part_begin(pixels, part + 1, parts);         \
+    int64_t pixel = part_begin(pixels, part, parts);                                                                   \
+    for (pooling_place place = pooling_place_at(g, pixel); pixel < end; pixel++, place = pooling_next(g, place)) {     \
+      const pooling_window w = pooling_window_at(g, place);                                                            \
+      for (int64_t channel = 0; channel < g->channels; channel++) {                                                    \
+        const type *from = (const type *)g->x + w.x + channel;                                                         \
+        type total = neutral;                                                                                          \
+        for (int64_t i = w.rows.begin; i < w.rows.end; i++)                                                            \
+          for (int64_t j = w.columns.begin; j < w.columns.end; j++) {                                                  \
+            const type x = from[i * g->dilation_h * g->x_strides[1] + j * g->dilation_w * g->x_strides[2]];            \
+            total = expression;                                                                                        \
+          }                                                                                                            \
+        ((type *)g->out)[w.out + channel] = finish;                                                                    \
+      }                                                                                                                \
+    }                                                                                                                  \
   }
 
 POOL_WIDE(max_pool_f64, double, -INFINITY, x != x || x > total ? x : total, total)
@@ -127,36 +127,36 @@ POOL_WIDE(max_pool_i64, int64_t, INT64_MIN, x > total ? x : total, total)
 POOL_WIDE(avg_pool_f64, double, 0, total + x, total / (double)w.count)
 
 /* Bytes, 64 channels at a time, then 16. */
-#define POOL_BYTES(name, type, neutral)                                                                           \
-  /* `width` channels, a constant, of which there are `lanes`, of one output pixel; x points to the first of them. */ \
-  static inline __attribute__((always_inline)) void K(name##_window)(const int width, const pool_args *g,        \
-                                                                     const pooling_window *w, size_t lanes,      \
-                                                                     const type *x, type *out) {                 \
-    type total[64], some[64] = {0};                                                                              \
-    for (int l = 0; l < width; l++) total[l] = neutral;                                                          \
-    for (int64_t i = w->rows.begin; i < w->rows.end; i++)                                                        \
-      for (int64_t j = w->columns.begin; j < w->columns.end; j++) {                                              \
-        const type *from = x + i * g->dilation_h * g->x_strides[1] + j * g->dilation_w * g->x_strides[2];        \
-        memcpy(some, from, lanes);                                                                               \
-        for (int l = 0; l < width; l++) total[l] = some[l] > total[l] ? some[l] : total[l];                      \
-      }                                                                                                          \
-    memcpy(out, total, lanes);                                                                                   \
-  }                                                                                                              \
-                                                                                                                 \
-  void K(name)(const void *p, int32_t part, int32_t parts) {                                                     \
-    const pool_args *g = p;                                                                                      \
-    const int64_t pixels = g->batch * g->out_height * g->out_width, end = part_begin(pixels, part + 1, parts);   \
-    int64_t pixel = part_begin(pixels, part, parts);                                                             \
-    for (pooling_place place = pooling_place_at(g, pixel); pixel < end; pixel++, place = pooling_next(g, place)) { \
-      const pooling_window w = pooling_window_at(g, place);                                                      \
-      const type *x = (const type *)g->x + w.x;                                                                  \
-      type *out = (type *)g->out + w.out;                                                                        \
-      int64_t channel = 0;                                                                                       \
-      for (; channel + 64 <= g->channels; channel += 64) K(name##_window)(64, g, &w, 64, x + channel, out + channel); \
-      for (; channel + 16 <= g->channels; channel += 16) K(name##_window)(16, g, &w, 16, x + channel, out + channel); \
-      const size_t left = (size_t)(g->channels - channel);                                                       \
-      if (left) K(name##_window)(16, g, &w, left, x + channel, out + channel);                                   \
-    }                                                                                                            \
+#define POOL_BYTES(name, type, neutral)                                                                                \
+  /* `width` channels, a constant, of which there are `lanes`, of one output pixel; x points to the first of them. */  \
+  static inline __attribute__((always_inline)) void K(name##_window)(const int width, const pool_args *g,              \
+                                                                     const pooling_window *w, size_t lanes,            \
+                                                                     const type *x, type *out) {                       \
+    type total[64], some[64] = {0};                                                                                    \
+    for (int l = 0; l < width; l++) total[l] = neutral;                                                                \
+    for (int64_t i = w->rows.begin; i < w->rows.end; i++)                                                              \
+      for (int64_t j = w->columns.begin; j < w->columns.end; j++) {                                                    \
+        const type *from = x + i * g->dilation_h * g->x_strides[1] + j * g->dilation_w * g->x_strides[2];              \
+        memcpy(some, from, lanes);                                                                                     \
+        for (int l = 0; l < width; l++) total[l] = some[l] > total[l] ? some[l] : total[l];                            \
+      }                                                                                                                \
+    memcpy(out, total, lanes);                                                                                         \
+  }                                                                                                                    \
+                                                                                                                       \
+  void K(name)(const void *p, int32_t part, int32_t parts) {                                                           \
+    const pool_args *g = p;                                                                                            \
+    const int64_t pixels = g->batch * g->out_height * g->out_width, end = part_begin(pixels, part + 1, parts);         \
+    int64_t pixel = part_begin(pixels, part, parts);                                                                   \
+    for (pooling_place place = pooling_place_at(g, pixel); pixel < end; pixel++, place = pooling_next(g, place)) {     \
+      const pooling_window w = pooling_window_at(g, place);                                                            \
+      const type *x = (const type *)g->x + w.x;                                                                        \
+      type *out = (type *)g->out + w.out;                                                                              \
+      int64_t channel = 0;                                                                                             \
+      for (; channel + 64 <= g->channels; channel += 64) K(name##_window)(64, g, &w, 64, x + channel, out + channel);  \
+      for (; channel + 16 <= g->channels; channel += 16) K(name##_window)(16, g, &w, 16, x + channel, out + channel);  \
+      const size_t left = (size_t)(g->channels - channel);                                                             \
+      if (left) K(name##_window)(16, g, &w, left, x + channel, out + channel);                                         \
+    }                                                                                                                  \
   }
 
 POOL_BYTES(max_pool_u8, uint8_t, 0)

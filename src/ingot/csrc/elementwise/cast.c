@@ -103,26 +103,26 @@ static inline uint8_t cast_to_power(double x, cast_mode mode) {
 #define CAST_ENCODE(x, b, m, e, l, i, q) cast_encode((double)(x), (cast_format){b, m, e, l, i, q}, mode)
 
 /* x: an element. value: what it stands for, in `member` of a block. */
-#define CAST_LOAD(name, type, block_kind, member, value)                                                        \
-  static void K(name##_load)(const void *from, int64_t first, int64_t step, int64_t count, cast_block *block) { \
-    const type *a = (const type *)from + first;                                                                 \
-    block->kind = block_kind;                                                                                   \
-    for (int64_t i = 0; i < count; i++) {                                                                       \
-      const type x = a[i * step];                                                                               \
-      block->member[i] = value;                                                                                 \
-    }                                                                                                           \
+#define CAST_LOAD(name, type, block_kind, member, value)                                                               \
+  static void K(name##_load)(const void *from, int64_t first, int64_t step, int64_t count, cast_block *block) {        \
+    const type *a = (const type *)from + first;                                                                        \
+    block->kind = block_kind;                                                                                          \
+    for (int64_t i = 0; i < count; i++) {                                                                              \
+      const type x = a[i * step];                                                                                      \
+      block->member[i] = value;                                                                                        \
+    }                                                                                                                  \
   }
 
 /* Of a float that C has; adjacent ones eight at a time, by vectors. */
-#define CAST_LOAD_PLAIN(name, type)                                                                             \
-  static void K(name##_load)(const void *from, int64_t first, int64_t step, int64_t count, cast_block *block) { \
-    const type *a = (const type *)from + first;                                                                 \
-    int64_t i = 0;                                                                                              \
-    block->kind = CAST_REAL;                                                                                    \
-    for (; step == 1 && i + 8 <= count; i += 8) {                                                               \
-      INGOT_UNROLL for (int64_t lane = 0; lane < 8; lane++) block->real[i + lane] = (double)a[i + lane];        \
-    }                                                                                                           \
-    for (; i < count; i++) block->real[i] = (double)a[i * step];                                                \
+#define CAST_LOAD_PLAIN(name, type)                                                                                    \
+  static void K(name##_load)(const void *from, int64_t first, int64_t step, int64_t count, cast_block *block) {        \
+    const type *a = (const type *)from + first;                                                                        \
+    int64_t i = 0;                                                                                                     \
+    block->kind = CAST_REAL;                                                                                           \
+    for (; step == 1 && i + 8 <= count; i += 8) {                                                                      \
+      INGOT_UNROLL for (int64_t lane = 0; lane < 8; lane++) block->real[i + lane] = (double)a[i + lane];               \
+    }                                                                                                                  \
+    for (; i < count; i++) block->real[i] = (double)a[i * step];                                                       \
   }
 
 #define PLAIN(name, type) CAST_LOAD_PLAIN(name, type)
@@ -134,40 +134,40 @@ static inline uint8_t cast_to_power(double x, cast_mode mode) {
 #include "dtypes.def"
 
 /* Floats of a block, where they go as they are; adjacent ones eight at a time, by vectors. */
-#define CAST_STORE_REALS(type)                                                                                      \
-  int64_t i = 0;                                                                                                    \
-  for (; step == 1 && i + 8 <= count; i += 8) {                                                                     \
-    INGOT_UNROLL for (int64_t lane = 0; lane < 8; lane++) out[i + lane] = (type)block->real[i + lane];              \
-  }                                                                                                                 \
+#define CAST_STORE_REALS(type)                                                                                         \
+  int64_t i = 0;                                                                                                       \
+  for (; step == 1 && i + 8 <= count; i += 8) {                                                                        \
+    INGOT_UNROLL for (int64_t lane = 0; lane < 8; lane++) out[i + lane] = (type)block->real[i + lane];                 \
+  }                                                                                                                    \
   for (; i < count; i++) out[i * step] = (type)block->real[i];
 
 /* Elements of one kind that a block holds. */
-#define CAST_STORE_LOOP(type, held_type, member, expression) \
-  for (int64_t i = 0; i < count; i++) {                      \
-    const held_type x = (held_type)block->member[i];         \
-    out[i * step] = (type)(expression);                      \
+#define CAST_STORE_LOOP(type, held_type, member, expression)                                                           \
+  for (int64_t i = 0; i < count; i++) {                                                                                \
+    const held_type x = (held_type)block->member[i];                                                                   \
+    out[i * step] = (type)(expression);                                                                                \
   }
 
 /* x: what an element stands for, a double or an integer of 64 bits. */
-#define CAST_STORE(name, type, expression)                                                                         \
-  static void K(name##_store)(const cast_block *block, void *to, int64_t first, int64_t step, int64_t count,       \
-                              cast_mode mode) {                                                                    \
-    type *out = (type *)to + first;                                                                                \
-    (void)mode;                                                                                                    \
-    if (block->kind == CAST_REAL) CAST_STORE_LOOP(type, double, real, expression)                                  \
-    else if (block->kind == CAST_SIGNED) CAST_STORE_LOOP(type, int64_t, whole, expression)                         \
-    else CAST_STORE_LOOP(type, uint64_t, whole, expression)                                                        \
+#define CAST_STORE(name, type, expression)                                                                             \
+  static void K(name##_store)(const cast_block *block, void *to, int64_t first, int64_t step, int64_t count,           \
+                              cast_mode mode) {                                                                        \
+    type *out = (type *)to + first;                                                                                    \
+    (void)mode;                                                                                                        \
+    if (block->kind == CAST_REAL) CAST_STORE_LOOP(type, double, real, expression)                                      \
+    else if (block->kind == CAST_SIGNED) CAST_STORE_LOOP(type, int64_t, whole, expression)                             \
+    else CAST_STORE_LOOP(type, uint64_t, whole, expression)                                                            \
   }
 
-#define CAST_STORE_PLAIN(name, type)                                                                            \
-  static void K(name##_store)(const cast_block *block, void *to, int64_t first, int64_t step, int64_t count,    \
-                              cast_mode mode) {                                                                 \
-    type *out = (type *)to + first;                                                                             \
-    (void)mode;                                                                                                 \
-    if (block->kind == CAST_REAL) {                                                                             \
-      CAST_STORE_REALS(type)                                                                                    \
-    } else if (block->kind == CAST_SIGNED) CAST_STORE_LOOP(type, int64_t, whole, x)                             \
-    else CAST_STORE_LOOP(type, uint64_t, whole, x)                                                              \
+#define CAST_STORE_PLAIN(name, type)                                                                                   \
+  static void K(name##_store)(const cast_block *block, void *to, int64_t first, int64_t step, int64_t count,           \
+                              cast_mode mode) {                                                                        \
+    type *out = (type *)to + first;                                                                                    \
+    (void)mode;                                                                                                        \
+    if (block->kind == CAST_REAL) {                                                                                    \
+      CAST_STORE_REALS(type)                                                                                           \
+    } else if (block->kind == CAST_SIGNED) CAST_STORE_LOOP(type, int64_t, whole, x)                                    \
+    else CAST_STORE_LOOP(type, uint64_t, whole, x)                                                                     \
   }
 
 #define PLAIN(name, type) CAST_STORE_PLAIN(name, type)

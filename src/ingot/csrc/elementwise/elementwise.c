@@ -8,120 +8,120 @@
 #include "elementwise/strided.h"
 #include "math/vmath.h"
 
-#define UNARY_F32(name, expression)                                       \
-  void K(name##_f32)(const void *p, int32_t part, int32_t parts) {        \
-    const elementwise_args *args = p;                                     \
-    const vf alpha = v_set(args->alpha), beta = v_set(args->beta);        \
-    (void)alpha, (void)beta;                                              \
-    for (row_walk w = row_walk_begin(args, part, parts); w.rows; row_walk_next(&w)) { \
-      const float *a = (const float *)args->a + w.a;                      \
-      float *out = (float *)args->out + w.out;                            \
-      int64_t i = 0;                                                      \
-      if (w.a_step == 1 && w.out_step == 1)                               \
-        for (; i + 16 <= w.count; i += 16) {                              \
-          vf x = v_load(a + i);                                           \
-          v_store(out + i, expression);                                   \
-        }                                                                 \
-      for (; i < w.count; i += 16) {                                      \
-        int64_t n = w.count - i < 16 ? w.count - i : 16;                  \
-        vf x = load_lanes(a + i * w.a_step, w.a_step, n);                 \
-        store_lanes(out + i * w.out_step, w.out_step, n, expression);     \
-      }                                                                   \
-    }                                                                     \
+#define UNARY_F32(name, expression)                                                                                    \
+  void K(name##_f32)(const void *p, int32_t part, int32_t parts) {                                                     \
+    const elementwise_args *args = p;                                                                                  \
+    const vf alpha = v_set(args->alpha), beta = v_set(args->beta);                                                     \
+    (void)alpha, (void)beta;                                                                                           \
+    for (row_walk w = row_walk_begin(args, part, parts); w.rows; row_walk_next(&w)) {                                  \
+      const float *a = (const float *)args->a + w.a;                                                                   \
+      float *out = (float *)args->out + w.out;                                                                         \
+      int64_t i = 0;                                                                                                   \
+      if (w.a_step == 1 && w.out_step == 1)                                                                            \
+        for (; i + 16 <= w.count; i += 16) {                                                                           \
+          vf x = v_load(a + i);                                                                                        \
+          v_store(out + i, expression);                                                                                \
+        }                                                                                                              \
+      for (; i < w.count; i += 16) {                                                                                   \
+        int64_t n = w.count - i < 16 ? w.count - i : 16;                                                               \
+        vf x = load_lanes(a + i * w.a_step, w.a_step, n);                                                              \
+        store_lanes(out + i * w.out_step, w.out_step, n, expression);                                                  \
+      }                                                                                                                \
+    }                                                                                                                  \
   }
 
-#define BINARY_F32_LOOP(load_x, load_y, expression) \
-  for (; i + 16 <= w.count; i += 16) {              \
-    vf x = load_x, y = load_y;                      \
-    v_store(out + i, expression);                   \
+#define BINARY_F32_LOOP(load_x, load_y, expression)                                                                    \
+  for (; i + 16 <= w.count; i += 16) {                                                                                 \
+    vf x = load_x, y = load_y;                                                                                         \
+    v_store(out + i, expression);                                                                                      \
   }
 
-#define BINARY_F32(name, expression)                                           \
-  void K(name##_f32)(const void *p, int32_t part, int32_t parts) {             \
-    const elementwise_args *args = p;                                          \
-    for (row_walk w = row_walk_begin(args, part, parts); w.rows; row_walk_next(&w)) { \
-      const float *a = (const float *)args->a + w.a;                           \
-      const float *b = (const float *)args->b + w.b;                           \
-      float *out = (float *)args->out + w.out;                                 \
-      int64_t i = 0;                                                           \
-      if (w.out_step == 1 && w.a_step == 1 && w.b_step == 1)                   \
-        BINARY_F32_LOOP(v_load(a + i), v_load(b + i), expression)              \
-      if (w.out_step == 1 && w.a_step == 1 && w.b_step == 0)                   \
-        BINARY_F32_LOOP(v_load(a + i), v_set(*b), expression)                  \
-      if (w.out_step == 1 && w.a_step == 0 && w.b_step == 1)                   \
-        BINARY_F32_LOOP(v_set(*a), v_load(b + i), expression)                  \
-      for (; i < w.count; i += 16) {                                           \
-        int64_t n = w.count - i < 16 ? w.count - i : 16;                       \
-        vf x = load_lanes(a + i * w.a_step, w.a_step, n);                      \
-        vf y = load_lanes(b + i * w.b_step, w.b_step, n);                      \
-        store_lanes(out + i * w.out_step, w.out_step, n, expression);          \
-      }                                                                        \
-    }                                                                          \
+#define BINARY_F32(name, expression)                                                                                   \
+  void K(name##_f32)(const void *p, int32_t part, int32_t parts) {                                                     \
+    const elementwise_args *args = p;                                                                                  \
+    for (row_walk w = row_walk_begin(args, part, parts); w.rows; row_walk_next(&w)) {                                  \
+      const float *a = (const float *)args->a + w.a;                                                                   \
+      const float *b = (const float *)args->b + w.b;                                                                   \
+      float *out = (float *)args->out + w.out;                                                                         \
+      int64_t i = 0;                                                                                                   \
+      if (w.out_step == 1 && w.a_step == 1 && w.b_step == 1)                                                           \
+        BINARY_F32_LOOP(v_load(a + i), v_load(b + i), expression)                                                      \
+      if (w.out_step == 1 && w.a_step == 1 && w.b_step == 0)                                                           \
+        BINARY_F32_LOOP(v_load(a + i), v_set(*b), expression)                                                          \
+      if (w.out_step == 1 && w.a_step == 0 && w.b_step == 1)                                                           \
+        BINARY_F32_LOOP(v_set(*a), v_load(b + i), expression)                                                          \
+      for (; i < w.count; i += 16) {                                                                                   \
+        int64_t n = w.count - i < 16 ? w.count - i : 16;                                                               \
+        vf x = load_lanes(a + i * w.a_step, w.a_step, n);                                                              \
+        vf y = load_lanes(b + i * w.b_step, w.b_step, n);                                                              \
+        store_lanes(out + i * w.out_step, w.out_step, n, expression);                                                  \
+      }                                                                                                                \
+    }                                                                                                                  \
   }
 
 /* Other types. Sixteen adjacent elements at a time are a loop of known length that reads before it writes: compilers
  * turn it into vectors, also where the result lies on an operand. */
-#define BLOCKS(out_type, load, expression)            \
-  for (; i + 16 <= w.count; i += 16) {                \
-    out_type block[16];                               \
-    for (int l = 0; l < 16; l++) {                    \
-      load;                                           \
-      block[l] = (out_type)(expression);              \
-    }                                                 \
-    memcpy(out + i, block, sizeof block);             \
+#define BLOCKS(out_type, load, expression)                                                                             \
+  for (; i + 16 <= w.count; i += 16) {                                                                                 \
+    out_type block[16];                                                                                                \
+    for (int l = 0; l < 16; l++) {                                                                                     \
+      load;                                                                                                            \
+      block[l] = (out_type)(expression);                                                                               \
+    }                                                                                                                  \
+    memcpy(out + i, block, sizeof block);                                                                              \
   }
 
-#define UNARY_SCALAR(name, x_type, out_type, expression)                                             \
-  void K(name)(const void *p, int32_t part, int32_t parts) {                                  \
-    const elementwise_args *args = p;                                                         \
-    for (row_walk w = row_walk_begin(args, part, parts); w.rows; row_walk_next(&w)) {         \
-      const x_type *a = (const x_type *)args->a + w.a;                                        \
-      out_type *out = (out_type *)args->out + w.out;                                          \
-      int64_t i = 0;                                                                          \
-      if (w.a_step == 1 && w.out_step == 1) BLOCKS(out_type, const x_type x = a[i + l], expression) \
-      for (; i < w.count; i++) {                                                              \
-        const x_type x = a[i * w.a_step];                                                     \
-        out[i * w.out_step] = (out_type)(expression);                                         \
-      }                                                                                       \
-    }                                                                                         \
+#define UNARY_SCALAR(name, x_type, out_type, expression)                                                               \
+  void K(name)(const void *p, int32_t part, int32_t parts) {                                                           \
+    const elementwise_args *args = p;                                                                                  \
+    for (row_walk w = row_walk_begin(args, part, parts); w.rows; row_walk_next(&w)) {                                  \
+      const x_type *a = (const x_type *)args->a + w.a;                                                                 \
+      out_type *out = (out_type *)args->out + w.out;                                                                   \
+      int64_t i = 0;                                                                                                   \
+      if (w.a_step == 1 && w.out_step == 1) BLOCKS(out_type, const x_type x = a[i + l], expression)                    \
+      for (; i < w.count; i++) {                                                                                       \
+        const x_type x = a[i * w.a_step];                                                                              \
+        out[i * w.out_step] = (out_type)(expression);                                                                  \
+      }                                                                                                                \
+    }                                                                                                                  \
   }
 
-#define BINARY_SCALAR(name, in_type, out_type, expression)                                           \
-  void K(name)(const void *p, int32_t part, int32_t parts) {                                  \
-    const elementwise_args *args = p;                                                         \
-    for (row_walk w = row_walk_begin(args, part, parts); w.rows; row_walk_next(&w)) {         \
-      const in_type *a = (const in_type *)args->a + w.a, *b = (const in_type *)args->b + w.b; \
-      const in_type a_first = *a, b_first = *b;                                               \
-      out_type *out = (out_type *)args->out + w.out;                                          \
-      int64_t i = 0;                                                                          \
-      if (w.out_step == 1 && w.a_step == 1 && w.b_step == 1)                                  \
-        BLOCKS(out_type, const in_type x = a[i + l]; const in_type y = b[i + l], expression)          \
-      else if (w.out_step == 1 && w.a_step == 1 && w.b_step == 0)                             \
-        BLOCKS(out_type, const in_type x = a[i + l]; const in_type y = b_first, expression)       \
-      else if (w.out_step == 1 && w.a_step == 0 && w.b_step == 1)                             \
-        BLOCKS(out_type, const in_type x = a_first; const in_type y = b[i + l], expression)       \
-      for (; i < w.count; i++) {                                                              \
-        const in_type x = a[i * w.a_step], y = b[i * w.b_step];                               \
-        out[i * w.out_step] = (out_type)(expression);                                         \
-      }                                                                                       \
-    }                                                                                         \
+#define BINARY_SCALAR(name, in_type, out_type, expression)                                                             \
+  void K(name)(const void *p, int32_t part, int32_t parts) {                                                           \
+    const elementwise_args *args = p;                                                                                  \
+    for (row_walk w = row_walk_begin(args, part, parts); w.rows; row_walk_next(&w)) {                                  \
+      const in_type *a = (const in_type *)args->a + w.a, *b = (const in_type *)args->b + w.b;                          \
+      const in_type a_first = *a, b_first = *b;                                                                        \
+      out_type *out = (out_type *)args->out + w.out;                                                                   \
+      int64_t i = 0;                                                                                                   \
+      if (w.out_step == 1 && w.a_step == 1 && w.b_step == 1)                                                           \
+        BLOCKS(out_type, const in_type x = a[i + l]; const in_type y = b[i + l], expression)                           \
+      else if (w.out_step == 1 && w.a_step == 1 && w.b_step == 0)                                                      \
+        BLOCKS(out_type, const in_type x = a[i + l]; const in_type y = b_first, expression)                            \
+      else if (w.out_step == 1 && w.a_step == 0 && w.b_step == 1)                                                      \
+        BLOCKS(out_type, const in_type x = a_first; const in_type y = b[i + l], expression)                            \
+      for (; i < w.count; i++) {                                                                                       \
+        const in_type x = a[i * w.a_step], y = b[i * w.b_step];                                                        \
+        out[i * w.out_step] = (out_type)(expression);                                                                  \
+      }                                                                                                                \
+    }                                                                                                                  \
   }
 
-#define WHERE(name, type)                                                                     \
-  void K(name)(const void *p, int32_t part, int32_t parts) {                                  \
-    const elementwise_args *args = p;                                                         \
-    for (row_walk w = row_walk_begin(args, part, parts); w.rows; row_walk_next(&w)) {         \
-      const uint8_t *a = (const uint8_t *)args->a + w.a;                                      \
-      const type *b = (const type *)args->b + w.b, *c = (const type *)args->c + w.c;          \
-      type *out = (type *)args->out + w.out;                                                  \
-      int64_t i = 0;                                                                          \
-      if (w.out_step == 1 && w.a_step == 1 && w.b_step == 1 && w.c_step == 1)                 \
-        BLOCKS(type, const type y = b[i + l]; const type z = c[i + l], a[i + l] ? y : z)      \
-      for (; i < w.count; i++) {                                                              \
-        const type y = b[i * w.b_step], z = c[i * w.c_step];                                  \
-        out[i * w.out_step] = a[i * w.a_step] ? y : z;                                        \
-      }                                                                                       \
-    }                                                                                         \
+#define WHERE(name, type)                                                                                              \
+  void K(name)(const void *p, int32_t part, int32_t parts) {                                                           \
+    const elementwise_args *args = p;                                                                                  \
+    for (row_walk w = row_walk_begin(args, part, parts); w.rows; row_walk_next(&w)) {                                  \
+      const uint8_t *a = (const uint8_t *)args->a + w.a;                                                               \
+      const type *b = (const type *)args->b + w.b, *c = (const type *)args->c + w.c;                                   \
+      type *out = (type *)args->out + w.out;                                                                           \
+      int64_t i = 0;                                                                                                   \
+      if (w.out_step == 1 && w.a_step == 1 && w.b_step == 1 && w.c_step == 1)                                          \
+        BLOCKS(type, const type y = b[i + l]; const type z = c[i + l], a[i + l] ? y : z)                               \
+      for (; i < w.count; i++) {                                                                                       \
+        const type y = b[i * w.b_step], z = c[i * w.c_step];                                                           \
+        out[i * w.out_step] = a[i * w.a_step] ? y : z;                                                                 \
+      }                                                                                                                \
+    }                                                                                                                  \
   }
 
 WHERE(where_b1, uint8_t)
@@ -263,19 +263,19 @@ UNARY_SCALAR(cast_bool_i64, uint8_t, int64_t, x != 0)
 UNARY_SCALAR(cast_bool_i32, uint8_t, int32_t, x != 0)
 
 /* Sixteen adjacent elements by instructions that know f16. */
-#define CAST_HALVES(name, x_type, out_type, sixteen, expression)                              \
-  void K(name)(const void *p, int32_t part, int32_t parts) {                                  \
-    const elementwise_args *args = p;                                                         \
-    for (row_walk w = row_walk_begin(args, part, parts); w.rows; row_walk_next(&w)) {         \
-      const x_type *a = (const x_type *)args->a + w.a;                                        \
-      out_type *out = (out_type *)args->out + w.out;                                          \
-      int64_t i = 0;                                                                          \
-      for (; w.a_step == 1 && w.out_step == 1 && i + 16 <= w.count; i += 16) sixteen;         \
-      for (; i < w.count; i++) {                                                              \
-        const x_type x = a[i * w.a_step];                                                     \
-        out[i * w.out_step] = expression;                                                     \
-      }                                                                                       \
-    }                                                                                         \
+#define CAST_HALVES(name, x_type, out_type, sixteen, expression)                                                       \
+  void K(name)(const void *p, int32_t part, int32_t parts) {                                                           \
+    const elementwise_args *args = p;                                                                                  \
+    for (row_walk w = row_walk_begin(args, part, parts); w.rows; row_walk_next(&w)) {                                  \
+      const x_type *a = (const x_type *)args->a + w.a;                                                                 \
+      out_type *out = (out_type *)args->out + w.out;                                                                   \
+      int64_t i = 0;                                                                                                   \
+      for (; w.a_step == 1 && w.out_step == 1 && i + 16 <= w.count; i += 16) sixteen;                                  \
+      for (; i < w.count; i++) {                                                                                       \
+        const x_type x = a[i * w.a_step];                                                                              \
+        out[i * w.out_step] = expression;                                                                              \
+      }                                                                                                                \
+    }                                                                                                                  \
   }
 
 CAST_HALVES(cast_f32_f16, float, uint16_t, v_store_f16(out + i, v_load(a + i)), x == x ? float_to_f16(x) : 0x7e00)

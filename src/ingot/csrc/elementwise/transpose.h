@@ -13,23 +13,23 @@
 
 /* Lane j of r[i] and lane i of r[j] change places, r being eight vectors of eight lanes: pairs, then quadruples, then
  * halves. */
-#define TRANSPOSE8(vector, lane_numbers, r)                                                       \
-  do {                                                                                            \
-    vector s_[8];                                                                                 \
-    INGOT_UNROLL for (int i_ = 0; i_ < 8; i_ += 2) {                                              \
-      s_[i_] = PICK(lane_numbers, r[i_], r[i_ + 1], 0, 8, 1, 9, 4, 12, 5, 13);                    \
-      s_[i_ + 1] = PICK(lane_numbers, r[i_], r[i_ + 1], 2, 10, 3, 11, 6, 14, 7, 15);              \
-    }                                                                                             \
-    INGOT_UNROLL for (int i_ = 0; i_ < 8; i_++) {                                                 \
-      const int low_ = i_ / 4 * 4 + i_ % 4 / 2; /* s_[low_], s_[low_ + 2] hold what r[i_] takes */ \
-      r[i_] = i_ % 2 == 0 ? PICK(lane_numbers, s_[low_], s_[low_ + 2], 0, 1, 8, 9, 4, 5, 12, 13)  \
-                          : PICK(lane_numbers, s_[low_], s_[low_ + 2], 2, 3, 10, 11, 6, 7, 14, 15); \
-    }                                                                                             \
-    INGOT_UNROLL for (int i_ = 0; i_ < 4; i_++) {                                                 \
-      s_[i_] = PICK(lane_numbers, r[i_], r[i_ + 4], 0, 1, 2, 3, 8, 9, 10, 11);                    \
-      s_[i_ + 4] = PICK(lane_numbers, r[i_], r[i_ + 4], 4, 5, 6, 7, 12, 13, 14, 15);              \
-    }                                                                                             \
-    INGOT_UNROLL for (int i_ = 0; i_ < 8; i_++) r[i_] = s_[i_];                                   \
+#define TRANSPOSE8(vector, lane_numbers, r)                                                                            \
+  do {                                                                                                                 \
+    vector s_[8];                                                                                                      \
+    INGOT_UNROLL for (int i_ = 0; i_ < 8; i_ += 2) {                                                                   \
+      s_[i_] = PICK(lane_numbers, r[i_], r[i_ + 1], 0, 8, 1, 9, 4, 12, 5, 13);                                         \
+      s_[i_ + 1] = PICK(lane_numbers, r[i_], r[i_ + 1], 2, 10, 3, 11, 6, 14, 7, 15);                                   \
+    }                                                                                                                  \
+    INGOT_UNROLL for (int i_ = 0; i_ < 8; i_++) {                                                                      \
+      const int low_ = i_ / 4 * 4 + i_ % 4 / 2; /* s_[low_], s_[low_ + 2] hold what r[i_] takes */                     \
+      r[i_] = i_ % 2 == 0 ? PICK(lane_numbers, s_[low_], s_[low_ + 2], 0, 1, 8, 9, 4, 5, 12, 13)                       \
+                          : PICK(lane_numbers, s_[low_], s_[low_ + 2], 2, 3, 10, 11, 6, 7, 14, 15);                    \
+    }                                                                                                                  \
+    INGOT_UNROLL for (int i_ = 0; i_ < 4; i_++) {                                                                      \
+      s_[i_] = PICK(lane_numbers, r[i_], r[i_ + 4], 0, 1, 2, 3, 8, 9, 10, 11);                                         \
+      s_[i_ + 4] = PICK(lane_numbers, r[i_], r[i_ + 4], 4, 5, 6, 7, 12, 13, 14, 15);                                   \
+    }                                                                                                                  \
+    INGOT_UNROLL for (int i_ = 0; i_ < 8; i_++) r[i_] = s_[i_];                                                        \
   } while (0)
 
 #endif

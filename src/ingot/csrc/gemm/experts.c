@@ -3,7 +3,7 @@
  * experts are codes. */
 #include <string.h>
 
-#include "quant/codes_panel.h"
+#include "quant/quant_panel.h"
 #include "gemm/gemm.h"
 
 #define EXPERT_FEW 4    /* up to so many rows, several panels are read at once */
@@ -18,14 +18,15 @@ static inline void expert_rows(const expert_args *e, const gemm_factors *f, int6
     const int64_t panels = end - panel < most ? end - panel : most, column = panel * INGOT_PANEL;
     const int64_t columns = e->n - column < panels * INGOT_PANEL ? e->n - column : panels * INGOT_PANEL;
     const float *b = f->b + panel * f->panel_size, *next = most == 1 && panel + 1 < end ? b + f->panel_size : NULL;
-    const int64_t blocks = gemm_panel_blocks(rows, f->a_stride, next), ahead_step = gemm_ahead_step(f, blocks, next);
+    const int64_t blocks = gemm_panel_blocks(rows, f->a_stride, next);
+    const int64_t prefetch_step = gemm_prefetch_step(f, blocks, next);
     for (int64_t block = 0; block < blocks; block++) {
       const int64_t row = part_begin(rows, (int32_t)block, (int32_t)blocks);
       const int64_t count = part_begin(rows, (int32_t)block + 1, (int32_t)blocks) - row;
       const gemm_product product = {
         .k = f->k, .a = f->a + row * f->a_stride, .a_stride = f->a_stride, .b = b, .b_stride = INGOT_PANEL,
-        .panel_stride = f->panel_size, .sums = sums, .sums_stride = most * INGOT_PANEL, .ahead_step = ahead_step,
-        .ahead = ahead_step ? (const char *)next + block * f->k * ahead_step : NULL};
+        .panel_stride = f->panel_size, .sums = sums, .sums_stride = most * INGOT_PANEL, .prefetch_step = prefetch_step,
+        .prefetch = prefetch_step ? (const char *)next + block * f->k * prefetch_step : NULL};
       f->tile(count, panels, &product);
       for (int64_t i = 0; i < count; i++)
         memcpy(e->out + members[row + i] * e->n + column, sums + i * most * INGOT_PANEL,
@@ -59,7 +60,7 @@ static inline void expert_matmul(const expert_args *e, gemm_factors f, int32_t p
   int64_t members[INGOT_EXPERT_ROWS];
   if (begin == end) return;
   expert_faults(e, begin, end);
-  portion_cut(&first, &last, part / parts, e->portions);
+  chunk_cut(&first, &last, part / parts, e->chunks);
   for (int64_t expert = first; expert < last; expert++) {
     f.b = (const float *)e->experts + expert * panels * f.panel_size;
     int64_t rows = 0;
@@ -96,19 +97,19 @@ void K(expert_matmul_f32_f16_packed)(const void *args, int32_t part, int32_t par
 }
 
 /* Panels [begin, end) of one expert's product with rounded rows `stride` bytes apart; row i belongs to members[i]. */
-static inline void expert_codes(const expert_args *e, codes_way way, codes_sizes sizes, int64_t digits,
+static inline void expert_quant(const expert_args *e, quant_way way, quant_sizes sizes, int64_t limbs,
                                 const int8_t *a, int64_t stride, const uint8_t *experts, int64_t begin, int64_t end,
                                 int64_t rows, const int64_t *members) {
-  const int64_t tile_rows = way.rows / digits, tiles = (rows + tile_rows - 1) / tile_rows;
-  const int64_t panel_bytes = codes_sized(sizes, codes_row_of(e->k).blocks);
-  const codes_share all = {rows, codes_grain(way), tiles, 0, tiles, digits};
-  _Alignas(64) float sums[INGOT_CODES_ROWS * INGOT_PANEL];
-  AMX_BEGIN(way.many != NULL, CODES_LEFT);
+  const int64_t tile_rows = way.rows / limbs, tiles = (rows + tile_rows - 1) / tile_rows;
+  const int64_t panel_bytes = quant_sized(sizes, quant_row_of(e->k).blocks);
+  const quant_share all = {rows, quant_grain(way), tiles, 0, tiles, limbs};
+  _Alignas(64) float sums[INGOT_QUANT_ROWS * INGOT_PANEL];
+  AMX_BEGIN(way.many != NULL, QUANT_LEFT);
   for (int64_t panel = begin; panel < end; panel++) {
     const int64_t column = panel * INGOT_PANEL;
     const int64_t columns = e->n - column < INGOT_PANEL ? e->n - column : INGOT_PANEL;
-    codes_panel(e->k, stride, way, sizes, a, &all, experts + panel * panel_bytes, sums);
-    if (digits > 1) codes_join(rows, sums);
+    quant_panel(e->k, stride, way, sizes, a, &all, experts + panel * panel_bytes, sums);
+    if (limbs > 1) quant_join(rows, sums);
     for (int64_t i = 0; i < rows; i++)
       memcpy(e->out + members[i] * e->n + column, sums + i * INGOT_PANEL, (size_t)columns * sizeof(float));
   }
@@ -116,19 +117,19 @@ static inline void expert_codes(const expert_args *e, codes_way way, codes_sizes
 }
 
 /* expert_matmul with experts that are codes, of rows that were rounded; x_strides count bytes. */
-static inline void expert_matmul_codes(const expert_args *e, codes_way way, codes_sizes sizes, int64_t digits,
+static inline void expert_matmul_quant(const expert_args *e, quant_way way, quant_sizes sizes, int64_t limbs,
                                        int32_t part, int32_t parts) {
   const int32_t own = part % parts;
   const int64_t panels = (e->n + INGOT_PANEL - 1) / INGOT_PANEL, pairs = e->rows * e->slots;
   const int64_t begin = part_begin(panels, own, parts), end = part_begin(panels, own + 1, parts);
   int64_t first = 0, last = e->count;
-  const int64_t row_bytes = (codes_row_of(e->k).bytes + 63) / 64 * 64 * digits, most = INGOT_CODES_ROWS / digits;
-  const int64_t expert_bytes = panels * codes_sized(sizes, codes_row_of(e->k).blocks);
+  const int64_t row_bytes = (quant_row_of(e->k).bytes + 63) / 64 * 64 * limbs, most = INGOT_QUANT_ROWS / limbs;
+  const int64_t expert_bytes = panels * quant_sized(sizes, quant_row_of(e->k).blocks);
   int8_t *gathered = (int8_t *)(e->scratch + own * e->scratch_stride);
-  int64_t members[INGOT_CODES_ROWS];
+  int64_t members[INGOT_QUANT_ROWS];
   if (begin == end) return;
   expert_faults(e, begin, end);
-  portion_cut(&first, &last, part / parts, e->portions);
+  chunk_cut(&first, &last, part / parts, e->chunks);
   for (int64_t expert = first; expert < last; expert++) {
     int64_t rows = 0;
     for (int64_t i = 0; i < pairs; i++) {
@@ -138,37 +139,37 @@ static inline void expert_matmul_codes(const expert_args *e, codes_way way, code
         members[rows++] = i;
       }
       if (rows == 0 || (rows < most && i + 1 < pairs)) continue;
-      expert_codes(e, codes_way_for(way, sizes.span, rows * digits), sizes, digits, gathered, row_bytes,
+      expert_quant(e, quant_way_for(way, sizes.span, rows * limbs), sizes, limbs, gathered, row_bytes,
                    (const uint8_t *)e->experts + expert * expert_bytes, begin, end, rows, members);
       rows = 0;
     }
   }
 }
 
-#define EXPERT_CODES(kernel, tile, digits, ...)                                       \
-  void K(kernel##_packed)(const void *args, int32_t part, int32_t parts) {            \
-    const codes_way way = CODES_WAY(tile, NULL, NULL);                                \
-    expert_matmul_codes(args, way, codes_sizes_of(__VA_ARGS__), digits, part, parts); \
+#define EXPERT_QUANT(kernel, tile, limbs, ...)                                                                         \
+  void K(kernel##_packed)(const void *args, int32_t part, int32_t parts) {                                             \
+    const quant_way way = QUANT_WAY(tile, NULL, NULL);                                                                 \
+    expert_matmul_quant(args, way, quant_sizes_of(__VA_ARGS__), limbs, part, parts);                                   \
   }
-EXPERT_CODES(expert_matmul_int8, codes_tile_int8, 1, CODES_INT8)
-EXPERT_CODES(expert_matmul_int8_zeros, codes_tile_int8_zeros, 1, CODES_INT8_ZEROS)
-EXPERT_CODES(expert_matmul_int8_128, codes_tile_int8_128, 1, CODES_INT8_128)
-EXPERT_CODES(expert_matmul_int8_128_zeros, codes_tile_int8_128_zeros, 1, CODES_INT8_128_ZEROS)
-EXPERT_CODES(expert_matmul_int8_row, codes_tile_int8_row, 1, CODES_INT8_ROW)
-EXPERT_CODES(expert_matmul_int4, codes_tile_int4, 1, CODES_INT4)
-EXPERT_CODES(expert_matmul_int4_zeros, codes_tile_int4_zeros, 1, CODES_INT4_ZEROS)
-EXPERT_CODES(expert_matmul_int4_128, codes_tile_int4_128, 1, CODES_INT4_128)
-EXPERT_CODES(expert_matmul_int4_128_zeros, codes_tile_int4_128_zeros, 1, CODES_INT4_128_ZEROS)
-EXPERT_CODES(expert_matmul_i24_int8, codes_tile_int8, CODES_DIGITS, CODES_INT8)
-EXPERT_CODES(expert_matmul_i24_int8_zeros, codes_tile_int8_zeros, CODES_DIGITS, CODES_INT8_ZEROS)
-EXPERT_CODES(expert_matmul_i24_int8_128, codes_tile_int8_128, CODES_DIGITS, CODES_INT8_128)
-EXPERT_CODES(expert_matmul_i24_int8_128_zeros, codes_tile_int8_128_zeros, CODES_DIGITS, CODES_INT8_128_ZEROS)
-EXPERT_CODES(expert_matmul_i24_int8_row, codes_tile_int8_row, CODES_DIGITS, CODES_INT8_ROW)
-EXPERT_CODES(expert_matmul_i24_int4, codes_tile_int4, CODES_DIGITS, CODES_INT4)
-EXPERT_CODES(expert_matmul_i24_int4_zeros, codes_tile_int4_zeros, CODES_DIGITS, CODES_INT4_ZEROS)
-EXPERT_CODES(expert_matmul_i24_int4_128, codes_tile_int4_128, CODES_DIGITS, CODES_INT4_128)
-EXPERT_CODES(expert_matmul_i24_int4_128_zeros, codes_tile_int4_128_zeros, CODES_DIGITS, CODES_INT4_128_ZEROS)
+EXPERT_QUANT(expert_matmul_int8, quant_tile_int8, 1, QUANT_INT8)
+EXPERT_QUANT(expert_matmul_int8_zp, quant_tile_int8_zp, 1, QUANT_INT8_ZP)
+EXPERT_QUANT(expert_matmul_int8_128, quant_tile_int8_128, 1, QUANT_INT8_128)
+EXPERT_QUANT(expert_matmul_int8_128_zp, quant_tile_int8_128_zp, 1, QUANT_INT8_128_ZP)
+EXPERT_QUANT(expert_matmul_int8_row, quant_tile_int8_row, 1, QUANT_INT8_ROW)
+EXPERT_QUANT(expert_matmul_int4, quant_tile_int4, 1, QUANT_INT4)
+EXPERT_QUANT(expert_matmul_int4_zp, quant_tile_int4_zp, 1, QUANT_INT4_ZP)
+EXPERT_QUANT(expert_matmul_int4_128, quant_tile_int4_128, 1, QUANT_INT4_128)
+EXPERT_QUANT(expert_matmul_int4_128_zp, quant_tile_int4_128_zp, 1, QUANT_INT4_128_ZP)
+EXPERT_QUANT(expert_matmul_i24_int8, quant_tile_int8, QUANT_LIMBS, QUANT_INT8)
+EXPERT_QUANT(expert_matmul_i24_int8_zp, quant_tile_int8_zp, QUANT_LIMBS, QUANT_INT8_ZP)
+EXPERT_QUANT(expert_matmul_i24_int8_128, quant_tile_int8_128, QUANT_LIMBS, QUANT_INT8_128)
+EXPERT_QUANT(expert_matmul_i24_int8_128_zp, quant_tile_int8_128_zp, QUANT_LIMBS, QUANT_INT8_128_ZP)
+EXPERT_QUANT(expert_matmul_i24_int8_row, quant_tile_int8_row, QUANT_LIMBS, QUANT_INT8_ROW)
+EXPERT_QUANT(expert_matmul_i24_int4, quant_tile_int4, QUANT_LIMBS, QUANT_INT4)
+EXPERT_QUANT(expert_matmul_i24_int4_zp, quant_tile_int4_zp, QUANT_LIMBS, QUANT_INT4_ZP)
+EXPERT_QUANT(expert_matmul_i24_int4_128, quant_tile_int4_128, QUANT_LIMBS, QUANT_INT4_128)
+EXPERT_QUANT(expert_matmul_i24_int4_128_zp, quant_tile_int4_128_zp, QUANT_LIMBS, QUANT_INT4_128_ZP)
 
 #undef EXPERT_FEW
 #undef EXPERT_PANELS
-#undef EXPERT_CODES
+#undef EXPERT_QUANT

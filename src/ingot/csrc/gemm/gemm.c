@@ -1,5 +1,5 @@
 /* gemm.c: c[m, n] = activation(alpha * a[m, k] @ b[k, n] + bias) + residual, b packed in panels, 5 rows and more. */
-#include "gemm/apart.h"
+#include "gemm/split_sums.h"
 
 #define GEMM_NEAR (1 << 17) /* bytes that stay in a cache of one core beside others */
 #define GEMM_CHUNK 48       /* rows at least that are taken together */
@@ -42,14 +42,14 @@ void K(gemm_f32_f16_packed)(const void *args, int32_t part, int32_t parts) {
 /* By sums that are apart. Rows go by in chunks whose sums stay near while a panel's pieces pass. */
 #if defined(INGOT_LIBRARY)
 /* A chunk of rows times one panel; product: all but rows and pieces. next: the panel that is read afterwards. */
-static inline void gemm_apart_panel(const gemm_args *g, apart_product product, int64_t begin, int64_t end,
+static inline void gemm_split_panel(const gemm_args *g, split_product product, int64_t begin, int64_t end,
                                     int64_t panel, const float *next) {
   const gemm_epilogue e = gemm_args_epilogue(g);
   const int64_t column = panel * INGOT_PANEL, k = product.k;
   const int64_t columns = g->n - column < INGOT_PANEL ? g->n - column : INGOT_PANEL;
-  const int32_t blocks = (int32_t)((end - begin + APART_ROWS - 1) / APART_ROWS);
+  const int32_t blocks = (int32_t)((end - begin + SPLIT_ROWS - 1) / SPLIT_ROWS);
   /* One block reads a panel once, line after line, which a processor sees by itself. */
-  const int64_t piece = blocks > 1 || !k ? apart_piece(k) : k;
+  const int64_t piece = blocks > 1 || !k ? split_piece(k) : k;
   const float *a = product.a, *b = product.b;
   _Alignas(64) float sums[GEMM_CHUNK_ROWS * INGOT_PANEL];
   product.halved = columns <= INGOT_PANEL / 2;
@@ -58,7 +58,7 @@ static inline void gemm_apart_panel(const gemm_args *g, apart_product product, i
     product.k = k - done < piece ? k - done : piece;
     product.b = b + done * INGOT_PANEL;
     product.more = done > 0;
-    product.ahead_step = apart_ahead(after, blocks);
+    product.prefetch_step = split_prefetch(after, blocks);
     for (int32_t block = 0; block < blocks; block++) {
       const int64_t first = part_begin(end - begin, block, blocks), row = begin + first;
       const int64_t rows = part_begin(end - begin, block + 1, blocks) - first;
@@ -66,13 +66,13 @@ static inline void gemm_apart_panel(const gemm_args *g, apart_product product, i
       float *own = sums + (piece < k ? first : 0) * INGOT_PANEL; /* the same place where they are complete at once */
       const int last = done + piece >= k;
       product.a = a + row * product.a_stride + done;
-      product.ahead = after ? (const char *)after + block * (product.k / APART_PAIRS) * product.ahead_step : NULL;
+      product.prefetch = after ? (const char *)after + block * (product.k / SPLIT_PAIRS) * product.prefetch_step : NULL;
       if (last && to) gemm_expect(to, g->c_stride, rows);
       if (last && e.residual) gemm_expect(e.residual + row * e.residual_stride + column, e.residual_stride, rows);
-      K(apart_sums)(rows, &product, own);
+      K(split_sums)(rows, &product, own);
       if (last && epilogue_is_light(&e)) {
         const gemm_finish finish = epilogue_finish(&e, row, column, to, g->c_stride);
-        K(apart_finish)(&finish, rows, columns, own);
+        K(split_finish)(&finish, rows, columns, own);
       } else if (last) {
         epilogue_apply(&e, row, column, rows, columns, own, INGOT_PANEL, to, g->c_stride);
       }
@@ -80,32 +80,32 @@ static inline void gemm_apart_panel(const gemm_args *g, apart_product product, i
   }
 }
 
-static inline void gemm_apart(const gemm_args *g, int32_t part, int32_t parts) {
+static inline void gemm_split(const gemm_args *g, int32_t part, int32_t parts) {
   static const int64_t none[1] = {0};
   const gemm_factors f = gemm_bf16_factors(g);
   const gemm_share share = gemm_args_share(g, (g->n + INGOT_PANEL - 1) / INGOT_PANEL, part, parts);
   const int64_t rows = share.row_end - share.row_begin, panels = share.panel_end - share.panel_begin;
-  const int64_t bytes = rows * (f.k + panels * INGOT_PANEL) * 4, most = rows / APART_ROWS;
+  const int64_t bytes = rows * (f.k + panels * INGOT_PANEL) * 4, most = rows / SPLIT_ROWS;
   int64_t chunks = (rows + GEMM_CHUNK_ROWS - 1) / GEMM_CHUNK_ROWS;
   if (panels * f.panel_size * 4 <= GEMM_NEAR && bytes / GEMM_NEAR > chunks) chunks = bytes / GEMM_NEAR;
   if (chunks > most) chunks = most ? most : 1;
   if (!rows) return;
-  K(apart_begin)(rows, f.k);
+  K(split_begin)(rows, f.k);
   for (int64_t chunk = 0; chunk < chunks; chunk++) {
     const int64_t begin = share.row_begin + part_begin(rows, (int32_t)chunk, (int32_t)chunks);
     const int64_t end = share.row_begin + part_begin(rows, (int32_t)chunk + 1, (int32_t)chunks);
-    apart_product product = {
+    split_product product = {
       .runs = 1, .k = f.k, .offsets = none, .a = f.a, .a_stride = f.a_stride,
       .b = f.b + share.panel_begin * f.panel_size};
     for (int64_t panel = share.panel_begin; panel < share.panel_end; panel++, product.b += f.panel_size)
-      gemm_apart_panel(g, product, begin, end, panel,
+      gemm_split_panel(g, product, begin, end, panel,
                        panel + 1 < share.panel_end ? product.b + f.panel_size : NULL);
   }
-  K(apart_end)();
+  K(split_end)();
 }
 
-#define GEMM_BF16(g, part, parts) \
-  ((g)->apart ? gemm_apart(g, part, parts) : gemm_packed(g, gemm_bf16_factors(g), part, parts))
+#define GEMM_BF16(g, part, parts)                                                                                      \
+  ((g)->split_sums ? gemm_split(g, part, parts) : gemm_packed(g, gemm_bf16_factors(g), part, parts))
 #else
 #define GEMM_BF16(g, part, parts) gemm_packed(g, gemm_bf16_factors(g), part, parts)
 #endif

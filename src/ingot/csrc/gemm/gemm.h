@@ -25,8 +25,8 @@ typedef struct {
   int64_t b_stride, panel_stride;
   float *sums;
   int64_t sums_stride;
-  const void *ahead; /* k * ahead_step bytes to prefetch on the way */
-  int64_t ahead_step;
+  const void *prefetch; /* k * prefetch_step bytes to prefetch on the way */
+  int64_t prefetch_step;
   const gemm_finish *finish; /* or null, then the results are the sums */
   int32_t more;              /* sums holds those of earlier elements: these are added */
   int32_t halved;            /* of the last panel only the first 16 columns are wanted */
@@ -54,8 +54,8 @@ void K(gemm_tile_dots)(int64_t rows, int64_t panels, const gemm_product *p);
 /* The same, summed as abi.h says of gemm_bf16 where `apart` is set, without blocks of INGOT_K_BLOCK. On AVX-512 it uses
  * AMX. Emitted C has no such sums. */
 #if defined(INGOT_LIBRARY)
-void K(gemm_tile_apart)(int64_t rows, int64_t panels, const gemm_product *p);
-#define GEMM_BF16_TILE(g) ((g)->apart ? K(gemm_tile_apart) : K(gemm_tile_dots))
+void K(gemm_tile_split)(int64_t rows, int64_t panels, const gemm_product *p);
+#define GEMM_BF16_TILE(g) ((g)->split_sums ? K(gemm_tile_split) : K(gemm_tile_dots))
 #else
 #define GEMM_BF16_TILE(g) ((void)(g), K(gemm_tile_dots))
 #endif
@@ -200,10 +200,10 @@ static inline void epilogue_activate(const gemm_epilogue *e, vf bias, int64_t ro
                                      int64_t sums_stride, float *c, int64_t c_stride) {
   const vf alpha = v_set(e->act_alpha), beta = v_set(e->act_beta);
   (void)alpha, (void)beta;
-  #define EACH_ROW(expression)                                  \
-    for (int64_t i = 0; i < rows; i++) {                        \
-      const vf x = v_add(v_load(sums + i * sums_stride), bias); \
-      v_store(c + i * c_stride, expression);                    \
+  #define EACH_ROW(expression)                                                                                         \
+    for (int64_t i = 0; i < rows; i++) {                                                                               \
+      const vf x = v_add(v_load(sums + i * sums_stride), bias);                                                        \
+      v_store(c + i * c_stride, expression);                                                                           \
     }
   switch (e->activation) {
     #define ACTIVATION(op, cost, expression) case INGOT_ACT_##op: EACH_ROW(expression) break;
@@ -299,7 +299,7 @@ static inline int64_t gemm_panel_blocks(int64_t rows, int64_t a_stride, const fl
 }
 
 /* The bytes that each block prefetches in a step of k. */
-static inline int64_t gemm_ahead_step(const gemm_factors *f, int64_t blocks, const float *next) {
+static inline int64_t gemm_prefetch_step(const gemm_factors *f, int64_t blocks, const float *next) {
   return next && blocks > 1 && f->k ? (f->panel_size * 4 / f->k + blocks - 1) / blocks : 0;
 }
 
@@ -311,7 +311,7 @@ static inline void gemm_panel(const gemm_epilogue *e, int64_t begin, int64_t end
   const int light = columns % (INGOT_PANEL / 2) == 0 && epilogue_is_light(e);
   float sums[GEMM_ROWS * INGOT_PANEL];
   const int64_t blocks = gemm_panel_blocks(end - begin, f->a_stride, next);
-  const int64_t ahead_step = gemm_ahead_step(f, blocks, next);
+  const int64_t prefetch_step = gemm_prefetch_step(f, blocks, next);
   for (int64_t block = 0; block < blocks; block++) {
     const int64_t row = begin + part_begin(end - begin, (int32_t)block, (int32_t)blocks);
     const int64_t rows = begin + part_begin(end - begin, (int32_t)block + 1, (int32_t)blocks) - row;
@@ -319,8 +319,8 @@ static inline void gemm_panel(const gemm_epilogue *e, int64_t begin, int64_t end
     const gemm_finish finish = epilogue_finish(e, row, column, to, c_stride);
     const gemm_product product = {
       .k = f->k, .a = f->a + row * f->a_stride, .a_stride = f->a_stride, .b = f->b, .b_stride = b_stride,
-      .sums = sums, .sums_stride = INGOT_PANEL, .finish = light ? &finish : NULL, .ahead_step = ahead_step,
-      .ahead = ahead_step ? (const char *)next + block * f->k * ahead_step : NULL,
+      .sums = sums, .sums_stride = INGOT_PANEL, .finish = light ? &finish : NULL, .prefetch_step = prefetch_step,
+      .prefetch = prefetch_step ? (const char *)next + block * f->k * prefetch_step : NULL,
       .halved = columns <= INGOT_PANEL / 2};
     if (to) gemm_expect(to, c_stride, rows);
     if (e->residual) gemm_expect(e->residual + row * e->residual_stride + column, e->residual_stride, rows);
@@ -368,7 +368,7 @@ static inline gemm_share gemm_cut_fixed(int64_t panels, int64_t rows, int32_t pa
 /* That of gemm; a portion takes some of its panels. */
 static inline gemm_share gemm_args_share(const gemm_args *g, int64_t panels, int32_t part, int32_t parts) {
   gemm_share share = gemm_cut_fixed(panels, g->m, part % parts, parts);
-  portion_cut(&share.panel_begin, &share.panel_end, part / parts, g->portions);
+  chunk_cut(&share.panel_begin, &share.panel_end, part / parts, g->chunks);
   return share;
 }
 

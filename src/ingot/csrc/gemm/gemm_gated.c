@@ -15,14 +15,14 @@ static inline void gemm_gated(const gemm_args *g, const gemm_factors *f, int32_t
     const float *b = f->b + panel * f->panel_size;
     const float *next = most == 1 && panel + 1 < share.panel_end ? b + f->panel_size : NULL;
     const int64_t blocks = gemm_panel_blocks(all_rows, f->a_stride, next);
-    const int64_t ahead_step = gemm_ahead_step(f, blocks, next);
+    const int64_t prefetch_step = gemm_prefetch_step(f, blocks, next);
     for (int64_t block = 0; block < blocks; block++) {
       const int64_t row = share.row_begin + part_begin(all_rows, (int32_t)block, (int32_t)blocks);
       const int64_t rows = share.row_begin + part_begin(all_rows, (int32_t)block + 1, (int32_t)blocks) - row;
       const gemm_product product = {
         .k = f->k, .a = f->a + row * f->a_stride, .a_stride = f->a_stride, .b = b, .b_stride = INGOT_PANEL,
-        .panel_stride = f->panel_size, .sums = sums, .sums_stride = most * INGOT_PANEL, .ahead_step = ahead_step,
-        .ahead = ahead_step ? (const char *)next + block * f->k * ahead_step : NULL};
+        .panel_stride = f->panel_size, .sums = sums, .sums_stride = most * INGOT_PANEL, .prefetch_step = prefetch_step,
+        .prefetch = prefetch_step ? (const char *)next + block * f->k * prefetch_step : NULL};
       float *c = g->c ? g->c + row * g->c_stride + panel * 16 : NULL;
       uint16_t *rounded = g->rounded ? g->rounded + row * g->rounded_stride + panel * 16 : NULL;
       f->tile(rows, panels, &product);

@@ -1,9 +1,9 @@
-/* gemm_micro_dots.c: gemm_tile_dots and gemm_tile_apart where there are no instructions for them: what those of
+/* gemm_micro_dots.c: gemm_tile_dots and gemm_tile_split where there are no instructions for them: what those of
  * AVX512_BF16 and AMX compute, one float at a time. */
 #include <math.h>
 #include <string.h>
 
-#include "gemm/apart.h"
+#include "gemm/split_sums.h"
 #include "math/bf16.h"
 
 static inline float without_denormal(float x) { return fabsf(x) < 0x1p-126f ? copysignf(0.0f, x) : x; }
@@ -44,18 +44,18 @@ static inline float dot_pairs(float x, float y, float sum) {
 #include "gemm/gemm_tile_pairs.inc"
 
 #if defined(INGOT_LIBRARY)
-#define APART_LOAD(p, n) ((void)(n), *(p))
-#define APART_STORE(p, v, n) ((void)(n), *(p) = (v))
-#define APART_ROUND(p, v, n) ((void)(n), TILE_ROUND(p, v))
+#define SPLIT_LOAD(p, n) ((void)(n), *(p))
+#define SPLIT_STORE(p, v, n) ((void)(n), *(p) = (v))
+#define SPLIT_ROUND(p, v, n) ((void)(n), TILE_ROUND(p, v))
 
-void K(apart_begin)(int64_t rows, int64_t k) { (void)rows, (void)k; }
-void K(apart_end)(void) {}
+void K(split_begin)(int64_t rows, int64_t k) { (void)rows, (void)k; }
+void K(split_end)(void) {}
 
 /* sum + the products of k pairs; those of b lie INGOT_PANEL apart. */
-static inline float apart_sum(int64_t k, const float *a, const float *b, float sum) {
-  for (int64_t begin = 0; begin < k; begin += APART_PAIRS) {
+static inline float split_sum(int64_t k, const float *a, const float *b, float sum) {
+  for (int64_t begin = 0; begin < k; begin += SPLIT_PAIRS) {
     float chains[2] = {0.0f, 0.0f};
-    for (int64_t i = begin; i < k && i < begin + APART_PAIRS; i++) {
+    for (int64_t i = begin; i < k && i < begin + SPLIT_PAIRS; i++) {
       for (int second = 0; second < 2; second++)
         chains[second] = without_denormal(
             fmaf(bf16_element(a + i, second), bf16_element(b + i * INGOT_PANEL, second), chains[second]));
@@ -65,16 +65,16 @@ static inline float apart_sum(int64_t k, const float *a, const float *b, float s
   return sum;
 }
 
-void K(apart_sums)(int64_t rows, const apart_product *p, float *sums) {
+void K(split_sums)(int64_t rows, const split_product *p, float *sums) {
   for (int64_t i = 0; i < rows; i++) {
     for (int64_t j = 0; j < (p->halved ? INGOT_PANEL / 2 : INGOT_PANEL); j++) {
       float sum = p->more ? sums[i * INGOT_PANEL + j] : 0.0f;
       for (int64_t run = 0; run < p->runs; run++)
-        sum = apart_sum(p->k, p->a + p->offsets[run] + i * p->a_stride, p->b + run * p->k * INGOT_PANEL + j, sum);
+        sum = split_sum(p->k, p->a + p->offsets[run] + i * p->a_stride, p->b + run * p->k * INGOT_PANEL + j, sum);
       sums[i * INGOT_PANEL + j] = sum;
     }
   }
 }
 
-#include "gemm/gemm_tile_apart.inc"
+#include "gemm/gemm_tile_split.inc"
 #endif

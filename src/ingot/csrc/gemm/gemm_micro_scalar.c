@@ -47,7 +47,7 @@ static inline float half_of(const float *pair, int second) {
 #endif
 
 #if defined(__x86_64__) && !defined(__FMA__)
-#define TILE_HALVES(p) \
+#define TILE_HALVES(p)                                                                                                 \
   _mm_setr_ps(f16_to_float((p)[0]), f16_to_float((p)[1]), f16_to_float((p)[2]), f16_to_float((p)[3]))
 #else
 #define TILE_HALVES(p) f16_to_float(*(p))

@@ -9,7 +9,7 @@ static inline void gemv_packed(const gemm_args *g, gemm_factors f, int32_t part,
   int64_t begin = part_begin(panels, part % parts, parts), end = part_begin(panels, part % parts + 1, parts);
   float sums[4 * GEMV_PANELS * INGOT_PANEL];
   if (g->m == 0) return;
-  portion_cut(&begin, &end, part / parts, g->portions);
+  chunk_cut(&begin, &end, part / parts, g->chunks);
   for (int64_t panel = begin; panel < end; panel += GEMV_PANELS) {
     const int64_t column = panel * INGOT_PANEL;
     const int64_t count = end - panel < GEMV_PANELS ? end - panel : GEMV_PANELS;

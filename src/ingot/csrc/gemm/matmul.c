@@ -75,33 +75,34 @@ static inline void matmul_pack(const matmul_args *g, const float *b, int64_t don
 
 /* What is read next: `runs` of `bytes` each, `stride` bytes apart, that are fetched while `calls` of a tile, of which
  * `call` are done, read what is packed. */
-typedef struct { const char *from; int64_t stride, bytes, runs, calls, call; } matmul_ahead;
+typedef struct { const char *from; int64_t stride, bytes, runs, calls, call; } matmul_prefetch;
 
-static inline matmul_ahead matmul_next(const matmul_args *g, const float *b, int64_t done, int64_t k, int64_t column,
+static inline matmul_prefetch matmul_next(const matmul_args *g, const float *b, int64_t done, int64_t k, int64_t column,
                                        int64_t columns, int64_t calls) {
   const float *from = b + done * g->b_k_stride + column * g->b_n_stride;
-  if (g->b_n_stride == 1) return (matmul_ahead){(const char *)from, 4 * g->b_k_stride, 4 * columns, k, calls, 0};
-  return (matmul_ahead){(const char *)from, 4 * g->b_n_stride, 4 * k, columns, calls, 0};
+  if (g->b_n_stride == 1) return (matmul_prefetch){(const char *)from, 4 * g->b_k_stride, 4 * columns, k, calls, 0};
+  return (matmul_prefetch){(const char *)from, 4 * g->b_n_stride, 4 * k, columns, calls, 0};
 }
 
 /* Has a call fetch its share at once, or, given its product, the first run step by step as the tile goes. */
-static inline void matmul_fetch(matmul_ahead *ahead, gemm_product *product) {
-  if (ahead->call >= ahead->calls) return;
-  int64_t run = ahead->call * ahead->runs / ahead->calls;
-  const int64_t end = ++ahead->call * ahead->runs / ahead->calls;
+static inline void matmul_fetch(matmul_prefetch *prefetch, gemm_product *product) {
+  if (prefetch->call >= prefetch->calls) return;
+  int64_t run = prefetch->call * prefetch->runs / prefetch->calls;
+  const int64_t end = ++prefetch->call * prefetch->runs / prefetch->calls;
   if (product && product->k && run < end) {
-    product->ahead = ahead->from + run++ * ahead->stride;
-    product->ahead_step = (ahead->bytes + product->k - 1) / product->k;
+    product->prefetch = prefetch->from + run++ * prefetch->stride;
+    product->prefetch_step = (prefetch->bytes + product->k - 1) / product->k;
   }
   for (; run < end; run++) {
-    for (int64_t i = 0; i < ahead->bytes; i += 64) __builtin_prefetch(ahead->from + run * ahead->stride + i, 0, 2);
+    const char *from = prefetch->from + run * prefetch->stride;
+    for (int64_t i = 0; i < prefetch->bytes; i += 64) __builtin_prefetch(from + i, 0, 2);
   }
 }
 
 /* Adds elements [done, done + k) to rows [first, last) of a panel; what is not complete waits in c. */
 static inline void matmul_add(const matmul_args *g, const matmul_item *t, int64_t first, int64_t last, int64_t done,
-                              int64_t k, int64_t column, const float *panel, matmul_ahead *ahead,
-                              matmul_ahead *ahead_a) {
+                              int64_t k, int64_t column, const float *panel, matmul_prefetch *prefetch,
+                              matmul_prefetch *prefetch_a) {
   const int64_t left = g->n - column, columns = left < INGOT_PANEL ? left : INGOT_PANEL;
   const int completes = done + k >= g->k, waits = k < g->k;
   const int light = columns % (INGOT_PANEL / 2) == 0 && epilogue_is_light(&t->epilogue);
@@ -117,8 +118,8 @@ static inline void matmul_add(const matmul_args *g, const matmul_item *t, int64_
         .k = k, .a = t->a + row * g->a_stride + done, .a_stride = g->a_stride, .b = panel, .b_stride = INGOT_PANEL,
         .sums = sums, .sums_stride = sums_stride, .finish = light && completes ? &finish : NULL, .more = done > 0,
         .halved = columns <= INGOT_PANEL / 2};
-    matmul_fetch(ahead, &product);
-    matmul_fetch(ahead_a, NULL);
+    matmul_fetch(prefetch, &product);
+    matmul_fetch(prefetch_a, NULL);
     gemm_expect(to, g->c_stride, rows);
     if (t->epilogue.residual && completes)
       gemm_expect(t->epilogue.residual + row * g->residual_stride + column, g->residual_stride, rows);
@@ -139,27 +140,28 @@ static inline void matmul_panels(const matmul_args *g, const matmul_item *t, int
   const int64_t calls = (end - begin) * ((rows + GEMM_ROWS - 1) / GEMM_ROWS); /* or a few more */
   for (int64_t done = 0; done == 0 || done < g->k; done += depth) {
     const int64_t k = g->k - done < depth ? g->k - done : depth;
-    matmul_ahead ahead = {0}; /* nothing */
+    matmul_prefetch prefetch = {0}; /* nothing */
     if (done + k < g->k) {
       const int64_t left = g->k - done - k;
-      ahead = matmul_next(g, t->b, done + k, left < depth ? left : depth, column, stop - column, calls);
+      prefetch = matmul_next(g, t->b, done + k, left < depth ? left : depth, column, stop - column, calls);
     } else if (stop < limit) {
       const int64_t left = limit - stop, columns = left < stop - column ? left : stop - column;
-      ahead = matmul_next(g, t->b, 0, g->k < depth ? g->k : depth, stop, columns, calls);
+      prefetch = matmul_next(g, t->b, 0, g->k < depth ? g->k : depth, stop, columns, calls);
     }
     matmul_pack(g, t->b, done, k, column, stop - column, packed);
     for (int32_t chunk = 0; chunk < chunks; chunk++) {
       const int64_t from = t->row_begin + part_begin_grain(rows, GEMM_ROWS, chunk, chunks);
       const int64_t to = t->row_begin + part_begin_grain(rows, GEMM_ROWS, chunk + 1, chunks);
-      matmul_ahead ahead_a = {0};
+      matmul_prefetch prefetch_a = {0};
       if (is_first && to < t->row_end) {
         const char *next = (const char *)(t->a + to * g->a_stride + done);
         const int64_t count = t->row_end - to < MATMUL_ROWS ? t->row_end - to : MATMUL_ROWS;
-        ahead_a = (matmul_ahead){next, 4 * g->a_stride, 4 * k, count, (end - begin) * (MATMUL_ROWS / GEMM_ROWS), 0};
+        const int64_t runs = (end - begin) * (MATMUL_ROWS / GEMM_ROWS);
+        prefetch_a = (matmul_prefetch){next, 4 * g->a_stride, 4 * k, count, runs, 0};
       }
       for (int64_t panel = begin; panel < end; panel++)
-        matmul_add(g, t, from, to, done, k, panel * INGOT_PANEL, packed + (panel - begin) * k * INGOT_PANEL, &ahead,
-                   &ahead_a);
+        matmul_add(g, t, from, to, done, k, panel * INGOT_PANEL, packed + (panel - begin) * k * INGOT_PANEL, &prefetch,
+                   &prefetch_a);
     }
   }
 }
@@ -176,13 +178,13 @@ static inline void matmul_lying(const matmul_args *g, const matmul_item *t, int6
  * no vectors has no room in c for sums that wait: it goes alone, by all. */
 static inline int64_t matmul_together(const matmul_args *g, int64_t begin, int64_t end, int64_t *depth) {
   const int is_deep = g->k > INGOT_MATMUL_DEPTH;
-  const int is_apart = is_deep && end * INGOT_PANEL > g->n && g->n % (INGOT_PANEL / 2) != 0;
-  if (is_apart && begin == end - 1) {
+  const int is_split = is_deep && end * INGOT_PANEL > g->n && g->n % (INGOT_PANEL / 2) != 0;
+  if (is_split && begin == end - 1) {
     *depth = g->k;
     return 1;
   }
   *depth = is_deep ? INGOT_MATMUL_DEPTH : g->k ? g->k : 1;
-  const int64_t fit = MATMUL_NEAR / INGOT_PANEL / *depth, left = end - begin - is_apart;
+  const int64_t fit = MATMUL_NEAR / INGOT_PANEL / *depth, left = end - begin - is_split;
   const int64_t most = fit < MATMUL_PANELS ? fit : MATMUL_PANELS;
   return left < most ? left : most;
 }
@@ -261,22 +263,23 @@ static inline void matmul_tn_begin(const matmul_args *g, const matmul_tn_item *t
 
 /* What is copied next of rows of a, and then of b: a line of each row at a time, fetched while a tile takes as many
  * elements of k. */
-typedef struct { const float *a, *b; int64_t a_lines, b_lines, call; } matmul_tn_ahead;
+typedef struct { const float *a, *b; int64_t a_lines, b_lines, call; } matmul_tn_prefetch;
 
-static inline void matmul_tn_fetch(const matmul_args *g, matmul_tn_ahead *ahead, gemm_product *product) {
-  const int64_t line = ahead->call++, of_b = line - ahead->a_lines;
-  if (line < ahead->a_lines) {
-    product->ahead = ahead->a + line * 16;
-    product->ahead_step = 4 * g->a_stride;
-  } else if (of_b < ahead->b_lines) {
-    product->ahead = ahead->b + of_b * 16;
-    product->ahead_step = 4 * g->b_k_stride;
+static inline void matmul_tn_fetch(const matmul_args *g, matmul_tn_prefetch *prefetch, gemm_product *product) {
+  const int64_t line = prefetch->call++, of_b = line - prefetch->a_lines;
+  if (line < prefetch->a_lines) {
+    product->prefetch = prefetch->a + line * 16;
+    product->prefetch_step = 4 * g->a_stride;
+  } else if (of_b < prefetch->b_lines) {
+    product->prefetch = prefetch->b + of_b * 16;
+    product->prefetch_step = 4 * g->b_k_stride;
   }
 }
 
 /* Adds elements [done, done + k) to rows [first, last) of a panel. */
 static inline void matmul_tn_add(const matmul_args *g, const matmul_tn_item *t, int64_t first, int64_t last,
-                                 int64_t done, int64_t k, int64_t column, const float *panel, matmul_tn_ahead *ahead) {
+                                 int64_t done, int64_t k, int64_t column, const float *panel,
+                                 matmul_tn_prefetch *prefetch) {
   const int64_t columns = g->n - column < INGOT_PANEL ? g->n - column : INGOT_PANEL;
   const int32_t tiles = gemm_column_tiles(last - first);
   const int light = columns % (INGOT_PANEL / 2) == 0 && epilogue_is_light(&t->epilogue);
@@ -292,7 +295,7 @@ static inline void matmul_tn_add(const matmul_args *g, const matmul_tn_item *t, 
         .k = k, .a = t->tiles + tile * k * GEMM_ROWS, .a_stride = GEMM_ROWS, .b = panel, .b_stride = INGOT_PANEL,
         .sums = sums.row, .sums_stride = sums.stride, .finish = light && completes ? &finish : NULL,
         .more = done > 0 || g->continues, .halved = columns <= INGOT_PANEL / 2};
-    matmul_tn_fetch(g, ahead, &product);
+    matmul_tn_fetch(g, prefetch, &product);
     gemm_expect(sums.row, sums.stride, count);
     K(gemm_tile_columns)(count, 1, &product);
     if (completes && !light)
@@ -313,19 +316,19 @@ static inline void matmul_tn_panels(const matmul_args *g, const matmul_tn_item *
     for (int32_t chunk = 0; chunk < chunks; chunk++) {
       const int64_t first = t->row_begin + part_begin_grain(rows, GEMM_ROWS, chunk, chunks);
       const int64_t last = t->row_begin + part_begin_grain(rows, GEMM_ROWS, chunk + 1, chunks);
-      matmul_tn_ahead ahead = {0}; /* nothing */
+      matmul_tn_prefetch prefetch = {0}; /* nothing */
       if (last < t->row_end) {
-        ahead = (matmul_tn_ahead){.a = a + last, .a_lines = MATMUL_ROWS / 16 + 1};
+        prefetch = (matmul_tn_prefetch){.a = a + last, .a_lines = MATMUL_ROWS / 16 + 1};
       } else if (done + 2 * k <= g->k) {
         const int64_t b_lines = g->b_n_stride == 1 ? (stop - column + 15) / 16 : 0;
-        ahead = (matmul_tn_ahead){a + k * g->a_stride + t->row_begin,
+        prefetch = (matmul_tn_prefetch){a + k * g->a_stride + t->row_begin,
                                   t->b + (done + k) * g->b_k_stride + column * g->b_n_stride, MATMUL_ROWS / 16 + 1,
                                   b_lines, 0};
       }
       gemm_pack_columns(a + first, k, last - first, g->a_stride, t->tiles);
       for (int64_t panel = begin; panel < end; panel++)
         matmul_tn_add(g, t, first, last, done, k, panel * INGOT_PANEL, packed + (panel - begin) * k * INGOT_PANEL,
-                      &ahead);
+                      &prefetch);
     }
   }
 }

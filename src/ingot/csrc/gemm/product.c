@@ -33,7 +33,7 @@ static inline product_place product_at(const product_args *args, int32_t rank, i
 }
 
 /* The same with a and b in each other's place. */
-static inline product_args product_turned(const product_args *args) {
+static inline product_args product_transposed(const product_args *args) {
   product_args turned = *args;
   turned.a = args->b;
   turned.b = args->a;
@@ -46,91 +46,91 @@ static inline product_args product_turned(const product_args *args) {
 
 /* The product of rows of a with a panel, its rows panel_row apart, of which n columns are wanted. more: out holds the
  * sums of earlier elements. */
-#define PRODUCT_TILE(name, type)                                                                                      \
-  static inline __attribute__((always_inline)) void K(name)(                                                          \
-      const int rows, int64_t k, const type *a, int64_t a_row, int64_t a_k, const type *panel, int64_t panel_row,     \
-      type *out, int64_t out_row, int64_t out_step, int64_t n, int more) {                                            \
-    typedef type lanes __attribute__((vector_size(PRODUCT_VECTOR), aligned(8), may_alias));                           \
-    enum { WIDTH = PRODUCT_VECTOR / 8, VECTORS = PRODUCT_COLUMNS / WIDTH };                                           \
-    type sums[PRODUCT_ROWS][PRODUCT_COLUMNS] = {{0}};                                                                 \
-    lanes total[PRODUCT_ROWS][VECTORS];                                                                               \
-    for (int r = 0; r < rows && more; r++)                                                                            \
-      for (int64_t j = 0; j < n; j++) sums[r][j] = out[r * out_row + j * out_step];                                   \
-    INGOT_UNROLL for (int r = 0; r < rows; r++) {                                                                     \
-      INGOT_UNROLL for (int v = 0; v < VECTORS; v++) total[r][v] = *(const lanes *)(sums[r] + v * WIDTH);             \
-    }                                                                                                                 \
-    for (int64_t i = 0; i < k; i++) {                                                                                 \
-      INGOT_UNROLL for (int r = 0; r < rows; r++) {                                                                   \
-        INGOT_UNROLL for (int v = 0; v < VECTORS; v++)                                                                \
-          total[r][v] += a[r * a_row + i * a_k] * *(const lanes *)(panel + i * panel_row + v * WIDTH);                \
-      }                                                                                                               \
-    }                                                                                                                 \
-    INGOT_UNROLL for (int r = 0; r < rows; r++) {                                                                     \
-      INGOT_UNROLL for (int v = 0; v < VECTORS; v++) *(lanes *)(sums[r] + v * WIDTH) = total[r][v];                   \
-    }                                                                                                                 \
-    for (int r = 0; r < rows; r++)                                                                                    \
-      for (int64_t j = 0; j < n; j++) out[r * out_row + j * out_step] = sums[r][j];                                   \
+#define PRODUCT_TILE(name, type)                                                                                       \
+  static inline __attribute__((always_inline)) void K(name)(                                                           \
+      const int rows, int64_t k, const type *a, int64_t a_row, int64_t a_k, const type *panel, int64_t panel_row,      \
+      type *out, int64_t out_row, int64_t out_step, int64_t n, int more) {                                             \
+    typedef type lanes __attribute__((vector_size(PRODUCT_VECTOR), aligned(8), may_alias));                            \
+    enum { WIDTH = PRODUCT_VECTOR / 8, VECTORS = PRODUCT_COLUMNS / WIDTH };                                            \
+    type sums[PRODUCT_ROWS][PRODUCT_COLUMNS] = {{0}};                                                                  \
+    lanes total[PRODUCT_ROWS][VECTORS];                                                                                \
+    for (int r = 0; r < rows && more; r++)                                                                             \
+      for (int64_t j = 0; j < n; j++) sums[r][j] = out[r * out_row + j * out_step];                                    \
+    INGOT_UNROLL for (int r = 0; r < rows; r++) {                                                                      \
+      INGOT_UNROLL for (int v = 0; v < VECTORS; v++) total[r][v] = *(const lanes *)(sums[r] + v * WIDTH);              \
+    }                                                                                                                  \
+    for (int64_t i = 0; i < k; i++) {                                                                                  \
+      INGOT_UNROLL for (int r = 0; r < rows; r++) {                                                                    \
+        INGOT_UNROLL for (int v = 0; v < VECTORS; v++)                                                                 \
+          total[r][v] += a[r * a_row + i * a_k] * *(const lanes *)(panel + i * panel_row + v * WIDTH);                 \
+      }                                                                                                                \
+    }                                                                                                                  \
+    INGOT_UNROLL for (int r = 0; r < rows; r++) {                                                                      \
+      INGOT_UNROLL for (int v = 0; v < VECTORS; v++) *(lanes *)(sums[r] + v * WIDTH) = total[r][v];                    \
+    }                                                                                                                  \
+    for (int r = 0; r < rows; r++)                                                                                     \
+      for (int64_t j = 0; j < n; j++) out[r * out_row + j * out_step] = sums[r][j];                                    \
   }
 
 /* Where the last dim is one of b alone: a panel of b, copied unless it lies so and few rows read it, is multiplied with
  * all rows that a part has of a matrix before the next. */
-#define PRODUCT_PANELS(name, tile, type)                                                                              \
-  static inline void K(name)(const product_args *g, int32_t part, int32_t parts) {                                    \
-    const int32_t last = g->rank - 1, shared = last > 0 && g->b_strides[last - 1] == 0, rank = last - shared;         \
-    const int64_t rows = shared ? g->shape[last - 1] : 1, width = g->shape[last];                                     \
-    const int64_t a_row = shared ? g->a_strides[last - 1] : 0, out_row = shared ? g->out_strides[last - 1] : 0;       \
-    const int64_t b_step = g->b_strides[last], out_step = g->out_strides[last], a_k = g->a_k_stride;                  \
-    const int64_t panels = (width + PRODUCT_COLUMNS - 1) / PRODUCT_COLUMNS;                                           \
-    int64_t matrices = 1;                                                                                             \
-    for (int32_t d = 0; d < rank; d++) matrices *= g->shape[d];                                                       \
-    const gemm_share share = gemm_cut(matrices * panels, rows, part, parts);                                          \
-    const int is_read_often = share.row_end - share.row_begin > 2 * PRODUCT_ROWS;                                     \
-    type packed[PRODUCT_DEPTH * PRODUCT_COLUMNS];                                                                     \
-    for (int64_t unit = share.panel_begin; unit < share.panel_end; unit++) {                                          \
-      const product_place at = product_at(g, rank, unit / panels);                                                    \
-      const int64_t column = unit % panels * PRODUCT_COLUMNS;                                                         \
-      const int64_t n = width - column < PRODUCT_COLUMNS ? width - column : PRODUCT_COLUMNS;                          \
-      for (int64_t done = 0; done == 0 || done < g->k; done += PRODUCT_DEPTH) {                                       \
-        const int64_t k = g->k - done < PRODUCT_DEPTH ? g->k - done : PRODUCT_DEPTH;                                  \
-        const type *a = (const type *)g->a + at.a + done * a_k, *panel = packed;                                      \
-        const type *b = (const type *)g->b + at.b + column * b_step + done * g->b_k_stride;                           \
-        type *out = (type *)g->out + at.out + column * out_step;                                                      \
-        const int copies = is_read_often || b_step != 1 || n < PRODUCT_COLUMNS;                                       \
-        const int64_t panel_row = copies ? PRODUCT_COLUMNS : g->b_k_stride;                                           \
-        if (!copies) panel = b;                                                                                       \
-        for (int64_t i = 0; copies && i < k; i++)                                                                     \
-          for (int64_t j = 0; j < PRODUCT_COLUMNS; j++)                                                               \
-            packed[i * PRODUCT_COLUMNS + j] = j < n ? b[i * g->b_k_stride + j * b_step] : 0;                          \
-        int64_t row = share.row_begin;                                                                                \
-        for (; row + PRODUCT_ROWS <= share.row_end; row += PRODUCT_ROWS)                                              \
-          K(tile)(PRODUCT_ROWS, k, a + row * a_row, a_row, a_k, panel, panel_row, out + row * out_row, out_row,       \
-                  out_step, n, done > 0);                                                                             \
-        for (; row < share.row_end; row++)                                                                            \
-          K(tile)(1, k, a + row * a_row, a_row, a_k, panel, panel_row, out + row * out_row, out_row, out_step, n,     \
-                  done > 0);                                                                                          \
-      }                                                                                                               \
-    }                                                                                                                 \
+#define PRODUCT_PANELS(name, tile, type)                                                                               \
+  static inline void K(name)(const product_args *g, int32_t part, int32_t parts) {                                     \
+    const int32_t last = g->rank - 1, shared = last > 0 && g->b_strides[last - 1] == 0, rank = last - shared;          \
+    const int64_t rows = shared ? g->shape[last - 1] : 1, width = g->shape[last];                                      \
+    const int64_t a_row = shared ? g->a_strides[last - 1] : 0, out_row = shared ? g->out_strides[last - 1] : 0;        \
+    const int64_t b_step = g->b_strides[last], out_step = g->out_strides[last], a_k = g->a_k_stride;                   \
+    const int64_t panels = (width + PRODUCT_COLUMNS - 1) / PRODUCT_COLUMNS;                                            \
+    int64_t matrices = 1;                                                                                              \
+    for (int32_t d = 0; d < rank; d++) matrices *= g->shape[d];                                                        \
+    const gemm_share share = gemm_cut(matrices * panels, rows, part, parts);                                           \
+    const int is_read_often = share.row_end - share.row_begin > 2 * PRODUCT_ROWS;                                      \
+    type packed[PRODUCT_DEPTH * PRODUCT_COLUMNS];                                                                      \
+    for (int64_t unit = share.panel_begin; unit < share.panel_end; unit++) {                                           \
+      const product_place at = product_at(g, rank, unit / panels);                                                     \
+      const int64_t column = unit % panels * PRODUCT_COLUMNS;                                                          \
+      const int64_t n = width - column < PRODUCT_COLUMNS ? width - column : PRODUCT_COLUMNS;                           \
+      for (int64_t done = 0; done == 0 || done < g->k; done += PRODUCT_DEPTH) {                                        \
+        const int64_t k = g->k - done < PRODUCT_DEPTH ? g->k - done : PRODUCT_DEPTH;                                   \
+        const type *a = (const type *)g->a + at.a + done * a_k, *panel = packed;                                       \
+        const type *b = (const type *)g->b + at.b + column * b_step + done * g->b_k_stride;                            \
+        type *out = (type *)g->out + at.out + column * out_step;                                                       \
+        const int copies = is_read_often || b_step != 1 || n < PRODUCT_COLUMNS;                                        \
+        const int64_t panel_row = copies ? PRODUCT_COLUMNS : g->b_k_stride;                                            \
+        if (!copies) panel = b;                                                                                        \
+        for (int64_t i = 0; copies && i < k; i++)                                                                      \
+          for (int64_t j = 0; j < PRODUCT_COLUMNS; j++)                                                                \
+            packed[i * PRODUCT_COLUMNS + j] = j < n ? b[i * g->b_k_stride + j * b_step] : 0;                           \
+        int64_t row = share.row_begin;                                                                                 \
+        for (; row + PRODUCT_ROWS <= share.row_end; row += PRODUCT_ROWS)                                               \
+          K(tile)(PRODUCT_ROWS, k, a + row * a_row, a_row, a_k, panel, panel_row, out + row * out_row, out_row,        \
+                  out_step, n, done > 0);                                                                              \
+        for (; row < share.row_end; row++)                                                                             \
+          K(tile)(1, k, a + row * a_row, a_row, a_k, panel, panel_row, out + row * out_row, out_row, out_step, n,      \
+                  done > 0);                                                                                           \
+      }                                                                                                                \
+    }                                                                                                                  \
   }
 
 /* Where the last dim is one of a alone, this is its b; where it is one of both, elements come one by one. */
-#define PRODUCT(name, panels, type)                                                                                   \
-  void K(name)(const void *args, int32_t part, int32_t parts) {                                                       \
-    const product_args *g = args;                                                                                     \
-    const product_args turned = product_turned(g);                                                                    \
-    if (g->rank > 0 && g->a_strides[g->rank - 1] != 0) g = &turned;                                                   \
-    if (g->rank > 0 && g->a_strides[g->rank - 1] == 0) {                                                              \
-      K(panels)(g, part, parts);                                                                                      \
-      return;                                                                                                         \
-    }                                                                                                                 \
-    int64_t count = 1;                                                                                                \
-    for (int32_t d = 0; d < g->rank; d++) count *= g->shape[d];                                                       \
-    for (int64_t i = part_begin(count, part, parts); i < part_begin(count, part + 1, parts); i++) {                   \
-      const product_place at = product_at(g, g->rank, i);                                                             \
-      const type *a = (const type *)g->a + at.a, *b = (const type *)g->b + at.b;                                      \
-      type total = 0;                                                                                                 \
-      for (int64_t k = 0; k < g->k; k++) total += a[k * g->a_k_stride] * b[k * g->b_k_stride];                        \
-      ((type *)g->out)[at.out] = total;                                                                               \
-    }                                                                                                                 \
+#define PRODUCT(name, panels, type)                                                                                    \
+  void K(name)(const void *args, int32_t part, int32_t parts) {                                                        \
+    const product_args *g = args;                                                                                      \
+    const product_args turned = product_transposed(g);                                                                 \
+    if (g->rank > 0 && g->a_strides[g->rank - 1] != 0) g = &turned;                                                    \
+    if (g->rank > 0 && g->a_strides[g->rank - 1] == 0) {                                                               \
+      K(panels)(g, part, parts);                                                                                       \
+      return;                                                                                                          \
+    }                                                                                                                  \
+    int64_t count = 1;                                                                                                 \
+    for (int32_t d = 0; d < g->rank; d++) count *= g->shape[d];                                                        \
+    for (int64_t i = part_begin(count, part, parts); i < part_begin(count, part + 1, parts); i++) {                    \
+      const product_place at = product_at(g, g->rank, i);                                                              \
+      const type *a = (const type *)g->a + at.a, *b = (const type *)g->b + at.b;                                       \
+      type total = 0;                                                                                                  \
+      for (int64_t k = 0; k < g->k; k++) total += a[k * g->a_k_stride] * b[k * g->b_k_stride];                         \
+      ((type *)g->out)[at.out] = total;                                                                                \
+    }                                                                                                                  \
   }
 
 PRODUCT_TILE(product_tile_f64, double)

@@ -10,61 +10,61 @@
 #include "elementwise/strided.h"
 
 #define BLOCKS_W uint32_t
-#include "quant/blocks_fours.inc"
+#include "quant/blocks_quads.inc"
 
 static inline int64_t gather_row(const gather_args *args, int64_t i) {
   return index_from_front(args->fault, args->step, index_at(args->indices, args->index_bytes, i), args->limit);
 }
 
 /* Rows of a table, one after the other; `bytes` is a constant where rows are single elements. */
-#define GATHER(name, index_type)                                                                       \
-  static inline void K(name##_rows)(const gather_args *args, const index_type *indices, int64_t count, \
-                                    const char *table, char *out, int64_t bytes) {                     \
-    for (int64_t i = 0; i < count; i++) {                                                              \
-      int64_t row = index_from_front(args->fault, args->step, indices[i], args->limit);                \
-      if (row < 0)                                                                                     \
-        memset(out + i * bytes, 0, (size_t)bytes);                                                     \
-      else                                                                                             \
-        memcpy(out + i * bytes, table + row * bytes, (size_t)bytes);                                   \
-    }                                                                                                  \
-  }                                                                                                    \
-                                                                                                       \
-  void K(name)(const void *p, int32_t part, int32_t parts) {                                           \
-    const gather_args *args = p;                                                                       \
-    int64_t bytes = args->inner * args->item_bytes, items = args->outer * args->count, count = 0;      \
-    int64_t end = part_begin(items, part + 1, parts);                                                  \
-    for (int64_t i = part_begin(items, part, parts); i < end; i += count) {                            \
-      const int64_t first = i % args->count;                                                           \
-      count = args->count - first < end - i ? args->count - first : end - i;                           \
-      const index_type *indices = (const index_type *)args->indices + first;                           \
-      const char *table = (const char *)args->table + i / args->count * args->limit * bytes;           \
-      char *out = (char *)args->out + i * bytes;                                                       \
-      if (bytes == 4)                                                                                  \
-        K(name##_rows)(args, indices, count, table, out, 4);                                           \
-      else if (bytes == 8)                                                                             \
-        K(name##_rows)(args, indices, count, table, out, 8);                                           \
-      else                                                                                             \
-        K(name##_rows)(args, indices, count, table, out, bytes);                                       \
-    }                                                                                                  \
+#define GATHER(name, index_type)                                                                                       \
+  static inline void K(name##_rows)(const gather_args *args, const index_type *indices, int64_t count,                 \
+                                    const char *table, char *out, int64_t bytes) {                                     \
+    for (int64_t i = 0; i < count; i++) {                                                                              \
+      int64_t row = index_from_front(args->fault, args->step, indices[i], args->limit);                                \
+      if (row < 0)                                                                                                     \
+        memset(out + i * bytes, 0, (size_t)bytes);                                                                     \
+      else                                                                                                             \
+        memcpy(out + i * bytes, table + row * bytes, (size_t)bytes);                                                   \
+    }                                                                                                                  \
+  }                                                                                                                    \
+                                                                                                                       \
+  void K(name)(const void *p, int32_t part, int32_t parts) {                                                           \
+    const gather_args *args = p;                                                                                       \
+    int64_t bytes = args->inner * args->item_bytes, items = args->outer * args->count, count = 0;                      \
+    int64_t end = part_begin(items, part + 1, parts);                                                                  \
+    for (int64_t i = part_begin(items, part, parts); i < end; i += count) {                                            \
+      const int64_t first = i % args->count;                                                                           \
+      count = args->count - first < end - i ? args->count - first : end - i;                                           \
+      const index_type *indices = (const index_type *)args->indices + first;                                           \
+      const char *table = (const char *)args->table + i / args->count * args->limit * bytes;                           \
+      char *out = (char *)args->out + i * bytes;                                                                       \
+      if (bytes == 4)                                                                                                  \
+        K(name##_rows)(args, indices, count, table, out, 4);                                                           \
+      else if (bytes == 8)                                                                                             \
+        K(name##_rows)(args, indices, count, table, out, 8);                                                           \
+      else                                                                                                             \
+        K(name##_rows)(args, indices, count, table, out, bytes);                                                       \
+    }                                                                                                                  \
   }
 
 GATHER(gather_i64, int64_t)
 GATHER(gather_i32, int32_t)
 
 /* In an expression, element k of row `row` of the table, each row having `inner` elements. */
-#define GATHER_FLOATS(name, element_type, element)                                \
-  void K(name)(const void *p, int32_t part, int32_t parts) {                      \
-    const gather_args *args = p;                                                  \
-    const element_type *table = args->table;                                      \
-    int64_t inner = args->inner, end = part_begin(args->count, part + 1, parts);  \
-    for (int64_t i = part_begin(args->count, part, parts); i < end; i++) {        \
-      int64_t row = gather_row(args, i);                                          \
-      float *out = (float *)args->out + i * inner;                                \
-      if (row < 0)                                                                \
-        memset(out, 0, (size_t)inner * sizeof(float));                            \
-      else                                                                        \
-        for (int64_t k = 0; k < inner; k++) out[k] = element;                     \
-    }                                                                             \
+#define GATHER_FLOATS(name, element_type, element)                                                                     \
+  void K(name)(const void *p, int32_t part, int32_t parts) {                                                           \
+    const gather_args *args = p;                                                                                       \
+    const element_type *table = args->table;                                                                           \
+    int64_t inner = args->inner, end = part_begin(args->count, part + 1, parts);                                       \
+    for (int64_t i = part_begin(args->count, part, parts); i < end; i++) {                                             \
+      int64_t row = gather_row(args, i);                                                                               \
+      float *out = (float *)args->out + i * inner;                                                                     \
+      if (row < 0)                                                                                                     \
+        memset(out, 0, (size_t)inner * sizeof(float));                                                                 \
+      else                                                                                                             \
+        for (int64_t k = 0; k < inner; k++) out[k] = element;                                                          \
+    }                                                                                                                  \
   }
 
 GATHER_FLOATS(gather_bf16, uint16_t, bf16_to_float(table[row * inner + k]))
@@ -88,41 +88,41 @@ static inline float gather_half(const uint8_t *at) {
 /* Element k of a row of a table in the panels of codes. */
 static inline float gather_code(const uint8_t *table, int64_t row, int64_t k, int64_t inner, const int bits,
                                 const int zeros, const int span, const int scale_bytes) {
-  const int64_t blocks = (inner + INGOT_CODES_BLOCK - 1) / INGOT_CODES_BLOCK, column = row % INGOT_PANEL;
-  const int64_t block = k / INGOT_CODES_BLOCK, first = block - block % span;
+  const int64_t blocks = (inner + INGOT_QUANT_BLOCK - 1) / INGOT_QUANT_BLOCK, column = row % INGOT_PANEL;
+  const int64_t block = k / INGOT_QUANT_BLOCK, first = block - block % span;
   const int64_t shared = blocks - first < span ? blocks - first : span, code_bytes = INGOT_PANEL * 4 * bits;
-  const uint8_t *panel = table + row / INGOT_PANEL * codes_bytes(blocks, bits, zeros, span, scale_bytes);
-  const uint8_t *codes = panel + codes_bytes(first, bits, zeros, span, scale_bytes);
+  const uint8_t *panel = table + row / INGOT_PANEL * quant_bytes(blocks, bits, zeros, span, scale_bytes);
+  const uint8_t *codes = panel + quant_bytes(first, bits, zeros, span, scale_bytes);
   const uint8_t *scales = codes + shared * code_bytes, *scale = scales + scale_bytes * column;
-  const int64_t at = k % INGOT_CODES_BLOCK % (4 * bits), upper = k % INGOT_CODES_BLOCK / (4 * bits);
+  const int64_t at = k % INGOT_QUANT_BLOCK % (4 * bits), upper = k % INGOT_QUANT_BLOCK / (4 * bits);
   const int code = codes[(block - first) * code_bytes + (at / 4 * INGOT_PANEL + column) * 4 + at % 4];
   const int zero = (zeros ? scales[scale_bytes * INGOT_PANEL + column] : 128) >> (8 - bits);
   const float steps = (float)((bits == 8 ? code : upper ? code >> 4 : code & 15) - zero);
-  if (scale_bytes == CODES_F16) return steps * gather_half(scale);
+  if (scale_bytes == QUANT_F16) return steps * gather_half(scale);
   float wide;
   memcpy(&wide, scale, sizeof wide);
   return steps * wide;
 }
 
-GATHER_FLOATS(gather_int8_panels, uint8_t, gather_code(table, row, k, inner, CODES_INT8, CODES_F16))
-GATHER_FLOATS(gather_int8_zeros_panels, uint8_t, gather_code(table, row, k, inner, CODES_INT8_ZEROS, CODES_F16))
-GATHER_FLOATS(gather_int8_128_panels, uint8_t, gather_code(table, row, k, inner, CODES_INT8_128, CODES_F16))
-GATHER_FLOATS(gather_int8_128_zeros_panels, uint8_t, gather_code(table, row, k, inner, CODES_INT8_128_ZEROS, CODES_F16))
-GATHER_FLOATS(gather_int8_row_panels, uint8_t, gather_code(table, row, k, inner, CODES_INT8_ROW, CODES_F16))
-GATHER_FLOATS(gather_int4_panels, uint8_t, gather_code(table, row, k, inner, CODES_INT4, CODES_F16))
-GATHER_FLOATS(gather_int4_zeros_panels, uint8_t, gather_code(table, row, k, inner, CODES_INT4_ZEROS, CODES_F16))
-GATHER_FLOATS(gather_int4_128_panels, uint8_t, gather_code(table, row, k, inner, CODES_INT4_128, CODES_F16))
-GATHER_FLOATS(gather_int4_128_zeros_panels, uint8_t, gather_code(table, row, k, inner, CODES_INT4_128_ZEROS, CODES_F16))
-GATHER_FLOATS(gather_int8_f32_panels, uint8_t, gather_code(table, row, k, inner, CODES_INT8, CODES_F32))
-GATHER_FLOATS(gather_int8_zeros_f32_panels, uint8_t, gather_code(table, row, k, inner, CODES_INT8_ZEROS, CODES_F32))
-GATHER_FLOATS(gather_int8_128_f32_panels, uint8_t, gather_code(table, row, k, inner, CODES_INT8_128, CODES_F32))
-GATHER_FLOATS(gather_int8_128_zeros_f32_panels, uint8_t,
-              gather_code(table, row, k, inner, CODES_INT8_128_ZEROS, CODES_F32))
-GATHER_FLOATS(gather_int4_f32_panels, uint8_t, gather_code(table, row, k, inner, CODES_INT4, CODES_F32))
-GATHER_FLOATS(gather_int4_zeros_f32_panels, uint8_t, gather_code(table, row, k, inner, CODES_INT4_ZEROS, CODES_F32))
-GATHER_FLOATS(gather_int4_128_f32_panels, uint8_t, gather_code(table, row, k, inner, CODES_INT4_128, CODES_F32))
-GATHER_FLOATS(gather_int4_128_zeros_f32_panels, uint8_t,
-              gather_code(table, row, k, inner, CODES_INT4_128_ZEROS, CODES_F32))
+GATHER_FLOATS(gather_int8_panels, uint8_t, gather_code(table, row, k, inner, QUANT_INT8, QUANT_F16))
+GATHER_FLOATS(gather_int8_zp_panels, uint8_t, gather_code(table, row, k, inner, QUANT_INT8_ZP, QUANT_F16))
+GATHER_FLOATS(gather_int8_128_panels, uint8_t, gather_code(table, row, k, inner, QUANT_INT8_128, QUANT_F16))
+GATHER_FLOATS(gather_int8_128_zp_panels, uint8_t, gather_code(table, row, k, inner, QUANT_INT8_128_ZP, QUANT_F16))
+GATHER_FLOATS(gather_int8_row_panels, uint8_t, gather_code(table, row, k, inner, QUANT_INT8_ROW, QUANT_F16))
+GATHER_FLOATS(gather_int4_panels, uint8_t, gather_code(table, row, k, inner, QUANT_INT4, QUANT_F16))
+GATHER_FLOATS(gather_int4_zp_panels, uint8_t, gather_code(table, row, k, inner, QUANT_INT4_ZP, QUANT_F16))
+GATHER_FLOATS(gather_int4_128_panels, uint8_t, gather_code(table, row, k, inner, QUANT_INT4_128, QUANT_F16))
+GATHER_FLOATS(gather_int4_128_zp_panels, uint8_t, gather_code(table, row, k, inner, QUANT_INT4_128_ZP, QUANT_F16))
+GATHER_FLOATS(gather_int8_f32_panels, uint8_t, gather_code(table, row, k, inner, QUANT_INT8, QUANT_F32))
+GATHER_FLOATS(gather_int8_zp_f32_panels, uint8_t, gather_code(table, row, k, inner, QUANT_INT8_ZP, QUANT_F32))
+GATHER_FLOATS(gather_int8_128_f32_panels, uint8_t, gather_code(table, row, k, inner, QUANT_INT8_128, QUANT_F32))
+GATHER_FLOATS(gather_int8_128_zp_f32_panels, uint8_t,
+              gather_code(table, row, k, inner, QUANT_INT8_128_ZP, QUANT_F32))
+GATHER_FLOATS(gather_int4_f32_panels, uint8_t, gather_code(table, row, k, inner, QUANT_INT4, QUANT_F32))
+GATHER_FLOATS(gather_int4_zp_f32_panels, uint8_t, gather_code(table, row, k, inner, QUANT_INT4_ZP, QUANT_F32))
+GATHER_FLOATS(gather_int4_128_f32_panels, uint8_t, gather_code(table, row, k, inner, QUANT_INT4_128, QUANT_F32))
+GATHER_FLOATS(gather_int4_128_zp_f32_panels, uint8_t,
+              gather_code(table, row, k, inner, QUANT_INT4_128_ZP, QUANT_F32))
 
 /* Word i of a column; they lie a panel's row apart. */
 static inline uint32_t gather_word(const uint8_t *words, int64_t i) {
@@ -140,7 +140,7 @@ static inline __attribute__((always_inline)) float gather_block(const uint8_t *t
   const uint8_t *halves = block + INGOT_PANEL * t.scale_bytes + 2 * column;
   const int q = (int)(place % 32 / 4), shift = 8 * (int)(place % 4);
   const uint32_t high = t.bits % 2 || t.bits > 4 ? gather_word(codes, blocks_high_word(t.bits, q)) : 0;
-  const int code = blocks_codes(t.bits, gather_word(codes, blocks_low_word(t.bits, q)), high, q) >> shift & 255;
+  const int code = blocks_quant(t.bits, gather_word(codes, blocks_low_word(t.bits, q)), high, q) >> shift & 255;
   const float x = (float)((t.steps ? blocks_steps[code] : code) - t.offset);
   const float d = gather_half(halves), m = t.has_m ? gather_half(halves + 2 * INGOT_PANEL) : 0.0f;
   if (t.held == BLOCKS_ALONE) return t.has_m ? x * d + m : x * d;

@@ -115,7 +115,7 @@ static inline uint32_t sample_key(float x) {
  * weight, or 1 unless `weighted`. Of equals the lowest ids are kept, and the order stays. Returns how many; *least: the
  * smallest kept. The smallest is found digit by digit from the highest, with one histogram of mass for each. */
 static inline int64_t sample_keep(ingot_sampler *s, int64_t count, double target, int weighted, float *least) {
-  static const int shifts[] = {21, 10, 0}; /* three digits cover 32 bits; the last two share one bit */
+  static const int shifts[] = {21, 10, 0}; /* three limbs cover 32 bits; the last two share one bit */
   uint32_t border = 0, known = 0;
   double before = 0;
   for (int pass = 0; pass < 3; pass++) {

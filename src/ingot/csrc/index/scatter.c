@@ -5,7 +5,7 @@
 #include "index/index.h"
 #include "kernel.h"
 
-/* The lines of the indices: how many, how long, and how far apart the elements of one are. */
+/* The lines of the indices: how many, how long, and how far distance the elements of one are. */
 typedef struct { int64_t count; int64_t length; int64_t inner; } scatter_lines;
 
 static inline scatter_lines scatter_lines_of(const scatter_args *args) {
@@ -32,48 +32,49 @@ static inline int64_t scatter_line_begin(const scatter_args *args, const int64_t
  * read as it lies; where they share an index, it is looked at once. update: what is done for one element, the e-th of
  * the group at `index`; place is that of the result, in elements from its first, and from that of the updates. merge,
  * bytes of an element: known when a loop is compiled. */
-#define SCATTER_GROUP(name, update)                                                                                   \
-  static inline __attribute__((always_inline)) void K(name##_group)(const scatter_args *args, const int32_t merge,    \
-                                                                    const size_t bytes, const scatter_lines *lines,   \
-                                                                    int64_t i, const int64_t count, double *held) {   \
-    const int32_t last = args->rank - 1, index_bytes = args->index_bytes;                                             \
-    const int64_t stride = args->out_strides[args->axis], step = args->out_strides[last], limit = args->limit;        \
-    const int64_t next = args->index_strides[args->axis], apart = args->axis == last ? 0 : args->index_strides[last]; \
-    const int64_t first = i / lines->inner * lines->length * lines->inner + i % lines->inner;                         \
-    const int64_t line = scatter_line_begin(args, args->out_strides, i);                                              \
-    const int64_t begin = scatter_line_begin(args, args->index_strides, i), run = apart ? 1 : count;                  \
-    const void *indices = args->indices;                                                                              \
-    const char *updates = args->updates;                                                                              \
-    char *out = args->out;                                                                                            \
-    (void)merge, (void)bytes, (void)updates, (void)out, (void)held;                                                   \
-    for (int64_t k = 0; count == 1 && k < lines->length; k++) {                                                       \
-      int64_t index = index_at(indices, index_bytes, begin + k * next);                                               \
-      if ((uint64_t)index >= (uint64_t)limit) index = index_from_front(args->fault, args->step, index, limit);        \
-      if (index < 0) continue;                                                                                        \
-      const int64_t e = 0, from = first + k * lines->inner, place = line + index * stride;                            \
-      (void)e, (void)from, (void)place;                                                                               \
-      update;                                                                                                         \
-    }                                                                                                                 \
-    for (int64_t k = 0; count > 1 && k < lines->length; k++) {                                                        \
-      for (int64_t j = 0; j < count; j += run) {                                                                      \
-        int64_t index = index_at(indices, index_bytes, begin + k * next + j * apart);                                 \
-        if ((uint64_t)index >= (uint64_t)limit) index = index_from_front(args->fault, args->step, index, limit);      \
-        if (index < 0) continue;                                                                                      \
-        int64_t done = j;                                                                                             \
-        for (; step == 1 && done + 8 <= j + run; done += 8) {                                                         \
-          INGOT_UNROLL for (int64_t lane = 0; lane < 8; lane++) {                                                     \
-            const int64_t e = done + lane, from = first + k * lines->inner + e, place = line + e + index * stride;    \
-            (void)from, (void)place;                                                                                  \
-            update;                                                                                                   \
-          }                                                                                                           \
-        }                                                                                                             \
-        for (int64_t e = done; e < j + run; e++) {                                                                    \
-          const int64_t from = first + k * lines->inner + e, place = line + e * step + index * stride;                \
-          (void)from, (void)place;                                                                                    \
-          update;                                                                                                     \
-        }                                                                                                             \
-      }                                                                                                               \
-    }                                                                                                                 \
+#define SCATTER_GROUP(name, update)                                                                                    \
+  static inline __attribute__((always_inline)) void K(name##_group)(const scatter_args *args, const int32_t merge,     \
+                                                                    const size_t bytes, const scatter_lines *lines,    \
+                                                                    int64_t i, const int64_t count, double *held) {    \
+    const int32_t last = args->rank - 1, index_bytes = args->index_bytes;                                              \
+    const int64_t stride = args->out_strides[args->axis], step = args->out_strides[last], limit = args->limit;         \
+    const int64_t next = args->index_strides[args->axis];                                                              \
+    const int64_t distance = args->axis == last ? 0 : args->index_strides[last];                                       \
+    const int64_t first = i / lines->inner * lines->length * lines->inner + i % lines->inner;                          \
+    const int64_t line = scatter_line_begin(args, args->out_strides, i);                                               \
+    const int64_t begin = scatter_line_begin(args, args->index_strides, i), run = distance ? 1 : count;                \
+    const void *indices = args->indices;                                                                               \
+    const char *updates = args->updates;                                                                               \
+    char *out = args->out;                                                                                             \
+    (void)merge, (void)bytes, (void)updates, (void)out, (void)held;                                                    \
+    for (int64_t k = 0; count == 1 && k < lines->length; k++) {                                                        \
+      int64_t index = index_at(indices, index_bytes, begin + k * next);                                                \
+      if ((uint64_t)index >= (uint64_t)limit) index = index_from_front(args->fault, args->step, index, limit);         \
+      if (index < 0) continue;                                                                                         \
+      const int64_t e = 0, from = first + k * lines->inner, place = line + index * stride;                             \
+      (void)e, (void)from, (void)place;                                                                                \
+      update;                                                                                                          \
+    }                                                                                                                  \
+    for (int64_t k = 0; count > 1 && k < lines->length; k++) {                                                         \
+      for (int64_t j = 0; j < count; j += run) {                                                                       \
+        int64_t index = index_at(indices, index_bytes, begin + k * next + j * distance);                               \
+        if ((uint64_t)index >= (uint64_t)limit) index = index_from_front(args->fault, args->step, index, limit);       \
+        if (index < 0) continue;                                                                                       \
+        int64_t done = j;                                                                                              \
+        for (; step == 1 && done + 8 <= j + run; done += 8) {                                                          \
+          INGOT_UNROLL for (int64_t lane = 0; lane < 8; lane++) {                                                      \
+            const int64_t e = done + lane, from = first + k * lines->inner + e, place = line + e + index * stride;     \
+            (void)from, (void)place;                                                                                   \
+            update;                                                                                                    \
+          }                                                                                                            \
+        }                                                                                                              \
+        for (int64_t e = done; e < j + run; e++) {                                                                     \
+          const int64_t from = first + k * lines->inner + e, place = line + e * step + index * stride;                 \
+          (void)from, (void)place;                                                                                     \
+          update;                                                                                                      \
+        }                                                                                                              \
+      }                                                                                                                \
+    }                                                                                                                  \
   }
 
 /* How many lines from line i lie side by side, before line `end`. */
@@ -82,32 +83,32 @@ static inline int64_t scatter_beside(const scatter_args *args, int64_t i, int64_
   return left < end - i ? left : end - i;
 }
 
-#define SCATTER_LINES(name, update)                                                                                \
-  SCATTER_GROUP(name, update)                                                                                      \
-                                                                                                                   \
-  static inline __attribute__((always_inline)) void K(name##_lines)(const scatter_args *args, const int32_t merge, \
-                                                                    const size_t bytes, int32_t part,              \
-                                                                    int32_t parts) {                               \
-    const scatter_lines lines = scatter_lines_of(args);                                                            \
-    const int64_t end = part_begin(lines.count, part + 1, parts);                                                  \
-    for (int64_t i = part_begin(lines.count, part, parts), count = 0; i < end; i += count) {                       \
-      count = scatter_beside(args, i, end);                                                                        \
-      K(name##_group)(args, merge, bytes, &lines, i, count, NULL);                                                 \
-    }                                                                                                              \
+#define SCATTER_LINES(name, update)                                                                                    \
+  SCATTER_GROUP(name, update)                                                                                          \
+                                                                                                                       \
+  static inline __attribute__((always_inline)) void K(name##_lines)(const scatter_args *args, const int32_t merge,     \
+                                                                    const size_t bytes, int32_t part,                  \
+                                                                    int32_t parts) {                                   \
+    const scatter_lines lines = scatter_lines_of(args);                                                                \
+    const int64_t end = part_begin(lines.count, part + 1, parts);                                                      \
+    for (int64_t i = part_begin(lines.count, part, parts), count = 0; i < end; i += count) {                           \
+      count = scatter_beside(args, i, end);                                                                            \
+      K(name##_group)(args, merge, bytes, &lines, i, count, NULL);                                                     \
+    }                                                                                                                  \
   }
 
 /* The kernel of one type that merges. */
-#define SCATTER(name, type, lines)                                             \
-  void K(name)(const void *p, int32_t part, int32_t parts) {                   \
-    const int32_t merge = ((const scatter_args *)p)->merge;                    \
-    if (merge == INGOT_MERGE_add)                                              \
-      K(lines)(p, INGOT_MERGE_add, sizeof(type), part, parts);                 \
-    else if (merge == INGOT_MERGE_mul)                                         \
-      K(lines)(p, INGOT_MERGE_mul, sizeof(type), part, parts);                 \
-    else if (merge == INGOT_MERGE_max)                                         \
-      K(lines)(p, INGOT_MERGE_max, sizeof(type), part, parts);                 \
-    else                                                                       \
-      K(lines)(p, INGOT_MERGE_min, sizeof(type), part, parts);                 \
+#define SCATTER(name, type, lines)                                                                                     \
+  void K(name)(const void *p, int32_t part, int32_t parts) {                                                           \
+    const int32_t merge = ((const scatter_args *)p)->merge;                                                            \
+    if (merge == INGOT_MERGE_add)                                                                                      \
+      K(lines)(p, INGOT_MERGE_add, sizeof(type), part, parts);                                                         \
+    else if (merge == INGOT_MERGE_mul)                                                                                 \
+      K(lines)(p, INGOT_MERGE_mul, sizeof(type), part, parts);                                                         \
+    else if (merge == INGOT_MERGE_max)                                                                                 \
+      K(lines)(p, INGOT_MERGE_max, sizeof(type), part, parts);                                                         \
+    else                                                                                                               \
+      K(lines)(p, INGOT_MERGE_min, sizeof(type), part, parts);                                                         \
   }
 
 /* y where it is NaN, chosen without a jump: which of two elements is larger cannot be foretold. */
@@ -144,8 +145,8 @@ static inline uint64_t scatter_merged_u64(uint64_t y, uint64_t x, int32_t merge)
   }
 }
 
-#define SCATTER_MERGE(type, merged)                                           \
-  type *y = (type *)out + place;                                              \
+#define SCATTER_MERGE(type, merged)                                                                                    \
+  type *y = (type *)out + place;                                                                                       \
   *y = merged(*y, ((const type *)updates)[from], merge)
 
 /* An element as it is, of a size that is known where it is 4 or 8. */
@@ -179,27 +180,27 @@ SCATTER_GROUP(scatter_merge, double *y = held + index * count + e;
 SCATTER_GROUP(scatter_narrow, ((float *)out)[place] = (float)held[index * count + e])
 
 /* All elements of a group's lines, into what is held, or back; adjacent ones eight at a time, by vectors. */
-#define SCATTER_ALL(name, move)                                                                       \
-  static inline void K(name##_all)(const scatter_args *args, int64_t i, const int64_t count,          \
-                                   double *all) {                                                     \
-    const int64_t stride = args->out_strides[args->axis], last = args->out_strides[args->rank - 1];   \
-    const int64_t runs = count == 1 ? 1 : args->limit, length = count == 1 ? args->limit : count;     \
-    const int64_t step = count == 1 ? stride : last;                                                  \
-    float *line = (float *)args->out + scatter_line_begin(args, args->out_strides, i);                \
-    for (int64_t k = 0; k < runs; k++, line += stride, all += length) {                               \
-      int64_t done = 0;                                                                               \
-      for (; step == 1 && done + 8 <= length; done += 8) {                                            \
-        float *y = line + done;                                                                       \
-        double *held = all + done;                                                                    \
-        INGOT_UNROLL for (int64_t lane = 0; lane < 8; lane++) move;                                   \
-      }                                                                                               \
-      for (; done < length; done++) {                                                                 \
-        float *y = line + done * step;                                                                \
-        double *held = all + done;                                                                    \
-        const int64_t lane = 0;                                                                       \
-        move;                                                                                         \
-      }                                                                                               \
-    }                                                                                                 \
+#define SCATTER_ALL(name, move)                                                                                        \
+  static inline void K(name##_all)(const scatter_args *args, int64_t i, const int64_t count,                           \
+                                   double *all) {                                                                      \
+    const int64_t stride = args->out_strides[args->axis], last = args->out_strides[args->rank - 1];                    \
+    const int64_t runs = count == 1 ? 1 : args->limit, length = count == 1 ? args->limit : count;                      \
+    const int64_t step = count == 1 ? stride : last;                                                                   \
+    float *line = (float *)args->out + scatter_line_begin(args, args->out_strides, i);                                 \
+    for (int64_t k = 0; k < runs; k++, line += stride, all += length) {                                                \
+      int64_t done = 0;                                                                                                \
+      for (; step == 1 && done + 8 <= length; done += 8) {                                                             \
+        float *y = line + done;                                                                                        \
+        double *held = all + done;                                                                                     \
+        INGOT_UNROLL for (int64_t lane = 0; lane < 8; lane++) move;                                                    \
+      }                                                                                                                \
+      for (; done < length; done++) {                                                                                  \
+        float *y = line + done * step;                                                                                 \
+        double *held = all + done;                                                                                     \
+        const int64_t lane = 0;                                                                                        \
+        move;                                                                                                          \
+      }                                                                                                                \
+    }                                                                                                                  \
   }
 
 SCATTER_ALL(scatter_hold, held[lane] = (double)y[lane])

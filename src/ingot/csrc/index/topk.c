@@ -79,36 +79,36 @@ static inline void topk_sort(uint64_t *keys, int64_t count) {
 
 /* The functions of one type of integers: whether a row was done by keys, which hold an element, counted from the last
  * of the row, and its place behind it. They lie where the indices will. Where few are wanted, few are worth a key. */
-#define TOPK_KEYED(name, type)                                                                                       \
-  static inline uint64_t K(name##_key)(type x, type last, int64_t place, int32_t bits, int32_t largest) {            \
-    const uint64_t above = largest ? (uint64_t)x - (uint64_t)last : (uint64_t)last - (uint64_t)x;                    \
-    return above << bits | (uint64_t)place;                                                                          \
-  }                                                                                                                  \
-                                                                                                                     \
-  static inline int K(name##_keyed)(const type *x, type *out, int64_t *indices, int64_t cols, int64_t k,             \
-                                    int32_t largest) {                                                               \
-    uint64_t *keys = (uint64_t *)indices;                                                                            \
-    type low = x[0], high = x[0];                                                                                    \
-    int32_t bits = 1;                                                                                                \
-    if (k < cols / 32) return 0;                                                                                     \
-    for (int64_t i = 1; i < cols; i++) low = x[i] < low ? x[i] : low, high = x[i] > high ? x[i] : high;              \
-    while (bits < 32 && cols > (int64_t)1 << bits) bits++;                                                           \
-    if (((uint64_t)high - (uint64_t)low) >> (64 - bits)) return 0;                                                   \
-    const type last = largest ? low : high;                                                                          \
-    for (int64_t i = 0; i < k; i++) keys[i] = K(name##_key)(x[i], last, cols - 1 - i, bits, largest);                \
-    if (k < cols) topk_heap(keys, k);                                                                                \
-    for (int64_t i = k; i < cols; i++) {                                                                             \
-      const uint64_t key = K(name##_key)(x[i], last, cols - 1 - i, bits, largest);                                   \
-      if (key <= keys[0]) continue;                                                                                  \
-      keys[0] = key;                                                                                                 \
-      topk_sink(keys, 0, k);                                                                                         \
-    }                                                                                                                \
-    topk_sort(keys, k);                                                                                              \
-    for (int64_t i = 0; i < k; i++) {                                                                                \
-      indices[i] = cols - 1 - (int64_t)(keys[i] & (((uint64_t)1 << bits) - 1));                                      \
-      out[i] = x[indices[i]];                                                                                        \
-    }                                                                                                                \
-    return 1;                                                                                                        \
+#define TOPK_KEYED(name, type)                                                                                         \
+  static inline uint64_t K(name##_key)(type x, type last, int64_t place, int32_t bits, int32_t largest) {              \
+    const uint64_t above = largest ? (uint64_t)x - (uint64_t)last : (uint64_t)last - (uint64_t)x;                      \
+    return above << bits | (uint64_t)place;                                                                            \
+  }                                                                                                                    \
+                                                                                                                       \
+  static inline int K(name##_keyed)(const type *x, type *out, int64_t *indices, int64_t cols, int64_t k,               \
+                                    int32_t largest) {                                                                 \
+    uint64_t *keys = (uint64_t *)indices;                                                                              \
+    type low = x[0], high = x[0];                                                                                      \
+    int32_t bits = 1;                                                                                                  \
+    if (k < cols / 32) return 0;                                                                                       \
+    for (int64_t i = 1; i < cols; i++) low = x[i] < low ? x[i] : low, high = x[i] > high ? x[i] : high;                \
+    while (bits < 32 && cols > (int64_t)1 << bits) bits++;                                                             \
+    if (((uint64_t)high - (uint64_t)low) >> (64 - bits)) return 0;                                                     \
+    const type last = largest ? low : high;                                                                            \
+    for (int64_t i = 0; i < k; i++) keys[i] = K(name##_key)(x[i], last, cols - 1 - i, bits, largest);                  \
+    if (k < cols) topk_heap(keys, k);                                                                                  \
+    for (int64_t i = k; i < cols; i++) {                                                                               \
+      const uint64_t key = K(name##_key)(x[i], last, cols - 1 - i, bits, largest);                                     \
+      if (key <= keys[0]) continue;                                                                                    \
+      keys[0] = key;                                                                                                   \
+      topk_sink(keys, 0, k);                                                                                           \
+    }                                                                                                                  \
+    topk_sort(keys, k);                                                                                                \
+    for (int64_t i = 0; i < k; i++) {                                                                                  \
+      indices[i] = cols - 1 - (int64_t)(keys[i] & (((uint64_t)1 << bits) - 1));                                        \
+      out[i] = x[indices[i]];                                                                                          \
+    }                                                                                                                  \
+    return 1;                                                                                                          \
   }
 
 TOPK_KEYED(topk_i64, int64_t)
@@ -126,64 +126,64 @@ static inline int topk_f64_keyed(const double *x, double *out, int64_t *indices,
  *
  * A row: a heap of the k best so far with the last of them on top, in the place of the result, which is sorted from
  * behind. Williams, "Algorithm 232: Heapsort", 1964. The kernel: `keyed` does a row if it can. */
-#define TOPK(name, type, keyed)                                                                                      \
-  static inline int K(name##_before)(type a, type b, int32_t largest) {                                              \
-    const int above = (a > b) | ((a != a) & (b == b)), below = (a < b) | ((a == a) & (b != b));                      \
-    return largest ? above : below;                                                                                  \
-  }                                                                                                                  \
-                                                                                                                     \
-  static inline int K(name##_entry_before)(const type *values, const int64_t *indices, int64_t a, int64_t b,         \
-                                           int32_t largest) {                                                        \
-    if (K(name##_before)(values[a], values[b], largest)) return 1;                                                   \
-    return !K(name##_before)(values[b], values[a], largest) && indices[a] < indices[b];                              \
-  }                                                                                                                  \
-                                                                                                                     \
-  static inline void K(name##_swap)(type *values, int64_t *indices, int64_t a, int64_t b) {                          \
-    const type value = values[a];                                                                                    \
-    const int64_t index = indices[a];                                                                                \
-    values[a] = values[b], indices[a] = indices[b];                                                                  \
-    values[b] = value, indices[b] = index;                                                                           \
-  }                                                                                                                  \
-                                                                                                                     \
-  static inline void K(name##_sink)(type *values, int64_t *indices, int64_t at, int64_t count, int32_t largest) {    \
-    for (int64_t child = 2 * at + 1; child < count; at = child, child = 2 * at + 1) {                                \
-      if (child + 1 < count && K(name##_entry_before)(values, indices, child, child + 1, largest)) child++;          \
-      if (!K(name##_entry_before)(values, indices, at, child, largest)) return;                                      \
-      K(name##_swap)(values, indices, at, child);                                                                    \
-    }                                                                                                                \
-  }                                                                                                                  \
-                                                                                                                     \
-  static inline void K(name##_row)(const type *x, type *out, int64_t *indices, int64_t cols, int64_t k,              \
-                                   int32_t largest) {                                                                \
-    for (int64_t i = 0; i < k; i++) out[i] = x[i], indices[i] = i;                                                   \
-    for (int64_t i = k / 2; i-- > 0;) K(name##_sink)(out, indices, i, k, largest);                                   \
-    for (int64_t i = k, n; i < cols; i += n) {                                                                       \
-      int found = cols - i < 16;                                                                                     \
-      n = found ? cols - i : 16;                                                                                     \
-      if (!found)                                                                                                    \
-        for (int64_t j = 0; j < 16; j++) found |= K(name##_before)(x[i + j], out[0], largest);                       \
-      for (int64_t j = i; found && j < i + n; j++) {                                                                 \
-        if (!K(name##_before)(x[j], out[0], largest)) continue;                                                      \
-        out[0] = x[j], indices[0] = j;                                                                               \
-        K(name##_sink)(out, indices, 0, k, largest);                                                                 \
-      }                                                                                                              \
-    }                                                                                                                \
-    for (int64_t i = k - 1; i > 0; i--) {                                                                            \
-      K(name##_swap)(out, indices, 0, i);                                                                            \
-      K(name##_sink)(out, indices, 0, i, largest);                                                                   \
-    }                                                                                                                \
-  }                                                                                                                  \
-                                                                                                                     \
-  void K(name)(const void *p, int32_t part, int32_t parts) {                                                         \
-    const topk_args *args = p;                                                                                       \
-    const int64_t end = part_begin(args->rows, part + 1, parts), k = args->k;                                        \
-    for (int64_t row = part_begin(args->rows, part, parts); row < end && k > 0; row++) {                             \
-      const type *x = (const type *)args->x + row * args->x_stride;                                                  \
-      type *out = (type *)args->out + row * k;                                                                       \
-      int64_t *indices = args->indices + row * k;                                                                    \
-      if (!keyed(x, out, indices, args->cols, k, args->largest))                                                     \
-        K(name##_row)(x, out, indices, args->cols, k, args->largest);                                                \
-    }                                                                                                                \
+#define TOPK(name, type, keyed)                                                                                        \
+  static inline int K(name##_before)(type a, type b, int32_t largest) {                                                \
+    const int above = (a > b) | ((a != a) & (b == b)), below = (a < b) | ((a == a) & (b != b));                        \
+    return largest ? above : below;                                                                                    \
+  }                                                                                                                    \
+                                                                                                                       \
+  static inline int K(name##_entry_before)(const type *values, const int64_t *indices, int64_t a, int64_t b,           \
+                                           int32_t largest) {                                                          \
+    if (K(name##_before)(values[a], values[b], largest)) return 1;                                                     \
+    return !K(name##_before)(values[b], values[a], largest) && indices[a] < indices[b];                                \
+  }                                                                                                                    \
+                                                                                                                       \
+  static inline void K(name##_swap)(type *values, int64_t *indices, int64_t a, int64_t b) {                            \
+    const type value = values[a];                                                                                      \
+    const int64_t index = indices[a];                                                                                  \
+    values[a] = values[b], indices[a] = indices[b];                                                                    \
+    values[b] = value, indices[b] = index;                                                                             \
+  }                                                                                                                    \
+                                                                                                                       \
+  static inline void K(name##_sink)(type *values, int64_t *indices, int64_t at, int64_t count, int32_t largest) {      \
+    for (int64_t child = 2 * at + 1; child < count; at = child, child = 2 * at + 1) {                                  \
+      if (child + 1 < count && K(name##_entry_before)(values, indices, child, child + 1, largest)) child++;            \
+      if (!K(name##_entry_before)(values, indices, at, child, largest)) return;                                        \
+      K(name##_swap)(values, indices, at, child);                                                                      \
+    }                                                                                                                  \
+  }                                                                                                                    \
+                                                                                                                       \
+  static inline void K(name##_row)(const type *x, type *out, int64_t *indices, int64_t cols, int64_t k,                \
+                                   int32_t largest) {                                                                  \
+    for (int64_t i = 0; i < k; i++) out[i] = x[i], indices[i] = i;                                                     \
+    for (int64_t i = k / 2; i-- > 0;) K(name##_sink)(out, indices, i, k, largest);                                     \
+    for (int64_t i = k, n; i < cols; i += n) {                                                                         \
+      int found = cols - i < 16;                                                                                       \
+      n = found ? cols - i : 16;                                                                                       \
+      if (!found)                                                                                                      \
+        for (int64_t j = 0; j < 16; j++) found |= K(name##_before)(x[i + j], out[0], largest);                         \
+      for (int64_t j = i; found && j < i + n; j++) {                                                                   \
+        if (!K(name##_before)(x[j], out[0], largest)) continue;                                                        \
+        out[0] = x[j], indices[0] = j;                                                                                 \
+        K(name##_sink)(out, indices, 0, k, largest);                                                                   \
+      }                                                                                                                \
+    }                                                                                                                  \
+    for (int64_t i = k - 1; i > 0; i--) {                                                                              \
+      K(name##_swap)(out, indices, 0, i);                                                                              \
+      K(name##_sink)(out, indices, 0, i, largest);                                                                     \
+    }                                                                                                                  \
+  }                                                                                                                    \
+                                                                                                                       \
+  void K(name)(const void *p, int32_t part, int32_t parts) {                                                           \
+    const topk_args *args = p;                                                                                         \
+    const int64_t end = part_begin(args->rows, part + 1, parts), k = args->k;                                          \
+    for (int64_t row = part_begin(args->rows, part, parts); row < end && k > 0; row++) {                               \
+      const type *x = (const type *)args->x + row * args->x_stride;                                                    \
+      type *out = (type *)args->out + row * k;                                                                         \
+      int64_t *indices = args->indices + row * k;                                                                      \
+      if (!keyed(x, out, indices, args->cols, k, args->largest))                                                       \
+        K(name##_row)(x, out, indices, args->cols, k, args->largest);                                                  \
+    }                                                                                                                  \
   }
 
 TOPK(topk_f64, double, topk_f64_keyed)

@@ -31,17 +31,17 @@ static inline double det_of(double *a, int64_t n) {
   return det;
 }
 
-#define DET(name, type)                                                          \
-  void K(name)(const void *p, int32_t part, int32_t parts) {                     \
-    const det_args *args = p;                                                    \
-    double *a = (double *)(void *)(args->scratch + part * args->scratch_stride); \
-    const int64_t size = args->n * args->n;                                      \
-    const int64_t end = part_begin(args->count, part + 1, parts);                \
-    for (int64_t i = part_begin(args->count, part, parts); i < end; i++) {       \
-      const type *x = (const type *)args->x + i * size;                          \
-      for (int64_t j = 0; j < size; j++) a[j] = (double)x[j];                    \
-      ((type *)args->out)[i] = (type)det_of(a, args->n);                         \
-    }                                                                            \
+#define DET(name, type)                                                                                                \
+  void K(name)(const void *p, int32_t part, int32_t parts) {                                                           \
+    const det_args *args = p;                                                                                          \
+    double *a = (double *)(void *)(args->scratch + part * args->scratch_stride);                                       \
+    const int64_t size = args->n * args->n;                                                                            \
+    const int64_t end = part_begin(args->count, part + 1, parts);                                                      \
+    for (int64_t i = part_begin(args->count, part, parts); i < end; i++) {                                             \
+      const type *x = (const type *)args->x + i * size;                                                                \
+      for (int64_t j = 0; j < size; j++) a[j] = (double)x[j];                                                          \
+      ((type *)args->out)[i] = (type)det_of(a, args->n);                                                               \
+    }                                                                                                                  \
   }
 
 DET(det_f32, float)

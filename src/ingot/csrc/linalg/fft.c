@@ -1,4 +1,4 @@
-/* fft.c: discrete Fourier transforms, for each of many lines. Each pass takes apart one factor of the length and leaves
+/* fft.c: discrete Fourier transforms, for each of many lines. Each pass splits off one factor of the length and leaves
  * its results in the order in which the next one reads them: Stockham, in Cochran et al., "What is the fast Fourier
  * transform?", 1967. Elements of `block` lines lie side by side, so that passes go over lanes of lines, or,
  * where a block is one line, over what earlier passes have made adjacent. An element's operations are the same in
@@ -121,7 +121,7 @@ FFT_ENDS(fft_f64_ends, double, fft_planes_f64, double, 1, FFT_LOAD, FFT_STORE, F
  * are read: those of an odd radix's roots, [radix][2]; then, where a stride has fewer than `lanes` elements, real and
  * imaginary parts for each result of a group but the first, [radix - 1][2][count * stride]; otherwise
  * [count][radix - 1][2]. Before and behind the passes, elements of lines go 16 at a time, because lines that lie a
- * power of two apart share few places of a cache. */
+ * power of two apart share few lines of a cache. */
 #define FFT(name, ends, block_ends, type, planes_of, vec, lanes, load, store, set, add, sub, mul, fma)                 \
   static inline __attribute__((always_inline)) void K(name##_two)(vec *re, vec *im) {                                  \
     const vec re0 = re[0], im0 = im[0];                                                                                \
@@ -162,11 +162,12 @@ FFT_ENDS(fft_f64_ends, double, fft_planes_f64, double, 1, FFT_LOAD, FFT_STORE, F
     }                                                                                                                  \
   }                                                                                                                    \
                                                                                                                        \
-  /* `n` lanes of the results of a group, whose elements lie `apart` from one another. */                              \
+  /* `n` lanes of the results of a group, whose elements lie `distance` from one another. */                           \
   static inline __attribute__((always_inline)) void K(name##_group)(const int radix, const type *roots,                \
                                                                     const type *x_re, const type *x_im,                \
-                                                                    int64_t apart, int64_t n, vec *re, vec *im) {      \
-    FFT_UNROLL for (int j = 0; j < radix; j++) re[j] = load(x_re + j * apart, n), im[j] = load(x_im + j * apart, n);   \
+                                                                    int64_t distance, int64_t n, vec *re, vec *im) {   \
+    FFT_UNROLL for (int j = 0; j < radix; j++) re[j] = load(x_re + j * distance, n);                                   \
+    FFT_UNROLL for (int j = 0; j < radix; j++) im[j] = load(x_im + j * distance, n);                                   \
     if (radix == 2)                                                                                                    \
       K(name##_two)(re, im);                                                                                           \
     else if (radix == 4)                                                                                               \

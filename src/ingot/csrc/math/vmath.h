@@ -37,7 +37,7 @@ static inline __attribute__((always_inline)) vf v_polynomial(vf x, const float *
 }
 #endif
 
-#define V_POLYNOMIAL(x, ...) \
+#define V_POLYNOMIAL(x, ...)                                                                                           \
   v_polynomial(x, (const float[]){__VA_ARGS__}, (int)(sizeof((const float[]){__VA_ARGS__}) / sizeof(float)))
 
 /* NaN in either operand wins, as in torch and numpy. */
@@ -224,7 +224,7 @@ static inline vf v_erf(vf x) {
   return v_copysign(v_expm1(v_mul(u, h)), x);
 }
 
-/* 1 / (1 + e^-x); at most 3 ULP. e^-|x| never overflows, so small results keep their digits. */
+/* 1 / (1 + e^-x); at most 3 ULP. e^-|x| never overflows, so small results keep their limbs. */
 static inline vf v_sigmoid(vf x) {
   vf e = v_exp_decay(x);
   return v_div(v_select(v_lt(x, v_set(0)), e, v_set(1)), v_add(e, v_set(1)));
@@ -237,7 +237,7 @@ static inline vf v_silu(vf x) {
 }
 
 /* x (1 + erf(x / sqrt 2)) / 2 = max(x, 0) - |x| erfc(|x| / sqrt 2) / 2, with log2 of erfc a polynomial that needs its
- * digits only where erfc is large; within 3e-7 max(1, |x|), and from x = -6 down to where the result is no
+ * limbs only where erfc is large; within 3e-7 max(1, |x|), and from x = -6 down to where the result is no
  * longer normal within 6 %. max(x, 0) is x - min(x, 0), so that -inf gives NaN. At the clamp erfc is 0. */
 static inline vf v_gelu_erf(vf x) {
   vf u = v_min(v_set(14.4f), v_abs(x));
@@ -283,7 +283,7 @@ static inline vf v_softplus(vf x) {
   return v_add(v_max(v_set(0), x), v_log1p(v_exp_decay(x)));
 }
 
-/* |x| >= 2 mod pi/2 by the digits of 2/pi that matter (Payne and Hanek 1983): r in [-pi/4, pi/4], and the quadrant.
+/* |x| >= 2 mod pi/2 by the limbs of 2/pi that matter (Payne and Hanek 1983): r in [-pi/4, pi/4], and the quadrant.
  * x = m 2^shift; the product of m with a 96-bit window of 2/pi leaves two integer bits and 62 of fraction. */
 static inline float v_reduce_large(float x, int32_t *quadrant) {
   static const uint32_t two_over_pi[] = {0,          0,          0xa2f9836e, 0x4e441529, 0xfc2757d1, 0xf534ddc0,
@@ -321,14 +321,14 @@ static inline vf v_sin_phase(vf x, int32_t phase) {
   vi quadrant = v_bits(v_add(n, v_set(0x1.8p23f)));
   if (v_any(v_lt(v_set(1e5f), v_abs(x)))) {
     float lanes[16], rest[16];
-    int32_t turns[16];
+    int32_t iterations[16];
     v_store(lanes, x);
     v_store(rest, r);
-    memcpy(turns, &quadrant, sizeof turns);
+    memcpy(iterations, &quadrant, sizeof iterations);
     for (int i = 0; i < 16; i++)
-      if (lanes[i] > 1e5f || lanes[i] < -1e5f) rest[i] = v_reduce_large(lanes[i], &turns[i]);
+      if (lanes[i] > 1e5f || lanes[i] < -1e5f) rest[i] = v_reduce_large(lanes[i], &iterations[i]);
     r = v_load(rest);
-    memcpy(&quadrant, turns, sizeof turns);
+    memcpy(&quadrant, iterations, sizeof iterations);
   }
   quadrant = vi_add(quadrant, vi_set(phase));
   vf t = v_mul(r, r);

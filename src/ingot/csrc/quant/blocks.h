@@ -2,7 +2,7 @@
 #ifndef INGOT_BLOCKS_H
 #define INGOT_BLOCKS_H
 
-#include "quant/codes.h"
+#include "quant/quant.h"
 #include "math/f16.h"
 
 /* How the scales of a block's parts are held; BLOCKS_ALONE: a block has one scale. */
@@ -87,12 +87,12 @@ static inline int blocks_low_bits(const blocks_type t) { return t.bits < 4 ? 2 :
 /* The bytes of a panel before the codes of a block. */
 static inline int64_t blocks_head(const blocks_type t) { return INGOT_PANEL * (t.scale_bytes + 2 + 2 * t.has_m); }
 
-/* The bytes of a panel for each INGOT_CODES_BLOCK elements of k. */
+/* The bytes of a panel for each INGOT_QUANT_BLOCK elements of k. */
 static inline int64_t blocks_bytes(const blocks_type t) {
-  return INGOT_PANEL * t.nbytes * INGOT_CODES_BLOCK / t.elements;
+  return INGOT_PANEL * t.nbytes * INGOT_QUANT_BLOCK / t.elements;
 }
 
-static inline codes_sizes blocks_sizes(const blocks_type t) { return (codes_sizes){blocks_bytes(t), 0, 1}; }
+static inline quant_sizes blocks_sizes(const blocks_type t) { return (quant_sizes){blocks_bytes(t), 0, 1}; }
 
 /* A strip of blocks of 256 that many tiles of rows read, opened once for all of them: codes are bytes, four of a column
  * side by side; a word for each part has its scale, one for each two parts, as pairs, what multiplies the sums of a
@@ -104,27 +104,27 @@ typedef struct blocks_opened {
   float d[INGOT_PANEL], m[INGOT_PANEL];
 } blocks_opened;
 
-/* Tiles of 1 <= rows <= CODES_ROWS, as codes.h has those of codes. */
-CODES_TILES(blocks_tile_q4_1)
-CODES_TILES(blocks_tile_q5_0)
-CODES_TILES(blocks_tile_q5_1)
-CODES_TILES(blocks_tile_iq4_nl)
-CODES_TILES(blocks_tile_iq4_xs)
-CODES_TILES(blocks_tile_q2_k)
-CODES_TILES(blocks_tile_q3_k)
-CODES_TILES(blocks_tile_q4_k)
-CODES_TILES(blocks_tile_q5_k)
-CODES_TILES(blocks_tile_q6_k)
+/* Tiles of 1 <= rows <= QUANT_ROWS, as quant.h has those of codes. */
+QUANT_TILES(blocks_tile_q4_1)
+QUANT_TILES(blocks_tile_q5_0)
+QUANT_TILES(blocks_tile_q5_1)
+QUANT_TILES(blocks_tile_iq4_nl)
+QUANT_TILES(blocks_tile_iq4_xs)
+QUANT_TILES(blocks_tile_q2_k)
+QUANT_TILES(blocks_tile_q3_k)
+QUANT_TILES(blocks_tile_q4_k)
+QUANT_TILES(blocks_tile_q5_k)
+QUANT_TILES(blocks_tile_q6_k)
 
 /* Tiles of opened strips, for the types with the most scales: their sums leave too little time for unpacking. */
-CODES_TILES(blocks_opened_q2_k)
-CODES_TILES(blocks_opened_q3_k)
-CODES_TILES(blocks_opened_q6_k)
+QUANT_TILES(blocks_opened_q2_k)
+QUANT_TILES(blocks_opened_q3_k)
+QUANT_TILES(blocks_opened_q6_k)
 
 /* Opens a strip. */
-#define BLOCKS_OPEN(name)                               \
-  void K(name)(const codes_strip *s, blocks_opened *o); \
-  CODES_ALSO(name, (const codes_strip *s, blocks_opened *o))
+#define BLOCKS_OPEN(name)                                                                                              \
+  void K(name)(const quant_slice *s, blocks_opened *o);                                                                \
+  QUANT_ALSO(name, (const quant_slice *s, blocks_opened *o))
 BLOCKS_OPEN(blocks_open_q2_k)
 BLOCKS_OPEN(blocks_open_q3_k)
 BLOCKS_OPEN(blocks_open_q6_k)

@@ -1,16 +1,16 @@
 /* gemm_decoded.c: gemm of floats with panels of codes, for any number of rows. Codes become the floats that they stand
  * for, which is exact, as they are read: for few rows in registers, for more a strip of a panel at a time. The bits are
- * those of gemm with panels of these floats. _turned: the product with the transposed matrix, of the same panels: sums
- * run over their columns. */
+ * those of gemm with panels of these floats. _transposed: the product with the transposed matrix, of the same panels:
+ * sums run over their columns. */
 #include <string.h>
 
-#include "quant/codes.h"
+#include "quant/quant.h"
 
 #define DECODED_FEW 4 /* up to so many rows are multiplied as codes are decoded */
 
 /* Whether zero * scale is a float exactly, so that one fused multiply-add makes one of a code: with a scale of f16 any
  * is, and with a power of two, which the zero of codes is that have none beside them. */
-static inline int decoded_fused(const int zeros, const int scale) { return scale == CODES_F16 || !zeros; }
+static inline int decoded_fused(const int zeros, const int scale) { return scale == QUANT_F16 || !zeros; }
 
 /* Where the codes of a block lie, and what makes floats of them, which are (code - zero) * scale, rounded once. less:
  * zero * -scale where that is exact, otherwise the zero itself. */
@@ -23,15 +23,15 @@ typedef struct {
 static inline __attribute__((always_inline)) decoded_block decoded_at(const uint8_t *panel, int64_t k, int64_t blocks,
                                                                       const int bits, const int zeros,
                                                                       const int span, const int scale) {
-  const int64_t code_bytes = INGOT_PANEL * 4 * bits, block = k / INGOT_CODES_BLOCK, first = block / span * span;
+  const int64_t code_bytes = INGOT_PANEL * 4 * bits, block = k / INGOT_QUANT_BLOCK, first = block / span * span;
   const int64_t shared = blocks - first < span ? blocks - first : span;
-  const uint8_t *group = panel + codes_bytes(first, bits, zeros, span, scale), *scales = group + shared * code_bytes;
+  const uint8_t *group = panel + quant_bytes(first, bits, zeros, span, scale), *scales = group + shared * code_bytes;
   const uint8_t *points = scales + scale * INGOT_PANEL;
   decoded_block b = {.codes = group + (block - first) * code_bytes};
   INGOT_UNROLL for (int j = 0; j < 2; j++) {
     vf zero = v_set(bits == 8 ? 128.0f : 8.0f);
     const void *held = scales + 16 * scale * j;
-    b.scale[j] = scale == CODES_F16 ? v_load_f16(held) : v_load(held);
+    b.scale[j] = scale == QUANT_F16 ? v_load_f16(held) : v_load(held);
     if (zeros) {
       zero = v_load_i8((const int8_t *)points + 16 * j);
       zero = v_select(v_lt(zero, v_set(0.0f)), v_add(zero, v_set(256.0f)), zero);
@@ -55,7 +55,7 @@ static inline __attribute__((always_inline)) vf decoded_columns(const decoded_bl
 static inline __attribute__((always_inline)) void decoded_step(const int rows, const int bits, const int fused,
                                                                const int count, const decoded_block *b,
                                                                const float *a, int64_t a_stride, vf sum[][2]) {
-  INGOT_UNROLL for (int i = 0; i < INGOT_CODES_BLOCK; i++) {
+  INGOT_UNROLL for (int i = 0; i < INGOT_QUANT_BLOCK; i++) {
     if (i >= count) break;
     INGOT_UNROLL for (int j = 0; j < 2; j++) {
       const vf w = decoded_columns(b, i, j, bits, fused);
@@ -69,16 +69,16 @@ static inline __attribute__((always_inline)) void decoded_few(const gemm_args *g
                                                               const int zeros, const int span, const int scale,
                                                               const float *a, const uint8_t *panel, float *sums) {
   const int fused = decoded_fused(zeros, scale);
-  const int64_t blocks = (g->k + INGOT_CODES_BLOCK - 1) / INGOT_CODES_BLOCK;
+  const int64_t blocks = (g->k + INGOT_QUANT_BLOCK - 1) / INGOT_QUANT_BLOCK;
   memset(sums, 0, (size_t)rows * INGOT_PANEL * sizeof *sums);
   for (int64_t begin = 0; begin < g->k; begin += INGOT_K_BLOCK) {
     const int64_t end = g->k - begin < INGOT_K_BLOCK ? g->k : begin + INGOT_K_BLOCK;
     vf sum[DECODED_FEW][2];
     INGOT_UNROLL for (int r = 0; r < rows; r++) sum[r][0] = sum[r][1] = v_set(0.0f);
-    for (int64_t k = begin; k < end; k += INGOT_CODES_BLOCK) {
+    for (int64_t k = begin; k < end; k += INGOT_QUANT_BLOCK) {
       const decoded_block b = decoded_at(panel, k, blocks, bits, zeros, span, scale);
-      if (end - k >= INGOT_CODES_BLOCK)
-        decoded_step(rows, bits, fused, INGOT_CODES_BLOCK, &b, a + k, g->a_stride, sum);
+      if (end - k >= INGOT_QUANT_BLOCK)
+        decoded_step(rows, bits, fused, INGOT_QUANT_BLOCK, &b, a + k, g->a_stride, sum);
       else
         decoded_step(rows, bits, fused, (int)(end - k), &b, a + k, g->a_stride, sum);
     }
@@ -91,19 +91,19 @@ static inline __attribute__((always_inline)) void decoded_few(const gemm_args *g
   }
 }
 
-/* The same for any number of rows up to INGOT_CODES_ROWS. */
+/* The same for any number of rows up to INGOT_QUANT_ROWS. */
 static inline __attribute__((always_inline)) void decoded_many(const gemm_args *g, int64_t rows, const int bits,
                                                                const int zeros, const int span, const int scale,
                                                                const float *a, const uint8_t *panel, float *sums) {
   const int fused = decoded_fused(zeros, scale);
-  const int64_t blocks = (g->k + INGOT_CODES_BLOCK - 1) / INGOT_CODES_BLOCK, tiles = gemm_blocks(rows, g->a_stride);
+  const int64_t blocks = (g->k + INGOT_QUANT_BLOCK - 1) / INGOT_QUANT_BLOCK, tiles = gemm_blocks(rows, g->a_stride);
   float strip[INGOT_K_BLOCK * INGOT_PANEL];
   if (g->k == 0) memset(sums, 0, (size_t)rows * INGOT_PANEL * sizeof *sums);
   for (int64_t begin = 0; begin < g->k; begin += INGOT_K_BLOCK) {
     const int64_t count = g->k - begin < INGOT_K_BLOCK ? g->k - begin : INGOT_K_BLOCK;
-    for (int64_t k = 0; k < count; k += INGOT_CODES_BLOCK) {
+    for (int64_t k = 0; k < count; k += INGOT_QUANT_BLOCK) {
       const decoded_block b = decoded_at(panel, begin + k, blocks, bits, zeros, span, scale);
-      INGOT_UNROLL for (int i = 0; i < INGOT_CODES_BLOCK; i++) {
+      INGOT_UNROLL for (int i = 0; i < INGOT_QUANT_BLOCK; i++) {
         INGOT_UNROLL for (int j = 0; j < 2; j++)
           v_store(strip + (k + i) * INGOT_PANEL + 16 * j, decoded_columns(&b, i, j, bits, fused));
       }
@@ -120,24 +120,24 @@ static inline __attribute__((always_inline)) void decoded_many(const gemm_args *
 
 /* sums[rows, 32] of the columns of c from `column` on: the elements of a block of every panel, turned. g->k counts the
  * columns of the panels, g->n their elements. */
-static inline __attribute__((always_inline)) void decoded_turned(const gemm_args *g, int64_t rows, const int bits,
+static inline __attribute__((always_inline)) void decoded_transposed(const gemm_args *g, int64_t rows, const int bits,
                                                                  const int zeros, const int span, const int scale,
                                                                  int64_t column, const float *a, float *sums) {
   const int fused = decoded_fused(zeros, scale);
-  const int64_t blocks = (g->n + INGOT_CODES_BLOCK - 1) / INGOT_CODES_BLOCK, tiles = gemm_blocks(rows, g->a_stride);
-  const int64_t panel_bytes = codes_bytes(blocks, bits, zeros, span, scale);
-  float strip[INGOT_K_BLOCK * INGOT_PANEL], tile[INGOT_CODES_BLOCK * INGOT_PANEL];
+  const int64_t blocks = (g->n + INGOT_QUANT_BLOCK - 1) / INGOT_QUANT_BLOCK, tiles = gemm_blocks(rows, g->a_stride);
+  const int64_t panel_bytes = quant_bytes(blocks, bits, zeros, span, scale);
+  float strip[INGOT_K_BLOCK * INGOT_PANEL], tile[INGOT_QUANT_BLOCK * INGOT_PANEL];
   if (g->k == 0) memset(sums, 0, (size_t)rows * INGOT_PANEL * sizeof *sums);
   for (int64_t begin = 0; begin < g->k; begin += INGOT_K_BLOCK) {
     const int64_t count = g->k - begin < INGOT_K_BLOCK ? g->k - begin : INGOT_K_BLOCK;
     for (int64_t k = 0; k < count; k += INGOT_PANEL) {
       const uint8_t *panel = (const uint8_t *)g->b + (begin + k) / INGOT_PANEL * panel_bytes;
       const decoded_block b = decoded_at(panel, column, blocks, bits, zeros, span, scale);
-      INGOT_UNROLL for (int i = 0; i < INGOT_CODES_BLOCK; i++) {
+      INGOT_UNROLL for (int i = 0; i < INGOT_QUANT_BLOCK; i++) {
         INGOT_UNROLL for (int j = 0; j < 2; j++)
           v_store(tile + i * INGOT_PANEL + 16 * j, decoded_columns(&b, i, j, bits, fused));
       }
-      K(pack_panel)(tile, count - k < INGOT_PANEL ? count - k : INGOT_PANEL, INGOT_CODES_BLOCK, 1, INGOT_PANEL, 1.0f,
+      K(pack_panel)(tile, count - k < INGOT_PANEL ? count - k : INGOT_PANEL, INGOT_QUANT_BLOCK, 1, INGOT_PANEL, 1.0f,
                     strip + k * INGOT_PANEL);
     }
     for (int64_t i = 0; i < tiles; i++) {
@@ -159,8 +159,8 @@ static inline void gemm_decoded(const gemm_args *g, decoded_panel panel_of, cons
   const int64_t width = gated ? INGOT_PANEL / 2 : INGOT_PANEL; /* columns of c in a panel */
   const gemm_share share = gemm_args_share(g, (g->n + width - 1) / width, part, parts);
   const int64_t all_rows = share.row_end - share.row_begin;
-  const int64_t chunks = (all_rows + INGOT_CODES_ROWS - 1) / INGOT_CODES_ROWS;
-  float sums[INGOT_CODES_ROWS * INGOT_PANEL];
+  const int64_t chunks = (all_rows + INGOT_QUANT_ROWS - 1) / INGOT_QUANT_ROWS;
+  float sums[INGOT_QUANT_ROWS * INGOT_PANEL];
   for (int64_t panel = share.panel_begin; panel < share.panel_end; panel++) {
     const int64_t column = panel * width, columns = g->n - column < width ? g->n - column : width;
     for (int64_t chunk = 0; chunk < chunks; chunk++) {
@@ -177,67 +177,67 @@ static inline void gemm_decoded(const gemm_args *g, decoded_panel panel_of, cons
   }
 }
 
-#define GEMM_DECODED(name, ...)                                                                                     \
-  static void K(name##_panel)(const gemm_args *g, int64_t rows, int64_t column, const float *a, float *sums) {      \
-    const int64_t blocks = (g->k + INGOT_CODES_BLOCK - 1) / INGOT_CODES_BLOCK;                                      \
-    const uint8_t *panel = (const uint8_t *)g->b + column / INGOT_PANEL * codes_bytes(blocks, __VA_ARGS__);         \
-    switch (rows) {                                                                                                 \
-      case 1: decoded_few(g, 1, __VA_ARGS__, a, panel, sums); break;                                                \
-      case 2: decoded_few(g, 2, __VA_ARGS__, a, panel, sums); break;                                                \
-      case 3: decoded_few(g, 3, __VA_ARGS__, a, panel, sums); break;                                                \
-      case 4: decoded_few(g, 4, __VA_ARGS__, a, panel, sums); break;                                                \
-      default: decoded_many(g, rows, __VA_ARGS__, a, panel, sums);                                                  \
-    }                                                                                                               \
-  }                                                                                                                 \
-  void K(name##_packed)(const void *args, int32_t part, int32_t parts) {                                            \
-    gemm_decoded(args, K(name##_panel), 0, part, parts);                                                            \
-  }                                                                                                                 \
-  void K(name##_gated)(const void *args, int32_t part, int32_t parts) {                                             \
-    gemm_decoded(args, K(name##_panel), 1, part, parts);                                                            \
+#define GEMM_DECODED(name, ...)                                                                                        \
+  static void K(name##_panel)(const gemm_args *g, int64_t rows, int64_t column, const float *a, float *sums) {         \
+    const int64_t blocks = (g->k + INGOT_QUANT_BLOCK - 1) / INGOT_QUANT_BLOCK;                                         \
+    const uint8_t *panel = (const uint8_t *)g->b + column / INGOT_PANEL * quant_bytes(blocks, __VA_ARGS__);            \
+    switch (rows) {                                                                                                    \
+      case 1: decoded_few(g, 1, __VA_ARGS__, a, panel, sums); break;                                                   \
+      case 2: decoded_few(g, 2, __VA_ARGS__, a, panel, sums); break;                                                   \
+      case 3: decoded_few(g, 3, __VA_ARGS__, a, panel, sums); break;                                                   \
+      case 4: decoded_few(g, 4, __VA_ARGS__, a, panel, sums); break;                                                   \
+      default: decoded_many(g, rows, __VA_ARGS__, a, panel, sums);                                                     \
+    }                                                                                                                  \
+  }                                                                                                                    \
+  void K(name##_packed)(const void *args, int32_t part, int32_t parts) {                                               \
+    gemm_decoded(args, K(name##_panel), 0, part, parts);                                                               \
+  }                                                                                                                    \
+  void K(name##_gated)(const void *args, int32_t part, int32_t parts) {                                                \
+    gemm_decoded(args, K(name##_panel), 1, part, parts);                                                               \
   }
-GEMM_DECODED(gemm_f32_int8, CODES_INT8, CODES_F16)
-GEMM_DECODED(gemm_f32_int8_zeros, CODES_INT8_ZEROS, CODES_F16)
-GEMM_DECODED(gemm_f32_int8_128, CODES_INT8_128, CODES_F16)
-GEMM_DECODED(gemm_f32_int8_128_zeros, CODES_INT8_128_ZEROS, CODES_F16)
-GEMM_DECODED(gemm_f32_int8_row, CODES_INT8_ROW, CODES_F16)
-GEMM_DECODED(gemm_f32_int4, CODES_INT4, CODES_F16)
-GEMM_DECODED(gemm_f32_int4_zeros, CODES_INT4_ZEROS, CODES_F16)
-GEMM_DECODED(gemm_f32_int4_128, CODES_INT4_128, CODES_F16)
-GEMM_DECODED(gemm_f32_int4_128_zeros, CODES_INT4_128_ZEROS, CODES_F16)
-GEMM_DECODED(gemm_f32_int8_f32, CODES_INT8, CODES_F32)
-GEMM_DECODED(gemm_f32_int8_zeros_f32, CODES_INT8_ZEROS, CODES_F32)
-GEMM_DECODED(gemm_f32_int8_128_f32, CODES_INT8_128, CODES_F32)
-GEMM_DECODED(gemm_f32_int8_128_zeros_f32, CODES_INT8_128_ZEROS, CODES_F32)
-GEMM_DECODED(gemm_f32_int4_f32, CODES_INT4, CODES_F32)
-GEMM_DECODED(gemm_f32_int4_zeros_f32, CODES_INT4_ZEROS, CODES_F32)
-GEMM_DECODED(gemm_f32_int4_128_f32, CODES_INT4_128, CODES_F32)
-GEMM_DECODED(gemm_f32_int4_128_zeros_f32, CODES_INT4_128_ZEROS, CODES_F32)
+GEMM_DECODED(gemm_f32_int8, QUANT_INT8, QUANT_F16)
+GEMM_DECODED(gemm_f32_int8_zp, QUANT_INT8_ZP, QUANT_F16)
+GEMM_DECODED(gemm_f32_int8_128, QUANT_INT8_128, QUANT_F16)
+GEMM_DECODED(gemm_f32_int8_128_zp, QUANT_INT8_128_ZP, QUANT_F16)
+GEMM_DECODED(gemm_f32_int8_row, QUANT_INT8_ROW, QUANT_F16)
+GEMM_DECODED(gemm_f32_int4, QUANT_INT4, QUANT_F16)
+GEMM_DECODED(gemm_f32_int4_zp, QUANT_INT4_ZP, QUANT_F16)
+GEMM_DECODED(gemm_f32_int4_128, QUANT_INT4_128, QUANT_F16)
+GEMM_DECODED(gemm_f32_int4_128_zp, QUANT_INT4_128_ZP, QUANT_F16)
+GEMM_DECODED(gemm_f32_int8_f32, QUANT_INT8, QUANT_F32)
+GEMM_DECODED(gemm_f32_int8_zp_f32, QUANT_INT8_ZP, QUANT_F32)
+GEMM_DECODED(gemm_f32_int8_128_f32, QUANT_INT8_128, QUANT_F32)
+GEMM_DECODED(gemm_f32_int8_128_zp_f32, QUANT_INT8_128_ZP, QUANT_F32)
+GEMM_DECODED(gemm_f32_int4_f32, QUANT_INT4, QUANT_F32)
+GEMM_DECODED(gemm_f32_int4_zp_f32, QUANT_INT4_ZP, QUANT_F32)
+GEMM_DECODED(gemm_f32_int4_128_f32, QUANT_INT4_128, QUANT_F32)
+GEMM_DECODED(gemm_f32_int4_128_zp_f32, QUANT_INT4_128_ZP, QUANT_F32)
 
-#define GEMM_TURNED(name, ...)                                                                                      \
-  static void K(name##_across)(const gemm_args *g, int64_t rows, int64_t column, const float *a, float *sums) {     \
-    decoded_turned(g, rows, __VA_ARGS__, column, a, sums);                                                          \
-  }                                                                                                                 \
-  void K(name##_turned)(const void *args, int32_t part, int32_t parts) {                                            \
-    gemm_decoded(args, K(name##_across), 0, part, parts);                                                           \
+#define GEMM_TRANSPOSED(name, ...)                                                                                     \
+  static void K(name##_across)(const gemm_args *g, int64_t rows, int64_t column, const float *a, float *sums) {        \
+    decoded_transposed(g, rows, __VA_ARGS__, column, a, sums);                                                         \
+  }                                                                                                                    \
+  void K(name##_transposed)(const void *args, int32_t part, int32_t parts) {                                           \
+    gemm_decoded(args, K(name##_across), 0, part, parts);                                                              \
   }
-GEMM_TURNED(gemm_f32_int8, CODES_INT8, CODES_F16)
-GEMM_TURNED(gemm_f32_int8_zeros, CODES_INT8_ZEROS, CODES_F16)
-GEMM_TURNED(gemm_f32_int8_128, CODES_INT8_128, CODES_F16)
-GEMM_TURNED(gemm_f32_int8_128_zeros, CODES_INT8_128_ZEROS, CODES_F16)
-GEMM_TURNED(gemm_f32_int8_row, CODES_INT8_ROW, CODES_F16)
-GEMM_TURNED(gemm_f32_int4, CODES_INT4, CODES_F16)
-GEMM_TURNED(gemm_f32_int4_zeros, CODES_INT4_ZEROS, CODES_F16)
-GEMM_TURNED(gemm_f32_int4_128, CODES_INT4_128, CODES_F16)
-GEMM_TURNED(gemm_f32_int4_128_zeros, CODES_INT4_128_ZEROS, CODES_F16)
-GEMM_TURNED(gemm_f32_int8_f32, CODES_INT8, CODES_F32)
-GEMM_TURNED(gemm_f32_int8_zeros_f32, CODES_INT8_ZEROS, CODES_F32)
-GEMM_TURNED(gemm_f32_int8_128_f32, CODES_INT8_128, CODES_F32)
-GEMM_TURNED(gemm_f32_int8_128_zeros_f32, CODES_INT8_128_ZEROS, CODES_F32)
-GEMM_TURNED(gemm_f32_int4_f32, CODES_INT4, CODES_F32)
-GEMM_TURNED(gemm_f32_int4_zeros_f32, CODES_INT4_ZEROS, CODES_F32)
-GEMM_TURNED(gemm_f32_int4_128_f32, CODES_INT4_128, CODES_F32)
-GEMM_TURNED(gemm_f32_int4_128_zeros_f32, CODES_INT4_128_ZEROS, CODES_F32)
+GEMM_TRANSPOSED(gemm_f32_int8, QUANT_INT8, QUANT_F16)
+GEMM_TRANSPOSED(gemm_f32_int8_zp, QUANT_INT8_ZP, QUANT_F16)
+GEMM_TRANSPOSED(gemm_f32_int8_128, QUANT_INT8_128, QUANT_F16)
+GEMM_TRANSPOSED(gemm_f32_int8_128_zp, QUANT_INT8_128_ZP, QUANT_F16)
+GEMM_TRANSPOSED(gemm_f32_int8_row, QUANT_INT8_ROW, QUANT_F16)
+GEMM_TRANSPOSED(gemm_f32_int4, QUANT_INT4, QUANT_F16)
+GEMM_TRANSPOSED(gemm_f32_int4_zp, QUANT_INT4_ZP, QUANT_F16)
+GEMM_TRANSPOSED(gemm_f32_int4_128, QUANT_INT4_128, QUANT_F16)
+GEMM_TRANSPOSED(gemm_f32_int4_128_zp, QUANT_INT4_128_ZP, QUANT_F16)
+GEMM_TRANSPOSED(gemm_f32_int8_f32, QUANT_INT8, QUANT_F32)
+GEMM_TRANSPOSED(gemm_f32_int8_zp_f32, QUANT_INT8_ZP, QUANT_F32)
+GEMM_TRANSPOSED(gemm_f32_int8_128_f32, QUANT_INT8_128, QUANT_F32)
+GEMM_TRANSPOSED(gemm_f32_int8_128_zp_f32, QUANT_INT8_128_ZP, QUANT_F32)
+GEMM_TRANSPOSED(gemm_f32_int4_f32, QUANT_INT4, QUANT_F32)
+GEMM_TRANSPOSED(gemm_f32_int4_zp_f32, QUANT_INT4_ZP, QUANT_F32)
+GEMM_TRANSPOSED(gemm_f32_int4_128_f32, QUANT_INT4_128, QUANT_F32)
+GEMM_TRANSPOSED(gemm_f32_int4_128_zp_f32, QUANT_INT4_128_ZP, QUANT_F32)
 
 #undef DECODED_FEW
 #undef GEMM_DECODED
-#undef GEMM_TURNED
+#undef GEMM_TRANSPOSED

@@ -1,42 +1,42 @@
-/* gemm_micro_avx512vnni.c: codes_tile and blocks_tile by the dot products of AVX512_VNNI: 6 rows x 1 panel. */
+/* gemm_micro_avx512vnni.c: quant_tile and blocks_tile by the dot products of AVX512_VNNI: 6 rows x 1 panel. */
 #include <immintrin.h>
 #include <string.h>
 
 #include "quant/blocks.h"
 
-#define CODES_I __m512i
-#define CODES_F __m512
-#define CODES_LANES 16
-#define CODES_WIDTH 2
-#define CODES_SET(p) _mm512_set1_epi32(*(const int32_t *)(p))
-#define CODES_LOAD(p) _mm512_loadu_si512(p)
+#define QUANT_I __m512i
+#define QUANT_F __m512
+#define QUANT_LANES 16
+#define QUANT_WIDTH 2
+#define QUANT_SET(p) _mm512_set1_epi32(*(const int32_t *)(p))
+#define QUANT_LOAD(p) _mm512_loadu_si512(p)
 /* What the processor asks for by itself ends with a page. Lines for the nearest cache would wait where its own do. */
-#define CODES_NEXT(p) __builtin_prefetch((p) + 2048, 0, 2)
-#define CODES_LOW(w) _mm512_and_si512(_mm512_slli_epi16(w, 4), _mm512_set1_epi8((char)0xf0))
-#define CODES_HIGH(w) _mm512_and_si512(w, _mm512_set1_epi8((char)0xf0))
-#define CODES_DOT(sum, w, p) codes_dot(sum, w, CODES_SET(p))
-#define CODES_TIMES 16
-#define CODES_LESS 0
-#define CODES_DOT8(sum, w, p) CODES_DOT(sum, w, p)
-#define CODES_DOT4(sum, w, p) CODES_DOT(sum, w, p)
-#define CODES_SMALLER(i) _mm512_srai_epi32(i, 4)
-#define CODES_NONE() _mm512_setzero_si512()
-#define CODES_ZEROS(p) _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(p)))
-#define CODES_TAKEN(sum, z, offset) _mm512_add_epi32(sum, _mm512_srai_epi32(_mm512_mullo_epi32(z, offset), 7))
-#define CODES_FLOATS(i) _mm512_cvtepi32_ps(i)
-#define CODES_SCALES(p) _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(p)))
-#define CODES_ZERO() _mm512_setzero_ps()
-#define CODES_READ(p) _mm512_loadu_ps(p)
-#define CODES_WRITE(p, v) _mm512_storeu_ps(p, v)
-#define CODES_SPREAD(x) _mm512_set1_ps(x)
-#define CODES_FMA(x, y, z) _mm512_fmadd_ps(x, y, z)
-#define CODES_SHAPES(X, ...) \
+#define QUANT_NEXT(p) __builtin_prefetch((p) + 2048, 0, 2)
+#define QUANT_LOW(w) _mm512_and_si512(_mm512_slli_epi16(w, 4), _mm512_set1_epi8((char)0xf0))
+#define QUANT_HIGH(w) _mm512_and_si512(w, _mm512_set1_epi8((char)0xf0))
+#define QUANT_DOT(sum, w, p) quant_dot(sum, w, QUANT_SET(p))
+#define QUANT_TIMES 16
+#define QUANT_LESS 0
+#define QUANT_DOT8(sum, w, p) QUANT_DOT(sum, w, p)
+#define QUANT_DOT4(sum, w, p) QUANT_DOT(sum, w, p)
+#define QUANT_SMALLER(i) _mm512_srai_epi32(i, 4)
+#define QUANT_NONE() _mm512_setzero_si512()
+#define QUANT_ZEROS(p) _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(p)))
+#define QUANT_TAKEN(sum, z, offset) _mm512_add_epi32(sum, _mm512_srai_epi32(_mm512_mullo_epi32(z, offset), 7))
+#define QUANT_FLOATS(i) _mm512_cvtepi32_ps(i)
+#define QUANT_SCALES(p) _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(p)))
+#define QUANT_ZERO() _mm512_setzero_ps()
+#define QUANT_READ(p) _mm512_loadu_ps(p)
+#define QUANT_WRITE(p, v) _mm512_storeu_ps(p, v)
+#define QUANT_SPREAD(x) _mm512_set1_ps(x)
+#define QUANT_FMA(x, y, z) _mm512_fmadd_ps(x, y, z)
+#define QUANT_SHAPES(X, ...)                                                                                           \
   X(1, __VA_ARGS__) X(2, __VA_ARGS__) X(3, __VA_ARGS__) X(4, __VA_ARGS__) X(5, __VA_ARGS__) X(6, __VA_ARGS__)
-#define CODES_TALL_SHAPES(X, ...)                                                                                   \
-  CODES_SHAPES(X, __VA_ARGS__)                                                                                      \
+#define QUANT_TALL_SHAPES(X, ...)                                                                                      \
+  QUANT_SHAPES(X, __VA_ARGS__)                                                                                         \
   X(7, __VA_ARGS__) X(8, __VA_ARGS__) X(9, __VA_ARGS__) X(10, __VA_ARGS__) X(11, __VA_ARGS__) X(12, __VA_ARGS__)
 /* _mm512_dpbusd_epi32, of which GCC 12 copies each sum to another register and to the stack. */
-static inline __m512i codes_dot(__m512i sum, __m512i w, __m512i a) {
+static inline __m512i quant_dot(__m512i sum, __m512i w, __m512i a) {
   __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(w), "v"(a));
   return sum;
 }
@@ -45,17 +45,17 @@ static inline __m512i codes_dot(__m512i sum, __m512i w, __m512i a) {
 #define BLOCKS_S vnni_signed
 #define BLOCKS_LOAD16(p) _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(p)))
 #define BLOCKS_STEPS(w) _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)blocks_steps)), w)
-#define BLOCKS_DOT(sum, w, p) CODES_DOT(sum, w, p)
-#define BLOCKS_PAIR(w, i, j)                                                                                   \
-  _mm512_srai_epi16(_mm512_shuffle_epi8(w, _mm512_broadcast_i32x4(_mm_set_epi8(                                \
-                        12 + (j), -1, 12 + (i), -1, 8 + (j), -1, 8 + (i), -1, 4 + (j), -1, 4 + (i), -1, j, -1, \
+#define BLOCKS_DOT(sum, w, p) QUANT_DOT(sum, w, p)
+#define BLOCKS_PAIR(w, i, j)                                                                                           \
+  _mm512_srai_epi16(_mm512_shuffle_epi8(w, _mm512_broadcast_i32x4(_mm_set_epi8(                                        \
+                        12 + (j), -1, 12 + (i), -1, 8 + (j), -1, 8 + (i), -1, 4 + (j), -1, 4 + (i), -1, j, -1,         \
                         i, -1))), 8)
-#define BLOCKS_PAIRS(sum, w, p) _mm512_dpwssd_epi32(sum, w, CODES_SET(p))
-#define CODES_MUL(x, y) _mm512_mul_ps(x, y)
+#define BLOCKS_PAIRS(sum, w, p) _mm512_dpwssd_epi32(sum, w, QUANT_SET(p))
+#define QUANT_MUL(x, y) _mm512_mul_ps(x, y)
 typedef uint32_t vnni_words __attribute__((vector_size(64)));
 typedef int32_t vnni_signed __attribute__((vector_size(64)));
 
-#include "quant/gemm_tile_codes.inc"
+#include "quant/gemm_tile_quant.inc"
 #include "quant/gemm_tile_blocks.inc"
 
 #if defined(ISA_amx)

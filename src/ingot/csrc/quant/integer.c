@@ -170,7 +170,7 @@ void K(integer_packed)(const void *args, int32_t part, int32_t parts) {
   const int64_t each = g->x_zero_step || g->steps ? image : pixels;
   const int is_many = t.tiles.many && share.row_end - share.row_begin >= AMX_ROWS;
   integer_block block = {.count = 0};
-  AMX_BEGIN(is_many, t.k / 4 % AMX_FOURS);
+  AMX_BEGIN(is_many, t.k / 4 % AMX_QUADS);
   for (int64_t begin = share.row_begin; begin < share.row_end;) {
     const int64_t stop = (begin / each + 1) * each < share.row_end ? (begin / each + 1) * each : share.row_end;
     const int32_t chunks = (int32_t)((stop - begin + INGOT_CONV_PIXELS - 1) / INGOT_CONV_PIXELS);

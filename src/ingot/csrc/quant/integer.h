@@ -142,7 +142,7 @@ static inline __attribute__((always_inline)) void integer_rows_as(const int resu
                                                                   int64_t rows, uint8_t *out, const integer_place *to) {
   const vf low = v_set(f->low), high = v_set(f->high);
   const vi zero = vi_set((int32_t)f->out_zero);
-  const int is_codes = result == INGOT_INTEGER_U8 || result == INGOT_INTEGER_I8;
+  const int is_quantized = result == INGOT_INTEGER_U8 || result == INGOT_INTEGER_I8;
   for (int64_t i = 0; i < rows; i++, sums += sums_stride) {
     const vi total = v_bits(v_load((const float *)(const void *)sums));
     const int64_t at = to[i].out + c->channel;
@@ -154,7 +154,7 @@ static inline __attribute__((always_inline)) void integer_rows_as(const int resu
     if (depth != INTEGER_ANY) v = v_min(high, v_max(low, v));
     if (depth < INTEGER_ADDED && f->residual && !f->residual_first)
       v = v_add(v, integer_residual(f->residual_type, f, to[i].residual + c->channel, c->lanes));
-    if (!is_codes) {
+    if (!is_quantized) {
       integer_store_wide(out, at, c->lanes, v);
       continue;
     }
@@ -171,12 +171,12 @@ static inline __attribute__((always_inline)) void integer_rows_as(const int resu
 }
 
 /* As above; of codes that are clipped with integers the dtype does not matter. */
-#define INTEGER_ROWS_AS(result, depth)                                                  \
-  {                                                                                     \
-    if (lanes == 16)                                                                    \
-      integer_rows_as(result, depth, 1, f, &c, sums, sums_stride, rows, out, to);       \
-    else                                                                                \
-      integer_rows_as(result, depth, 0, f, &c, sums, sums_stride, rows, out, to);       \
+#define INTEGER_ROWS_AS(result, depth)                                                                                 \
+  {                                                                                                                    \
+    if (lanes == 16)                                                                                                   \
+      integer_rows_as(result, depth, 1, f, &c, sums, sums_stride, rows, out, to);                                      \
+    else                                                                                                               \
+      integer_rows_as(result, depth, 0, f, &c, sums, sums_stride, rows, out, to);                                      \
   }
 
 /* channel: of the first of up to 16 columns. */

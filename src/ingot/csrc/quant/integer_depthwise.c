@@ -3,8 +3,8 @@
 #include "quant/integer_conv.h"
 #include "quant/integer_dots.h"
 
-/* Up to INGOT_WOVEN_PIXELS output pixels at (y, x...) of an image, for up to INGOT_WOVEN_CHANNELS from `channel` on,
- * and where `lines` is 2, those below them, whose filters then begin one of the woven lines later.
+/* Up to INGOT_INTERLEAVED_PIXELS output pixels at (y, x...) of an image, for up to INGOT_INTERLEAVED_CHANNELS from
+ * `channel` on, and where `lines` is 2, those below them, whose filters then begin one of the woven lines later.
  * outside, none: a vector of bytes as x has them of what lies beyond the image, and of zeros. added, zeros: what is
  * added to a channel's sum, and four times its w_zero. */
 typedef struct {
@@ -14,11 +14,11 @@ typedef struct {
   const uint8_t *outside, *none;
   const int32_t *added;
   const int8_t *zeros;
-  uint8_t *woven;
+  uint8_t *interleaved;
 } integer_weave;
 
 /* Columns of an image that `pixels` output pixels read. */
-static inline int64_t integer_woven_columns(const integer_args *g, int64_t pixels) {
+static inline int64_t integer_interleaved_columns(const integer_args *g, int64_t pixels) {
   return (pixels - 1) * g->stride_w + (g->kernel_w - 1) * g->dilation_w + 1;
 }
 
@@ -92,28 +92,30 @@ static inline void integer_weave_column(integer_four l, int64_t channels, uint8_
 }
 
 /* One line of those that are woven: where it begins, and how far the next column is. */
-typedef struct { const uint8_t *from, *beyond; int64_t step; } integer_woven_line;
+typedef struct { const uint8_t *from, *beyond; int64_t step; } integer_interleaved_line;
 
-static inline integer_woven_line integer_woven_line_at(const integer_weave *w, int64_t row) {
+static inline integer_interleaved_line integer_interleaved_line_at(const integer_weave *w, int64_t row) {
   const integer_args *g = w->g;
   const int64_t left = w->x * g->stride_w - g->pad_left, line = w->y * g->stride_h - g->pad_top + row * g->dilation_h;
-  if (row >= g->kernel_h + w->lines - 1) return (integer_woven_line){w->none, w->none, 0};
-  if (line < 0 || line >= g->height) return (integer_woven_line){w->outside, w->outside, 0};
-  return (integer_woven_line){w->image + line * g->x_strides[1] + left * g->x_strides[2], w->outside, g->x_strides[2]};
+  if (row >= g->kernel_h + w->lines - 1) return (integer_interleaved_line){w->none, w->none, 0};
+  if (line < 0 || line >= g->height) return (integer_interleaved_line){w->outside, w->outside, 0};
+  const uint8_t *from = w->image + line * g->x_strides[1] + left * g->x_strides[2];
+  return (integer_interleaved_line){from, w->outside, g->x_strides[2]};
 }
 
-/* woven[ceil(kernel_h / 4)][columns][INGOT_WOVEN_CHANNELS][4]: what a block reads. */
+/* interleaved[ceil(kernel_h / 4)][columns][INGOT_INTERLEAVED_CHANNELS][4]: what a block reads. */
 static inline void integer_weave_block(const integer_weave *w) {
   const integer_args *g = w->g;
-  const int64_t columns = integer_woven_columns(g, w->pixels), left = w->x * g->stride_w - g->pad_left;
+  const int64_t columns = integer_interleaved_columns(g, w->pixels), left = w->x * g->stride_w - g->pad_left;
   const uint8_t flip = (uint8_t)g->x_flip;
-  uint8_t *to = w->woven;
+  uint8_t *to = w->interleaved;
   for (int64_t row = 0; row < g->kernel_h; row += 4) {
-    const integer_woven_line a = integer_woven_line_at(w, row), b = integer_woven_line_at(w, row + 1);
-    const integer_woven_line c = integer_woven_line_at(w, row + 2), d = integer_woven_line_at(w, row + 3);
+    const integer_interleaved_line a = integer_interleaved_line_at(w, row), b = integer_interleaved_line_at(w, row + 1);
+    const integer_interleaved_line c = integer_interleaved_line_at(w, row + 2);
+    const integer_interleaved_line d = integer_interleaved_line_at(w, row + 3);
     const integer_four beyond = {a.beyond, b.beyond, c.beyond, d.beyond};
     integer_four four = {a.from, b.from, c.from, d.from};
-    for (int64_t i = 0; i < columns; i++, to += 4 * INGOT_WOVEN_CHANNELS) {
+    for (int64_t i = 0; i < columns; i++, to += 4 * INGOT_INTERLEAVED_CHANNELS) {
       const int is_inside = left + i >= 0 && left + i < g->width;
       integer_weave_column(is_inside ? four : beyond, w->channels, flip, to);
       four = (integer_four){four.a + a.step, four.b + b.step, four.c + c.step, four.d + d.step};
@@ -135,48 +137,49 @@ typedef struct {
 
 /* name_vector(v): products are added by `dot`; attributes: of functions that have it. taps: the kernel's, of one group
  * of lines, or 0 for any number of both. */
-#define INTEGER_DEPTHWISE(name, attributes, dot)                                                                      \
-  static inline __attribute__((always_inline)) attributes void K(name##_taps)(const int taps, const integer_vector *v,\
-                                                                              int64_t lane) {                         \
-    const integer_args *g = v->w->g;                                                                                  \
-    const int64_t columns = integer_woven_columns(g, v->w->pixels), pitch = (g->channels + 15) / 16 * 64;             \
-    const int64_t tap_step = g->dilation_w * 4 * INGOT_WOVEN_CHANNELS, step = g->stride_w * 4 * INGOT_WOVEN_CHANNELS; \
-    const uint8_t *from = v->w->woven + 4 * (v->at + lane);                                                           \
-    const int8_t *weight = v->weight + 4 * lane;                                                                      \
-    const integer_sums first = integer_read(v->first + lane), zeros = integer_read(v->zeros + 4 * lane);              \
-    integer_sums w[3];                                                                                                \
-    INGOT_UNROLL for (int j = 0; j < taps; j++) {                                                                     \
-      w[j] = integer_read(weight + j * pitch);                                                                        \
-      if (v->line) w[j] = integer_moved(w[j]);                                                                        \
-    }                                                                                                                 \
-    for (int64_t t = 0; t < v->w->pixels; t++, from += step) {                                                        \
-      integer_sums sum = first, less = integer_read(integer_nothing);                                                 \
-      if (taps) {                                                                                                     \
-        INGOT_UNROLL for (int j = 0; j < taps; j++) {                                                                 \
-          const integer_sums a = integer_read(from + j * tap_step);                                                   \
-          sum = dot(sum, a, w[j]);                                                                                    \
-        }                                                                                                             \
-      } else {                                                                                                        \
-        const int8_t *b = weight;                                                                                     \
-        for (int64_t i = 0; i < (g->kernel_h + 3) / 4; i++) {                                                         \
-          for (int64_t j = 0; j < g->kernel_w; j++, b += pitch) {                                                     \
-            const integer_sums a = integer_read(from + i * columns * 4 * INGOT_WOVEN_CHANNELS + j * tap_step);        \
-            sum = dot(sum, a, integer_read(b));                                                                       \
-            less = dot(less, a, zeros);                                                                               \
-          }                                                                                                           \
-        }                                                                                                             \
-      }                                                                                                               \
-      integer_write(v->to + t * 16 + lane, taps ? sum : integer_less(sum, less));                                     \
-    }                                                                                                                 \
-  }                                                                                                                   \
-  static attributes void K(name##_vector)(const integer_vector *v) {                                                  \
-    const integer_args *g = v->w->g;                                                                                  \
-    for (int64_t lane = 0; lane < 16; lane += INTEGER_LANES) {                                                        \
-      if (g->kernel_h <= 4 && g->kernel_w == 3 && !g->weight_zero)                                                    \
-        K(name##_taps)(3, v, lane);                                                                                   \
-      else                                                                                                            \
-        K(name##_taps)(0, v, lane);                                                                                   \
-    }                                                                                                                 \
+#define INTEGER_DEPTHWISE(name, attributes, dot)                                                                       \
+  static inline __attribute__((always_inline)) attributes void K(name##_taps)(const int taps, const integer_vector *v, \
+                                                                              int64_t lane) {                          \
+    const integer_args *g = v->w->g;                                                                                   \
+    const int64_t columns = integer_interleaved_columns(g, v->w->pixels), pitch = (g->channels + 15) / 16 * 64;        \
+    const int64_t tap_step = g->dilation_w * 4 * INGOT_INTERLEAVED_CHANNELS;                                           \
+    const int64_t step = g->stride_w * 4 * INGOT_INTERLEAVED_CHANNELS;                                                 \
+    const uint8_t *from = v->w->interleaved + 4 * (v->at + lane);                                                      \
+    const int8_t *weight = v->weight + 4 * lane;                                                                       \
+    const integer_sums first = integer_read(v->first + lane), zeros = integer_read(v->zeros + 4 * lane);               \
+    integer_sums w[3];                                                                                                 \
+    INGOT_UNROLL for (int j = 0; j < taps; j++) {                                                                      \
+      w[j] = integer_read(weight + j * pitch);                                                                         \
+      if (v->line) w[j] = integer_moved(w[j]);                                                                         \
+    }                                                                                                                  \
+    for (int64_t t = 0; t < v->w->pixels; t++, from += step) {                                                         \
+      integer_sums sum = first, less = integer_read(integer_nothing);                                                  \
+      if (taps) {                                                                                                      \
+        INGOT_UNROLL for (int j = 0; j < taps; j++) {                                                                  \
+          const integer_sums a = integer_read(from + j * tap_step);                                                    \
+          sum = dot(sum, a, w[j]);                                                                                     \
+        }                                                                                                              \
+      } else {                                                                                                         \
+        const int8_t *b = weight;                                                                                      \
+        for (int64_t i = 0; i < (g->kernel_h + 3) / 4; i++) {                                                          \
+          for (int64_t j = 0; j < g->kernel_w; j++, b += pitch) {                                                      \
+            const integer_sums a = integer_read(from + i * columns * 4 * INGOT_INTERLEAVED_CHANNELS + j * tap_step);   \
+            sum = dot(sum, a, integer_read(b));                                                                        \
+            less = dot(less, a, zeros);                                                                                \
+          }                                                                                                            \
+        }                                                                                                              \
+      }                                                                                                                \
+      integer_write(v->to + t * 16 + lane, taps ? sum : integer_less(sum, less));                                      \
+    }                                                                                                                  \
+  }                                                                                                                    \
+  static attributes void K(name##_vector)(const integer_vector *v) {                                                   \
+    const integer_args *g = v->w->g;                                                                                   \
+    for (int64_t lane = 0; lane < 16; lane += INTEGER_LANES) {                                                         \
+      if (g->kernel_h <= 4 && g->kernel_w == 3 && !g->weight_zero)                                                     \
+        K(name##_taps)(3, v, lane);                                                                                    \
+      else                                                                                                             \
+        K(name##_taps)(0, v, lane);                                                                                    \
+    }                                                                                                                  \
   }
 
 static const uint8_t integer_nothing[64] = {0};
@@ -187,7 +190,7 @@ INTEGER_DEPTHWISE(integer_depthwise_widened, , integer_madd)
 
 #if defined(ISA_avx512)
 INTEGER_DEPTHWISE(integer_depthwise_dots, INTEGER_VNNI, integer_dot)
-#define INTEGER_CHANNELS \
+#define INTEGER_CHANNELS                                                                                               \
   (__builtin_cpu_supports("avx512vnni") ? K(integer_depthwise_dots_vector) : K(integer_depthwise_widened_vector))
 #else
 #define INTEGER_CHANNELS K(integer_depthwise_widened_vector)
@@ -198,8 +201,8 @@ static inline void integer_depthwise_block(const integer_weave *w, const integer
                                            int64_t image) {
   const integer_args *g = w->g;
   const int64_t *o = g->out_strides, *r = g->residual_strides;
-  integer_place to[INGOT_WOVEN_PIXELS];
-  int32_t sums[INGOT_WOVEN_PIXELS * 16];
+  integer_place to[INGOT_INTERLEAVED_PIXELS];
+  int32_t sums[INGOT_INTERLEAVED_PIXELS * 16];
   integer_weave_block(w);
   for (int64_t line = 0; line < w->lines; line++) {
     for (int64_t t = 0; t < w->pixels; t++) {
@@ -218,30 +221,30 @@ static inline void integer_depthwise_block(const integer_weave *w, const integer
 
 /* Rows [begin, end) of an image, for one block of channels. */
 static inline void integer_depthwise_rows(const integer_args *g, int64_t image, int64_t block, int64_t begin,
-                                          int64_t end, uint8_t *woven) {
-  uint8_t outside[INGOT_WOVEN_CHANNELS], none[INGOT_WOVEN_CHANNELS];
-  int32_t added[INGOT_WOVEN_CHANNELS], zeros[INGOT_PANEL];
-  int8_t zero_bytes[4 * INGOT_WOVEN_CHANNELS];
-  const int64_t channel = block * INGOT_WOVEN_CHANNELS, left = g->channels - channel;
-  const int64_t channels = left < INGOT_WOVEN_CHANNELS ? left : INGOT_WOVEN_CHANNELS;
+                                          int64_t end, uint8_t *interleaved) {
+  uint8_t outside[INGOT_INTERLEAVED_CHANNELS], none[INGOT_INTERLEAVED_CHANNELS];
+  int32_t added[INGOT_INTERLEAVED_CHANNELS], zeros[INGOT_PANEL];
+  int8_t zero_bytes[4 * INGOT_INTERLEAVED_CHANNELS];
+  const int64_t channel = block * INGOT_INTERLEAVED_CHANNELS, left = g->channels - channel;
+  const int64_t channels = left < INGOT_INTERLEAVED_CHANNELS ? left : INGOT_INTERLEAVED_CHANNELS;
   const int32_t zero = integer_zero(g, image);
   const integer_finish finish = integer_finish_of(g, image);
   memset(none, g->x_flip, sizeof none);
   memset(outside, zero ^ g->x_flip, sizeof outside);
-  for (int64_t at = 0; at < INGOT_WOVEN_CHANNELS; at += INGOT_PANEL) {
+  for (int64_t at = 0; at < INGOT_INTERLEAVED_CHANNELS; at += INGOT_PANEL) {
     const int64_t rest = channels - at, columns = rest < 0 ? 0 : rest < INGOT_PANEL ? rest : INGOT_PANEL;
     integer_added(g, g->kernel_h * g->kernel_w, zero, channel + at, columns, added + at, zeros);
     for (int i = 0; i < 4 * INGOT_PANEL; i++) zero_bytes[4 * at + i] = (int8_t)zeros[i / 4];
   }
   integer_weave w = {.g = g, .image = (const uint8_t *)g->x + image * g->x_strides[0] + channel, .channel = channel,
                      .channels = channels, .outside = outside, .none = none, .added = added, .zeros = zero_bytes,
-                     .woven = woven};
+                     .interleaved = interleaved};
   /* Four lines, of which a filter takes three, are enough for two of the result. */
   const int has_two = g->kernel_h == 3 && g->kernel_w == 3 && g->stride_h * g->dilation_h == 1 && !g->weight_zero;
   for (w.y = begin; w.y < end; w.y += w.lines) {
     w.lines = has_two && w.y + 1 < end ? 2 : 1;
     for (w.x = 0; w.x < g->out_width; w.x += w.pixels) {
-      w.pixels = g->out_width - w.x < INGOT_WOVEN_PIXELS ? g->out_width - w.x : INGOT_WOVEN_PIXELS;
+      w.pixels = g->out_width - w.x < INGOT_INTERLEAVED_PIXELS ? g->out_width - w.x : INGOT_INTERLEAVED_PIXELS;
       integer_depthwise_block(&w, &finish, INTEGER_CHANNELS, image);
     }
   }
@@ -250,14 +253,14 @@ static inline void integer_depthwise_rows(const integer_args *g, int64_t image, 
 void K(integer_depthwise)(const void *args, int32_t part, int32_t parts) {
   const integer_args *g = args;
   /* Panels are rows of pixels here, and rows are blocks of channels. */
-  const int64_t blocks = (g->channels + INGOT_WOVEN_CHANNELS - 1) / INGOT_WOVEN_CHANNELS;
+  const int64_t blocks = (g->channels + INGOT_INTERLEAVED_CHANNELS - 1) / INGOT_INTERLEAVED_CHANNELS;
   const gemm_share share = gemm_cut(g->batch * g->out_height, blocks, part, parts);
-  uint8_t *woven = (uint8_t *)(g->scratch + part * g->scratch_stride);
+  uint8_t *interleaved = (uint8_t *)(g->scratch + part * g->scratch_stride);
   for (int64_t block = share.row_begin; block < share.row_end; block++) {
     for (int64_t row = share.panel_begin; row < share.panel_end;) {
       const int64_t image = row / g->out_height, first = row % g->out_height, rest = share.panel_end - row;
       const int64_t count = g->out_height - first < rest ? g->out_height - first : rest;
-      integer_depthwise_rows(g, image, block, first, first + count, woven);
+      integer_depthwise_rows(g, image, block, first, first + count, interleaved);
       row += count;
     }
   }

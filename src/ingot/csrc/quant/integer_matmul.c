@@ -13,15 +13,15 @@ typedef struct {
 } integer_pairs;
 
 /* Four elements of each column of a panel, side by side: `count` of them there, the rest zeros. */
-static inline void integer_fours(const integer_matmul_args *g, const uint8_t *b, int64_t columns, int64_t count,
+static inline void integer_quads(const integer_matmul_args *g, const uint8_t *b, int64_t columns, int64_t count,
                                  uint8_t *to) {
   const uint32_t flip = (uint32_t)g->b_flip * 0x01010101u;
   if (count == 4 && columns == INGOT_PANEL && g->b_n_stride == 1) {
     const uint8_t *row[4] = {b, b + g->b_k_stride, b + 2 * g->b_k_stride, b + 3 * g->b_k_stride};
-    uint32_t fours[INGOT_PANEL];
+    uint32_t quads[INGOT_PANEL];
     for (int j = 0; j < INGOT_PANEL; j++)
-      fours[j] = (row[0][j] | (uint32_t)row[1][j] << 8 | (uint32_t)row[2][j] << 16 | (uint32_t)row[3][j] << 24) ^ flip;
-    memcpy(to, fours, sizeof fours);
+      quads[j] = (row[0][j] | (uint32_t)row[1][j] << 8 | (uint32_t)row[2][j] << 16 | (uint32_t)row[3][j] << 24) ^ flip;
+    memcpy(to, quads, sizeof quads);
     return;
   }
   memset(to, 0, 4 * INGOT_PANEL);
@@ -44,14 +44,14 @@ static inline void integer_pack(const integer_pairs *t, const uint8_t *b, int64_
   memset(added, 0, INGOT_PANEL * sizeof *added);
   for (int64_t k = 0; k < g->k; k += 4) {
     uint8_t *to = (uint8_t *)t->panel + k * INGOT_PANEL;
-    integer_fours(g, b + k * g->b_k_stride, columns, g->k - k < 4 ? g->k - k : 4, to);
+    integer_quads(g, b + k * g->b_k_stride, columns, g->k - k < 4 ? g->k - k : 4, to);
   }
   if (!t->zero) return;
   uint8_t ones[256];
   memset(ones, 1, sizeof ones);
   for (int64_t k = 0; k < g->k; k += (int64_t)sizeof ones) {
-    const int64_t fours = (g->k - k + 3) / 4, most = sizeof ones / 4;
-    const integer_product product = {ones, 0, t->panel + k * INGOT_PANEL, fours < most ? fours : most, columns, added,
+    const int64_t quads = (g->k - k + 3) / 4, most = sizeof ones / 4;
+    const integer_product product = {ones, 0, t->panel + k * INGOT_PANEL, quads < most ? quads : most, columns, added,
                                      added};
     t->tiles.few(1, &product);
   }
@@ -111,7 +111,7 @@ void K(integer_matmul)(const void *args, int32_t part, int32_t parts) {
   int64_t count = panels;
   for (int32_t d = 0; d < g->batch_rank; d++) count *= g->batch_shape[d];
   const int64_t end = part_begin(count, part + 1, parts);
-  AMX_BEGIN(is_many, (g->k + 3) / 4 % AMX_FOURS);
+  AMX_BEGIN(is_many, (g->k + 3) / 4 % AMX_QUADS);
   for (int64_t i = part_begin(count, part, parts); i < end; i++) {
     int64_t batch = i / panels, a = 0, b = 0, c = 0;
     for (int32_t d = g->batch_rank - 1; d >= 0; d--) {

@@ -42,50 +42,50 @@ typedef struct {
 
 /* Pieces of rows, `runs` of `k` bytes each, that lie offsets[run] bytes behind a, times as many of a panel's columns.
  * first: a tile's rows of what is added to sums, or null where these hold those of earlier pieces. ahead: what is read
- * afterwards, of which ahead_step bytes are fetched with each tile of columns. */
+ * afterwards, of which prefetch_step bytes are fetched with each tile of columns. */
 typedef struct {
   int64_t runs, k;
   const int64_t *offsets;
   const uint8_t *a; int64_t a_stride;
   const int8_t *b;
   const int32_t *first;
-  const char *ahead; int64_t ahead_step;
+  const char *prefetch; int64_t prefetch_step;
 } region_product;
 
 /* sums[rows][32] of up to two tiles of rows, which may share some. both, wide: whether there are two of them, and of
  * columns; constants. */
 static inline __attribute__((always_inline)) void region_tiles(const int both, const int wide, int64_t rows,
                                                                const region_product *p, int32_t *sums) {
-  const int64_t second = both ? rows - AMX_ROWS : 0, step = 4 * AMX_FOURS;
+  const int64_t second = both ? rows - AMX_ROWS : 0, step = 4 * AMX_QUADS;
   const int32_t *from = p->first ? p->first : sums, *below = p->first ? p->first : sums + second * INGOT_PANEL;
   const int8_t *b = p->b;
-  const char *ahead = p->ahead;
+  const char *prefetch = p->prefetch;
   AMX_LOAD(0, from, 4 * INGOT_PANEL);
-  if (wide) AMX_LOAD(1, from + AMX_FOURS, 4 * INGOT_PANEL);
+  if (wide) AMX_LOAD(1, from + AMX_QUADS, 4 * INGOT_PANEL);
   if (both) AMX_LOAD(2, below, 4 * INGOT_PANEL);
-  if (both && wide) AMX_LOAD(3, below + AMX_FOURS, 4 * INGOT_PANEL);
+  if (both && wide) AMX_LOAD(3, below + AMX_QUADS, 4 * INGOT_PANEL);
   for (int64_t run = 0; run < p->runs; run++) {
     const uint8_t *a = p->a + p->offsets[run], *other = a + second * p->a_stride;
     int64_t k = 0;
     for (; k + step <= p->k; k += step, b += step * INGOT_PANEL) {
-      for (int64_t i = 0; i < p->ahead_step; i += 64, ahead += 64) __builtin_prefetch(ahead, 0, 2);
+      for (int64_t i = 0; i < p->prefetch_step; i += 64, prefetch += 64) __builtin_prefetch(prefetch, 0, 2);
       AMX_SQUARE(tdpbusd, both, wide, a + k, other + k, p->a_stride, b, 4, 5);
     }
     if (k < p->k) AMX_SQUARE(tdpbusd, both, wide, a + k, other + k, p->a_stride, b, 6, 7);
     b += (p->k - k + 3) / 4 * 4 * INGOT_PANEL;
   }
   AMX_STORE(0, sums, 4 * INGOT_PANEL);
-  if (wide) AMX_STORE(1, sums + AMX_FOURS, 4 * INGOT_PANEL);
+  if (wide) AMX_STORE(1, sums + AMX_QUADS, 4 * INGOT_PANEL);
   if (both) AMX_STORE(2, sums + second * INGOT_PANEL, 4 * INGOT_PANEL);
-  if (both && wide) AMX_STORE(3, sums + second * INGOT_PANEL + AMX_FOURS, 4 * INGOT_PANEL);
+  if (both && wide) AMX_STORE(3, sums + second * INGOT_PANEL + AMX_QUADS, 4 * INGOT_PANEL);
 }
 
 static inline void region_sums(int64_t rows, int64_t columns, const region_product *p, int32_t *sums) {
-  if (rows <= AMX_ROWS && columns <= AMX_FOURS)
+  if (rows <= AMX_ROWS && columns <= AMX_QUADS)
     region_tiles(0, 0, rows, p, sums);
   else if (rows <= AMX_ROWS)
     region_tiles(0, 1, rows, p, sums);
-  else if (columns <= AMX_FOURS)
+  else if (columns <= AMX_QUADS)
     region_tiles(1, 0, rows, p, sums);
   else
     region_tiles(1, 1, rows, p, sums);
@@ -138,7 +138,7 @@ static inline void region_copy(const region_task *t, region *r) {
 
 /* What is added to sums before they are bound. */
 #define REGION_NONE 0
-#define REGION_CODES 1
+#define REGION_QUANT 1
 #define REGION_FLOATS 2
 
 /* What all positions keep of a panel's columns, up to 32. is_light: whether sums only meet a scale, a shift, a residual
@@ -150,22 +150,22 @@ typedef struct {
 } region_panel;
 
 static inline region_panel region_panel_at(const integer_finish *f, int64_t channel, int64_t count) {
-  const int32_t floats = f->residual_type == INGOT_INTEGER_F32 ? REGION_FLOATS : REGION_CODES;
+  const int32_t floats = f->residual_type == INGOT_INTEGER_F32 ? REGION_FLOATS : REGION_QUANT;
   region_panel p = {.channel = channel, .count = count, .residual = f->residual ? floats : REGION_NONE};
-  const int is_codes = integer_bytes(f->result) == 1, is_i8 = f->residual_type == INGOT_INTEGER_I8;
+  const int is_quantized = integer_bytes(f->result) == 1, is_i8 = f->residual_type == INGOT_INTEGER_I8;
   const int is_clipped = f->activation == INGOT_ACT_none || f->activation == INGOT_ACT_relu ||
                          f->activation == INGOT_ACT_clip;
-  if ((count < INGOT_PANEL && !is_codes) || f->result == INGOT_INTEGER_I32 || !is_clipped || f->low != f->low ||
-      f->high != f->high || f->step != 1.0f || f->middle_scale != 0.0f || (is_codes && f->out_scale != 1.0f) ||
+  if ((count < INGOT_PANEL && !is_quantized) || f->result == INGOT_INTEGER_I32 || !is_clipped || f->low != f->low ||
+      f->high != f->high || f->step != 1.0f || f->middle_scale != 0.0f || (is_quantized && f->out_scale != 1.0f) ||
       (f->residual && (!f->residual_first || is_i8)) || f->residual_scale * 0.0f != 0.0f)
     return p;
   p.is_light = 1;
-  p.is_bound = is_codes && p.residual != REGION_FLOATS;
+  p.is_bound = is_quantized && p.residual != REGION_FLOATS;
   for (int i = 0; 16 * i < count; i++) {
     p.columns[i] = integer_columns_at(f, channel + 16 * i, count - 16 * i < 16 ? count - 16 * i : 16);
     const vm large = v_lt(v_set(0.25f), v_abs(p.columns[i].scale));
     const vm far = v_lt(v_set(0x1p28f), v_abs(p.columns[i].shift));
-    p.is_light = p.is_light && (p.columns[i].finite || !is_codes);
+    p.is_light = p.is_light && (p.columns[i].finite || !is_quantized);
     p.is_bound = p.is_bound && !v_any(large) && !v_any(far);
   }
   /* Numbers below 2^31 become integers before they are bound. */
@@ -185,7 +185,7 @@ static inline __attribute__((always_inline)) vf region_value(const int residual,
     const float *from = (const float *)f->residual + at + c->channel;
     v = v_add(v, whole ? v_load(from) : _mm512_maskz_loadu_ps(lanes, from));
   }
-  if (residual == REGION_CODES) {
+  if (residual == REGION_QUANT) {
     const uint8_t *from = (const uint8_t *)f->residual + at + c->channel;
     const __m128i bytes = whole ? _mm_loadu_si128((const __m128i *)from) : _mm_maskz_loadu_epi8(lanes, from);
     const vf codes = v_from_int(_mm512_cvtepu8_epi32(bytes));
@@ -206,7 +206,7 @@ static inline __attribute__((always_inline)) vi region_code(const int residual, 
 /* Positions beside one another: how far each is behind the one before, in elements of results and residuals. */
 typedef struct { int64_t count, out, residual, out_step, residual_step; } region_row;
 
-static inline __attribute__((always_inline)) void region_codes(const int is_u8, const int residual, const int is_bound,
+static inline __attribute__((always_inline)) void region_quant(const int is_u8, const int residual, const int is_bound,
                                                                const integer_finish *f, const region_panel *p,
                                                                const region_row r, const int32_t *sums, uint8_t *out) {
   const __m512i order = _mm512_set_epi32(15, 11, 7, 3, 14, 10, 6, 2, 13, 9, 5, 1, 12, 8, 4, 0);
@@ -258,17 +258,17 @@ static inline __attribute__((always_inline)) void region_floats(const int residu
 }
 
 /* name of a residual of each kind, which is a constant there. */
-#define REGION_OF(name, ...)                                                       \
-  {                                                                                \
-    if (p->residual == REGION_NONE)                                                \
-      name(REGION_NONE, __VA_ARGS__);                                              \
-    else if (p->residual == REGION_CODES)                                          \
-      name(REGION_CODES, __VA_ARGS__);                                             \
-    else                                                                           \
-      name(REGION_FLOATS, __VA_ARGS__);                                            \
+#define REGION_OF(name, ...)                                                                                           \
+  {                                                                                                                    \
+    if (p->residual == REGION_NONE)                                                                                    \
+      name(REGION_NONE, __VA_ARGS__);                                                                                  \
+    else if (p->residual == REGION_QUANT)                                                                              \
+      name(REGION_QUANT, __VA_ARGS__);                                                                                 \
+    else                                                                                                               \
+      name(REGION_FLOATS, __VA_ARGS__);                                                                                \
   }
-#define REGION_U8(residual, is_bound) region_codes(1, residual, is_bound, f, p, row, sums, t->g->out)
-#define REGION_I8(residual, is_bound) region_codes(0, residual, is_bound, f, p, row, sums, t->g->out)
+#define REGION_U8(residual, is_bound) region_quant(1, residual, is_bound, f, p, row, sums, t->g->out)
+#define REGION_I8(residual, is_bound) region_quant(0, residual, is_bound, f, p, row, sums, t->g->out)
 #define REGION_SOME(residual, out) region_some(residual, f, p, row, sums, out)
 #define REGION_F32(residual, out) region_floats(residual, f, p, row, sums, out)
 
@@ -331,8 +331,8 @@ static inline void region_positions(const region_task *t, const region *r, const
       const int64_t bytes = p.runs * ((p.k + 3) / 4 * 4) * INGOT_PANEL;
       b += bytes;
       const int last = b == weight + t->runs * run_bytes;
-      const char *ahead = (const char *)(last ? next : b);
-      if (ahead) p.ahead_step = (64 * INGOT_PANEL / blocks + 63) / 64 * 64;
+      const char *prefetch = (const char *)(last ? next : b);
+      if (prefetch) p.prefetch_step = (64 * INGOT_PANEL / blocks + 63) / 64 * 64;
       /* What becomes of a block waits for the products of the next, which take as long to come. */
       region_block before = {0};
       for (int32_t block = 0; block < blocks; block++) {
@@ -341,7 +341,7 @@ static inline void region_positions(const region_task *t, const region *r, const
         const int64_t place = last && p.first ? block % 2 * 2 * AMX_ROWS : first - begin;
         const region_block now = {first, rows, sums + place * INGOT_PANEL};
         p.a = r->a + k + first * t->pixel_step;
-        p.ahead = ahead ? ahead + block * (bytes / (64 * INGOT_PANEL)) * p.ahead_step : NULL;
+        p.prefetch = prefetch ? prefetch + block * (bytes / (64 * INGOT_PANEL)) * p.prefetch_step : NULL;
         region_sums(rows, panel->count, &p, now.sums);
         if (last) region_finish(t, r, f, panel, before);
         before = now;
@@ -358,7 +358,7 @@ static inline void region_multiply(const region_task *t, const region *r, int64_
   const int64_t k = t->channels * g->kernel_h * g->kernel_w;
   const int64_t panel_bytes = t->runs * ((t->run + 3) / 4 * 4) * INGOT_PANEL;
   /* Where sums wait, those of some rows do. */
-  const int32_t turns = k > REGION_NEAR ? (int32_t)((r->positions + REGION_ROWS - 1) / REGION_ROWS) : 1;
+  const int32_t iterations = k > REGION_NEAR ? (int32_t)((r->positions + REGION_ROWS - 1) / REGION_ROWS) : 1;
   const int8_t *weight = (const int8_t *)g->weight + (r->group * t->panels + panel_begin) * panel_bytes;
   for (int64_t panel = panel_begin; panel < panel_end; panel++, weight += panel_bytes) {
     const int64_t column = panel * INGOT_PANEL, left = t->out_channels - column;
@@ -370,9 +370,9 @@ static inline void region_multiply(const region_task *t, const region *r, int64_
     int32_t zeros[INGOT_PANEL];
     integer_added(g, k, integer_zero(g, r->image), channel, columns, added, zeros);
     for (int i = 1; i < AMX_ROWS; i++) memcpy(added + i * INGOT_PANEL, added, INGOT_PANEL * sizeof *added);
-    for (int32_t i = 0; i < turns; i++)
-      region_positions(t, r, &finish, &of, weight, added, part_begin(r->positions, i, turns),
-                       part_begin(r->positions, i + 1, turns), i + 1 < turns ? NULL : next);
+    for (int32_t i = 0; i < iterations; i++)
+      region_positions(t, r, &finish, &of, weight, added, part_begin(r->positions, i, iterations),
+                       part_begin(r->positions, i + 1, iterations), i + 1 < iterations ? NULL : next);
   }
 }
 
@@ -399,7 +399,7 @@ static inline region_task region_task_of(const integer_args *g) {
   const int64_t taps = g->dilation_w == 1 ? 1 : g->kernel_w;
   t.runs = g->kernel_h * taps;
   t.run = t.channels * g->kernel_w / taps;
-  t.run_left = (t.run % (4 * AMX_FOURS) + 3) / 4;
+  t.run_left = (t.run % (4 * AMX_QUADS) + 3) / 4;
   if (g->weight_zero || !t.run || (taps > 1 && t.run % 4) || t.runs > INGOT_TILE_RUNS) return t;
   t.in_place = g->kernel_h * g->kernel_w == 1 && g->stride_h * g->stride_w == 1 && g->out_height == 1 &&
                g->pad_top + g->pad_left == 0 && g->out_width == g->width && t.channels % 4 == 0 && !g->x_flip;

@@ -12,7 +12,7 @@ typedef struct {
   const uint8_t *a;
   int64_t a_stride;
   const int8_t *b;
-  int64_t fours, columns;
+  int64_t quads, columns;
   const int32_t *first;
   int32_t *sums;
 } integer_product;
@@ -20,59 +20,59 @@ typedef struct {
 /* Rows that no tile has count as one, so that arrays hold them. */
 #define INTEGER_SOME(rows) ((rows) <= INTEGER_ROWS ? (rows) : 1)
 
-#define INTEGER_CASE(name, rows)                       \
-  case rows:                                           \
-    if (wide)                                          \
-      K(name##_body)(INTEGER_SOME(rows), 2, p);        \
-    else                                               \
-      K(name##_body)(INTEGER_SOME(rows), 1, p);        \
+#define INTEGER_CASE(name, rows)                                                                                       \
+  case rows:                                                                                                           \
+    if (wide)                                                                                                          \
+      K(name##_body)(INTEGER_SOME(rows), 2, p);                                                                        \
+    else                                                                                                               \
+      K(name##_body)(INTEGER_SOME(rows), 1, p);                                                                        \
     break;
 
 /* name_tile(rows, p): a tile of up to INTEGER_ROWS rows, with two registers a row where columns fill more than one.
  * Products are added by `dot`; attributes: of functions that have it. Every third row has a register of its own: from
  * it the next two are reached by the stride. */
-#define INTEGER_TILE(name, attributes, dot)                                                                           \
-  static inline __attribute__((always_inline)) attributes void K(name##_body)(const int rows, const int width,        \
-                                                                              const integer_product *p) {             \
-    const uint8_t *third[(INTEGER_ROWS + 2) / 3];                                                                     \
-    INGOT_UNROLL for (int i = 0; i < rows; i += 3) third[i / 3] = p->a + i * p->a_stride;                             \
-    for (int64_t column = 0; column < p->columns; column += width * INTEGER_LANES) {                                  \
-      integer_sums sum[INTEGER_ROWS][2];                                                                              \
-      INGOT_UNROLL for (int i = 0; i < rows; i++) {                                                                   \
-        INGOT_UNROLL for (int j = 0; j < width; j++)                                                                  \
-          sum[i][j] = integer_read(p->first + column + j * INTEGER_LANES);                                            \
-      }                                                                                                               \
-      const int8_t *b = p->b + 4 * column;                                                                            \
-      for (int64_t k = 0; k < 4 * p->fours; k += 4, b += 4 * INGOT_PANEL) {                                           \
-        integer_sums w[2];                                                                                            \
-        INGOT_UNROLL for (int j = 0; j < width; j++) w[j] = integer_read(b + 4 * j * INTEGER_LANES);                  \
-        INGOT_UNROLL for (int i = 0; i < rows; i++) {                                                                 \
-          const integer_sums four = integer_spread(third[i / 3] + k + i % 3 * p->a_stride);                           \
-          INGOT_UNROLL for (int j = 0; j < width; j++) sum[i][j] = dot(sum[i][j], four, w[j]);                        \
-        }                                                                                                             \
-      }                                                                                                               \
-      INGOT_UNROLL for (int i = 0; i < rows; i++) {                                                                   \
-        INGOT_UNROLL for (int j = 0; j < width; j++)                                                                  \
-          integer_write(p->sums + i * INGOT_PANEL + column + j * INTEGER_LANES, sum[i][j]);                           \
-      }                                                                                                               \
-    }                                                                                                                 \
-  }                                                                                                                   \
-  static attributes void K(name##_tile)(int64_t rows, const integer_product *p) {                                     \
-    const int wide = INTEGER_LANES > 8 && p->columns > INTEGER_LANES;                                                 \
-    switch (rows) {                                                                                                   \
-      INTEGER_CASE(name, 12)                                                                                          \
-      INTEGER_CASE(name, 11)                                                                                          \
-      INTEGER_CASE(name, 10)                                                                                          \
-      INTEGER_CASE(name, 9)                                                                                           \
-      INTEGER_CASE(name, 8)                                                                                           \
-      INTEGER_CASE(name, 7)                                                                                           \
-      INTEGER_CASE(name, 6)                                                                                           \
-      INTEGER_CASE(name, 5)                                                                                           \
-      INTEGER_CASE(name, 4)                                                                                           \
-      INTEGER_CASE(name, 3)                                                                                           \
-      INTEGER_CASE(name, 2)                                                                                           \
-      INTEGER_CASE(name, 1)                                                                                           \
-    }                                                                                                                 \
+#define INTEGER_TILE(name, attributes, dot)                                                                            \
+  static inline __attribute__((always_inline)) attributes void K(name##_body)(const int rows, const int width,         \
+                                                                              const integer_product *p) {              \
+    const uint8_t *third[(INTEGER_ROWS + 2) / 3];                                                                      \
+    INGOT_UNROLL for (int i = 0; i < rows; i += 3) third[i / 3] = p->a + i * p->a_stride;                              \
+    for (int64_t column = 0; column < p->columns; column += width * INTEGER_LANES) {                                   \
+      integer_sums sum[INTEGER_ROWS][2];                                                                               \
+      INGOT_UNROLL for (int i = 0; i < rows; i++) {                                                                    \
+        INGOT_UNROLL for (int j = 0; j < width; j++)                                                                   \
+          sum[i][j] = integer_read(p->first + column + j * INTEGER_LANES);                                             \
+      }                                                                                                                \
+      const int8_t *b = p->b + 4 * column;                                                                             \
+      for (int64_t k = 0; k < 4 * p->quads; k += 4, b += 4 * INGOT_PANEL) {                                            \
+        integer_sums w[2];                                                                                             \
+        INGOT_UNROLL for (int j = 0; j < width; j++) w[j] = integer_read(b + 4 * j * INTEGER_LANES);                   \
+        INGOT_UNROLL for (int i = 0; i < rows; i++) {                                                                  \
+          const integer_sums four = integer_spread(third[i / 3] + k + i % 3 * p->a_stride);                            \
+          INGOT_UNROLL for (int j = 0; j < width; j++) sum[i][j] = dot(sum[i][j], four, w[j]);                         \
+        }                                                                                                              \
+      }                                                                                                                \
+      INGOT_UNROLL for (int i = 0; i < rows; i++) {                                                                    \
+        INGOT_UNROLL for (int j = 0; j < width; j++)                                                                   \
+          integer_write(p->sums + i * INGOT_PANEL + column + j * INTEGER_LANES, sum[i][j]);                            \
+      }                                                                                                                \
+    }                                                                                                                  \
+  }                                                                                                                    \
+  static attributes void K(name##_tile)(int64_t rows, const integer_product *p) {                                      \
+    const int wide = INTEGER_LANES > 8 && p->columns > INTEGER_LANES;                                                  \
+    switch (rows) {                                                                                                    \
+      INTEGER_CASE(name, 12)                                                                                           \
+      INTEGER_CASE(name, 11)                                                                                           \
+      INTEGER_CASE(name, 10)                                                                                           \
+      INTEGER_CASE(name, 9)                                                                                            \
+      INTEGER_CASE(name, 8)                                                                                            \
+      INTEGER_CASE(name, 7)                                                                                            \
+      INTEGER_CASE(name, 6)                                                                                            \
+      INTEGER_CASE(name, 5)                                                                                            \
+      INTEGER_CASE(name, 4)                                                                                            \
+      INTEGER_CASE(name, 3)                                                                                            \
+      INTEGER_CASE(name, 2)                                                                                            \
+      INTEGER_CASE(name, 1)                                                                                            \
+    }                                                                                                                  \
   }
 
 typedef void (*integer_tile)(int64_t rows, const integer_product *p);

@@ -4,7 +4,7 @@
 
 static inline __attribute__((always_inline)) void integer_columns_many(const int tiles, int64_t rows,
                                                                        const integer_product *p, int64_t column) {
-  const int64_t end = 4 * p->fours;
+  const int64_t end = 4 * p->quads;
   const int8_t *b = p->b + 4 * column;
   const uint8_t *a[AMX_TILES];
   int32_t *to[AMX_TILES];
@@ -20,7 +20,7 @@ static inline __attribute__((always_inline)) void integer_columns_many(const int
   if (tiles > 1) AMX_LOAD(1, first, 4 * INTEGER_LANES);
   if (tiles > 2) AMX_LOAD(2, first, 4 * INTEGER_LANES);
   if (tiles > 3) AMX_LOAD(3, first, 4 * INTEGER_LANES);
-  for (; k + 4 * AMX_FOURS <= end; k += 4 * AMX_FOURS, b += 4 * AMX_FOURS * INGOT_PANEL)
+  for (; k + 4 * AMX_QUADS <= end; k += 4 * AMX_QUADS, b += 4 * AMX_QUADS * INGOT_PANEL)
     AMX_STEP(tdpbusd, tiles, a, k, p->a_stride, b, 4, 5);
   if (k < end) AMX_STEP(tdpbusd, tiles, a, k, p->a_stride, b, 6, 7);
   AMX_STORE(0, to[0], 4 * INGOT_PANEL);

@@ -3,9 +3,9 @@
 #ifndef INGOT_INTEGER_TILE_AVX2_H
 #define INGOT_INTEGER_TILE_AVX2_H
 
-#define WIDE_FOURS 32 /* of k: what becomes of these of all rows and of a panel stays in the first cache */
+#define WIDE_QUADS 32 /* of k: what becomes of these of all rows and of a panel stays in the first cache */
 #define WIDE_ROWS 6   /* of the largest tile; 16 columns go together */
-#define WIDE_PAIRS (2 * WIDE_FOURS)
+#define WIDE_PAIRS (2 * WIDE_QUADS)
 
 /* Bytes 0 and 2 of a four are a pair of int16, bytes 1 and 3 the other: those of rows, the first ones before the
  * others; and of halves of a panel, of each four those of all columns. */
@@ -14,23 +14,23 @@ typedef struct {
   int32_t panel[INGOT_PANEL / 16][WIDE_PAIRS][16];
 } integer_wide;
 
-static inline void integer_wide_row(const uint8_t *a, int64_t fours, int32_t *to) {
+static inline void integer_wide_row(const uint8_t *a, int64_t quads, int32_t *to) {
   int64_t i = 0;
-  for (; i + 8 <= fours; i += 8) {
+  for (; i + 8 <= quads; i += 8) {
     const __m256i bytes = integer_read(a + 4 * i);
     integer_write(to + i, _mm256_and_si256(bytes, _mm256_set1_epi16(255)));
-    integer_write(to + WIDE_FOURS + i, _mm256_srli_epi16(bytes, 8));
+    integer_write(to + WIDE_QUADS + i, _mm256_srli_epi16(bytes, 8));
   }
-  for (; i < fours; i++) {
+  for (; i < quads; i++) {
     uint32_t four;
     memcpy(&four, a + 4 * i, sizeof four);
     to[i] = (int32_t)(four & 0x00ff00ffu);
-    to[WIDE_FOURS + i] = (int32_t)(four >> 8 & 0x00ff00ffu);
+    to[WIDE_QUADS + i] = (int32_t)(four >> 8 & 0x00ff00ffu);
   }
 }
 
-static inline void integer_wide_panel(const int8_t *b, int64_t fours, int64_t columns, integer_wide *to) {
-  for (int64_t i = 0; i < fours; i++, b += 4 * INGOT_PANEL) {
+static inline void integer_wide_panel(const int8_t *b, int64_t quads, int64_t columns, integer_wide *to) {
+  for (int64_t i = 0; i < quads; i++, b += 4 * INGOT_PANEL) {
     for (int64_t j = 0; j < columns; j += 8) {
       const __m256i bytes = integer_read(b + 4 * j);
       int32_t *pair = to->panel[j / 16][2 * i] + j % 16;
@@ -48,18 +48,18 @@ static inline __m256i integer_wide_dot(__m256i sum, __m256i pair, __m256i w) {
 }
 
 /* sums[rows][16] = before + a[rows, 4 fours] times half a panel. */
-static inline __attribute__((always_inline)) void integer_wide_tile(const int rows, int64_t fours, const int32_t *a,
+static inline __attribute__((always_inline)) void integer_wide_tile(const int rows, int64_t quads, const int32_t *a,
                                                                     const int32_t *b, const int32_t *before,
                                                                     int64_t before_stride, int32_t *sums) {
   __m256i sum[WIDE_ROWS][2];
   INGOT_UNROLL for (int i = 0; i < rows; i++) {
     INGOT_UNROLL for (int j = 0; j < 2; j++) sum[i][j] = integer_read(before + i * before_stride + 8 * j);
   }
-  for (int64_t k = 0; k < fours; k++, a++) {
+  for (int64_t k = 0; k < quads; k++, a++) {
     INGOT_UNROLL for (int second = 0; second < 2; second++, b += 16) {
       const __m256i w[2] = {integer_read(b), integer_read(b + 8)};
       INGOT_UNROLL for (int i = 0; i < rows; i++) {
-        const __m256i pair = _mm256_set1_epi32(a[i * WIDE_PAIRS + second * WIDE_FOURS]);
+        const __m256i pair = _mm256_set1_epi32(a[i * WIDE_PAIRS + second * WIDE_QUADS]);
         INGOT_UNROLL for (int j = 0; j < 2; j++) sum[i][j] = integer_wide_dot(sum[i][j], pair, w[j]);
       }
     }
@@ -69,15 +69,15 @@ static inline __attribute__((always_inline)) void integer_wide_tile(const int ro
   }
 }
 
-#define WIDE_CASE(rows) case rows: integer_wide_tile(rows, fours, a, b, before, before_stride, sums); break;
+#define WIDE_CASE(rows) case rows: integer_wide_tile(rows, quads, a, b, before, before_stride, sums); break;
 
 static void K(integer_wide_many)(int64_t rows, const integer_product *p) {
   integer_wide of;
   const int32_t tiles = (int32_t)((rows + WIDE_ROWS - 1) / WIDE_ROWS);
-  for (int64_t begin = 0; begin < p->fours || !begin; begin += WIDE_FOURS) {
-    const int64_t left = p->fours - begin, fours = left < WIDE_FOURS ? left : WIDE_FOURS;
-    integer_wide_panel(p->b + 4 * begin * INGOT_PANEL, fours, p->columns > 16 ? INGOT_PANEL : 16, &of);
-    for (int64_t i = 0; i < rows; i++) integer_wide_row(p->a + i * p->a_stride + 4 * begin, fours, of.rows[i]);
+  for (int64_t begin = 0; begin < p->quads || !begin; begin += WIDE_QUADS) {
+    const int64_t left = p->quads - begin, quads = left < WIDE_QUADS ? left : WIDE_QUADS;
+    integer_wide_panel(p->b + 4 * begin * INGOT_PANEL, quads, p->columns > 16 ? INGOT_PANEL : 16, &of);
+    for (int64_t i = 0; i < rows; i++) integer_wide_row(p->a + i * p->a_stride + 4 * begin, quads, of.rows[i]);
     for (int64_t column = 0; column < p->columns; column += 16) {
       for (int32_t tile = 0; tile < tiles; tile++) {
         const int64_t first = part_begin(rows, tile, tiles), count = part_begin(rows, tile + 1, tiles) - first;

@@ -22,16 +22,16 @@ static inline __attribute__((always_inline)) void blocks_fill(const blocks_type 
 
 /* The words of 32 codes of a column, which lie a panel's row apart. */
 static inline __attribute__((always_inline)) void blocks_put(const int bits, const uint8_t *codes, uint8_t *panel) {
-  uint32_t fours[8], words[6] = {0};
-  memcpy(fours, codes, sizeof fours);
+  uint32_t quads[8], words[6] = {0};
+  memcpy(quads, codes, sizeof quads);
   INGOT_UNROLL for (int q = 0; q < 8; q++) {
     if (bits < 4)
-      words[q / 4] |= (fours[q] & 0x03030303u) << 2 * (q % 4);
+      words[q / 4] |= (quads[q] & 0x03030303u) << 2 * (q % 4);
     else
-      words[q % 4] |= (fours[q] & 0x0f0f0f0fu) << 4 * (q / 4);
-    if (bits == 3) words[2] |= (fours[q] >> 2 & 0x01010101u) << q;
-    if (bits == 5) words[4] |= (fours[q] >> 4 & 0x01010101u) << q;
-    if (bits == 6) words[4 + q / 4] |= (fours[q] >> 4 & 0x03030303u) << 2 * (q % 4);
+      words[q % 4] |= (quads[q] & 0x0f0f0f0fu) << 4 * (q / 4);
+    if (bits == 3) words[2] |= (quads[q] >> 2 & 0x01010101u) << q;
+    if (bits == 5) words[4] |= (quads[q] >> 4 & 0x01010101u) << q;
+    if (bits == 6) words[4 + q / 4] |= (quads[q] >> 4 & 0x03030303u) << 2 * (q % 4);
   }
   INGOT_UNROLL for (int i = 0; i < bits; i++) memcpy(panel + 4 * INGOT_PANEL * i, words + i, 4);
 }
@@ -47,8 +47,8 @@ static inline __attribute__((always_inline)) void blocks_pack(const blocks_type 
   memcpy(halves, block + t.d, 2);
   if (t.has_m) memcpy(halves + 2 * INGOT_PANEL, block + t.m, 2);
   blocks_fill(t, block, codes);
-  for (int i = 0; i < t.elements / INGOT_CODES_BLOCK; i++)
-    blocks_put(t.bits, codes + i * INGOT_CODES_BLOCK,
+  for (int i = 0; i < t.elements / INGOT_QUANT_BLOCK; i++)
+    blocks_put(t.bits, codes + i * INGOT_QUANT_BLOCK,
                panel + blocks_head(t) + 4 * (i * t.bits * INGOT_PANEL + column));
 }
 
@@ -74,13 +74,13 @@ static inline __attribute__((always_inline)) void blocks_panels(const pack_args 
   }
 }
 
-#define PACK_BLOCKS(name, type)                                                        \
-  static void K(name##_block)(const uint8_t *block, int64_t column, uint8_t *panel) {  \
-    blocks_pack(type(), block, column, panel);                                         \
-  }                                                                                    \
-                                                                                       \
-  void K(name)(const void *args, int32_t part, int32_t parts) {                        \
-    blocks_panels(args, type().elements, type().nbytes, K(name##_block), part, parts); \
+#define PACK_BLOCKS(name, type)                                                                                        \
+  static void K(name##_block)(const uint8_t *block, int64_t column, uint8_t *panel) {                                  \
+    blocks_pack(type(), block, column, panel);                                                                         \
+  }                                                                                                                    \
+                                                                                                                       \
+  void K(name)(const void *args, int32_t part, int32_t parts) {                                                        \
+    blocks_panels(args, type().elements, type().nbytes, K(name##_block), part, parts);                                 \
   }
 
 PACK_BLOCKS(pack_q4_1, blocks_q4_1)
@@ -106,10 +106,10 @@ void K(pack_q4_0)(const void *args, int32_t part, int32_t parts) {
 
 /* The panels of pack_int8, whose codes count from 0. */
 static void K(pack_q8_0_block)(const uint8_t *block, int64_t column, uint8_t *panel) {
-  uint32_t fours[8];
-  memcpy(fours, block + 2, sizeof fours);
-  INGOT_UNROLL for (int i = 0; i < 8; i++) fours[i] ^= 0x80808080u;
-  INGOT_UNROLL for (int i = 0; i < 8; i++) memcpy(panel + 4 * (i * INGOT_PANEL + column), fours + i, 4);
+  uint32_t quads[8];
+  memcpy(quads, block + 2, sizeof quads);
+  INGOT_UNROLL for (int i = 0; i < 8; i++) quads[i] ^= 0x80808080u;
+  INGOT_UNROLL for (int i = 0; i < 8; i++) memcpy(panel + 4 * (i * INGOT_PANEL + column), quads + i, 4);
   memcpy(panel + 32 * INGOT_PANEL + 2 * column, block, 2);
 }
 

@@ -6,8 +6,8 @@
 /* panel[ceil(k / 4)][32][4] of the n columns at src, each byte xored with `flip`; the rest is zeros. */
 static inline void pack_bytes_panel(const uint8_t *src, int64_t k, int64_t n, int64_t k_stride, int64_t n_stride,
                                     uint8_t flip, uint8_t *panel) {
-  const int64_t fours = (k + 3) / 4;
-  if (n < INGOT_PANEL || k % 4) memset(panel, 0, (size_t)(fours * 4 * INGOT_PANEL));
+  const int64_t quads = (k + 3) / 4;
+  if (n < INGOT_PANEL || k % 4) memset(panel, 0, (size_t)(quads * 4 * INGOT_PANEL));
   for (int64_t j = 0; j < n; j++)
     for (int64_t i = 0; i < k; i++)
       panel[(i / 4 * INGOT_PANEL + j) * 4 + i % 4] = src[i * k_stride + j * n_stride] ^ flip;

@@ -39,47 +39,47 @@ static inline vf quantize_round(vf quotient, vf zero, float low, float high) {
   return v_min(v_max(moved, v_set(low)), v_set(high));
 }
 
-#define QUANTIZE(name, type, low, high, load, store)                                                \
-  void K(name)(const void *p, int32_t part, int32_t parts) {                                        \
-    const elementwise_args *args = p;                                                               \
-    for (row_walk w = row_walk_begin(args, part, parts); w.rows; row_walk_next(&w)) {               \
-      const float *a = (const float *)args->a + w.a, *b = (const float *)args->b + w.b;             \
-      const type *c = args->c ? (const type *)args->c + w.c : NULL;                                 \
-      type *out = (type *)args->out + w.out;                                                        \
-      for (int64_t i = 0; i < w.count; i += 16) {                                                   \
-        const int64_t n = w.count - i < 16 ? w.count - i : 16;                                      \
-        const vf scale = load_lanes(b + i * w.b_step, w.b_step, n);                                 \
-        const vf zero = c ? load(c + i * w.c_step, w.c_step, n) : v_set(0.0f);                      \
-        const vf x = load_lanes(a + i * w.a_step, w.a_step, n);                                     \
-        const vf steps = quantize_round(v_div(x, scale), zero, low, high);                          \
-        type block[16];                                                                             \
-        if (n == 16 && w.out_step == 1) {                                                           \
-          store(out + i, steps);                                                                    \
-          continue;                                                                                 \
-        }                                                                                           \
-        store(block, steps);                                                                        \
-        for (int64_t l = 0; l < n; l++) out[(i + l) * w.out_step] = block[l];                       \
-      }                                                                                             \
-    }                                                                                               \
+#define QUANTIZE(name, type, low, high, load, store)                                                                   \
+  void K(name)(const void *p, int32_t part, int32_t parts) {                                                           \
+    const elementwise_args *args = p;                                                                                  \
+    for (row_walk w = row_walk_begin(args, part, parts); w.rows; row_walk_next(&w)) {                                  \
+      const float *a = (const float *)args->a + w.a, *b = (const float *)args->b + w.b;                                \
+      const type *c = args->c ? (const type *)args->c + w.c : NULL;                                                    \
+      type *out = (type *)args->out + w.out;                                                                           \
+      for (int64_t i = 0; i < w.count; i += 16) {                                                                      \
+        const int64_t n = w.count - i < 16 ? w.count - i : 16;                                                         \
+        const vf scale = load_lanes(b + i * w.b_step, w.b_step, n);                                                    \
+        const vf zero = c ? load(c + i * w.c_step, w.c_step, n) : v_set(0.0f);                                         \
+        const vf x = load_lanes(a + i * w.a_step, w.a_step, n);                                                        \
+        const vf steps = quantize_round(v_div(x, scale), zero, low, high);                                             \
+        type block[16];                                                                                                \
+        if (n == 16 && w.out_step == 1) {                                                                              \
+          store(out + i, steps);                                                                                       \
+          continue;                                                                                                    \
+        }                                                                                                              \
+        store(block, steps);                                                                                           \
+        for (int64_t l = 0; l < n; l++) out[(i + l) * w.out_step] = block[l];                                          \
+      }                                                                                                                \
+    }                                                                                                                  \
   }
 
 QUANTIZE(quantize_u8, uint8_t, 0.0f, 255.0f, quantize_u8_load, v_store_u8)
 QUANTIZE(quantize_i8, int8_t, -128.0f, 127.0f, quantize_i8_load, v_store_i8)
 
-#define DEQUANTIZE(name, type, load)                                                                \
-  void K(name)(const void *p, int32_t part, int32_t parts) {                                        \
-    const elementwise_args *args = p;                                                               \
-    for (row_walk w = row_walk_begin(args, part, parts); w.rows; row_walk_next(&w)) {               \
-      const type *a = (const type *)args->a + w.a, *c = args->c ? (const type *)args->c + w.c : NULL; \
-      const float *b = (const float *)args->b + w.b;                                                \
-      float *out = (float *)args->out + w.out;                                                      \
-      for (int64_t i = 0; i < w.count; i += 16) {                                                   \
-        const int64_t n = w.count - i < 16 ? w.count - i : 16;                                      \
-        vf x = load(a + i * w.a_step, w.a_step, n);                                                 \
-        if (c) x = v_sub(x, load(c + i * w.c_step, w.c_step, n));                                   \
-        store_lanes(out + i * w.out_step, w.out_step, n, v_mul(x, load_lanes(b + i * w.b_step, w.b_step, n))); \
-      }                                                                                             \
-    }                                                                                               \
+#define DEQUANTIZE(name, type, load)                                                                                   \
+  void K(name)(const void *p, int32_t part, int32_t parts) {                                                           \
+    const elementwise_args *args = p;                                                                                  \
+    for (row_walk w = row_walk_begin(args, part, parts); w.rows; row_walk_next(&w)) {                                  \
+      const type *a = (const type *)args->a + w.a, *c = args->c ? (const type *)args->c + w.c : NULL;                  \
+      const float *b = (const float *)args->b + w.b;                                                                   \
+      float *out = (float *)args->out + w.out;                                                                         \
+      for (int64_t i = 0; i < w.count; i += 16) {                                                                      \
+        const int64_t n = w.count - i < 16 ? w.count - i : 16;                                                         \
+        vf x = load(a + i * w.a_step, w.a_step, n);                                                                    \
+        if (c) x = v_sub(x, load(c + i * w.c_step, w.c_step, n));                                                      \
+        store_lanes(out + i * w.out_step, w.out_step, n, v_mul(x, load_lanes(b + i * w.b_step, w.b_step, n)));         \
+      }                                                                                                                \
+    }                                                                                                                  \
   }
 
 DEQUANTIZE(dequantize_u8, uint8_t, quantize_u8_load)

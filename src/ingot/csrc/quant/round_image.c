@@ -59,7 +59,7 @@ static inline round_level round_level_of(const float *ranges, int64_t lines) {
 }
 
 /* Up to 16 floats as codes. */
-static inline void round_codes(const float *x, int64_t lanes, round_level level, uint8_t *codes) {
+static inline void round_quant(const float *x, int64_t lanes, round_level level, uint8_t *codes) {
   const vf v = v_round(v_mul(lanes < 16 ? v_load_n(x, lanes) : v_load(x), v_set(level.factor)));
   v_store_u8(codes, v_min(v_add(v, v_set(level.zero)), v_set(255.0f)));
 }
@@ -76,7 +76,7 @@ static inline void round_line(const round_image_args *g, const round_runs *r, co
     for (int64_t i = 0; i < r->length; i += 16) {
       const int64_t lanes = r->length - i < 16 ? r->length - i : 16;
       uint8_t some[16];
-      round_codes(x + i, lanes, level, lanes < 16 || pitch > 1 ? some : to + i);
+      round_quant(x + i, lanes, level, lanes < 16 || pitch > 1 ? some : to + i);
       for (int64_t j = 0; (lanes < 16 || pitch > 1) && j < lanes; j++) to[(i + j) * pitch] = some[j];
     }
   }

@@ -298,10 +298,10 @@ static inline gemm_args recurrent_product(const recurrent_args *r) {
   return (gemm_args){.b = r->weights, .k = r->hidden, .a_stride = r->hidden};
 }
 
-#define RECURRENT(name, factors, turn)                            \
-  void K(name)(const void *args, int32_t part, int32_t parts) {   \
-    const gemm_args product = recurrent_product(args);            \
-    turn(args, factors(&product), part, parts);                   \
+#define RECURRENT(name, factors, turn)                                                                                 \
+  void K(name)(const void *args, int32_t part, int32_t parts) {                                                        \
+    const gemm_args product = recurrent_product(args);                                                                 \
+    turn(args, factors(&product), part, parts);                                                                        \
   }
 
 RECURRENT(lstm_f32_packed, gemm_f32_factors, recurrent_lstm_turn)
@@ -318,16 +318,16 @@ RECURRENT(rnn_f32_f16_packed, gemm_f32_f16_factors, recurrent_rnn_turn)
 RECURRENT(rnn_bf16_packed, gemm_bf16_factors, recurrent_rnn_turn)
 
 #if defined(INGOT_LIBRARY)
-/* lstm_bf16_tiles and so on: what those of _bf16_packed compute, with sums that are apart. */
-static inline gemm_factors recurrent_apart_factors(const gemm_args *product) {
-  gemm_args apart = *product;
-  apart.apart = 1;
-  return gemm_bf16_factors(&apart);
+/* lstm_bf16_tiles and so on: as those of _bf16_packed, with split sums. */
+static inline gemm_factors recurrent_split_factors(const gemm_args *product) {
+  gemm_args split = *product;
+  split.split_sums = 1;
+  return gemm_bf16_factors(&split);
 }
 
-RECURRENT(lstm_bf16_tiles, recurrent_apart_factors, recurrent_lstm_turn)
-RECURRENT(gru_bf16_tiles, recurrent_apart_factors, recurrent_gru_turn)
-RECURRENT(rnn_bf16_tiles, recurrent_apart_factors, recurrent_rnn_turn)
+RECURRENT(lstm_bf16_tiles, recurrent_split_factors, recurrent_lstm_turn)
+RECURRENT(gru_bf16_tiles, recurrent_split_factors, recurrent_gru_turn)
+RECURRENT(rnn_bf16_tiles, recurrent_split_factors, recurrent_rnn_turn)
 #endif
 
 #undef RECURRENT

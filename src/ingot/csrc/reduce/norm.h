@@ -1,6 +1,6 @@
 /* norm.h: the mean of a norm as a sum of two floats, and what follows from it. A row's pivot is taken away before its
  * elements are summed (the shifted data of Chan, Golub and LeVeque, "Algorithms for Computing the Sample Variance",
- * 1983), so that a mean far from zero costs no digits of the differences from it. */
+ * 1983), so that a mean far from zero costs no limbs of the differences from it. */
 #ifndef INGOT_NORM_H
 #define INGOT_NORM_H
 

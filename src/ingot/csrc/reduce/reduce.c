@@ -66,7 +66,7 @@ static inline int reduce_by_columns(const reduce_args *args, int64_t count) {
   static inline __attribute__((always_inline)) void K(name##_columns)(const int vectors, const reduce_args *args,      \
                                                                       const float *x, int64_t count, int64_t n,        \
                                                                       vf *totals) {                                    \
-    const int64_t apart = args->outer_strides[args->outer_rank - 1];                                                   \
+    const int64_t distance = args->outer_strides[args->outer_rank - 1];                                                \
     vf acc[16][REDUCE_VECTORS];                                                                                        \
     INGOT_UNROLL for (int v = 0; v < vectors; v++) totals[v] = v_set(neutral);                                         \
     for (int64_t begin = 0; begin < count; begin += INGOT_REDUCE_CHUNK) {                                              \
@@ -79,7 +79,7 @@ static inline int reduce_by_columns(const reduce_args *args, int64_t count) {
         for (int64_t j = 0; j < run.length; j++, i++, row += run.step) {                                               \
           vf *lane = acc[(uint64_t)i % 16];                                                                            \
           INGOT_UNROLL for (int v = 0; v < vectors; v++)                                                               \
-            lane[v] = combine(lane[v], vectors > 1 ? v_load(row + 16 * v) : load_lanes(row, apart, n));                \
+            lane[v] = combine(lane[v], vectors > 1 ? v_load(row + 16 * v) : load_lanes(row, distance, n));             \
         }                                                                                                              \
       }                                                                                                                \
       for (int half = 8; half; half /= 2)                                                                              \

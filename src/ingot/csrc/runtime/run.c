@@ -31,12 +31,12 @@ static inline int is_ended(running *run, int64_t i) {
 /* Part p of a step belongs to thread p % threads: a step of one part is thread 0's, and its turns need no waiting. */
 static inline void run_step(running *run, int64_t i, pool_member *member) {
   const ingot_step *step = &run->program->steps[i];
-  const int32_t portions = step->portions > 1 ? step->portions : 1;
-  for (int32_t turn = 0; turn < step->turns; turn++) {
+  const int32_t chunks = step->chunks > 1 ? step->chunks : 1;
+  for (int32_t turn = 0; turn < step->iterations; turn++) {
     if (turn > 0 && step->parts > 1) pool_barrier(member);
-    for (int32_t portion = turn; portion < turn + portions; portion++) {
+    for (int32_t chunk = turn; chunk < turn + chunks; chunk++) {
       for (int32_t part = member->thread; part < step->parts && !is_ended(run, i); part += member->threads)
-        step->kernel(step->args, portion * step->parts + part, step->parts);
+        step->kernel(step->args, chunk * step->parts + part, step->parts);
     }
   }
 }

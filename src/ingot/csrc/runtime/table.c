@@ -34,10 +34,10 @@
 #define NEON_OF(name)
 #endif
 
-#define KERNEL(name, args) \
-  void name##_scalar(const void *, int32_t, int32_t); \
-  void name##_avx2(const void *, int32_t, int32_t); \
-  void name##_avx512(const void *, int32_t, int32_t); \
+#define KERNEL(name, args)                                                                                             \
+  void name##_scalar(const void *, int32_t, int32_t);                                                                  \
+  void name##_avx2(const void *, int32_t, int32_t);                                                                    \
+  void name##_avx512(const void *, int32_t, int32_t);                                                                  \
   void name##_neon(const void *, int32_t, int32_t);
 #include "kernels.def"
 #undef KERNEL

@@ -16,7 +16,7 @@ typedef struct { uint32x4_t a, b, c, d; } vm;
 /* The four registers of a function of one operand, of two and of three. */
 #define NEON_EACH(f, x) {f((x).a), f((x).b), f((x).c), f((x).d)}
 #define NEON_BOTH(f, x, y) {f((x).a, (y).a), f((x).b, (y).b), f((x).c, (y).c), f((x).d, (y).d)}
-#define NEON_ALL(f, x, y, z) \
+#define NEON_ALL(f, x, y, z)                                                                                           \
   {f((x).a, (y).a, (z).a), f((x).b, (y).b, (z).b), f((x).c, (y).c, (z).c), f((x).d, (y).d, (z).d)}
 
 static inline vf v_load(const float *p) {

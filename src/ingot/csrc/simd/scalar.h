@@ -124,7 +124,7 @@ static inline __m128 fma_four(__m128 a, __m128 b, __m128 c) {
   if (__builtin_expect(_mm_movemask_ps(_mm_or_ps(_mm_castsi128_ps(tie), tiny)) == 0, 1)) return rounded;
   return fma_four_exact(a, b, c);
 }
-#define FMA_STEP(a, b, c, i) \
+#define FMA_STEP(a, b, c, i)                                                                                           \
   _mm_storeu_ps(c + i, fma_four(_mm_loadu_ps(a + i), _mm_loadu_ps(b + i), _mm_loadu_ps(c + i)))
 #define FMA_STEP_LANES 4
 #else

@@ -7,7 +7,7 @@ import unicodedata
 
 import numpy as np
 
-_CODES = 0x110000
+_QUANT = 0x110000
 
 
 @functools.cache
@@ -15,7 +15,7 @@ def normal_tables() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Decompositions as int32[n, 3]: character, first, second or 0; compositions as int32[n, 3]: first, second,
     character; and combining classes as int32[n, 2]: the first character of a run, and its class. All are in order."""
     apart, classes, last = [], [], -1
-    for code in range(_CODES):
+    for code in range(_QUANT):
         letter = chr(code)
         parts = unicodedata.decomposition(letter)
         if parts and not parts.startswith("<"):

@@ -132,8 +132,8 @@ def _floored(pen: Pen, node: Node, a: str, b: str) -> str:
     dtype = pen.type(node, 0).dtype
     zero = pen.number(0, dtype)
     rest = pen.Mod(a, b, fmod=1)
-    turned = pen.And(pen.Xor(pen.Less(rest, zero), pen.Less(b, zero)), pen.Not(pen.Equal(rest, zero)))
-    rest = pen.Where(turned, pen.Add(rest, b), rest)
+    transposed = pen.And(pen.Xor(pen.Less(rest, zero), pen.Less(b, zero)), pen.Not(pen.Equal(rest, zero)))
+    rest = pen.Where(transposed, pen.Add(rest, b), rest)
     if node.op.name == "mod":
         return rest
     return pen.Where(pen.Equal(b, zero), pen.Div(a, b), pen.Round(pen.Div(pen.Sub(a, rest), b)))

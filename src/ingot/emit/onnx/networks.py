@@ -1,4 +1,4 @@
-"""Ops of layers: products, convolutions, pooling, norms, attention, quantised numbers, images."""
+"""Ops of layers: products, convolutions, pooling, norms, attention, quantized numbers, images."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def matmul(pen: Pen, node: Node, a: str, b: str) -> str:
     plain = not node.transpose_a and not node.transpose_b and node.scale == 1.0
     if not plain and all(t.rank == 2 and 0 not in t.shape for t in types):
         return pen.Gemm(a, b, transA=node.transpose_a, transB=node.transpose_b, alpha=float(node.scale))
-    a = _turned(pen, a, types[0].rank) if node.transpose_a else a
-    b = _turned(pen, b, types[1].rank) if node.transpose_b else b
+    a = _transposed(pen, a, types[0].rank) if node.transpose_a else a
+    b = _transposed(pen, b, types[1].rank) if node.transpose_b else b
     made = pen.MatMul(a, b)
     return made if node.scale == 1.0 else pen.Mul(made, pen.number(node.scale, types[0].dtype))
 
 
-def _turned(pen: Pen, x: str, rank: int) -> str:
+def _transposed(pen: Pen, x: str, rank: int) -> str:
     return pen.Transpose(x, perm=[*range(rank - 2), rank - 1, rank - 2])
 
 
@@ -62,7 +62,7 @@ def matmul_integer(
     weight_zero: str | None = None,
 ) -> str:  # fmt: skip
     rank, zeros = pen.type(node, 1).rank, (_plain(pen, node, 3, x_zero), weight_zero)
-    made = pen.MatMulInteger(x, _turned(pen, weight, rank) if node.transpose_b else weight, *zeros)
+    made = pen.MatMulInteger(x, _transposed(pen, weight, rank) if node.transpose_b else weight, *zeros)
     return pen.Add(made, bias) if bias else made
 
 

@@ -68,8 +68,8 @@ def _product(pen: Pen, node: Node) -> tuple[str, str, str | None] | None:
     """Inputs, weights and bias where the gates are inputs times transposed weights, plus a bias, with steps first."""
     graph, bias = pen.graph, None
     made = graph.producer(node.operands[0])
-    is_turned = made is not None and made.op.name == "permute" and made.axes == (1, 0, 2)
-    if made is not None and is_turned:
+    is_transposed = made is not None and made.op.name == "permute" and made.axes == (1, 0, 2)
+    if made is not None and is_transposed:
         made = graph.producer(made.operands[0])
     if made is not None and made.op.name == "add":
         vectors = [str(each) for each in made.operands if graph.type(str(each)).rank == 1]
@@ -81,7 +81,7 @@ def _product(pen: Pen, node: Node) -> tuple[str, str, str | None] | None:
     if pen.type(made, 0).rank != 3 or pen.type(made, 1).rank != 2:
         return None
     x, weights = (pen.values[str(each)] for each in made.operands)
-    return pen.Transpose(x, perm=[1, 0, 2]) if is_turned else x, weights, bias
+    return pen.Transpose(x, perm=[1, 0, 2]) if is_transposed else x, weights, bias
 
 
 def _parts(name: str, rest: tuple[str | None, ...]) -> tuple[str | None, list[str], str | None, str | None]:

@@ -43,7 +43,7 @@ class WebPlan:
 
     features: that the device is to have. regions: bytes of each, the most that a program needs. groups: regions that
     are bound together. layouts: of groups. shaders: a file of each text. pipelines: a text and its layout. weights: a
-    tensor of each recipe, by its key, and where it lies.
+    tensor of each packed weight, by its key, and where it lies.
     """
 
     programs: dict[str, WebProgram] = field(default_factory=dict)
@@ -84,8 +84,8 @@ def web_plan(entries: Mapping[str, Compiled]) -> WebPlan:
             _add(plan.groups, step.bindings)
             _add(plan.pipelines, (text, _layout(step.bindings)))
         for tensor in lowered.tensors.values():
-            if tensor.recipe is not None:
-                plan.weights[tensor.recipe.key] = tensor, made.weights[tensor.id]
+            if tensor.packed_weight is not None:
+                plan.weights[tensor.packed_weight.key] = tensor, made.weights[tensor.id]
     for region in chain.from_iterable(plan.groups):
         plan.regions.setdefault(region, 0)
     return plan

@@ -116,8 +116,8 @@ def _content(plan: WebPlan, weights: WeightSource, region: str) -> np.ndarray:
     content = np.zeros(plan.regions[region], np.uint8)
     for tensor, place in plan.weights.values():
         if place.region == region:
-            assert tensor.recipe is not None
-            array = held(weights.array(tensor.recipe), tensor.dtype, f"weight {tensor.name!r}", LimitError)
+            assert tensor.packed_weight is not None
+            array = held(weights.array(tensor.packed_weight), tensor.dtype, f"weight {tensor.name!r}", LimitError)
             content[place.offset : place.offset + array.nbytes] = array.reshape(-1).view(np.uint8)
     return content
 

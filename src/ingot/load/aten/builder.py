@@ -28,7 +28,7 @@ TO_TORCH = {ours: theirs for theirs, ours in FROM_TORCH.items()}
 
 
 def from_torch(dtype: torch.dtype) -> DType:
-    """The DType of a torch dtype. Raises UnsupportedError for complex and quantised types."""
+    """The DType of a torch dtype. Raises UnsupportedError for complex and quantized types."""
     if dtype not in FROM_TORCH:
         raise UnsupportedError(f"torch dtype: not supported, got {dtype}, expected a real, integer or bool type")
     return FROM_TORCH[dtype]
@@ -124,7 +124,7 @@ class AtenBuilder:
 
     def pen(self, *sizes: Known) -> Builder:
         """What computes formulas over sizes at once, or writes them into the graph where one is symbolic."""
-        return Eager() if is_known(*sizes) else AtenPen(self)
+        return Eager() if is_known(*sizes) else AtenGraphBuilder(self)
 
     # -- adding nodes
 
@@ -197,7 +197,7 @@ class AtenBuilder:
         return 1 if isinstance(operand, Expr) else operand
 
 
-class AtenPen(Builder):
+class AtenGraphBuilder(Builder):
     """What writes formulas over sizes into the graph of a rule; numbers and sizes take the dtype of the last tensor."""
 
     def __init__(self, rule: AtenBuilder):

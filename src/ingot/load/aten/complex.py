@@ -128,14 +128,14 @@ def _sum(op: str) -> Rule:
     def rule(b: AtenBuilder, x: Operand, y: Operand, alpha: Number = 1) -> Complex:
         if alpha != 1:
             y = _product(b, y, alpha, _mul)
-        (left, left_turned), (right, right_turned) = _parts(b, x), _parts(b, y)
-        if right_turned is None:
-            turned = left_turned
-        elif left_turned is None:
-            turned = right_turned if op == "add" else b.add("neg", right_turned)
+        (left, left_transposed), (right, right_transposed) = _parts(b, x), _parts(b, y)
+        if right_transposed is None:
+            transposed = left_transposed
+        elif left_transposed is None:
+            transposed = right_transposed if op == "add" else b.add("neg", right_transposed)
         else:
-            turned = b.add(op, left_turned, right_turned)
-        return Complex(b.add(op, left, right), b.expand(str(turned), b.result.shape))
+            transposed = b.add(op, left_transposed, right_transposed)
+        return Complex(b.add(op, left, right), b.expand(str(transposed), b.result.shape))
 
     return rule
 
@@ -151,14 +151,14 @@ def _mul(b: AtenBuilder, x: Tensor, y: Tensor) -> Tensor:
 def _product(
     b: AtenBuilder, x: Operand, y: Operand, times: Callable[[AtenBuilder, Tensor, Tensor], Tensor]
 ) -> Complex:  # fmt: skip
-    (left, left_turned), (right, right_turned) = _parts(b, x), _parts(b, y)
-    if right_turned is None:
-        return Complex(times(b, left, right), times(b, str(left_turned), right))
-    if left_turned is None:
-        return Complex(times(b, left, right), times(b, left, right_turned))
+    (left, left_transposed), (right, right_transposed) = _parts(b, x), _parts(b, y)
+    if right_transposed is None:
+        return Complex(times(b, left, right), times(b, str(left_transposed), right))
+    if left_transposed is None:
+        return Complex(times(b, left, right), times(b, left, right_transposed))
     return Complex(
-        b.add("sub", times(b, left, right), times(b, left_turned, right_turned)),
-        b.add("add", times(b, left, right_turned), times(b, left_turned, right)),
+        b.add("sub", times(b, left, right), times(b, left_transposed, right_transposed)),
+        b.add("add", times(b, left, right_transposed), times(b, left_transposed, right)),
     )
 
 
@@ -179,12 +179,12 @@ def _square_sum(b: AtenBuilder, real: Tensor, imaginary: Tensor) -> Tensor:
 @aten("div.Tensor", "div.Scalar", is_complex=True)
 def div(b: AtenBuilder, x: Operand, y: Operand) -> Complex:
     """By a complex number: the product with its conjugate, divided by its squared magnitude."""
-    real, turned = _parts(b, y)
-    if turned is None:
+    real, transposed = _parts(b, y)
+    if transposed is None:
         parts = _whole(b, x)
         return Complex(b.add("div", parts.real, real), b.add("div", parts.imaginary, real))
-    product = _product(b, x, Complex(real, b.add("neg", turned)), _mul)
-    squares = _square_sum(b, real, turned)
+    product = _product(b, x, Complex(real, b.add("neg", transposed)), _mul)
+    squares = _square_sum(b, real, transposed)
     return Complex(b.add("div", product.real, squares), b.add("div", product.imaginary, squares))
 
 

@@ -14,7 +14,7 @@ from ingot.load.aten.registry import aten
 from ingot.load.aten.shape import identity
 
 
-def _turned(b: AtenBuilder, x: Tensor) -> Tensor:
+def _transposed(b: AtenBuilder, x: Tensor) -> Tensor:
     """The transposed matrices."""
     rank = b.rank(x)
     return b.permute(x, (*range(rank - 2), rank - 1, rank - 2))
@@ -38,14 +38,16 @@ def solve_triangular(
 ) -> Tensor:
     if left:
         return _solve_triangular(b, a, x, upper=upper, unit=unitriangular)
-    return _turned(b, _solve_triangular(b, _turned(b, a), _turned(b, x), upper=not upper, unit=unitriangular))
+    return _transposed(
+        b, _solve_triangular(b, _transposed(b, a), _transposed(b, x), upper=not upper, unit=unitriangular)
+    )
 
 
 @aten("triangular_solve.default")
 def triangular_solve(
     b: AtenBuilder, x: Tensor, a: Tensor, upper: bool = True, transpose: bool = False, unitriangular: bool = False
 ) -> tuple[Tensor, Tensor]:
-    factor = _turned(b, a) if transpose else a
+    factor = _transposed(b, a) if transpose else a
     solved = _solve_triangular(b, factor, x, upper=upper != transpose, unit=unitriangular)
     return solved, b.expand(a, b.result[1].shape)
 
@@ -54,16 +56,16 @@ def triangular_solve(
 def cholesky(
     b: AtenBuilder, x: Tensor, upper: bool = False, check_errors: bool = False
 ) -> Tensor | tuple[Tensor, Tensor]:
-    factor, info = b.add("cholesky", _turned(b, x) if upper else x)
-    factor = _turned(b, factor) if upper else factor
+    factor, info = b.add("cholesky", _transposed(b, x) if upper else x)
+    factor = _transposed(b, factor) if upper else factor
     return factor if b.target == "aten.cholesky.default" else (factor, info)
 
 
 @aten("cholesky_solve.default")
 def cholesky_solve(b: AtenBuilder, x: Tensor, factor: Tensor, upper: bool = False) -> Tensor:
-    lower = _turned(b, factor) if upper else factor
+    lower = _transposed(b, factor) if upper else factor
     half = _solve_triangular(b, lower, x, upper=False)
-    return _solve_triangular(b, _turned(b, lower), half, upper=True)
+    return _solve_triangular(b, _transposed(b, lower), half, upper=True)
 
 
 @aten("cholesky_inverse.default")
@@ -117,7 +119,7 @@ def lu_solve(
 ) -> Tensor:
     if left:
         return _solve_by_lu(b, lu, pivots, x, transpose=adjoint)
-    return _turned(b, _solve_by_lu(b, lu, pivots, _turned(b, x), transpose=not adjoint))
+    return _transposed(b, _solve_by_lu(b, lu, pivots, _transposed(b, x), transpose=not adjoint))
 
 
 def _solve_by_lu(b: AtenBuilder, lu: Tensor, pivots: Tensor, x: Tensor, *, transpose: bool = False) -> Tensor:
@@ -127,9 +129,9 @@ def _solve_by_lu(b: AtenBuilder, lu: Tensor, pivots: Tensor, x: Tensor, *, trans
     if not transpose:
         half = _solve_triangular(b, lu, _rows_of(b, x, order), upper=False, unit=True)
         return _solve_triangular(b, lu, half, upper=True)
-    turned = _turned(b, lu)
-    half = _solve_triangular(b, turned, x, upper=False)
-    solved = _solve_triangular(b, turned, half, upper=True, unit=True)
+    transposed = _transposed(b, lu)
+    half = _solve_triangular(b, transposed, x, upper=False)
+    solved = _solve_triangular(b, transposed, half, upper=True, unit=True)
     back = b.add("topk", order, k=size, axis=b.rank(order) - 1, largest=False)[1]  # the inverse of a permutation
     return _rows_of(b, solved, back)
 
@@ -154,9 +156,9 @@ def solve(
         lu, pivots, info = b.add("lu_factor", a)
         solved = _solve_by_lu(b, lu, pivots, columns)
     else:
-        lu, pivots, info = b.add("lu_factor", _turned(b, a))
-        solved = _solve_by_lu(b, lu, pivots, columns if is_vector else _turned(b, columns))
-        solved = solved if is_vector else _turned(b, solved)
+        lu, pivots, info = b.add("lu_factor", _transposed(b, a))
+        solved = _solve_by_lu(b, lu, pivots, columns if is_vector else _transposed(b, columns))
+        solved = solved if is_vector else _transposed(b, solved)
     return b.reshape(solved, b.result[0].shape), lu, pivots, info
 
 
@@ -236,7 +238,7 @@ def ormqr(
     """The product with the whole Q, which is square."""
     rows = b.shape(vectors)[-2]
     product = b.add("householder_product", _columns(b, vectors, rows), factors)
-    product = _turned(b, product) if transpose else product
+    product = _transposed(b, product) if transpose else product
     return b.add("matmul", product, x) if left else b.add("matmul", x, product)
 
 
@@ -245,7 +247,7 @@ def ormqr(
 
 @aten("_linalg_eigh.default")
 def eigh(b: AtenBuilder, x: Tensor, UPLO: str = "L", compute_v: bool = True) -> tuple[Tensor, Tensor]:
-    values, vectors = b.add("eigh", x if UPLO.upper() == "L" else _turned(b, x))
+    values, vectors = b.add("eigh", x if UPLO.upper() == "L" else _transposed(b, x))
     return values, vectors if compute_v else _zeros(b, 1)
 
 
@@ -269,14 +271,14 @@ def pinv(
         values, right = b.add("eigh", x)
         left = right
     else:
-        left, values, turned = b.add("svd", x, full=False)
-        right = _turned(b, turned)
+        left, values, transposed = b.add("svd", x, full=False)
+        right = _transposed(b, transposed)
     sizes = b.add("abs", values)
     largest = b.add("reduce_max", sizes, axes=(axis,), keepdims=True)
     is_kept = b.add("greater", sizes, _least(b, largest, shape, atol, rtol))
     kept = b.add("where", is_kept, b.add("reciprocal", values), b.scalar(0, dtype))
     scaled = b.add("mul", right, b.reshape(kept, (*b.shape(kept)[:-1], 1, b.shape(kept)[-1])))
-    return b.add("matmul", scaled, _turned(b, left))
+    return b.add("matmul", scaled, _transposed(b, left))
 
 
 def _least(b: AtenBuilder, largest: Tensor, shape: Sequence[Known], atol: Tensor | None, rtol: Tensor | None) -> Tensor:

@@ -252,8 +252,8 @@ def angle(b: AtenBuilder, x: Tensor) -> Tensor:
     """Of real numbers: half a turn for negative ones, NaN of NaN."""
     (x,) = b.promote(x, floating=True)
     zero = b.scalar(0, b.dtype(x))
-    turned = b.add("where", b.add("less", x, zero), b.scalar(math.pi, b.dtype(x)), zero)
-    return b.add("where", b.add("isnan", x), x, turned)
+    transposed = b.add("where", b.add("less", x, zero), b.scalar(math.pi, b.dtype(x)), zero)
+    return b.add("where", b.add("isnan", x), x, transposed)
 
 
 @aten("hypot.default")

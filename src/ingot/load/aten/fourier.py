@@ -6,7 +6,7 @@ from typing import Any
 from ingot.errors import UnsupportedError
 from ingot.ir.dim import Known, floordiv
 from ingot.ir.dtype import f32, f64
-from ingot.load.aten.builder import AtenBuilder, AtenPen, Complex, Tensor
+from ingot.load.aten.builder import AtenBuilder, AtenGraphBuilder, Complex, Tensor
 from ingot.load.aten.complex import view_as_real
 from ingot.load.aten.registry import aten
 from ingot.load.fourier import frame_places, whole_spectrum
@@ -26,7 +26,7 @@ def _scaled(b: AtenBuilder, parts: Sequence[Tensor], count: Known, power: float)
 def _spectrum(b: AtenBuilder, x: Tensor, axis: int, is_half: bool) -> tuple[Tensor, Tensor]:
     """Of real numbers."""
     half: tuple[Tensor, Tensor] = b.add("rfft", x, axis=axis)
-    return half if is_half else whole_spectrum(AtenPen(b), *half, axis, b.shape(x)[axis])
+    return half if is_half else whole_spectrum(AtenGraphBuilder(b), *half, axis, b.shape(x)[axis])
 
 
 @aten("_fft_c2c.default", is_complex=True)

@@ -1,4 +1,4 @@
-"""Rules: tensors that exports of PT2E quantise and take back, as `quantized_decomposed` has it.
+"""Rules: tensors that exports of PT2E quantize and take back, as `quantized_decomposed` has it.
 
 Numbers are multiplied by 1 / scale in f32, as torch does, and not divided. What has no rule here torch takes apart by
 the functions that define it.
@@ -35,7 +35,7 @@ def quantize_per_tensor(
         inverse = b.cast(b.add("div", one, b.reshape(b.cast(scale, f64), ())), f32)
     else:
         inverse = b.scalar(1.0 / scale, f32)  # type: ignore[operator]  # a float of the program
-    return _codes(b, x, inverse, _single(b, zero_point), quant_min, quant_max, from_torch(dtype))
+    return _qweight(b, x, inverse, _single(b, zero_point), quant_min, quant_max, from_torch(dtype))
 
 
 @aten(f"{NAMESPACE}.quantize_per_channel.default")
@@ -45,7 +45,7 @@ def quantize_per_channel(
 ) -> Tensor:  # fmt: skip
     inverse = b.add("reciprocal", b.cast(_along(b, x, scales, axis), f32))
     zero = b.cast(_along(b, x, zero_points, axis), f32)
-    return _codes(b, x, inverse, zero, quant_min, quant_max, from_torch(dtype))
+    return _qweight(b, x, inverse, zero, quant_min, quant_max, from_torch(dtype))
 
 
 @aten(*(name.format("de") for name in _PER_TENSOR))
@@ -100,7 +100,7 @@ def convert_element_type(b: AtenBuilder, x: Tensor, dtype: torch.dtype) -> Tenso
     return b.cast(x, from_torch(dtype))
 
 
-def _codes(
+def _qweight(
     b: AtenBuilder, x: Tensor, inverse: Tensor, zero: Tensor, low: Number | Tensor, high: Number | Tensor, dtype: DType
 ) -> Tensor:
     steps = b.add("add", b.add("round", b.add("mul", b.cast(x, f32), inverse)), zero)

@@ -10,7 +10,7 @@ from typing import Any
 from ingot.errors import UnsupportedError
 from ingot.ir.dim import Known
 from ingot.ir.dtype import DType, f64
-from ingot.load.aten.builder import AtenBuilder, AtenPen, Number, Tensor
+from ingot.load.aten.builder import AtenBuilder, AtenGraphBuilder, Number, Tensor
 from ingot.load.aten.registry import aten
 from ingot.load.draws import drawing_state, normal
 
@@ -26,20 +26,20 @@ def _uniform(b: AtenBuilder, shape: Sequence[Known]) -> Tensor:
 
 
 def _between(b: AtenBuilder, low: float, high: float, *, is_whole: bool = False) -> Tensor:
-    pen = AtenPen(b)
+    pen = AtenGraphBuilder(b)
     drawn = pen.add(pen.mul(_uniform(b, b.result.shape), float(high - low)), float(low))
     return b.cast(pen.floor(drawn) if is_whole else drawn, b.result.dtype)
 
 
 def _exponential(b: AtenBuilder, shape: Sequence[Known]) -> Tensor:
     """f64 of rate 1: 0 or more."""
-    pen = AtenPen(b)
+    pen = AtenGraphBuilder(b)
     return pen.neg(pen.log(pen.add(pen.neg(_uniform(b, shape)), 1.0)))
 
 
 def _normal(b: AtenBuilder, mean: Tensor | float, deviation: Tensor | float, dtype: DType | None = None) -> Tensor:
     """Normal numbers, in the dtype of the result unless another is given."""
-    pen, shape = AtenPen(b), b.result.shape
+    pen, shape = AtenGraphBuilder(b), b.result.shape
     pairs = _uniform(b, (2, *shape))
     drawn = normal(pen, *(b.reshape(b.slice(pairs, 0, i, i + 1), shape) for i in range(2)))
     mean, deviation = (b.cast(x, f64) if isinstance(x, str) else float(x) for x in (mean, deviation))
@@ -108,7 +108,7 @@ def log_normal(b: AtenBuilder, x: Tensor, mean: float = 1.0, deviation: float = 
 @aten("cauchy.default")
 def cauchy(b: AtenBuilder, x: Tensor, median: float = 0.0, width: float = 1.0, **_: Any) -> Tensor:
     """The tangent of an angle within half a turn."""
-    pen = AtenPen(b)
+    pen = AtenGraphBuilder(b)
     angle = pen.mul(pen.add(_uniform(b, b.result.shape), -0.5), math.pi)
     drawn = pen.div(pen.sin(angle), pen.cos(angle))
     return b.cast(pen.add(pen.mul(drawn, float(width)), float(median)), b.result.dtype)
@@ -119,7 +119,7 @@ def geometric(b: AtenBuilder, x: Tensor, p: float, **_: Any) -> Tensor:
     """How many trials it takes until one succeeds: 1 or more. Devroye, "Non-Uniform Random Variate Generation", 1986,
     chapter X.2.
     """
-    pen = AtenPen(b)
+    pen = AtenGraphBuilder(b)
     rate = -math.log1p(-p) if p < 1 else math.inf
     return b.cast(pen.maximum(pen.ceil(pen.mul(_exponential(b, b.result.shape), 1 / rate)), 1.0), b.result.dtype)
 
@@ -141,7 +141,7 @@ def rrelu(
     if not training:
         slope = b.scalar((lower + upper) / 2, b.dtype(x))
         return b.add("where", positive, x, b.add("mul", x, slope)), noise
-    pen = AtenPen(b)
+    pen = AtenGraphBuilder(b)
     drawn = pen.add(pen.mul(_uniform(b, b.shape(x)), float(upper - lower)), float(lower))
     slopes = b.add("where", positive, b.scalar(1, b.dtype(x)), b.cast(drawn, b.dtype(x)))
     return b.add("mul", x, slopes), slopes
@@ -159,7 +159,7 @@ def bernoulli_of(b: AtenBuilder, x: Tensor, p: Number = 0.5, **_: Any) -> Tensor
 
 @aten("exponential.default")
 def exponential(b: AtenBuilder, x: Tensor, rate: float = 1.0, **_: Any) -> Tensor:
-    pen = AtenPen(b)
+    pen = AtenGraphBuilder(b)
     return b.cast(pen.mul(_exponential(b, b.result.shape), 1.0 / rate), b.result.dtype)
 
 
@@ -170,7 +170,7 @@ def multinomial(b: AtenBuilder, x: Tensor, count: Known, replacement: bool = Fal
     Without, the largest of the weights that are each divided by an exponential number. Efraimidis and Spirakis,
     "Weighted random sampling with a reservoir", 2006.
     """
-    pen, (*batch, classes) = AtenPen(b), b.shape(x)
+    pen, (*batch, classes) = AtenGraphBuilder(b), b.shape(x)
     axis = len(batch)
     if not replacement:
         spread = pen.add(_exponential(b, b.shape(x)), _SMALL)

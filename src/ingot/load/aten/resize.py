@@ -7,7 +7,7 @@ import numpy as np
 
 from ingot.ir.dim import Known, floordiv, maximum
 from ingot.ir.dtype import f32, f64
-from ingot.load.aten.builder import AtenBuilder, AtenPen, Tensor
+from ingot.load.aten.builder import AtenBuilder, AtenGraphBuilder, Tensor
 from ingot.load.aten.registry import aten
 from ingot.load.eager import Value, is_known
 from ingot.load.resample import Axis, align_corners, cubic, half_pixel, linear, nearest, repeat, repeats, taps
@@ -46,7 +46,7 @@ def upsample_nearest(
             factor = read
         if factor != 1:
             factors[axis] = factor
-    return repeat(AtenPen(b), x, factors)
+    return repeat(AtenGraphBuilder(b), x, factors)
 
 
 @aten("upsample_nearest1d.vec", "upsample_nearest2d.vec", "upsample_nearest3d.vec")

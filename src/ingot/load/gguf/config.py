@@ -202,9 +202,9 @@ ARCHITECTURES: dict[str, Callable[[GgufFile, _Keys], dict[str, Any]]] = {
 def _expect_whole_heads(file: GgufFile, keys: _Keys) -> None:
     """Raises UnsupportedError where only part of a head is turned."""
     head_dim = keys.size("attention.key_length", keys.size("embedding_length") // keys.size("attention.head_count"))
-    turned = keys.size("rope.dimension_count", head_dim)
-    if turned != head_dim:
-        raise UnsupportedError(f"{keys.where('rope.dimension_count')}: got {turned}, expected whole heads, {head_dim}")
+    rotated = keys.size("rope.dimension_count", head_dim)
+    if rotated != head_dim:
+        raise UnsupportedError(f"{keys.where('rope.dimension_count')}: got {rotated}, expected whole heads, {head_dim}")
 
 
 def _scaling(file: GgufFile, keys: _Keys) -> dict[str, Any] | None:

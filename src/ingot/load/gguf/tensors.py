@@ -67,7 +67,7 @@ class BlockTensor(StoredTensor):
         return math.prod(self.shape) // elements * nbytes
 
     @property
-    def is_coded(self) -> bool:
+    def is_quantized(self) -> bool:
         """Whether it is blocks."""
         return self.type in BLOCKS
 

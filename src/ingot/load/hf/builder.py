@@ -114,11 +114,11 @@ class LayerBuilder:
         least_bits: see `Weights`.
         """
         path = f"{self._path}{linear.path}" if prefixed else linear.path
-        weight, is_turned = self.weights.matrix(
+        weight, is_transposed = self.weights.matrix(
             f"{path}.weight", inputs, outputs, linear.transposed, linear.where, least_bits=least_bits
         )
         with self._from("Linear", path, path):
-            result = self.add("matmul", x, weight, hint=linear.path, transpose_b=not is_turned)
+            result = self.add("matmul", x, weight, hint=linear.path, transpose_b=not is_transposed)
             if linear.bias.evaluate(self.names):
                 bias = self.weights.value(f"{path}.bias", (outputs,), linear.where)
                 result = self.add("add", result, bias, hint=f"{linear.path}.biased")

@@ -25,7 +25,7 @@ from ingot.load.hf.template import Attention, Template
 from ingot.load.hf.weights import TABLE_BITS, Weights
 from ingot.ops.kv_cache import CACHE_BLOCK, packed_dims
 
-_CODES = {i8: "int8", i4: "int4"}  # dtypes of caches whose numbers have scales
+_QUANT = {i8: "int8", i4: "int4"}  # dtypes of caches whose numbers have scales
 
 
 def build_decoder(
@@ -134,13 +134,13 @@ class _CachedAttention:
             held, beside = u8, TensorType(f16, (self._blocks, kv_heads, count, CACHE_BLOCK))
         block = (width, CACHE_BLOCK) if what == "key" else (CACHE_BLOCK, width)
         state = graph.add_state(f"{what}s.{layer}", TensorType(held, (self._blocks, kv_heads, *block)))
-        if self._dtype not in _CODES:
+        if self._dtype not in _QUANT:
             update = builder.add(f"append_{what}s", state, x, *addresses, hint=f"{what}s")
             graph.set_state(state, update)
             return update, None
         scales = graph.add_state(f"{what}_scales.{layer}", beside)
         operands = [state, scales, x, *addresses]
-        node = graph.add(f"append_{what}s_{_CODES[self._dtype]}", operands, f"{what}s.{layer}.update")
+        node = graph.add(f"append_{what}s_{_QUANT[self._dtype]}", operands, f"{what}s.{layer}.update")
         for each, update in zip((state, scales), node.outputs, strict=True):
             graph.set_state(each, update)
         return node.outputs[0], node.outputs[1]

@@ -4,7 +4,7 @@ A matrix [n, k], a row for each output, becomes dequantize(codes, scales, zero p
 [n, k], scales and zero points [n, k / group], or [n] for one group. What a file holds otherwise is turned into that by
 ops over what is mapped, so that nothing but scales that are not f16, zero points and orders of columns is read here.
 
-Formats: Ingot's own (docs/quantisation-folders.md); compressed-tensors (github.com/neuralmagic/compressed-tensors);
+Formats: Ingot's own (docs/quantization-folders.md); compressed-tensors (github.com/neuralmagic/compressed-tensors);
 GPTQ as AutoGPTQ and GPTQModel write it (Frantar et al., 2022, arXiv:2210.17323); AWQ as AutoAWQ does for its GEMM
 kernel (Lin et al., 2023, arXiv:2306.00978).
 """
@@ -51,7 +51,7 @@ class Codes:
     order: np.ndarray | None = None
 
 
-class CodedTensors(ABC):
+class QuantizedTensors(ABC):
     """The matrices of a folder that are stored in one format, and the tensors that have been used."""
 
     def __init__(self, graph: Graph, folder: Folder):
@@ -170,7 +170,7 @@ def _fit_f16(scales: np.ndarray) -> bool:
     return True
 
 
-class _Own(CodedTensors):
+class _Own(QuantizedTensors):
     """`<weight>.codes`: I8 [n, k], or U8 [n, k / 2] with two codes each; `.scales`; `.zeros` of the latter."""
 
     def has(self, name: str) -> bool:
@@ -194,7 +194,7 @@ class _Own(CodedTensors):
         return Codes(self.add("unpack", packed, name=f"{codes}.u4", axis=1, dtype=u4), scale, zero)
 
 
-class _CompressedTensors(CodedTensors):
+class _CompressedTensors(QuantizedTensors):
     """`weight_packed` I32 [n, k / codes in one], or `weight` I8 [n, k]; `weight_scale`, `weight_zero_point` and
     `weight_g_idx` beside them. Packed codes are signed ones and half of their range.
     """
@@ -246,7 +246,7 @@ class _CompressedTensors(CodedTensors):
         return self.add("slice", whole, name=f"{value}.all", starts=(0, 0), stops=shape, steps=(1, 1))
 
 
-class _Gptq(CodedTensors):
+class _Gptq(QuantizedTensors):
     """`qweight` I32 [k / codes in one, n], `qzeros` I32 [groups, n / codes in one], `scales` [groups, n], `g_idx` [k].
 
     bits: of a code. offset: what zero points were lessened by, modulo their range. group: columns that share a scale,
@@ -280,15 +280,15 @@ class _Gptq(CodedTensors):
         order = self.order(indices, k, groups) if indices in self.folder.tensors else None
         codes = self.weight(f"{path}.qweight", (i32,), self._packed_shape(n, k))
         if (zeros == 1 << (self._bits - 1)).all():
-            return Codes(self._codes(self.centred(codes, self._bits), _SIGNED[self._bits]), scale, None, order)
+            return Codes(self._qweight(self.centred(codes, self._bits), _SIGNED[self._bits]), scale, None, order)
         unsigned = _UNSIGNED[self._bits]
         points = self.graph.add_weight(f"{path}.zeros", zeros.astype(unsigned.numpy))
-        return Codes(self._codes(codes, unsigned), scale, points, order)
+        return Codes(self._qweight(codes, unsigned), scale, points, order)
 
     def _packed_shape(self, n: int, k: int) -> tuple[int, int]:
         return k * self._bits // 32, n
 
-    def _codes(self, packed: str, dtype: DType) -> str:
+    def _qweight(self, packed: str, dtype: DType) -> str:
         """Codes [n, k] in the order of columns."""
         columns = self.add("unpack", packed, name=f"{packed}.{dtype}", axis=0, dtype=dtype)
         return self.add("permute", columns, name=f"{packed}.rows", axes=(1, 0))
@@ -308,7 +308,7 @@ class _Awq(_Gptq):
     def _packed_shape(self, n: int, k: int) -> tuple[int, int]:
         return k, n // 8
 
-    def _codes(self, packed: str, dtype: DType) -> str:
+    def _qweight(self, packed: str, dtype: DType) -> str:
         stored = self.add("unpack", packed, name=f"{packed}.{dtype}", axis=1, dtype=dtype)
         k, n = self.graph.type(stored).dims
         halves = self.add("reshape", stored, name=f"{packed}.halves", shape=(k, n // 8, 2, 4))
@@ -321,7 +321,7 @@ class _Awq(_Gptq):
         return np.ascontiguousarray(rows.reshape(n // 8, 2, 4, groups).swapaxes(1, 2)).reshape(n, groups)
 
 
-def coded_tensors(graph: Graph, folder: Folder) -> CodedTensors | None:
+def quantized_tensors(graph: Graph, folder: Folder) -> QuantizedTensors | None:
     """What reads the matrices that a folder's `quantization_config` speaks of; None where there is none.
 
     Raises LoadError for one that is malformed, UnsupportedError for a format that Ingot does not read.

@@ -63,7 +63,7 @@ class StoredTensor:
         return self.dtype.nbytes(math.prod(self.shape))
 
     @property
-    def is_coded(self) -> bool:
+    def is_quantized(self) -> bool:
         """Whether its bytes are codes with scales."""
         return False
 

@@ -10,9 +10,9 @@ from ingot.errors import LoadError, UnsupportedError
 from ingot.ir.dtype import DType, bf16, f16, f32, i8
 from ingot.ir.graph import Graph, TensorType
 from ingot.load.hf.folder import Folder
-from ingot.load.hf.quantized import coded_tensors
+from ingot.load.hf.quantized import quantized_tensors
 from ingot.load.hf.template import Template
-from ingot.load.quantized import GROUPS, quantised
+from ingot.load.quantized import GROUPS, quantized
 
 FEWEST_BITS = min(dtype.bits for dtype in GROUPS)  # of codes
 TABLE_BITS = 8  # of those of tables, and of what makes logits: 4 lose as much there as in all other matrices
@@ -43,10 +43,10 @@ class Weights:
     """Puts weights into a graph as f32 values; what is missing or has another shape is noted and stood in for.
 
     A stored dtype other than f32 is followed by a cast, codes of few bits by what decodes them. matrices: the dtype
-    that matrices of floats are rounded to first, if any; of integers, they are quantised: each row, which makes one
+    that matrices of floats are rounded to first, if any; of integers, they are quantized: each row, which makes one
     output, in groups. least_bits: of codes that a matrix may become; one that may become none of any stays floats.
 
-    Raises LoadError, UnsupportedError for a folder's quantisation.
+    Raises LoadError, UnsupportedError for a folder's quantization.
     """
 
     def __init__(self, graph: Graph, folder: Folder, template: Template, matrices: DType | None):
@@ -57,7 +57,7 @@ class Weights:
         self._values: dict[str, str] = {}
         self._problems: list[Misfit] = []
         self._renamed = template.renamed
-        self._coded = coded_tensors(graph, folder)
+        self._coded = quantized_tensors(graph, folder)
         probe = f"{template.embedding.tokens}.weight"
         self.prefix = next((p for p in template.prefixes if self._has(p + probe)), template.prefixes[0])
 
@@ -68,20 +68,20 @@ class Weights:
 
         transposed: it is, unless it is codes.
         """
-        is_turned = transposed and not self._is_coded(name)
-        if is_turned and (codes := self._codes(least_bits)):
-            return self._turned(name, (inputs, outputs), where, codes), False
-        shape = (inputs, outputs) if is_turned else (outputs, inputs)
-        return self.value(name, shape, where, least_bits=least_bits), is_turned
+        is_transposed = transposed and not self._is_quantized(name)
+        if is_transposed and (codes := self._qweight(least_bits)):
+            return self._transposed(name, (inputs, outputs), where, codes), False
+        shape = (inputs, outputs) if is_transposed else (outputs, inputs)
+        return self.value(name, shape, where, least_bits=least_bits), is_transposed
 
     def value(self, name: str, shape: tuple[int, ...], where: str, *, least_bits: int = FEWEST_BITS) -> str:
         """The f32 value of a weight, made at the first call. where: the line of the template that asks for it."""
         name = self._found(name)
         if name not in self._values:
             value = self._cast(self._load(name, shape, where))
-            codes = self._codes(least_bits)
-            if codes and len(shape) == 2 and not self._is_of_codes(value):
-                value = quantised(self._graph, value, codes)
+            codes = self._qweight(least_bits)
+            if codes and len(shape) == 2 and not self._is_of_quant(value):
+                value = quantized(self._graph, value, codes)
             self._values[name] = value
         return self._values[name]
 
@@ -90,29 +90,29 @@ class Weights:
 
         Few nodes for any number of them, where they are stored in one dtype of floats.
         """
-        if any(map(self._is_coded, names)):
+        if any(map(self._is_quantized, names)):
             decoded = [self.value(name, shape, where) for name in names]
             return self._graph.add("concat", decoded, f"{names[0]}.all", axis=0).output
         parts = [self._load(self._found(name), shape, where) for name in names]
         if len({self._graph.type(part).dtype for part in parts}) > 1:
             parts = [self._cast(part) for part in parts]
         value = self._cast(self._graph.add("concat", parts, f"{parts[0]}.all", axis=0).output)
-        codes = self._codes(FEWEST_BITS)
-        return quantised(self._graph, value, codes) if codes else value
+        codes = self._qweight(FEWEST_BITS)
+        return quantized(self._graph, value, codes) if codes else value
 
-    def _codes(self, least_bits: int) -> DType | None:
+    def _qweight(self, least_bits: int) -> DType | None:
         """What a matrix of floats becomes; None for what it is."""
         if self._matrices is None or self._matrices not in GROUPS:
             return None
         return next((dtype for dtype in (self._matrices, i8) if dtype.bits >= least_bits), None)
 
-    def _turned(self, name: str, shape: tuple[int, int], where: str, codes: DType) -> str:
+    def _transposed(self, name: str, shape: tuple[int, int], where: str, codes: DType) -> str:
         """Codes of a matrix that is stored with its outputs along rows: [outputs, inputs]."""
         key = f"{name}.turned"
         if key not in self._values:
             stored = self._cast(self._load(self._found(name), shape, where))
             turned = self._graph.add("permute", [stored], key, axes=(1, 0)).output
-            self._values[key] = quantised(self._graph, turned, codes)
+            self._values[key] = quantized(self._graph, turned, codes)
         return self._values[key]
 
     def misfits(self, ignored: Sequence[str]) -> list[Misfit]:
@@ -134,18 +134,18 @@ class Weights:
                 f"{self._folder.path}: {len(found)} weights do not fit the template\n  " + "\n  ".join(lines)
             )
 
-    def _is_of_codes(self, value: str) -> bool:
+    def _is_of_quant(self, value: str) -> bool:
         """Whether a matrix is made of codes already, which stay as they are."""
         node = self._graph.producer(value)
         if node is not None and node.op.name == "gather":  # which puts columns in order
             node = self._graph.producer(node.operands[0])
         return node is not None and node.op.name in ("decode_blocks", "dequantize")
 
-    def _is_coded(self, name: str) -> bool:
+    def _is_quantized(self, name: str) -> bool:
         return self._coded is not None and self._coded.has(name)
 
     def _has(self, name: str) -> bool:
-        return name in self._folder.tensors or self._is_coded(name)
+        return name in self._folder.tensors or self._is_quantized(name)
 
     def _found(self, name: str) -> str:
         """The name that a weight has in this folder."""

@@ -173,8 +173,8 @@ def packed_attention(call: Call) -> tuple[str | None, ...]:
 
 
 @onnx("QAttention", domain=MICROSOFT)
-def quantised_attention(call: Call) -> tuple[str | None, ...]:
-    """As above, of a product of quantised numbers: scales are operands 3 and 4, zero points 6 and 7."""
+def quantized_attention(call: Call) -> tuple[str | None, ...]:
+    """As above, of a product of quantized numbers: scales are operands 3 and 4, zero points 6 and 7."""
     if call.attr_int("do_rotary", 0):
         raise call.unsupported("rotation")
     build = call.build
@@ -300,13 +300,13 @@ def rotated(call: Call, x: str, cos: str, sin: str, positions: str | None, *, pa
     if positions is not None and build.type(cos).rank == 2:
         positions = checked(call, positions, call.known_shape(build.type(cos))[0], "position_ids")
     angles = [_angles(call, cache, positions, part // 2) for cache in (cos, sin)]
-    turned, rest = call.slice(x, 3, 0, part), [call.slice(x, 3, part, width)] if part < width else []
+    transposed, rest = call.slice(x, 3, 0, part), [call.slice(x, 3, part, width)] if part < width else []
     if interleaved:
-        turned = _swap_pairs(call, turned, lead, (part // 2, 2))
-    turned = build.rotary(turned, *(build.concat(a, a, axis=3) for a in angles))
+        transposed = _swap_pairs(call, transposed, lead, (part // 2, 2))
+    transposed = build.rotary(transposed, *(build.concat(a, a, axis=3) for a in angles))
     if interleaved:
-        turned = _swap_pairs(call, turned, lead, (2, part // 2))
-    return build.concat(turned, *rest, axis=3) if rest else turned
+        transposed = _swap_pairs(call, transposed, lead, (2, part // 2))
+    return build.concat(transposed, *rest, axis=3) if rest else transposed
 
 
 def _head_count(call: Call, width: Size, half: object) -> int:

@@ -123,7 +123,7 @@ def embed_layer_norm(call: Call) -> tuple[str | None, ...]:
 
 
 @onnx("QEmbedLayerNormalization", domain=MICROSOFT)
-def quantised_embed_layer_norm(call: Call) -> tuple[str | None, ...]:
+def quantized_embed_layer_norm(call: Call) -> tuple[str | None, ...]:
     """As EmbedLayerNormalization, of codes; each operand of them has its scale 6 and its zero point 11 further on."""
 
     def floats(index: int, codes: str) -> str:

@@ -36,7 +36,7 @@ def group_query_attention(call: Call) -> tuple[str | None, ...]:
     q, k, v = _parts(call, heads, kv_heads)
     lengths = _lengths(call, call.known_shape(call.build.type(q))[2])
     if call.attr_int("do_rotary", 0):
-        q, k = (_turned(call, x, lengths) for x in (q, k))
+        q, k = (_transposed(call, x, lengths) for x in (q, k))
     if call.has(3) and call.has(4):
         sizes = lengths.before, lengths.past, lengths.total, lengths.rows
         k, v = appended(call, call[3], k, *sizes), appended(call, call[4], v, *sizes)
@@ -108,7 +108,7 @@ def _position(call: Call, lengths: _Lengths) -> str:
     return call.build.add(lengths.before, call.reshape(rows, (1, 1, lengths.rows, 1)))
 
 
-def _turned(call: Call, x: str, lengths: _Lengths) -> str:
+def _transposed(call: Call, x: str, lengths: _Lengths) -> str:
     batch, _, rows, width = call.known_shape(call.build.type(x))
     positions = call.get(9) or call.reshape(_position(call, lengths), (batch, rows))
     if call.type(7).rank != 2:

@@ -96,6 +96,6 @@ def _picked(call: Call, x: str, axis: int, low: Size, high: Size, mode: str) -> 
     elif mode == "wrap":
         places = build.mod(places, build.dims(values=(size,)))
     else:  # last - |p mod (2 last) - last|; of one element, 0
-        turned = build.sub(build.mod(places, build.add(last, last)), last)
-        places = build.sub(last, build.abs(turned))
+        transposed = build.sub(build.mod(places, build.add(last, last)), last)
+        places = build.sub(last, build.abs(transposed))
     return build.gather(x, places, axis=axis)

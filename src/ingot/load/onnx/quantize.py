@@ -1,4 +1,4 @@
-"""Quantisation, and products of quantised numbers: sums of integers, which are exact."""
+"""Quantization, and products of quantized numbers: sums of integers, which are exact."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def qlinear_matmul(call: Call) -> str:
     sums = _product(call, (0, 2), (3, 5), wide)
     rank = build.type(sums).rank
     scale = build.mul(_scale(call, 1, rank, rows=True), _scale(call, 4, rank))
-    return _requantised(call, sums, build.div(scale, _scale(call, 6, rank, rows=True)), 7, rank - 1)
+    return _requantized(call, sums, build.div(scale, _scale(call, 6, rank, rows=True)), 7, rank - 1)
 
 
 @onnx("QLinearConv")
@@ -109,7 +109,7 @@ def qlinear_conv(call: Call) -> str:
     build, rank = call.build, call.type(0).rank
     sums = _convolution(call, (0, 2), (3, 5), call.get(8))
     scale = build.mul(_scale(call, 1, 0), _scale(call, 4, rank - 1, filters=True))
-    return _requantised(call, sums, build.div(scale, _scale(call, 6, 0)), 7, 1)
+    return _requantized(call, sums, build.div(scale, _scale(call, 6, 0)), 7, 1)
 
 
 def _product(call: Call, left: tuple[int, int], right: tuple[int, int], wide: DType) -> str:
@@ -177,7 +177,7 @@ def _along(call: Call, x: str, rank: int, *, rows: bool, filters: bool) -> str:
     return x
 
 
-def _requantised(call: Call, sums: str, scale: str, zero: int, axis: int) -> str:
+def _requantized(call: Call, sums: str, scale: str, zero: int, axis: int) -> str:
     """Sums as integers again. scale: one number, or one for each index of the axis; or anything that broadcasts."""
     build = call.build
     rank, count = build.type(scale).rank, build.type(sums).shape[axis]
@@ -194,7 +194,7 @@ def _requantised(call: Call, sums: str, scale: str, zero: int, axis: int) -> str
     return build.quantize(scaled, one, zero_point, axis=0, block=0, dtype=call.type(zero).dtype, precision=f32)
 
 
-# -- ops of com.microsoft on quantised numbers, in floats and rounded once ---------------------------------------
+# -- ops of com.microsoft on quantized numbers, in floats and rounded once ---------------------------------------
 
 
 def _floats(call: Call, index: int, scale: int, zero: int) -> str:
@@ -273,16 +273,16 @@ def qgemm(call: Call) -> str:
     build = call.build
     if call.attr_int("transA", 0) or call.type(0).rank != 2 or call.type(3).rank != 2:
         raise call.unsupported(f"a transposed left operand, or {call.type(0)} and {call.type(3)}")
-    turned = bool(call.attr_int("transB", 0))
-    columns = call.shape(3)[0 if turned else 1]
+    transposed = bool(call.attr_int("transB", 0))
+    columns = call.shape(3)[0 if transposed else 1]
     is_row = call.has(6) and call.type(6).shape == (columns,)
     bias = call[6] if is_row else None
-    sums = build.matmul_integer(call[0], call[3], bias, call.get(2), call.get(5), transpose_b=turned)
+    sums = build.matmul_integer(call[0], call[3], bias, call.get(2), call.get(5), transpose_b=transposed)
     if call.has(6) and not is_row:
         sums = build.add(sums, call[6])
     scale = build.mul(_scale(call, 1, 0), _scale(call, 4, 1))
     alpha = call.attr_float("alpha", 1.0)
     scale = scale if alpha == 1.0 else build.mul(scale, alpha)
     if call.has(8):
-        return _requantised(call, sums, build.div(scale, _scale(call, 7, 0)), 8, 1)
+        return _requantized(call, sums, build.div(scale, _scale(call, 7, 0)), 8, 1)
     return build.dequantize(sums, scale, axis=build.type(scale).rank, block=0, dtype=f32)

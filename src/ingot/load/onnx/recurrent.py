@@ -10,10 +10,10 @@ from ingot.load.onnx.quantize import expect_scale
 from ingot.load.onnx.registry import MICROSOFT, onnx
 from ingot.load.onnx.shapes import Size
 
-_OF_CODES = "DynamicQuantizeLSTM"
-_GATES = {"LSTM": 4, _OF_CODES: 4, "GRU": 3, "RNN": 1}
+_OF_QUANT = "DynamicQuantizeLSTM"
+_GATES = {"LSTM": 4, _OF_QUANT: 4, "GRU": 3, "RNN": 1}
 _OF_LSTM = ("Sigmoid", "Tanh", "Tanh")
-_DEFAULTS = {"LSTM": _OF_LSTM, _OF_CODES: _OF_LSTM, "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}
+_DEFAULTS = {"LSTM": _OF_LSTM, _OF_QUANT: _OF_LSTM, "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}
 # Of each activation: its name in the op, and its parameters where a model gives none.
 _ACTIVATIONS = {
     "affine": ("affine", 1.0, 0.0),
@@ -59,8 +59,8 @@ def recurrent(call: Call) -> tuple[str | None, ...]:
     return tuple(call.cast(_joined(call, list(parts), layout), dtype) for parts in zip(*made, strict=True))
 
 
-@onnx(_OF_CODES, domain=MICROSOFT)
-def of_codes(call: Call) -> tuple[str | None, ...]:
+@onnx(_OF_QUANT, domain=MICROSOFT)
+def of_quant(call: Call) -> tuple[str | None, ...]:
     """An LSTM whose weights are codes. What they are multiplied with is not rounded: the steps that ONNX Runtime takes
     for that depend on how many threads it has.
     """

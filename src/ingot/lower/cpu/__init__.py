@@ -1,4 +1,4 @@
-"""What lowering takes for a CPU: rows by family, which fill `rows.ROWS` as they are imported, and the rest of `CPU`."""
+"""The backend of CPUs: kernel rules by family, which fill `KERNEL_RULES` as their modules are imported."""
 
 from ingot.ir.dtype import DTYPES
 from ingot.lower.cpu import (
@@ -19,17 +19,17 @@ from ingot.lower.cpu import (
 )
 from ingot.lower.cpu.cost import cost
 from ingot.lower.cpu.formats import FORMATS
-from ingot.lower.cpu.fused import STRIPS, add_strip
-from ingot.lower.cpu.rows import ROWS
+from ingot.lower.cpu.fused import FUSED_LIMITS, add_fused
+from ingot.lower.cpu.kernel_rules import KERNEL_RULES
 from ingot.lower.lowering import Backend
 from ingot.support import abi
 
 CPU = Backend(
-    rows=ROWS,
+    rules=KERNEL_RULES,
     held={dtype: dtype.held for dtype in DTYPES.values() if dtype.is_native},
     epilogues=linear.EPILOGUES,
-    strips=STRIPS,
-    add_strip=add_strip,
+    fused_limits=FUSED_LIMITS,
+    add_fused=add_fused,
     formats=FORMATS,
     pack=linear.add_pack,
     copy=elementwise.add_copy,
@@ -39,6 +39,6 @@ CPU = Backend(
 )
 
 __all__ = [
-    "CPU", "ROWS", "attention", "conv", "conv_gradient", "elementwise", "fourier", "index", "integer", "kv_cache",
-    "linear", "norm", "optimise", "recurrent", "shape", "trees",
+    "CPU", "KERNEL_RULES", "attention", "conv", "conv_gradient", "elementwise", "fourier", "index", "integer",
+    "kv_cache", "linear", "norm", "optimise", "recurrent", "shape", "trees",
 ]  # fmt: skip

@@ -5,8 +5,8 @@ from __future__ import annotations
 from ingot.ir.dtype import DType, bf16, f32
 from ingot.ir.graph import Node
 from ingot.lower.cpu.formats import PANEL
+from ingot.lower.cpu.kernel_rules import Condition, accept, both, kernel_rule, of
 from ingot.lower.cpu.optimise import DRAWN, drawing_fields
-from ingot.lower.cpu.rows import Condition, accept, both, of, row
 from ingot.lower.lowered import Field
 from ingot.lower.lowering import Lowering, pointer
 from ingot.lower.states import undecoded
@@ -50,13 +50,13 @@ def _rounded(dtype: DType) -> Condition:
 
 
 def _in_tiles(lowering: Lowering, node: Node) -> str:
-    return "" if lowering.target.apart else "sums are not apart"
+    return "" if lowering.target.split_sums else "sums are not apart"
 
 
 def _declare(kernel: str, dtype: DType, *conditions: Condition, avoid: Condition = accept) -> None:
     """A kernel for queries, keys and values of a dtype; what is not f32 was rounded."""
 
-    @row("attention", kernel, both(of(f32, f32, f32), *conditions), avoid)
+    @kernel_rule("attention", kernel, both(of(f32, f32, f32), *conditions), avoid)
     def lower(lowering: Lowering, node: Node) -> None:
         read = (o if dtype is f32 else undecoded(lowering.graph, o, dtype) for o in node.operands[:3])
         q, k, v = (lowering.adjacent(operand) for operand in read)
@@ -115,7 +115,7 @@ def _in_step(lowering: Lowering, node: Node) -> str:
 
 
 def _declare_dropout(kernel: str, avoid: Condition = accept) -> None:
-    @row("attention_dropout", kernel, both(of(f32, f32, f32), _in_step), avoid)
+    @kernel_rule("attention_dropout", kernel, both(of(f32, f32, f32), _in_step), avoid)
     def lower(lowering: Lowering, node: Node) -> None:
         q, k, v = (lowering.adjacent(operand) for operand in node.operands[:3])
         _lower_attention(lowering, node, kernel, q, k, v)
@@ -125,8 +125,8 @@ _declare_dropout("attention_dropout_f32", avoid=_many_keys(f32))
 _declare_dropout("attention_dropout_f32_online")
 
 
-@row("attention_gradient", "attention_gradient_f32", of(f32, f32, f32, f32))
-@row("attention_dropout_gradient", "attention_dropout_gradient_f32", of(f32, f32, f32, f32))
+@kernel_rule("attention_gradient", "attention_gradient_f32", of(f32, f32, f32, f32))
+@kernel_rule("attention_dropout_gradient", "attention_dropout_gradient_f32", of(f32, f32, f32, f32))
 def _attention_gradient(lowering: Lowering, node: Node) -> None:
     reads = [lowering.adjacent(operand) for operand in node.operands[:4]]
     writes = [lowering.accepted_result(value, lambda view: view.has_adjacent_columns) for value in node.outputs]

@@ -12,14 +12,14 @@ from ingot.ir.dtype import DType, bf16, f32, f64, i8, i64, u8
 from ingot.ir.graph import Node
 from ingot.lower.cpu.formats import F32, FORMATS, pack_fields
 from ingot.lower.cpu.image import image_fields, image_result, image_strides, two
-from ingot.lower.cpu.integer import coded_filter, lower_coded
+from ingot.lower.cpu.integer import lower_quantized, quantized_filter
+from ingot.lower.cpu.kernel_rules import Condition, both, kernel_rule, of, operand_type, stored
 from ingot.lower.cpu.linear import epilogue_fields, packed_step
 from ingot.lower.cpu.norm import averages_images
-from ingot.lower.cpu.rows import Condition, both, of, operand_type, row, stored
 from ingot.lower.formats import Dots, Format
 from ingot.lower.lowered import Field
 from ingot.lower.lowering import Lowering, pointer
-from ingot.lower.packed_weight import Static
+from ingot.lower.packed_weight import WeightExpr
 from ingot.lower.states import undecoded
 from ingot.lower.view import View, channels_last
 from ingot.support import abi
@@ -30,7 +30,7 @@ _FMA, _DEPTHWISE, _POOLED = 0.018, 0.03, 0.06
 _FEW_CHANNELS = 4  # planes of so few channels are gathered as they lie
 TRANSFORMED_LEAST, _TRANSFORMED_BYTES = 16, 1 << 19  # channels, and bytes of a tap of a filter
 _LAST = channels_last(4)
-_FORMATS = tuple(format for format in reversed(FORMATS) if not format.is_coded)  # of filters
+_FORMATS = tuple(format for format in reversed(FORMATS) if not format.is_quantized)  # of filters
 _GEMV_PIXELS = 4
 _MANY_PIXELS = 64  # for so many, packing a filter in each run costs little
 _PACKED = 0.25  # nanoseconds for an element that is packed, on one thread
@@ -178,11 +178,11 @@ def _image(lowering: Lowering, value: str | None, dots: Dots | None) -> str | No
     return undecoded(lowering.graph, value, dots.rows) if dots else value
 
 
-row("conv", "integer_packed", both(_CONV, coded_filter))(lower_coded)
+kernel_rule("conv", "integer_packed", both(_CONV, quantized_filter))(lower_quantized)
 
 
 def _product(kernel: str, format: Format, *conditions: Condition, dots: Dots | None = None) -> None:
-    @row("conv", kernel, both(_with_filter(format), _pointwise, *conditions))
+    @kernel_rule("conv", kernel, both(_with_filter(format), _pointwise, *conditions))
     def lower(lowering: Lowering, node: Node) -> None:
         """A product of the filter with the pixels, which are rows of channels."""
         group = lowering.group(node)
@@ -240,9 +240,9 @@ def _packed_filter(lowering: Lowering, conv: Node, order: tuple[int, ...], forma
 
 def _packed_by_step(lowering: Lowering, filter: str, order: tuple[int, ...]) -> View:
     """The panels of a filter that the run computes."""
-    turned = lowering.view(filter).as_image().permute(order)
-    shape = (turned.shape[0], math.prod(turned.shape[1:]))
-    rows = turned.reshape(shape) or lowering.copy(turned).reshape(shape)
+    transposed = lowering.view(filter).as_image().permute(order)
+    shape = (transposed.shape[0], math.prod(transposed.shape[1:]))
+    rows = transposed.reshape(shape) or lowering.copy(transposed).reshape(shape)
     assert rows is not None
     panels = lowering.temporary(f"{filter}.panels", f32, (F32.panel_bytes(shape[1], shape[0]) // f32.itemsize,))
     fields: dict[str, Field] = {"src": pointer(rows), "dst": pointer(panels)}
@@ -251,15 +251,15 @@ def _packed_by_step(lowering: Lowering, filter: str, order: tuple[int, ...]) -> 
     return panels
 
 
-def _filter(lowering: Lowering, conv: Node, format: Format) -> Static:
+def _filter(lowering: Lowering, conv: Node, format: Format) -> WeightExpr:
     """The fixed filter [O, C / groups, kh, kw] as it is stored in a format."""
-    (weight,) = lowering.static_value(str(conv.operands[1])).stored(format)
+    (weight,) = lowering.weight_expr(str(conv.operands[1])).stored(format)
     out, channels, *kernel = weight.dims
     return weight if len(kernel) == 2 else weight.derive("reshape", shape=(out, channels, 1, *kernel))
 
 
 def _conv_depthwise(kernel: str, image: Callable[[Lowering, str | None], str | None], *conditions: Condition) -> None:
-    @row("conv", kernel, both(_CONV, _depthwise, *conditions))
+    @kernel_rule("conv", kernel, both(_CONV, _depthwise, *conditions))
     def lower(lowering: Lowering, node: Node) -> None:
         root = lowering.group(node).root
         weight = _filter(lowering, root, F32).derive("permute", axes=(2, 3, 1, 0))
@@ -297,7 +297,7 @@ _conv_depthwise("conv2d_f32_depthwise", lambda lowering, value: value)
 
 
 def _planes(kernel: str, format: Format, *conditions: Condition, dots: Dots | None = None) -> None:
-    @row("conv", kernel, both(_with_filter(format), _few_channels, *conditions), misplaced=_no_planes(dots))
+    @kernel_rule("conv", kernel, both(_with_filter(format), _few_channels, *conditions), misplaced=_no_planes(dots))
     def lower(lowering: Lowering, node: Node) -> None:
         root = lowering.group(node).root
         x = lowering.view(_image(lowering, root.operands[0], dots)).as_image()
@@ -313,7 +313,7 @@ def _not_in_pairs(lowering: Lowering, node: Node) -> str:
 
 def _in_tiles(lowering: Lowering, node: Node) -> str:
     """Refuses convolutions that do not go by lines through sums that are apart."""
-    if not lowering.target.apart:
+    if not lowering.target.split_sums:
         return "sums are not apart"
     kernel_h, kernel_w = two(operand_type(lowering, node, 1).dims[2:], 1)
     runs = kernel_h * (1 if _root(lowering, node).dilations[-1] == 1 else kernel_w)
@@ -324,7 +324,7 @@ def _in_tiles(lowering: Lowering, node: Node) -> str:
 
 
 def _packed(kernel: str, format: Format, *conditions: Condition, dots: Dots | None = None) -> None:
-    @row("conv", kernel, both(_with_filter(format), *conditions))
+    @kernel_rule("conv", kernel, both(_with_filter(format), *conditions))
     def lower(lowering: Lowering, node: Node) -> None:
         root = lowering.group(node).root
         x = lowering.image(_image(lowering, root.operands[0], dots))
@@ -334,7 +334,7 @@ def _packed(kernel: str, format: Format, *conditions: Condition, dots: Dots | No
 def _winograd(kernel: str, format: Format, *conditions: Condition, dots: Dots | None = None) -> None:
     refuse, avoid = both(_with_filter(format), _three_by_three, *conditions), _badly_transformed(format)
 
-    @row("conv", kernel, refuse, avoid=avoid, by_size=False)
+    @kernel_rule("conv", kernel, refuse, avoid=avoid, by_size=False)
     def lower(lowering: Lowering, node: Node) -> None:
         root = lowering.group(node).root
         x = lowering.image(_image(lowering, root.operands[0], dots))
@@ -351,7 +351,7 @@ def _winograd(kernel: str, format: Format, *conditions: Condition, dots: Dots | 
 _IN_LINES = both(_CONV, _halving_lines, _not_in_pairs, stored(1, F32))
 
 
-@row("conv", "conv2d_f32_lines", _IN_LINES, avoid=_few_products, by_size=False)
+@kernel_rule("conv", "conv2d_f32_lines", _IN_LINES, avoid=_few_products, by_size=False)
 def _lines(lowering: Lowering, node: Node) -> None:
     root = lowering.group(node).root
     first, middle, last = (_at(_filter(lowering, root, F32), 3, i) for i in range(3))
@@ -363,12 +363,12 @@ def _lines(lowering: Lowering, node: Node) -> None:
     _emit(lowering, node, "conv2d_f32_lines", x, panels, work)
 
 
-def _transformed(lowering: Lowering, weight: Static) -> Static:
+def _transformed(lowering: Lowering, weight: WeightExpr) -> WeightExpr:
     """The filter [O, C, 3, 3] as the 16 matrices [O, C] of Winograd's F(2 x 2, 3 x 3).
 
     Of numbers a, b and c along an axis it makes a, (a + c + b) / 2, (a + c - b) / 2 and c, in that order of additions.
     """
-    half = lowering.static_value(lowering.constant(0.5, f32))
+    half = lowering.weight_expr(lowering.constant(0.5, f32))
     for axis in (2, 3):
         a, b, c = (_at(weight, axis, i) for i in range(3))
         outer = a.derive("add", c)
@@ -390,7 +390,7 @@ def _transformed_by_step(lowering: Lowering, filter: str) -> View:
     return points
 
 
-def _at(weight: Static, axis: int, index: int) -> Static:
+def _at(weight: WeightExpr, axis: int, index: int) -> WeightExpr:
     """One row or column of a filter, which keeps its rank."""
     starts, stops = [0] * weight.type.rank, [*weight.dims]
     starts[axis], stops[axis] = index, index + 1
@@ -429,7 +429,7 @@ def _emit(
     root = group.root
     reads = [x, weight]
     fields: dict[str, Field] = {"x": pointer(x), "weight": pointer(weight), "groups": root.groups}
-    fields |= epilogue_fields(lowering, group, _bias(root), reads) | {"apart": int(lowering.target.apart)}
+    fields |= epilogue_fields(lowering, group, _bias(root), reads) | {"split_sums": int(lowering.target.split_sums)}
     inplace: tuple[int, ...] = ()
     out = None if lowering.is_only_rounded(group) else image_result(lowering, group.output)
     rounded = None if group.rounding is None else image_result(lowering, group.rounding.output)
@@ -452,7 +452,7 @@ def _emit(
     lowering.step(kernel, "conv_args", fields, reads, writes, work=work, inplace=inplace)
 
 
-@row("conv", "conv2d_f32", both(of(f32, f32), flat))
+@kernel_rule("conv", "conv2d_f32", both(of(f32, f32), flat))
 def _conv_nchw(lowering: Lowering, node: Node) -> None:
     """For a filter that is computed in the same run."""
     group = lowering.group(node)
@@ -473,7 +473,7 @@ def _conv_nchw(lowering: Lowering, node: Node) -> None:
 
 
 def _pool(op: str, dtype: DType) -> None:
-    @row(op, f"{op}_{dtype}", both(of(dtype), flat))
+    @kernel_rule(op, f"{op}_{dtype}", both(of(dtype), flat))
     def lower(lowering: Lowering, node: Node) -> None:
         x = lowering.image(node.operands[0])
         out = image_result(lowering, node.output)

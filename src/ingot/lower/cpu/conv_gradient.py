@@ -8,7 +8,7 @@ from ingot.ir.dtype import f32
 from ingot.ir.graph import Node
 from ingot.lower.cpu.conv import TRANSFORMED_LEAST, flat, pixels
 from ingot.lower.cpu.image import image_fields, image_result, image_strides, two
-from ingot.lower.cpu.rows import Condition, accept, both, of, operand_type, row
+from ingot.lower.cpu.kernel_rules import Condition, accept, both, kernel_rule, of, operand_type
 from ingot.lower.lowered import Field
 from ingot.lower.lowering import Lowering, pointer
 
@@ -37,7 +37,7 @@ def _little_saved(lowering: Lowering, node: Node) -> str:
 
 
 def _filter_gradient(kernel: str, multiply_add: float, *conditions: Condition, avoid: Condition = accept) -> None:
-    @row("conv_filter_gradient", kernel, both(of(f32, f32), flat, _one_group, *conditions), avoid=avoid)
+    @kernel_rule("conv_filter_gradient", kernel, both(of(f32, f32), flat, _one_group, *conditions), avoid=avoid)
     def lower(lowering: Lowering, node: Node) -> None:
         x, d = lowering.image(node.operands[0]), pixels(lowering, node.operands[1])
         out, made = lowering.result(node.output), lowering.view(node.operands[1]).as_image()
@@ -53,7 +53,7 @@ _filter_gradient("conv2d_filter_gradient_f32_winograd", _FMA / 2, _three_by_thre
 _filter_gradient("conv2d_filter_gradient_f32", _FMA)
 
 
-@row("max_pool_gradient", "max_pool_gradient_f32", both(of(f32, f32), flat))
+@kernel_rule("max_pool_gradient", "max_pool_gradient_f32", both(of(f32, f32), flat))
 def _pool_gradient(lowering: Lowering, node: Node) -> None:
     x, d = (lowering.image(operand) for operand in node.operands)
     out = image_result(lowering, node.output)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import ingot.ops  # noqa: F401  fills OPS
 from ingot.ir.dtype import DTYPES, DType
 from ingot.ir.graph import OPS, Node
-from ingot.lower.cpu.rows import of, operand_type, row
+from ingot.lower.cpu.kernel_rules import kernel_rule, of, operand_type
 from ingot.lower.elementwise import kernel_op, scalars
 from ingot.lower.lowered import Field
 from ingot.lower.lowering import Lowering, pointer
@@ -19,7 +19,7 @@ _CHEAP, _COSTLY = 0.12, 0.8  # estimated nanoseconds per element on one thread
 
 
 def vector_kernel(node: Node) -> Elementwise | None:
-    """The kernel of f32 on 16 elements at once, which is also an op of strip programs; None where there is none."""
+    """The kernel of f32 on 16 elements at once, which is also an op of fused programs; None where there is none."""
     found = elementwise().get(f"{kernel_op(node)}_f32")
     return found if found is not None and found.is_vector else None
 
@@ -84,7 +84,7 @@ def _declare(kernel: Elementwise) -> None:
             return f"the node is {kernel_op(node)}, expected {kernel.op}"
         return of(DTYPES[kernel.dtype])(lowering, node)
 
-    @row(op, kernel.kernel, refuse)
+    @kernel_rule(op, kernel.kernel, refuse)
     def lower(lowering: Lowering, node: Node) -> None:
         alpha, beta = scalars(node)
         _emit(lowering, node, kernel.kernel, _COSTLY if kernel.is_costly else _CHEAP, alpha=alpha, beta=beta)
@@ -94,7 +94,7 @@ for _kernel in elementwise().values():
     _declare(_kernel)
 
 
-@row("bitcast", "copy_b")
+@kernel_rule("bitcast", "copy_b")
 def _bitcast(lowering: Lowering, node: Node) -> None:
     _emit(lowering, node, f"copy_b{node.dtype.held.itemsize}", _CHEAP)
 
@@ -104,7 +104,7 @@ def _where(itemsize: int) -> None:
         found = operand_type(lowering, node, 1).dtype.held.itemsize
         return "" if found == itemsize else f"elements have {found} bytes, expected {itemsize}"
 
-    @row("where", f"where_b{itemsize}", refuse)
+    @kernel_rule("where", f"where_b{itemsize}", refuse)
     def lower(lowering: Lowering, node: Node) -> None:
         _emit(lowering, node, f"where_b{itemsize}", _CHEAP)
 
@@ -121,7 +121,7 @@ def _cast(source: DType, target: DType) -> None:
             return f"result is {node.dtype}, expected {target}"
         return of(source)(lowering, node)
 
-    @row("cast", kernel, refuse)
+    @kernel_rule("cast", kernel, refuse)
     def lower(lowering: Lowering, node: Node) -> None:
         _emit(lowering, node, kernel, _CHEAP)
 
@@ -131,7 +131,7 @@ for _name in kernels():
         _cast(*(DTYPES[_dtype] for _dtype in _name.split("_")[1:]))
 
 
-@row("cast", "convert")
+@kernel_rule("cast", "convert")
 def _cast_any(lowering: Lowering, node: Node) -> None:
     source, target = operand_type(lowering, node).dtype, node.dtype
     fields = cast_fields(source, target) | {"rounding": constant(f"INGOT_ROUND_{node.round_mode}")}

@@ -20,7 +20,7 @@ BF16 = Format(
 )  # fmt: skip
 F16 = Format("f16", f16, PANEL, Block(1, 2), Block(2, 4), "cast", _MOVES, "pack_f16", "f32_f16", "f16")
 
-_BLOCK, _WIDE, _ROW = (abi.constant(f"INGOT_CODES_{name}") for name in ("BLOCK", "WIDE", "LONGEST"))
+_BLOCK, _WIDE, _ROW = (abi.constant(f"INGOT_QUANT_{name}") for name in ("BLOCK", "WIDE", "LONGEST"))
 _ROW_MOVES = frozenset(("concat", "permute", "slice"))
 _GROUPS = {_BLOCK: "", _WIDE: f"_{_WIDE}", _ROW: "_row"}
 
@@ -30,12 +30,12 @@ def _rounded_dots(family: str) -> tuple[Dots, ...]:
     return Dots(family, i8, few=True), Dots(f"i24_{family}", i32, few=True)
 
 
-def _codes(dtype: DType, group: int, scales: DType = f16) -> Format:
+def _qweight(dtype: DType, group: int, scales: DType = f16) -> Format:
     """Codes in panels with a scale, and for unsigned ones a zero point, for so many elements of a column. Rows are
     rounded beside scales of f16 alone.
     """
     zeros = dtype in (u4, u8)
-    name = f"int{dtype.bits}{_GROUPS[group]}{'_zeros' if zeros else ''}{'' if scales is f16 else f'_{scales}'}"
+    name = f"int{dtype.bits}{_GROUPS[group]}{'_zp' if zeros else ''}{'' if scales is f16 else f'_{scales}'}"
     dots = _rounded_dots(name) if scales is f16 else ()
     return Format(
         name, dtype, PANEL, Block(1, 1), Block(_BLOCK, dtype.nbytes(_BLOCK)), "dequantize", _ROW_MOVES, f"pack_{name}",
@@ -46,9 +46,9 @@ def _codes(dtype: DType, group: int, scales: DType = f16) -> Format:
 
 _KINDS = tuple(itertools.product((_BLOCK, _WIDE), (i8, i4, u8, u4)))
 CODES = (
-    *(_codes(dtype, group) for group, dtype in _KINDS),
-    _codes(i8, _ROW),
-    *(_codes(dtype, group, f32) for group, dtype in _KINDS),
+    *(_qweight(dtype, group) for group, dtype in _KINDS),
+    _qweight(i8, _ROW),
+    *(_qweight(dtype, group, f32) for group, dtype in _KINDS),
 )
 
 # Integers of 8 bits that have no scale, as i8 in panels; products of integers read them.
@@ -57,12 +57,12 @@ WHOLE_I8, WHOLE_U8 = (
     for dtype, flip in ((i8, 0), (u8, 128))
 )
 
-_AS_CODES = {"q4_0": "int4", "q8_0": "int8"}  # whose panels hold the same
+_AS_QUANT = {"q4_0": "int4", "q8_0": "int8"}  # whose panels hold the same
 
 
 def _blocks(type: str) -> Format:
     """Blocks of GGUF files, whose panels take as many bytes as the file."""
-    block, kernels = Block(BLOCKS[type].elements, BLOCKS[type].nbytes), _AS_CODES.get(type, type)
+    block, kernels = Block(BLOCKS[type].elements, BLOCKS[type].nbytes), _AS_QUANT.get(type, type)
     return Format(
         type, u8, PANEL, block, block, "decode_blocks", frozenset(("concat", "slice")), f"pack_{type}", None, kernels,
         _rounded_dots(kernels), type=type,

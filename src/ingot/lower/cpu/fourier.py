@@ -10,10 +10,10 @@ import numpy as np
 from ingot.ir.dim import has_size
 from ingot.ir.dtype import DType, f32, f64
 from ingot.ir.graph import Node, TensorType
-from ingot.lower.cpu.rows import both, of, operand_type, row
+from ingot.lower.cpu.kernel_rules import both, kernel_rule, of, operand_type
 from ingot.lower.lowered import Field
 from ingot.lower.lowering import Lowering, pointer
-from ingot.lower.packed_weight import Static
+from ingot.lower.packed_weight import WeightExpr
 from ingot.lower.view import View, collapse
 from ingot.support import abi
 
@@ -94,7 +94,7 @@ def _first_elements(view: View, axis: int) -> View:
 
 
 def _transform(kernel: str, dtype: DType, op: str) -> None:
-    @row(op, kernel, both(of(dtype), _small_factors))
+    @kernel_rule(op, kernel, both(of(dtype), _small_factors))
     def lower(lowering: Lowering, node: Node) -> None:
         given = [lowering.view(operand) for operand in node.operands if operand is not None]
         results = [lowering.result(name, strided=True) for name in node.outputs]
@@ -115,7 +115,7 @@ def _transform(kernel: str, dtype: DType, op: str) -> None:
             places[imaginary] = replace(first, byte_offset=first.byte_offset + step * dtype.itemsize), own, 2 * step
         block = _LINES if math.prod(map(int, shape)) >= _LINES and length <= _MAX_IN_BLOCKS else 1
         angles, roots_at = _factors(length, block, LANES[dtype], size if is_paired else 0)
-        table = Static(f"{op}.{size}", (TensorType(f64, angles.shape),), data=angles).derive("cos")
+        table = WeightExpr(f"{op}.{size}", (TensorType(f64, angles.shape),), data=angles).derive("cos")
         factors = lowering.weight(table if dtype is f64 else table.derive("cast", dtype=dtype))
         is_inverse = op == "irfft" or (op == "fft" and node.inverse)
         fields: dict[str, Field] = {

@@ -1,4 +1,4 @@
-"""A strip group as one step: its program of ops, the slots that hold what passes between them, its operands."""
+"""A fused group as one step: its program of ops, the slots that hold what passes between them, its operands."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from ingot.ir.graph import Node
 from ingot.lower.cpu.elementwise import vector_kernel
 from ingot.lower.elementwise import scalars
 from ingot.lower.fused import (
-    QUANTISERS,
+    QUANTIZERS,
     REDUCTIONS,
+    FusedGroup,
+    FusedLimits,
     LoopNest,
-    StripGroup,
-    StripLimits,
     column_dims,
     escaping,
     loop_nest,
@@ -27,19 +27,19 @@ from ingot.lower.view import View, broadcast_view, contiguous_strides, image_ord
 from ingot.ops.quantize import fixed_steps
 from ingot.support import abi
 
-_LAST_REDUCTION = abi.constant("INGOT_STRIP_LAST_REDUCTION")
-_TOGETHER = abi.constant("INGOT_STRIP_ROWS")
-_SLOT, _SLOT_ROW, _SLOT_COLUMN = (abi.constant(f"INGOT_STRIP_SLOT{kind}") for kind in ("", "_ROW", "_COLUMN"))
+_LAST_REDUCTION = abi.constant("INGOT_FUSED_LAST_REDUCTION")
+_TOGETHER = abi.constant("INGOT_FUSED_ROWS")
+_SLOT, _SLOT_ROW, _SLOT_COLUMN = (abi.constant(f"INGOT_FUSED_SLOT{kind}") for kind in ("", "_ROW", "_COLUMN"))
 
-STRIP_FLOATS = 2048  # of a slot: two or three of them fit in the first-level cache
+FUSED_FLOATS = 2048  # of a slot: two or three of them fit in the first-level cache
 REDUCED_FLOATS = 4096  # with reductions, which like long rows and several of them
 _CHEAP, _COSTLY = 0.06, 0.35  # estimated nanoseconds per element on one thread
-_MEMORY = abi.constant("INGOT_STRIP_MEMORY")
-STRIPS = StripLimits(
+_MEMORY = abi.constant("INGOT_FUSED_MEMORY")
+FUSED_LIMITS = FusedLimits(
     costs={kernel.op: 1 for kernel in abi.elementwise().values() if kernel.is_vector}
     | dict.fromkeys(REDUCTIONS, 1)
     | {"layer_norm": 5, "rms_norm": 3, "cast_up": 1, "quantize": 1, "dequantize": 1},
-    ops=abi.constant("INGOT_STRIP_OPS"),
+    ops=abi.constant("INGOT_FUSED_OPS"),
     tensors=_MEMORY - 2,  # two are the constants of norms
     # A row with reductions is one part's work and its values stay in scratch: longer ones are left to own kernels.
     reduced=16384,
@@ -48,7 +48,7 @@ STRIPS = StripLimits(
 
 @dataclass(slots=True)
 class _Op:
-    """One op of a strip program, such as the `sum` of x. name: as in INGOT_STRIP_OP_*. out, operands: names of values.
+    """One op of a fused program, such as the `sum` of x. name: as in INGOT_FUSED_OP_*. out, operands: names of values.
 
     column: whether `out` has one element a row, and not one for each element of the strip. alpha, beta: the op's float
     attributes. segment: the pass over the strips of a row that it belongs to; what a reduction gives is there from the
@@ -66,14 +66,14 @@ class _Op:
 
     @property
     def code(self) -> int:
-        return abi.constant(f"INGOT_STRIP_OP_{self.name}")
+        return abi.constant(f"INGOT_FUSED_OP_{self.name}")
 
     @property
     def reduces(self) -> bool:
         return self.code <= _LAST_REDUCTION
 
 
-def add_strip(lowering: Lowering, group: StripGroup) -> None:
+def add_fused(lowering: Lowering, group: FusedGroup) -> None:
     """One step for the whole group."""
     ops = _in_segments(_with_copies(lowering, group, _ops(lowering, group)))
     memory = _Memory.of(lowering, group, ops)
@@ -82,7 +82,7 @@ def add_strip(lowering: Lowering, group: StripGroup) -> None:
     fields: dict[str, Field] = {
         "memory": tuple(pointer(view) for view in (*memory.reads, *memory.writes)),
         "outer": nest.outer, "rows": nest.rows, "cols": nest.cols,
-        "strip_rows": slots.strip_rows, "strip_cols": slots.strip_cols,
+        "fused_rows": slots.fused_rows, "fused_cols": slots.fused_cols,
         "outer_strides": tuple(s[0] for s in nest.strides), "row_strides": tuple(s[1] for s in nest.strides),
         "col_steps": tuple(s[2] for s in nest.strides),
         "slot_offsets": tuple(slots.offsets), "slot_kinds": tuple(slots.kinds),
@@ -95,31 +95,31 @@ def add_strip(lowering: Lowering, group: StripGroup) -> None:
     size = nest.outer * nest.rows * nest.cols
     work = size * sum(_COSTLY if op.is_costly else _CHEAP for op in ops if op.reduces or not op.column)
     lowering.node_name = group.name
-    recomputes = lowering.backend.strips.recomputes
+    recomputes = lowering.backend.fused_limits.recomputes
     lowering.step(
-        "strip_f32", "strip_args", fields, memory.reads, memory.writes,
+        "fused_f32", "fused_args", fields, memory.reads, memory.writes,
         work=work, inplace=memory.inplace(ops, recomputes), scratch_floats=0 if recomputes else slots.floats,
     )  # fmt: skip
     for node in group.members:
-        lowering.lowered.choices.append(Choice(node.output, node.op.name, (("strip_f32", ""),)))
+        lowering.lowered.choices.append(Choice(node.output, node.op.name, (("fused_f32", ""),)))
 
 
 # -- ops --------------------------------------------------------------------------------------------------------
 
 
-def _ops(lowering: Lowering, group: StripGroup) -> list[_Op]:
+def _ops(lowering: Lowering, group: FusedGroup) -> list[_Op]:
     return [op for node in group.members for op in _node_ops(lowering, node, node.output in group.columns)]
 
 
 def _node_ops(lowering: Lowering, node: Node, column: bool) -> list[_Op]:
-    """The ops of a strip program that one node becomes, such as pivot, offset, ..., normalise for layer_norm.
+    """The ops of a fused program that one node becomes, such as pivot, offset, ..., normalise for layer_norm.
 
     Together they are the arithmetic of the node's own kernel, in its order.
     """
     name, out, operands = node.op.name, node.output, streamed(node)
     if name in REDUCTIONS:
         return [_Op(name.removeprefix("reduce_"), out, operands, True)]
-    if name in QUANTISERS:
+    if name in QUANTIZERS:
         steps = fixed_steps(lowering.graph, node)
         assert steps is not None
         dtype = node.dtype if name == "quantize" else lowering.graph.type(operands[0]).dtype
@@ -147,7 +147,7 @@ def _norm_ops(lowering: Lowering, node: Node, x: str) -> list[_Op]:
     ]
 
 
-def _with_copies(lowering: Lowering, group: StripGroup, ops: list[_Op]) -> list[_Op]:
+def _with_copies(lowering: Lowering, group: FusedGroup, ops: list[_Op]) -> list[_Op]:
     """Reductions end in slots, so those that leave the group are copied to memory."""
     leaving = [value for value in escaping(lowering.graph, group) if value in group.columns]
     for value in leaving:
@@ -180,7 +180,7 @@ class _Memory:
     nest: LoopNest
 
     @staticmethod
-    def of(lowering: Lowering, group: StripGroup, ops: Sequence[_Op]) -> _Memory:
+    def of(lowering: Lowering, group: FusedGroup, ops: Sequence[_Op]) -> _Memory:
         made = {op.out for op in ops}
         operands = list(dict.fromkeys(o for op in ops for o in op.operands if o not in made))
         results = escaping(lowering.graph, group)
@@ -284,17 +284,17 @@ class _Slots:
         width = -(-int(nest.cols) // 16) * 16
         # Reductions take some rows together, and blocks of rows are what parts share.
         reduces = any(op.reduces for op in ops)
-        floats = REDUCED_FLOATS if reduces else STRIP_FLOATS
-        self.strip_cols = min(width, floats // _TOGETHER if reduces else floats)
-        self.strip_rows = min(floats // self.strip_cols, -(-int(nest.rows) // 2))
-        if self.strip_cols < width and not reduces:
-            self.strip_rows = 1
-        elif reduces and self.strip_rows > _TOGETHER:
-            self.strip_rows -= self.strip_rows % _TOGETHER
-        column = -(-self.strip_rows // 16) * 16 + 16 * self.strip_rows
-        rows = self.strip_rows
-        self._floats = {_SLOT: rows * self.strip_cols, _SLOT_ROW: rows * width, _SLOT_COLUMN: column}
-        self._whole_rows = self.strip_cols < nest.cols
+        floats = REDUCED_FLOATS if reduces else FUSED_FLOATS
+        self.fused_cols = min(width, floats // _TOGETHER if reduces else floats)
+        self.fused_rows = min(floats // self.fused_cols, -(-int(nest.rows) // 2))
+        if self.fused_cols < width and not reduces:
+            self.fused_rows = 1
+        elif reduces and self.fused_rows > _TOGETHER:
+            self.fused_rows -= self.fused_rows % _TOGETHER
+        column = -(-self.fused_rows // 16) * 16 + 16 * self.fused_rows
+        rows = self.fused_rows
+        self._floats = {_SLOT: rows * self.fused_cols, _SLOT_ROW: rows * width, _SLOT_COLUMN: column}
+        self._whole_rows = self.fused_cols < nest.cols
         self.kinds: list[int] = []
         self._free: dict[int, list[int]] = {kind: [] for kind in self._floats}
         self._allocate()
@@ -312,7 +312,7 @@ class _Slots:
         for i, op in enumerate(self.ops):
             kind = self._kind(op)
             # An element-wise op may write where it reads; other values are still needed by the strips to come.
-            before = [v for v in dying.get(i, []) if self._is_strip(v)]
+            before = [v for v in dying.get(i, []) if self._is_fused(v)]
             for value in before:
                 self._release(value)
             if op.out not in self.places:
@@ -328,7 +328,7 @@ class _Slots:
         slot = self.places[value] - _MEMORY
         self._free[self.kinds[slot]].append(slot)
 
-    def _is_strip(self, value: str) -> bool:
+    def _is_fused(self, value: str) -> bool:
         return value in self.places and self.kinds[self.places[value] - _MEMORY] == _SLOT
 
     def _kind(self, op: _Op) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from ingot.ir.dtype import DType, f32, f64, i32, i64, u64
 from ingot.ir.graph import Node
 from ingot.lower.cpu.formats import F32, FORMATS
-from ingot.lower.cpu.rows import Condition, both, last_axis, of, operand_type, row, stored
+from ingot.lower.cpu.kernel_rules import Condition, both, kernel_rule, last_axis, of, operand_type, stored
 from ingot.lower.formats import Format
 from ingot.lower.lowered import FAULT, Field, Pointer
 from ingot.lower.lowering import Lowering, pointer
@@ -36,7 +36,7 @@ def _from_panels(lowering: Lowering, node: Node) -> str:
 def _gather_rows(kernel: str, format: Format, layout: str, *conditions: Condition | tuple[Condition, ...]) -> None:
     """Declares a kernel for rows of a static matrix of a format in a layout."""
 
-    @row("gather", kernel, both(of(f32), _rows_of_a_matrix, *conditions))
+    @kernel_rule("gather", kernel, both(of(f32), _rows_of_a_matrix, *conditions))
     def lower(lowering: Lowering, node: Node) -> None:
         operand = str(node.operands[0]), format, layout, layout == "panels"
         indices = lowering.contiguous(node.operands[1])
@@ -70,7 +70,7 @@ def _tables(
 
 
 for _format in reversed(FORMATS):
-    if _format.is_coded:
+    if _format.is_quantized:
         _gather_rows(f"gather_{_format.tables}_panels", _format, "panels", stored(0, _format))
         continue
     _gather_rows(f"gather_{_format.tables}_panels", _format, "panels", stored(0, _format), _from_panels)
@@ -89,7 +89,7 @@ def _indices(dtype):  # type: ignore[no-untyped-def]
 def _gather(dtype) -> None:  # type: ignore[no-untyped-def]
     kernel = f"gather_{dtype}"
 
-    @row("gather", kernel, _indices(dtype))
+    @kernel_rule("gather", kernel, _indices(dtype))
     def lower(lowering: Lowering, node: Node) -> None:
         value, indices = str(node.operands[0]), lowering.contiguous(node.operands[1])
         out, type = lowering.result(node.output), lowering.graph.type(value)
@@ -120,7 +120,7 @@ def _gather_fields(itemsize: int) -> dict[str, Field]:
     return {"fault": Pointer(FAULT), "item_bytes": itemsize}
 
 
-@row("gather_elements", "gather_elements_i64")
+@kernel_rule("gather_elements", "gather_elements_i64")
 def _gather_elements(lowering: Lowering, node: Node) -> None:
     x, indices = lowering.view(node.operands[0]), lowering.contiguous(node.operands[1])
     indices = indices if indices.dtype is i64 else lowering.cast(indices, i64)
@@ -134,7 +134,7 @@ def _gather_elements(lowering: Lowering, node: Node) -> None:
     lowering.step("gather_elements_i64", "gather_elements_args", fields, [x, indices], [out], work=work)
 
 
-@row("checked_index", "checked_index")
+@kernel_rule("checked_index", "checked_index")
 def _checked_index(lowering: Lowering, node: Node) -> None:
     x, out = lowering.contiguous(node.operands[0]), lowering.result(node.output)
     fields: dict[str, Field] = {
@@ -144,7 +144,7 @@ def _checked_index(lowering: Lowering, node: Node) -> None:
     lowering.step("checked_index", "checked_index_args", fields, [x], [out], work=out.size * 1.0, inplace=(0,))
 
 
-@row("resample", "resample_f32", of(f32))
+@kernel_rule("resample", "resample_f32", of(f32))
 def _resample(lowering: Lowering, node: Node) -> None:
     """An image whose channels lie side by side keeps them so."""
     x, indices, weights = lowering.view(node.operands[0]), *map(lowering.contiguous, node.operands[1:])
@@ -169,7 +169,7 @@ def _between_elements(lowering: Lowering, node: Node) -> str:
     return ""
 
 
-@row("grid_sample", "grid_sample_f32", both(of(f32), _between_elements))
+@kernel_rule("grid_sample", "grid_sample_f32", both(of(f32), _between_elements))
 def _grid_sample(lowering: Lowering, node: Node) -> None:
     """An image whose channels lie side by side keeps them so."""
     x, grid = lowering.view(node.operands[0]), lowering.contiguous(node.operands[1])
@@ -188,7 +188,7 @@ def _grid_sample(lowering: Lowering, node: Node) -> None:
 def _scatter(kernel: str, accepts: Condition) -> None:
     """Declares a kernel that writes into what it is given: into x itself, or into a copy in its own dtype of sums."""
 
-    @row("scatter_elements", kernel, accepts)
+    @kernel_rule("scatter_elements", kernel, accepts)
     def lower(lowering: Lowering, node: Node) -> None:
         x, indices, updates = (lowering.view(operand) for operand in node.operands)
         if _is_last_reader(lowering, node, x):
@@ -261,7 +261,7 @@ def _countable(lowering: Lowering, node: Node) -> str:
 
 
 def _topk(kernel: str, dtype: DType) -> None:
-    @row("topk", kernel, both(of(dtype), last_axis, _countable))
+    @kernel_rule("topk", kernel, both(of(dtype), last_axis, _countable))
     def lower(lowering: Lowering, node: Node) -> None:
         x = lowering.rows(node.operands[0])
         out, indices = (lowering.result(name) for name in node.outputs)
@@ -281,7 +281,7 @@ def _few_axes(lowering: Lowering, node: Node) -> str:
     return "" if rank <= 4 else f"x has rank {rank}, expected at most 4"
 
 
-@row("rotary", "rotary_f32", both(of(f32), _few_axes))
+@kernel_rule("rotary", "rotary_f32", both(of(f32), _few_axes))
 def _rotary(lowering: Lowering, node: Node) -> None:
     x = lowering.adjacent(node.operands[0])
     out = lowering.accepted_result(node.output, lambda view: view.strides[-1] == 1)

@@ -12,12 +12,12 @@ from ingot.ir.graph import Node
 from ingot.lower.cpu.elementwise import SHORT, elementwise_fields
 from ingot.lower.cpu.formats import WHOLE_I8, WHOLE_U8
 from ingot.lower.cpu.image import image_fields, image_result, image_strides, two
-from ingot.lower.cpu.rows import Condition, both, operand_type, row
+from ingot.lower.cpu.kernel_rules import Condition, both, kernel_rule, operand_type
 from ingot.lower.epilogue import Group
 from ingot.lower.formats import Format
 from ingot.lower.lowered import Field
 from ingot.lower.lowering import Lowering, pointer
-from ingot.lower.packed_weight import Static
+from ingot.lower.packed_weight import WeightExpr
 from ingot.lower.view import View, broadcast_view, channels_last, image_order
 from ingot.ops.quantize import fixed_steps
 from ingot.support import abi
@@ -30,7 +30,7 @@ _ONES = (
     "dilation_w",
 )  # fmt: skip
 _TAPS = abi.constant("INGOT_INTEGER_TAPS")
-_CODED_TAPS = 1 << 16  # products of a byte and a signed one that a sum of 32 bits holds
+_QUANTIZED_TAPS = 1 << 16  # products of a byte and a signed one that a sum of 32 bits holds
 _FOUR = 4  # bytes that a dot product takes together
 _LANES = 16  # channels of a vector
 _FEW_PLANES = 4  # planes of so few channels are rounded as they lie
@@ -90,10 +90,10 @@ def _finish_fields(lowering: Lowering, group: Group, reads: list[View]) -> dict[
         return fields | {"result": abi.constant("INGOT_INTEGER_I32")}
     _add_pointers(lowering, fields, reads, scale=group.scale, shift=group.bias)
     fields["scale_step"] = int(lowering.view(group.scale).size > 1)
-    if group.requantised is None:
+    if group.requantized is None:
         return fields | {"result": abi.constant("INGOT_INTEGER_F32")}
-    steps = _steps(lowering, group.requantised)
-    return fields | {"out_scale": steps[0], "out_zero": steps[1], "result": _kind(group.requantised.dtype)}
+    steps = _steps(lowering, group.requantized)
+    return fields | {"out_scale": steps[0], "out_zero": steps[1], "result": _kind(group.requantized.dtype)}
 
 
 def _steps(lowering: Lowering, node: Node) -> tuple[float, float]:
@@ -124,7 +124,7 @@ def _add_residual(
     if group.residual is None:
         return ()
     fields["residual_first"] = int(group.residual_first)
-    codes = group.residual_codes
+    codes = group.residual_quant
     value = codes.operands[0] if codes else group.residual
     residual, strides = lying(value)
     fields |= {"residual": pointer(residual), "residual_strides": strides}
@@ -162,14 +162,14 @@ def _weight_zeros(lowering: Lowering, zeros: str | None, dtype: DType) -> str | 
 # -- fixed matrices and filters -------------------------------------------------------------------------------
 
 
-@row("matmul_integer", "integer_packed", both(_FIXED, _matrix))
+@kernel_rule("matmul_integer", "integer_packed", both(_FIXED, _matrix))
 def _matmul(lowering: Lowering, node: Node) -> None:
     """Rows are the pixels of one line."""
     group = lowering.group(node)
     root = group.root
     a, out = lowering.rows(root.operands[0]), lowering.result(group.output).rows()
     assert out is not None
-    weight = lowering.static_value(str(root.operands[1]))
+    weight = lowering.weight_expr(str(root.operands[1]))
     (m, k), n = a.shape, out.shape[1]
     fields: dict[str, Field] = dict.fromkeys(_ONES, 1)
     fields |= {"width": m, "out_width": m, "channels": k, "out_channels": n, "pad_top": 0, "pad_left": 0}
@@ -185,12 +185,12 @@ def _matmul(lowering: Lowering, node: Node) -> None:
     _lower(lowering, group, "integer_packed", (a, panels, out), sums, format.flip, fields, lying, m * n * k)
 
 
-def _format(weight: Static) -> Format:
+def _format(weight: WeightExpr) -> Format:
     return WHOLE_U8 if weight.type.dtype is u8 else WHOLE_I8
 
 
 def _lower(
-    lowering: Lowering, group: Group, kernel: str, views: tuple[View, View, View], column_sums: Static,
+    lowering: Lowering, group: Group, kernel: str, views: tuple[View, View, View], column_sums: WeightExpr,
     flip: int, fields: dict[str, Field], lying: Callable[[str | None], tuple[View, tuple[int, ...]]], products: int,
 ) -> None:  # fmt: skip
     """A step with `integer_args`. views: x, the packed weight, and the result; flip: `weight_flip`."""
@@ -227,13 +227,13 @@ def _lying_image(lowering: Lowering) -> Callable[[str | None], tuple[View, tuple
     return lying
 
 
-def _as_image_filter(weight: Static) -> Static:
+def _as_image_filter(weight: WeightExpr) -> WeightExpr:
     """Filters [O, C / groups, kh, kw], also of sequences."""
     out, channels, *kernel = weight.dims
     return weight if len(kernel) == 2 else weight.derive("reshape", shape=(out, channels, 1, *kernel))
 
 
-def _filter_panels(lowering: Lowering, filters: Static, groups: int) -> tuple[View, Static]:
+def _filter_panels(lowering: Lowering, filters: WeightExpr, groups: int) -> tuple[View, WeightExpr]:
     """The panels of filters [O, C / groups, kh, kw] of bytes, and the sum of each."""
     sums = filters.derive("cast", dtype=i32).derive("reduce_sum", axes=(1, 2, 3), keepdims=False)
     out, channels, lines, columns = filters.dims
@@ -245,16 +245,16 @@ def _filter_panels(lowering: Lowering, filters: Static, groups: int) -> tuple[Vi
     return lowering.weight(weight, "panels", True, format), sums
 
 
-@row("conv_integer", "integer_depthwise", both(_FIXED, _flat, _channelwise))
+@kernel_rule("conv_integer", "integer_depthwise", both(_FIXED, _flat, _channelwise))
 def _conv_channelwise(lowering: Lowering, node: Node) -> None:
     group = lowering.group(node)
     x = lowering.image(group.root.operands[0])
     out, fields = _conv_fields(lowering, group, x)
-    filters = _as_image_filter(lowering.static_value(str(group.root.operands[1])))
+    filters = _as_image_filter(lowering.weight_expr(str(group.root.operands[1])))
     sums = filters.derive("cast", dtype=i32).derive("reduce_sum", axes=(1, 2, 3), keepdims=False)
     flip = _format(filters).flip
     if flip:
-        middle = lowering.static_value(lowering.constant(flip, i32))
+        middle = lowering.weight_expr(lowering.constant(flip, i32))
         filters = filters.derive("cast", dtype=i32).derive("sub", middle).derive("cast", dtype=i8)
     filters = _grown(_grown(filters, 2, _FOUR), 0, _LANES)
     channels, _, lines, columns = filters.dims
@@ -265,19 +265,19 @@ def _conv_channelwise(lowering: Lowering, node: Node) -> None:
     _lower(lowering, group, "integer_depthwise", (x, weight, out), sums, flip, fields, lying, products)
 
 
-@row("conv_integer", "integer_packed", both(_FIXED, _flat))
+@kernel_rule("conv_integer", "integer_packed", both(_FIXED, _flat))
 def _conv(lowering: Lowering, node: Node) -> None:
     group = lowering.group(node)
     x = lowering.image(group.root.operands[0])
     out, fields = _conv_fields(lowering, group, x)
-    filters = _as_image_filter(lowering.static_value(str(group.root.operands[1])))
+    filters = _as_image_filter(lowering.weight_expr(str(group.root.operands[1])))
     panels, sums = _filter_panels(lowering, filters, group.root.groups)
     products = out.size * math.prod(filters.dims[1:])
     flip, lying = _format(filters).flip, _lying_image(lowering)
     _lower(lowering, group, "integer_packed", (x, panels, out), sums, flip, fields, lying, products)
 
 
-def _grown(value: Static, axis: int, unit: int, zero: int = 0) -> Static:
+def _grown(value: WeightExpr, axis: int, unit: int, zero: int = 0) -> WeightExpr:
     """A value with zeros behind it along an axis, up to a multiple of a unit."""
     high = tuple(-dim % unit if i == axis else 0 for i, dim in enumerate(value.dims))
     return value.derive("pad", low=(0,) * len(high), high=high, value=zero) if any(high) else value
@@ -286,11 +286,11 @@ def _grown(value: Static, axis: int, unit: int, zero: int = 0) -> Static:
 # -- images of floats that are rounded by their own range, beside filters of codes -----------------------------
 
 
-def coded_filter(lowering: Lowering, node: Node) -> str:
+def quantized_filter(lowering: Lowering, node: Node) -> str:
     """Refuses filters that are not codes of int8 with a scale for each output channel."""
     if i8 not in lowering.target.rounded:
         return "images are not to be rounded"
-    decoded = lowering.static_value(str(_root(lowering, node).operands[1]))
+    decoded = lowering.weight_expr(str(_root(lowering, node).operands[1]))
     types = tuple(operand.type.dtype for operand in decoded.inputs)
     if decoded.op != "dequantize" or types != (i8, f32):
         return "the filter is not codes of int8"
@@ -299,7 +299,7 @@ def coded_filter(lowering: Lowering, node: Node) -> str:
     if decoded.inputs[1].dims != (out,) or decoded.node.axis or decoded.node.block:
         return "the filter has no scale for each output channel"
     taps = math.prod(window)
-    return "" if taps < _CODED_TAPS else f"sums of {taps} products, expected fewer than {_CODED_TAPS}"
+    return "" if taps < _QUANTIZED_TAPS else f"sums of {taps} products, expected fewer than {_QUANTIZED_TAPS}"
 
 
 def _rounded_image(lowering: Lowering, value: str | None) -> tuple[View, View, View]:
@@ -320,17 +320,17 @@ def _rounded_image(lowering: Lowering, value: str | None) -> tuple[View, View, V
             "x_strides": (*image_strides(x), x.strides[1]),
         }  # fmt: skip
         writes = [codes, steps, zeros, ranges]
-        lowering.step("round_image_u8", "round_image_args", fields, [x], writes, work=x.size * _ROUNDED, turns=2)
+        lowering.step("round_image_u8", "round_image_args", fields, [x], writes, work=x.size * _ROUNDED, iterations=2)
         lowering.rounded_images[x] = codes, steps, zeros
     return lowering.rounded_images[x]
 
 
-def lower_coded(lowering: Lowering, node: Node) -> None:
-    """A convolution of floats with a filter that `coded_filter` takes."""
+def lower_quantized(lowering: Lowering, node: Node) -> None:
+    """A convolution of floats with a filter that `quantized_filter` takes."""
     group = lowering.group(node)
     root = group.root
     x, steps, zeros = _rounded_image(lowering, root.operands[0])
-    codes, scales = lowering.static_value(str(root.operands[1])).inputs
+    codes, scales = lowering.weight_expr(str(root.operands[1])).inputs
     out, fields = _conv_fields(lowering, group, x)
     filters = _as_image_filter(codes)
     panels, sums = _filter_panels(lowering, filters, root.groups)
@@ -357,7 +357,7 @@ def _one_zero(lowering: Lowering, node: Node) -> str:
     return "" if zero is None or lowering.graph.type(zero).size == 1 else "a zero point for each column"
 
 
-@row("matmul_integer", "integer_matmul", both(_short, _one_zero))
+@kernel_rule("matmul_integer", "integer_matmul", both(_short, _one_zero))
 def _matmul_computed(lowering: Lowering, node: Node) -> None:
     group = lowering.group(node)
     root = group.root
@@ -417,7 +417,7 @@ def _plain(dtype: DType, narrow: DType) -> Condition:
 def _between(op: str, narrow: DType) -> None:
     kernel = f"{op}_{narrow}"
 
-    @row(op, kernel, _plain(f32, narrow))
+    @kernel_rule(op, kernel, _plain(f32, narrow))
     def lower(lowering: Lowering, node: Node) -> None:
         x = lowering.view(node.operands[0])
         rank = len(x.shape)
@@ -440,12 +440,12 @@ def _of_f32(lowering: Lowering, node: Node) -> str:
     return "" if x.dtype is f32 else f"{x.dtype}, expected {f32}"
 
 
-@row("dynamic_quantize", "dynamic_quantize_f32", _of_f32)
+@kernel_rule("dynamic_quantize", "dynamic_quantize_f32", _of_f32)
 def _dynamic_quantize(lowering: Lowering, node: Node) -> None:
     x = lowering.contiguous(node.operands[0])
     writes = [lowering.result(output) for output in node.outputs]
     fields: dict[str, Field] = {"x": pointer(x), "count": math.prod(x.shape)}
     fields |= {name: pointer(view) for name, view in zip(("out", "scale", "zero"), writes, strict=True)}
     lowering.step(
-        "dynamic_quantize_f32", "dynamic_quantize_args", fields, [x], writes, work=x.size * _ROUNDED * 2, turns=2
+        "dynamic_quantize_f32", "dynamic_quantize_args", fields, [x], writes, work=x.size * _ROUNDED * 2, iterations=2
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ingot.ir.dtype import DType, bf16, f16, f32, i8, i32, u8
 from ingot.ir.graph import Node
-from ingot.lower.cpu.rows import of, overwritten, row
+from ingot.lower.cpu.kernel_rules import kernel_rule, of, overwritten
 from ingot.lower.lowered import FAULT, Field, Pointer
 from ingot.lower.lowering import Lowering, pointer
 from ingot.lower.view import View
@@ -27,7 +27,7 @@ def _places(
 
 
 def _declare_append(op: str, kernel: str, *dtypes: DType) -> None:
-    @row(op, kernel, of(*dtypes))
+    @kernel_rule(op, kernel, of(*dtypes))
     def lower(lowering: Lowering, node: Node) -> None:
         appended = [overwritten(lowering, node, i) for i in range(len(node.outputs))]
         held, caches = [before for before, _ in appended], [after for _, after in appended]
@@ -51,7 +51,7 @@ for _name in ("keys", "values"):
 
 
 def _declare_attention(kernel: str, dtype: DType, *beside: DType) -> None:
-    @row("cached_attention", kernel, of(f32, dtype, dtype, *beside))
+    @kernel_rule("cached_attention", kernel, of(f32, dtype, dtype, *beside))
     def lower(lowering: Lowering, node: Node) -> None:
         q = lowering.adjacent(node.operands[0])
         caches = [lowering.contiguous(o) for o in (*node.operands[1:3], *node.operands[6:]) if o is not None]
@@ -62,7 +62,7 @@ def _declare_attention(kernel: str, dtype: DType, *beside: DType) -> None:
             "q": pointer(q), "keys": pointer(caches[0]), "values": pointer(caches[1]), "out": pointer(out),
             "rows": rows, "heads": heads, "kv_heads": caches[0].shape[1], "head_dim": head_dim, "v_dim": v_dim,
             "q_strides": q.strides[:2], "out_strides": out.strides[:2], "total_blocks": caches[0].shape[0],
-            "window": node.window, "scale": node.scale, "softcap": node.softcap, "portions": 0,
+            "window": node.window, "scale": node.scale, "softcap": node.softcap, "chunks": 0,
         }  # fmt: skip
         if len(caches) > 2:
             fields |= {"key_scales": pointer(caches[2]), "value_scales": pointer(caches[3])}

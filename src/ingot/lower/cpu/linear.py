@@ -8,13 +8,13 @@ from dataclasses import replace
 from ingot.ir.dtype import DType, bf16, f32, f64, i8, i32, i64, u64
 from ingot.ir.graph import Graph, Node
 from ingot.lower.cpu.formats import BF16, F32, FORMATS, PANEL, pack_fields, rounded_bytes
-from ingot.lower.cpu.rows import Condition, both, of, row, stored
+from ingot.lower.cpu.kernel_rules import Condition, both, kernel_rule, of, stored
 from ingot.lower.epilogue import EpilogueLimits, Group, column_axis
 from ingot.lower.formats import Dots, Format
 from ingot.lower.lowered import FAULT, Field, Pointer
 from ingot.lower.lowering import Lowering, pointer
 from ingot.lower.matrix import column_runs, matrix
-from ingot.lower.packed_weight import Recipe, Static
+from ingot.lower.packed_weight import PackedWeight, WeightExpr
 from ingot.lower.states import replacing, undecoded
 from ingot.lower.view import View, broadcast_view, collapse
 from ingot.support import abi
@@ -35,9 +35,9 @@ _MANY_ROWS = 64  # beside so many, packing a matrix in each product costs little
 _DOT_ROWS = 16  # up to so many are a batch that is decoded together, with the bits of a row alone
 
 
-def _lasting_matrix(lowering: Lowering, node: Node) -> str:
+def _state_invariant_matrix(lowering: Lowering, node: Node) -> str:
     root = lowering.group(node).root
-    if root.operands[1] not in lowering.lasting:
+    if root.operands[1] not in lowering.state_invariant:
         return "the right operand is not constant"
     if lowering.graph.type(str(root.operands[1])).rank != 2:
         return "the right operand is not a matrix"
@@ -56,12 +56,12 @@ def _one_way(lowering: Lowering, node: Node) -> str:
         return ""
     if any(_rows_of(graph, other) >= _MANY_ROWS for other in _other_way(graph, root)):
         return "the right operand is read transposed, too: it is kept once, and packed as it is read"
-    if lowering.target.unpacked and _stored_name(lowering.static_value(matrix)) in lowering.target.unpacked:
+    if lowering.target.unpacked and _stored_name(lowering.weight_expr(matrix)) in lowering.target.unpacked:
         return "the right operand lies unpacked for another program: it is kept once, and packed as it is read"
     return ""
 
 
-def _stored_name(value: Static) -> str:
+def _stored_name(value: WeightExpr) -> str:
     """The weight that a matrix is, however its elements are decoded and its axes lie."""
     while value.op in ("cast", "permute", "reshape"):
         value = value.source
@@ -119,22 +119,22 @@ def takes_dots(format: Format, dots: Dots) -> Condition:
 
 
 def _packed(
-    kernel: str, format: Format, *conditions: Condition, dots: Dots | None = None, turned: bool = False
+    kernel: str, format: Format, *conditions: Condition, dots: Dots | None = None, transposed: bool = False
 ) -> None:
     """Declares a kernel for products with fixed weights of a format. dots: what it rounds rows for, if it does.
-    turned: it sums over the columns of panels.
+    transposed: it sums over the columns of panels.
     """
 
-    @row("matmul", kernel, both(of(f32, f32), *conditions))
+    @kernel_rule("matmul", kernel, both(of(f32, f32), *conditions))
     def lower(lowering: Lowering, node: Node) -> None:
-        _lower_packed(lowering, lowering.group(node), kernel, format, dots, turned)
+        _lower_packed(lowering, lowering.group(node), kernel, format, dots, transposed)
 
 
 def _products(format: Format, suffix: str, *conditions: Condition, few: bool) -> None:
     """Declares a format's kernels for products, the most particular first. few: one of them is for few rows."""
     if format in (F32, BF16):  # which products pack as they read them
         conditions = (*conditions, _one_way)
-    conditions = both(*conditions, _lasting_matrix, stored(1, format))
+    conditions = both(*conditions, _state_invariant_matrix, stored(1, format))
     for dots in format.dots:
         takes = takes_dots(format, dots)
         if few and not dots.few:
@@ -152,12 +152,19 @@ for _format in reversed(FORMATS):
 for _format in reversed(FORMATS):
     _products(_format, "packed", few=True)
     if _format.products is not None and _format.scales is not None:
-        _turned = stored(1, _format, turned=True)
-        _packed(f"gemm_{_format.products}_turned", _format, _lasting_matrix, *_turned, _both_ways, turned=True)
+        _transposed = stored(1, _format, transposed=True)
+        _packed(
+            f"gemm_{_format.products}_transposed",
+            _format,
+            _state_invariant_matrix,
+            *_transposed,
+            _both_ways,
+            transposed=True,
+        )
 
 
 def _lower_packed(
-    lowering: Lowering, group: Group, kernel: str, format: Format, dots: Dots | None, turned: bool
+    lowering: Lowering, group: Group, kernel: str, format: Format, dots: Dots | None, transposed: bool
 ) -> None:
     root = group.root
     narrow = None
@@ -167,7 +174,7 @@ def _lower_packed(
     if dots and not narrow:
         a = round_rows(lowering, a, dots.rows) if dots.rows in _ROUNDED else lowering.cast(a, dots.rows)
     layout = "gate_panels" if group.gate else "panels"
-    operand = str(root.operands[1]), format, layout, root.transpose_b ^ turned
+    operand = str(root.operands[1]), format, layout, root.transpose_b ^ transposed
     runs = column_runs(lowering, *operand)
     residual = None if group.residual is None else lowering.rows(group.residual)
     c = None if lowering.is_only_rounded(group) else lowering.result(group.output).rows()
@@ -207,8 +214,8 @@ def packed_step(
     (m, k), n = a.shape, writes[0].shape[1]
     reads = [a, b]
     scale = group.root.scale if group.root.op.name == "matmul" else 1.0
-    fields: dict[str, Field] = {"m": m, "n": n, "k": k, "alpha": scale, "apart": int(lowering.target.apart)}
-    fields |= epilogue_fields(lowering, group, bias, reads) | {"portions": 0}
+    fields: dict[str, Field] = {"m": m, "n": n, "k": k, "alpha": scale, "split_sums": int(lowering.target.split_sums)}
+    fields |= epilogue_fields(lowering, group, bias, reads) | {"chunks": 0}
     for name in ("bias", "slopes") if column else ():
         if isinstance(first := fields.get(name), Pointer):
             fields[name] = replace(first, byte_offset=first.byte_offset + column * f32.itemsize)
@@ -245,11 +252,11 @@ def round_rows(lowering: Lowering, rows: View, dtype: DType) -> View:
     return lowering.rounded[rows]
 
 
-def add_pack(lowering: Lowering, recipe: Recipe, source: View, panels: View) -> None:
-    """A step that packs a matrix which may lie anyhow into the panels of a recipe."""
+def add_pack(lowering: Lowering, packed_weight: PackedWeight, source: View, panels: View) -> None:
+    """A step that packs a matrix which may lie anyhow into the panels of a packed_weight."""
     fields: dict[str, Field] = {"src": pointer(source), "dst": pointer(panels)}
-    fields |= pack_fields(source.shape, source.strides, recipe.transposed)
-    lowering.step(recipe.panels.pack, "pack_args", fields, [source], [panels], work=panels.size * _PACKED)
+    fields |= pack_fields(source.shape, source.strides, packed_weight.transposed)
+    lowering.step(packed_weight.panels.pack, "pack_args", fields, [source], [panels], work=panels.size * _PACKED)
 
 
 def epilogue_fields(lowering: Lowering, group: Group, bias: str | None, reads: list[View]) -> dict[str, Field]:
@@ -260,7 +267,7 @@ def epilogue_fields(lowering: Lowering, group: Group, bias: str | None, reads: l
         "act_alpha": group.act_alpha, "act_beta": group.act_beta, "residual_first": int(group.residual_first),
     }  # fmt: skip
     if group.slopes is not None:
-        sums, slopes = lowering.graph.type(group.root.output).dims, lowering.static_value(group.slopes)
+        sums, slopes = lowering.graph.type(group.root.output).dims, lowering.weight_expr(group.slopes)
         columns = sums[column_axis(group.root, len(sums))]
         slopes = slopes.derive("reshape", shape=(math.prod(slopes.dims),)).derive("expand", shape=(columns,))
         reads.append(lowering.weight(slopes))
@@ -294,7 +301,7 @@ def _both_rounded(lowering: Lowering, node: Node) -> str:
     return f"rows have {k} elements, expected an even number" if k % 2 else ""
 
 
-@row("matmul", "gemm_bf16_packed", both(of(f32, f32), _both_rounded))
+@kernel_rule("matmul", "gemm_bf16_packed", both(of(f32, f32), _both_rounded))
 def _matmul_bf16(lowering: Lowering, node: Node) -> None:
     """Of matrices that a run computes: the right one is packed by a step of its own."""
     group = lowering.group(node)
@@ -321,15 +328,15 @@ def _fixed_matrix(lowering: Lowering, node: Node) -> str:
     return "" if root.operands[1] in lowering.static else "the right operand is not constant"
 
 
-@row("matmul", "matmul_f32_bf16", both(of(f32, f32), stored(1, BF16), _fixed_matrix))
+@kernel_rule("matmul", "matmul_f32_bf16", both(of(f32, f32), stored(1, BF16), _fixed_matrix))
 def _matmul_f32_bf16(lowering: Lowering, node: Node) -> None:
     group = lowering.group(node)
     a = lowering.adjacent(group.root.operands[0])
-    b = lowering.weight(lowering.static_value(str(group.root.operands[1])).stored(BF16)[0])
+    b = lowering.weight(lowering.weight_expr(str(group.root.operands[1])).stored(BF16)[0])
     _lower_matmul(lowering, group, "matmul_f32_bf16", a, b, {})
 
 
-@row("matmul", "matmul_tn_f32", both(of(f32, f32), _left_transposed), misplaced=_rows_apart)
+@kernel_rule("matmul", "matmul_tn_f32", both(of(f32, f32), _left_transposed), misplaced=_rows_apart)
 def _matmul_tn(lowering: Lowering, node: Node) -> None:
     group = lowering.group(node)
     a = _swap(lowering.view(group.root.operands[0]))
@@ -338,7 +345,7 @@ def _matmul_tn(lowering: Lowering, node: Node) -> None:
     _lower_matmul(lowering, group, "matmul_tn_f32", a, b, {"continues": int(is_sum)})
 
 
-@row("matmul", "matmul_f32", of(f32, f32))
+@kernel_rule("matmul", "matmul_f32", of(f32, f32))
 def _matmul(lowering: Lowering, node: Node) -> None:
     group = lowering.group(node)
     a = lowering.view(group.root.operands[0])
@@ -406,7 +413,7 @@ def _unscaled(lowering: Lowering, node: Node) -> str:
 def _product(kernel: str, dtype: DType) -> None:
     """Declares the product of a type of 64 bits, which has no epilogue."""
 
-    @row("matmul", kernel, both(of(dtype, dtype), _unscaled))
+    @kernel_rule("matmul", kernel, both(of(dtype, dtype), _unscaled))
     def lower(lowering: Lowering, node: Node) -> None:
         a, b = lowering.view(node.operands[0]), lowering.view(node.operands[1])
         a = _swap(a) if node.transpose_a else a
@@ -442,16 +449,16 @@ def _static_experts(lowering: Lowering, node: Node) -> str:
 def _experts(format: Format) -> None:
     kernel = f"expert_matmul_{format.products}_packed"
 
-    @row("expert_matmul", kernel, both(of(f32), _static_experts, stored(2, format)))
+    @kernel_rule("expert_matmul", kernel, both(of(f32), _static_experts, stored(2, format)))
     def lower(lowering: Lowering, node: Node) -> None:
         x = lowering.adjacent(node.operands[0])
         _lower_experts(lowering, node, kernel, format, x, str(node.operands[2]))
 
 
-def _coded_experts(format: Format, dots: Dots) -> None:
+def _quantized_experts(format: Format, dots: Dots) -> None:
     kernel = f"expert_matmul_{dots.family}_packed"
 
-    @row("expert_matmul", kernel, both(of(f32), _static_experts, takes_dots(format, dots), _stacked(format)))
+    @kernel_rule("expert_matmul", kernel, both(of(f32), _static_experts, takes_dots(format, dots), _stacked(format)))
     def lower(lowering: Lowering, node: Node) -> None:
         x = lowering.adjacent(node.operands[0])
         rounded = round_rows(lowering, lowering.rows(node.operands[0]), dots.rows)
@@ -459,9 +466,9 @@ def _coded_experts(format: Format, dots: Dots) -> None:
         _lower_experts(lowering, node, kernel, format, x, _below(lowering, node).name)
 
 
-def _below(lowering: Lowering, node: Node) -> Static:
+def _below(lowering: Lowering, node: Node) -> WeightExpr:
     """The experts of a product below each other, [count * n, k], or as they are."""
-    value = lowering.static_value(str(node.operands[2]))
+    value = lowering.weight_expr(str(node.operands[2]))
     is_stacked = value.op == "reshape" and value.source.type.rank == 2 and value.source.dims[1] == value.dims[2]
     return value.source if is_stacked else value
 
@@ -482,7 +489,7 @@ def _stacked(format: Format) -> Condition:
 
 for _format in reversed(FORMATS):
     for _dots in _format.dots if _format.scales else ():
-        _coded_experts(_format, _dots)
+        _quantized_experts(_format, _dots)
 for _format in reversed(FORMATS):
     if _format.products is not None and _format.scales is None:
         _experts(_format)
@@ -497,7 +504,7 @@ def _lower_experts(lowering: Lowering, node: Node, kernel: str, format: Format, 
     fields: dict[str, Field] = {
         "x": pointer(x), "chosen": pointer(chosen), "experts": pointer(matrices), "out": pointer(out),
         "fault": Pointer(FAULT), "rows": rows, "slots": slots, "n": n, "k": k, "count": count,
-        "x_strides": spread.strides[:2], "portions": 0,
+        "x_strides": spread.strides[:2], "chunks": 0,
     }  # fmt: skip
     work = max(rows * slots * n * k * _FMA, min(rows * slots, count) * n * k * format.element_bytes * _BYTE)
     reads = [x, chosen, matrices]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from ingot.ir.dtype import DType, f32, f64, i64, u64
 from ingot.ir.graph import Node
-from ingot.lower.cpu.rows import both, last_axis, of, operand_type, row
+from ingot.lower.cpu.kernel_rules import both, kernel_rule, last_axis, of, operand_type
 from ingot.lower.lowered import FAULT, Field, Pointer
 from ingot.lower.lowering import Lowering, pointer
 from ingot.lower.view import View, channels_last, collapse
@@ -40,7 +40,7 @@ def _apart(lowering: Lowering, node: Node) -> str:
     return "" if view is not None and view.strides[1] == 1 else "rows do not lie side by side"
 
 
-@row("layer_norm", "layer_norm_f32_columns", both(of(f32), _has_vectors, _few_side_by_side), misplaced=_apart)
+@kernel_rule("layer_norm", "layer_norm_f32_columns", both(of(f32), _has_vectors, _few_side_by_side), misplaced=_apart)
 def _norm_columns(lowering: Lowering, node: Node) -> None:
     """Rows that lie side by side, as channels do, each of which is normalised for itself."""
     x = lowering.view(node.operands[0])
@@ -54,7 +54,7 @@ def _norm_columns(lowering: Lowering, node: Node) -> None:
 
 
 def _norm(op: str) -> None:
-    @row(op, f"{op}_f32", of(f32))
+    @kernel_rule(op, f"{op}_f32", of(f32))
     def lower(lowering: Lowering, node: Node) -> None:
         x = lowering.rows(node.operands[0])
         out = _rows_result(lowering, node.output)
@@ -75,7 +75,7 @@ _norm("rms_norm")
 
 
 def _norm_gradient(op: str) -> None:
-    @row(op, f"{op}_f32", of(f32, f32, f32))
+    @kernel_rule(op, f"{op}_f32", of(f32, f32, f32))
     def lower(lowering: Lowering, node: Node) -> None:
         x, d = (lowering.rows(node.operands[i]) for i in (0, 2))
         weight = lowering.contiguous(node.operands[1])
@@ -92,7 +92,7 @@ def _norm_gradient(op: str) -> None:
         inplace = tuple(i for i, view in ((0, x), (2, d)) if view.strides == dx.strides)
         writes, work = [dx, *vectors, partial], x.size * 3 * _PER_ELEMENT
         lowering.step(
-            f"{op}_f32", "norm_gradient_args", fields, [x, weight, d], writes, work=work, inplace=inplace, turns=2
+            f"{op}_f32", "norm_gradient_args", fields, [x, weight, d], writes, work=work, inplace=inplace, iterations=2
         )
 
 
@@ -101,7 +101,7 @@ _norm_gradient("rms_norm_gradient")
 
 
 def _softmax(op: str) -> None:
-    @row(op, f"{op}_f32", both(of(f32), last_axis))
+    @kernel_rule(op, f"{op}_f32", both(of(f32), last_axis))
     def lower(lowering: Lowering, node: Node) -> None:
         x = lowering.rows(node.operands[0])
         out = _rows_result(lowering, node.output)
@@ -130,14 +130,14 @@ def _cross_entropy(lowering: Lowering, node: Node, out: View) -> None:
     lowering.step(f"{node.op.name}_f32", "cross_entropy_args", fields, reads, [out], work=work, inplace=inplace)
 
 
-@row("cross_entropy", "cross_entropy_f32", of(f32))
+@kernel_rule("cross_entropy", "cross_entropy_f32", of(f32))
 def _losses(lowering: Lowering, node: Node) -> None:
     out = lowering.result(node.output).reshape((math.prod(lowering.graph.type(node.output).dims),))
     assert out is not None
     _cross_entropy(lowering, node, out)
 
 
-@row("cross_entropy_gradient", "cross_entropy_gradient_f32", of(f32))
+@kernel_rule("cross_entropy_gradient", "cross_entropy_gradient_f32", of(f32))
 def _logits(lowering: Lowering, node: Node) -> None:
     _cross_entropy(lowering, node, _rows_result(lowering, node.output))
 
@@ -148,7 +148,7 @@ def averages_images(node: Node) -> bool:
 
 
 def _reduce(op: str, kernel: str, dtype: DType, axes_of: Callable[[Node], tuple[int, ...]]) -> None:
-    @row(op, kernel, of(dtype))
+    @kernel_rule(op, kernel, of(dtype))
     def lower(lowering: Lowering, node: Node) -> None:
         x = lowering.view(node.operands[0])
         axes = axes_of(node)
@@ -179,7 +179,7 @@ for _op in ("reduce_sum", "reduce_prod"):
 
 
 def _running(op: str, kernel: str, dtype: DType) -> None:
-    @row(op, kernel, of(dtype))
+    @kernel_rule(op, kernel, of(dtype))
     def lower(lowering: Lowering, node: Node) -> None:
         x, out = lowering.contiguous(node.operands[0]), lowering.result(node.output)
         fields: dict[str, Field] = {
@@ -196,7 +196,7 @@ for _op in ("cumsum", "cumprod"):
 
 
 def _det(kernel: str, dtype: DType) -> None:
-    @row("det", kernel, of(dtype))
+    @kernel_rule("det", kernel, of(dtype))
     def lower(lowering: Lowering, node: Node) -> None:
         x, out = lowering.contiguous(node.operands[0]), lowering.result(node.output)
         n = x.shape[-1]

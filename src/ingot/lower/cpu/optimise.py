@@ -7,7 +7,7 @@ import math
 
 from ingot.ir.dtype import f32
 from ingot.ir.graph import Node
-from ingot.lower.cpu.rows import of, overwritten, row
+from ingot.lower.cpu.kernel_rules import kernel_rule, of, overwritten
 from ingot.lower.lowered import Field
 from ingot.lower.lowering import Lowering, pointer
 from ingot.ops.dropout import threshold
@@ -35,7 +35,7 @@ def _lower_step(
     lowering.step(kernel, f"{node.op.name}_args", fields, reads, after, work=work, keeps=len(held))
 
 
-@row("adamw", "adamw_f32", of(f32))
+@kernel_rule("adamw", "adamw_f32", of(f32))
 def _adamw(lowering: Lowering, node: Node) -> None:
     held, given = ("parameter", "mean", "square"), ("gradient", "kept", "size", "root")
     numbers: dict[str, Field] = {
@@ -44,7 +44,7 @@ def _adamw(lowering: Lowering, node: Node) -> None:
     _lower_step(lowering, node, held, given, numbers, _ADAMW)
 
 
-@row("sgd", "sgd_f32", of(f32))
+@kernel_rule("sgd", "sgd_f32", of(f32))
 def _sgd(lowering: Lowering, node: Node) -> None:
     numbers: dict[str, Field] = {"momentum": node.momentum, "decay": node.decay}
     _lower_step(lowering, node, ("parameter", "velocity"), ("gradient", "rate"), numbers, _SGD)
@@ -57,7 +57,7 @@ def drawing_fields(node: Node) -> dict[str, Field]:
     }  # fmt: skip
 
 
-@row("draw_uniform", "draw_uniform_f64")
+@kernel_rule("draw_uniform", "draw_uniform_f64")
 def _draw_uniform(lowering: Lowering, node: Node) -> None:
     draws, out = lowering.contiguous(node.operands[0]), lowering.result(node.output)
     fields: dict[str, Field] = {"draws": pointer(draws), "out": pointer(out)}
@@ -65,7 +65,7 @@ def _draw_uniform(lowering: Lowering, node: Node) -> None:
     lowering.step("draw_uniform_f64", "draw_args", fields, [draws], [out], work=out.size * DRAWN)
 
 
-@row("dropout", "dropout_f32", of(f32))
+@kernel_rule("dropout", "dropout_f32", of(f32))
 def _dropout(lowering: Lowering, node: Node) -> None:
     if node.operands[1] is None:
         lowering.alias(node.output, lowering.view(node.operands[0]))

@@ -5,13 +5,13 @@ from __future__ import annotations
 from ingot.ir.dtype import bf16, f32, f64
 from ingot.ir.graph import Node
 from ingot.lower.cpu.formats import FORMATS, PANEL
+from ingot.lower.cpu.kernel_rules import Condition, both, kernel_rule, of, stored
 from ingot.lower.cpu.linear import EPILOGUES
-from ingot.lower.cpu.rows import Condition, both, of, row, stored
 from ingot.lower.formats import Dots, Format
 from ingot.lower.lowered import FAULT, Field, Pointer
 from ingot.lower.lowering import Lowering, pointer
 from ingot.lower.matrix import matrix
-from ingot.lower.packed_weight import Static
+from ingot.lower.packed_weight import WeightExpr
 from ingot.lower.view import View
 from ingot.support import abi
 
@@ -48,13 +48,15 @@ def _takes_state(dots: Dots | None) -> Condition:
 
 
 def _in_tiles(lowering: Lowering, node: Node) -> str:
-    return "" if lowering.target.apart else "sums are not apart"
+    return "" if lowering.target.split_sums else "sums are not apart"
 
 
 def _recurrent(kernel: str, format: Format, dots: Dots | None, *conditions: Condition) -> None:
     op, _, _ = kernel.partition("_")
 
-    @row(op, kernel, both(of(f32, f32), stored(1, format), _takes_state(dots), *conditions, _activations, _countable))
+    @kernel_rule(
+        op, kernel, both(of(f32, f32), stored(1, format), _takes_state(dots), *conditions, _activations, _countable)
+    )
     def lower(lowering: Lowering, node: Node) -> None:
         _lower_recurrent(lowering, node, kernel, format)
 
@@ -79,7 +81,7 @@ def _real(lowering: Lowering, node: Node) -> str:
 
 
 def _recurrent_f64(op: str) -> None:
-    @row(op, f"{op}_f64", both(of(f64, f64), _real, _countable))
+    @kernel_rule(op, f"{op}_f64", both(of(f64, f64), _real, _countable))
     def lower(lowering: Lowering, node: Node) -> None:
         _lower_recurrent(lowering, node, f"{op}_f64", None)
 
@@ -88,13 +90,13 @@ for _op in ("lstm", "gru", "rnn"):
     _recurrent_f64(_op)
 
 
-def _by_units(r: Static) -> Static:
+def _by_units(r: WeightExpr) -> WeightExpr:
     """[gates * hidden, hidden] with the rows of 32 units together, gate by gate, before those of the next 32."""
     rows, hidden = r.dims
     gates, whole = rows // hidden, hidden - hidden % PANEL
     cube = r.derive("reshape", shape=(gates, hidden, hidden))
 
-    def units(start: int, stop: int) -> Static:
+    def units(start: int, stop: int) -> WeightExpr:
         return cube.derive("slice", starts=(0, start, 0), stops=(gates, stop, hidden), steps=(1, 1, 1))
 
     rest = units(whole, hidden).derive("reshape", shape=(gates * (hidden - whole), hidden))
@@ -137,9 +139,9 @@ def _lower_recurrent(lowering: Lowering, node: Node, kernel: str, format: Format
     if "lengths" in dense:
         fields["fault"] = Pointer(FAULT)
     work = _nanoseconds_f64(gates, hidden) if format is None else _nanoseconds(gates, hidden, format, node.rounded)
-    turns = max(1, int(steps)) * (2 if halves else 1)
+    iterations = max(1, int(steps)) * (2 if halves else 1)
     arguments = "recurrent_args" if format else "recurrent_f64_args"
-    lowering.step(kernel, arguments, fields, reads, writes, work=work, turns=turns)
+    lowering.step(kernel, arguments, fields, reads, writes, work=work, iterations=iterations)
 
 
 def _nanoseconds(gates: View, hidden: int, format: Format, dots: bool) -> float:

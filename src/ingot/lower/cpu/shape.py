@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ingot.errors import UnsizedError
 from ingot.ir.graph import Node
-from ingot.lower.cpu.rows import row
+from ingot.lower.cpu.kernel_rules import kernel_rule
 from ingot.lower.lowering import Lowering
 from ingot.lower.view import View, image_order, reshaped_order
 
@@ -53,27 +53,27 @@ def _same_elements(a: View, b: View) -> bool:
     return key(a) == key(b)
 
 
-@row("reshape", VIEW)
+@kernel_rule("reshape", VIEW)
 def _reshape(lowering: Lowering, node: Node) -> None:
     place(lowering, node, lowering.view(node.operands[0]).reshape(lowering.graph.type(node.output).dims))
 
 
-@row("permute", VIEW)
+@kernel_rule("permute", VIEW)
 def _permute(lowering: Lowering, node: Node) -> None:
     place(lowering, node, lowering.view(node.operands[0]).permute(node.axes))
 
 
-@row("slice", VIEW)
+@kernel_rule("slice", VIEW)
 def _slice(lowering: Lowering, node: Node) -> None:
     place(lowering, node, lowering.view(node.operands[0]).slice(node.starts, node.stops, node.steps))
 
 
-@row("expand", VIEW)
+@kernel_rule("expand", VIEW)
 def _expand(lowering: Lowering, node: Node) -> None:
     place(lowering, node, lowering.view(node.operands[0]).expand(lowering.graph.type(node.output).dims))
 
 
-@row("concat", "copy_b")
+@kernel_rule("concat", "copy_b")
 def _concat(lowering: Lowering, node: Node) -> None:
     operands = [lowering.view(operand) for operand in node.operands]
     whole = lowering.result(node.output, strided=True, order=image_order(operands, len(operands[0].shape)))
@@ -87,7 +87,7 @@ def _concat(lowering: Lowering, node: Node) -> None:
         start += view.shape[node.axis]
 
 
-@row("pad", "copy_b")
+@kernel_rule("pad", "copy_b")
 def _pad(lowering: Lowering, node: Node) -> None:
     source = lowering.view(node.operands[0])
     whole = lowering.result(node.output, strided=True, order=image_order([source], len(source.shape)))

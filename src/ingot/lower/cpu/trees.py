@@ -8,10 +8,10 @@ import numpy as np
 
 from ingot.ir.dtype import DType, f32, f64, i32, i64, u8
 from ingot.ir.graph import Node, TensorType
-from ingot.lower.cpu.rows import both, of, row
+from ingot.lower.cpu.kernel_rules import both, kernel_rule, of
 from ingot.lower.lowered import FAULT, Field, Pointer
 from ingot.lower.lowering import Lowering, pointer
-from ingot.lower.packed_weight import Static
+from ingot.lower.packed_weight import WeightExpr
 from ingot.ops.trees import FALSE, FEATURE, MEMBERS, MEMBERS_END, MISSING, MODE, TRUE
 from ingot.support import abi
 
@@ -22,16 +22,16 @@ def _known(lowering: Lowering, node: Node) -> str:
     return "" if {*node.operands[1:3]} <= lowering.static else "the nodes are not constant"
 
 
-def _columns(table: Static, first: int, stop: int) -> Static:
+def _columns(table: WeightExpr, first: int, stop: int) -> WeightExpr:
     rows = table.dims[0]
     return table.derive("slice", starts=(0, first), stops=(rows, stop), steps=(1, 1))
 
 
-def _packed_nodes(nodes: Static, splits: Static) -> Static:
+def _packed_nodes(nodes: WeightExpr, splits: WeightExpr) -> WeightExpr:
     """What each step of a walk reads, side by side in 32 bits; a number that does not fit stays out of range."""
     kind = _columns(nodes, MODE, MODE + 1)
     for column, factor in ((MISSING, 8), (FEATURE, 16)):
-        times = Static(str(factor), (TensorType(i64, ()),), data=np.array(factor))
+        times = WeightExpr(str(factor), (TensorType(i64, ()),), data=np.array(factor))
         kind = kind.derive("add", _columns(nodes, column, column + 1).derive("mul", times))
     whole = kind.derive("concat", _columns(nodes, TRUE, FALSE + 1), axis=1)
     whole = whole.derive("clip", minimum=-(2.0**31), maximum=2.0**31 - 1).derive("cast", dtype=i32)
@@ -40,10 +40,10 @@ def _packed_nodes(nodes: Static, splits: Static) -> Static:
 
 
 def _trees(kernel: str, dtype: DType) -> None:
-    @row("tree_ensemble", kernel, both(of(dtype), _known))
+    @kernel_rule("tree_ensemble", kernel, both(of(dtype), _known))
     def lower(lowering: Lowering, node: Node) -> None:
         x = lowering.rows(node.operands[0])
-        compared, table = (lowering.static_value(str(operand)) for operand in node.operands[1:3])
+        compared, table = (lowering.weight_expr(str(operand)) for operand in node.operands[1:3])
         packed, ranges = _packed_nodes(table, compared), _columns(table, MEMBERS, MEMBERS_END + 1)
         nodes, sets = lowering.weight(packed), lowering.weight(ranges)
         tables = [lowering.contiguous(operand) for i, operand in enumerate(node.operands) if i not in (0, 2)]

@@ -5,9 +5,16 @@ kernels take: each restatement gives values that its node's are, or None where i
 """
 
 from ingot.lower.legalize import experts, fourier, grams, grids, loops, windows
-from ingot.lower.legalize.table import RESTATED_AS_THEMSELVES, RESTATEMENTS, restate_node
+from ingot.lower.legalize.table import LEGALIZATIONS, LEGALIZED_AS_THEMSELVES, legalize_node
 
 __all__ = [
-    "RESTATED_AS_THEMSELVES", "RESTATEMENTS", "experts", "fourier", "grams", "grids", "loops", "restate_node",
+    "LEGALIZATIONS",
+    "LEGALIZED_AS_THEMSELVES",
+    "experts",
+    "fourier",
+    "grams",
+    "grids",
+    "legalize_node",
+    "loops",
     "windows",
 ]  # fmt: skip

@@ -11,8 +11,8 @@ from ingot.ops.define import Expansion, replace_node
 
 Restatement = Callable[..., str | tuple[str, ...] | None]
 
-RESTATEMENTS: dict[str, Restatement] = {}
-RESTATED_AS_THEMSELVES: set[str] = set()
+LEGALIZATIONS: dict[str, Restatement] = {}
+LEGALIZED_AS_THEMSELVES: set[str] = set()
 
 
 def restates(*ops: str, again: bool = False) -> Callable[[Restatement], Restatement]:
@@ -22,16 +22,16 @@ def restates(*ops: str, again: bool = False) -> Callable[[Restatement], Restatem
     """
 
     def declare(restatement: Restatement) -> Restatement:
-        RESTATEMENTS.update(dict.fromkeys(ops, restatement))
-        RESTATED_AS_THEMSELVES.update(ops if again else ())
+        LEGALIZATIONS.update(dict.fromkeys(ops, restatement))
+        LEGALIZED_AS_THEMSELVES.update(ops if again else ())
         return restatement
 
     return declare
 
 
-def restate_node(graph: Graph, node: Node) -> bool:
+def legalize_node(graph: Graph, node: Node) -> bool:
     """Replaces a node of static types, whose values keep their names; whether there was something to replace it by."""
-    restatement = RESTATEMENTS.get(node.op.name)
+    restatement = LEGALIZATIONS.get(node.op.name)
     results = None if restatement is None else restatement(Expansion(graph, node), *node.operands, **node.attributes)
     if results is None:
         return False

@@ -10,11 +10,11 @@ from ingot.ir.dtype import boolean, f32, i8, i32, i64, u8
 from ingot.ir.graph import Node
 from ingot.lower.cpu.cost import cost
 from ingot.lower.cpu.elementwise import add_cast, add_copy
-from ingot.lower.cpu.fused import STRIPS, add_strip
+from ingot.lower.cpu.fused import FUSED_LIMITS, add_fused
+from ingot.lower.cpu.kernel_rules import KERNEL_RULES
 from ingot.lower.cpu.linear import EPILOGUES, add_pack
-from ingot.lower.cpu.rows import ROWS
 from ingot.lower.cpu.shape import VIEW
-from ingot.lower.lowering import Backend, Lowering, Row
+from ingot.lower.lowering import Backend, KernelRule, Lowering
 from ingot.lower.target import Target
 from ingot.lower.view import View
 from ingot.lower.wgpu.attention import ATTENTION, attention_floats
@@ -59,10 +59,10 @@ def _four_bytes(lowering: Lowering, node: Node) -> str:
     return "" if sizes == {4} else "elements are held in another size"
 
 
-def _rows() -> Mapping[str, Sequence[Row]]:
+def _rules() -> Mapping[str, Sequence[KernelRule]]:
     """The rows whose kernels there are, and of what moves bits the part that has them as the CPU does."""
-    rows = {op: [row for row in rows if row.kernel in _TAKEN] for op, rows in ROWS.items()}
-    rows["bitcast"] = [replace(row, conditions=(*row.conditions, _four_bytes)) for row in ROWS["bitcast"]]
+    rows = {op: [row for row in rows if row.kernel in _TAKEN] for op, rows in KERNEL_RULES.items()}
+    rows["bitcast"] = [replace(row, conditions=(*row.conditions, _four_bytes)) for row in KERNEL_RULES["bitcast"]]
     return rows
 
 
@@ -71,7 +71,7 @@ def _cast(lowering: Lowering, source: View, target: View) -> None:
 
 
 WGPU = Backend(
-    rows=_rows(),
+    rules=_rules(),
     held={f32: f32, **dict.fromkeys((i32, i64, boolean, u8, i8), i32)},
     epilogues=replace(
         EPILOGUES,
@@ -79,12 +79,12 @@ WGPU = Backend(
         rounded=frozenset(),
         slopes=False,
     ),
-    strips=replace(
-        STRIPS,
-        costs={op: count for op, count in STRIPS.costs.items() if f"{op}_f32" in KERNELS},
+    fused_limits=replace(
+        FUSED_LIMITS,
+        costs={op: count for op, count in FUSED_LIMITS.costs.items() if f"{op}_f32" in KERNELS},
         recomputes=True,
     ),
-    add_strip=add_strip,
+    add_fused=add_fused,
     formats=PANEL_FORMATS,
     pack=add_pack,
     copy=add_copy,

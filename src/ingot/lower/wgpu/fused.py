@@ -1,4 +1,4 @@
-"""A strip program as WGSL: the CPU's ops by number, its slots as variables.
+"""A fused program as WGSL: the CPU's ops by number, its slots as variables.
 
 Without reductions a lane takes an element. With them a workgroup takes a row, and goes through it once for each
 segment; what a segment needs of those before, but for their reductions, it computes again.
@@ -13,9 +13,9 @@ from ingot.lower.lowered import Field, Pointer
 from ingot.lower.wgpu.wgsl import LANES, Argument, floating, functions
 from ingot.support import abi
 
-_MEMORY = abi.constant("INGOT_STRIP_MEMORY")
-_COLUMN = abi.constant("INGOT_STRIP_SLOT_COLUMN")
-_LAST_REDUCTION = abi.constant("INGOT_STRIP_LAST_REDUCTION")
+_MEMORY = abi.constant("INGOT_FUSED_MEMORY")
+_COLUMN = abi.constant("INGOT_FUSED_SLOT_COLUMN")
+_LAST_REDUCTION = abi.constant("INGOT_FUSED_LAST_REDUCTION")
 # Of reductions: what is added for an element, how two are joined, the first, how lanes meet, what is made of the total.
 _REDUCTIONS = {
     "sum": ("{0}", "{0} + {1}", "0.0f", "group_sum({0}, lane)", "{0}"),
@@ -52,11 +52,11 @@ class _Op:
 
     @property
     def reduces(self) -> bool:
-        return abi.constant(f"INGOT_STRIP_OP_{self.name}") <= _LAST_REDUCTION or self.name == "pivot"
+        return abi.constant(f"INGOT_FUSED_OP_{self.name}") <= _LAST_REDUCTION or self.name == "pivot"
 
 
-def strip_arguments(fields: Mapping[str, Field]) -> list[Argument]:
-    """The parameters of a strip step: its tensors, and where a row of each begins."""
+def fused_arguments(fields: Mapping[str, Field]) -> list[Argument]:
+    """The parameters of a fused step: its tensors, and where a row of each begins."""
     memory = fields["memory"]
     assert isinstance(memory, tuple)
     pointers = [pointer for pointer in memory if isinstance(pointer, Pointer)]
@@ -66,15 +66,15 @@ def strip_arguments(fields: Mapping[str, Field]) -> list[Argument]:
     return [*tensors, *numbers, *strides]
 
 
-def strip_groups(fields: Mapping[str, Field]) -> int:
-    """Workgroups of a strip step."""
+def fused_groups(fields: Mapping[str, Field]) -> int:
+    """Workgroups of a fused step."""
     outer, rows, cols = (fields[name] for name in ("outer", "rows", "cols"))
     assert isinstance(outer, int) and isinstance(rows, int) and isinstance(cols, int)
     return outer * rows if _reduces(_ops(fields)) else -(-outer * rows * cols // LANES)
 
 
-def strip_text(fields: Mapping[str, Field]) -> str:
-    """`work` of a strip program, and what it needs beside the functions of shaders/."""
+def fused_text(fields: Mapping[str, Field]) -> str:
+    """`work` of a fused program, and what it needs beside the functions of shaders/."""
     ops = _ops(fields)
     steps = _numbers(fields, "col_steps")
     begins = [f"let p{m} = outer * arg_outer_strides({m}) + row * arg_row_strides({m});" for m in range(len(steps))]
@@ -100,7 +100,7 @@ def strip_text(fields: Mapping[str, Field]) -> str:
 def _ops(fields: Mapping[str, Field]) -> list[_Op]:
     """The program, with each operand resolved to the op that made it."""
     kinds, steps = _numbers(fields, "slot_kinds"), _numbers(fields, "col_steps")
-    names = abi.constant_names("INGOT_STRIP_OP_")
+    names = abi.constant_names("INGOT_FUSED_OP_")
     places = [_numbers(fields, name) for name in "abcdef"]
     alpha, beta = fields["alpha"], fields["beta"]
     segments, code, out = (_numbers(fields, name) for name in ("segment", "code", "out"))
@@ -115,7 +115,7 @@ def _ops(fields: Mapping[str, Field]) -> list[_Op]:
                 operands.append(made[each])
             else:  # what this segment has written is at hand
                 operands.append(written[each][0] if written.get(each, (0, -1))[1] == segments[i] else ~each)
-        name = names[code[i]].removeprefix("INGOT_STRIP_OP_")
+        name = names[code[i]].removeprefix("INGOT_FUSED_OP_")
         is_column = kinds[place - _MEMORY] == _COLUMN if place >= _MEMORY else steps[place] == 0
         memory = place if place < _MEMORY else -1
         ops.append(

@@ -13,7 +13,7 @@ from ingot.lower.cpu import fourier
 from ingot.lower.cpu.formats import BF16, CODES, F16, F32, PANEL
 from ingot.lower.formats import Format
 from ingot.lower.lowered import Field, Step
-from ingot.lower.wgpu.fused import strip_arguments, strip_groups, strip_text
+from ingot.lower.wgpu.fused import fused_arguments, fused_groups, fused_text
 from ingot.lower.wgpu.wgsl import LANES, Argument, floating, functions
 from ingot.support import abi
 
@@ -50,8 +50,8 @@ class Kernel:
 
     def arguments(self, step: Step) -> list[Argument]:
         """The fields of a step's struct in order, those that it leaves out included."""
-        if step.args_type == "strip_args":
-            return strip_arguments(step.fields)
+        if step.args_type == "fused_args":
+            return fused_arguments(step.fields)
         extra = [Argument(name, step.fields.get(name, 0)) for name in self.more]
         return extra + [
             Argument(
@@ -435,7 +435,7 @@ _ELEMENTS = _by_lanes("shape")
 _PIXELS = ("batch", "out_height", "out_width")
 
 KERNELS: dict[str, Kernel] = {
-    "strip_f32": Kernel("", strip_groups, strip_text),
+    "fused_f32": Kernel("", fused_groups, fused_text),
     "matmul_f32": Kernel("matmul", _gemm_tiles(32, 8), _together(_activate, _gemm_rows(8)), (*_EPILOGUE, "batch_rank")),
     "softmax_f32": Kernel("softmax", _by_rows("rows"), _share("exp_f32(x) / total")),
     "log_softmax_f32": Kernel("softmax", _by_rows("rows"), _share("x - log_f32(total)")),

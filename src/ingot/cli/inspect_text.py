@@ -83,8 +83,8 @@ def _origin(document: Mapping[str, Any]) -> list[tuple[str, str]]:
         rows.append(("version", ", ".join(versions)))
     if precision := document.get("precision"):
         rows.append(("precision", precision))
-    if quantisation := document.get("quantisation"):
-        rows.append(("quantised", ", ".join(f"{key} {value}" for key, value in quantisation.items())))
+    if quantization := document.get("quantization"):
+        rows.append(("quantized", ", ".join(f"{key} {value}" for key, value in quantization.items())))
     return rows
 
 

@@ -8,7 +8,7 @@ import pytest
 import ingot
 from ingot.ir.dtype import f16, f32, i4, i8, i32, i64
 from ingot.ir.graph import Graph, TensorType
-from ingot.load.quantized import GROUPS, quantised
+from ingot.load.quantized import GROUPS, quantized
 from ingot.ops.quantize import dequantize
 from ingot.run.interpret import interpret
 from ingot.run.program import Program
@@ -86,11 +86,14 @@ def test_nothing_is_kept_wide(name: str, scale: type, group: int) -> None:
     k, half, beside = 2 * group, 5 * group + 32, np.dtype(scale).itemsize + ("zeros" in name)
     program, _ = rounding(model(3, k, half, CODES[name], group, scale))
     assert program.single is not None
-    recipes = [t.recipe for t in program.single.lowered.tensors.values() if t.recipe is not None]
-    assert {recipe.dtype for recipe in recipes} == {CODES[name]}
+    packed_weights = [t.packed_weight for t in program.single.lowered.tensors.values() if t.packed_weight is not None]
+    assert {packed_weight.dtype for packed_weight in packed_weights} == {CODES[name]}
     elements = (2 * 128 + 32 + k + 2 * half) * k + k * half
     shared = (2 * 128 + 32 + k + 2 * half) * 2 + k * -(-half // group)
-    assert sum(recipe.nbytes for recipe in recipes) == elements * CODES[name].bits // 8 + shared * beside  # type: ignore[attr-defined]
+    assert (
+        sum(packed_weight.nbytes for packed_weight in packed_weights)
+        == elements * CODES[name].bits // 8 + shared * beside
+    )  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("axis, group", [(0, 32), (1, 0)])
@@ -138,11 +141,11 @@ def test_what_no_panel_holds_is_made_wide(axis: int, group: int, scale: object, 
 def test_matrices_are_quantised(dtype: object, error: float) -> None:
     """Each element within half a step of its group, or of 4 bits what the largest code leaves of the opposite of the
     largest element; squares of errors are not larger than by a step of an eighth of that; scales are f16."""
-    graph, width = Graph("quantised"), 96
+    graph, width = Graph("quantized"), 96
     group = GROUPS[dtype] or width  # type: ignore[index]
     data, cuts = random("w", 70, width), range(group, width, group)
     data[3, :group] = 0
-    name = quantised(graph, graph.add_weight("w", data), dtype)  # type: ignore[arg-type]
+    name = quantized(graph, graph.add_weight("w", data), dtype)  # type: ignore[arg-type]
     graph.set_output("y", name)
     (made,) = interpret(graph, {}).values()
     largest = np.hstack([abs(each).max(1, keepdims=True) + 0 * each for each in np.split(data, cuts, 1)])
@@ -157,7 +160,7 @@ def test_matrices_are_quantised(dtype: object, error: float) -> None:
     assert node is not None and graph.type(str(node.operands[1])).dtype is f16
     odd = Graph("odd")
     weight = odd.add_weight("w", data[:, :33])
-    assert quantised(odd, weight, dtype) == weight  # type: ignore[arg-type]
+    assert quantized(odd, weight, dtype) == weight  # type: ignore[arg-type]
 
 
 def experts(rows: int, slots: int, dtype: object, count: int = 3, n: int = 64, k: int = 96) -> tuple[Graph, str]:
@@ -166,7 +169,7 @@ def experts(rows: int, slots: int, dtype: object, count: int = 3, n: int = 64, k
     x = graph.add_input("x", TensorType(f32, (rows, slots, k)))
     chosen = graph.add_input("chosen", TensorType(i64, (rows, 2)))
     parts = [graph.add_weight(f"w{i}", random(f"w{i}", n, k)) for i in range(count)]
-    below = quantised(graph, graph.add("concat", parts, axis=0).output, dtype)  # type: ignore[arg-type]
+    below = quantized(graph, graph.add("concat", parts, axis=0).output, dtype)  # type: ignore[arg-type]
     matrices = graph.add("reshape", [below], shape=(count, n, k)).output
     graph.set_output("y", graph.add("expert_matmul", [x, chosen, matrices]).output)
     return graph, below
@@ -204,7 +207,7 @@ def test_experts_that_no_panels_hold() -> None:
     graph = Graph("odd")
     x = graph.add_input("x", TensorType(f32, (5, 1, 64)))
     chosen = graph.add_input("chosen", TensorType(i64, (5, 2)))
-    below = quantised(graph, graph.add_weight("w", random("w", 80, 64)), i8)
+    below = quantized(graph, graph.add_weight("w", random("w", 80, 64)), i8)
     matrices = graph.add("reshape", [below], shape=(2, 40, 64)).output
     graph.set_output("y", graph.add("expert_matmul", [x, chosen, matrices]).output)
     program, kernels = rounding(graph)

@@ -1,4 +1,4 @@
-"""Models that ONNX Runtime's quantiser wrote: beside ONNX Runtime, on every instruction set, and on which kernels."""
+"""Models that ONNX Runtime's quantizer wrote: beside ONNX Runtime, on every instruction set, and on which kernels."""
 
 import itertools
 import json
@@ -20,7 +20,7 @@ from ingot.session.inference import InferenceSession
 from kernel_calls import ISAS
 from onnx_models import model, run_oracle, value_info
 from op_cases import build, run, same_bits
-from quantised_models import LAYERS, F, Layer, float_model, last_step, quantised
+from quantized_models import LAYERS, F, Layer, float_model, last_step, quantized
 
 pytestmark = pytest.mark.native
 
@@ -44,7 +44,7 @@ CASES = [(layer, options) for layer in LAYERS for options in OPTIONS if layer.op
 @pytest.mark.parametrize(("layer", "options"), CASES, ids=_name)
 def test_within_a_step(layer: Layer, options: dict[str, bool], tmp_path, rng) -> None:
     """Within one step of the result's scale, on kernels of integers alone, with the same bits everywhere."""
-    proto, feeds = quantised(layer, tmp_path, rng, **options)
+    proto, feeds = quantized(layer, tmp_path, rng, **options)
     graph = load_onnx(proto.SerializeToString())
     optimize(graph)
     expected = run_oracle("ort", proto, feeds)[0]
@@ -65,7 +65,7 @@ def kernels_of(session: InferenceSession) -> list[str]:
 def test_what_explain_says(tmp_path, rng) -> None:
     """A convolution with its bias and activation is one step, from bytes to bytes."""
     layer = next(layer for layer in LAYERS if layer.op == "Conv" and layer.then == "Relu")
-    proto, feeds = quantised(layer, tmp_path, rng, qdq=True, signed=False, per_channel=True, symmetric=False)
+    proto, feeds = quantized(layer, tmp_path, rng, qdq=True, signed=False, per_channel=True, symmetric=False)
     session = InferenceSession(proto.SerializeToString(), strict=True)
     session.run(None, feeds)
     assert kernels_of(session) == ["quantize_u8", "integer_packed", "dequantize_u8"]
@@ -83,7 +83,7 @@ def test_dynamic(weights, per_channel: bool, tmp_path, rng) -> None:
     proto.graph.node.extend(
         [helper.make_node("Add", ["product", "bias"], ["sum"]), helper.make_node("Relu", ["sum"], ["y"])]
     )
-    source, target = tmp_path / "float.onnx", tmp_path / "quantised.onnx"
+    source, target = tmp_path / "float.onnx", tmp_path / "quantized.onnx"
     onnx.save(proto, source)
     quantization.quantize_dynamic(source, target, weight_type=weights, per_channel=per_channel)
     expected = run_oracle("ort", onnx.load(target), feeds)[0]
@@ -95,11 +95,11 @@ def test_dynamic(weights, per_channel: bool, tmp_path, rng) -> None:
 @pytest.mark.parametrize(
     ("level", "width", "precision", "kernel", "tolerance"),
     [
-        (0, 256, "f32", "gemm_f32_int4_zeros_f32", 1e-5),
-        (0, 288, "f32", "gemm_f32_int4_zeros_f32", 1e-5),  # whose zero points are no whole bytes
-        (4, 256, "f32", "gemm_f32_int4_zeros_f32", 0.02),  # which allows ONNX Runtime to round rows to int8
-        (0, 256, "int4w", "gemm_i24_int4_zeros", 1e-3),
-        (0, 288, "int8", "gemm_int4_zeros", 0.03),
+        (0, 256, "f32", "gemm_f32_int4_zp_f32", 1e-5),
+        (0, 288, "f32", "gemm_f32_int4_zp_f32", 1e-5),  # whose zero points are no whole bytes
+        (4, 256, "f32", "gemm_f32_int4_zp_f32", 0.02),  # which allows ONNX Runtime to round rows to int8
+        (0, 256, "int4w", "gemm_i24_int4_zp", 1e-3),
+        (0, 288, "int8", "gemm_int4_zp", 0.03),
     ],
 )
 def test_language_model_products(level: int, width: int, precision: str, kernel: str, tolerance: float, rng) -> None:
@@ -143,7 +143,7 @@ def test_language_model_products(level: int, width: int, precision: str, kernel:
 Feeds = dict[str, np.ndarray]
 
 
-def product_of_codes(
+def product_of_quant(
     rng: np.random.Generator, n: int, k: int, bits: int, block: int, has_zeros: bool
 ) -> tuple[onnx.ModelProto, Feeds]:
     """A MatMulNBits of a file's usual kind: scales are f32."""
@@ -167,7 +167,7 @@ def product_of_codes(
 def test_codes_stay_beside_scales_of_f32(bits: int, block: int, has_zeros: bool, tmp_path, rng) -> None:
     """Without a precision, in a session, a saved program and emitted C, with the bits of the floats they stand for."""
     n, k = 256, 512
-    proto, feeds = product_of_codes(rng, n, k, bits, block, has_zeros)
+    proto, feeds = product_of_quant(rng, n, k, bits, block, has_zeros)
     session = InferenceSession(proto.SerializeToString(), strict=True)
     (result,) = session.run(None, feeds)
     span = 128 if block >= 128 else 32
@@ -202,7 +202,7 @@ def test_codes_stay_beside_scales_of_f32(bits: int, block: int, has_zeros: bool,
 )
 def test_a_precision_keeps_codes_that_a_matrix_has(precision: str, kernel: str, tolerance: float, has_zeros, rng):
     """Scales become f16, as panels have them; codes of 4 bits and their zero points are not rounded again."""
-    proto, feeds = product_of_codes(rng, 256, 512, 4, 32, has_zeros)  # not so small that it would be folded
+    proto, feeds = product_of_quant(rng, 256, 512, 4, 32, has_zeros)  # not so small that it would be folded
     expected = run_oracle("ort", proto, feeds)[0]
     session = InferenceSession(proto.SerializeToString(), precision=precision)
     assert np.abs(session.run(None, feeds)[0] - expected).max() <= tolerance * np.abs(expected).max()
@@ -214,7 +214,7 @@ def test_a_precision_keeps_codes_that_a_matrix_has(precision: str, kernel: str, 
 @pytest.mark.parametrize("precision", ["int8", "int4", "int4w"])
 def test_scales_that_f16_lacks_the_range_for_stay(precision: str, rng) -> None:
     """And so do the codes, beside rows of f32: nothing of the matrix is rounded."""
-    proto, feeds = product_of_codes(rng, 256, 512, 4, 32, True)
+    proto, feeds = product_of_quant(rng, 256, 512, 4, 32, True)
     (scales,) = (each for each in proto.graph.initializer if each.name == "s")
     array = numpy_helper.to_array(scales).copy()
     array[:32] = 2.0**-20
@@ -222,4 +222,4 @@ def test_scales_that_f16_lacks_the_range_for_stay(precision: str, rng) -> None:
     expected = run_oracle("ort", proto, feeds)[0]
     session = InferenceSession(proto.SerializeToString(), precision=precision)
     assert np.abs(session.run(None, feeds)[0] - expected).max() <= 1e-5 * np.abs(expected).max()
-    assert "gemm_f32_int4_zeros_f32_packed" in str(session.explain())
+    assert "gemm_f32_int4_zp_f32_packed" in str(session.explain())

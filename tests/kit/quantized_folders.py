@@ -1,4 +1,4 @@
-"""Folders of quantised language models, written number by number as the formats' documentation has it, and what the
+"""Folders of quantized language models, written number by number as the formats' documentation has it, and what the
 numbers stand for: an oracle that shares nothing with the loader.
 """
 

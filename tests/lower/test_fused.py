@@ -83,7 +83,7 @@ def steps_of(graph: Graph) -> list[str]:
 
 def check_same(graph: Graph, feeds: Arrays) -> None:
     """The group, on every set and in any number of parts, beside its unfused self."""
-    expected = native(graph, feeds, strips=False)
+    expected = native(graph, feeds, fuses=False)
     for isa in load().isas():
         for threads in (1, 2, 3):
             expect_same(f"{isa}, {threads} threads", native(graph, feeds, isa=isa, threads=threads), expected)
@@ -95,7 +95,7 @@ def check_same(graph: Graph, feeds: Arrays) -> None:
 @pytest.mark.parametrize("name", TEXTS)
 def test_a_group_has_the_bits_of_its_ops(name: str, dims: str) -> None:
     graph = filled(TEXTS[name], dims)
-    assert steps_of(graph).count("strip_f32") == 1 and len(steps_of(graph)) == 1
+    assert steps_of(graph).count("fused_f32") == 1 and len(steps_of(graph)) == 1
     check_same(graph, feeds_of(graph))
 
 
@@ -129,7 +129,7 @@ APART = {
 @pytest.mark.parametrize("name", APART)
 def test_groups_that_stay_apart(name: str) -> None:
     graph = read(APART[name])
-    assert steps_of(graph).count("strip_f32") == 2
+    assert steps_of(graph).count("fused_f32") == 2
     check_same(graph, feeds_of(graph))
 
 
@@ -143,6 +143,6 @@ def test_special_numbers() -> None:
 
 
 def test_emitted_programs_bring_the_routines_that_they_use() -> None:
-    text = kernel_source({"strip_f32"}, {"strip_args"}, {"INGOT_STRIP_OP_sum", "INGOT_STRIP_OP_exp"}).kernels
-    assert "K(exp_strip)" in text and "STRIP_UNARY(exp," in text and "STRIP_REDUCE(sum," in text
-    assert "tanh" not in text and "STRIP_BINARY" not in text
+    text = kernel_source({"fused_f32"}, {"fused_args"}, {"INGOT_FUSED_OP_sum", "INGOT_FUSED_OP_exp"}).kernels
+    assert "K(exp_fused)" in text and "FUSED_UNARY(exp," in text and "FUSED_REDUCE(sum," in text
+    assert "tanh" not in text and "FUSED_BINARY" not in text

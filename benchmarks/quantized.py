@@ -1,4 +1,4 @@
-"""Models of 8 bits as the other engines' own quantisers make them, for `python -m benchmarks --precision int8`.
+"""Models of 8 bits as the other engines' own quantizers make them, for `python -m benchmarks --precision int8`.
 
 Calibration is over random inputs of the kind that is measured. Weights are random, too, so that errors say how the
 engines compare and not how good a trained model would be.
@@ -44,7 +44,7 @@ def made_once(path: Path, make: Callable[[Path], None]) -> Path:
 
 
 def onnxruntime(model: Path, module: torch.nn.Module, inputs: dict[str, np.ndarray]) -> Path:
-    """By ONNX Runtime's quantiser: static with QDQ for convolutions, else dynamic."""
+    """By ONNX Runtime's quantizer: static with QDQ for convolutions, else dynamic."""
     import onnxruntime as ort
     from onnxruntime import quantization as q
 
@@ -80,7 +80,7 @@ def ingot(model: Path, module: torch.nn.Module, inputs: dict[str, np.ndarray]) -
 
 
 def openvino(model: Path, module: torch.nn.Module, inputs: dict[str, np.ndarray]) -> Any:
-    """By NNCF, OpenVINO's quantiser: calibrated, with its presets for transformers where there are no convolutions."""
+    """By NNCF, OpenVINO's quantizer: calibrated, with its presets for transformers where there are no convolutions."""
     import nncf
     import openvino as ov
 

@@ -1,48 +1,48 @@
-/* pack_codes.c: matrices of codes into panels, with the scales of each block of 32 elements behind its codes. */
+/* pack_quant.c: matrices of codes into panels, with the scales of each block of 32 elements behind its codes. */
 #include <string.h>
 
-#include "quant/codes.h"
+#include "quant/quant.h"
 #include "elementwise/transpose.h"
 
 /* Codes of four bits, two in a byte, as fours of a panel, whose upper halves are the elements 16 further on. */
-static inline void pack_codes_of_pairs(const uint8_t *src, int64_t count, uint32_t *fours) {
+static inline void pack_quant_of_pairs(const uint8_t *src, int64_t count, uint32_t *quads) {
   uint64_t low, high;
-  uint8_t some[INGOT_CODES_BLOCK / 2] = {0};
-  if (count < INGOT_CODES_BLOCK) src = memcpy(some, src, (size_t)count / 2);
+  uint8_t some[INGOT_QUANT_BLOCK / 2] = {0};
+  if (count < INGOT_QUANT_BLOCK) src = memcpy(some, src, (size_t)count / 2);
   memcpy(&low, src, 8);
   memcpy(&high, src + 8, 8);
   INGOT_UNROLL for (int q = 0; q < 4; q++) {
     uint64_t both = (low >> 16 * q & 0xffff) | (high >> 16 * q & 0xffff) << 32;
     both = (both | both << 8) & 0x00ff00ff00ff00ff;
     both = (both | both << 4) & 0x0f0f0f0f0f0f0f0f;
-    fours[q] = (uint32_t)both | (uint32_t)(both >> 32) << 4;
+    quads[q] = (uint32_t)both | (uint32_t)(both >> 32) << 4;
   }
 }
 
 /* The same of codes in a byte each. `bits` is a constant at every call. */
-static inline __attribute__((always_inline)) void pack_codes_of_bytes(const uint8_t *src, int64_t count,
+static inline __attribute__((always_inline)) void pack_quant_of_bytes(const uint8_t *src, int64_t count,
                                                                       int64_t k_stride, const int bits,
-                                                                      uint32_t *fours) {
-  uint32_t bytes[INGOT_CODES_BLOCK / 4] = {0};
-  if (k_stride == 1 && count == INGOT_CODES_BLOCK)
-    memcpy(bytes, src, INGOT_CODES_BLOCK);
+                                                                      uint32_t *quads) {
+  uint32_t bytes[INGOT_QUANT_BLOCK / 4] = {0};
+  if (k_stride == 1 && count == INGOT_QUANT_BLOCK)
+    memcpy(bytes, src, INGOT_QUANT_BLOCK);
   else
     for (int64_t i = 0; i < count; i++) ((uint8_t *)bytes)[i] = src[i * k_stride];
   INGOT_UNROLL for (int q = 0; q < bits; q++) {
-    fours[q] = bits == 8 ? bytes[q] : (bytes[q] & 0x0f0f0f0f) | (bytes[(q + 4) % 8] & 0x0f0f0f0f) << 4;
+    quads[q] = bits == 8 ? bytes[q] : (bytes[q] & 0x0f0f0f0f) | (bytes[(q + 4) % 8] & 0x0f0f0f0f) << 4;
   }
 }
 
 /* A matrix, its scales and its zeros. */
-typedef struct { const uint8_t *codes, *scales, *zeros; } pack_codes_source;
+typedef struct { const uint8_t *codes, *scales, *zeros; } pack_quant_source;
 
 #define PACK_FOUR 4 /* columns that go together */
 #define PACK_NEAR 4 /* blocks of them */
-typedef uint8_t pack_codes_row __attribute__((vector_size(4 * PACK_FOUR)));
+typedef uint8_t pack_quant_row __attribute__((vector_size(4 * PACK_FOUR)));
 typedef uint32_t pack_words __attribute__((vector_size(4 * PACK_FOUR)));
 
 /* Word q of each of four columns, in their places in row q of a block. */
-static inline void pack_codes_turned(const pack_words *w, uint8_t *block) {
+static inline void pack_quant_transposed(const pack_words *w, uint8_t *block) {
   const pack_words low = PICK(pack_words, w[0], w[1], 0, 4, 1, 5), high = PICK(pack_words, w[0], w[1], 2, 6, 3, 7);
   const pack_words low2 = PICK(pack_words, w[2], w[3], 0, 4, 1, 5), high2 = PICK(pack_words, w[2], w[3], 2, 6, 3, 7);
   const pack_words rows[] = {
@@ -52,56 +52,56 @@ static inline void pack_codes_turned(const pack_words *w, uint8_t *block) {
 }
 
 /* A whole block of four columns, `stride` bytes apart: codes of four bits two in a byte, or bytes. */
-static inline __attribute__((always_inline)) void pack_codes_four(const uint8_t *codes, int64_t stride, const int bits,
+static inline __attribute__((always_inline)) void pack_quant_four(const uint8_t *codes, int64_t stride, const int bits,
                                                                   uint32_t flip, uint8_t *block) {
   INGOT_UNROLL for (int half = 0; half < bits / 4; half++) {
     pack_words w[PACK_FOUR];
     INGOT_UNROLL for (int i = 0; i < PACK_FOUR; i++) {
-      pack_codes_row both;
+      pack_quant_row both;
       memcpy(&both, codes + i * stride + 16 * half, sizeof both);
       if (bits == 8) {
         w[i] = (pack_words)both ^ flip;
         continue;
       }
-      const pack_codes_row even = both & 15, odd = both >> 4;
-      const pack_words first = (pack_words)PICK(pack_codes_row, even, odd, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6,
+      const pack_quant_row even = both & 15, odd = both >> 4;
+      const pack_words first = (pack_words)PICK(pack_quant_row, even, odd, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6,
                                                 22, 7, 23);
-      const pack_words last = (pack_words)PICK(pack_codes_row, even, odd, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29,
+      const pack_words last = (pack_words)PICK(pack_quant_row, even, odd, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29,
                                                14, 30, 15, 31);
       w[i] = (first | last << 4) ^ flip;
     }
-    pack_codes_turned(w, block + 16 * half * INGOT_PANEL);
+    pack_quant_transposed(w, block + 16 * half * INGOT_PANEL);
   }
 }
 
 /* The codes from row k on of `columns` columns of a matrix, from their place in the block of a panel on. */
-static inline __attribute__((always_inline)) void pack_codes_block(const pack_args *g, const uint8_t *codes,
+static inline __attribute__((always_inline)) void pack_quant_block(const pack_args *g, const uint8_t *codes,
                                                                    const int bits, int64_t k, int64_t columns,
                                                                    uint8_t *block) {
-  const int64_t left = g->k - k, count = left < INGOT_CODES_BLOCK ? left : INGOT_CODES_BLOCK;
+  const int64_t left = g->k - k, count = left < INGOT_QUANT_BLOCK ? left : INGOT_QUANT_BLOCK;
   const int64_t stride = g->n_stride, at = bits == 4 && g->pairs ? k / 2 : k * g->k_stride;
-  const int are_near = count == INGOT_CODES_BLOCK && (bits == 4 ? g->pairs : g->k_stride == 1);
+  const int are_near = count == INGOT_QUANT_BLOCK && (bits == 4 ? g->pairs : g->k_stride == 1);
   const uint32_t flip = (bits == 4 ? 0x11111111u : 0x01010101u) * (uint32_t)g->flip;
   codes += at;
   if (are_near && columns == PACK_FOUR) {
-    pack_codes_four(codes, stride, bits, flip, block);
+    pack_quant_four(codes, stride, bits, flip, block);
     return;
   }
   for (int64_t j = 0; j < columns; j++, block += 4) {
-    uint32_t fours[INGOT_CODES_BLOCK / 4];
+    uint32_t quads[INGOT_QUANT_BLOCK / 4];
     if (bits == 4 && g->pairs)
-      pack_codes_of_pairs(codes + j * stride, count, fours);
+      pack_quant_of_pairs(codes + j * stride, count, quads);
     else
-      pack_codes_of_bytes(codes + j * stride, count, g->k_stride, bits, fours);
+      pack_quant_of_bytes(codes + j * stride, count, g->k_stride, bits, quads);
     INGOT_UNROLL for (int q = 0; q < bits; q++) {
-      const uint32_t four = fours[q] ^ flip;
+      const uint32_t four = quads[q] ^ flip;
       memcpy(block + 4 * q * INGOT_PANEL, &four, 4);
     }
   }
 }
 
 /* The scales of such columns, and their zeros behind those of all columns, for the group that row k is in. */
-static inline __attribute__((always_inline)) void pack_codes_beside(const pack_args *g, const pack_codes_source *src,
+static inline __attribute__((always_inline)) void pack_quant_beside(const pack_args *g, const pack_quant_source *src,
                                                                     const int bits, const int scale, int64_t k,
                                                                     int64_t begin, int64_t end, int64_t column,
                                                                     uint8_t *beside) {
@@ -116,64 +116,64 @@ static inline __attribute__((always_inline)) void pack_codes_beside(const pack_a
 
 /* Columns [begin, end) of a matrix in a panel, from one of its columns on. Some blocks of four columns are packed
  * before those of the next: rows of the matrix may lie so that the lines of all do not stay near. */
-static inline __attribute__((always_inline)) void pack_codes_columns(const pack_args *g, const pack_codes_source *src,
+static inline __attribute__((always_inline)) void pack_quant_columns(const pack_args *g, const pack_quant_source *src,
                                                                      const int bits, const int zeros, const int span,
                                                                      const int scale, int64_t begin, int64_t end,
                                                                      int64_t column, uint8_t *panel) {
-  const codes_sizes sizes = codes_sizes_by(bits, zeros, span, scale);
-  const int64_t blocks = (g->k + INGOT_CODES_BLOCK - 1) / INGOT_CODES_BLOCK;
+  const quant_sizes sizes = quant_sizes_by(bits, zeros, span, scale);
+  const int64_t blocks = (g->k + INGOT_QUANT_BLOCK - 1) / INGOT_QUANT_BLOCK;
   for (int64_t first = 0; first < blocks; first += PACK_NEAR) {
     const int64_t last = first + PACK_NEAR < blocks ? first + PACK_NEAR : blocks;
     for (int64_t j = begin; j < end; j += PACK_FOUR) {
       const int64_t columns = end - j < PACK_FOUR ? end - j : PACK_FOUR;
       for (int64_t i = first; i < last; i++)
-        pack_codes_block(g, src->codes + j * g->n_stride, bits, i * INGOT_CODES_BLOCK, columns,
-                         panel + codes_begin(sizes, i) + 4 * (column + j - begin));
+        pack_quant_block(g, src->codes + j * g->n_stride, bits, i * INGOT_QUANT_BLOCK, columns,
+                         panel + quant_begin(sizes, i) + 4 * (column + j - begin));
     }
   }
   for (int64_t i = 0; i < blocks; i += span)
-    pack_codes_beside(g, src, bits, scale, i * INGOT_CODES_BLOCK, begin, end, column,
-                      panel + codes_shared(sizes, i, blocks));
+    pack_quant_beside(g, src, bits, scale, i * INGOT_QUANT_BLOCK, begin, end, column,
+                      panel + quant_shared(sizes, i, blocks));
 }
 
-static inline __attribute__((always_inline)) void pack_codes(const pack_args *g, const int bits, const int zeros,
+static inline __attribute__((always_inline)) void pack_quant(const pack_args *g, const int bits, const int zeros,
                                                              const int span, const int scale, int32_t part,
                                                              int32_t parts) {
   const int64_t width = g->second ? INGOT_PANEL / 2 : INGOT_PANEL; /* columns of a matrix in a panel */
-  const int64_t blocks = (g->k + INGOT_CODES_BLOCK - 1) / INGOT_CODES_BLOCK;
-  const int64_t panels = (g->n + width - 1) / width, panel_bytes = codes_bytes(blocks, bits, zeros, span, scale);
+  const int64_t blocks = (g->k + INGOT_QUANT_BLOCK - 1) / INGOT_QUANT_BLOCK;
+  const int64_t panels = (g->n + width - 1) / width, panel_bytes = quant_bytes(blocks, bits, zeros, span, scale);
   const int64_t last = part_begin(panels, part + 1, parts);
-  const pack_codes_source halves[2] = {{g->src, g->scales, zeros ? g->zeros : NULL},
+  const pack_quant_source halves[2] = {{g->src, g->scales, zeros ? g->zeros : NULL},
                                        {g->second, g->second_scales, zeros ? g->second_zeros : NULL}};
   for (int64_t i = part_begin(panels, part, parts); i < last; i++) {
     uint8_t *panel = (uint8_t *)g->dst + i * panel_bytes;
     const int64_t begin = i * width, end = g->n - begin < width ? g->n : begin + width;
     if (end - begin < width) memset(panel, 0, (size_t)panel_bytes);
     for (int h = 0; h < (g->second ? 2 : 1); h++)
-      pack_codes_columns(g, &halves[h], bits, zeros, span, scale, begin, end, h * width, panel);
+      pack_quant_columns(g, &halves[h], bits, zeros, span, scale, begin, end, h * width, panel);
   }
 }
 
-#define PACK_CODES(name, ...)                                    \
-  void K(name)(const void *args, int32_t part, int32_t parts) { \
-    pack_codes(args, __VA_ARGS__, part, parts);                 \
+#define PACK_QUANT(name, ...)                                                                                          \
+  void K(name)(const void *args, int32_t part, int32_t parts) {                                                        \
+    pack_quant(args, __VA_ARGS__, part, parts);                                                                        \
   }
-PACK_CODES(pack_int8, CODES_INT8, CODES_F16)
-PACK_CODES(pack_int8_zeros, CODES_INT8_ZEROS, CODES_F16)
-PACK_CODES(pack_int8_128, CODES_INT8_128, CODES_F16)
-PACK_CODES(pack_int8_128_zeros, CODES_INT8_128_ZEROS, CODES_F16)
-PACK_CODES(pack_int8_row, CODES_INT8_ROW, CODES_F16)
-PACK_CODES(pack_int4, CODES_INT4, CODES_F16)
-PACK_CODES(pack_int4_zeros, CODES_INT4_ZEROS, CODES_F16)
-PACK_CODES(pack_int4_128, CODES_INT4_128, CODES_F16)
-PACK_CODES(pack_int4_128_zeros, CODES_INT4_128_ZEROS, CODES_F16)
-PACK_CODES(pack_int8_f32, CODES_INT8, CODES_F32)
-PACK_CODES(pack_int8_zeros_f32, CODES_INT8_ZEROS, CODES_F32)
-PACK_CODES(pack_int8_128_f32, CODES_INT8_128, CODES_F32)
-PACK_CODES(pack_int8_128_zeros_f32, CODES_INT8_128_ZEROS, CODES_F32)
-PACK_CODES(pack_int4_f32, CODES_INT4, CODES_F32)
-PACK_CODES(pack_int4_zeros_f32, CODES_INT4_ZEROS, CODES_F32)
-PACK_CODES(pack_int4_128_f32, CODES_INT4_128, CODES_F32)
-PACK_CODES(pack_int4_128_zeros_f32, CODES_INT4_128_ZEROS, CODES_F32)
+PACK_QUANT(pack_int8, QUANT_INT8, QUANT_F16)
+PACK_QUANT(pack_int8_zp, QUANT_INT8_ZP, QUANT_F16)
+PACK_QUANT(pack_int8_128, QUANT_INT8_128, QUANT_F16)
+PACK_QUANT(pack_int8_128_zp, QUANT_INT8_128_ZP, QUANT_F16)
+PACK_QUANT(pack_int8_row, QUANT_INT8_ROW, QUANT_F16)
+PACK_QUANT(pack_int4, QUANT_INT4, QUANT_F16)
+PACK_QUANT(pack_int4_zp, QUANT_INT4_ZP, QUANT_F16)
+PACK_QUANT(pack_int4_128, QUANT_INT4_128, QUANT_F16)
+PACK_QUANT(pack_int4_128_zp, QUANT_INT4_128_ZP, QUANT_F16)
+PACK_QUANT(pack_int8_f32, QUANT_INT8, QUANT_F32)
+PACK_QUANT(pack_int8_zp_f32, QUANT_INT8_ZP, QUANT_F32)
+PACK_QUANT(pack_int8_128_f32, QUANT_INT8_128, QUANT_F32)
+PACK_QUANT(pack_int8_128_zp_f32, QUANT_INT8_128_ZP, QUANT_F32)
+PACK_QUANT(pack_int4_f32, QUANT_INT4, QUANT_F32)
+PACK_QUANT(pack_int4_zp_f32, QUANT_INT4_ZP, QUANT_F32)
+PACK_QUANT(pack_int4_128_f32, QUANT_INT4_128, QUANT_F32)
+PACK_QUANT(pack_int4_128_zp_f32, QUANT_INT4_128_ZP, QUANT_F32)
 
-#undef PACK_CODES
+#undef PACK_QUANT

@@ -7,22 +7,22 @@ import pytest
 
 from ingot.ir.dtype import bf16, f32, from_numpy, i32
 from ingot.ir.graph import TensorType
-from ingot.lower.packed_weight import Static
+from ingot.lower.packed_weight import WeightExpr
 from ingot.ops.blocks import BLOCKS
 
 ROWS, BLOCKS_OF_ROW = 23, 3
 
 
-def weight(name: str, data: np.ndarray) -> Static:
-    return Static(name, (TensorType(from_numpy(data.dtype), data.shape),), data=data, is_weight=True)
+def weight(name: str, data: np.ndarray) -> WeightExpr:
+    return WeightExpr(name, (TensorType(from_numpy(data.dtype), data.shape),), data=data, is_weight=True)
 
 
-def blocks(type: str) -> Static:
+def blocks(type: str) -> WeightExpr:
     random = np.random.default_rng(2)
     return weight("w", random.integers(0, 60, (ROWS, BLOCKS_OF_ROW * BLOCKS[type].nbytes), np.uint8))
 
 
-def scaled(axis: int, block: int, *shape: int) -> Static:
+def scaled(axis: int, block: int, *shape: int) -> WeightExpr:
     """Codes by scales of a shape."""
     random = np.random.default_rng(3)
     codes = weight("c", random.integers(-128, 128, (ROWS, 12)).astype(np.int8))
@@ -30,22 +30,22 @@ def scaled(axis: int, block: int, *shape: int) -> Static:
     return codes.derive("dequantize", scales, axis=axis, block=block, dtype=f32)
 
 
-def decoded(type: str) -> Static:
+def decoded(type: str) -> WeightExpr:
     return blocks(type).derive("decode_blocks", type=type, dtype=f32)
 
 
-def moved(type: str) -> Static:
+def moved(type: str) -> WeightExpr:
     """All rows but the first."""
     rows = blocks(type)
     return rows.derive("slice", starts=(1, 0), stops=rows.dims, steps=(1, 1))
 
 
-def ordered(axis: int) -> Static:
+def ordered(axis: int) -> WeightExpr:
     """Codes along an axis in another order."""
     count = (ROWS, 12)[axis]
     order = np.random.default_rng(4).permutation(count).astype(np.int32)
     codes = weight("c", np.arange(ROWS * 12, dtype=np.int64).astype(np.int8).reshape(ROWS, 12))
-    places = Static("p", (TensorType(i32, (count,)),), data=order)
+    places = WeightExpr("p", (TensorType(i32, (count,)),), data=order)
     return codes.derive("gather", places, axis=axis).derive("cast", dtype=f32)
 
 
@@ -79,12 +79,12 @@ def test_parts_are_those_of_the_whole(name: str) -> None:
 def test_only_the_rows_that_are_asked_for_are_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
     value = decoded("q5_0").derive("abs").derive("cast", dtype=bf16)
     made = []
-    apply = Static._apply
+    apply = WeightExpr._apply
 
-    def counted(self: Static, *operands: np.ndarray) -> np.ndarray:
+    def counted(self: WeightExpr, *operands: np.ndarray) -> np.ndarray:
         made.append(len(operands[0]))
         return apply(self, *operands)
 
-    monkeypatch.setattr(Static, "_apply", counted)
+    monkeypatch.setattr(WeightExpr, "_apply", counted)
     value.part((slice(4, 9), slice(None)))
     assert made == [5, 5, 5]

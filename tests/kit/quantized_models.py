@@ -1,4 +1,4 @@
-"""Small models as ONNX Runtime's quantiser writes them: one op of floats, calibrated and rounded."""
+"""Small models as ONNX Runtime's quantizer writes them: one op of floats, calibrated and rounded."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -98,13 +98,13 @@ def float_model(layer: Layer, rng: np.random.Generator) -> tuple[onnx.ModelProto
     return model(helper.make_graph(nodes, "layer", inputs, outputs, weights), 17), feeds
 
 
-def quantised(
+def quantized(
     layer: Layer, folder: Path, rng: np.random.Generator, *, qdq: bool, signed: bool, per_channel: bool,
     symmetric: bool,
 ) -> tuple[onnx.ModelProto, Arrays]:  # fmt: skip
-    """The layer's model, statically quantised, and what it is fed."""
+    """The layer's model, statically quantized, and what it is fed."""
     proto, feeds = float_model(layer, rng)
-    source, target = folder / "float.onnx", folder / "quantised.onnx"
+    source, target = folder / "float.onnx", folder / "quantized.onnx"
     onnx.save(proto, source)
     quantization.quantize_static(
         source, target, Samples([feeds]), quant_format=QuantFormat.QDQ if qdq else QuantFormat.QOperator,
@@ -115,7 +115,7 @@ def quantised(
 
 
 def last_step(proto: onnx.ModelProto) -> float:
-    """The scale by which a model dequantises last; of one that does so nowhere, what f32 leaves."""
+    """The scale by which a model dequantizes last; of one that does so nowhere, what f32 leaves."""
     names = [node.input[1] for node in proto.graph.node if node.op_type == "DequantizeLinear"]
     scales = {each.name: numpy_helper.to_array(each) for each in proto.graph.initializer}
     return float(scales[names[-1]].max()) if names else 1e-6

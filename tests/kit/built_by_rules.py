@@ -1,6 +1,6 @@
 """What loading rules make of their own test cases.
 
-`python tests/kit/made_by_rules.py --write` writes the tables anew.
+`python tests/kit/built_by_rules.py --write` writes the tables anew.
 """
 
 import argparse
@@ -29,7 +29,7 @@ from onnx_models import one_node, text_model
 from onnx_training_cases import GRADIENTS, gradient_model
 from onnx_value_cases import RANKS, VALUES, absent_optional, scan_with_batch
 
-REWRITE = "`python tests/kit/made_by_rules.py --write` writes the tables anew"
+REWRITE = "`python tests/kit/built_by_rules.py --write` writes the tables anew"
 
 
 def made_by_aten() -> Made:

@@ -12,8 +12,8 @@ import ingot
 from ingot.errors import IngotError, LoadError, UnsupportedError
 from ingot.ir.dtype import f16, f32, i4, i8, u4, u8
 from ingot.load.hf import load_language_model, read_folder
-from ingot.lower.packed_weight import static_value
-from quantised_folders import CASES, Case, write_case
+from ingot.lower.packed_weight import weight_expr
+from quantized_folders import CASES, Case, write_case
 
 BY_NAME = {case.name: case for case in CASES}
 every_case = pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
@@ -25,7 +25,7 @@ def decoded(folder: Path) -> dict[str, np.ndarray]:
     found = {}
     for node in graph.nodes:
         if node.op.name == "matmul" and "_proj" in node.output:
-            value = static_value(graph, str(node.operands[1]))
+            value = weight_expr(graph, str(node.operands[1]))
             found[node.output.removesuffix(".1")] = value.evaluate() if node.transpose_b else value.evaluate().T
     return found
 
@@ -112,9 +112,9 @@ def test_logits_are_those_of_transformers(name: str, tmp_path: Path, rng: np.ran
     ("name", "plain", "kernel"),
     [
         ("compressed 4 order", "compressed 4", "int4"),
-        ("gptq order", "gptq zeros", "int4_zeros"),
-        ("gptq orders", "gptq zeros", "int4_zeros"),
-        ("gptq 8 order", "gptq 8", "int8_zeros"),
+        ("gptq order", "gptq zeros", "int4_zp"),
+        ("gptq orders", "gptq zeros", "int4_zp"),
+        ("gptq 8 order", "gptq 8", "int8_zp"),
     ],
 )
 @pytest.mark.parametrize(("precision", "family"), [(None, "gemm"), ("int8", "gemm"), ("f32", "gemm_f32")])
@@ -150,7 +150,7 @@ def test_signed_codes_with_zero_points_stay_codes(tmp_path: Path, rng: np.random
     def without_zeros(tensors: dict[str, np.ndarray]) -> None:
         tensors |= {path: np.zeros_like(tensor) for path, tensor in tensors.items() if path.endswith("_zero_point")}
 
-    assert kernels("zeros") == {"gemm_int8_zeros_packed", "gemm_int8_zeros_gated"}
+    assert kernels("zeros") == {"gemm_int8_zp_packed", "gemm_int8_zp_gated"}
     assert kernels("none", without_zeros) == {"gemm_int8_packed", "gemm_int8_gated"}
 
 

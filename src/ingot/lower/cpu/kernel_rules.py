@@ -8,10 +8,10 @@ from collections.abc import Callable
 from ingot.ir.dtype import DType
 from ingot.ir.graph import Node, TensorType
 from ingot.lower.formats import Format
-from ingot.lower.lowering import Condition, Lowering, Row
+from ingot.lower.lowering import Condition, KernelRule, Lowering
 from ingot.lower.view import View
 
-ROWS: dict[str, list[Row]] = {}
+KERNEL_RULES: dict[str, list[KernelRule]] = {}
 
 Lower = Callable[[Lowering, Node], None]
 
@@ -21,7 +21,7 @@ def accept(lowering: Lowering, node: Node) -> str:
     return ""
 
 
-def row(
+def kernel_rule(
     op: str,
     kernel: str,
     refuse: Condition | tuple[Condition, ...] = (),
@@ -29,10 +29,10 @@ def row(
     by_size: bool = True,
     misplaced: Condition = accept,
 ) -> Callable[[Lower], Lower]:
-    """Declares a kernel for an op; see `lowering.Row`."""
+    """Declares a kernel for an op; see `lowering.KernelRule`."""
 
     def declare(lower: Lower) -> Lower:
-        ROWS.setdefault(op, []).append(Row(op, kernel, both(refuse), lower, avoid, by_size, misplaced))
+        KERNEL_RULES.setdefault(op, []).append(KernelRule(op, kernel, both(refuse), lower, avoid, by_size, misplaced))
         return lower
 
     return declare
@@ -76,28 +76,30 @@ def _made(index: int) -> Condition:
     return refuse
 
 
-def stored(index: int, format: Format, *, turned: bool = False) -> tuple[Condition, ...]:
-    """Refuse unless an operand is what a file holds in a format, decoded where that is not f32. turned: unless it is
-    one of codes whose groups lie along the columns of a product, not along what that sums over.
+def stored(index: int, format: Format, *, transposed: bool = False) -> tuple[Condition, ...]:
+    """Refuse unless an operand is what a file holds in a format, decoded where that is not f32. transposed: unless it
+    is one of codes whose groups lie along the columns of a product, not along what that sums over.
     """
-    condition = _stored(index, format, turned)
+    condition = _stored(index, format, transposed)
     return (condition,) if format.decoder is None else (_made(index), condition)
 
 
 @functools.cache
-def _stored(index: int, format: Format, turned: bool) -> Condition:
+def _stored(index: int, format: Format, transposed: bool) -> Condition:
     def refuse(lowering: Lowering, node: Node) -> str:
         target = lowering.groups[node].root if node in lowering.groups else node
         value = str(target.operands[index])
         if format.scales is not None:
-            groups = lowering.static_value(value).groups(format) if value in lowering.static else None
+            groups = lowering.weight_expr(value).groups(format) if value in lowering.static else None
             columns = 1 if target.op.name == "matmul" and not target.transpose_b else 0
-            return "" if groups and groups.axis == columns ^ turned else _OTHERWISE
+            return "" if groups and groups.axis == columns ^ transposed else _OTHERWISE
         if format.type is not None:
             is_rows = target.op.name != "matmul" or target.transpose_b
-            is_stored = value in lowering.static and is_rows and lowering.static_value(value).is_stored(format)
+            is_stored = value in lowering.static and is_rows and lowering.weight_expr(value).is_stored(format)
             return "" if is_stored else _OTHERWISE
-        if format.decoder is None or (value in lowering.lasting and lowering.static_value(value).is_stored(format)):
+        if format.decoder is None or (
+            value in lowering.state_invariant and lowering.weight_expr(value).is_stored(format)
+        ):
             return ""
         return _OTHERWISE
 

@@ -1,0 +1,128 @@
+/* gemm_quant.c: gemm of rows that were rounded to int8 with panels of codes, for any number of rows. A strip of a
+ * panel, as long as a group of the rows, is read by all rows at hand before the next is: their sums wait on the stack.
+ * gemm_int8, gemm_int4: rows of a are those of round_rows_i8, a_stride counts bytes, and b has the panels of pack_int8
+ * or pack_int4, with _128 and _zeros those of the kernels that are named so. The products of codes are summed exactly
+ * in blocks of INGOT_QUANT_BLOCK, with _128 of INGOT_QUANT_WIDE; in groups of INGOT_ROUND_GROUP these sums, as floats,
+ * are multiplied with their scales and added by one fused multiply-add each, and so are the results with the row's
+ * steps, both in order.
+ * gemm_i24_int8 and so on: rows of a are those of round_rows_i24, three rows of int8, whose results, each as above, are
+ * added, the first to the sum of the others.
+ * gemm_q4_k and so on: b has the panels of pack_q4_k. In a group of INGOT_ROUND_GROUP elements, where that is a block,
+ * products of codes less their offset, times their scales, are summed exactly, and so are mins times the row's codes;
+ * the first sum, as a float, times d, less the second times m by one fused multiply-add, goes on as above. Blocks of 32
+ * elements go as those of gemm_int4; where they have an m, the sum of the row's codes times m is added behind each.
+ * gemm_i24_q4_k and so on: the same of each row of round_rows_i24, added as those of gemm_i24_int8 are. */
+#include "quant/blocks.h"
+#include "quant/quant_panel.h"
+
+#define QUANT_NEAR (384 << 10) /* bytes of rows that a cache of one core holds beside panels, and one chunk more */
+
+/* Asks for the lines of c that a panel will write. */
+static inline void quant_expect_c(const float *c, int64_t stride, int64_t rows, int64_t columns) {
+  for (int64_t i = 0; i < rows; i++, c += stride) {
+    for (int64_t j = 0; j < columns; j += 16) __builtin_prefetch(c + j, 1, 2);
+  }
+}
+
+/* Chunks of rows that stay near are multiplied with one panel after the other, before the next are. limbs: 1, or
+ * QUANT_LIMBS of each row, which are multiplied one by one. */
+static inline void gemm_quant(const gemm_args *g, quant_way any, quant_sizes sizes, const int limbs, const int gated,
+                              int32_t part, int32_t parts) {
+  const gemm_epilogue epilogue = gemm_args_epilogue(g);
+  const int64_t width = gated ? INGOT_PANEL / 2 : INGOT_PANEL; /* columns of c in a panel */
+  const gemm_share share = gemm_args_share(g, (g->n + width - 1) / width, part, parts);
+  const int64_t all_rows = share.row_end - share.row_begin;
+  const quant_way way = quant_way_for(any, sizes.span, all_rows * limbs);
+  const int64_t tile_rows = way.rows / limbs;
+  const int64_t tiles = (all_rows + tile_rows - 1) / tile_rows, most = INGOT_QUANT_ROWS / way.rows;
+  const int64_t chunks = (tiles + most - 1) / most;
+  const quant_row row = quant_row_of(g->k);
+  const int64_t panel_bytes = quant_sized(sizes, row.blocks);
+  _Alignas(64) float sums[INGOT_QUANT_ROWS * INGOT_PANEL];
+  const int64_t near = 1 + QUANT_NEAR / (INGOT_QUANT_ROWS * (row.bytes + 1));
+  AMX_BEGIN(way.many != NULL, QUANT_LEFT);
+  for (int64_t first = 0; first < chunks; first += near) {
+    const int64_t last = first + near < chunks ? first + near : chunks;
+    for (int64_t panel = share.panel_begin; panel < share.panel_end; panel++) {
+      const int64_t column = panel * width, columns = g->n - column < width ? g->n - column : width;
+      for (int64_t chunk = first; chunk < last; chunk++) {
+        const quant_share part_of = {all_rows, quant_grain(way), tiles,
+                                     part_begin(tiles, (int32_t)chunk, (int32_t)chunks),
+                                     part_begin(tiles, (int32_t)chunk + 1, (int32_t)chunks), limbs};
+        const int64_t begin = share.row_begin + quant_row_at(&part_of, part_of.begin) / limbs;
+        const int64_t rows = share.row_begin + quant_row_at(&part_of, part_of.end) / limbs - begin;
+        float *c = g->c + begin * g->c_stride + column;
+        quant_expect_c(c, g->c_stride, rows, columns);
+        quant_panel(g->k, g->a_stride, way, sizes, (const int8_t *)g->a + begin * g->a_stride, &part_of,
+                    (const uint8_t *)g->b + panel * panel_bytes, sums);
+        if (limbs > 1) quant_join(rows, sums);
+        if (gated)
+          gated_columns(g, column, rows, 1, sums, INGOT_PANEL, c, NULL);
+        else
+          epilogue_apply(&epilogue, begin, column, rows, columns, sums, INGOT_PANEL, c, g->c_stride);
+      }
+    }
+  }
+  AMX_END(way.many != NULL);
+}
+
+#define GEMM_QUANT(kernel, tile, limbs, ...)                                                                           \
+  void K(kernel##_packed)(const void *args, int32_t part, int32_t parts) {                                             \
+    gemm_quant(args, (quant_way)QUANT_WAY(tile, NULL, NULL), __VA_ARGS__, limbs, 0, part, parts);                      \
+  }                                                                                                                    \
+  void K(kernel##_gated)(const void *args, int32_t part, int32_t parts) {                                              \
+    gemm_quant(args, (quant_way)QUANT_WAY(tile, NULL, NULL), __VA_ARGS__, limbs, 1, part, parts);                      \
+  }
+GEMM_QUANT(gemm_int8, quant_tile_int8, 1, quant_sizes_of(QUANT_INT8))
+GEMM_QUANT(gemm_int8_zp, quant_tile_int8_zp, 1, quant_sizes_of(QUANT_INT8_ZP))
+GEMM_QUANT(gemm_int8_128, quant_tile_int8_128, 1, quant_sizes_of(QUANT_INT8_128))
+GEMM_QUANT(gemm_int8_128_zp, quant_tile_int8_128_zp, 1, quant_sizes_of(QUANT_INT8_128_ZP))
+GEMM_QUANT(gemm_int8_row, quant_tile_int8_row, 1, quant_sizes_of(QUANT_INT8_ROW))
+GEMM_QUANT(gemm_int4, quant_tile_int4, 1, quant_sizes_of(QUANT_INT4))
+GEMM_QUANT(gemm_int4_zp, quant_tile_int4_zp, 1, quant_sizes_of(QUANT_INT4_ZP))
+GEMM_QUANT(gemm_int4_128, quant_tile_int4_128, 1, quant_sizes_of(QUANT_INT4_128))
+GEMM_QUANT(gemm_int4_128_zp, quant_tile_int4_128_zp, 1, quant_sizes_of(QUANT_INT4_128_ZP))
+GEMM_QUANT(gemm_i24_int8, quant_tile_int8, QUANT_LIMBS, quant_sizes_of(QUANT_INT8))
+GEMM_QUANT(gemm_i24_int8_zp, quant_tile_int8_zp, QUANT_LIMBS, quant_sizes_of(QUANT_INT8_ZP))
+GEMM_QUANT(gemm_i24_int8_128, quant_tile_int8_128, QUANT_LIMBS, quant_sizes_of(QUANT_INT8_128))
+GEMM_QUANT(gemm_i24_int8_128_zp, quant_tile_int8_128_zp, QUANT_LIMBS, quant_sizes_of(QUANT_INT8_128_ZP))
+GEMM_QUANT(gemm_i24_int8_row, quant_tile_int8_row, QUANT_LIMBS, quant_sizes_of(QUANT_INT8_ROW))
+GEMM_QUANT(gemm_i24_int4, quant_tile_int4, QUANT_LIMBS, quant_sizes_of(QUANT_INT4))
+GEMM_QUANT(gemm_i24_int4_zp, quant_tile_int4_zp, QUANT_LIMBS, quant_sizes_of(QUANT_INT4_ZP))
+GEMM_QUANT(gemm_i24_int4_128, quant_tile_int4_128, QUANT_LIMBS, quant_sizes_of(QUANT_INT4_128))
+GEMM_QUANT(gemm_i24_int4_128_zp, quant_tile_int4_128_zp, QUANT_LIMBS, quant_sizes_of(QUANT_INT4_128_ZP))
+
+/* Types of blocks. */
+GEMM_QUANT(gemm_q4_1, blocks_tile_q4_1, 1, blocks_sizes(blocks_q4_1()))
+GEMM_QUANT(gemm_q5_0, blocks_tile_q5_0, 1, blocks_sizes(blocks_q5_0()))
+GEMM_QUANT(gemm_q5_1, blocks_tile_q5_1, 1, blocks_sizes(blocks_q5_1()))
+GEMM_QUANT(gemm_iq4_nl, blocks_tile_iq4_nl, 1, blocks_sizes(blocks_iq4_nl()))
+GEMM_QUANT(gemm_iq4_xs, blocks_tile_iq4_xs, 1, blocks_sizes(blocks_iq4_xs()))
+GEMM_QUANT(gemm_q4_k, blocks_tile_q4_k, 1, blocks_sizes(blocks_q4_k()))
+GEMM_QUANT(gemm_q5_k, blocks_tile_q5_k, 1, blocks_sizes(blocks_q5_k()))
+GEMM_QUANT(gemm_i24_q4_1, blocks_tile_q4_1, QUANT_LIMBS, blocks_sizes(blocks_q4_1()))
+GEMM_QUANT(gemm_i24_q5_0, blocks_tile_q5_0, QUANT_LIMBS, blocks_sizes(blocks_q5_0()))
+GEMM_QUANT(gemm_i24_q5_1, blocks_tile_q5_1, QUANT_LIMBS, blocks_sizes(blocks_q5_1()))
+GEMM_QUANT(gemm_i24_iq4_nl, blocks_tile_iq4_nl, QUANT_LIMBS, blocks_sizes(blocks_iq4_nl()))
+GEMM_QUANT(gemm_i24_iq4_xs, blocks_tile_iq4_xs, QUANT_LIMBS, blocks_sizes(blocks_iq4_xs()))
+GEMM_QUANT(gemm_i24_q4_k, blocks_tile_q4_k, QUANT_LIMBS, blocks_sizes(blocks_q4_k()))
+GEMM_QUANT(gemm_i24_q5_k, blocks_tile_q5_k, QUANT_LIMBS, blocks_sizes(blocks_q5_k()))
+
+#define GEMM_OPENED(kernel, tile, open, opened, limbs, type)                                                           \
+  void K(kernel##_packed)(const void *args, int32_t part, int32_t parts) {                                             \
+    const quant_way way = QUANT_WAY(tile, QUANT_BEST(open), QUANT_BEST(opened));                                       \
+    gemm_quant(args, way, blocks_sizes(type), limbs, 0, part, parts);                                                  \
+  }                                                                                                                    \
+  void K(kernel##_gated)(const void *args, int32_t part, int32_t parts) {                                              \
+    const quant_way way = QUANT_WAY(tile, QUANT_BEST(open), QUANT_BEST(opened));                                       \
+    gemm_quant(args, way, blocks_sizes(type), limbs, 1, part, parts);                                                  \
+  }
+GEMM_OPENED(gemm_q2_k, blocks_tile_q2_k, blocks_open_q2_k, blocks_opened_q2_k, 1, blocks_q2_k())
+GEMM_OPENED(gemm_q3_k, blocks_tile_q3_k, blocks_open_q3_k, blocks_opened_q3_k, 1, blocks_q3_k())
+GEMM_OPENED(gemm_q6_k, blocks_tile_q6_k, blocks_open_q6_k, blocks_opened_q6_k, 1, blocks_q6_k())
+GEMM_OPENED(gemm_i24_q2_k, blocks_tile_q2_k, blocks_open_q2_k, blocks_opened_q2_k, QUANT_LIMBS, blocks_q2_k())
+GEMM_OPENED(gemm_i24_q3_k, blocks_tile_q3_k, blocks_open_q3_k, blocks_opened_q3_k, QUANT_LIMBS, blocks_q3_k())
+GEMM_OPENED(gemm_i24_q6_k, blocks_tile_q6_k, blocks_open_q6_k, blocks_opened_q6_k, QUANT_LIMBS, blocks_q6_k())
+
+#undef GEMM_QUANT
+#undef GEMM_OPENED
