@@ -34,7 +34,7 @@ def test_models_of_codes(name: str, k: int, half: int, group: int) -> None:
     graph = model(40, k, half, CODES[name], group)
     exact = interpret(graph, {"ids": ids}, float64=True)
     beside = "" if group in (32, 64) else "_row" if name == "int8" and group == 0 else "_128"
-    form = name.replace("_zeros", f"{beside}_zeros") if "zeros" in name else f"{name}{beside}"
+    form = name.replace("_zp", f"{beside}_zp") if "_zp" in name else f"{name}{beside}"
     first = None
     for isa, threads in itertools.product(ISAS, (1, 2, 3)):
         program, kernels = rounding(graph, isa=isa, threads=threads)
