@@ -6,6 +6,7 @@ import signal
 import sys
 import zlib
 
+import hypothesis
 import numpy as np
 import pytest
 
@@ -21,6 +22,12 @@ os.unsetenv("COLUMNS")  # as does readline, where a process that is started alon
 # A shell starts what runs in the background with SIGINT ignored, and children inherit that: an interrupt that a test
 # sends would never reach them.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# How long an example takes says how loaded the machine is, and nothing about the code.
+hypothesis.settings.register_profile(
+    "ingot", hypothesis.settings(), deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("ingot")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

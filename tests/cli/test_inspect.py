@@ -273,6 +273,14 @@ def test_what_each_executor_takes(call, tmp_path) -> None:
     assert f"no kernel: {said}" in problems(document) and said in document["executors"][0]["notes"][0]
 
 
+def test_each_mode_of_a_language_model_is_compiled(call) -> None:
+    assert validated(call, DIGITS)[1]["modes"] == []
+    assert validated(call, "tiny-lm")[1]["modes"] == ["prefill", "decode", "batch"]
+    assert validated(call, "tiny-lm", "--stage", "graph")[1]["modes"] == []
+    assert validated(call, "tiny-lm", "--mode", "decode")[1]["modes"] == ["decode"]
+    assert "prefill, decode, batch: up to stage plan, not run" in call("validate", "tiny-lm")[1]
+
+
 def test_what_validate_says_is_so(call, tmp_path, models) -> None:
     """Where it says that emitted C takes a model, it does, and where not, not."""
     for name in ("onnx", "qdq", "program", "encoder"):

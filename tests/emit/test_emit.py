@@ -402,8 +402,7 @@ def test_a_block_of_several_threads_is_short(tmp_path: Path) -> None:
     session = ingot.InferenceSession(module, example_inputs=inputs)
     emit(session.graph, session.weights, tmp_path, threads=4)
     text = (tmp_path / "model.c").read_text()
-    # Names of tensors are longer than numbers: arguments of calls take some more lines.
-    assert "model_pool_barrier(member)" in text and len(text.splitlines()) < 2010
+    assert "model_pool_barrier(member)" in text and len(text.splitlines()) < 2000
 
 
 def test_names_reach_the_c_as_identifiers(tmp_path: Path, compiler: str) -> None:

@@ -43,7 +43,7 @@ LETTERS = st.one_of(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(kind=st.sampled_from(KINDS), text=LETTERS, stops=st.lists(st.text(min_size=1, max_size=5), max_size=3))
 @example(kind="byte_fallback", text="🙂" * 100, stops=[])
 @example(kind="byte_level", text="\ufffd" * 100, stops=["\ufffd\ufffdx"])
@@ -52,7 +52,7 @@ def test_streamed_text_is_the_text(kind, text, stops):
     assert "".join(streamed(kind, ids, stops)) == cut(tokenizer(kind).decode(ids), stops)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(kind=st.sampled_from(KINDS), text=LETTERS, data=st.data())
 def test_stop_strings_of_the_text_itself(kind, text, data):
     ids = tokenizer(kind).encode(text)
@@ -63,13 +63,13 @@ def test_stop_strings_of_the_text_itself(kind, text, data):
     assert "".join(streamed(kind, ids, stops)) == cut(whole, stops)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(st.integers(0, 404), max_size=80), st.sampled_from(["byte_level", "split_byte_level"]))
 def test_any_ids_of_byte_level_tokenizers(ids, kind):
     assert "".join(streamed(kind, ids)) == tokenizer(kind).decode(ids)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(st.integers(0, 300), max_size=80), st.sampled_from(["byte_fallback", "gemma"]))
 def test_any_ids_of_byte_fallback_are_text(ids, kind):
     text = "".join(streamed(kind, ids))

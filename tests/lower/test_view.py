@@ -35,7 +35,7 @@ def views(draw) -> View:
 
 
 @given(views(), st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_reshape_is_numpy_or_none(view: View, data: st.DataObject) -> None:
     factors = [d for d in view.shape for _ in [0]]
     target = data.draw(st.permutations(factors)) if data.draw(st.booleans()) else [view.size]
@@ -61,7 +61,7 @@ def test_slice_is_numpys(start: int, stop: int, step: int) -> None:
 
 
 @given(views())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_extent_and_rows_and_collapse(view: View) -> None:
     where = positions(view)
     low, high = view.extent

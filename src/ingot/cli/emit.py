@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ingot.cli.fetch import with_path
-from ingot.cli.model import Model, dim_option, expect_none, random_feeds, with_model
+from ingot.cli.model import Model, dim_option, expect_none, random_feeds, template_option, with_model
 from ingot.cli.output import Output
 from ingot.cli.run import read_inputs
 from ingot.cli.terminal import print_text, progress
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ingot.emit.c import Emission, Vector
     from ingot.emit.platform import ByteOrder
     from ingot.ir.graph import Graph
+    from ingot.load.hf import Folder
     from ingot.session.inference import InferenceSession
 
 MAX_THREADS = 256  # of an emitted model
@@ -103,6 +104,7 @@ force_option = click.option(
 )
 @click.option("--seed", type=click.IntRange(0, 2**63 - 1), help="Of random ops that have none; else 0.")
 @click.option("--freestanding", is_flag=True, help="For a machine without libc and files: weights as C, and a library.")
+@template_option
 @_with_training
 @click.option("-o", "--output", type=Output(Path), required=True, help="The folder to write.")
 @force_option
@@ -118,6 +120,7 @@ def emit_c(
     byte_order: ByteOrder,
     seed: int | None,
     freestanding: bool,
+    template: str | None,
     output: Path,
     force: bool,
     training: Training | None,
@@ -137,17 +140,18 @@ def emit_c(
         foreign |= {"--cache-dtype": cache_dtype, "--seed": seed}
         expect_none("--mode train", foreign | {"--byte-order": byte_order if byte_order != "little" else None})
         prefix = "train" if prefix is None else prefix
-        _emit_training(model, dims, training, context, output, prefix=prefix, threads=threads or THREADS, force=force)
+        given = {"prefix": prefix, "threads": threads or THREADS, "force": force}
+        _emit_training(model, dims, training, context, template, output, **given)
         return
     prefix = "model" if prefix is None else prefix
-    if is_language_model(model):
+    if is_language_model(model, template):
         foreign = {"--dim": dims, "--input": inputs, "--freestanding": freestanding, "--seed": seed}
         expect_none("a language model", foreign)
         options = {"precision": precision, "context": context, "cache_dtype": cache_dtype, "prefix": prefix}
-        options["force"] = force
+        options |= {"template": template, "force": force}
         _emit_language_model(model, output, threads=threads or THREADS, platform=Platform(byte_order), **options)
         return
-    expect_none("a model without tokens", {"--context": context, "--cache-dtype": cache_dtype})
+    expect_none("a model without tokens", {"--context": context, "--cache-dtype": cache_dtype, "--template": template})
     from ingot.emit import c
 
     threads = threads or (1 if freestanding else THREADS)
@@ -200,9 +204,16 @@ def _limits(dims: Mapping[str, int | Limit]) -> dict[str, int]:
 
 
 def _emit_training(
-    model: str, dims: dict[str, int | Limit], wanted: Training, context: int | None, output: Path, **options: Any
+    model: str,
+    dims: dict[str, int | Limit],
+    wanted: Training,
+    context: int | None,
+    template: str | None,
+    output: Path,
+    **options: Any,
 ) -> None:
     from ingot.inspect.model import is_language_model
+    from ingot.load.language import read_model
     from ingot.training import Trainer
     from ingot.training.optimizers import optimizer_of
     from ingot.training.sources import LENGTH, load_static, random_batch, random_windows
@@ -211,13 +222,14 @@ def _emit_training(
     expect_none("--mode train", {"--dim": [name for name in dims if name not in sizes]})
     optimizer = optimizer_of(wanted.optimizer, wanted.rate)
     with progress("writing C"):
-        if is_language_model(model):
+        if is_language_model(model, template):
             batch_size = sizes.pop("batch", 1)
             expect_none("a language model", {"--dim": list(sizes), "--prediction": wanted.prediction})
-            batch: Sequence[np.ndarray] = random_windows(model, batch_size, context or LENGTH)
-            source: str | Graph = model
+            folder = read_model(model, template)
+            batch: Sequence[np.ndarray] = random_windows(folder, batch_size, context or LENGTH)
+            source: Folder | Graph = folder
         else:
-            expect_none("a model without tokens", {"--context": context})
+            expect_none("a model without tokens", {"--context": context, "--template": template})
             source = load_static(model, sizes, wanted.prediction)
             batch = random_batch(source, wanted.loss)
         trainer = Trainer(
@@ -276,6 +288,7 @@ def emit_onnx(model: Model, output: Path, before_passes: bool, force: bool) -> N
     "--page", type=click.Choice(["chat", "text"]), help="Of a language model; else chat where it has a template."
 )
 @click.option("--precision", type=click.Choice(list(PRECISIONS)), help="Of weights: f32, bf16w, int8w or int4w.")
+@template_option
 @click.option("-o", "--output", type=Output(Path), required=True, help="The folder to write.")
 @force_option
 def emit_web(
@@ -285,6 +298,7 @@ def emit_web(
     context: int | None,
     page: str | None,
     precision: str | None,
+    template: str | None,
     output: Path,
     force: bool,
 ) -> None:
@@ -305,16 +319,17 @@ def emit_web(
     from ingot.load.hf import read_folder
 
     name = Path(os.path.realpath(model)).stem
-    if is_language_model(model):
+    written: dict[str, Any] = {"precision": precision, "force": force}
+    if is_language_model(model, template):
         expect_none("a language model", {"--dim": dims, "--ink": ink})
         with progress("writing a site"):
-            paths = emit_text(name, model, output, context=context, page=page, precision=precision, force=force)
+            paths = emit_text(name, model, output, context=context, page=page, template=template, **written)
     elif os.path.isfile(os.path.join(model, "config.json")):
         expect_none("an encoder", {"--dim": dims, "--ink": ink, "--context": context, "--page": page})
         with progress("writing a site"):
-            paths = emit_encoder(name, read_folder(model), output, precision=precision, force=force)
+            paths = emit_encoder(name, read_folder(model, template), output, **written)
     else:
-        expect_none("a model without tokens", {"--context": context, "--page": page})
+        expect_none("a model without tokens", {"--context": context, "--page": page, "--template": template})
         session = Model(model, 0, "interpret", False, dims, None).open()  # which compiles nothing
         with progress("writing a site"):
             given: dict[str, Any] = {} if ink is None else {"ink": ink}

@@ -199,7 +199,8 @@ def dot(
 def validate(look: Inspection, as_json: bool) -> None:
     """Say everything that would stop MODEL on each executor.
 
-    Nothing is run; dims without a value are 1.
+    Nothing is run; dims without a value are 1. A language model is compiled in each mode that generating takes:
+    prefill, decode, and a batch of several sequences; with --mode in that alone.
 
     The exit code is 0 where a session runs it.
 

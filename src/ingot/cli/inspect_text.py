@@ -321,6 +321,8 @@ def print_validation(document: Mapping[str, Any]) -> None:
     assumed = ", ".join(f"{name} = {value}" for name, value in document["assumed"].items())
     print_text(f"{document['model']}{f', with {assumed}' if assumed else ''}")
     rows = _listed("stopped by", _first(document["problems"], 50))
+    if modes := document["modes"]:
+        rows.append(("modes", f"{', '.join(modes)}: up to stage {document['stage']}, not run"))
     for row in document["executors"]:
         word = "runs" if row["runs"] else "does not run"
         rows += _listed(row["name"], [f"{word}: {row['what']}", *row["problems"], *row["notes"]])

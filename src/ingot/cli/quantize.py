@@ -10,7 +10,7 @@ import click
 
 from ingot.cli.fetch import with_path
 from ingot.cli.llm import byte_count
-from ingot.cli.model import as_json, read_arrays
+from ingot.cli.model import as_json, expect_none, read_arrays, template_option
 from ingot.cli.output import Output
 from ingot.cli.perplexity import read_text
 from ingot.cli.terminal import counting, human_bytes, print_json, print_table, print_text
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 )
 @click.option("--report", "is_report", is_flag=True, help="Only say what is lost, weight by weight.")
 @click.option("--budget", callback=byte_count, metavar="BYTES", help="Of a report: what to make int8 for so many more.")
+@template_option
 @as_json
 def quantize(
     model: str,
@@ -49,6 +50,7 @@ def quantize(
     calibrate: str | None,
     is_report: bool,
     budget: int | None,
+    template: str | None,
     as_json: bool,
 ) -> None:
     """Write a model with weights of 8 or 4 bits.
@@ -70,16 +72,17 @@ def quantize(
     if is_gguf(model):
         raise InputError(f"{model}: cannot be quantized, got a GGUF file, expected a model folder, or an ONNX file")
     if os.path.isfile(model):
+        expect_none("a model without tokens", {"--template": template})
         _expect_of_onnx(model, plan, calibrate, is_report)
         _calibrated(model, str(output), str(calibrate), as_json)
         return
-    read_folder(model)  # a wrong model is told of before a wrong text
+    read_folder(model, template)  # a wrong model is told of before a wrong text
     text = None if calibrate is None else read_text(calibrate)
     with counting(f"quantizing {model}") as show:
         if output is not None:
-            written = quantize_folder(model, output, plan, text=text, on_progress=show)
+            written = quantize_folder(model, output, plan, text=text, template=template, on_progress=show)
         else:
-            found = report(model, plan, text=text, on_progress=show)
+            found = report(model, plan, text=text, template=template, on_progress=show)
     if output is None:
         _print_report(found, budget, as_json)
     elif as_json:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ingot.cli.fetch import with_path
-from ingot.cli.model import as_json, expect_none
+from ingot.cli.model import as_json, expect_none, template_option
 from ingot.cli.output import Output
 from ingot.cli.perplexity import read_text
 from ingot.cli.terminal import print_json, print_text, progress
@@ -53,6 +53,7 @@ _LINES = 20  # of progress where no terminal shows it
     help="Write a model folder with what was trained; its name must be free.",
 )
 @click.option("--threads", type=click.IntRange(0, 256), default=0, help="Threads; 0: from the machine.")
+@template_option
 @as_json
 def train(
     folder: str,
@@ -74,6 +75,7 @@ def train(
     resume: bool,
     merge: str | None,
     threads: int,
+    template: str | None,
     as_json: bool,
 ) -> None:
     """Fit the language model in FOLDER to the file TEXT.
@@ -106,6 +108,7 @@ def train(
             precision=precision,
             seed=seed,
             threads=threads,
+            template=template,
         )
         if merge is not None:
             tuning.expect_mergeable()

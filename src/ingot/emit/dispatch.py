@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from ingot.emit.interface import wrapped
 from ingot.emit.kernels import AMX, kinds
@@ -38,19 +39,26 @@ static int may_use_amx(void) {
 
 def inclusions(prefix: str, sets: Sets) -> str:
     """The inclusions of the file by itself: NEON's on AArch64, plain C elsewhere, sets of features on x86-64 beside."""
-    others = "".join(_included(prefix, isa, features) for isa, features in sets.items() if features)
+    others, previous = "", _Pragmas("", "")
+    for isa, features in sets.items():
+        if features and isa != AMX:
+            others += (previous + _asked(features)).text() + _included(prefix, isa)
+            previous = _POP
+    others += previous.text()
+    if AMX in sets:
+        others += _where_known(_asked(sets[AMX]).text() + _included(prefix, AMX) + _POP.text())
     return f"""\
 {_TILES if AMX in sets else ""}\
 #if defined(__aarch64__)
-{_included(prefix, "neon", ())}#else
-{_included(prefix, "scalar", ())}#endif
+{_included(prefix, "neon")}#else
+{_included(prefix, "scalar")}#endif
 
 #if defined(__x86_64__)
 {others}#endif
 """
 
 
-def _included(prefix: str, isa: str, features: tuple[str, ...]) -> str:
+def _included(prefix: str, isa: str) -> str:
     """The inclusion of the file by itself for one instruction set, and for those that it also is."""
     defined = [f"ISA_{each}" for each in kinds(isa)]
     lines = [
@@ -59,29 +67,39 @@ def _included(prefix: str, isa: str, features: tuple[str, ...]) -> str:
         f'#include "{prefix}.c"',
         *(f"#undef {name}" for name in ("ISA", *defined)),
     ]
-    text = "".join(f"{line}\n" for line in lines)
-    if features:
-        target = ",".join(features)
-        text = f"""\
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("{target}"))), \\
-                             apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("{target}")
-#endif
-{text}#if defined(__clang__)
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
-"""
-    return _where_known(isa, text)
+    return "".join(f"{line}\n" for line in lines)
 
 
-def _where_known(isa: str, text: str) -> str:
-    """C about a set, which not every system has."""
-    return f"#if defined(HAS_AMX)\n{text}#endif\n" if isa == AMX else text
+@dataclass(frozen=True)
+class _Pragmas:
+    """What clang, and what GCC, is told about the functions that follow."""
+
+    clang: str
+    gcc: str
+
+    def __add__(self, after: _Pragmas) -> _Pragmas:
+        return _Pragmas(self.clang + after.clang, self.gcc + after.gcc)
+
+    def text(self) -> str:
+        """The lines for both, "" for none."""
+        return f"#if defined(__clang__)\n{self.clang}#else\n{self.gcc}#endif\n" if self.gcc else ""
+
+
+_POP = _Pragmas("#pragma clang attribute pop\n", "#pragma GCC pop_options\n")
+
+
+def _asked(features: Iterable[str]) -> _Pragmas:
+    """What compiles functions for a CPU that has some features, until _POP."""
+    target = ",".join(features)
+    return _Pragmas(
+        f'#pragma clang attribute push(__attribute__((target("{target}"))), \\\n{" " * 29}apply_to = function)\n',
+        f'#pragma GCC push_options\n#pragma GCC target("{target}")\n',
+    )
+
+
+def _where_known(text: str) -> str:
+    """C about tiles of bytes, which not every system has."""
+    return f"#if defined(HAS_AMX)\n{text}#endif\n"
 
 
 def by_best(declared: str, name: str, sets: Sets, calls: str) -> str:
@@ -103,7 +121,7 @@ def by_best(declared: str, name: str, sets: Sets, calls: str) -> str:
   const unsigned host_mode = _mm_getcsr();
   _mm_setcsr(_MM_MASK_MASK);
   __builtin_cpu_init();
-{_where_known(AMX, best) if best else ""}  {others}
+{_where_known(best) if best else ""}  {others}
 #endif
 {calls}
 #if defined(__x86_64__)

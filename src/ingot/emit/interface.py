@@ -23,7 +23,7 @@ C_TYPES = {
     "u64": "uint64_t", "u32": "uint32_t", "u16": "uint16_t", "u8": "uint8_t", "bool": "uint8_t",
     "f16": "uint16_t", "bf16": "uint16_t", **dict.fromkeys((dtype.name for dtype in NARROW), "uint8_t"),
 }  # fmt: skip
-LINE = 110
+LINE = 117  # letters; the end of a struct or comment may follow, up to the 120 of the kernels
 LINE_BYTES = 64  # of a cache: where weights and the state begin, and each region of the state
 BAD_INDEX, BAD_SIZE, STOPPED = 1, 2, 3  # what a run returns for what it cannot take, or where it was told to end
 RUN = "run"  # the entry of a model that has one

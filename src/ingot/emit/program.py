@@ -17,6 +17,7 @@ VECTOR = "test"  # the folder of inputs, and of what they must give
 
 # The bits of infinity; what is above is no number.
 INFINITIES = {"f64": "0x7ff0000000000000", "f32": "0x7f800000", "f16": "0x7c00", "bf16": "0x7f80"}
+_SHORT = 60  # letters that fit behind what is declared, in one line
 _KINDS = {"f64": "d", "f32": "f"} | {dtype.name: dtype.kind for dtype in DTYPES.values() if dtype.kind in "iu"}
 
 
@@ -51,7 +52,8 @@ def _filled(ports: Sequence[Port], first: int, sizes: Sequence[Size] = ()) -> st
     """The members of the struct of inputs, with sizes, or of outputs."""
     rows = [f".{port.identifier} = ports[{first + i}].data" for i, port in enumerate(ports)]
     rows += [f".{size.identifier} = sizes[{i}].value" for i, size in enumerate(sizes)]
-    return "{" + wrapped(rows or [".none = NULL"], ", ", " " * 6).lstrip() + "}"
+    text = ", ".join(rows or [".none = NULL"])
+    return f"{{{text}}}" if len(text) < _SHORT else f"{{\n{wrapped(rows, ', ', ' ' * 6)}\n  }}"
 
 
 def _row(port: Port, platform: Platform) -> str:

@@ -245,13 +245,15 @@ class _Writer:
         if not tensors and home not in homes:
             return ""
         const = "const " if home == "weights" else ""
+        if any(tensor.packed_weight is not None and tensor.packed_weight.layout != "raw" for tensor in tensors):
+            title += " rows / N or columns / N: packed in panels of so many."
         rows = []
         for tensor in tensors:
             place = offset(self._face, self._entry, tensor.id)
             about = dims(tensor)
             packed = tensor.packed_weight
             if packed is not None and packed.layout != "raw":
-                about += f", {'rows' if packed.transposed else 'columns'} in panels of {packed.panels.panel}"
+                about += f", {'rows' if packed.transposed else 'columns'} / {packed.panels.panel}"
                 about += " of both halves" if packed.layout == "gate_panels" else ""
             if tensor.id in self._planned.live:
                 birth, death = self._planned.live[tensor.id]

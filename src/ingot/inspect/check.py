@@ -25,6 +25,7 @@ EXECUTORS = {
     "emit-web": "a page in a browser (ingot emit-web)",
 }
 _ASSUMED = 1  # for dims without a value
+_TOGETHER = 2  # sequences of the mode of several
 
 
 def validate_document(
@@ -39,14 +40,17 @@ def validate_document(
 ) -> dict[str, Any]:
     """What stops a model at each executor, up to a stage; dims without a value are 1.
 
+    modes: of a language model, those that were taken to the stage: all that generating takes, or `mode` alone.
     problems: what stops it everywhere. exit_code: 0, or the code of what stops the native executor first. Raises
     FileNotFoundError for a path with nothing there, InputError for options that the model does not have.
     """
     document: dict[str, Any] = {"version": VERSION, "model": path, "format": None, "stage": stage, "assumed": {}}
+    document["modes"] = []
     options: dict[str, Any] = {"dims": dims, "precision": precision, "threads": threads, "mode": mode}
     options["template"] = template
     try:
         model = LookedAt(path, assumed=_ASSUMED, **options)
+        looks = _looks(model, path, options) if stage != STAGES[0] else {}
     except (FileNotFoundError, InputError):
         raise
     except IngotError as error:
@@ -55,14 +59,35 @@ def validate_document(
     absent = list(model.absent.values())
     executors = {name: {"name": name, "what": what, "problems": [], "notes": []} for name, what in EXECUTORS.items()}
     code = 65 if absent else 0
-    if stage != STAGES[0]:
-        code = code or _check_programs(model, stage, executors)
-        _check_webgpu(path, stage, options, executors["webgpu"], executors["emit-web"])
+    if looks:
+        document["modes"] = [] if model.language is None else list(looks)
+        code = code or _check_programs(model, looks, stage, executors)
+        _check_webgpu(path, list(looks), stage, options, executors["webgpu"], executors["emit-web"])
+    for row in executors.values():
+        row["problems"], row["notes"] = list(dict.fromkeys(row["problems"])), list(dict.fromkeys(row["notes"]))
     rows = [row | {"runs": not absent and not row["problems"]} for row in executors.values()]
     return document | {"exit_code": code, "problems": absent, "executors": rows}
 
 
-def _check_programs(model: LookedAt, stage: str, executors: dict[str, dict[str, Any]]) -> int:
+def _looks(model: LookedAt, path: str, options: Mapping[str, Any]) -> dict[str, LookedAt]:
+    """A model in each of its modes, by their names: that of `options`, or all that generating takes."""
+    if model.language is None or options["mode"] is not None:
+        return {options["mode"] or "run": model}
+    from ingot.llm.engine import modes_of  # only now: most models need nothing of it
+
+    first, *others = modes_of(_TOGETHER)
+    return {first: model} | {name: _in_mode(path, name, options) for name in others}
+
+
+def _in_mode(path: str, name: str, options: Mapping[str, Any], executor: str = "native") -> LookedAt:
+    """A language model in a mode, with room for several sequences where it takes them."""
+    sequences = _TOGETHER if name == "batch" else 1
+    return LookedAt(path, assumed=_ASSUMED, executor=executor, sequences=sequences, **{**options, "mode": name})
+
+
+def _check_programs(
+    model: LookedAt, looks: Mapping[str, LookedAt], stage: str, executors: dict[str, dict[str, Any]]
+) -> int:
     """Adds what stops each executor to its row. Returns the exit code of what stops the native one."""
     from ingot.emit.language.model import expect_c  # only now: most models need nothing of it
 
@@ -71,47 +96,53 @@ def _check_programs(model: LookedAt, stage: str, executors: dict[str, dict[str, 
         interpret["problems"].append("a language model runs as native steps, on WebGPU, as C or as a page")
         emitted["problems"] += _said(partial(expect_c, model.folder, model.language, model.options.precision))
     try:
-        _ = model.optimized
+        for look in looks.values():
+            _ = look.optimized
         if stage == "optimized":
             return 0
-        compiled = model.compiled
+        programs = {name: look.compiled for name, look in looks.items()}
     except IngotError as error:
         for row in (native, strict, emitted):
             row["problems"] += str(error).splitlines()
         return error.exit_code
-    if compiled.fallback:
-        native["notes"].append(f"on the numpy reference, which is slow: {', '.join(compiled.fallback)}")
-        strict["problems"].append(f"no kernel: {', '.join(compiled.fallback)}")
-        if model.language is not None:
-            native["problems"] += strict["problems"]
-    emitted["problems"] += [reason.removeprefix("emit: ") for reason in refusals(compiled)]
+    for name, compiled in programs.items():
+        if compiled.fallback:
+            native["notes"].append(f"on the numpy reference, which is slow: {', '.join(compiled.fallback)}")
+            strict["problems"].append(f"no kernel: {', '.join(compiled.fallback)}")
+            if model.language is not None:
+                native["problems"] += strict["problems"]
+        if name != "batch":  # C and pages have one sequence
+            emitted["problems"] += [reason.removeprefix("emit: ") for reason in refusals(compiled)]
     if model.assumed:
         emitted["notes"].append(f"dims need values there: {' '.join(f'--dim {name}=1' for name in model.assumed)}")
-    needed, there = _bytes_needed(compiled), memory_bytes()
-    if needed > there:
+    needed = max(_bytes_needed(compiled) for name, compiled in programs.items() if name != "batch")
+    if needed > (there := memory_bytes()):
         for row in (native, strict, emitted):
             row["problems"].append(f"memory: weights, states and arena of {needed} bytes, expected at most {there}")
     return 69 if native["problems"] else 0
 
 
 def _check_webgpu(
-    path: str, stage: str, options: Mapping[str, Any], device: dict[str, Any], page: dict[str, Any]
+    path: str, modes: list[str], stage: str, options: Mapping[str, Any], device: dict[str, Any], page: dict[str, Any]
 ) -> None:
     """Adds what stops the two that need WebGPU to their rows, on a device that has what each has at least."""
     try:
         model = LookedAt(path, assumed=_ASSUMED, executor="webgpu", **options)
-        _ = model.optimized
+        looks = {modes[0]: model} | {name: _in_mode(path, name, options, "webgpu") for name in modes[1:]}
+        for look in looks.values():
+            _ = look.optimized
         if stage == "optimized":
             return
-        compiled = model.compiled
+        programs = {name: look.compiled for name, look in looks.items()}
     except IngotError as error:
         for row in (device, page):
             row["problems"] += str(error).splitlines()
         return
-    if compiled.fallback:
-        reason = f"on the numpy reference, which is slow: {', '.join(compiled.fallback)}"
-        device["problems" if model.language is not None else "notes"].append(reason)
-    page["problems"] += _said(partial(web_plan, {"run": compiled}))
+    for compiled in programs.values():
+        if compiled.fallback:
+            reason = f"on the numpy reference, which is slow: {', '.join(compiled.fallback)}"
+            device["problems" if model.language is not None else "notes"].append(reason)
+    page["problems"] += _said(partial(web_plan, {name: each for name, each in programs.items() if name != "batch"}))
     if model.language is not None and model.folder is not None:
         from ingot.emit.web.language import expect_page
 

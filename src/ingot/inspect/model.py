@@ -41,7 +41,8 @@ class LookedAt:
     language model takes. mode: of a language model, "prefill" unless it is given; "train" is a step of training of any
     model, by cross entropy and AdamW, of a language model over `batch` windows of `length` tokens. threads: 0: from the
     machine. assumed: the value of dims without one, in programs; None for an error there. executor: what programs are
-    for. template: see `Folder`.
+    for. template: see `Folder`. sequences: of a language model, how many its cache has room for; mode "batch", a row of
+    each of several, takes more than one.
 
     Raises FileNotFoundError, LoadError, UnsupportedError or LimitError for a model that cannot be had, InputError for
     options that it does not have.
@@ -58,9 +59,10 @@ class LookedAt:
         assumed: int | None = None,
         executor: str = "native",
         template: str | None = None,
+        sequences: int = 1,
     ):
         self.path, self._executor = path, executor
-        self._assumed = assumed
+        self._assumed, self._sequences = assumed, sequences
         self._dims, self._precision, self._threads, self._mode = dict(dims or {}), precision, threads, mode
         self.absent: Mapping[str, str] = {}
         self.facts: Mapping[str, Any] = {}
@@ -86,8 +88,8 @@ class LookedAt:
         self.format = "gguf" if isinstance(folder, GgufModel) else "folder"
         self.facts = _gguf_facts(folder) if isinstance(folder, GgufModel) else _folder_facts(folder)
         self.options = Options.of(
-            folder, context=None, precision=self._precision, threads=self._threads, cache_dtype=None, sequences=1,
-            executor="webgpu" if self._executor == "webgpu" else "native",
+            folder, context=None, precision=self._precision, threads=self._threads, cache_dtype=None,
+            sequences=self._sequences, executor="webgpu" if self._executor == "webgpu" else "native",
         )  # fmt: skip
         self.language = self.options.load(folder)
         self.loaded = self.language.graph
@@ -175,7 +177,7 @@ class LookedAt:
         if self.language is not None:
             from ingot.llm.engine import mode_of
 
-            return mode_of(self._mode or "prefill", self.language.context, 1)
+            return mode_of(self._mode or "prefill", self.language.context, self._sequences)
         if self._free and self._assumed is None:
             raise unbound(self._free)
         if self.is_step:

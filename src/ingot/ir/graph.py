@@ -34,6 +34,7 @@ from ingot.ir.types import (
     type_symbols,
 )
 from ingot.support import abi
+from ingot.support.collector import uncollected
 
 __all__ = [
     "KINDS", "MAX_NODES", "MAX_RANK", "OPS", "REQUIRED", "Graph", "Index", "MapType", "Node", "Op", "OptionalType",
@@ -242,9 +243,8 @@ class Graph:
         assert len(outputs) == len(result_types), f"{op} makes {len(result_types)} values, not {len(outputs)}"
         made = []
         for hint, type in zip(outputs, result_types, strict=True):
-            name = self.fresh(hint)
-            self._declare(Value(name, type, "activation", None, node))
-            made.append(name)
+            made.append(self.fresh(hint))
+            self._declare(Value(made[-1], type, "activation", None, node))
         node.outputs = tuple(made)
         self._link(node, before)
         return node
@@ -288,8 +288,9 @@ class Graph:
                 if value == old:
                     table[key] = new
         if replaced is not None and heir is not None:
+            unread = unread_sources(self.values, self.is_output, replaced, (new,))
             for node in added_with(self.values, heir) if heir.sources is replaced.sources else [heir]:
-                self.name_after(node, replaced.sources, *self._unread(replaced, (new,)))
+                self.name_after(node, replaced.sources, *unread)
 
     def replace(self, node: Node, value: str) -> None:
         """Replaces a one-output node by a value and removes the node."""
@@ -302,7 +303,7 @@ class Graph:
         self._read(node, operands)
         for maker in dropped:
             if maker is not None and maker is not node:
-                self.name_after(node, *self._unread(maker, operands))
+                self.name_after(node, *unread_sources(self.values, self.is_output, maker, operands))
 
     def name_after(self, node: Node, *sources: Sequence[Source]) -> None:
         """Has a node stand for more nodes of the model that was loaded."""
@@ -368,6 +369,7 @@ class Graph:
             raise LoadError(f"graph {self.name!r}: nodes form a cycle through {stuck.outputs[0]!r}")
         self._order(ready)
 
+    @uncollected()
     def copy(self) -> Graph:
         """An equal graph; only arrays are shared."""
         twin = Graph(self.name)
@@ -385,6 +387,7 @@ class Graph:
         twin._take_borders(self)
         return twin
 
+    @uncollected()
     def bind(self, symbols: Mapping[str, int]) -> Graph:
         """A copy in which symbols have values, in types and attributes, with types inferred again; arrays are shared.
 
@@ -478,9 +481,6 @@ class Graph:
                 check_shape(name, type.shape, type.dtype, MAX_RANK)
             known = self._types[type] = type
         return known
-
-    def _unread(self, node: Node, kept: Sequence[str | None]) -> list[tuple[Source, ...]]:
-        return unread_sources(self.values, self.is_output, node, kept)
 
     def _read(self, node: Node, operands: Sequence[str | None]) -> None:
         """Gives a node other operands."""

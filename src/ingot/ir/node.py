@@ -39,7 +39,7 @@ def shown_sources(sources: Sequence[Source], known: str = "") -> str:
 
 def merged_sources(first: tuple[Source, ...], *others: Sequence[Source]) -> tuple[Source, ...]:
     """The sources of several nodes in the order of the model, each once. first: in this order already."""
-    added = [source for each in others for source in each]
+    added = [source for each in others if each is not first for source in each]
     if not added or added == [*first]:
         return first
     found = list(first)
@@ -118,8 +118,7 @@ def unread_sources(
     nearest: dict[Node, None] = {}
     waiting = [node]
     for each in waiting:
-        is_read = any(not values[name].users.keys() <= dead.keys() or is_output(name) for name in each.outputs)
-        if each in dead or is_read:
+        if each in dead or not _is_unread(values, is_output, each, dead):
             continue
         dead[each] = None
         for name in each.operands:
@@ -133,6 +132,17 @@ def unread_sources(
         nearest |= dict.fromkeys(users)
         between += users
     return [each.sources for each in between or dead]
+
+
+def _is_unread(
+    values: Mapping[str, Value], is_output: Callable[[str], bool], node: Node, dead: Mapping[Node, None]
+) -> bool:
+    """Whether only such nodes read what a node makes."""
+    for name in node.outputs:
+        users = values[name].users
+        if (users and not users.keys() <= dead.keys()) or is_output(name):
+            return False
+    return True
 
 
 def added_with(values: Mapping[str, Value], node: Node) -> list[Node]:

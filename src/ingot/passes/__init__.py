@@ -32,6 +32,7 @@ from ingot.passes.sink import sink_moves, sink_permutes, sink_reshapes
 from ingot.passes.take_branch import take_known_branches
 from ingot.passes.take_rows import take_rows_first
 from ingot.support import config
+from ingot.support.collector import uncollected
 
 Pass = Callable[[Graph], bool]
 Validator = Callable[[Graph, Graph], bool]
@@ -120,6 +121,7 @@ def unregister_pass(name: str) -> None:
     del REGISTERED[name], PASSES[name]
 
 
+@uncollected()
 def optimize(graph: Graph, passes: tuple[str, ...] | None = None) -> None:
     """Runs passes on a graph, in place, until none of them changes it: all, or those named, in the order given.
 

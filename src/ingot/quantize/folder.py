@@ -43,20 +43,21 @@ def quantize_folder(
     plan: Plan,
     *,
     text: str | None = None,
+    template: str | os.PathLike[str] | None = None,
     on_progress: Progress | None = None,
 ) -> Written:
     """Writes the quantized folder, whole or not at all.
 
     text: the model is run over it, and codes are chosen for what its products are given then; each element gets the
     nearest code unless there is one. Of a matrix some rows at a time are in memory; with a text, all of it, its moments
-    and the model besides.
+    and the model besides. template: see `Folder`; the written folder has it, too.
 
     Raises OutputError for a target that is there or cannot be written, InputError for a plan that does not fit, a model
     that is quantized already and a text that is too short, and what reading a folder raises.
     """
     if os.path.lexists(target):
         raise OutputError(f"{os.fspath(target)}: exists, expected a free name")
-    folder = read_folder(located(source))
+    folder = read_folder(located(source), template)
     matrices = plain_matrices(folder)
     codings = codings_of(matrices, plan)
     moments = None if text is None else Moments(folder, text, [matrices[name] for name in codings])

@@ -82,10 +82,11 @@ def report(
     plan: Plan,
     *,
     text: str | None = None,
+    template: str | os.PathLike[str] | None = None,
     on_progress: Progress | None = None,
 ) -> Report:
     """What `quantize_folder` would lose with the same arguments. Raises what it does, but for a target."""
-    folder = read_folder(located(source))
+    folder = read_folder(located(source), template)
     matrices = plain_matrices(folder)
     codings = codings_of(matrices, plan)
     moments = None if text is None else Moments(folder, text, [matrices[name] for name in codings])

@@ -90,7 +90,7 @@ class FineTuning:
     folder: of a decoder, or the name of a model. adapters: how it gets adapters, which alone are trained; None trains
     all weights. context: tokens of a window; batch: windows of a step, taken in `accumulate` parts. rate: the highest
     learning rate, after a warm-up and before a cosine to 0; None for the default. seed: of the adapters and of which
-    windows a step takes. memory, precision: as `Trainer` has them.
+    windows a step takes. memory, precision: as `Trainer` has them. template: see `Folder`; a merged folder has it, too.
 
     Raises what `Trainer` and reading a folder raise, InputError for a text that is too short and numbers out of range,
     and KindError for what is no text, adapters or number.
@@ -112,6 +112,7 @@ class FineTuning:
         seed: int = 0,
         precision: str = F32.name,
         threads: int = 0,
+        template: str | os.PathLike[str] | None = None,
     ):
         if not isinstance(text, str):
             raise KindError(f"text: got {type(text).__name__}, expected a text")
@@ -121,7 +122,7 @@ class FineTuning:
         expect_windows(context, batch)
         expect_whole("option seed", seed, 0)
         self.name = os.fspath(folder)
-        self.folder = read_model(located(self.name))
+        self.folder = read_model(located(self.name), template)
         self.steps, self.adapters = steps, adapters
         self.tokens_per_step = batch * context
         ids = np.array(Tokenizer.read(self.folder).encode(text), np.int64)
@@ -129,7 +130,7 @@ class FineTuning:
         highest = (_RATE if adapters is None else _LORA_RATE) if rate is None else rate
         schedule = Cosine(lr=highest, steps=steps, warmup=steps // _WARMUP_SHARE)
         self.trainer = Trainer(
-            self.folder.path,
+            self.folder,
             example_inputs=self._windows.training(0),
             optimizer=AdamW(lr=schedule, weight_decay=0.0),
             trainable=adapters,

@@ -113,13 +113,12 @@ def random_batch(graph: Graph, loss: str | CrossEntropy) -> list[np.ndarray]:
     ]
 
 
-def random_windows(path: str, batch: int, length: int) -> list[np.ndarray]:
+def random_windows(folder: Folder, batch: int, length: int) -> list[np.ndarray]:
     """Ids i64[batch, length] of a language model's vocabulary, and what follows each. Raises what reading it raises."""
     from ingot.load.hf import load_dense
-    from ingot.load.language import read_model
 
     expect_windows(length, batch)
-    words = load_dense(read_model(path), length).vocab_size
+    words = load_dense(folder, length).vocab_size
     ids = np.random.default_rng(0).integers(0, words, (batch, length + 1))
     return [np.ascontiguousarray(ids[:, :-1]), np.ascontiguousarray(ids[:, 1:])]
 
@@ -155,6 +154,10 @@ def _loaded(source: Any, example_inputs: tuple[Any, ...], is_named: bool) -> tup
         return _loaded_path(os.fspath(source), example_inputs)
     if isinstance(source, (bytes, bytearray, memoryview)):
         return _loaded_onnx(bytes(source))
+    from ingot.load.hf import Folder
+
+    if isinstance(source, Folder):
+        return _loaded_folder(source, example_inputs)
     name = type(source).__name__
     expected = "a module, an ExportedProgram, ONNX, the folder of a language model, or a Graph"
     raise KindError(f"source: cannot be trained, got {name}, expected {expected}")
@@ -172,20 +175,24 @@ def _name_as_torch(graph: Graph, source: Any) -> None:
 
 def _loaded_path(source: str, example_inputs: tuple[Any, ...]) -> tuple[Graph, list[str]]:
     from ingot.load.gguf import is_gguf
-    from ingot.load.hf import load_dense
     from ingot.load.hub import located
     from ingot.load.language import read_model
 
     path = located(source)
     expect_there(path)
     if os.path.isdir(path) or is_gguf(path):
-        length = np.shape(example_inputs[0])[-1] if np.ndim(example_inputs[0]) else 0
-        folder = read_model(path)
-        graph = load_dense(folder, int(length)).graph
-        return graph, [name for name in _float_weights(graph) if name in folder.tensors]
+        return _loaded_folder(read_model(path), example_inputs)
     if not is_onnx_file(path):
         raise KindError(f"{path}: cannot be trained, got a saved program, expected what torch.export.load makes of it")
     return _loaded_onnx(path)
+
+
+def _loaded_folder(folder: Folder, example_inputs: tuple[Any, ...]) -> tuple[Graph, list[str]]:
+    from ingot.load.hf import load_dense
+
+    length = np.shape(example_inputs[0])[-1] if np.ndim(example_inputs[0]) else 0
+    graph = load_dense(folder, int(length)).graph
+    return graph, [name for name in _float_weights(graph) if name in folder.tensors]
 
 
 def _loaded_onnx(source: str | bytes) -> tuple[Graph, list[str]]:

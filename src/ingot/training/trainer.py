@@ -62,17 +62,18 @@ _CHECKED_STEPS = 3  # that emitted C takes to check itself
 class Trainer:
     """A model that is fitted step by step.
 
-    source: an nn.Module, an ExportedProgram, ONNX (a path or bytes), the folder of a language model, which takes ids
-    i64[batch, length], or a Graph; of one output, unless `prediction` says which value the loss is of, such as logits
-    before a softmax. loss: "cross_entropy" of logits [..., classes] and i64 labels [...], or a `CrossEntropy` with
-    settings, "mse", or "bce" of logits; each the mean over all elements. example_inputs: the model's inputs, then the
-    target: every step takes such shapes. optimizer: SGD or AdamW. trainable: names of weights, or patterns of names, or
-    `ingot.lora(...)`; None for the module's parameters that require gradients, or all float weights. clip: the most
-    that the norm of all gradients together may be. accumulate: in how many equal parts along the first axis a step
-    takes its inputs, one after another; memory is planned for one of them. memory: the most bytes that steps may take,
-    such as "2GB": activations are then computed again, as few as must be; `trade` says which. seed: what dropout draws
-    from. precision: "f32", or "bf16" or "bf16amx", by which steps round both operands of matrix products for the CPU's
-    dot products; sums, parameters and what the optimiser keeps stay f32. threads: 0 means what the machine allows.
+    source: an nn.Module, an ExportedProgram, ONNX (a path or bytes), the folder of a language model (a path, or what
+    `read_model` gives), which takes ids i64[batch, length], or a Graph; of one output, unless `prediction` says which
+    value the loss is of, such as logits before a softmax. loss: "cross_entropy" of logits [..., classes] and i64 labels
+    [...], or a `CrossEntropy` with settings, "mse", or "bce" of logits; each the mean over all elements.
+    example_inputs: the model's inputs, then the target: every step takes such shapes. optimizer: SGD or AdamW.
+    trainable: names of weights, or patterns of names, or `ingot.lora(...)`; None for the module's parameters that
+    require gradients, or all float weights. clip: the most that the norm of all gradients together may be. accumulate:
+    in how many equal parts along the first axis a step takes its inputs, one after another; memory is planned for one
+    of them. memory: the most bytes that steps may take, such as "2GB": activations are then computed again, as few as
+    must be; `trade` says which. seed: what dropout draws from. precision: "f32", or "bf16" or "bf16amx", by which steps
+    round both operands of matrix products for the CPU's dot products; sums, parameters and what the optimiser keeps
+    stay f32. threads: 0 means what the machine allows.
 
     Of a module in training mode, dropout is done in steps, that of attention's weights too, which the seed, the step,
     the node and the element alone decide; batch norms in training mode divide by what they find in a batch, and

@@ -38,6 +38,7 @@ def emit_language_model(
     cache_dtype: str | None = None,
     threads: int = 1,
     prefix: str = "model",
+    template: str | os.PathLike[str] | None = None,
     has_vector: bool = False,
     platform: Platform = HOSTED,
     force: bool = False,
@@ -53,7 +54,7 @@ def emit_language_model(
     """
     check_prefix(prefix)
     with bounded(os.fspath(path)):
-        source = read_model(os.fspath(path))
+        source = read_model(os.fspath(path), template)
         options = Options.of(
             source, context=context, precision=precision, threads=threads, cache_dtype=cache_dtype, sequences=1
         )
@@ -67,7 +68,7 @@ def emit_language_model(
         entries = {name: compiler.compile(mode_of(name, model.context, 1)) for name in modes_of(1)}
         program = _Program(source, model, platform)
     if has_vector:
-        llm = LLM(path, context=context, precision=precision, cache_dtype=cache_dtype, sequences=1)
+        llm = LLM(path, context=context, precision=precision, cache_dtype=cache_dtype, sequences=1, template=template)
         program.vector = _continuation(llm)
     beside = sampler(
         prefix,

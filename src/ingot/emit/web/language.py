@@ -33,19 +33,20 @@ def emit_text(
     context: int | None = None,
     precision: str | None = None,
     page: str | None = None,
+    template: str | os.PathLike[str] | None = None,
     force: bool = False,
 ) -> list[str]:
     """Writes the language model of a Hugging Face folder or GGUF file as a site; returns the paths.
 
     context: positions; the model's own, at most 4096, unless it is given. precision: one that rounds fixed matrices
     alone; f32 beside matrices as they are stored, unless it is given. page: one of PAGES; "chat" for a model with a
-    chat template, unless it is given. force: as for `emit_site`.
+    chat template, unless it is given. template: see `Folder`. force: as for `emit_site`.
 
     Raises what `LLM` raises, UnsupportedError for another tokenizer than BPE over bytes and for a chat template that a
     page cannot have, InputError for a page that the model cannot have, and what `emit_site` raises.
     """
     with bounded(os.fspath(path)):
-        source = read_model(path)
+        source = read_model(path, template)
         options = Options.of(
             source, context=context, precision=precision, threads=1, cache_dtype=None, sequences=1, executor="webgpu"
         )

@@ -12,13 +12,13 @@ from typing import IO
 import numpy as np
 
 from ingot.ir.dtype import DType, from_numpy
-from ingot.load.hf.folder import Folder
+from ingot.load.hf.folder import OWN_TEMPLATE, Folder
 from ingot.load.hf.quantized import CODES, SCALES, ZEROS
 from ingot.load.hf.safetensors import DTYPES, StoredTensor
 from ingot.support.files import release, written
 
 MAX_COPIED_BYTES = 256 << 20  # of a tokenizer or another file beside the weights
-_COPIED = re.compile(r"(?!\.).*\.(json|jinja|txt|model|md)|ingot\.yaml|LICENSE.*|NOTICE.*")
+_COPIED = re.compile(r"(?!\.).*\.(json|jinja|txt|model|md)|LICENSE.*|NOTICE.*")
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
 _LENGTH_BYTES = 8  # of the header's length
 _ALIGNMENT = 64
@@ -26,7 +26,8 @@ _BLOCK_BYTES = 4 << 20  # of a tensor that is copied
 
 
 def copy_others(folder: Folder, target: Path, config: bytes | None = None) -> None:
-    """Writes what lies beside the weights of a folder into another. config: what config.json is to hold there.
+    """Writes what lies beside the weights of a folder into another; a template that was given lies in this, then.
+    config: what config.json is to hold there.
 
     Raises OutputError, and what reading the folder raises.
     """
@@ -37,6 +38,9 @@ def copy_others(folder: Folder, target: Path, config: bytes | None = None) -> No
         assert content is not None
         with written(target / name) as file:
             file.write(config if name == "config.json" and config is not None else content)
+    if (own := folder.own_template) is not None:
+        with written(target / OWN_TEMPLATE) as file:
+            file.write(own[0].encode())
 
 
 class SafetensorsWriter:
