@@ -49,7 +49,7 @@ SPECIAL = {
 }
 # Linear algebra and a greatest common divisor, likewise; only importers of torch's programs make them.
 MATRICES = {
-    "cholesky", "eigh", "gcd", "householder_product", "ldl_factor", "ldl_solve", "lu_factor", "matrix_exp",
+    "cholesky", "eig", "eigh", "gcd", "householder_product", "ldl_factor", "ldl_solve", "lu_factor", "matrix_exp",
     "pivoted_rows", "qr_factor", "solve_triangular", "svd",
 }  # fmt: skip
 # What trainers alone make.

@@ -20,6 +20,7 @@ def complex_arithmetic(x, y):
         "mul_scalar": A.mul.Scalar(z, 1j), "div": z / w, "div_real": z / (y + 3), "real_div": x / w,
         "div_scalar": A.div.Scalar(z, 2), "neg": -z, "exp": torch.exp(z), "polar": torch.polar(x.abs(), y),
         "conj": z.conj().resolve_conj(), "physical": torch.conj_physical(z),
+        "sigmoid": torch.sigmoid(z), "silu": F.silu(w),
         "core_physical": A._conj_physical.default(z), "to": x.to(torch.complex64),
         "core_to": A._to_copy.default(x, dtype=torch.complex64),
         "converted": torch.ops.prims.convert_element_type.default(x, torch.complex64), "matmul": z @ w.transpose(1, 2),

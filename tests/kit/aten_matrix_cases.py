@@ -85,6 +85,19 @@ def qr_factors(tall, wide, y, row):
     return results
 
 
+@case(floats(2, 4, 4), positive(3))
+def eigenvalues_of_any(x, symmetric):
+    results = {"none": torch.view_as_real(L.eigvals(x[:, :0, :0]))}
+    for name, matrix in {"each": x, "one": x[0], "real": symmetric}.items():
+        values, vectors = L.eig(matrix)
+        results |= {
+            name: torch.view_as_real(values), f"{name}_lengths": vectors.abs(),
+            f"{name}_apart": torch.view_as_real(matrix.to(vectors.dtype) @ vectors - vectors * values[..., None, :]),
+            f"{name}_alone": torch.view_as_real(L.eigvals(matrix)),
+        }  # fmt: skip
+    return results
+
+
 @case(positive(2, 4), floats(5, 3), floats(2, 3, 4), torch.tensor(0.5), torch.tensor([0.1, 0.2]))
 def spectral(symmetric, tall, wide, amount, share):
     values, vectors = L.eigh(symmetric)

@@ -26,6 +26,10 @@ def numbers(i, j, edges, repeated):
         "fraction": fraction, "power": power, "wide": wide, "wide_power": wide_power, "half": half,
         "half_power": half_power, "mode": values, "mode_places": places, "mode_across": across, "mode_rows": rows,
         "mode_scalar": torch.mode(edges[3])[1],
+        "hash": torch.hash_tensor(edges), "hash_rows": torch.hash_tensor(repeated, dim=1, keepdim=True),
+        "hash_one": torch.hash_tensor(edges[3]), "hash_integers": torch.hash_tensor(i, dim=(0, 1)),
+        "hash_bytes": torch.hash_tensor(j.to(torch.uint8)), "hash_bools": torch.hash_tensor(j > 0),
+        "hash_half": torch.hash_tensor(repeated.half(), dim=(0,)), "hash_wide": torch.hash_tensor(repeated.double()),
         "slopes": F.rrelu(edges), "slopes_wide": A.rrelu_with_noise_functional.default(edges, edges, 0.5, 1.0)[0],
     }  # fmt: skip
 

@@ -72,13 +72,35 @@ def windows_of_many_sizes(x, image, volume):
         "average_3d": F.adaptive_avg_pool3d(volume, (2, 3, 4)),
         "maximum_1d": F.adaptive_max_pool1d(x, 3),
         "maximum_2d": F.adaptive_max_pool2d(image, (2, 5)),
+        "places_1d": F.adaptive_max_pool1d(x, 3, return_indices=True)[1],
+        "places_2d": F.adaptive_max_pool2d(image[0], (2, 5), return_indices=True)[1],
+        "places_of_one_size": F.adaptive_max_pool2d(image, (1, 4), return_indices=True)[1],
+        "places_3d": F.adaptive_max_pool3d(volume, (2, 3, 4), return_indices=True)[1],
+    }
+
+
+@case(floats(2, 3, 9), floats(2, 3, 7, 8))
+def partial_windows(x, image):
+    return {
+        "counted": F.avg_pool2d(image, 3, 2, 1, ceil_mode=True),
+        "counted_split": F.avg_pool2d(image, (2, 3), (3, 4), (1, 1), ceil_mode=True),
+        "uncounted": F.avg_pool2d(image, 3, 2, 1, ceil_mode=True, count_include_pad=False),
+        "unpadded": F.avg_pool2d(image, 3, 2, ceil_mode=True),
+        "divided": F.avg_pool2d(image, 3, 2, 1, ceil_mode=True, divisor_override=5),
+        "divided_unpadded": F.avg_pool2d(image, 3, 2, ceil_mode=True, count_include_pad=False, divisor_override=4),
+        "line": F.avg_pool1d(x, 4, 3, 2, ceil_mode=True),
+        "volume": F.avg_pool3d(image[None], 3, 2, 1, ceil_mode=True),
     }
 
 
 @case(floats(3, 4, 5), floats(4))
 def batches_by_their_own_numbers(x, channel):
+    given, no_mean, no_scale = torch.native_batch_norm(x, None, None, channel, channel.abs() + 1, False, 0.1, 1e-5)
     return {
         "plain": F.batch_norm(x, None, None, training=True),
         "affine": F.batch_norm(x, None, None, channel, channel * 2, training=True),
         "core": A._native_batch_norm_legit.no_stats(x, channel, None, True, 0.1, 1e-5)[0],
+        "given": given,
+        "no_mean": no_mean,
+        "no_scale": no_scale,
     }

@@ -28,12 +28,13 @@ def bessel_functions(wide, x, ends):
 
 @case(floats(5, 1, low=0.1, high=9.0), floats(7, low=0.1, high=20.0), floats(6, low=1.1, high=8.0))
 def gamma_functions(a, x, s):
+    huge = a.double() * 1e5  # in float32 torch's own error is above the tolerance
     ends = torch.tensor([0.0, 0.0, 1.0, 1.0, INF, -1.0]), torch.tensor([0.0, 2.0, 0.0, INF, 2.0, 1.0])
     results = {f"polygamma_{n}": torch.polygamma(n, x) for n in range(5)}
     return results | {
         "lower": torch.igamma(a, x), "upper": torch.igammac(a, x),
         "lower_large": torch.igamma(a * 30, x * 20), "upper_large": torch.igammac(a * 30, x * 20),
-        "lower_huge": torch.igamma(a * 1e5, a * 1e5 + 30 * x),
+        "lower_huge": torch.igamma(huge, huge + 30 * x),
         "lower_ends": torch.igamma(*ends), "upper_ends": torch.igammac(*ends),
         "zeta": special.zeta(s, a), "zeta_of": special.zeta(s, 2.5), "zeta_from": special.zeta(3.0, x),
         "zeta_ends": special.zeta(torch.tensor([1.0, 0.5, 2.0, 3.0, 2.5]), torch.tensor([2.0, 2.0, -1.5, -2.0, -0.5])),

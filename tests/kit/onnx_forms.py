@@ -28,7 +28,7 @@ from onnxruntime.capi import onnxruntime_pybind11_state as ort
 from forked import FAILURES, Say, batch, judge_seeds
 from ingot.errors import IngotError
 from ingot.load.onnx import load_onnx
-from ingot.load.onnx.registry import foreign_name
+from ingot.load.onnx.registry import MICROSOFT, foreign_name
 from ingot.run.interpret import interpret
 from ingot.session.inference import InferenceSession
 from onnx_cases import NODES
@@ -142,8 +142,8 @@ def outcome(form: Form, say: Say) -> str:
     is_by_reference = expected is None and (not form.is_shape or is_empty) and form.op not in UNKNOWN
     if is_by_reference:
         expected = by_reference(form)
-    if expected is None:
-        return "invalid"
+    if expected is None or (is_empty and form.case.domain == MICROSOFT and any(np.size(x) for x in expected)):
+        return "invalid"  # or a sum over no elements, for which ops of ONNX Runtime's own leave memory as it was
     say("different: slow")
     signal.alarm(SECONDS)
     proto, feeds = form.model()
@@ -155,7 +155,9 @@ def outcome(form: Form, say: Say) -> str:
                 if name == "session":
                     got: Sequence[Any] = InferenceSession(content, threads=1).run(None, feeds)
                 else:
-                    got = list(interpret(load_onnx(content), feeds).values())
+                    graph = load_onnx(content)
+                    results = interpret(graph, feeds)
+                    got = [results[each] for each in graph.outputs]  # and not the state of a generator
         except IngotError as error:
             if name == "interpreter" and form.dims != "static":
                 continue  # a session may load it for each size

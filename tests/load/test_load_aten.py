@@ -21,7 +21,7 @@ from ingot.ir.dim import symbol
 from ingot.ir.graph import Graph
 from ingot.ir.text import dump, parse
 from ingot.load.aten import load_any, load_exported, load_module, load_pt2
-from ingot.load.aten.registry import RULES
+from ingot.load.aten.registry import REFUSED, RULES
 from ingot.load.aten.writes import without_writes, writes
 from ingot.load.built_ops import read_table
 from ingot.run.interpret import interpret
@@ -84,6 +84,7 @@ def test_rules(name, decomposed):
 def test_every_rule_is_tried_and_makes_what_the_table_says():
     made = made_by_aten()
     assert set(RULES) - set(made) == UNSEEN
+    assert not RULES.keys() & REFUSED.keys()
     assert made == read_table("aten"), REWRITE
 
 
@@ -416,6 +417,8 @@ def test_everything_unsupported_is_listed_at_once():
         (lambda x: torch.fft.fft(x), "output 'output': complex numbers"),
         (lambda x: torch.fft.fft(x).abs() + torch.fft.rfft(x).tanh().abs().sum(), r"tanh.default \(complex\)"),
         (lambda x: torch.histc(x, 4), "between data's ends"),
+        (lambda x: x.to_sparse().to_dense(), r"to_sparse.default \(to_sparse\), which makes a sparse tensor"),
+        (lambda x: torch.linalg.eigvals(torch.complex(x, x)[:, :3]).abs(), "eigenvalues of a complex matrix"),
         (lambda x: nn.functional.batch_norm(x, x[0], x[1], training=True), "batch norm in training mode"),
         (lambda x: x[x[:, 0] > 0, torch.tensor([1])], "a mask beside other indices"),
         (

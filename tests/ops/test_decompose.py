@@ -62,6 +62,17 @@ def test_a_matrix_without_a_factor_says_where_it_ends():
     assert np.array_equal(factors[1], [[1, 0, 0], [NAN, NAN, 0], [NAN, NAN, NAN]], equal_nan=True)
 
 
+@pytest.mark.parametrize("size", [1, 2, 5])
+def test_eigenvectors_of_any_square_matrix_keep_their_directions(size):
+    x = np.concatenate([matrices(size), matrices(size, is_whole=True)])
+    real, imaginary, *parts = apply("eig", x)
+    values, vectors = real + 1j * imaginary, parts[0] + 1j * parts[1]
+    np.testing.assert_allclose(x @ vectors, values[:, None] * vectors, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, rtol=1e-9)
+    expected = torch.linalg.eigvals(torch.from_numpy(x)).numpy()
+    np.testing.assert_allclose(values.prod(1), expected.prod(1), rtol=1e-6, atol=1e-6)
+
+
 @pytest.mark.parametrize("size", [0.0, 1e-20, 1.0, 300.0, 1e20, NAN])
 def test_exponentials_of_any_size(size):
     x = np.array([[[0.0, size], [-size, 0.0]], [[-size, size], [0.0, -size]]])
@@ -75,6 +86,7 @@ def test_exponentials_of_any_size(size):
     ("name", "operands", "attributes", "message"),
     [
         ("eigh", [np.array([[NAN]])], {}, "eigh: got a matrix with an infinity or NaN"),
+        ("eig", [np.array([[-np.inf]])], {}, "eig: got a matrix with an infinity or NaN"),
         ("svd", [np.array([[np.inf, 1.0]])], {"full": False}, "svd: got a matrix with an infinity or NaN"),
         *(
             ("ldl_solve", [np.eye(2), np.array(pivots, np.int32), np.eye(2)], {}, "ldl_solve: bad pivot of row")
@@ -93,6 +105,7 @@ def test_what_is_refused(name, operands, attributes, message):
         ("cholesky", ["f64[2,3]"], {}),
         ("lu_factor", ["f64[3]"], {}),
         ("eigh", ["i32[3,3]"], {}),
+        ("eig", ["f64[2,3]"], {}),
         ("pivoted_rows", ["i32[3]"], {"rows": 2}),
         ("pivoted_rows", ["f64[3]"], {"rows": 3}),
         ("solve_triangular", ["f64[3,3]", "f64[2,3]"], {"upper": True, "unit": False}),

@@ -233,6 +233,26 @@ def eigh(x):
     return _converged("eigh", np.linalg.eigh, x)
 
 
+def _infer_eig(x: TensorType) -> tuple[TensorType, ...]:
+    batch, size, _ = _expect_matrices("eig", x, is_square=True)
+    values = TensorType(x.dtype, (*batch, size))
+    return values, values, x, x
+
+
+def _eigenvalues(x: np.ndarray) -> tuple[np.ndarray, ...]:
+    values, vectors = np.linalg.eig(x)
+    return values.real, values.imag, vectors.real, vectors.imag
+
+
+@op(infer=_infer_eig, outputs=4, tolerance=_TOLERANCE, samples=_SQUARE)
+def eig(x):
+    """The eigenvalues of a square matrix, real and imaginary parts, and the eigenvectors, which are columns, likewise.
+
+    x [..., n, n]. Each vector has the length 1. A matrix with an infinity or NaN is an error.
+    """
+    return _converged("eig", _eigenvalues, x)
+
+
 def _infer_svd(x: TensorType, *, full: bool) -> tuple[TensorType, TensorType, TensorType]:
     batch, rows, columns = _expect_matrices("svd", x)
     least = _smaller(rows, columns)

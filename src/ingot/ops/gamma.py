@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
-from ingot.ops.define import broadcast, op, sample
-from ingot.ops.special import erfc, log_gamma
+from ingot.ops.define import sample
+from ingot.ops.special import erfc, log_gamma, special_of_two
 
 _TERMS = 20  # summed one by one before Euler and Maclaurin's formula
 _BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510)  # B_2k
@@ -30,10 +30,9 @@ def _zeta(s: np.ndarray, q: np.ndarray) -> np.ndarray:
     return total
 
 
-@op(
-    infer=broadcast("zeta", kinds="f"),
-    acts_on="element",
-    samples=[
+@special_of_two(
+    "zeta",
+    [
         sample("s>1.1<9[2,5,7] q>0.1<30[7]"),
         sample("s>1.1<9[5,1] q>0.1<30[67]"),
         sample("s[] q[]"),
@@ -46,18 +45,16 @@ def zeta(s, q):
 
     At a negative q it is a number where s is whole, and inf where q is.
     """
-    with np.errstate(all="ignore"):
-        s64, q64 = np.broadcast_arrays(np.asarray(s, np.float64), np.asarray(q, np.float64))
-        part = q64 - np.floor(q64)
-        above, mirrored = np.where(q64 > 0, q64, part), np.where(q64 > 0, 1, 1 - part)
-        sign = np.where(np.mod(s64, 2) == 0, 1, -1)
-        # The terms below 0 are, but for their sign, those of the mirrored series that 1 - q does not have.
-        below = sign * (_zeta(s64, mirrored) - _zeta(s64, np.where(q64 > 0, 1, 1 - q64)))
-        value = _zeta(s64, above) + np.where(q64 > 0, 0, below)
-        value = np.where((q64 <= 0) & (s64 != np.floor(s64)), np.nan, value)
-        value = np.where((q64 <= 0) & (q64 == np.floor(q64)), np.inf, value)
-        value = np.where(s64 == 1, np.inf, np.where(s64 > 1, value, np.nan))
-        return np.where(np.isnan(q64), np.nan, value).astype(s.dtype)
+    part = q - np.floor(q)
+    above, mirrored = np.where(q > 0, q, part), np.where(q > 0, 1, 1 - part)
+    sign = np.where(np.mod(s, 2) == 0, 1, -1)
+    # The terms below 0 are, but for their sign, those of the mirrored series that 1 - q does not have.
+    below = sign * (_zeta(s, mirrored) - _zeta(s, np.where(q > 0, 1, 1 - q)))
+    value = _zeta(s, above) + np.where(q > 0, 0, below)
+    value = np.where((q <= 0) & (s != np.floor(s)), np.nan, value)
+    value = np.where((q <= 0) & (q == np.floor(q)), np.inf, value)
+    value = np.where(s == 1, np.inf, np.where(s > 1, value, np.nan))
+    return np.where(np.isnan(q), np.nan, value)
 
 
 def _lower_series(a: np.ndarray, x: np.ndarray) -> np.ndarray:
@@ -100,10 +97,9 @@ def _uniform(a: np.ndarray, x: np.ndarray) -> np.ndarray:
     return erfc(eta * np.sqrt(a / 2)) / 2 + rest
 
 
-@op(
-    infer=broadcast("igamma", kinds="f"),
-    acts_on="element",
-    samples=[
+@special_of_two(
+    "igamma",
+    [
         *(sample("a[2,5,7] x[7]", upper=upper) for upper in (False, True)),
         sample("a>20<300[5,1] x>20<300[67]"),
         sample("a[] x[3]"),
@@ -114,19 +110,17 @@ def _uniform(a: np.ndarray, x: np.ndarray) -> np.ndarray:
 )
 def igamma(a, x, *, upper: bool = False):
     """The regularised incomplete gamma function P(a, x), or Q = 1 - P (`upper`); NaN below 0, broadcast."""
-    with np.errstate(all="ignore"):
-        a64, x64 = np.broadcast_arrays(np.asarray(a, np.float64), np.asarray(x, np.float64))
-        known = (a64 > 0) & (x64 > 0) & np.isfinite(a64) & np.isfinite(x64)
-        is_large = known & (a64 > _UNIFORM)
-        is_series, is_fraction = known & ~is_large & (x64 < a64 + 1), known & ~is_large & (x64 >= a64 + 1)
-        p = np.where((a64 >= 0) & (x64 >= 0), np.where((x64 == 0) | np.isinf(a64), 0.0, 1.0), np.nan)
-        p[((a64 == 0) & (x64 == 0)) | (np.isinf(a64) & np.isinf(x64))] = np.nan
-        q = np.array(1 - p)
-        q[is_large] = _uniform(a64[is_large], x64[is_large])
-        p[is_large] = 1 - q[is_large]
-        for chosen, function, other in ((is_series, _lower_series, (p, q)), (is_fraction, _upper_fraction, (q, p))):
-            own, x_own = a64[chosen], x64[chosen]
-            whole = log_gamma(own + 1) if function is _lower_series else log_gamma(own)
-            found = np.exp(own * np.log(x_own) - x_own - whole) * function(own, x_own)
-            other[0][chosen], other[1][chosen] = found, 1 - found
-        return (q if upper else p).astype(a.dtype)
+    known = (a > 0) & (x > 0) & np.isfinite(a) & np.isfinite(x)
+    is_large = known & (a > _UNIFORM)
+    is_series, is_fraction = known & ~is_large & (x < a + 1), known & ~is_large & (x >= a + 1)
+    p = np.where((a >= 0) & (x >= 0), np.where((x == 0) | np.isinf(a), 0.0, 1.0), np.nan)
+    p[((a == 0) & (x == 0)) | (np.isinf(a) & np.isinf(x))] = np.nan
+    q = np.array(1 - p)
+    q[is_large] = _uniform(a[is_large], x[is_large])
+    p[is_large] = 1 - q[is_large]
+    for chosen, function, other in ((is_series, _lower_series, (p, q)), (is_fraction, _upper_fraction, (q, p))):
+        own, x_own = a[chosen], x[chosen]
+        whole = log_gamma(own + 1) if function is _lower_series else log_gamma(own)
+        found = np.exp(own * np.log(x_own) - x_own - whole) * function(own, x_own)
+        other[0][chosen], other[1][chosen] = found, 1 - found
+    return q if upper else p

@@ -8,7 +8,8 @@ from typing import Literal, get_args
 import numpy as np
 
 from ingot.errors import InputError
-from ingot.ops.define import broadcast, op, sample
+from ingot.ops.define import sample
+from ingot.ops.special import special_of_two
 
 MAX_DEGREE = 2**16  # of an orthogonal polynomial, whose recurrence takes as many steps
 
@@ -33,10 +34,9 @@ _FAMILIES: dict[str, tuple[Callable[[np.ndarray], np.ndarray], Step]] = {
 assert _FAMILIES.keys() == set(get_args(Family))
 
 
-@op(
-    infer=broadcast("polynomial", kinds="f"),
-    acts_on="element",
-    samples=[
+@special_of_two(
+    "polynomial",
+    [
         *(sample("x[3,67] n>0<9[67]", family=family) for family in _FAMILIES),
         sample("x[] n>-2<3[7]", family="legendre"),
         sample("x[5,1] n<0[]", family="hermite"),
@@ -50,14 +50,13 @@ def polynomial(x, n, *, family: Family):
 
     DLMF 18.9.1. Raises InputError for a degree that is no number or above 2**16.
     """
-    wide, degree = np.broadcast_arrays(np.asarray(x, np.float64), np.trunc(np.asarray(n, np.float64)))
+    degree = np.trunc(n)
     if not (degree <= MAX_DEGREE).all():
         raise InputError(f"polynomial: degree out of range, got {degree.max()}, expected up to {MAX_DEGREE}")
     first, step = _FAMILIES[family]
-    with np.errstate(all="ignore"):
-        before, value = np.ones_like(wide), first(wide)
-        result = np.where(degree == 0, before, np.where(degree == 1, value, 0))
-        for k in range(1, int(degree.max(initial=0))):
-            before, value = value, step(wide, k, value, before)
-            result = np.where(degree == k + 1, value, result)
-    return result.astype(x.dtype)
+    before, value = np.ones_like(x), first(x)
+    result = np.where(degree == 0, before, np.where(degree == 1, value, 0))
+    for k in range(1, int(degree.max(initial=0))):
+        before, value = value, step(x, k, value, before)
+        result = np.where(degree == k + 1, value, result)
+    return result

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
-from ingot.ops.define import op, same_as, sample
+from ingot.ops.define import Sample, broadcast, op, same_as, sample
 
 _SAMPLES = (sample("x[2,5,7]"), sample("x[]"), sample("x[0,3]"), sample("x[67]"))
 _log_gamma_END = 2.5e305  # beyond it the value is no float64
@@ -26,6 +28,24 @@ def special(name: str, function: Callable[[np.ndarray], np.ndarray], doc: str, d
 
     reference.__doc__ = doc
     op(name=name, infer=same_as(0, "f", name), acts_on="element", samples=_SAMPLES, domain=domain)(reference)
+
+
+def special_of_two(
+    name: str, samples: Sequence[Sample], domain: tuple[float, float]
+) -> Callable[[Callable[..., np.ndarray]], Callable[..., np.ndarray]]:
+    """Declare a function of two float64 arrays of one shape as an op of two operands, which broadcast."""
+
+    def declare(function: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
+        @functools.wraps(function)
+        def reference(x: np.ndarray, y: np.ndarray, **attributes: Any) -> np.ndarray:
+            wide = np.broadcast_arrays(np.asarray(x, np.float64), np.asarray(y, np.float64))
+            with np.errstate(all="ignore"):
+                return function(*wide, **attributes).astype(x.dtype)
+
+        infer = broadcast(name, kinds="f")
+        return op(name=name, infer=infer, acts_on="element", samples=samples, domain=domain)(reference)
+
+    return declare
 
 
 def _each(function: Callable[[float], float]) -> Callable[[np.ndarray], np.ndarray]:

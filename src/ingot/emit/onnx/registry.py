@@ -41,6 +41,7 @@ GAPS = {
     "detach": _TRAINS,
     "digamma": _SPECIAL,
     "dropout": _TRAINS,
+    "eig": _FACTORS,
     "eigh": _FACTORS,
     "erfc": _SPECIAL,
     "erfcx": _SPECIAL,

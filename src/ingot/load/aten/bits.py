@@ -1,8 +1,10 @@
-"""Rules: floats by their bits: the next one, and a fraction with its power of two."""
+"""Rules: numbers by their bits: the next float, a fraction with its power of two, and a hash of elements."""
 
 from __future__ import annotations
 
-from ingot.ir.dtype import bf16, f16, f32, f64, i32
+from collections.abc import Sequence
+
+from ingot.ir.dtype import bf16, f16, f32, f64, i32, i64, u64
 from ingot.load.aten.builder import AtenBuilder, Tensor
 from ingot.load.aten.elementwise import BITS
 from ingot.load.aten.registry import aten
@@ -44,3 +46,17 @@ def frexp(b: AtenBuilder, x: Tensor) -> tuple[Tensor, Tensor]:
     has_none = b.add("logical_or", b.add("isnan", x), b.add("isinf", x))
     has_none = b.add("logical_or", has_none, b.add("equal", x, b.scalar(0, dtype)))
     return b.add("where", has_none, x, part), b.add("where", has_none, b.scalar(0, i32), power)
+
+
+@aten("hash_tensor.default")
+def hash_tensor(b: AtenBuilder, x: Tensor, dim: Sequence[int] = (), *, keepdim: bool = False, mode: int = 0) -> Tensor:
+    """The exclusive or of elements as integers of 64 bits; a float has the bits of its float64."""
+    whole = b.cast(x, f64) if b.dtype(x).kind == "f" else x
+    whole = b.add("bitcast", whole, dtype=i64) if b.dtype(whole) in (f64, u64) else b.cast(whole, i64)
+    place, one = b.add("iota", length=64, start=0, step=1, dtype=i64), b.scalar(1, i64)
+    bits = b.add("bitwise_and", b.add("shift_right", b.reshape(whole, (*b.shape(x), 1)), place), one)
+    axes = b.axes(x, list(dim))
+    if axes:
+        bits = b.add("bitwise_and", b.add("reduce_sum", bits, axes=axes, keepdims=bool(keepdim)), one)
+    joined = b.add("reduce_sum", b.add("shift_left", bits, place), axes=(b.rank(bits) - 1,), keepdims=False)
+    return b.add("bitcast", joined, dtype=u64)

@@ -193,6 +193,13 @@ def exp(b: AtenBuilder, x: Complex) -> Complex:
     return polar(b, b.add("exp", x.real), x.imaginary)
 
 
+@aten("sigmoid.default", is_complex=True)
+def sigmoid(b: AtenBuilder, x: Complex) -> Complex:
+    """1 / (1 + exp(-x))."""
+    power = exp(b, Complex(b.add("neg", x.real), b.add("neg", x.imaginary)))
+    return div(b, 1.0, Complex(b.add("add", power.real, b.scalar(1, b.result.dtype)), power.imaginary))
+
+
 @aten("cat.default", is_complex=True)
 def cat(b: AtenBuilder, tensors: Sequence[Complex | Tensor], dim: int = 0) -> Complex:
     return _joined(b, RULES["aten.cat.default"], tensors, dim)

@@ -1,12 +1,13 @@
 """Rules: convolution and pooling."""
 
-from collections.abc import Iterator, Sequence
+import functools
+import math
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from ingot.errors import UnsupportedError
 from ingot.ir.dim import Expr, Known
-from ingot.load.aten.builder import AtenBuilder, Tensor
+from ingot.load.aten.builder import AtenBuilder, Tensor, element_count
 from ingot.load.aten.registry import aten
 
 Window = Sequence[int] | int
@@ -128,19 +129,27 @@ def avg_pool(
     ones, given = (1,) * spatial, per_axis(padding, spatial)
     x = _batched(b, x, spatial)
     pads = _pads(b, x, b.result.shape, kernel, strides, given, ones, ceil_mode)
-    counted = bool(count_include_pad or divisor_override)
-    if pads != given + given and counted:
-        # What ceil_mode adds never counts.
-        if any(given) or divisor_override:
-            raise UnsupportedError(f"torch node {b.hint!r}: average pooling that counts a partial window of ceil_mode")
-        counted = False
+    is_cut = pads != given + given  # what ceil_mode adds never counts
+    counted = bool(divisor_override or (count_include_pad and (any(given) or not is_cut)))
     y = b.add("avg_pool", x, kernel=kernel, strides=strides, pads=pads, dilations=ones, count_include_pad=counted)
     if divisor_override:
-        window = 1
-        for size in kernel:
-            window *= size
-        y = b.add("mul", y, b.scalar(window / divisor_override, b.dtype(y)))
+        y = b.add("mul", y, b.scalar(math.prod(kernel) / divisor_override, b.dtype(y)))
+    elif counted and is_cut:
+        y = _of_cut_windows(b, x, y, kernel, strides, given)
     return b.reshape(y, b.result.shape)
+
+
+def _of_cut_windows(
+    b: AtenBuilder, x: Tensor, y: Tensor, kernel: tuple[int, ...], strides: tuple[int, ...], padding: tuple[int, ...]
+) -> Tensor:
+    """The means over the part of each window before the end of the padding; y: the means over whole windows."""
+    for axis, (window, step, pad) in enumerate(zip(kernel, strides, padding, strict=True), 2):
+        end, count = (b.static(b.shape(each)[axis], "a pooled axis") for each in (x, y))
+        first = step * np.arange(count)
+        share = window / (np.minimum(first + window, end + 2 * pad) - first)
+        table = share.astype(b.dtype(y).numpy).reshape(count, *[1] * (b.rank(y) - 1 - axis))
+        y = b.add("mul", y, b.constant(table))
+    return y
 
 
 def _spatial(b: AtenBuilder) -> int:
@@ -184,13 +193,34 @@ def adaptive_avg_pool(b: AtenBuilder, x: Tensor, output_size: Sequence[int]) -> 
 
 
 @aten("adaptive_max_pool1d.default", "adaptive_max_pool2d.default", "adaptive_max_pool3d.default")
-def adaptive_max_pool(b: AtenBuilder, x: Tensor, output_size: Sequence[int]) -> tuple[Tensor, None]:
+def adaptive_max_pool(
+    b: AtenBuilder, x: Tensor, output_size: Sequence[int]
+) -> tuple[Tensor, Callable[[], Tensor]]:  # fmt: skip
+    windows = [(axis, inside) for axis, inside, _ in _adaptive_windows(b, x, output_size)]
+    places = functools.partial(_adaptive_places, b, x, windows)
     kernel = _adaptive_kernel(b, x, output_size)
     if kernel is not None:
-        return max_pool(b, x, kernel, kernel), None
-    for axis, places, _ in _adaptive_windows(b, x, output_size):
-        x = b.add("reduce_max", b.add("gather", x, b.constant(places), axis=axis), axes=(axis + 1,), keepdims=False)
-    return x, None
+        return max_pool(b, x, kernel, kernel), places
+    for axis, inside in windows:
+        x = b.add("reduce_max", b.add("gather", x, b.constant(inside), axis=axis), axes=(axis + 1,), keepdims=False)
+    return x, places
+
+
+def _adaptive_places(b: AtenBuilder, x: Tensor, windows: Sequence[tuple[int, np.ndarray]]) -> Tensor:
+    """The place in its plane of each window's largest element, i64; windows: of each axis, by `_adaptive_windows`."""
+    spatial, rank = len(windows), b.rank(x)
+    place = np.zeros((1,) * 2 * spatial, np.int64)
+    for i, (axis, inside) in enumerate(windows):
+        own = [1] * 2 * spatial
+        own[i], own[spatial + i] = inside.shape
+        place = place * b.static(b.shape(x)[axis], "an adaptively pooled axis") + inside.reshape(own)
+    counts, lead, last = place.shape[:spatial], b.shape(x)[: rank - spatial], rank - spatial
+    place = place.reshape(math.prod(counts), -1)
+    flat = b.reshape(x, (*lead, element_count(b.shape(x)[last:])))
+    found = b.add("gather", flat, b.constant(place), axis=last)
+    chosen = b.add("argmax", found, axis=last + 1, keepdims=True)
+    every = b.expand(b.constant(place), (*lead, *place.shape))
+    return b.reshape(b.add("gather_elements", every, chosen, axis=last + 1), (*lead, *counts))
 
 
 def _adaptive_sizes(b: AtenBuilder, x: Tensor, output_size: Sequence[int]) -> list[tuple[int, int]]:

@@ -9,7 +9,7 @@ import numpy as np
 from ingot.errors import UnsupportedError
 from ingot.ir.dim import Known
 from ingot.ir.dtype import boolean, i32, i64
-from ingot.load.aten.builder import AtenBuilder, Tensor, broadcast
+from ingot.load.aten.builder import AtenBuilder, Complex, Tensor, broadcast
 from ingot.load.aten.registry import aten
 from ingot.load.aten.shape import identity
 
@@ -249,6 +249,14 @@ def ormqr(
 def eigh(b: AtenBuilder, x: Tensor, UPLO: str = "L", compute_v: bool = True) -> tuple[Tensor, Tensor]:
     values, vectors = b.add("eigh", x if UPLO.upper() == "L" else _transposed(b, x))
     return values, vectors if compute_v else _zeros(b, 1)
+
+
+@aten("linalg_eig.default", is_complex=True)
+def eig(b: AtenBuilder, x: Tensor | Complex) -> tuple[Complex, Complex]:
+    if isinstance(x, Complex):
+        raise UnsupportedError(f"torch node {b.hint!r}: got eigenvalues of a complex matrix, expected a real one")
+    real, imaginary, vectors, turned = b.add("eig", x)
+    return Complex(real, imaginary), Complex(vectors, turned)
 
 
 @aten("_linalg_svd.default")

@@ -33,7 +33,7 @@ from ingot.load.aten.failures import typed
 from ingot.load.aten.flexible import flex_attention
 from ingot.load.aten.names import module_path, value_name
 from ingot.load.aten.quantized import definition
-from ingot.load.aten.registry import RULES, rule_key
+from ingot.load.aten.registry import REFUSED, RULES, rule_key
 from ingot.load.aten.symbolic import Symbols
 from ingot.load.aten.training import is_without_gradients
 from ingot.load.aten.writes import writes
@@ -131,7 +131,8 @@ class Importer:
 
     def report(self) -> None:
         """Raises UnsupportedError with everything that could not be translated."""
-        missing = [f"{target} ({', '.join(nodes)})" for target, nodes in self._missing.items()]
+        whys = {target: f", which {why}" for target, why in REFUSED.items()}
+        missing = [f"{target} ({', '.join(nodes)}){whys.get(target, '')}" for target, nodes in self._missing.items()]
         if missing:
             self._refused.insert(0, f"torch program: ops without a rule, got {', '.join(missing)}; see 'ingot ops'")
         if self._refused:

@@ -1,6 +1,7 @@
 """Rules: normalisation and softmax."""
 
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -148,7 +149,8 @@ def native_batch_norm_and_moved(
 ) -> Any:  # fmt: skip
     """As of its own statistics, or of given ones; last what the running mean and variance become."""
     if not training:
-        return batch_norm(b, x, weight, bias, mean, variance, False, momentum, eps), None, None, mean, variance
+        y = batch_norm(b, x, weight, bias, mean, variance, False, momentum, eps)
+        return y, *_no_statistics(b), mean, variance
     y, own_mean, scale = native_batch_norm_of_its_own(b, x, weight, bias, True, momentum, eps)
     axes = tuple(axis for axis in range(b.rank(x)) if axis != 1)
 
@@ -183,8 +185,15 @@ def _filled(b: AtenBuilder, size: int, value: int, dtype: DType) -> Tensor:
 def native_batch_norm(
     b: AtenBuilder, x: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, variance: Tensor,
     momentum: float, eps: float,
-) -> tuple[Tensor, None, None]:  # fmt: skip
-    return batch_norm(b, x, weight, bias, mean, variance, False, momentum, eps), None, None
+) -> Any:  # fmt: skip
+    return batch_norm(b, x, weight, bias, mean, variance, False, momentum, eps), *_no_statistics(b)
+
+
+def _no_statistics(b: AtenBuilder) -> Iterator[Callable[[], Tensor] | None]:
+    """The mean and 1 / deviation that a batch norm by given ones has on the CPU: without elements."""
+    for each in b.result[1:3]:
+        is_empty = each is not None and each.shape == (0,)
+        yield functools.partial(_filled, b, 0, 0, each.dtype) if is_empty else None
 
 
 # -- softmax

@@ -50,13 +50,9 @@ def _below(b: AtenBuilder, probability: Tensor) -> Tensor:
     return b.cast(b.add("less", _uniform(b, b.result.shape), b.cast(probability, f64)), b.result.dtype)
 
 
-@aten("rand.default", "rand_like.default")
-def rand(b: AtenBuilder, *_: Any, **__: Any) -> Tensor:
-    return _between(b, 0, 1)
-
-
-@aten("uniform.default")
-def uniform(b: AtenBuilder, x: Tensor, low: float = 0.0, high: float = 1.0, **_: Any) -> Tensor:
+@aten("rand.default", "rand_like.default", "uniform.default")
+def uniform(b: AtenBuilder, _: Any, low: float = 0.0, high: float = 1.0, **__: Any) -> Tensor:
+    """Draw uniform numbers of a size, or of the size of a tensor."""
     return _between(b, low, high)
 
 
@@ -75,29 +71,20 @@ def randint_from(b: AtenBuilder, first: Any, second: Any, third: Any, **_: Any) 
     return _between(b, low, high, is_whole=True)
 
 
-@aten("randn.default", "randn_like.default")
-def randn(b: AtenBuilder, *_: Any, **__: Any) -> Tensor:
-    return _normal(b, 0.0, 1.0)
-
-
-@aten("normal_functional.default")
-def normal_over(b: AtenBuilder, x: Tensor, mean: float = 0.0, deviation: float = 1.0, **_: Any) -> Tensor:
+@aten("randn.default", "randn_like.default", "normal_functional.default")
+def normal_over(b: AtenBuilder, _: Any, mean: float = 0.0, deviation: float = 1.0, **__: Any) -> Tensor:
+    """Draw normal numbers of a size, or of the size of a tensor."""
     return _normal(b, mean, deviation)
 
 
-@aten("normal.Tensor_float", "normal.float_Tensor", "normal.Tensor_Tensor")
-def normal_of(b: AtenBuilder, mean: Tensor | float, deviation: Tensor | float = 1.0, **_: Any) -> Tensor:
+@aten("normal.Tensor_float", "normal.float_Tensor", "normal.Tensor_Tensor", "normal.float_float")
+def normal_of(b: AtenBuilder, mean: Tensor | float, deviation: Tensor | float = 1.0, *_: Any, **__: Any) -> Tensor:
     return _normal(b, mean, deviation)
 
 
 @aten("bernoulli.default")
 def bernoulli(b: AtenBuilder, x: Tensor, **_: Any) -> Tensor:
     return _below(b, x)
-
-
-@aten("normal.float_float")
-def normal_in(b: AtenBuilder, mean: float, deviation: float, size: Sequence[Known], **_: Any) -> Tensor:
-    return _normal(b, mean, deviation)
 
 
 @aten("log_normal.default")

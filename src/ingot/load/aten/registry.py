@@ -15,6 +15,16 @@ Rule = Callable[..., Any]
 
 RULES: dict[str, Rule] = {}
 
+# Why an overload has no rule.
+REFUSED = {
+    "aten._sparse_mm_reduce_impl.default": "takes a sparse tensor",
+    "aten._to_sparse.default": "makes a sparse tensor",
+    "aten._to_sparse.sparse_dim": "makes a sparse tensor",
+    "aten.sparse_sampled_addmm.default": "takes a sparse tensor",
+    "aten.to_sparse.default": "makes a sparse tensor",
+    "aten.to_sparse.sparse_dim": "makes a sparse tensor",
+}
+
 OTHER_NAMESPACES = ("prims.", "quantized_decomposed.", "torch_nn.", "transformers.")
 
 
