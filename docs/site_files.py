@@ -8,7 +8,7 @@ from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parents[1]
 PAGES = {"CONTRIBUTING.md": ROOT / "CONTRIBUTING.md"} | {
-    f"benchmarks/{path.name}": path for path in sorted((ROOT / "benchmarks").glob("*.md"))
+    path.relative_to(ROOT).as_posix(): path for path in sorted((ROOT / "benchmarks").rglob("*.md"))
 }
 
 
@@ -21,14 +21,14 @@ def on_files(files: Files, config: Any) -> Files:
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Point links at pages of the site. A link to a file that is no page becomes its path in the repository."""
-    base = "benchmarks/" if page.file.src_uri.startswith("benchmarks/") else ""
+    up = "../" * page.file.src_uri.count("/")
 
     def place(match: re.Match[str]) -> str:
         text, target, anchor = match.groups()
         inside = _repository_path(page.file.src_uri, target)
         uri = inside.removeprefix("docs/")
         if inside in PAGES or (inside.startswith("docs/") and (ROOT / inside).is_file()):
-            return f"[{text}]({'../' if base else ''}{uri}{anchor or ''})"
+            return f"[{text}]({up}{uri}{anchor or ''})"
         return f"{text} (`{inside}`)"
 
     return re.sub(r"\[([^\]]*)\]\(((?!https?:|#|/)[^)#\s]+)(#[^)\s]*)?\)", place, markdown)

@@ -107,15 +107,18 @@ def short(path: Path) -> str:
 
 
 def module_name(path: Path) -> str:
-    parts = path.relative_to(ROOT / "src").with_suffix("").parts
+    folder = ROOT / "src" if path.is_relative_to(ROOT / "src") else ROOT
+    parts = path.relative_to(folder).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
 MODULES = {module_name(path): path for path in python_files("src")}
+BENCHMARKS = {module_name(path): path for path in python_files("benchmarks")}
 
 
 def imported_modules(path: Path, tree: ast.AST) -> Iterator[tuple[str, int]]:
-    """The modules of ingot that a file imports or names in a string, with the line."""
+    """The modules of ingot and of the benchmarks that a file imports or names in a string, with the line."""
+    known = MODULES.keys() | BENCHMARKS.keys()
     own = module_name(path).split(".")
     package = own if path.name == "__init__.py" else own[:-1]
     for node in ast.walk(tree):
@@ -126,9 +129,9 @@ def imported_modules(path: Path, tree: ast.AST) -> Iterator[tuple[str, int]]:
             source = ".".join([*start, *([node.module] if node.module else [])])
             yield source, node.lineno
             for alias in node.names:
-                if f"{source}.{alias.name}" in MODULES:
+                if f"{source}.{alias.name}" in known:
                     yield f"{source}.{alias.name}", node.lineno
-        elif isinstance(node, ast.Constant) and node.value in MODULES:
+        elif isinstance(node, ast.Constant) and node.value in known:
             yield node.value, node.lineno
 
 
@@ -184,18 +187,52 @@ def circles(imports: dict[str, set[str]]) -> list[str]:
     return sorted(left)
 
 
-def test_no_file_imports_itself_in_a_circle():
-    """Imports inside functions and for types alone are counted: a circle is a room that was cut in the wrong place.
-
-    A package's `__init__` only names what is in it.
-    """
-    packages = {module for module, path in MODULES.items() if path.name == "__init__.py"}
-    imports = {
-        module: {t for t, _ in imported_modules(path, TREES[path]) if t in MODULES and t not in packages | {module}}
-        for module, path in MODULES.items()
+def imports_among(modules: dict[str, Path]) -> dict[str, set[str]]:
+    """The others of some modules that each imports. A package's `__init__` only names what is in it."""
+    files = {module for module, path in modules.items() if path.name != "__init__.py"}
+    return {
+        module: {target for target, _ in imported_modules(path, TREES[path])} & files - {module}
+        for module, path in modules.items()
     }
+
+
+@pytest.mark.parametrize("modules", [MODULES, BENCHMARKS], ids=["ingot", "benchmarks"])
+def test_no_file_imports_itself_in_a_circle(modules):
+    """Imports inside functions and for types alone are counted: a circle is a room that was cut in the wrong place."""
     assert circles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a"}}) == ["b", "c"]
+    imports = imports_among(modules)
+    assert any(imports.values())
     assert circles(imports) == []
+
+
+def test_no_question_of_the_benchmarks_needs_itself_in_a_circle():
+    imports = {short(path.parent): set() for path in BENCHMARKS.values()}
+    for module, targets in imports_among(BENCHMARKS).items():
+        folder = short(BENCHMARKS[module].parent)
+        imports[folder] |= {short(BENCHMARKS[target].parent) for target in targets} - {folder}
+    assert circles(imports) == []
+
+
+def test_every_file_of_the_benchmarks_is_run_by_a_question():
+    imports, seen = imports_among(BENCHMARKS), set()
+    waiting = [module for module in BENCHMARKS if module.endswith(".__main__")]
+    while waiting:
+        seen.add(module := waiting.pop())
+        waiting += imports[module] - seen
+    assert {module for module, path in BENCHMARKS.items() if path.name != "__init__.py"} - seen == set()
+
+
+def test_every_question_of_the_benchmarks_is_listed():
+    """The page of the benchmarks has the first line of each question and its command; each folder has a question."""
+    page = (ROOT / "benchmarks" / "README.md").read_text()
+    folders = {path.parent for path in BENCHMARKS.values()} - {ROOT / "benchmarks", ROOT / "benchmarks" / "harness"}
+    for folder in folders:
+        assert folder / "__main__.py" in BENCHMARKS.values(), f"{short(folder)}: no question"
+        words = ast.get_docstring(TREES[folder / "__init__.py"])
+        assert words and words.splitlines()[0] in page, f"{short(folder)}: its question is not in benchmarks/README.md"
+        assert f"`{folder.name}" in page, f"{short(folder)}: its command is not in benchmarks/README.md"
+        for result in folder.glob("*.md"):
+            assert f"({folder.name}/{result.name})" in page, f"{short(result)} is not in benchmarks/README.md"
 
 
 def test_heavy_imports_are_late():
@@ -361,7 +398,7 @@ def test_every_header_is_included():
 
 def test_no_addresses():
     """Nothing in the repository names a network address: indexes and hubs are the user's configuration."""
-    texts = [*PYTHON, *c_files(), *ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("benchmarks/*.md")]
+    texts = [*PYTHON, *c_files(), *ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("benchmarks/**/*.md")]
     texts += [ROOT / name for name in ("Makefile", "pyproject.toml", "CMakeLists.txt", ".ci/run")]
     pattern = re.compile(r"[a-z]+:/{2}[\w.]+|-index-ur[l]|--find-link[s]")
     wrong = [f"{short(f)}: {m.group()}" for f in texts for m in pattern.finditer(f.read_text())]
