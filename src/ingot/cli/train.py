@@ -88,10 +88,7 @@ def train(
 
     adapters = _adapters(r, alpha, targets, seed)
     target = Path(output or f"{os.path.basename(os.path.normpath(folder))}-tuned")
-    if not resume and (target / CHECKPOINT).exists():
-        raise OutputError(f"{target / CHECKPOINT}: exists, expected another --output, or --resume")
-    if merge is not None and os.path.lexists(merge):
-        raise OutputError(f"{merge}: exists, expected a free name")
+    _expect_free(target / CHECKPOINT, merge, resume)
     content = read_text(text)
     with progress(f"preparing {folder}"):
         tuning = FineTuning(
@@ -126,6 +123,14 @@ def train(
     if merge is not None:
         tuning.merge(merge)
     _report(tuning, before, target, merge, as_json)
+
+
+def _expect_free(checkpoint: Path, merge: str | None, resume: bool) -> None:
+    """Raise OutputError for a checkpoint that is not to be resumed, and for a merged folder that exists."""
+    if not resume and checkpoint.exists():
+        raise OutputError(f"{checkpoint}: exists, expected another --output, or --resume")
+    if merge is not None and os.path.lexists(merge):
+        raise OutputError(f"{merge}: exists, expected a free name")
 
 
 def _adapters(r: int, alpha: float | None, targets: tuple[str, ...], seed: int) -> Lora | None:
