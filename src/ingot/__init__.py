@@ -24,11 +24,13 @@ from ingot.errors import (
 )
 
 if TYPE_CHECKING:
+    from ingot import ort as ort
     from ingot.emit.onnx import export_onnx
     from ingot.ir.dim import at_most
     from ingot.ir.types import TensorType
     from ingot.llm import LLM
     from ingot.ops.custom import ExternalKernel, WgslKernel, register_op, unregister_op
+    from ingot.ort import *  # noqa: F403  ONNX Runtime's names, all of them
     from ingot.ort.session import InferenceSession
     from ingot.passes import register_pass, unregister_pass
     from ingot.session.seeds import set_seed
@@ -68,6 +70,8 @@ __all__ = [
     "unregister_op",
     "unregister_pass",
 ]
+if TYPE_CHECKING:
+    __all__ += ort.__all__
 
 # What brings numpy, onnx and the pipeline is imported when it is first wanted: name -> its module.
 _LATE = {
@@ -93,16 +97,19 @@ _LATE = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    if name in _LATE:
-        return getattr(importlib.import_module(_LATE[name]), name)
-    # The rest of ONNX Runtime's names, for `import ingot as ort`.
-    others = importlib.import_module("ingot.ort")
-    if name == "ort":
-        return others
-    if name not in others.__all__:
-        raise AttributeError(f"module 'ingot' has no attribute {name!r}")
-    return getattr(others, name)
+# Type checkers see the imports above in its place.
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        if name in _LATE:
+            return getattr(importlib.import_module(_LATE[name]), name)
+        # The rest of ONNX Runtime's names, for `import ingot as ort`.
+        others = importlib.import_module("ingot.ort")
+        if name == "ort":
+            return others
+        if name not in others.__all__:
+            raise AttributeError(f"module 'ingot' has no attribute {name!r}")
+        return getattr(others, name)
 
 
 def __dir__() -> list[str]:

@@ -1,8 +1,11 @@
 """The command line: exit codes, files, JSON, and names that would drive the terminal."""
 
+import contextlib
 import importlib.resources
 import json
 import os
+import pty
+import re
 import signal
 import subprocess
 import sys
@@ -408,13 +411,60 @@ def test_units():
 
 
 def test_ops_in_a_pipe_are_a_line_each(call, monkeypatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
     rows = json.loads(call("ops", "--json")[1])
-    head, *lines = call("ops")[1].splitlines()
-    assert head.split() == ["op", "aten", "onnx", "without", "one", "to", "onnx", "kernels"] and len(lines) == len(rows)
-    for row, line in zip(rows, lines, strict=True):
-        assert line.split()[0] == row["op"] and line.endswith(", ".join(row["kernels"]) or "-")
-        assert line == line.rstrip() and "…" not in line
+    for columns, width in (("", 80), ("120", 120)):
+        monkeypatch.setenv("COLUMNS", columns)
+        head, *lines = call("ops")[1].splitlines()
+        assert head.split() == ["op", "aten", "onnx", "without", "one", "to", "onnx", "kernels"]
+        assert len(lines) == len(rows) and max(map(len, lines)) <= width
+        for row, line in zip(rows, lines, strict=True):
+            *_, kernels = re.split(r"  +", line)
+            names, _, more = kernels.partition(" +")
+            shown = [] if kernels == "-" or kernels.isdigit() else names.split(", ")
+            left = int(kernels if kernels.isdigit() else more or 0)
+            assert line.split()[0] == row["op"] and line == line.rstrip() and "…" not in line
+            assert shown == row["kernels"][: len(shown)] and len(shown) + left == len(row["kernels"])
+
+
+@pytest.mark.parametrize(("pattern", "names"), [("conv*", ["conv", "conv_"]), ("*pool", ["_pool"]), ("CONV", ["conv"])])
+def test_ops_takes_a_pattern(call, pattern: str, names: list[str]) -> None:
+    rows = json.loads(call("ops", pattern, "--json")[1])
+    _, *lines = call("ops", pattern)[1].splitlines()
+    assert [row["op"] for row in rows] == [line.split()[0] for line in lines]
+    assert 1 < len(rows) < 20 and all(any(name in row["op"] for name in names) for row in rows)
+
+
+def test_ops_of_one_name_has_all_its_kernels(call) -> None:
+    (row,) = json.loads(call("ops", "matmul", "--json")[1])
+    assert row["op"] == "matmul" and len(row["kernels"]) > 100
+    printed = call("ops", "matmul")[1].replace(",", " ").split()
+    assert set(row["kernels"]) <= set(printed)
+    code, _, err = call("ops", "no_such_op")
+    assert code == 65 and "nothing fits, got 'no_such_op'" in err
+    found = json.loads(call("ops", "--foreign", "conv", "--json")[1])
+    assert "Conv" in found["onnx"] and all("conv" in name.lower() for names in found.values() for name in names)
+
+
+def in_a_terminal(*arguments: str, columns: int) -> str:
+    """What a command prints on a terminal."""
+    reader, writer = pty.openpty()
+    environment = os.environ | {"COLUMNS": str(columns), "PYTHONPATH": ":".join(sys.path), "TERM": "xterm"}
+    command = [sys.executable, "-m", "ingot", *arguments]
+    with subprocess.Popen(command, stdout=writer, stderr=subprocess.DEVNULL, env=environment) as child:
+        os.close(writer)
+        parts = []
+        with contextlib.suppress(OSError):  # Linux's way to say that nobody writes any more
+            while part := os.read(reader, 1 << 16):
+                parts.append(part)
+    os.close(reader)
+    assert child.returncode == 0
+    return re.sub("\x1b\\[[0-9;]*m", "", b"".join(parts).decode())
+
+
+def test_ops_fit_a_terminal(monkeypatch) -> None:
+    """With the rule of a table, and no line that is folded."""
+    shown = in_a_terminal("ops", "max*", columns=70)
+    assert "─" in shown and max(map(len, shown.splitlines())) <= 70 and "max_pool " in shown
 
 
 def test_run_on_random_inputs(call, tmp_path) -> None:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from ingot.llm import LLM
+    from ingot.llm.keywords import TextKeywords
 
 FOLDER = Path(SHIPPED["tiny-lm"])
 PROMPTS = (
@@ -24,7 +25,9 @@ PROMPTS = (
     "    with open(path) as file:\n        for line in file:\n",
     'def copy_file(source, target):\n    """Copy a file."""\n',
 )
-SAMPLING = {"max_tokens": 100, "temperature": 0.5, "top_p": 0.9, "stop": ("\n\ndef", "\n\nclass", "\n\n#", "\n\n@")}
+SAMPLING: TextKeywords = {
+    "max_tokens": 100, "temperature": 0.5, "top_p": 0.9, "stop": ("\n\ndef", "\n\nclass", "\n\n#", "\n\n@"),
+}  # fmt: skip
 PREFILL_TOKENS = 256
 DECODE_TOKENS = 65
 REPEATS = 5
@@ -46,7 +49,7 @@ def complete(llm: LLM, seed: int, show: bool) -> dict[str, Any]:
     """Completes functions, shown while they are written, and reports speed and memory."""
     answers = []
     for prompt in PROMPTS:
-        pieces = llm.stream(prompt, seed=seed, **SAMPLING)
+        pieces = llm.stream(prompt, **(SAMPLING | {"seed": seed}))
         if show:
             click.secho(prompt, bold=True, nl=False)
         answer = stream(pieces) if show else "".join(pieces)

@@ -23,6 +23,7 @@ from ingot.support.machine import byte_number
 
 if TYPE_CHECKING:
     from ingot.llm import LLM, Usage
+    from ingot.llm.keywords import ModelKeywords, TextKeywords
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class ModelFolder:
     """A language model's folder or file and how to open it."""
 
     path: str
-    options: dict[str, Any]
+    options: ModelKeywords
     checks_weights: bool = False
 
     def open(self, sequences: int = 1) -> LLM:
@@ -64,7 +65,8 @@ def with_folder(command: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(command)
     def opened(folder: str, **options: Any) -> None:
         names = ("context", "precision", "cache_dtype", "threads", "executor", "template")
-        command(ModelFolder(folder, {name: options.pop(name) for name in names}), **options)
+        own: Any = {name: options.pop(name) for name in names}
+        command(ModelFolder(folder, own), **options)
 
     return opened
 
@@ -124,7 +126,7 @@ def read_schema(path: Path) -> Any:
 @with_generation
 @click.option("--strict", is_flag=True, help="An answer that --max-tokens cuts before it follows --schema is an error.")
 @as_json
-def generate(folder: ModelFolder, prompt: str, generation: dict[str, Any], strict: bool, as_json: bool) -> None:
+def generate(folder: ModelFolder, prompt: str, generation: TextKeywords, strict: bool, as_json: bool) -> None:
     """Continue PROMPT with the language model in FOLDER.
 
     A PROMPT of - is read from stdin.
@@ -150,7 +152,7 @@ def generate(folder: ModelFolder, prompt: str, generation: dict[str, Any], stric
     expect_whole(llm.usage, generation, strict)
 
 
-def expect_whole(usage: Usage, generation: dict[str, Any], strict: bool) -> None:
+def expect_whole(usage: Usage, generation: TextKeywords, strict: bool) -> None:
     """Says that an answer was cut before it followed its schema or expression; strict: raises InputError for it."""
     if not usage.is_cut:
         return
@@ -238,7 +240,7 @@ def fit(
 
     if trains:
         executor = folder.options["executor"]
-        foreign = {"--sequences": sequences, "--cache-dtype": folder.options["cache_dtype"]}
+        foreign: dict[str, Any] = {"--sequences": sequences, "--cache-dtype": folder.options["cache_dtype"]}
         foreign |= {"--template": folder.options["template"]}
         expect_none("--train", foreign | {"--executor": executor if executor != "native" else None})
         _fit_training(folder, memory, as_json, **training)
@@ -277,9 +279,10 @@ def _fit_training(
         expect_none("--lora 0", {"--target": targets})
     context, batch, threads = folder.options["context"] or 256, batch or 4, folder.options["threads"]
     adapters = None if r == 0 else lora(r or 8, targets=targets or None)
-    options = {"context": context, "batch": batch, "memory": memory, "threads": threads, "accumulate": accumulate or 1}
-    options["precision"] = folder.options["precision"] or F32.name
-    plan = fit_training(folder.path, adapters=adapters, **options)
+    plan = fit_training(
+        folder.path, adapters=adapters, context=context, batch=batch, memory=memory, threads=threads,
+        accumulate=accumulate or 1, precision=folder.options["precision"] or F32.name,
+    )  # fmt: skip
     if as_json:
         print_json(asdict(plan) | {"total": plan.total})
         return

@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import click
 import numpy as np
@@ -25,6 +25,7 @@ from ingot.support.collector import uncollected
 if TYPE_CHECKING:
     from ingot.inspect.model import LookedAt
     from ingot.session.inference import InferenceSession
+    from ingot.session.source import SessionKeywords
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 
@@ -48,18 +49,19 @@ class Model:
     precision: str | None
     fuse: bool = True
 
-    def open(self, **options: Any) -> InferenceSession:
+    def open(self, **options: Unpack[SessionKeywords]) -> InferenceSession:
         """A session on the model, compiled anew: a cached program has no weights but packed ones.
 
         Raises FileNotFoundError, LoadError, UnsupportedError.
         """
         from ingot.session.inference import InferenceSession
 
-        own = {name: getattr(self, name) for name in ("threads", "executor", "strict", "dims", "precision", "fuse")}
-        options = {"cache": False} | own | options
-
+        own: SessionKeywords = {
+            "threads": self.threads, "executor": self.executor, "strict": self.strict, "dims": self.dims,
+            "precision": self.precision, "fuse": self.fuse, "cache": False,
+        }  # fmt: skip
         with progress(f"compiling {self.path}"):
-            return InferenceSession(self.path, **options)
+            return InferenceSession(self.path, **(own | options))
 
 
 @dataclass(frozen=True)

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import click
 
 from ingot.cli.model import as_json
-from ingot.cli.terminal import print_json, print_lines, print_table, print_text, progress
+from ingot.cli.terminal import columns_or, print_facts, print_json, print_lines, print_table, print_text, progress
+from ingot.errors import InputError
+
+PIPE_COLUMNS = 80  # of the table in a pipe, unless COLUMNS says another width
 
 
-@click.command()
+@click.command(epilog="Example: ingot ops 'conv*'")
+@click.argument("pattern", required=False)
 @click.option("--foreign", is_flag=True, help="List the ATen and ONNX ops that can be loaded instead.")
 @as_json
-def ops(foreign: bool, as_json: bool) -> None:
+def ops(pattern: str | None, foreign: bool, as_json: bool) -> None:
     """Print what each op is loaded from and runs on.
+
+    PATTERN: the name of an op, of which all kernels are printed; a part of names; or a pattern with * and ?.
 
     The importers that make it, its kernels, or what it expands into, and whether it can be written as ONNX. A node
     that no kernel takes is expanded or restated in simpler ops where it can be, else it runs on the reference,
@@ -24,21 +31,59 @@ def ops(foreign: bool, as_json: bool) -> None:
     """
     if foreign:
         with progress("reading the rules"):
-            names = foreign_ops()
+            names = {importer: _fitting(found, pattern) for importer, found in foreign_ops().items()}
+        _expect_some([name for found in names.values() for name in found], pattern)
         if as_json:
             print_json(names)
         else:
             for importer, found in names.items():
-                print_text(f"{importer}: {len(found)}\n  " + "\n  ".join(found))
+                print_text("\n  ".join([f"{importer}: {len(found)}", *found]))
         return
     with progress("reading the tables"):
-        rows = matrix()
+        rows = {row["op"]: row for row in matrix()}
+        if pattern not in rows:
+            rows = {name: rows[name] for name in _fitting(rows, pattern)}
+            _expect_some(rows, pattern)
     if as_json:
-        print_json(rows)
-        return
-    columns = ["op", *importers(), "without one", "to onnx", "kernels"]
+        print_json([rows[pattern]] if pattern in rows else list(rows.values()))
+    elif pattern in rows:
+        kernels = rows[pattern].pop("kernels") or ["-"]
+        facts = [(column, _cell(value)) for column, value in rows[pattern].items()]
+        print_facts([*facts, *zip(["kernels", *[""] * (len(kernels) - 1)], kernels, strict=True)])
+    else:
+        _print_matrix(list(rows.values()))
+
+
+def _fitting(names: Iterable[str], pattern: str | None) -> list[str]:
+    """The names that fit a pattern, whatever the case of their letters; all where there is none."""
+    from ingot.inspect.nodes import fits_pattern
+
+    return [name for name in names if pattern is None or fits_pattern(name.lower(), pattern.lower())]
+
+
+def _expect_some(names: Collection[str], pattern: str | None) -> None:
+    if not names:
+        raise InputError(f"ops: nothing fits, got {pattern!r}, expected a part of a name that `ingot ops` prints")
+
+
+def _print_matrix(rows: Sequence[dict[str, Any]]) -> None:
+    """A line for each op, with as many of its kernels as the line has room for."""
+    *columns, last = ["op", *importers(), "without one", "to onnx", "kernels"]
+    cells = [[_cell(row[column]) for column in columns] for row in rows]
+    widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
+    room = max(columns_or(PIPE_COLUMNS) - sum(widths) - 2 * (len(widths) + 1), len(last))
     show = print_table if sys.stdout.isatty() else print_lines
-    show(columns, ([_cell(row[column]) for column in columns] for row in rows))
+    show([*columns, last], [[*line, shortened(row[last], room)] for line, row in zip(cells, rows, strict=True)])
+
+
+def shortened(names: Sequence[str], room: int) -> str:
+    """As many names as fit into so many characters, and how many are left out; their number where none fits."""
+    for count in range(len(names), 0, -1):
+        more = f" +{len(names) - count}" if count < len(names) else ""
+        text = ", ".join(names[:count]) + more
+        if len(text) <= room:
+            return text
+    return str(len(names)) if names else "-"
 
 
 def matrix() -> list[dict[str, Any]]:

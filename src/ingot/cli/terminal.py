@@ -33,10 +33,10 @@ def console(columns: int = _PICTURE_COLUMNS) -> Console:
     """
     from rich.console import Console
 
-    return Console(markup=False, emoji=False, highlight=False, soft_wrap=False, width=_columns_or(columns))
+    return Console(markup=False, emoji=False, highlight=False, soft_wrap=False, width=columns_or(columns))
 
 
-def _columns_or(columns: int) -> int:
+def columns_or(columns: int) -> int:
     """How wide the terminal on stdout is, or a pipe by COLUMNS; else `columns`."""
     is_known = sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdecimal()
     return shutil.get_terminal_size().columns if is_known else columns
@@ -140,7 +140,7 @@ def print_folded(text: str) -> None:
     for line in printable(text).splitlines():
         words = line.lstrip(" ")
         indent = len(line) - len(words)
-        columns = max(_columns_or(_TABLE_COLUMNS), indent + _LEAST_COLUMNS)
+        columns = max(columns_or(_TABLE_COLUMNS), indent + _LEAST_COLUMNS)
         begin, beyond = " " * indent, " " * (indent + 4)
         is_short = len(line) <= columns
         # Paths stay whole, to be copied.
@@ -151,11 +151,11 @@ def print_folded(text: str) -> None:
 
 def fits(width: int) -> bool:
     """Whether so many columns are there for a table."""
-    return width <= _columns_or(_TABLE_COLUMNS)
+    return width <= columns_or(_TABLE_COLUMNS)
 
 
 def _folded(text: str, indent: int) -> list[str]:
-    columns, shown = max(_columns_or(_TABLE_COLUMNS) - indent, _LEAST_COLUMNS), printable(text)
+    columns, shown = max(columns_or(_TABLE_COLUMNS) - indent, _LEAST_COLUMNS), printable(text)
     if len(shown) <= columns and shown.isprintable():
         return [shown]
     return textwrap.wrap(shown, columns, break_on_hyphens=False) or [""]

@@ -36,7 +36,7 @@ def matching(view: View, op: str | None, pattern: str | None) -> list[Item]:
         item
         for item in view.items.values()
         if (op is None or any(fnmatchcase(name, op) for name in ops_of(item)))
-        and (pattern is None or any(_fits(name, pattern) for name in _names_of(item)))
+        and (pattern is None or any(fits_pattern(name, pattern) for name in _names_of(item)))
     ]
     if not found and view.items:
         ops = sorted({name for item in view.items.values() for name in ops_of(item)})
@@ -72,7 +72,8 @@ def list_document(model: LookedAt, stage: str, op: str | None = None, pattern: s
     }  # fmt: skip
 
 
-def _fits(name: str, pattern: str) -> bool:
+def fits_pattern(name: str, pattern: str) -> bool:
+    """Whether a name fits a pattern with `*`, `?` and `[...]`; one without any is looked for in the name."""
     return fnmatchcase(name, pattern if re.search(r"[*?[]", pattern) else f"*{pattern}*")
 
 

@@ -1,7 +1,6 @@
-"""The Graph: what is computed. Target-free, serialisable, printable; edges are names.
+"""The Graph: the computation, for no target. Edges are names, and its text reads back as the same graph.
 
-This file knows no op by name. Only methods of `Graph` mutate; producers and uses are kept up to date, and iterating
-over `graph.nodes` stays correct while nodes are added and removed.
+Only methods of `Graph` mutate. Iterating over `graph.nodes` stays correct while nodes are added and removed.
 """
 
 from __future__ import annotations
@@ -35,6 +34,7 @@ from ingot.ir.types import (
 )
 from ingot.support import abi
 from ingot.support.collector import uncollected
+from ingot.support.columns import counted
 
 __all__ = [
     "KINDS", "MAX_NODES", "MAX_RANK", "OPS", "REQUIRED", "Graph", "Index", "MapType", "Node", "Op", "OptionalType",
@@ -94,6 +94,14 @@ class Graph:
     def __len__(self) -> int:
         return len(self._next) - 1
 
+    def __repr__(self) -> str:
+        counts = counted(len(self), "node"), counted(len(self.inputs), "input"), counted(len(self.outputs), "output")
+        return f"<Graph {self.name!r}: {', '.join(counts)}>"
+
+    def __str__(self) -> str:
+        shown = [*self.inputs, *(name for node in self.nodes for name in node.outputs)]
+        return "\n".join([repr(self), *(str(self.values[name]) for name in shown)])
+
     @property
     def ops(self) -> set[str]:
         """The names of the ops that it uses."""
@@ -144,10 +152,8 @@ class Graph:
     @property
     def symbols(self) -> list[str]:
         """Names of the symbols in the types of inputs and states, in order of appearance."""
-        found: dict[str, None] = {}
-        for name in [*self.inputs, *self.states]:
-            found.update(dict.fromkeys(type_symbols(self.values[name].type)))
-        return list(found)
+        types = [self.values[name].type for name in [*self.inputs, *self.states]]
+        return list(dict.fromkeys(symbol for type in types for symbol in type_symbols(type)))
 
     def mentioned(self, node: Node) -> set[str]:
         """The measured symbols that a node uses: in its attributes, and in its results where it does not make them."""
@@ -158,13 +164,11 @@ class Graph:
 
     def fresh(self, hint: str = "t") -> str:
         """A value name that is not taken; `hint` itself where possible."""
-        if hint not in self.values:
-            return hint
-        while True:
+        name = hint
+        while name in self.values:
             self._fresh += 1
             name = f"{hint}.{self._fresh}"
-            if name not in self.values:
-                return name
+        return name
 
     # -- building -----------------------------------------------------------------------------------------------
 
@@ -536,11 +540,13 @@ class Graph:
                     users[operand][node] = users[operand].get(node, 0) + 1
             for symbol in self.mentioned(node) if self.measured else ():
                 assert self.measured[symbol] in seen, f"{node} uses {symbol} before it is measured"
-            for output in node.outputs:
+            inferred = self._inferred(node.op, node.operands, node.attributes)
+            for output, type in zip(node.outputs, inferred, strict=True):
+                declared = self.values[output].type
                 assert self.values[output].producer is node, f"{output} has a wrong producer"
                 assert output not in seen, f"{output} is made twice"
+                assert compatible(declared, type), f"{output} is {declared}, {node.op.name} makes {type}"
                 seen.add(output)
-            self._validate_types(node)
         is_ring = self._previous[None] is last and self._previous.keys() == self._next.keys()
         is_counted = +self._uses == Counter(node.op.name for node in self.nodes)
         assert is_ring and is_counted, "the ring of nodes is broken, or miscounted"
@@ -568,12 +574,6 @@ class Graph:
         if (data := self.initial.get(value.name, value.data)) is not None:
             actual = TensorType(from_numpy(data.dtype), data.shape)
             assert actual == value.type, f"{value.name} is {value.type}, its data {actual}"
-
-    def _validate_types(self, node: Node) -> None:
-        inferred = self._inferred(node.op, node.operands, node.attributes)
-        for output, type in zip(node.outputs, inferred, strict=True):
-            declared = self.values[output].type
-            assert compatible(declared, type), f"{output} is {declared}, {node.op.name} makes {type}"
 
 
 def symbols_in(attribute: Any) -> set[str]:

@@ -11,6 +11,7 @@ import numpy as np
 
 from ingot.ir.op import Op
 from ingot.ir.types import Type
+from ingot.support.columns import in_one_line
 
 
 class Source(NamedTuple):
@@ -87,8 +88,13 @@ class Node:
         """How errors call it: its op, its first value, and what it stands for in the model that was loaded."""
         return f"{self.op.name} {self.outputs[0]!r}{shown_sources(self.sources, self.outputs[0])}"
 
+    @property
+    def call(self) -> str:
+        """Its op and operands, "none" for one that is absent."""
+        return f"{self.op.name}({', '.join('none' if o is None else in_one_line(o) for o in self.operands)})"
+
     def __repr__(self) -> str:
-        return f"<{', '.join(self.outputs)} = {self.op.name}({', '.join(str(o) for o in self.operands)})>"
+        return f"<{', '.join(map(in_one_line, self.outputs))} = {self.call}>"
 
 
 @dataclass(slots=True, eq=False)
@@ -104,6 +110,12 @@ class Value:
     data: np.ndarray | None = None
     producer: Node | None = None
     users: dict[Node, int] = field(default_factory=dict)  # node -> number of operand slots; ordered
+
+    def __repr__(self) -> str:
+        return f"<Value {self}>"
+
+    def __str__(self) -> str:
+        return f"{in_one_line(self.name)}: {self.type}, {self.kind if self.producer is None else self.producer.call}"
 
 
 def unread_sources(

@@ -55,6 +55,9 @@ class Op:
     expand: Callable[..., Any] | None
     doc: str
 
+    def __repr__(self) -> str:
+        return f"<Op {self.name}>"
+
     @property
     def indices(self) -> dict[str, Index]:
         """The operands whose elements address something, and their ranges."""

@@ -32,6 +32,9 @@ class TensorType:
         object.__setattr__(self, "is_static", is_static)
         object.__setattr__(self, "is_sized", is_sized)
 
+    def __repr__(self) -> str:
+        return f"<TensorType {self}>"
+
     def __str__(self) -> str:
         dims = ", ".join("?" if d is None else str(d) for d in self.shape)
         return f"{self.dtype}[{dims}]"

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ingot.errors import IngotError, InputError, LimitError, LoadError, ResourceError, UnsupportedError
+from ingot.llm.keywords import Message
 from ingot.llm.tokenizer import MAX_SETTINGS_BYTES, Tokenizer, token_text
 from ingot.load.hf.folder import Folder
 from ingot.load.hf.strict_json import MAX_DEPTH, shown
@@ -45,8 +46,6 @@ _SPECIAL = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cl
 _REASONING = ("reasoning_content", "thinking", "reasoning")
 _PROBE = "ingot probes content parts"
 
-Message = Mapping[str, Any]
-
 
 class ChatTemplate:
     """The chat templates of a model folder; may be used by many threads, whose renderings queue.
@@ -60,6 +59,9 @@ class ChatTemplate:
         self._where = where
         self._worker = _Worker(self.sources, where)
         self._takes_parts: dict[str, bool] = {}
+
+    def __repr__(self) -> str:
+        return f"<ChatTemplate: {', '.join(self.sources)}>"
 
     @classmethod
     def read(cls, folder: Folder | str | os.PathLike[str]) -> ChatTemplate:

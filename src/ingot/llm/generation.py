@@ -13,6 +13,7 @@ from ingot.llm.constraint import Constraint
 from ingot.llm.engine import Engine
 from ingot.llm.sampling import Sampler, Sampling
 from ingot.llm.sequences import Run, Sequence
+from ingot.support.columns import counted
 
 
 @dataclass(slots=True)
@@ -67,6 +68,11 @@ class Generation:
         self.run: Run | None = None
         self.sequence: Sequence | None = None
         self.token = -1
+
+    def __repr__(self) -> str:
+        drawn, state = self.usage.completion_tokens, self.finish_reason or "going on"
+        prompt = counted(len(self.prompt), "token")
+        return f"<Generation: prompt of {prompt}, {drawn} of at most {self.max_tokens} drawn, {state}>"
 
     def stop(self) -> None:
         """Ends the answer from outside, as when its text has reached a stop string."""

@@ -14,6 +14,7 @@ from ingot.load.language import read_model
 from ingot.lower import Lowered
 from ingot.ops.kv_cache import CACHE_BLOCK
 from ingot.plan.memory import Plan
+from ingot.support.columns import counted, table
 
 _GROWTH = 8  # of a context that fits, to try the next
 
@@ -41,6 +42,16 @@ class Memory:
     @property
     def total(self) -> int:
         return self.weights + self.cache + sum(mode.arena + mode.arrays for mode in self.modes.values())
+
+    def __repr__(self) -> str:
+        sequences = counted(self.sequences, "sequence")
+        return f"<Memory: {self.total} bytes, {sequences} of {counted(self.context, 'position')}>"
+
+    def __str__(self) -> str:
+        rows = [("weights", self.weights), ("cache", self.cache)]
+        for name, mode in self.modes.items():
+            rows += [(f"{name} arena", mode.arena), (f"{name} arrays", mode.arrays)]
+        return table(repr(self), [(what, f"{nbytes:>15} bytes") for what, nbytes in rows])
 
 
 def allocated(engine: Engine) -> Memory:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Sequence as Tokens
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any
+from typing import Any, Unpack, overload
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from ingot.llm.constraint import Constraint
 from ingot.llm.encoder import Encoder
 from ingot.llm.engine import Engine, modes_of
 from ingot.llm.generation import Generation, Scheduler, Usage
+from ingot.llm.keywords import ChatKeywords, DrawKeywords, Message, TextKeywords, TokenKeywords
 from ingot.llm.memory import Memory, allocated
 from ingot.llm.options import Options
 from ingot.llm.sampling import Sampling, sampling_defaults
@@ -29,6 +30,7 @@ from ingot.load.hf.contents import fingerprint
 from ingot.load.hf.strict_json import shown
 from ingot.load.language import read_model
 from ingot.session.reports import Explanation
+from ingot.support.columns import counted, table
 
 _SAMPLING_OPTIONS = frozenset(field.name for field in fields(Sampling))
 
@@ -44,6 +46,12 @@ class LogProbs:
     logprob: float
     top: list[tuple[int, float]]
 
+    def __repr__(self) -> str:
+        return f"<LogProbs of token {self.token}: {self.logprob:.4g}, beside the {len(self.top)} most probable>"
+
+    def __str__(self) -> str:
+        return table(repr(self), [(str(token), f"{logprob:.4g}") for token, logprob in self.top])
+
 
 @dataclass(frozen=True, slots=True)
 class Completion:
@@ -57,6 +65,12 @@ class Completion:
     finish_reason: str
     usage: Usage
     logprobs: list[LogProbs]
+
+    def __repr__(self) -> str:
+        return f"<Completion {shown(self.text)}: {counted(len(self.tokens), 'token')}, {self.finish_reason}>"
+
+    def __str__(self) -> str:
+        return self.text
 
 
 class LLM:
@@ -106,6 +120,23 @@ class LLM:
             self._engine = Engine(self.model, self.options.target, sequences) if self._encoder is None else None
         self.usage = Usage()
 
+    def __repr__(self) -> str:
+        sequences = f"{counted(self.options.sequences, 'sequence')} of {counted(self.context, 'position')}"
+        name = os.path.basename(os.path.normpath(self._folder.path))
+        return f"<LLM {name!r}: {self.model.kind}, {self.options.precision}, {sequences}>"
+
+    def __str__(self) -> str:
+        options, target = self.options, self.options.target
+        rows = [
+            ("precision", options.precision),
+            ("keys and values", options.cache_dtype),
+            ("vocabulary", counted(self.model.vocab_size, "token")),
+            ("runs on", f"{target.isa}, {counted(target.threads, 'thread')}"),
+        ]
+        if self._engine is not None:
+            rows += [("weights", f"{self.memory.weights} bytes"), ("cache", f"{self.memory.cache} bytes")]
+        return table(repr(self), rows)
+
     @property
     def engine(self) -> Engine:
         """What runs tokens. Raises InputError for an encoder, which can only `embed`."""
@@ -145,11 +176,17 @@ class LLM:
 
     # -- text ---------------------------------------------------------------------------------------------------
 
-    def complete(self, prompt: str, **options: Any) -> Completion:
+    def complete(self, prompt: str, **options: Unpack[TextKeywords]) -> Completion:
         """As `generate` for one prompt, with the tokens, why the answer ended, and what it took."""
         return self._completions([self._encode(prompt)], options)[0]
 
-    def generate(self, prompt: str | Tokens[str], **options: Any) -> Any:
+    @overload
+    def generate(self, prompt: str, **options: Unpack[TextKeywords]) -> str: ...
+
+    @overload
+    def generate(self, prompt: list[str] | tuple[str, ...], **options: Unpack[TextKeywords]) -> list[str]: ...
+
+    def generate(self, prompt: str | list[str] | tuple[str, ...], **options: Unpack[TextKeywords]) -> str | list[str]:
         """The text that continues a prompt, or a list of texts for a list of prompts, which are decoded together.
 
         options: max_tokens, up to the context unless it is given; stop: a string or several, none of which becomes part
@@ -164,14 +201,14 @@ class LLM:
         texts = [completion.text for completion in self._completions(prompts, options)]
         return texts[0] if isinstance(prompt, str) else texts
 
-    def stream(self, prompt: str, **options: Any) -> Iterator[str]:
+    def stream(self, prompt: str, **options: Unpack[TextKeywords]) -> Iterator[str]:
         """As `generate`, piece by piece, as soon as the text of each is certain.
 
         Closing the iterator ends the answer. Raises as `generate` does, when it is called.
         """
         return self._stream(self._encode(prompt), options)
 
-    def chat(self, messages: Tokens[Mapping[str, Any]], **options: Any) -> str:
+    def chat(self, messages: Tokens[Message], **options: Unpack[ChatKeywords]) -> str:
         """The answer to a conversation: {"role": ..., "content": ...} each.
 
         Options as in `generate`; `tools`, JSON schemas of functions that the model may call; and `template_options`,
@@ -180,14 +217,14 @@ class LLM:
         Raises InputError for messages that are wrong or that the template refuses, and as `generate` does; LoadError
         for a template that is wrong, LimitError for one that takes too long.
         """
-        prompt, options = self._encode_chat(messages, options)
-        return self._completions([prompt], options)[0].text
+        prompt, rest = self._encode_chat(messages, options)
+        return self._completions([prompt], rest)[0].text
 
-    def stream_chat(self, messages: Tokens[Mapping[str, Any]], **options: Any) -> Iterator[str]:
+    def stream_chat(self, messages: Tokens[Message], **options: Unpack[ChatKeywords]) -> Iterator[str]:
         """As `chat`, piece by piece, as `stream` gives them."""
         return self._stream(*self._encode_chat(messages, options))
 
-    def embed(self, text: str | Tokens[str], pooling: str = "mean") -> np.ndarray:
+    def embed(self, text: str | list[str] | tuple[str, ...], pooling: str = "mean") -> np.ndarray:
         """The final hidden states of texts, pooled by "mean" or "last" and of length 1: f32[width], or [texts, width].
 
         Raises InputError for no text, for one that is longer than the context, and for another pooling.
@@ -206,7 +243,11 @@ class LLM:
     # -- tokens -------------------------------------------------------------------------------------------------
 
     def generate_tokens(
-        self, ids: Tokens[int], max_tokens: int | None = None, temperature: float = 0, **options: Any
+        self,
+        ids: Tokens[int],
+        max_tokens: int | None = None,
+        temperature: float = 0,
+        **options: Unpack[DrawKeywords],
     ) -> Iterator[int]:
         """The ids that continue a list of ids, one by one, up to one that ends the text; needs no tokenizer.
 
@@ -215,20 +256,14 @@ class LLM:
         generation = self.generation(ids, max_tokens=max_tokens, temperature=temperature, **options)
         return self._tokens(generation)
 
-    def generation(
-        self,
-        ids: Tokens[int],
-        *,
-        max_tokens: int | None = None,
-        schema: Any = None,
-        regex: str | None = None,
-        **options: Any,
-    ) -> Generation:
+    def generation(self, ids: Tokens[int], **options: Unpack[TokenKeywords]) -> Generation:
         """An answer that is yet to be drawn: what `run` takes. Options as in `generate`, apart from stop.
 
         Raises InputError for a bad option, and for more ids than the context has positions.
         """
-        prompt, sampling = self._checked(ids), self._sampling(options)
+        rest: dict[str, Any] = {**options}
+        max_tokens, schema, regex = (rest.pop(name, None) for name in ("max_tokens", "schema", "regex"))
+        prompt, sampling = self._checked(ids), self._sampling(rest)
         if max_tokens is not None and (type(max_tokens) is not int or max_tokens < 0):
             raise InputError(f"option max_tokens: out of range, got {max_tokens!r}, expected an integer, 0 or more")
         room = self.context + 1 - len(prompt)  # the last token drawn needs no position
@@ -288,7 +323,7 @@ class LLM:
 
     # -- inside -------------------------------------------------------------------------------------------------
 
-    def _completions(self, prompts: list[list[int]], options: Mapping[str, Any]) -> list[Completion]:
+    def _completions(self, prompts: list[list[int]], options: TextKeywords) -> list[Completion]:
         generations, streams = self._prepare(prompts, options)
         texts: dict[Generation, list[str]] = {generation: [] for generation in generations}
         tokens: dict[Generation, list[int]] = {generation: [] for generation in generations}
@@ -307,7 +342,7 @@ class LLM:
             completions.append(Completion(text, tokens[generation], reason, generation.usage, logprobs[generation]))
         return completions
 
-    def _stream(self, prompt: list[int], options: Mapping[str, Any]) -> Iterator[str]:
+    def _stream(self, prompt: list[int], options: TextKeywords) -> Iterator[str]:
         (generation,), (stream,) = self._prepare([prompt], options)
         return self._pieces(generation, stream)
 
@@ -330,11 +365,9 @@ class LLM:
             generation.stop()
         return piece
 
-    def _prepare(
-        self, prompts: list[list[int]], options: Mapping[str, Any]
-    ) -> tuple[list[Generation], list[TextStream]]:
+    def _prepare(self, prompts: list[list[int]], options: TextKeywords) -> tuple[list[Generation], list[TextStream]]:
         """Generations and their texts; raises InputError for bad options."""
-        rest = dict(options)
+        rest: dict[str, Any] = {**options}
         stop = rest.pop("stop", ())
         streams = [TextStream(self.tokenizer, stop) for _ in prompts]
         return [self.generation(prompt, **rest) for prompt in prompts], streams
@@ -354,7 +387,7 @@ class LLM:
     def _sampling_defaults(self) -> dict[str, Any]:
         return sampling_defaults(self._folder)
 
-    def _constraint(self, schema: Any, regex: str | None) -> Constraint | None:
+    def _constraint(self, schema: Mapping[str, Any] | str | None, regex: str | None) -> Constraint | None:
         if schema is not None and regex is not None:
             raise InputError("options schema, regex: got both, expected one of them")
         if schema is not None:
@@ -398,11 +431,9 @@ class LLM:
             raise InputError(f"prompt: wrong type, got {type(text).__name__}, expected a text")
         return self._checked([*self.tokenizer.prefix, *self.tokenizer.encode(text)])
 
-    def _encode_chat(
-        self, messages: Tokens[Mapping[str, Any]], options: Mapping[str, Any]
-    ) -> tuple[list[int], dict[str, Any]]:
+    def _encode_chat(self, messages: Tokens[Message], options: ChatKeywords) -> tuple[list[int], TextKeywords]:
         """The tokens of a conversation, and the options that are not for its template."""
-        rest = dict(options)
+        rest: Any = {**options}
         tools, variables = rest.pop("tools", None), checked_options(rest.pop("template_options", {}))
         tokens = self.chat_template.encode(self.tokenizer, messages, tools=tools, **variables)
         return self._checked(tokens), rest

@@ -21,6 +21,7 @@ from ingot.llm.tokenizer_file import MAX_ID, checked_tokenizer, highest_id, unkn
 from ingot.load.hf.config import MAX_CONFIG_BYTES
 from ingot.load.hf.folder import Folder
 from ingot.load.hf.strict_json import parse_object, shown
+from ingot.support.columns import counted
 
 if TYPE_CHECKING:
     import tokenizers
@@ -66,6 +67,9 @@ class Tokenizer:
         self.pad: int | None = None
         self.eos: frozenset[int] = frozenset()
         self.prefix, self.suffix = self._around()
+
+    def __repr__(self) -> str:
+        return f"<Tokenizer: {counted(self.vocab_size, 'id')}, {len(self.special)} of control tokens>"
 
     @classmethod
     def read(cls, folder: Folder | str | os.PathLike[str]) -> Tokenizer:

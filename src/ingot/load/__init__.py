@@ -10,13 +10,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from ingot.errors import InputError, KindError, LoadError, MissingFileError, UnboundError
 from ingot.ir.graph import Graph, Type
 
 if TYPE_CHECKING:
+    import torch
+
     from ingot.load.onnx.parse import Parsed
+
+    # A path, the bytes of an ONNX model, a model of torch, or a graph.
+    ModelSource = (
+        str | os.PathLike[str] | bytes | bytearray | memoryview | torch.nn.Module | torch.export.ExportedProgram | Graph
+    )
+    Examples = tuple[Any, ...] | list[Any] | dict[str, Any] | torch.Tensor  # the arguments of a module's forward
 
 _LOOKED_THROUGH = 10_000  # names of a folder, for one like that which is not there
 
@@ -65,18 +73,19 @@ class Loaded:
     absent: Mapping[str, str] = field(default_factory=dict)
 
 
-def is_onnx_file(source: Any) -> bool:
+def is_onnx_file(source: object) -> TypeGuard[str | os.PathLike[str]]:
     """True for a path that is read as ONNX: that of any file that is no .pt2."""
     return isinstance(source, (str, os.PathLike)) and os.path.isfile(source) and not os.fspath(source).endswith(".pt2")
 
 
-def is_saved_program(source: Any) -> bool:
+def is_saved_program(source: object) -> TypeGuard[str | os.PathLike[str]]:
     """True for a folder that is not a Hugging Face one: what `save` wrote, which no loader reads."""
-    is_folder = isinstance(source, (str, os.PathLike)) and os.path.isdir(source)
-    return is_folder and not os.path.isfile(os.path.join(source, "config.json"))
+    if not isinstance(source, (str, os.PathLike)) or not os.path.isdir(source):
+        return False
+    return not os.path.isfile(os.path.join(source, "config.json"))
 
 
-def load_model(source: Any, example_inputs: tuple[Any, ...] | None = None) -> Loaded:
+def load_model(source: ModelSource, example_inputs: Examples | None = None) -> Loaded:
     """A foreign model, with its graph if it has one without sizes: see `InferenceSession` for sources.
 
     Raises MissingFileError for a path that does not exist, InputError for what is no model, what fetching one of the

@@ -16,6 +16,7 @@ from ingot.errors import ExtensionError, InputError, guarded
 from ingot.ir.dtype import DTYPES, from_numpy
 from ingot.ir.graph import OPS, Graph, Node, Op, TensorType
 from ingot.ops.define import op
+from ingot.support.columns import counted
 
 MAX_OP_NAME = 64  # characters of the name of a registered op
 
@@ -53,6 +54,9 @@ class WgslKernel:
 
     source: str
     dtypes: tuple[str, ...] = ("f32",)
+
+    def __repr__(self) -> str:
+        return f"<WgslKernel: {counted(len(self.source.splitlines()), 'line')}, {', '.join(self.dtypes)}>"
 
     def __str__(self) -> str:
         return "wgsl:work"

@@ -7,9 +7,117 @@ from __future__ import annotations
 
 import importlib
 from importlib.machinery import PathFinder
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ingot.ort.tables import ACCEPTED, REFUSED, of_module
+from ingot.ort.absent import (
+    AdapterFormat,
+    LoraAdapter,
+    ModelCompiler,
+    OrtAllocatorType,
+    OrtArenaCfg,
+    OrtCompileApiFlags,
+    OrtDeviceMemoryType,
+    OrtDeviceVendorId,
+    OrtEpAssignedNode,
+    OrtEpAssignedSubgraph,
+    OrtEpContextData,
+    OrtEpContextDataBuffer,
+    OrtEpDevice,
+    OrtExecutionProviderDevicePolicy,
+    OrtExternalInitializerInfo,
+    OrtHardwareDevice,
+    OrtHardwareDeviceType,
+    OrtMemoryInfo,
+    OrtMemoryInfoDeviceType,
+    OrtMemType,
+    OrtSparseFormat,
+    OrtSyncStream,
+    OrtValueVector,
+    SessionIOBinding,
+    SparseTensor,
+    copy_tensors,
+    create_and_register_allocator,
+    create_and_register_allocator_v2,
+    disable_telemetry_events,
+    enable_telemetry_events,
+    get_ep_devices,
+    preload_dlls,
+    register_execution_provider_library,
+    set_default_logger_severity,
+    set_default_logger_verbosity,
+    set_global_thread_pool_sizes,
+    unregister_execution_provider_library,
+)
+
+if TYPE_CHECKING:
+    from ingot.ort.binding import IOBinding
+    from ingot.ort.options import ExecutionMode, ExecutionOrder, GraphOptimizationLevel, RunOptions, SessionOptions
+    from ingot.ort.session import InferenceSession, ModelMetadata
+    from ingot.ort.values import OrtDevice, OrtValue
+    from ingot.session.seeds import set_seed
+    from ingot.session.source import NodeArg
+
+__all__: list[str] = [
+    "AdapterFormat",
+    "ExecutionMode",
+    "ExecutionOrder",
+    "GraphOptimizationLevel",
+    "IOBinding",
+    "InferenceSession",
+    "LoraAdapter",
+    "ModelCompiler",
+    "ModelMetadata",
+    "NodeArg",
+    "OrtAllocatorType",
+    "OrtArenaCfg",
+    "OrtCompileApiFlags",
+    "OrtDevice",
+    "OrtDeviceMemoryType",
+    "OrtDeviceVendorId",
+    "OrtEpAssignedNode",
+    "OrtEpAssignedSubgraph",
+    "OrtEpContextData",
+    "OrtEpContextDataBuffer",
+    "OrtEpDevice",
+    "OrtExecutionProviderDevicePolicy",
+    "OrtExternalInitializerInfo",
+    "OrtHardwareDevice",
+    "OrtHardwareDeviceType",
+    "OrtMemType",
+    "OrtMemoryInfo",
+    "OrtMemoryInfoDeviceType",
+    "OrtSparseFormat",
+    "OrtSyncStream",
+    "OrtValue",
+    "OrtValueVector",
+    "RunOptions",
+    "SessionIOBinding",
+    "SessionOptions",
+    "SparseTensor",
+    "copy_tensors",
+    "create_and_register_allocator",
+    "create_and_register_allocator_v2",
+    "cuda_version",
+    "disable_telemetry_events",
+    "enable_telemetry_events",
+    "get_all_providers",
+    "get_available_providers",
+    "get_build_info",
+    "get_device",
+    "get_ep_devices",
+    "get_version_string",
+    "has_collective_ops",
+    "package_name",
+    "preload_dlls",
+    "print_debug_info",
+    "register_execution_provider_library",
+    "set_default_logger_severity",
+    "set_default_logger_verbosity",
+    "set_global_thread_pool_sizes",
+    "set_seed",
+    "unregister_execution_provider_library",
+    "version",
+]
 
 # Tools that ONNX Runtime ships beside itself, such as `onnxruntime.quantization`, are its own, where it is installed.
 _installed = PathFinder.find_spec("onnxruntime")
@@ -82,19 +190,11 @@ def print_debug_info() -> None:
     print(get_build_info())
 
 
-_OWN = (
-    "get_all_providers", "get_available_providers", "get_build_info", "get_device", "get_version_string",
-    "has_collective_ops", "print_debug_info", "version", "package_name", "cuda_version",
-)  # fmt: skip
-__all__ = sorted({*_LATE, *_OWN, *ACCEPTED[""], *REFUSED[""]})
+# Type checkers see the imports above in its place.
+if not TYPE_CHECKING:
 
-
-def __getattr__(name: str) -> Any:
-    if name in _LATE:
-        found = getattr(importlib.import_module(_LATE[name]), name)
-    elif name in ACCEPTED[""] or name in REFUSED[""]:
-        found = of_module(name)
-    else:
-        raise AttributeError(f"module 'ingot.ort' has no attribute {name!r}")
-    globals()[name] = found
-    return found
+    def __getattr__(name: str) -> Any:
+        if name not in _LATE:
+            raise AttributeError(f"module 'ingot.ort' has no attribute {name!r}")
+        found = globals()[name] = getattr(importlib.import_module(_LATE[name]), name)
+        return found

@@ -10,9 +10,11 @@ import numpy as np
 import ingot.session.inference
 from ingot.errors import InputError
 from ingot.ort.options import RunOptions
-from ingot.ort.tables import completed
+from ingot.ort.tables import Accepts, Refuses, completed
 from ingot.ort.values import OrtValue, array_at, expect_cpu
 from ingot.session.inference import Context
+from ingot.session.io_binding import shown_bindings
+from ingot.support.columns import table
 
 
 @completed
@@ -21,6 +23,10 @@ class IOBinding:
 
     Also takes arrays as the plain `IOBinding` does: `bind_input(name, array)`, `bind_output(name, array)`.
     """
+
+    synchronize_inputs: Accepts
+    synchronize_outputs: Accepts
+    get_outputs_as_ortvaluevector: Refuses
 
     def __init__(self, session: ingot.session.inference.InferenceSession):
         self._context: Context = session._context
@@ -97,6 +103,13 @@ class IOBinding:
             run_options.expect_going("run_with_iobinding")
         call, table = self._ready or self._prepare()
         call(table)
+
+    def __repr__(self) -> str:
+        return shown_bindings(self._inputs, self._outputs)[0]
+
+    def __str__(self) -> str:
+        made = {} if self._ready is None or self._binding is None else self._binding.outputs
+        return table(*shown_bindings(self._inputs, {name: made.get(name, own) for name, own in self._outputs.items()}))
 
     def _prepare(self) -> tuple[Callable[[Any], None], Any]:
         binding = self._binding = ingot.session.io_binding.IOBinding(self._context)

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ingot.errors import IngotError, InputError
-from ingot.ort.tables import AbsentError, completed, unused
+from ingot.ort.tables import AbsentError, Accepts, Refuses, completed, unused
+from ingot.support.columns import table
+
+if TYPE_CHECKING:
+    from ingot.session.source import SessionKeywords
 
 
 class GraphOptimizationLevel(IntEnum):
@@ -84,13 +88,26 @@ class Options:
     def __init__(self) -> None:
         self.__dict__.update({name: option.default for name, option in self.table.items()}, _entries={})
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        option = self.table.get(name)
-        if option is None:
-            raise AbsentError(f"onnxruntime: no such option, got {type(self).__name__}.{name}")
-        if not option.effect:
-            unused(f"{type(self).__name__}.{name}")
-        self.__dict__[name] = value
+    # Type checkers see the attributes that the classes declare.
+    if not TYPE_CHECKING:
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            option = self.table.get(name)
+            if option is None:
+                raise AbsentError(f"onnxruntime: no such option, got {type(self).__name__}.{name}")
+            if not option.effect:
+                unused(f"{type(self).__name__}.{name}")
+            self.__dict__[name] = value
+
+    def __repr__(self) -> str:
+        changed = {name: value for name, value in self._values().items() if value != self.table[name].default}
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in changed.items())})"
+
+    def __str__(self) -> str:
+        return table(type(self).__name__, [(name, _shown(value)) for name, value in self._values().items()])
+
+    def _values(self) -> dict[str, Any]:
+        return {name: self.__dict__[name] for name in self.table}
 
     def _add(self, call: str, key: str, value: str) -> None:
         unused(f"{type(self).__name__}.{call} {key!r}")
@@ -102,11 +119,43 @@ class Options:
         return str(self.__dict__["_entries"][key])
 
 
+def _shown(value: Any) -> str:
+    return value.name if isinstance(value, IntEnum) else repr(value)
+
+
 @completed
 class SessionOptions(Options):
     """How a session is made; see `SESSION_OPTIONS`."""
 
     table = SESSION_OPTIONS
+    enable_cpu_mem_arena: bool
+    enable_mem_pattern: bool
+    enable_mem_reuse: bool
+    enable_profiling: bool
+    execution_mode: ExecutionMode
+    execution_order: ExecutionOrder
+    graph_optimization_level: GraphOptimizationLevel
+    inter_op_num_threads: int
+    intra_op_num_threads: int
+    log_severity_level: int
+    log_verbosity_level: int
+    logid: str
+    optimized_model_filepath: str
+    profile_file_prefix: str
+    use_deterministic_compute: bool
+    use_per_session_threads: bool
+    add_free_dimension_override_by_denotation: Accepts
+    add_provider: Accepts
+    add_provider_for_devices: Accepts
+    clear_ep_context_data_read_func: Accepts
+    set_provider_selection_policy: Accepts
+    set_provider_selection_policy_delegate: Accepts
+    add_external_initializers: Refuses
+    add_external_initializers_from_files_in_memory: Refuses
+    add_initializer: Refuses
+    register_custom_ops_library: Refuses
+    set_ep_context_data_read_func: Refuses
+    set_load_cancellation_flag: Refuses
 
     def __init__(self) -> None:
         super().__init__()
@@ -128,9 +177,9 @@ class SessionOptions(Options):
         """False."""
         return False
 
-    def options(self) -> dict[str, Any]:
+    def options(self) -> SessionKeywords:
         """The same as options of `ingot.InferenceSession`. Raises InputError for a value that is none."""
-        found: dict[str, Any] = {}
+        found: SessionKeywords = {}
         threads = self.__dict__["intra_op_num_threads"]
         if isinstance(threads, bool) or not isinstance(threads, int) or threads < 0:
             raise InputError(f"SessionOptions.intra_op_num_threads: bad value, got {threads!r}, expected 0 or more")
@@ -148,6 +197,12 @@ class RunOptions(Options):
     """What one run is told; see `RUN_OPTIONS`."""
 
     table = RUN_OPTIONS
+    log_severity_level: int
+    log_verbosity_level: int
+    logid: str
+    only_execute_path_to_fetches: bool
+    terminate: bool
+    add_active_adapter: Refuses
 
     def add_run_config_entry(self, key: str, value: str) -> None:
         """Kept, without effect."""

@@ -8,8 +8,8 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, Unpack
 
 import ingot.session.inference
 from ingot.errors import IngotError, InputError, KindError
@@ -17,13 +17,17 @@ from ingot.load import is_onnx_file
 from ingot.ort import PROVIDERS, get_available_providers
 from ingot.ort.binding import IOBinding
 from ingot.ort.options import RunOptions, SessionOptions
-from ingot.ort.tables import completed, unused
+from ingot.ort.tables import Accepts, Refuses, completed, unused
 from ingot.ort.trace import Trace
 from ingot.ort.values import OrtValue
 from ingot.session.reports import Profile
-from ingot.session.source import NodeArg
+from ingot.session.source import NodeArg, SessionKeywords, Shared
+from ingot.support.columns import table
 
-_UNUSED_KEYWORDS = ("enable_fallback", "read_config_from_model", "disabled_optimizers")
+if TYPE_CHECKING:
+    from ingot.load import ModelSource
+
+Provider = str | tuple[str, Mapping[Any, Any]]  # with its options
 _NO_VERSION = 2**63 - 1
 
 
@@ -38,6 +42,13 @@ class ModelMetadata:
     graph_description: str = ""
     version: int = _NO_VERSION
     custom_metadata_map: dict[str, str] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return f"<ModelMetadata {self.graph_name!r}: producer {self.producer_name!r}, version {self.version}>"
+
+    def __str__(self) -> str:
+        named = [(each.name, str(getattr(self, each.name))) for each in fields(self)[:-1]]
+        return table("ModelMetadata", [*named, *self.custom_metadata_map.items()])
 
     @staticmethod
     def of(proto: Any) -> ModelMetadata:
@@ -60,29 +71,49 @@ class InferenceSession(ingot.session.inference.InferenceSession):
     Raises what `ingot.session.inference.InferenceSession` raises, InputError for providers that are none.
     """
 
+    disable_fallback: Accepts
+    enable_fallback: Accepts
+    release_captured_graph: Accepts
+    set_ep_dynamic_options: Accepts
+    get_input_epdevices: Refuses
+    get_input_memory_infos: Refuses
+    get_output_memory_infos: Refuses
+    get_provider_graph_assignment_info: Refuses
+    get_tuning_results: Refuses
+    run_with_ortvaluevector: Refuses
+    set_tuning_results: Refuses
+
     def __init__(
         self,
-        source: Any = None,
+        source: ModelSource | Shared | None = None,
         sess_options: SessionOptions | None = None,
-        providers: Sequence[Any] | None = None,
+        providers: Sequence[Provider] | None = None,
         provider_options: Sequence[Mapping[Any, Any]] | None = None,
         *,
-        path_or_bytes: Any = None,
-        **options: Any,
+        path_or_bytes: ModelSource | None = None,
+        enable_fallback: Any = None,
+        read_config_from_model: Any = None,
+        disabled_optimizers: Any = None,
+        **options: Unpack[SessionKeywords],
     ):
-        if (source is None) == (path_or_bytes is None):
-            got = "none" if source is None else "source and path_or_bytes"
+        given = source if path_or_bytes is None else path_or_bytes
+        if given is None or (source is not None and path_or_bytes is not None):
+            got = "none" if given is None else "source and path_or_bytes"
             raise InputError(f"source: expected one, a path, bytes or a module, got {got}")
         if sess_options is not None and not isinstance(sess_options, SessionOptions):
             expected = "SessionOptions; a module's inputs go by name, InferenceSession(module, example_inputs=(x,))"
             raise InputError(f"sess_options: got {type(sess_options).__name__}, expected {expected}")
-        for name in _UNUSED_KEYWORDS:
-            if options.pop(name, None) is not None:
+        without_effect = {
+            "enable_fallback": enable_fallback,
+            "read_config_from_model": read_config_from_model,
+            "disabled_optimizers": disabled_optimizers,
+        }
+        for name, value in without_effect.items():
+            if value is not None:
                 unused(f"InferenceSession({name}=)")
         chosen = _executor_of(providers, provider_options)
         self._sess_options = sess_options or SessionOptions()
         own = vars(self._sess_options)
-        given = source if path_or_bytes is None else path_or_bytes
         super().__init__(given, **(self._sess_options.options() | chosen | options))
         self._given = bytes(given) if isinstance(given, (bytearray, memoryview)) else given
         self._model_path = os.fspath(given) if isinstance(given, (str, os.PathLike)) else None  # optimum reads it
@@ -202,7 +233,7 @@ class InferenceSession(ingot.session.inference.InferenceSession):
         """None of any."""
         return {name: {} for name in self.get_providers()}
 
-    def set_providers(self, providers: Sequence[Any] | None = None, provider_options: Any = None) -> None:
+    def set_providers(self, providers: Sequence[Provider] | None = None, provider_options: Any = None) -> None:
         """Nothing changes; others than the session was made with are passed over with a warning."""
         wanted = _executor_of(providers, provider_options).get("executor", "native")
         if providers and (wanted == "webgpu") != (self.executor == "webgpu"):
@@ -237,7 +268,7 @@ class InferenceSession(ingot.session.inference.InferenceSession):
         return self._trace
 
 
-def _executor_of(names: Sequence[Any] | None, options: Sequence[Any] | None) -> dict[str, str]:
+def _executor_of(names: Sequence[Provider] | None, options: Sequence[Any] | None) -> SessionKeywords:
     """The executor that the first of these that is available stands for, as an option; none for the CPU's. Warns of
     what is not there. Raises InputError for what is no list of names, or of names with options."""
     if isinstance(names, str) or (names is not None and not isinstance(names, Sequence)):

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from ingot.errors import UnsupportedError
 from ingot.support.config import debug
+
+Accepts = Callable[..., None]
+Refuses = Callable[..., NoReturn]
 
 _ONE_DEVICE = "there is one device, the CPU"
 _BY_PROVIDERS = "`providers=` of a session chooses between the CPU and WebGPU"
@@ -132,46 +135,48 @@ def refusal(call: str, why: str) -> UnsupportedError:
 class Refused(type):
     """A class of ONNX Runtime's that can be imported and is an instance of nothing; whatever is done with it raises."""
 
-    def __call__(cls, *arguments: Any, **options: Any) -> Any:
+    def __init__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any]):
+        super().__init__(name, bases, namespace)
+        cls.__doc__ = f"Refused: {REFUSED[''][name]}."
+
+    def __call__(cls, *arguments: Any, **options: Any) -> NoReturn:
         """Raises UnsupportedError."""
         raise refusal(cls.__name__, REFUSED[""][cls.__name__])
 
-    def __getattr__(cls, name: str) -> Any:
+    def __getattr__(cls, name: str) -> NoReturn:
         raise AbsentError(f"onnxruntime: {cls.__name__}.{name} is not supported: {REFUSED[''][cls.__name__]}")
 
 
-def accepted(call: str, why: str) -> Callable[..., None]:
-    """A function that takes anything and does nothing."""
+def accepted(name: str, scope: str = "") -> Accepts:
+    """A function that takes anything and does nothing, with a name in ACCEPTED. scope: its class, "" for the module."""
+    call = f"{scope}.{name}" if scope else name
 
     def nothing(*arguments: Any, **options: Any) -> None:
         unused(call)
 
-    nothing.__doc__ = f"Does nothing: {why}."
+    nothing.__doc__ = f"Does nothing: {ACCEPTED[scope][name]}."
     return nothing
 
 
-def _refused(call: str, why: str) -> Callable[..., Any]:
-    def refused(*arguments: Any, **options: Any) -> Any:
+def refused(name: str, scope: str = "") -> Refuses:
+    """A function that raises UnsupportedError, with a name in REFUSED. scope: its class, "" for the module."""
+    call, why = f"{scope}.{name}" if scope else name, REFUSED[scope][name]
+
+    def refuse(*arguments: Any, **options: Any) -> NoReturn:
         raise refusal(call, why)
 
-    refused.__doc__ = f"Refused: {why}."
-    return refused
+    refuse.__doc__ = f"Refused: {why}."
+    return refuse
 
 
 C = TypeVar("C", bound=type)
 
 
 def completed(cls: C) -> C:
-    """A class with the methods that the tables say of it."""
-    for make, table in ((accepted, ACCEPTED), (_refused, REFUSED)):
-        for name, why in table.get(cls.__name__, {}).items():
-            setattr(cls, name, make(f"{cls.__name__}.{name}", why))
+    """A class with the methods that the tables have for it; the class declares each, for type checkers."""
+    scope = cls.__name__
+    for name in ACCEPTED.get(scope, {}):
+        setattr(cls, name, accepted(name, scope))
+    for name in REFUSED.get(scope, {}):
+        setattr(cls, name, refused(name, scope))
     return cls
-
-
-def of_module(name: str) -> Any:
-    """What the tables have under a name of the module. Raises KeyError for one that they do not have."""
-    if name in ACCEPTED[""]:
-        return accepted(name, ACCEPTED[""][name])
-    why = REFUSED[""][name]
-    return Refused(name, (), {"__doc__": f"Refused: {why}."}) if name[0].isupper() else _refused(name, why)

@@ -10,7 +10,7 @@ import numpy as np
 
 from ingot.errors import InputError
 from ingot.ir.dtype import DType, from_numpy
-from ingot.ort.tables import completed, refusal
+from ingot.ort.tables import Refuses, completed, refusal
 
 
 def expect_cpu(call: str, device: Any) -> None:
@@ -54,6 +54,12 @@ def array_at(call: str, element_type: Any, shape: Sequence[int], address: int) -
 class OrtDevice:
     """The CPU."""
 
+    device_mem_type: Refuses
+    device_vendor_id: Refuses
+
+    def __repr__(self) -> str:
+        return "<OrtDevice cpu>"
+
     @staticmethod
     def make(ort_device_name: str, device_id: int = 0, vendor_id: int = -1) -> OrtDevice:
         """The CPU. Raises UnsupportedError for another device."""
@@ -73,9 +79,22 @@ class OrtDevice:
 class OrtValue:
     """A tensor, a sequence, a map or nothing. It holds its array and does not copy it."""
 
+    as_sparse_tensor: Refuses
+    ort_value_from_sparse_tensor: Refuses
+    ortvalue_from_numpy_with_onnx_type: Refuses
+
     def __init__(self, value: Any):
         """value: an array, a list of arrays or dictionaries, a dictionary, or None."""
         self._value = value
+
+    def __repr__(self) -> str:
+        if self._value is None:
+            return "<OrtValue: nothing>"
+        count = self.shape() if self.is_tensor() else f"of {len(self._value)}"
+        return f"<OrtValue {self.data_type()} {count}>"
+
+    def __str__(self) -> str:
+        return f"{self!r}\n{self._value}"
 
     @staticmethod
     def ortvalue_from_numpy(array: Any, device_type: str = "cpu", device_id: int = 0, vendor_id: int = -1) -> OrtValue:

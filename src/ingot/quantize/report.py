@@ -17,6 +17,7 @@ from ingot.quantize.folder import codings_of, plain_matrices, quantized_parts, r
 from ingot.quantize.matrices import Matrix, Plan
 from ingot.quantize.moments import Moments, Progress, Work
 from ingot.quantize.weights import Coding
+from ingot.support.columns import counted, table
 
 _LAYER = re.compile(r".*?\.\d+(?=\.)")
 
@@ -53,6 +54,13 @@ class Report:
     """The losses of all coded matrices, in the order of the file."""
 
     losses: Sequence[Loss]
+
+    def __repr__(self) -> str:
+        nbytes = sum(loss.nbytes for loss in self.losses)
+        return f"<Report: {counted(len(self.losses), 'matrix', 'matrices')}, {nbytes} bytes>"
+
+    def __str__(self) -> str:
+        return table(repr(self), [(loss.name, loss.format, f"{loss.error:.3%}") for loss in self.losses])
 
     def layers(self) -> dict[str, float]:
         """The error of each layer: root of the mean squared error of its matrices."""

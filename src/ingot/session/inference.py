@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -40,7 +40,7 @@ from ingot.session import dynamic_shapes
 from ingot.session import saved_program as saved
 from ingot.session.compile_cache import Keeping, entry_of, folder_of
 from ingot.session.dynamic_shapes import BucketPolicy, GraphPerShape, Programs, SingleGraph
-from ingot.session.inputs import arrays
+from ingot.session.inputs import arrays, row_major
 from ingot.session.io_binding import IOBinding
 from ingot.session.reports import BindingReport, Explanation, PlanReport, Profile
 from ingot.session.seeds import next_seed
@@ -51,21 +51,24 @@ from ingot.session.source import (
     Origin,
     Shared,
     agreed_precision,
-    check_option,
+    check_options,
     node_arg,
     open_source,
     reopened,
+    signature,
     target_of,
 )
 from ingot.support.collector import uncollected
+from ingot.support.columns import counted
 from ingot.support.config import debug
 from ingot.support.locks import OwnedLock
 from ingot.support.machine import usable_threads
 
+if TYPE_CHECKING:
+    from ingot.load import Examples, ModelSource
+
 assert ingot.ops  # the import registers every op
 
-EXECUTORS = ("native", "webgpu", "interpret")
-MAX_THREADS = 256  # of a session
 MAX_SEEN = 1024  # shapes of inputs whose dims are remembered
 
 
@@ -94,9 +97,9 @@ class InferenceSession:
 
     def __init__(
         self,
-        source: Any,
+        source: ModelSource | Shared,
         *,
-        example_inputs: tuple[Any, ...] | None = None,
+        example_inputs: Examples | None = None,
         threads: int = 0,
         executor: str = "native",
         precision: str | None = None,
@@ -106,28 +109,22 @@ class InferenceSession:
         fuse: bool = True,
         cache: str | os.PathLike[str] | bool | None = None,
     ):
-        check_option("executor", executor, EXECUTORS)
-        if isinstance(threads, bool) or not isinstance(threads, int | np.integer):
-            raise KindError(f"option threads: no whole number, got {threads!r}, expected 0..{MAX_THREADS}")
-        if not 0 <= threads <= MAX_THREADS:
-            raise InputError(f"option threads: out of range, got {threads}, expected 0..{MAX_THREADS}")
+        check_options(executor, threads, passes, cache)
         self.executor = executor
         self.strict = strict
         self.threads = threads or usable_threads()
-        if isinstance(passes, str):
-            raise KindError(f"option passes: a list of names is needed, got {passes!r}, expected [{passes!r}]")
-        if cache is not None and not isinstance(cache, (str, os.PathLike, bool)):
-            raise KindError(f"option cache: got {cache!r}, expected a folder, True, False or None")
         self.passes = None if passes is None else tuple(passes)
-        options = {"precision": precision, "strict": strict, "dims": dims, "passes": self.passes, "cache": cache}
-        self._origin = Origin.of(source, threads=threads, executor=executor, **options)
+        self._origin = Origin.of(
+            source, threads=threads, executor=executor, precision=precision, strict=strict, dims=dims,
+            passes=self.passes, cache=cache,
+        )  # fmt: skip
         with bounded(str(source) if isinstance(source, (str, os.PathLike)) else f"source {type(source).__name__}"):
             self._open(source, example_inputs, dims, precision, fuse, cache)
 
     def _open(
         self,
-        source: Any,
-        example_inputs: tuple[Any, ...] | None,
+        source: ModelSource | Shared,
+        example_inputs: Examples | None,
         dims: Mapping[str, int | Limit] | None,
         precision: str | None,
         fuse: bool,
@@ -140,10 +137,10 @@ class InferenceSession:
         exact, self._limits = dynamic_shapes.exact_and_limits(dims)
         self._grows = dims is None and executor == "native"
         # An entry is found by the file and the options, which say nothing of what a registered op or pass does.
-        may_keep = executor == "native" and fuse and is_onnx_file(source) and not CUSTOM and not REGISTERED
-        root = folder_of(cache) if may_keep else None
-        wanted = None if precision is None else precision_of(precision)
-        entry = None if root is None else entry_of(root, source, passes, exact, wanted or F32)
+        may_keep = executor == "native" and fuse and not CUSTOM and not REGISTERED
+        wanted, entry = None if precision is None else precision_of(precision), None
+        if may_keep and is_onnx_file(source) and (root := folder_of(cache)) is not None:
+            entry = entry_of(root, source, passes, exact, wanted or F32)
         kept = None if entry is None else entry.read(weights)
         loaded = open_source(source, example_inputs, weights) if kept is None else Opened(kept, is_compiled=True)
         given = exact if kept is None else {}
@@ -266,6 +263,15 @@ class InferenceSession:
         results = self.run(None, dict(zip(names, arrays, strict=False)) | named)
         return results[0] if len(results) == 1 else results
 
+    def __repr__(self) -> str:
+        closed = ", closed" if isinstance(self._bindings, Closed) else ""
+        settings = f"{self.executor}, {self.precision.name}, {counted(self.threads, 'thread')}"
+        return f"<InferenceSession {self._origin}: {settings}{closed}>"
+
+    def __str__(self) -> str:
+        closed = isinstance(self._bindings, Closed)
+        return repr(self) if closed else signature(repr(self), self.get_inputs(), self.get_outputs())
+
     def __enter__(self) -> Self:
         return self
 
@@ -375,7 +381,7 @@ class Context:
             if inputs is None or symbols is None:
                 feeds = arrays(self._interface, input_feed)
                 symbols = self._sizes(feeds)
-                inputs = [_row_major(feeds[name]) for name in self._names]
+                inputs = [row_major(feeds[name]) for name in self._names]
                 if self._static is not None:
                     return self._static, inputs, {}
                 self._see(inputs, symbols)
@@ -434,6 +440,9 @@ class Context:
         if latest is None:
             raise dynamic_shapes.unbound(self._symbols)
         return latest
+
+    def __repr__(self) -> str:
+        return f"<Context: {self._executor}, {counted(self.programs_kept, 'program')}>"
 
     # -- inside -------------------------------------------------------------------------------------------------
 
@@ -590,8 +599,3 @@ class Context:
             if self._debug >= 5:
                 print_checksums(program, outputs)
         return outputs
-
-
-def _row_major(value: Any) -> Any:
-    """An array that kernels can read; what is none is left as it is."""
-    return np.require(value, requirements=("C", "A")) if isinstance(value, np.ndarray) else value

@@ -83,3 +83,8 @@ def _foreign(name: str, value: Any) -> Any:
         return np.asarray(value) if hasattr(value, "__array__") else np.from_dlpack(value)
     except (TypeError, ValueError, RuntimeError, BufferError) as error:
         raise InputError(f"input {name!r}: a {type(value).__name__} that cannot be read, {error}") from error
+
+
+def row_major(value: Any) -> Any:
+    """An array that kernels can read; what is none is left as it is."""
+    return np.require(value, requirements=("C", "A")) if isinstance(value, np.ndarray) else value

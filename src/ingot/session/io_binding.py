@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ingot.errors import InputError
+from ingot.support.columns import counted, table
 
 
 class Calls(Protocol):
@@ -54,6 +55,12 @@ class IOBinding:
             self._bound.pop(name, None)
         else:
             self._bound[name] = array
+
+    def __repr__(self) -> str:
+        return shown_bindings(self._inputs, self._bound)[0]
+
+    def __str__(self) -> str:
+        return table(*shown_bindings(self._inputs, self._bound | self._made))
 
     @property
     def outputs(self) -> dict[str, Any]:
@@ -112,3 +119,16 @@ class IOBinding:
                 np.copyto(self._fitting(name, result.shape, result.dtype), result)
             else:
                 self._made[name] = result
+
+
+def shown_bindings(inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> tuple[str, list[tuple[str, ...]]]:
+    """A line about a binding, and the rows of a table of its arrays. An output of None is made by a run."""
+    counts = f"{counted(len(inputs), 'input')}, {counted(len(outputs), 'output')}"
+    rows = [("input", *each) for each in inputs.items()] + [("output", *each) for each in outputs.items()]
+    return f"<IOBinding: {counts}>", [(kind, name, _shown(array)) for kind, name, array in rows]
+
+
+def _shown(array: Any) -> str:
+    if not isinstance(array, np.ndarray):
+        return "of the next run" if array is None else type(array).__name__
+    return f"{array.dtype}{list(array.shape)}"

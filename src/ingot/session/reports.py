@@ -19,6 +19,7 @@ from ingot.lower.cost import Cost
 from ingot.lower.lowered import Choice, Step
 from ingot.plan.memory import Plan, layout
 from ingot.run.native import NativeProgram
+from ingot.support.columns import counted
 
 if TYPE_CHECKING:
     from ingot.run.webgpu import WebgpuProgram
@@ -106,6 +107,10 @@ class Explanation:
             rest["fused_into"] = list(self.fused)
         return {"isa": self.isa, "threads": self.threads, "sizes": list(self.sizes), **rest}
 
+    def __repr__(self) -> str:
+        kernels = counted(len(self.choices), "node")
+        return f"<Explanation: {kernels} with a kernel, {len(self.fallback)} on the reference>"
+
     def __str__(self) -> str:
         lines = [f"{self.isa}, {self.threads} threads", *self.sizes]
         if self.fused:
@@ -179,6 +184,10 @@ class BindingReport:
         """Plain data."""
         return asdict(self)
 
+    def __repr__(self) -> str:
+        counts = f"{counted(self.hits, 'hit')}, {counted(self.misses, 'miss', 'misses')}"
+        return f"<BindingReport: {self.kept} of {self.most} programs, {counts}>"
+
     def __str__(self) -> str:
         counts = f"{self.hits} hits, {self.misses} misses, {self.kept} of {self.most} programs kept"
         held = f"arena {self.arena_bytes} bytes, weights {self.weight_bytes} bytes"
@@ -198,6 +207,9 @@ class StepTime:
     cost: Cost
     product: str = ""
     sources: tuple[Source, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"<StepTime {self.kernel} {self.node!r}: {self.nanoseconds / 1000:.1f} us>"
 
     @property
     def title(self) -> str:
@@ -282,6 +294,9 @@ class Profile:
         """Plain data."""
         return {"microseconds": self.microseconds, "steps": [step.to_json() for step in self.steps]}
 
+    def __repr__(self) -> str:
+        return f"<Profile: {counted(len(self.steps), 'step')}, {self.microseconds:.1f} us>"
+
     def __str__(self) -> str:
         lines = [f"{'us':>10} {'GFLOP/s':>8} {'GB/s':>7}  kernel"]
         for s in self.steps:
@@ -345,6 +360,9 @@ class PlanReport:
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
         return self.layout()
+
+    def __repr__(self) -> str:
+        return f"<PlanReport: arena {self.arena_bytes} bytes, lower bound {self.lower_bound_bytes} bytes>"
 
     def __str__(self) -> str:
         ratio = self.arena_bytes / max(self.lower_bound_bytes, 1)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypedDict, Unpack
 
 import numpy as np
 
-from ingot.errors import InputError
+from ingot.errors import InputError, KindError
 from ingot.ir.dim import Limit
 from ingot.ir.graph import Graph, TensorType, Type
 from ingot.ir.text import dump, parse
@@ -21,7 +21,29 @@ from ingot.run.arena import Arena
 from ingot.run.library import load
 from ingot.run.store import WeightStore
 from ingot.session import saved_program as saved
+from ingot.support.columns import table
 from ingot.support.config import debug
+
+if TYPE_CHECKING:
+    from ingot.load import Examples, ModelSource
+
+
+EXECUTORS = ("native", "webgpu", "interpret")
+MAX_THREADS = 256  # of a session
+
+
+class SessionKeywords(TypedDict, total=False):
+    """The options of `ingot.session.inference.InferenceSession`, for those who hand them on."""
+
+    example_inputs: Examples | None
+    threads: int
+    executor: str
+    precision: str | None
+    strict: bool
+    dims: Mapping[str, int | Limit] | None
+    passes: Sequence[str] | None
+    fuse: bool
+    cache: str | os.PathLike[str] | bool | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,23 +63,28 @@ class Shared:
 @dataclass(frozen=True, slots=True)
 class Origin:
     """What a session can be made of again. source: a whole path, the bytes of an ONNX model, or None for any other
-    source, of which the session's graph stands then. options: as they were given.
+    source, of which the session's graph stands then. options: as they were given. kind: the type of the source.
     """
 
     source: str | bytes | None
-    options: Mapping[str, Any]
+    options: SessionKeywords
+    kind: str
+
+    def __str__(self) -> str:
+        return repr(os.path.basename(self.source)) if isinstance(self.source, str) else f"of {self.kind}"
 
     @staticmethod
-    def of(source: Any, **options: Any) -> Origin:
+    def of(source: ModelSource | Shared, **options: Unpack[SessionKeywords]) -> Origin:
         """Of a session's source and options."""
         if isinstance(source, (str, os.PathLike)):
-            return Origin(os.path.abspath(os.fspath(source)), options)
-        return Origin(bytes(source) if isinstance(source, (bytes, bytearray, memoryview)) else None, options)
+            return Origin(os.path.abspath(os.fspath(source)), options, "path")
+        content = bytes(source) if isinstance(source, (bytes, bytearray, memoryview)) else None
+        return Origin(content, options, type(source).__name__)
 
-    def packed_weight(self, graph: Callable[[], Graph]) -> tuple[Any, dict[str, Any]]:
+    def packed_weight(self, graph: Callable[[], Graph]) -> tuple[Any, SessionKeywords]:
         """What `reopened` takes. graph: the session's, after the passes, which is pickled as text and arrays."""
         if self.source is not None:
-            return self.source, dict(self.options)
+            return self.source, self.options
         found = graph()
         data = {name: value.data for name, value in found.values.items() if value.kind == "weight"} | found.initial
         held = {name: np.asarray(array) for name, array in data.items() if array is not None}
@@ -69,7 +96,7 @@ def _limits_of(dims: Mapping[str, int | Limit] | None) -> dict[str, Limit] | Non
     return None if dims is None else {name: dim for name, dim in dims.items() if isinstance(dim, Limit)}
 
 
-def reopened(kind: type[Any], source: Any, options: dict[str, Any]) -> Any:
+def reopened(kind: type[Any], source: Any, options: SessionKeywords) -> Any:
     """The session that was pickled, made anew. Raises what its class raises, as for a file that is gone."""
     return kind(parse(*source) if isinstance(source, tuple) else source, **options)
 
@@ -93,7 +120,7 @@ class Opened:
     files: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
-def open_source(source: Any, example_inputs: tuple[Any, ...] | None, weights: WeightStore) -> Opened:
+def open_source(source: ModelSource | Shared, example_inputs: Examples | None, weights: WeightStore) -> Opened:
     """The graph of whatever a source is."""
     if isinstance(source, Graph):
         return Opened(source.copy())
@@ -121,9 +148,20 @@ def target_of(executor: str, threads: int, precision: Precision) -> Target:
     return Target(isa, threads, reuse=debug() < 5, rounded=rounded, split_sums=precision.split_sums)
 
 
-def check_option(name: str, value: str, valid: Iterable[str]) -> None:
-    if value not in valid:
-        raise InputError(f"option {name}: unknown value, got {value!r}, expected one of {', '.join(valid)}")
+def check_options(
+    executor: str, threads: int, passes: Sequence[str] | None, cache: str | os.PathLike[str] | bool | None
+) -> None:
+    """Raises InputError for a value out of range, and KindError for one of another type."""
+    if executor not in EXECUTORS:
+        raise InputError(f"option executor: unknown value, got {executor!r}, expected one of {', '.join(EXECUTORS)}")
+    if isinstance(threads, bool) or not isinstance(threads, int | np.integer):
+        raise KindError(f"option threads: no whole number, got {threads!r}, expected 0..{MAX_THREADS}")
+    if not 0 <= threads <= MAX_THREADS:
+        raise InputError(f"option threads: out of range, got {threads}, expected 0..{MAX_THREADS}")
+    if isinstance(passes, str):
+        raise KindError(f"option passes: a list of names is needed, got {passes!r}, expected [{passes!r}]")
+    if cache is not None and not isinstance(cache, (str, os.PathLike, bool)):
+        raise KindError(f"option cache: got {cache!r}, expected a folder, True, False or None")
 
 
 def agreed_precision(wanted: Precision | None, saved: Precision | None) -> Precision:
@@ -144,6 +182,17 @@ class NodeArg:
     name: str
     shape: list[int | str | None]
     type: str
+
+
+def signature(title: str, inputs: Iterable[NodeArg], outputs: Iterable[NodeArg]) -> str:
+    """A table of inputs and outputs, below a title."""
+    rows = [("input", each) for each in inputs] + [("output", each) for each in outputs]
+    return table(title, [(kind, each.name, each.type, shown_shape(each.shape)) for kind, each in rows])
+
+
+def shown_shape(shape: Iterable[int | str | None]) -> str:
+    """Dims as text, such as `[batch, 8, ?]`."""
+    return f"[{', '.join('?' if dim is None else str(dim) for dim in shape)}]"
 
 
 def node_arg(name: str, type: Type | None) -> NodeArg:

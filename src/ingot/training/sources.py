@@ -23,6 +23,7 @@ from ingot.training.losses import CrossEntropy, loss_of
 from ingot.training.ranges import expect_integer, expect_whole
 
 if TYPE_CHECKING:
+    from ingot.load import ModelSource
     from ingot.load.hf import Folder
 
 LENGTH = 256  # tokens of a window, unless it is said
@@ -31,7 +32,7 @@ _STATISTICS = {"batch_norm": (3, 4)}  # operands that are measured and not train
 
 
 def load_trained(
-    source: Any, example_inputs: tuple[Any, ...], prediction: str | None = None, *, is_named: bool = False
+    source: ModelSource | Folder, example_inputs: tuple[Any, ...], prediction: str | None = None, *, is_named: bool = False
 ) -> tuple[Graph, list[str]]:
     """The graph of a source, its symbols bound to what the examples say, and the names of its weights to train.
 
@@ -135,7 +136,7 @@ def _predict(graph: Graph, prediction: str) -> None:
     eliminate_dead(graph)
 
 
-def _loaded(source: Any, example_inputs: tuple[Any, ...], is_named: bool) -> tuple[Graph, list[str]]:
+def _loaded(source: ModelSource | Folder, example_inputs: tuple[Any, ...], is_named: bool) -> tuple[Graph, list[str]]:
     if isinstance(source, Graph):
         return source.copy(), _float_weights(source)
     # An nn.Module or ExportedProgram: what is no parameter is a buffer.

@@ -19,6 +19,7 @@ from ingot.passes.precision import F32
 from ingot.run.interpret import bind_symbols
 from ingot.session.inputs import arrays
 from ingot.support.collector import uncollected
+from ingot.support.columns import counted, table
 from ingot.support.config import check
 from ingot.support.locks import OwnedLock
 from ingot.support.machine import byte_number
@@ -50,6 +51,8 @@ from ingot.training.sources import batch_part, expect_parts, load_trained, state
 
 if TYPE_CHECKING:
     from ingot.emit.c import Emission
+    from ingot.load import ModelSource
+    from ingot.load.hf import Folder
     from ingot.ort.session import InferenceSession
 
 assert ingot.ops  # the import registers every op
@@ -88,7 +91,7 @@ class Trainer:
     @uncollected()
     def __init__(
         self,
-        source: Any,
+        source: ModelSource | Folder,
         *,
         loss: str | CrossEntropy = "cross_entropy",
         example_inputs: Sequence[Any],
@@ -144,6 +147,13 @@ class Trainer:
         self._change = Change()  # the last of what states hold; it may have been interrupted
         self._settings = repr((row, self._trained, replace(optimizer, lr=0.0), clip, seed, precision))
         self._feed(example)
+
+    def __repr__(self) -> str:
+        parameters = counted(len(self.parameters), "parameter")
+        return f"<Trainer: {counted(self.steps, 'step')}, {parameters}, {self.optimizer}>"
+
+    def __str__(self) -> str:
+        return table(repr(self), [(name, str(self.graph.values[name].type)) for name in self.parameters])
 
     @property
     def compiled(self) -> Compiled:

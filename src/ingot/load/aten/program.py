@@ -7,7 +7,7 @@ import functools
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -64,9 +64,12 @@ from ingot.load.aten.training import (
 from ingot.load.aten.writes import without_writes, writes
 from ingot.support.collector import uncollected
 
+if TYPE_CHECKING:
+    from ingot.load import Examples
+
 
 @uncollected()
-def load_any(source: Any, example_inputs: tuple | dict[str, Any] | None, *, is_trained: bool = False) -> Graph | None:
+def load_any(source: Any, example_inputs: Examples | None, *, is_trained: bool = False) -> Graph | None:
     """The graph of an ExportedProgram, or of a module with its example inputs; None for anything else. is_trained: what
     is in training mode stays so: dropout, and batch norm of a module.
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ingot.ort.capi import onnxruntime_pybind11_state
 
+if TYPE_CHECKING:
+    from ingot.ort.capi.onnxruntime_pybind11_state import *  # noqa: F403
 
-def __getattr__(name: str) -> Any:
-    return getattr(onnxruntime_pybind11_state, name)
+# Type checkers see the import above in its place.
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        return getattr(onnxruntime_pybind11_state, name)

@@ -5,10 +5,13 @@ Each is what Ingot raises in its place: `Fail` is every error of Ingot's. The ot
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ingot.ort
 from ingot.errors import IngotError, InputError, LoadError, MissingFileError, ResourceError, UnsupportedError
+
+if TYPE_CHECKING:
+    from ingot.ort import *  # noqa: F403
 
 Fail = IngotError
 InvalidArgument = InputError
@@ -51,5 +54,8 @@ class DeviceReset(IngotError):
     """Never raised."""
 
 
-def __getattr__(name: str) -> Any:
-    return getattr(ingot.ort, name)
+# Type checkers see the import above in its place.
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        return getattr(ingot.ort, name)
