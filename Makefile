@@ -4,14 +4,27 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet
 # The shell's pattern: the wheel's name has the version and the platform in it.
-WHEEL = $$(echo build/wheel/ingot-*.whl)
-SOURCES := $(shell find src CMakeLists.txt pyproject.toml -type f -not -name '*.pyc' -not -name '*.so')
+WHEEL = $$(echo build/wheel/ingot_compiler-*.whl)
+# Those that catch most in the shortest time, over each stage from a model to its runs.
+QUICK := $(addprefix tests/,test_completeness.py ops/test_ops.py run/test_native.py kernels/test_kernels.py \
+	ir/test_ir.py ir/test_text.py passes/test_passes_fuse.py passes/test_passes_simplify.py lower/test_lowering.py plan \
+	load/test_onnx_values.py load/test_gguf.py run/test_interpret.py run/test_session.py emit/test_csrc.py \
+	llm/test_memory_of.py)
+SOURCES := $(shell find src cmake CMakeLists.txt pyproject.toml -type f -not -name '*.pyc' -not -name '*.so')
 
-.PHONY: demo test test-all bench bench-llm bench-matvec bench-packaged bench-lengths bench-zoo bench-crowding asan tsan
+.PHONY: demo quick test test-all wheel bench bench-llm bench-matvec bench-packaged bench-lengths bench-zoo bench-crowding asan tsan
 .PHONY: bench-train bench-emitted bench-large bench-webgpu soak test-aarch64 test-cpus lint docs clean
 
 demo: $(if $(wildcard $(VENV)/ingot.stamp),$(VENV)/ingot.stamp,$(VENV)/native.stamp)
 	@$(BIN)/ingot demo
+
+# This tree, with a library for this machine alone in build/dev; nothing is installed again.
+quick: $(if $(wildcard $(VENV)/extras.stamp),,$(VENV)/extras.stamp)
+	@test -e build/dev/build.ninja || $(BIN)/cmake -S . -B build/dev -G Ninja -DCMAKE_BUILD_TYPE=Release \
+		-DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DPython3_EXECUTABLE=$(abspath $(BIN))/python -DINGOT_ISAS=native >/dev/null
+	$(BIN)/ninja --quiet -C build/dev
+	PYTHONPATH=$(abspath src) INGOT_LIBRARY=$(abspath build/dev)/libingot.so $(BIN)/python -m pytest -q -n 2 \
+		-m "not slow" $(QUICK)
 
 test: lint
 	$(BIN)/python -m pytest -q -rfEs -n 2 -m "not slow"
@@ -67,6 +80,16 @@ test-aarch64: $(VENV)/ingot.stamp $(VENV)/extras.stamp
 
 test-cpus: $(VENV)/ingot.stamp $(VENV)/cpus.stamp
 	PYTHON=$(abspath $(BIN))/python tests/kit/cpus.sh
+
+# For every Linux on x86-64 with glibc 2.28 or later: auditwheel refuses a library that needs a newer symbol.
+wheel: $(VENV)/wheel.stamp
+	rm -rf build/linux dist/ingot_compiler-*.whl
+	INGOT_ISAS= $(PIP) wheel --no-deps --wheel-dir build/linux \
+		-C build-dir=build/manylinux -C cmake.define.INGOT_MANYLINUX=ON .
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/auditwheel repair --plat manylinux_2_28_x86_64 --only-plat \
+		--wheel-dir dist build/linux/ingot_compiler-*.whl
+	@find dist -name 'ingot_compiler-*.whl' -size -12000000c -printf '%p has %s bytes\n' | grep . || \
+		{ echo "the wheel has more than 12 MB"; exit 1; }
 
 docs: $(VENV)/docs.stamp
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --config-file mkdocs.yml
@@ -129,6 +152,11 @@ $(VENV)/docs.stamp: pyproject.toml | $(VENV)/extras.stamp
 
 $(VENV)/cpus.stamp: pyproject.toml | $(VENV)/extras.stamp
 	$(PIP) install --group cpus
+	@touch $@
+
+$(VENV)/wheel.stamp: pyproject.toml | $(BIN)/python
+	$(PIP) install "pip>=25.1"
+	$(PIP) install --group wheel
 	@touch $@
 
 # Its module has the name of onnxruntime: an environment of its own.

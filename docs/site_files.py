@@ -7,7 +7,7 @@ from typing import Any
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parents[1]
-PAGES = {"CONTRIBUTING.md": ROOT / "CONTRIBUTING.md"} | {
+PAGES = {name: ROOT / name for name in ("CONTRIBUTING.md", "SECURITY.md")} | {
     path.relative_to(ROOT).as_posix(): path for path in sorted((ROOT / "benchmarks").rglob("*.md"))
 }
 

@@ -405,8 +405,19 @@ def test_no_addresses():
     assert not wrong, "\n".join(wrong)
 
 
+def test_contributing_says_which_tests_go_with_a_folder():
+    """Every package and folder of data has a row, and every row names tests that are there."""
+    page = (ROOT / "CONTRIBUTING.md").read_text()
+    rows = [line.split("|") for line in page.splitlines() if re.match(r"\|.*\| `tests/", line)]
+    places = [place for _, where, *_ in rows for place in re.findall(r"`([^`]+)`", where)]
+    tests = [pattern for _, _, which, _ in rows for pattern in re.findall(r"`(tests/[^`]+)`", which)]
+    folders = {short(path) + "/" for path in SRC.iterdir() if path.is_dir() and any(path.glob("*.*"))}
+    assert folders - {"src/ingot/load/", "src/ingot/__pycache__/"} <= set(places)
+    assert [place for place in [*places, *tests] if not any(ROOT.glob(place.rstrip("/")))] == []
+
+
 @pytest.mark.parametrize(
-    "target", ["demo", "test", "test-all", "bench", "asan", "tsan", "soak", "lint", "test-aarch64"]
+    "target", ["demo", "quick", "test", "test-all", "wheel", "bench", "asan", "tsan", "soak", "lint", "test-aarch64"]
 )
 def test_make_has(target):
     assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.MULTILINE)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ingot.session.seeds import set_seed
     from ingot.training import SGD, AdamW, Cosine, CrossEntropy, Linear, Trainer, lora
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "LLM",

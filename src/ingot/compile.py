@@ -1,5 +1,5 @@
 """Graph + modes + Target -> what runs: the only place where bind, passes, segments, lower, plan and verify follow one
-another. Sessions, language models, `fit`, saved programs, emitted C and benchmarks all take what is made here.
+another. Sessions, language models, `memory`, saved programs, emitted C and benchmarks all take what is made here.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ def test_help_names_every_command(call, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     code, out, _ = call("--help")
     assert code == 0 and "..." not in out.partition("Commands:")[2]  # no line of help is cut
-    names = "run generate chat fit perplexity quantize "
+    names = "run generate chat memory perplexity quantize "
     names += "explain demo inspect list-nodes ops knobs doctor cache emit-c emit-web emit-onnx bench dot "
     names += "inspect-node inspect-tensor trace-node validate contract"
     for name in names.split():

@@ -1,4 +1,4 @@
-"""`ingot generate`, `chat` and `fit` on the language model that ships."""
+"""`ingot generate`, `chat` and `memory` on the language model that ships."""
 
 import dataclasses
 import json
@@ -86,7 +86,7 @@ LONG = "x = 1\n" * 200
 FAILURES = [
     (("generate", "absent", "x"), 66, "absent"),
     (("chat", "absent"), 66, "absent"),
-    (("fit", "absent"), 66, "absent"),
+    (("memory", "absent"), 66, "absent"),
     (("generate", "empty", "x"), 65, "config.json"),
     (("generate", "no-tokenizer", "x"), 65, "tokenizer.json"),
     (("generate", "cut", "x"), 65, "model.safetensors"),
@@ -96,17 +96,21 @@ FAILURES = [
     (("generate", FOLDER, "x", "--top-p", "0"), 65, "top_p"),
     (("generate", FOLDER, "x", "--precision", "f8"), 2, "f8"),
     (("generate", FOLDER), 2, "PROMPT"),
-    (("fit", FOLDER, "--memory", "4 lots"), 2, "4GiB"),
-    (("fit", FOLDER, "--memory", "1MiB"), 65, "1048576"),
+    (("memory", FOLDER, "--memory", "4 lots"), 2, "4GiB"),
+    (("memory", FOLDER, "--memory", "1MiB"), 65, "1048576"),
     *(
-        (("fit", FOLDER, "--train", option, value), 2, f"option {option}: not for --train, got {value}, expected none")
+        (
+            ("memory", FOLDER, "--train", option, value),
+            2,
+            f"option {option}: not for --train, got {value}, expected none",
+        )
         for option, value in (("--sequences", 3), ("--cache-dtype", "int8"), ("--executor", "webgpu"))
     ),
     *(
-        (("fit", FOLDER, option, value), 2, f"option {option}: not for a fit without --train, got ")
+        (("memory", FOLDER, option, value), 2, f"option {option}: not for ingot memory without --train, got ")
         for option, value in (("--lora", 0), ("--target", "*"), ("--batch", 4), ("--accumulate", 2))
     ),
-    (("fit", FOLDER, "--train", "--lora", 0, "--target", "*"), 2, "option --target: not for --lora 0, got ("),
+    (("memory", FOLDER, "--train", "--lora", 0, "--target", "*"), 2, "option --target: not for --lora 0, got ("),
     (("train", FOLDER, "-", "--lora", 0, "--target", "*"), 2, "option --target: not for --lora 0, got ("),
     (("train", FOLDER, "-", "--lora", 0, "--alpha", 0), 2, "option --alpha: not for --lora 0, got 0.0, expected none"),
 ]
@@ -351,21 +355,21 @@ def test_weights_that_are_no_numbers_are_named(call, tmp_path):
     assert "holds 1 NaN and 0 infinite elements" in words and "weight '" in words
 
 
-def test_fit_is_what_is_allocated(call):
-    code, out, _ = call("fit", FOLDER, "--context", 256, "--json")
+def test_memory_is_what_is_allocated(call):
+    code, out, _ = call("memory", FOLDER, "--context", 256, "--json")
     llm = ingot.LLM(FOLDER, context=256, sequences=1)
     llm.generate(RAMBLING, max_tokens=4)
     assert (code, json.loads(out)) == (0, dataclasses.asdict(llm.memory) | {"total": llm.memory.total})
-    code, out, _ = call("fit", FOLDER, "--context", 256)
+    code, out, _ = call("memory", FOLDER, "--context", 256)
     assert code == 0 and f"{llm.memory.total:,}" in out
 
 
-def test_fit_finds_the_largest_context(call):
-    whole = json.loads(call("fit", FOLDER, "--json")[1])
+def test_memory_finds_the_largest_context(call):
+    whole = json.loads(call("memory", FOLDER, "--json")[1])
     assert whole["context"] == 512
-    less = json.loads(call("fit", FOLDER, "--memory", whole["total"] - 1, "--json")[1])
+    less = json.loads(call("memory", FOLDER, "--memory", whole["total"] - 1, "--json")[1])
     assert less["context"] < 512 and less["total"] < whole["total"]
-    assert json.loads(call("fit", FOLDER, "--memory", "1GiB", "--json")[1])["context"] == 512
+    assert json.loads(call("memory", FOLDER, "--memory", "1GiB", "--json")[1])["context"] == 512
 
 
 # (command, options, what it prints of a program for one row and for many)

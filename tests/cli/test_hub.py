@@ -97,12 +97,12 @@ def test_a_pull_pins_a_branch_until_the_next(hub: FakeHub, home: Path) -> None:
     hub.models[name] = before | {"generation_config.json": b'{"temperature": 0.5}'}
     try:
         second = hub.commit(name)
-        assert asked(hub, home, "fit", name)[1].startswith(f"{name}@{first[:8]}, context")
+        assert asked(hub, home, "memory", name)[1].startswith(f"{name}@{first[:8]}, context")
         folder = snapshot(hub, home, name)
         code, out, err = asked(hub, home, "pull", name, "--json")
         assert (code, json.loads(out)) == (0, {"name": name, "commit": second, "folder": str(folder)})
         assert "20 B to fetch" in err
-        assert asked(hub, home, "fit", f"{name}@{first}")[1].startswith(f"{name}@{first[:8]}, context")
+        assert asked(hub, home, "memory", f"{name}@{first}")[1].startswith(f"{name}@{first[:8]}, context")
         assert asked(hub, home, "pull", name, "--revision", second)[1:] == (f"{name}@{second[:8]}\n{folder}\n", "")
     finally:
         hub.models[name] = before
@@ -184,7 +184,7 @@ def test_an_example_of_help_can_be_pasted(hub: FakeHub, home: Path, tmp_path: Pa
 
 def test_examples_are_of_every_command_on_language_models() -> None:
     assert {example.split("ingot ")[1].split()[0] for example in examples()} >= {
-        "generate", "chat", "fit", "perplexity", "quantize", "bench", "pull", "list"
+        "generate", "chat", "memory", "perplexity", "quantize", "bench", "pull", "list"
     }  # fmt: skip
 
 
@@ -234,6 +234,6 @@ def test_what_is_no_name_is_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_what_ships_has_a_name(call) -> None:
     assert [(model.name, model.used) for model in named_models()][:2] == [("digits", None), ("tiny-lm", None)]
     assert shown_name(located("tiny-lm")) == "tiny-lm"
-    code, out, _ = call("fit", "tiny-lm")
+    code, out, _ = call("memory", "tiny-lm")
     assert code == 0 and out.startswith("tiny-lm, context 512")
     assert call("inspect", "tiny-lm", "--stage", "plan")[0] == 0

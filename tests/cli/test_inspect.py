@@ -370,7 +370,7 @@ def test_numbers_are_numbers(call, models) -> None:
     path, dims = models["onnx"]
     asked = [("inspect", path, "--stage", "plan", *dims), ("list-nodes", path), ("inspect-node", path, "conv2d")]
     asked += [("inspect-tensor", path, "classifier.features.2.weight"), ("explain", path, *dims)]
-    asked += [("doctor",), ("cache",), ("fit", TINY_LM), ("bench", path, "--seconds", "0.02", *dims)]
+    asked += [("doctor",), ("cache",), ("memory", TINY_LM), ("bench", path, "--seconds", "0.02", *dims)]
     number = re.compile(r"-?\d+(\.\d+)?(e-?\d+)?( ?([KMG]iB|B|%|[um]?s))?")
     for arguments in asked:
         assert [text for text in texts(read(call, *arguments)) if number.fullmatch(text)] == []

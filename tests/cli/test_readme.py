@@ -69,7 +69,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_every_kind_of_command_is_there() -> None:
     words = {command.split()[1] for command in commands()}
-    assert words >= {"run", "explain", "inspect", "emit-c", "bench", "generate", "fit"}
+    assert words >= {"run", "explain", "inspect", "emit-c", "bench", "generate", "memory"}
 
 
 @pytest.mark.parametrize("command", commands(), ids=lambda command: command.split("\n")[0][:40])

@@ -19,7 +19,7 @@ from ingot.load.hub import SHIPPED
 DIGITS, TINY_LM = SHIPPED["digits"], SHIPPED["tiny-lm"]
 TEXT = "x = 1\n" * 40
 READERS = ("chat", "generate", "perplexity", "train", "emit-c")  # of the tokenizer too
-OTHERS = ("quantize", "fit", "bench", "inspect", "list-nodes", "explain", "dot")
+OTHERS = ("quantize", "memory", "bench", "inspect", "list-nodes", "explain", "dot")
 ARGUMENTS = {
     "generate": ("hi", "--max-tokens", "1"), "perplexity": ("text.txt",), "emit-c": ("-o", "out"),
     "quantize": ("--format", "int8", "-o", "out"), "train": ("text.txt", "--steps", "1", "--context", "8", "-o", "out"),
@@ -96,7 +96,7 @@ def test_a_folder_that_is_no_model(call, tmp_path, monkeypatch, what: str) -> No
 def test_a_file_in_the_place_of_a_model(call, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "text.txt").write_text(TEXT)
-    for word in ("chat", "generate", "perplexity", "train", "fit"):
+    for word in ("chat", "generate", "perplexity", "train", "memory"):
         found = call(word, "text.txt", *ARGUMENTS.get(word, ()))
         expect_line(found, 65, "text.txt: no language model, got a file, expected a model folder or a GGUF file")
     for word in ("emit-c", "bench", "inspect", "explain", "dot"):
@@ -177,7 +177,7 @@ def test_permissions(tmp_path: Path) -> None:
         (["inspect", "unreadable.onnx"], 66, "unreadable.onnx: Permission denied"),
         (["run", "unreadable.onnx"], 66, "unreadable.onnx: Permission denied"),
         (["generate", "model", "hi"], 65, "model.safetensors cannot be opened, Permission denied"),
-        (["fit", "locked"], 66, "locked: Permission denied"),
+        (["memory", "locked"], 66, "locked: Permission denied"),
         (["perplexity", "model", "unreadable.onnx"], 66, "unreadable.onnx: Permission denied"),
         *(([word.format("closed/made") for word in WRITERS[name]], 73, "closed") for name in ("dot", "quantize")),
         (["run", DIGITS, "--input", "x.npy", "--output", "closed/old.npy"], 73, "closed/old.npy"),

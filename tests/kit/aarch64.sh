@@ -59,7 +59,7 @@ PATH=$(dirname "$python"):$PATH PYTHONPATH=$build/tools _PYTHON_HOST_PLATFORM=li
   "$python" -m pip --quiet wheel --no-deps --no-build-isolation --wheel-dir "$build/wheel" \
   -C build-dir="$build/library" .
 "$python" -m pip --quiet install --target "$build/installed" --no-deps --only-binary=:all: \
-  --platform linux_aarch64 "$build"/wheel/ingot-*-py3-none-linux_aarch64.whl
+  --platform linux_aarch64 "$build"/wheel/ingot_compiler-*-py3-none-linux_aarch64.whl
 
 "$python" tests/kit/bits_elsewhere.py write "$build/bits"
 site=$("$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')

@@ -15,7 +15,7 @@ import ingot
 from gguf_models import TINY_LM, stored_as, write_gguf
 from hf_models import Case, save_model
 from ingot.errors import InputError
-from ingot.llm import fit
+from ingot.llm import memory_of
 from ingot.load.hf.contents import fingerprint, nonfinite_tensors
 from ingot.load.language import read_model
 from ingot.ops.blocks import BLOCKS
@@ -217,7 +217,7 @@ def test_the_shipped_model(tiny: Path) -> None:
     assert file.generate(PROMPT, max_tokens=40) == folder.generate(PROMPT, max_tokens=40)
     messages = [{"role": "user", "content": "import os"}]
     assert file.chat(messages, max_tokens=20) == folder.chat(messages, max_tokens=20)
-    assert fit(tiny) == fit(TINY_LM)
+    assert memory_of(tiny) == memory_of(TINY_LM)
 
 
 def test_pages_of_a_file_are_let_go(tmp_path: Path) -> None:
@@ -238,9 +238,9 @@ def test_a_context_beyond_what_can_be_planned(tmp_path: Path) -> None:
     write_gguf(tmp_path / "folder", tmp_path / "model.gguf", stored_as("q8_0"))
     llm = ingot.LLM(tmp_path / "model.gguf", threads=1, sequences=1)
     assert llm.context == 4096
-    budget = fit(tmp_path / "model.gguf", context=10_000, threads=1).total
+    budget = memory_of(tmp_path / "model.gguf", context=10_000, threads=1).total
     tracemalloc.start()
-    best = fit(tmp_path / "model.gguf", budget=budget, threads=1)
+    best = memory_of(tmp_path / "model.gguf", budget=budget, threads=1)
     assert best.total <= budget and 9_000 <= best.context <= 11_000
     assert tracemalloc.get_traced_memory()[1] < 64 << 20
     tracemalloc.stop()
@@ -286,12 +286,12 @@ def test_commands(tiny: Path, call, monkeypatch: pytest.MonkeyPatch) -> None:
     document = json.loads(out)
     assert (code, document["metadata"]["llama.block_count"], len(document["tensors"])) == (0, 5, 47)
     assert document["metadata"]["tokenizer.ggml.tokens"]["count"] == 4096
-    code, out, _ = call("fit", tiny, "--json")
-    assert (code, json.loads(out)["total"]) == (0, fit(TINY_LM).total)
+    code, out, _ = call("memory", tiny, "--json")
+    assert (code, json.loads(out)["total"]) == (0, memory_of(TINY_LM).total)
     assert round(json.loads(out)["bits_per_weight"], 2) == 16.01
     code, out, _ = call("inspect", tiny, "--stage", "plan", "--mode", "decode", "--json")
-    assert (code, json.loads(out)["memory"]["arena_bytes"]) == (0, fit(TINY_LM).modes["decode"].arena)
-    code, out, _ = call("fit", tiny)
+    assert (code, json.loads(out)["memory"]["arena_bytes"]) == (0, memory_of(TINY_LM).modes["decode"].arena)
+    code, out, _ = call("memory", tiny)
     assert code == 0 and "16.01 bits per weight, context 512" in out
     monkeypatch.setattr("sys.stdin", io.StringIO("import os\n"))
     code, out, _ = call("chat", tiny, "--max-tokens", 8)

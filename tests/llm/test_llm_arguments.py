@@ -110,4 +110,4 @@ def test_defaults_come_from_the_folder(folder, tmp_path):
 
 def test_a_budget_is_a_number_of_bytes(folder):
     with pytest.raises(ingot.InputError, match="option budget: out of range, got '1'"):
-        ingot.llm.fit(folder, budget="1")
+        ingot.llm.memory_of(folder, budget="1")

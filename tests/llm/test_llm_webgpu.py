@@ -17,7 +17,7 @@ from hf_models import CASES, Case, expected_logits, save_model
 from ingot.cli import commands
 from ingot.cli.demo_language import FOLDER
 from ingot.errors import InputError
-from ingot.llm import Sampling, fit
+from ingot.llm import Sampling, memory_of
 from ingot.llm.sampling import Sampler
 from ingot.run.device import open_device
 
@@ -178,10 +178,10 @@ def test_what_a_language_model_does_not_do_there() -> None:
 
 
 def test_memory_is_what_fit_says() -> None:
-    assert ingot.LLM(FOLDER, executor="webgpu", sequences=2).memory == fit(FOLDER, executor="webgpu", sequences=2)
+    assert ingot.LLM(FOLDER, executor="webgpu", sequences=2).memory == memory_of(FOLDER, executor="webgpu", sequences=2)
 
 
 def test_commands_take_the_executor() -> None:
-    for command in (["generate", "tiny-lm", "import os", "--max-tokens", "3"], ["fit", "tiny-lm"]):
+    for command in (["generate", "tiny-lm", "import os", "--max-tokens", "3"], ["memory", "tiny-lm"]):
         done = CliRunner().invoke(commands, [*command, "--executor", "webgpu", "--json"])
         assert done.exit_code == 0 and json.loads(done.stdout), done.output

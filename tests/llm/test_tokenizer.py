@@ -192,7 +192,7 @@ def test_a_folder_without_tokenizer(tmp_path):
 
 def test_a_missing_package(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tokenizers", None)
-    with pytest.raises(ResourceError, match=r"pip install 'ingot\[llm\]'"):
+    with pytest.raises(ResourceError, match=r"pip install 'ingot-compiler\[llm\]'"):
         Tokenizer.read(write_folder(tmp_path, trained("byte_level")))
 
 

@@ -95,5 +95,5 @@ def test_other_formats_are_not_tried() -> None:
 def test_without_pillow_the_load_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "PIL", None)
     monkeypatch.setitem(sys.modules, "PIL.Image", None)
-    with pytest.raises(UnsupportedError, match=r"pip install 'ingot\[image\]'"):
+    with pytest.raises(UnsupportedError, match=r"pip install 'ingot-compiler\[image\]'"):
         load_onnx(text_model("g (uint8[n] x) => (uint8[h, w, 3] y) { y = ImageDecoder(x) }", 20))

@@ -16,6 +16,8 @@ from ingot.errors import ResourceError
 from ingot.run import library
 from ingot.support import abi
 
+GLIBC_SYMBOLS = Path(__file__).parents[2] / "cmake" / "glibc_2_28.txt"
+
 
 @pytest.fixture
 def native() -> library.Library:
@@ -45,6 +47,16 @@ def test_no_run_can_ask_for_memory(native: library.Library) -> None:
     asked = {line.split()[-1].partition("@")[0] for line in listed.stdout.splitlines()}
     assert "memcpy" in asked
     assert asked.isdisjoint(("malloc", "calloc", "realloc", "aligned_alloc", "posix_memalign", "mmap", "sbrk", "brk"))
+
+
+def test_wheels_run_with_glibc_2_28(native: library.Library) -> None:
+    """`make wheel` links with the versions of symbols in this table, which has all that the library takes."""
+    rows = [line.split() for line in GLIBC_SYMBOLS.read_text().splitlines() if not line.startswith("#")]
+    versions = [tuple(map(int, version.removeprefix("GLIBC_").split("."))) for _, version, *_ in rows]
+    assert versions and max(versions) <= (2, 28)
+    listed = {symbol for _, _, *symbols in rows for symbol in symbols}
+    taken = subprocess.run(["nm", "-D", "--undefined-only", native.path], capture_output=True, text=True, check=True)
+    assert set(re.findall(r"(\w+)@GLIBC_", taken.stdout)) <= listed
 
 
 def test_stale_build(native: library.Library, reload: pytest.MonkeyPatch, tmp_path: Path) -> None:

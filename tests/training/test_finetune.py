@@ -24,7 +24,7 @@ from ingot.run.library import load
 from ingot.training.adapters import adapt, lora
 from ingot.training.curve import Point, drawn, svg
 from ingot.training.finetune import FineTuning
-from ingot.training.memory import fit_training
+from ingot.training.memory import training_memory_of
 from tiny_language_models import random_llama
 
 torch.set_num_threads(1)  # its threads spin, and the models are small
@@ -170,7 +170,7 @@ ROUNDED = [name for name in ("bf16", "bf16amx") if (bf16, name == "bf16amx") in 
 def test_bytes_are_known_before_anything_is_read(precision, context):
     options = SMALL | {"precision": precision, "context": context}
     tuning = tuned(1, **options)
-    planned = fit_training(FOLDER, **options)
+    planned = training_memory_of(FOLDER, **options)
     programs = tuning.trainer._programs
     held = programs.weights.nbytes
     tuning.held_out_loss()
@@ -183,7 +183,7 @@ def test_bytes_are_known_before_anything_is_read(precision, context):
 @pytest.mark.parametrize("accumulate", [0, 3])
 def test_a_batch_that_cannot_be_cut_is_refused_wherever_it_is_planned(accumulate):
     options = {"adapters": SMALL["adapters"], "context": 24, "batch": 4, "accumulate": accumulate}
-    for use in (lambda: fit_training(FOLDER, **options), lambda: tuned(1, **options)):
+    for use in (lambda: training_memory_of(FOLDER, **options), lambda: tuned(1, **options)):
         with pytest.raises(InputError, match=rf"accumulate: does not divide the batch, got {accumulate}, .* of \[4"):
             use()
 
@@ -231,19 +231,19 @@ def test_the_command_trains_resumes_and_merges(call, tmp_path, monkeypatch):
     assert code == 73 and "expected another --output, or --resume" in err
     code, out, _ = call("train", FOLDER, TEXT, "--steps", 8, *options, "--resume", "--json")
     assert code == 0 and [point["step"] for point in json.loads(out)["curve"]] == list(range(8))
-    code, out, _ = call("fit", FOLDER, "--train", "--lora", 2, "--context", 24, "--batch", 2, "--json")
+    code, out, _ = call("memory", FOLDER, "--train", "--lora", 2, "--context", 24, "--batch", 2, "--json")
     assert code == 0 and json.loads(out)["parameters"] == 2 * 5 * 3392
     own = ("--lora", 2, "--context", 24, "--batch", 4, "--accumulate", 2, "--target", "*.up_proj.weight")
-    code, out, _ = call("fit", FOLDER, "--train", "--threads", 1, *own, "--json")
+    code, out, _ = call("memory", FOLDER, "--train", "--threads", 1, *own, "--json")
     adapters = ingot.lora(r=2, targets=["*.up_proj.weight"])
-    planned = fit_training(FOLDER, adapters=adapters, context=24, batch=4, accumulate=2, threads=1)
+    planned = training_memory_of(FOLDER, adapters=adapters, context=24, batch=4, accumulate=2, threads=1)
     assert code == 0 and json.loads(out)["total"] == planned.total
     for name in ROUNDED:
         code, out, _ = call("train", FOLDER, TEXT, "--steps", 2, *options, "--precision", name, "--json", "-o", name)
         assert code == 0 and len(json.loads(out)["curve"]) == 2
     code, _, err = call("train", FOLDER, TEXT, *options, "--precision", "int8", "-o", "int8")
     assert code == 2 and "'int8' is not one of 'f32', 'bf16', 'bf16amx'" in err
-    code, _, err = call("fit", FOLDER, "--train", "--precision", "int8")
+    code, _, err = call("memory", FOLDER, "--train", "--precision", "int8")
     assert code == 65 and "option precision: unknown value, got 'int8', expected one of ['f32', 'bf16'" in err
     Path("short").write_text("def f(): pass")
     code, _, err = call("train", FOLDER, "short", *options, "-o", "other")

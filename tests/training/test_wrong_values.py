@@ -9,7 +9,7 @@ import ingot
 from ingot.cli.demo_language import FOLDER
 from ingot.errors import InputError, KindError
 from ingot.training.finetune import FineTuning
-from ingot.training.memory import fit_training
+from ingot.training.memory import training_memory_of
 
 X, Y = np.zeros((4, 3), np.float32), np.zeros(4, np.int64)
 TEXT = "def add(a, b):\n    return a + b\n" * 20
@@ -23,8 +23,8 @@ def tuning(**options):
     return FineTuning(FOLDER, **{"text": TEXT, "steps": 1, "context": 8, "batch": 2, "threads": 1} | options)
 
 
-def fit(**options):
-    return fit_training(FOLDER, **{"adapters": None, "context": 8, "batch": 2} | options)
+def training_bytes(**options):
+    return training_memory_of(FOLDER, **{"adapters": None, "context": 8, "batch": 2} | options)
 
 
 class Named:
@@ -79,7 +79,7 @@ KINDS = [
     (tuning, "adapters", 8, r"option adapters: got int, expected ingot\.lora\(\.\.\.\) or None"),
     *((tuning, name, "x", f"option {name}: {WHOLE} 'x'") for name in ("steps", "context", "batch", "seed")),
     (tuning, "rate", "x", f"Cosine lr: {NUMBER} 'x'"),
-    *((fit, name, "x", f"option {name}: {WHOLE} 'x'") for name in ("context", "batch", "accumulate")),
+    *((training_bytes, name, "x", f"option {name}: {WHOLE} 'x'") for name in ("context", "batch", "accumulate")),
 ]  # fmt: skip
 RANGES = [
     (ingot.AdamW, "lr", 10**400, "AdamW lr: out of range, got 1000"),
@@ -130,8 +130,8 @@ RANGES = [
     (trainer, "example_inputs", (np.array(["a"]), Y), "example_inputs: got what is no array, .*expected arrays"),
     *((tuning, name, -1, f"option {name}: out of range, got -1") for name in ("steps", "context", "batch", "seed")),
     (tuning, "batch", 0, "option batch: out of range, got 0, expected 1 or more"),
-    *((fit, name, -1, f"option {name}: out of range, got -1") for name in ("context", "batch")),
-    (fit, "memory", "many", "option memory: got 'many', expected bytes with a unit"),
+    *((training_bytes, name, -1, f"option {name}: out of range, got -1") for name in ("context", "batch")),
+    (training_bytes, "memory", "many", "option memory: got 'many', expected bytes with a unit"),
 ]
 
 

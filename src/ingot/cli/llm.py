@@ -1,4 +1,4 @@
-"""`ingot generate` and `ingot fit`: language models in Hugging Face folders and GGUF files; options `chat` shares."""
+"""`ingot generate` and `ingot memory` for Hugging Face folders and GGUF files; the options that `chat` shares."""
 
 from __future__ import annotations
 
@@ -208,11 +208,11 @@ def byte_count(context: click.Context, option: click.Parameter, text: str | None
         raise click.BadParameter(str(error)) from error
 
 
-# What `fit` has of --train alone -> the options' names.
+# What `memory` has of --train alone -> the options' names.
 _TRAINING = {"r": "--lora", "targets": "--target", "batch": "--batch", "accumulate": "--accumulate"}
 
 
-@click.command(epilog="Example: ingot fit tiny-lm --memory 8MB")
+@click.command(epilog="Example: ingot memory tiny-lm --memory 8MB")
 @with_folder
 @click.option("--sequences", type=click.IntRange(1, 256), help="Decoded together; else 1.")
 @click.option(
@@ -227,7 +227,7 @@ _TRAINING = {"r": "--lora", "targets": "--target", "batch": "--batch", "accumula
 @click.option("--batch", type=click.IntRange(1), help="Windows of a step; else 4.")
 @click.option("--accumulate", type=click.IntRange(1), help="Parts of a batch that are taken one by one; else 1.")
 @as_json
-def fit(
+def memory(
     folder: ModelFolder, sequences: int | None, memory: int | None, trains: bool, as_json: bool, **training: Any
 ) -> None:
     """Say how much memory a language model takes.
@@ -236,17 +236,17 @@ def fit(
 
     FOLDER: or a GGUF file, or a name: tiny-lm, which ships, or OWNER/NAME[@REVISION] of the hub.
     """
-    from ingot.llm import fit as planned
+    from ingot.llm import memory_of
 
     if trains:
         executor = folder.options["executor"]
         foreign: dict[str, Any] = {"--sequences": sequences, "--cache-dtype": folder.options["cache_dtype"]}
         foreign |= {"--template": folder.options["template"]}
         expect_none("--train", foreign | {"--executor": executor if executor != "native" else None})
-        _fit_training(folder, memory, as_json, **training)
+        _training_memory(folder, memory, as_json, **training)
         return
-    expect_none("a fit without --train", {_TRAINING[name]: value for name, value in training.items()})
-    plan = planned(folder.path, sequences=sequences or 1, budget=memory, **folder.options)
+    expect_none("ingot memory without --train", {_TRAINING[name]: value for name, value in training.items()})
+    plan = memory_of(folder.path, sequences=sequences or 1, budget=memory, **folder.options)
     if as_json:
         bits = bits_per_weight(folder.path)
         print_json(asdict(plan) | {"total": plan.total} | ({} if bits is None else {"bits_per_weight": bits}))
@@ -262,7 +262,7 @@ def fit(
     )
 
 
-def _fit_training(
+def _training_memory(
     folder: ModelFolder,
     memory: int | None,
     as_json: bool,
@@ -273,13 +273,13 @@ def _fit_training(
     accumulate: int | None,
 ) -> None:
     from ingot.training.adapters import lora
-    from ingot.training.memory import fit_training
+    from ingot.training.memory import training_memory_of
 
     if r == 0:
         expect_none("--lora 0", {"--target": targets})
     context, batch, threads = folder.options["context"] or 256, batch or 4, folder.options["threads"]
     adapters = None if r == 0 else lora(r or 8, targets=targets or None)
-    plan = fit_training(
+    plan = training_memory_of(
         folder.path, adapters=adapters, context=context, batch=batch, memory=memory, threads=threads,
         accumulate=accumulate or 1, precision=folder.options["precision"] or F32.name,
     )  # fmt: skip
@@ -300,4 +300,4 @@ def _fit_training(
         print_text(str(plan.trade))
 
 
-COMMANDS = [generate, fit]
+COMMANDS = [generate, memory]

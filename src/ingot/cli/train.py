@@ -41,7 +41,7 @@ _LINES = 20  # of progress where no terminal shows it
 @click.option("--accumulate", type=click.IntRange(1), default=1, help="Parts of a batch that are taken one by one.")
 @click.option("--rate", type=float, help="The highest learning rate; else 0.002 with adapters, 0.0001 without.")
 @click.option("--clip", type=float, default=1.0, show_default=True, help="The most that gradients' norm may be.")
-@click.option("--memory", metavar="BYTES", help="The most that steps may take, as in 2GB; see fit --train.")
+@click.option("--memory", metavar="BYTES", help="The most that steps may take, as in 2GB; see `ingot memory --train`.")
 @click.option("--precision", type=click.Choice(STEP_PRECISIONS), default=F32.name, show_default=True, help=_PRECISION)
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
 @click.option("--every", type=click.IntRange(1), default=100, show_default=True, help="Steps between checkpoints.")

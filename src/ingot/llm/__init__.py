@@ -1,8 +1,8 @@
 """Language models: tokens, not tensors."""
 
 from ingot.llm.generation import Usage
-from ingot.llm.memory import Memory, fit
+from ingot.llm.memory import Memory, memory_of
 from ingot.llm.model import LLM, Completion
 from ingot.llm.sampling import Sampling
 
-__all__ = ["LLM", "Completion", "Memory", "Sampling", "Usage", "fit"]
+__all__ = ["LLM", "Completion", "Memory", "Sampling", "Usage", "memory_of"]

@@ -166,7 +166,7 @@ def _tokens(tokenizer: Tokenizer, vocab_size: int) -> llguidance.LLTokenizer:
         from llguidance import LLTokenizer
     except ImportError as error:
         raise ResourceError(
-            "constraint: llguidance is missing, got no package; run 'pip install ingot[llm]'"
+            "constraint: llguidance is missing, got no package; run: pip install 'ingot-compiler[llm]'"
         ) from error
     ends = sorted(token for token in tokenizer.eos if token < vocab_size)
     if not ends:

@@ -82,7 +82,7 @@ def planned(folder: Folder, options: Options) -> Memory:
     return Memory(model.context, options.sequences, compiler.placement.weight_bytes, cache, modes)
 
 
-def fit(
+def memory_of(
     folder: str | os.PathLike[str],
     *,
     context: int | None = None,

@@ -301,7 +301,7 @@ def _package() -> ModuleType:
     try:
         import tokenizers
     except ImportError as error:
-        raise ResourceError("tokenizers is not installed; run: pip install 'ingot[llm]'") from error
+        raise ResourceError("tokenizers is not installed; run: pip install 'ingot-compiler[llm]'") from error
     return tokenizers
 
 

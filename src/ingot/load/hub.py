@@ -229,7 +229,7 @@ def _repository(repository: str) -> str:
 
 def _expect_package() -> None:
     if importlib.util.find_spec("huggingface_hub") is None:
-        raise ResourceError("huggingface_hub is not installed; run: pip install 'ingot[llm]'")
+        raise ResourceError("huggingface_hub is not installed; run: pip install 'ingot-compiler[llm]'")
 
 
 @contextlib.contextmanager

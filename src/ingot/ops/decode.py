@@ -30,7 +30,7 @@ def pillow() -> ModuleType:
     try:
         import PIL.Image
     except ImportError as error:
-        raise UnsupportedError("decode_image needs Pillow: pip install 'ingot[image]'") from error
+        raise UnsupportedError("decode_image needs Pillow: pip install 'ingot-compiler[image]'") from error
     return PIL.Image
 
 

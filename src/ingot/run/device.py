@@ -248,7 +248,7 @@ def _enumerate() -> list[Any]:
         import wgpu
         from wgpu.backends.wgpu_native.extras import set_instance_extras
     except ImportError as error:
-        raise ResourceError(f"webgpu: no package wgpu, got {error}; install ingot[gpu]") from error
+        raise ResourceError(f"webgpu: no package wgpu, got {error}; install 'ingot-compiler[gpu]'") from error
     set_instance_extras(backends=_BACKENDS)
     return list(wgpu.gpu.enumerate_adapters_sync())
 

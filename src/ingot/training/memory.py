@@ -31,7 +31,7 @@ class TrainingMemory(StepBytes):
     trade: Trade | None
 
 
-def fit_training(
+def training_memory_of(
     folder: str | os.PathLike[str],
     *,
     adapters: Lora | None,

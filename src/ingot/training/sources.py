@@ -32,7 +32,11 @@ _STATISTICS = {"batch_norm": (3, 4)}  # operands that are measured and not train
 
 
 def load_trained(
-    source: ModelSource | Folder, example_inputs: tuple[Any, ...], prediction: str | None = None, *, is_named: bool = False
+    source: ModelSource | Folder,
+    example_inputs: tuple[Any, ...],
+    prediction: str | None = None,
+    *,
+    is_named: bool = False,
 ) -> tuple[Graph, list[str]]:
     """The graph of a source, its symbols bound to what the examples say, and the names of its weights to train.
 

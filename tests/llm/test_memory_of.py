@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import ingot
-from ingot.llm import fit
+from ingot.llm import memory_of
 from tiny_language_models import random_llama
 
 OPTIONS = [
@@ -31,7 +31,7 @@ def folder(tmp_path_factory) -> Path:
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_planned_is_allocated(folder, options):
     llm = ingot.LLM(folder, **{"sequences": 1, "threads": 2, **options})
-    expected = fit(folder, **{"threads": 2, **options})
+    expected = memory_of(folder, **{"threads": 2, **options})
     assert llm.memory == expected
     for generation in llm.run([llm.generation([5, 6, 7], max_tokens=3) for _ in range(llm.engine.sequences.count)]):
         assert generation.token >= 0
@@ -45,19 +45,19 @@ def test_weights_are_not_read(folder, tmp_path):
     content = (tmp_path / "model.safetensors").read_bytes()
     header = 8 + int.from_bytes(content[:8], "little")
     (tmp_path / "model.safetensors").write_bytes(content[:header] + b"\xff" * (len(content) - header))
-    assert fit(tmp_path, threads=2) == fit(folder, threads=2)
+    assert memory_of(tmp_path, threads=2) == memory_of(folder, threads=2)
 
 
 @pytest.mark.parametrize("spare", [0, 1, 100_000, 10_000_000])
 def test_the_largest_context_that_fits(folder, spare):
-    budget = fit(folder, context=128, threads=2).total + spare
-    best = fit(folder, budget=budget, threads=2)
+    budget = memory_of(folder, context=128, threads=2).total + spare
+    best = memory_of(folder, budget=budget, threads=2)
     assert best.total <= budget
-    assert best.context == 512 or fit(folder, context=best.context + 64, threads=2).total > budget
+    assert best.context == 512 or memory_of(folder, context=best.context + 64, threads=2).total > budget
     if spare < 2:
         assert best.context == 128
 
 
 def test_nothing_fits(folder):
     with pytest.raises(ingot.LimitError, match=r"does not fit, got 1000 bytes, expected at least \d+"):
-        fit(folder, budget=1000)
+        memory_of(folder, budget=1000)
