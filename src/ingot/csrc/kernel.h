@@ -16,11 +16,17 @@
 #define INGOT_JOIN(a, b) INGOT_JOIN2(a, b)
 #define K(name) INGOT_JOIN(name, ISA)
 
-#if defined(INGOT_UNROLL)
-#elif defined(__clang__)
-#define INGOT_UNROLL _Pragma("clang loop unroll(full)")
+#if defined(__clang__)
+#define REGISTER_UNROLL _Pragma("clang loop unroll(full)")
 #else
-#define INGOT_UNROLL _Pragma("GCC unroll 16")
+#define REGISTER_UNROLL _Pragma("GCC unroll 16")
+#endif
+
+/* Loops over vectors. Those in plain C fit into no registers: loops over them that are unrolled compile for minutes. */
+#if defined(ISA_scalar)
+#define INGOT_UNROLL
+#else
+#define INGOT_UNROLL REGISTER_UNROLL
 #endif
 
 #if defined(ISA_avx512)

@@ -8,6 +8,14 @@
 
 #define DECODED_FEW 4 /* up to so many rows are multiplied as codes are decoded */
 
+/* A function that is compiled for each format. In plain C one body serves several formats and has numbers of theirs as
+ * arguments: bodies for each would take most of the time that the set takes to compile. */
+#if defined(ISA_scalar)
+#define DECODED_BODY
+#else
+#define DECODED_BODY inline __attribute__((always_inline))
+#endif
+
 /* Whether zero * scale is a float exactly, so that one fused multiply-add makes one of a code: with a scale of f16 any
  * is, and with a power of two, which the zero of codes is that have none beside them. */
 static inline int decoded_fused(const int zeros, const int scale) { return scale == QUANT_F16 || !zeros; }
@@ -66,9 +74,9 @@ static inline __attribute__((always_inline)) void decoded_step(const int rows, c
 
 /* sums[rows, 32] of one panel; rows, at most DECODED_FEW, are constant. */
 static inline __attribute__((always_inline)) void decoded_few(const gemm_args *g, const int rows, const int bits,
-                                                              const int zeros, const int span, const int scale,
-                                                              const float *a, const uint8_t *panel, float *sums) {
-  const int fused = decoded_fused(zeros, scale);
+                                                              const int fused, const int zeros, const int span,
+                                                              const int scale, const float *a, const uint8_t *panel,
+                                                              float *sums) {
   const int64_t blocks = (g->k + INGOT_QUANT_BLOCK - 1) / INGOT_QUANT_BLOCK;
   memset(sums, 0, (size_t)rows * INGOT_PANEL * sizeof *sums);
   for (int64_t begin = 0; begin < g->k; begin += INGOT_K_BLOCK) {
@@ -91,10 +99,40 @@ static inline __attribute__((always_inline)) void decoded_few(const gemm_args *g
   }
 }
 
+#define DECODED_ROWS(name, rows)                                                                                       \
+  static DECODED_BODY void K(name##_int8)(const gemm_args *g, const int zeros, const int span, const int scale,        \
+                                          const float *a, const uint8_t *panel, float *sums) {                         \
+    decoded_few(g, rows, 8, 1, zeros, span, scale, a, panel, sums);                                                    \
+  }                                                                                                                    \
+  static DECODED_BODY void K(name##_int8_split)(const gemm_args *g, const int zeros, const int span, const int scale,  \
+                                                const float *a, const uint8_t *panel, float *sums) {                   \
+    decoded_few(g, rows, 8, 0, zeros, span, scale, a, panel, sums);                                                    \
+  }                                                                                                                    \
+  static DECODED_BODY void K(name##_int4)(const gemm_args *g, const int zeros, const int span, const int scale,        \
+                                          const float *a, const uint8_t *panel, float *sums) {                         \
+    decoded_few(g, rows, 4, 1, zeros, span, scale, a, panel, sums);                                                    \
+  }                                                                                                                    \
+  static DECODED_BODY void K(name##_int4_split)(const gemm_args *g, const int zeros, const int span, const int scale,  \
+                                                const float *a, const uint8_t *panel, float *sums) {                   \
+    decoded_few(g, rows, 4, 0, zeros, span, scale, a, panel, sums);                                                    \
+  }                                                                                                                    \
+  static inline __attribute__((always_inline)) void K(name)(const gemm_args *g, const int bits, const int zeros,       \
+                                                            const int span, const int scale, const float *a,           \
+                                                            const uint8_t *panel, float *sums) {                       \
+    if (bits == 8 && decoded_fused(zeros, scale)) K(name##_int8)(g, zeros, span, scale, a, panel, sums);               \
+    else if (bits == 8) K(name##_int8_split)(g, zeros, span, scale, a, panel, sums);                                   \
+    else if (decoded_fused(zeros, scale)) K(name##_int4)(g, zeros, span, scale, a, panel, sums);                       \
+    else K(name##_int4_split)(g, zeros, span, scale, a, panel, sums);                                                  \
+  }
+DECODED_ROWS(decoded_row, 1)
+DECODED_ROWS(decoded_two, 2)
+DECODED_ROWS(decoded_three, 3)
+DECODED_ROWS(decoded_four, 4)
+
 /* The same for any number of rows up to INGOT_QUANT_ROWS. */
-static inline __attribute__((always_inline)) void decoded_many(const gemm_args *g, int64_t rows, const int bits,
-                                                               const int zeros, const int span, const int scale,
-                                                               const float *a, const uint8_t *panel, float *sums) {
+static DECODED_BODY void decoded_many(const gemm_args *g, int64_t rows, const int bits,
+                                      const int zeros, const int span, const int scale,
+                                      const float *a, const uint8_t *panel, float *sums) {
   const int fused = decoded_fused(zeros, scale);
   const int64_t blocks = (g->k + INGOT_QUANT_BLOCK - 1) / INGOT_QUANT_BLOCK, tiles = gemm_blocks(rows, g->a_stride);
   float strip[INGOT_K_BLOCK * INGOT_PANEL];
@@ -120,9 +158,9 @@ static inline __attribute__((always_inline)) void decoded_many(const gemm_args *
 
 /* sums[rows, 32] of the columns of c from `column` on: the elements of a block of every panel, turned. g->k counts the
  * columns of the panels, g->n their elements. */
-static inline __attribute__((always_inline)) void decoded_transposed(const gemm_args *g, int64_t rows, const int bits,
-                                                                 const int zeros, const int span, const int scale,
-                                                                 int64_t column, const float *a, float *sums) {
+static DECODED_BODY void decoded_transposed(const gemm_args *g, int64_t rows, const int bits,
+                                        const int zeros, const int span, const int scale,
+                                        int64_t column, const float *a, float *sums) {
   const int fused = decoded_fused(zeros, scale);
   const int64_t blocks = (g->n + INGOT_QUANT_BLOCK - 1) / INGOT_QUANT_BLOCK, tiles = gemm_blocks(rows, g->a_stride);
   const int64_t panel_bytes = quant_bytes(blocks, bits, zeros, span, scale);
@@ -182,10 +220,10 @@ static inline void gemm_decoded(const gemm_args *g, decoded_panel panel_of, cons
     const int64_t blocks = (g->k + INGOT_QUANT_BLOCK - 1) / INGOT_QUANT_BLOCK;                                         \
     const uint8_t *panel = (const uint8_t *)g->b + column / INGOT_PANEL * quant_bytes(blocks, __VA_ARGS__);            \
     switch (rows) {                                                                                                    \
-      case 1: decoded_few(g, 1, __VA_ARGS__, a, panel, sums); break;                                                   \
-      case 2: decoded_few(g, 2, __VA_ARGS__, a, panel, sums); break;                                                   \
-      case 3: decoded_few(g, 3, __VA_ARGS__, a, panel, sums); break;                                                   \
-      case 4: decoded_few(g, 4, __VA_ARGS__, a, panel, sums); break;                                                   \
+      case 1: K(decoded_row)(g, __VA_ARGS__, a, panel, sums); break;                                                   \
+      case 2: K(decoded_two)(g, __VA_ARGS__, a, panel, sums); break;                                                   \
+      case 3: K(decoded_three)(g, __VA_ARGS__, a, panel, sums); break;                                                 \
+      case 4: K(decoded_four)(g, __VA_ARGS__, a, panel, sums); break;                                                  \
       default: decoded_many(g, rows, __VA_ARGS__, a, panel, sums);                                                     \
     }                                                                                                                  \
   }                                                                                                                    \
@@ -238,6 +276,8 @@ GEMM_TRANSPOSED(gemm_f32_int4_zp_f32, QUANT_INT4_ZP, QUANT_F32)
 GEMM_TRANSPOSED(gemm_f32_int4_128_f32, QUANT_INT4_128, QUANT_F32)
 GEMM_TRANSPOSED(gemm_f32_int4_128_zp_f32, QUANT_INT4_128_ZP, QUANT_F32)
 
+#undef DECODED_BODY
+#undef DECODED_ROWS
 #undef DECODED_FEW
 #undef GEMM_DECODED
 #undef GEMM_TRANSPOSED

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #if defined(__x86_64__)
-#include <immintrin.h>
+#include <emmintrin.h>
 #endif
 
 #include "math/f16.h"
