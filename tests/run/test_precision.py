@@ -26,7 +26,7 @@ pytestmark = pytest.mark.native
 
 ROUNDED = [name for name, precision in PRECISIONS.items() if precision.weights is bf16]
 DOTS = [(None, False), *LIBRARY.dots(LIBRARY.isa())]
-RUNNABLE = [name for name in ROUNDED if (PRECISIONS[name].rows, PRECISIONS[name].apart) in DOTS]
+RUNNABLE = [name for name in ROUNDED if (PRECISIONS[name].rows, PRECISIONS[name].split_sums) in DOTS]
 QUANTIZED = [name for name, precision in PRECISIONS.items() if precision.rows is i8]
 TOLERANCE = 2**-6  # of the largest output: roundings of 2^-9 in each of some layers
 
@@ -114,7 +114,7 @@ def test_dot_products_have_one_definition(name: str, precision: str) -> None:
     graph, results = make(), set()
     optimize(graph)
     sizes = dict(zip(graph.symbols, shape, strict=False))
-    apart = PRECISIONS[precision].apart
+    apart = PRECISIONS[precision].split_sums
     for isa, threads, fuses in itertools.product(SPLIT_ISAS if apart else DOT_ISAS, (1, 3), (True, False)):
         options = {"threads": threads, "run_nanoseconds": 0, "part_nanoseconds": 1, "fuses": fuses}
         target = Target(isa, rounded=(bf16,), split_sums=apart, **options)
@@ -146,7 +146,7 @@ def test_nothing_is_cast_between_products(precision: str) -> None:
     session = ingot.InferenceSession(encoder(), precision=precision, threads=1)
     (native,) = session.program.native
     kernels = [step.kernel for step in native.lowered.steps]
-    attention = "attention_bf16_tiles" if PRECISIONS[precision].apart else "attention_bf16"
+    attention = "attention_bf16_tiles" if PRECISIONS[precision].split_sums else "attention_bf16"
     assert kernels == ["fused_f32", "gemm_bf16_packed", attention, "gemm_bf16_packed"] * 1 + [
         "fused_f32", "gemm_bf16_packed", "gemm_bf16_packed"
     ]  # fmt: skip
@@ -169,7 +169,7 @@ def test_halved_lines_go_into_dot_products(precision: str) -> None:
     graph.set_output("y", graph.add("conv", [x, weight(graph, "w", 256, 256, 1, 3)], **options).output)
     session = ingot.InferenceSession(graph, precision=precision, threads=1)
     made = {step.kernel for step in session.program.native[0].lowered.steps if step.kernel.startswith("conv2d")}
-    way = "tiles" if PRECISIONS[precision].apart else "packed"
+    way = "tiles" if PRECISIONS[precision].split_sums else "packed"
     assert made == {f"conv2d_bf16_{way}" if PRECISIONS[precision].rows else "conv2d_f32_lines"}
 
 
@@ -178,7 +178,7 @@ def test_images_stay_rounded(precision: str) -> None:
     """Pools, concats, transposed convolutions and filters for each channel read and make bf16, too."""
     session = ingot.InferenceSession(stretch(), precision=precision, threads=1)
     (native,) = session.program.native
-    ways = ["tiles"] * 4 if PRECISIONS[precision].apart else ["packed", "winograd", "winograd", "packed"]
+    ways = ["tiles"] * 4 if PRECISIONS[precision].split_sums else ["packed", "winograd", "winograd", "packed"]
     a, b, c, d = (f"conv2d_bf16_{way}" for way in ways)
     assert [step.kernel for step in native.lowered.steps if not step.kernel.startswith("copy_b2")] == [
         "cast_f32_bf16", a, "max_pool_bf16", b, "gemm_bf16_packed", c, "conv2d_bf16_depthwise", d, "copy_b4",

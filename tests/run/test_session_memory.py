@@ -16,7 +16,7 @@ from attacks.hostile_configs import write_llama
 from ingot.ir.dim import Expr, symbol
 from ingot.ir.dtype import f32, i64
 from ingot.ir.graph import Graph, TensorType
-from ingot.session.inference import MAX_BINDINGS
+from ingot.session.dynamic_shapes import MAX_BINDINGS
 
 TABLE_BYTES = 1 << 20
 LENGTHS = 301

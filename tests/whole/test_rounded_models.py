@@ -25,7 +25,7 @@ BUILDERS = {
 }
 ROUNDED = [name for name, precision in PRECISIONS.items() if precision.weights is bf16]
 DOTS = [(None, False), *LIBRARY.dots(LIBRARY.isa())]
-RUNNABLE = [name for name in ROUNDED if (PRECISIONS[name].rows, PRECISIONS[name].apart) in DOTS]
+RUNNABLE = [name for name in ROUNDED if (PRECISIONS[name].rows, PRECISIONS[name].split_sums) in DOTS]
 TOLERANCE = 2.5e-2  # of the root of the mean square: narrow random layers, tens of them, at 2^-9 an operand
 
 
