@@ -1,4 +1,4 @@
-"""Matrices as kernels want them: weights that a store packs, or panels that steps of a run make."""
+"""Matrices in the layouts of kernels: weights packed by a store, or panels packed by steps of a run."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ Moves = Callable[[WeightExpr], WeightExpr]
 
 
 def column_runs(lowering: Lowering, value: str, format: Format, layout: str, transposed: bool) -> list[range]:
-    """The columns of a [k, n] matrix, [n, k] when transposed, in runs of panels each of which fits into a region of
-    memory; those of one of its halves for gate_panels, and rows of a raw [n, k]. One run for all where they fit, or it
-    is no matrix of floats.
+    """Return the columns of a [k, n] matrix, [n, k] when transposed, in ranges whose panels fit into a memory region.
+
+    For gate_panels the ranges are columns of one half; for a raw [n, k] they are rows. One range if all panels fit or
+    the matrix cannot be split.
     """
     k, n = lowering.graph.type(value).dims[:: -1 if transposed else 1]
     panel = format.panel
@@ -36,12 +37,12 @@ def matrix(
     order: Moves | None = None,
     columns: range | None = None,
 ) -> View:
-    """A [k, n] matrix, [n, k] when transposed, as it is stored in a format, in a layout of `PackedWeight`.
+    """Return a [k, n] matrix, [n, k] when transposed, stored in a format, in a layout of `PackedWeight`.
 
-    A static one is a weight and keeps its shape; experts have a dim before. One that reads a state is, row-major, what
-    the state holds where the layout is "raw"; otherwise a view of one axis, the panels that a step of each run makes.
-    So is one that a run computes, of floats. order: how its elements are moved before they are packed. columns: a run
-    of `column_runs`, of several.
+    A static matrix is a weight and keeps its shape; experts have one more dim in front. A matrix that reads a state is
+    the state's row-major contents if the layout is "raw". Otherwise it is a view of one axis: panels that a step packs
+    in each run, as for a matrix of floats that the run computes. order: moves of its elements before they are packed.
+    columns: one of several ranges of `column_runs`.
     """
     if columns is not None:
         part = _some_columns(lowering.weight_expr(value), layout, int(not transposed), columns).stored(format)[0]
@@ -71,7 +72,7 @@ def matrix(
 
 
 def _some_columns(value: WeightExpr, layout: str, axis: int, columns: range) -> WeightExpr:
-    """Columns of a matrix, which lie along an axis; for gate_panels those of both halves."""
+    """Return a range of columns of a matrix, which are indices of an axis; for gate_panels, the range in both halves."""
 
     def cut(begin: int, end: int) -> WeightExpr:
         starts, stops = [0, 0], list(value.dims)
@@ -85,7 +86,7 @@ def _some_columns(value: WeightExpr, layout: str, axis: int, columns: range) -> 
 
 
 def _pack(lowering: Lowering, packed_weight: PackedWeight, source: View) -> View:
-    """The panels of a packed weight that is no weight's, by a step that packs what the steps before have made."""
+    """Add a step that packs the result of earlier steps into panels that no store has."""
     assert packed_weight.layout == "panels" and len(packed_weight.shape) == 2, f"{packed_weight.key} is no weight"
     items = packed_weight.nbytes // packed_weight.dtype.itemsize
     panels = lowering.temporary(f"{packed_weight.value.name}.panels", packed_weight.dtype, (items,))
@@ -94,9 +95,10 @@ def _pack(lowering: Lowering, packed_weight: PackedWeight, source: View) -> View
 
 
 def _undecoded(lowering: Lowering, value: WeightExpr, stored: WeightExpr) -> View:
-    """What is stored of a value of the graph: where the graph has it, or what the moves of its format make of it.
+    """Return the stored form of a value of the graph: an existing view, or the moves of its format applied to stored
+    views.
 
-    Of permute(cast(state)) that is a permuted view of the state; of a concat it is a copy of each operand.
+    For permute(cast(state)) this is a permuted view of the state; for a concat it is a copy of each operand.
     """
     if stored is value or stored in value.operands:
         return lowering.view(stored.name)
@@ -105,14 +107,14 @@ def _undecoded(lowering: Lowering, value: WeightExpr, stored: WeightExpr) -> Vie
 
 
 def _reordered(lowering: Lowering, value: WeightExpr, stored: WeightExpr, view: View) -> View:
-    """What moves make of what is stored, which is `view`."""
+    """Apply the moves of `value` to `stored`, whose view is `view`."""
     if value is stored:
         return view
     return _moved(lowering, value, [_reordered(lowering, operand, stored, view) for operand in value.inputs])
 
 
 def _moved(lowering: Lowering, value: WeightExpr, sources: Sequence[View]) -> View:
-    """What the op of a value that only moves elements makes of views."""
+    """Apply the op of a value, which only moves elements, to views."""
     node = value.node
     assert node is not None
     match value.op:
@@ -130,7 +132,7 @@ def _moved(lowering: Lowering, value: WeightExpr, sources: Sequence[View]) -> Vi
 
 
 def _joined(lowering: Lowering, value: WeightExpr, sources: Sequence[View], axis: int) -> View:
-    """A tensor of the sources one after another along an axis."""
+    """Copy the sources into one tensor, one after another along an axis."""
     whole = lowering.temporary(value.name, value.type.dtype, value.dims)
     begin = 0
     for source in sources:

@@ -1,7 +1,7 @@
-"""Values of positions: what depends on no input, but on how much of a dim a run uses.
+"""Values of positions: values that depend on no input, but on how much of a dim a run uses.
 
-Each of their elements is computed of the numbers of its place alone, so they are computed once for all that is planned
-for, by the references, as constants are; a run sees a beginning.
+Each element is computed from its index alone, so the reference ops compute all planned elements once, like constants; a
+run reads a prefix.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from ingot.ir.sized import has_sizes, is_sized
 
 
 def position_nodes(graph: Graph, static: set[str]) -> set[Node]:
-    """The nodes that compute such values. static: what depends on no input and no size.
+    """Return the nodes that compute such values. static: the values that depend on no input and no size.
 
-    Raises UnsizedError for a node that computes of positions alone, but not element by element: a kernel would compute
-    at each run what a reference computes where sizes are known, in another order.
+    Raises UnsizedError for a node that computes from positions alone, but not element by element: a kernel would
+    compute it in each run in another order than the reference does for known sizes.
     """
     found: set[Node] = set()
     if not has_sizes(graph):
@@ -40,7 +40,7 @@ def position_nodes(graph: Graph, static: set[str]) -> set[Node]:
 
 
 def settle_positions(graph: Graph, static: set[str]) -> None:
-    """Computes values of positions for all that is planned for, and gives those who read them a beginning."""
+    """Compute values of positions for the largest planned sizes, and give their readers a prefix."""
     nodes = position_nodes(graph, static)
     planned: dict[str, str] = {}
     beginnings: dict[str, str] = {}
@@ -60,22 +60,22 @@ def settle_positions(graph: Graph, static: set[str]) -> None:
 
 
 def _is_of_places(graph: Graph, node: Node) -> bool:
-    """Whether each element of a result is made of the operands' elements at its place, or of its place alone."""
+    """Return whether each result element depends only on the operands' elements at its index, or on its index."""
     match node.op.name:
-        case "matmul":  # of a column and a row: one product an element
+        case "matmul":  # an outer product: one multiplication per element
             return graph.type(str(node.operands[0])).dims[-2 if node.transpose_a else -1] == 1
         case "iota":
             return not has_size((node.start, node.step))
         case "concat":
             return not has_size(tuple(graph.type(str(operand)).dims[node.axis] for operand in node.operands))
-        case "cumsum" | "cumprod":  # of what stands before it, one after another
+        case "cumsum" | "cumprod":  # depends on earlier elements only
             return True
         case _:
             return node.op.acts_on == "element" and not has_size(tuple(node.attributes.values()))
 
 
 def _keeps_places(graph: Graph, node: Node) -> bool:
-    """Whether a view of what is planned for begins with the view of what a run uses."""
+    """Return whether the view of the planned size starts with the view of the size of a run."""
     match node.op.name:
         case "reshape":
             before, after = ([d for d in graph.type(str(v)).dims if d != 1] for v in (node.operands[0], node.output))
@@ -93,7 +93,7 @@ def _beginning(graph: Graph, name: str, before: Node | None, planned: dict[str, 
 
 
 def _planned(graph: Graph, name: str, before: Node | None, planned: dict[str, str]) -> str:
-    """The value for all that is planned for."""
+    """Return the value for the largest planned sizes."""
     node = graph.producer(name)
     if node is None or not is_sized(graph, node):
         return name

@@ -1,4 +1,4 @@
-"""Rows of the gradients of filters and of max pooling."""
+"""Kernel rules of the gradients of filters and of max pooling."""
 
 from __future__ import annotations
 
@@ -28,10 +28,12 @@ def _three_by_three(lowering: Lowering, node: Node) -> str:
 
 
 def _little_saved(lowering: Lowering, node: Node) -> str:
-    """Avoids few channels, which cost more to transform than they save, and images that fill few of their tiles."""
+    """Avoid few channels, which cost more to transform than the transform saves, and images that fill few of their
+    tiles.
+    """
     channels, (_, out, *made) = operand_type(lowering, node).dims[1], operand_type(lowering, node, 1).dims
     if min(out, channels) < TRANSFORMED_LEAST:
-        return f"{channels} channels make {out}, expected at least {TRANSFORMED_LEAST}"
+        return f"{channels} input and {out} output channels, expected at least {TRANSFORMED_LEAST}"
     tiles, count = math.prod(-(-size // 2) for size in made), math.prod(made)
     return f"{count} pixels in {tiles} tiles of 4" if 5 * tiles > 2 * count else ""
 

@@ -1,4 +1,4 @@
-"""Rows of gather, topk and rotary."""
+"""Kernel rules of gather, scatter, topk, resampling and rotary embeddings."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from ingot.support import abi
 
 _MAX_COLS = 1 << 32
 _HELD = 1 << 15  # doubles that a scatter holds in scratch
-_SHARED = 1 << 21  # doubles, where lines share their indices
-_LINES = 16  # of it at least, whose elements fill what is read at once
+_SHARED = 1 << 21  # the same, if lines share their indices
+_LINES = 16  # at least this many lines, so that a complete cache line is used
 _BYTE = 0.1  # nanoseconds per byte moved on one thread
 
 
@@ -34,7 +34,7 @@ def _from_panels(lowering: Lowering, node: Node) -> str:
 
 
 def _gather_rows(kernel: str, format: Format, layout: str, *conditions: Condition | tuple[Condition, ...]) -> None:
-    """Declares a kernel for rows of a static matrix of a format in a layout."""
+    """Declare a kernel that gathers rows of a constant matrix in a format and layout."""
 
     @kernel_rule("gather", kernel, both(of(f32), _rows_of_a_matrix, *conditions))
     def lower(lowering: Lowering, node: Node) -> None:
@@ -55,8 +55,10 @@ def _gather_rows(kernel: str, format: Format, layout: str, *conditions: Conditio
 def _tables(
     lowering: Lowering, value: str, format: Format, layout: str, transposed: bool
 ) -> Iterator[tuple[View, dict[str, Field]]]:
-    """A table, or the parts of one that is larger than a region of memory, and the fields that say which rows those
-    are: the step of each writes the rows that it has.
+    """Yield a table, or the parts of a table larger than a memory region, and the fields with the row range of each
+    part.
+
+    The step of each part writes the rows that the part contains.
     """
     runs = column_runs(lowering, value, format, layout, True)
     if len(runs) == 1:
@@ -74,7 +76,7 @@ for _format in reversed(FORMATS):
         _gather_rows(f"gather_{_format.tables}_panels", _format, "panels", stored(0, _format))
         continue
     _gather_rows(f"gather_{_format.tables}_panels", _format, "panels", stored(0, _format), _from_panels)
-    if _format.decoder:  # else any table will do
+    if _format.decoder:  # any table is accepted otherwise
         _gather_rows(f"gather_{_format.tables}", _format, "raw", stored(0, _format))
 
 
@@ -146,7 +148,7 @@ def _checked_index(lowering: Lowering, node: Node) -> None:
 
 @kernel_rule("resample", "resample_f32", of(f32))
 def _resample(lowering: Lowering, node: Node) -> None:
-    """An image whose channels lie side by side keeps them so."""
+    """Resample an image; channels-last images stay channels last."""
     x, indices, weights = lowering.view(node.operands[0]), *map(lowering.contiguous, node.operands[1:])
     order = image_order([x], len(x.shape)) or tuple(range(len(x.shape)))
     x = x if x.strides == ordered_strides(x.shape, order) else lowering.copy(x, order)
@@ -171,7 +173,7 @@ def _between_elements(lowering: Lowering, node: Node) -> str:
 
 @kernel_rule("grid_sample", "grid_sample_f32", both(of(f32), _between_elements))
 def _grid_sample(lowering: Lowering, node: Node) -> None:
-    """An image whose channels lie side by side keeps them so."""
+    """Sample an image; channels-last images stay channels last."""
     x, grid = lowering.view(node.operands[0]), lowering.contiguous(node.operands[1])
     order = image_order([x], 4) or (0, 1, 2, 3)
     out = lowering.accepted_result(node.output, lambda v: v.strides == ordered_strides(v.shape, order), order)
@@ -186,7 +188,7 @@ def _grid_sample(lowering: Lowering, node: Node) -> None:
 
 
 def _scatter(kernel: str, accepts: Condition) -> None:
-    """Declares a kernel that writes into what it is given: into x itself, or into a copy in its own dtype of sums."""
+    """Declare a kernel that overwrites its operand x, or a copy of x in the dtype of the sums."""
 
     @kernel_rule("scatter_elements", kernel, accepts)
     def lower(lowering: Lowering, node: Node) -> None:
@@ -194,7 +196,7 @@ def _scatter(kernel: str, accepts: Condition) -> None:
         if _is_last_reader(lowering, node, x):
             lowering.alias(node.output, x)
         out = lowering.result(node.output, strided=True)
-        # Nothing else may lie in the memory of a state that is overwritten step by step.
+        # A state that is overwritten by several steps must share its memory with nothing else.
         is_own = lowering.lowered.tensors[out.tensor].kind != "update"
         held = out if is_own else lowering.temporary(f"{node.output}.aside", out.dtype, out.shape)
         updates = lowering.contiguous(updates)
@@ -214,7 +216,7 @@ def _scatter(kernel: str, accepts: Condition) -> None:
 
 
 def _is_last_reader(lowering: Lowering, node: Node, x: View) -> bool:
-    """Whether nothing but a node reads what a value lies in, so that it may be written over for what the node makes."""
+    """Return whether only this node reads the memory of a value, so that the node may overwrite it."""
     name, graph = str(node.operands[0]), lowering.graph
     if graph.only_user(name) is not node or graph.is_output(node.output) or node.operands.count(name) > 1:
         return False
@@ -223,8 +225,10 @@ def _is_last_reader(lowering: Lowering, node: Node, x: View) -> bool:
 
 
 def _together(indices: View, axis: int, limit: int, threads: int) -> int:
-    """The lines along an axis that scratch holds at a time, of those that lie side by side: as many as a cache has room
-    for, or a thread's share of lines that share their indices, whose updates are then read one after the other.
+    """Return how many adjacent lines along an axis scratch holds at once.
+
+    That is as many as fit in a cache. If lines share their indices, it is a thread's share of the lines: the kernel
+    then reads their updates one after the other.
     """
     beside = 1 if axis == len(indices.shape) - 1 else indices.shape[-1]
     most = _HELD // max(limit, 1)
@@ -236,7 +240,7 @@ def _together(indices: View, axis: int, limit: int, threads: int) -> int:
 def _merges(*dtypes: DType) -> Condition:
     def refuse(lowering: Lowering, node: Node) -> str:
         if node.reduction == "none":
-            return "updates replace what is there"
+            return "updates replace elements"
         found = operand_type(lowering, node).dtype
         return "" if found in dtypes else f"elements are {found}, expected one of {', '.join(map(str, dtypes))}"
 
@@ -244,7 +248,7 @@ def _merges(*dtypes: DType) -> Condition:
 
 
 def _replaces(lowering: Lowering, node: Node) -> str:
-    return "" if node.reduction == "none" else "updates are merged with what is there"
+    return "" if node.reduction == "none" else "updates are merged with elements"
 
 
 _scatter("scatter_b", _replaces)
@@ -255,7 +259,7 @@ _scatter("scatter_u64", _merges(u64))
 
 
 def _countable(lowering: Lowering, node: Node) -> str:
-    """The kernel of f32 keeps an element and its place in 64 bits."""
+    """Refuse rows whose index does not fit with an f32 element into 64 bits."""
     cols = operand_type(lowering, node).dims[-1]
     return "" if cols <= _MAX_COLS else f"rows of {int(cols)} elements, expected at most {_MAX_COLS}"
 

@@ -1,4 +1,4 @@
-"""Rows of the ops over a cache of keys and values."""
+"""Kernel rules of the ops over a cache of keys and values."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _APPEND, _FMA, _WEIGHT = 1.0, 0.02, 0.4
 def _places(
     lowering: Lowering, positions: str | None, owners: str | None, blocks: str | None
 ) -> tuple[list[View], dict[str, Field]]:
-    """The views that say where rows lie, and the fields that both argument structs have for them."""
+    """Return the views with the positions of rows, and the fields for them that both argument structs have."""
     views = [lowering.contiguous(value) for value in (positions, owners, blocks)]
     fields: dict[str, Field] = {
         "positions": pointer(views[0]), "owners": pointer(views[1]), "blocks": pointer(views[2]),

@@ -1,4 +1,4 @@
-"""Rows of the shape ops: views where they can be, strided copies where they must be."""
+"""Kernel rules of the shape ops: views where possible, strided copies otherwise."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ VIEW = "view"  # no kernel: the result is the operand's memory
 
 
 def place(lowering: Lowering, node: Node, view: View | None) -> None:
-    """Lowers a node such as reshape: its result becomes `view`, or a copy where it already has a place, as in a concat.
+    """Lower a node such as reshape: its result is `view`, or a copy if it already has memory, as in a concat.
 
-    view: the operand seen in the shape of the result; None where strides cannot say that.
+    view: the operand in the shape of the result; None if strides cannot express it.
     """
     if view is None:
         _spread(lowering, node)
@@ -27,9 +27,9 @@ def place(lowering: Lowering, node: Node, view: View | None) -> None:
 
 
 def _spread(lowering: Lowering, node: Node) -> None:
-    """Copies a node's operand into the result, seen in the operand's shape.
+    """Copy a node's operand into the result, viewed in the operand's shape.
 
-    An image that was stretched or shuffled, with an axis more in between, stays with its channels last.
+    An image that is stretched or shuffled, with an extra axis in between, stays channels last.
     """
     source, shape = lowering.view(node.operands[0]), lowering.graph.type(node.output).dims
     out = lowering.result(node.output, strided=True, order=reshaped_order(source, shape))
@@ -94,7 +94,7 @@ def _pad(lowering: Lowering, node: Node) -> None:
     starts = list(node.low)
     stops = [low + dim for low, dim in zip(starts, source.shape, strict=True)]
     fill = lowering.scalar(node.value, lowering.graph.type(node.output).dtype)
-    # Each border is a slab across what the earlier axes left over, so nothing is written twice.
+    # Each border is a slab within the sizes that earlier axes left, so no element is written twice.
     for axis in range(len(whole.shape)):
         for low, high in ((0, starts[axis]), (stops[axis], whole.shape[axis])):
             if low < high:

@@ -1,4 +1,4 @@
-"""Fourier transforms of lengths whose prime factors no pass takes apart."""
+"""Legalize Fourier transforms of lengths with prime factors that are too large for a pass."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ from ingot.ops.define import Expansion
 
 @restates("fft", again=True)
 def _fft(g: Expansion, real: str, imaginary: str, *, axis: int, inverse: bool) -> tuple[str, ...] | None:
-    """A product of distances: Bluestein, "A linear filtering approach to the computation of the discrete Fourier
-    transform", 1968. exp(-2 pi i j k / n) is w[j] w[k] / w[k - j], with w[j] = exp(-pi i j j / n). The sum over j is a
-    convolution, which transforms of a power of two compute.
+    """Compute a Fourier transform as a convolution: Bluestein, "A linear filtering approach to the computation of the
+    discrete Fourier transform", 1968.
+
+    exp(-2 pi i j k / n) is w[j] w[k] / w[k - j], with w[j] = exp(-pi i j j / n). The sum over j is a convolution,
+    computed by transforms of a power-of-two length.
     """
     size = g.type(real).dims[axis]
     if has_size(size):
         return None
-    if inverse:  # that of numbers with their parts exchanged has its parts exchanged
+    if inverse:  # swapping real and imaginary parts turns a transform into its inverse
         made = g.add_all("fft", imaginary, real, axis=axis, inverse=False)
         return g.mul(made[1], 1.0 / size), g.mul(made[0], 1.0 / size)
     length = 1 << (2 * size - 2).bit_length()
@@ -38,7 +40,7 @@ def _fft(g: Expansion, real: str, imaginary: str, *, axis: int, inverse: bool) -
 
 @restates("rfft")
 def _rfft(g: Expansion, real: str, *, axis: int) -> tuple[str, ...] | None:
-    """The first half of the whole transform."""
+    """Return the first half of the complex transform."""
     size = g.type(real).dims[axis]
     if has_size(size):
         return None
@@ -49,10 +51,10 @@ def _rfft(g: Expansion, real: str, *, axis: int) -> tuple[str, ...] | None:
 
 @restates("irfft")
 def _irfft(g: Expansion, real: str, imaginary: str, *, axis: int, length: int) -> tuple[str, ...] | None:
-    """The inverse of the whole spectrum, whose second half is the first one backward and conjugate."""
+    """Apply the inverse to the full spectrum, whose second half is the reversed conjugate of the first."""
     if has_size(length):
         return None
-    inner = (length + 1) // 2 - 1  # without the ends, which are real
+    inner = (length + 1) // 2 - 1  # without the boundary terms, which are real
     between = _cut(g, imaginary, axis, 1, 1 + inner, 1)
     back = g.neg(_cut(g, between, axis, inner - 1, -1, -1))
     first = _padded_one(g, between, axis, 1, 1 - length % 2)
@@ -64,7 +66,7 @@ def _irfft(g: Expansion, real: str, imaginary: str, *, axis: int, length: int) -
 
 
 def _product(g: Expansion, x: Sequence[str], factors: np.ndarray, axis: int) -> tuple[str, str]:
-    """Complex numbers times others along an axis."""
+    """Multiply complex numbers by constant complex factors along an axis."""
     dtype, rank = g.type(x[0]).dtype, g.type(x[0]).rank
     real, imaginary = (
         g.constant(part.reshape(-1, *[1] * (rank - 1 - axis)), dtype) for part in (factors.real, factors.imag)
@@ -77,7 +79,7 @@ def _padded(g: Expansion, x: tuple[str, str], axis: int, count: int) -> list[str
 
 
 def _padded_one(g: Expansion, x: str, axis: int, low: int, high: int) -> str:
-    """x with zeros before and behind, along an axis."""
+    """Pad x with `low` zeros before and `high` zeros after, along an axis."""
     rank = g.type(x).rank
     lows, highs = (tuple(count if i == axis else 0 for i in range(rank)) for count in (low, high))
     return g.pad(x, low=lows, high=highs, value=0.0)

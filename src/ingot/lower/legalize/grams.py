@@ -1,4 +1,4 @@
-"""Counts of n-grams of numbers as comparisons of windows with all of a pool at once."""
+"""Legalize counts of n-grams as comparisons of all windows with the complete n-gram pool at once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ingot.ir.dtype import DType, i64
 from ingot.lower.legalize.table import restates
 from ingot.ops.define import Expansion
 
-_MAX_COMPARED = 1 << 22  # elements at once; a dictionary is quicker for more
+_MAX_COMPARED = 1 << 22  # elements at once; beyond that, the reference's dictionary is faster
 
 
 @restates("tfidf")
@@ -29,7 +29,7 @@ def _tfidf(
     mode: str,
     dtype: DType,
 ) -> str | None:
-    """Of numbers, where the pool is small and names each n-gram once."""
+    """Legalize tfidf of numbers if the pool is small and its n-grams are distinct."""
     shape = g.type(x).dims
     rows, length = (shape if len(shape) == 2 else (1, *shape))[:2]
     pools = [
@@ -55,7 +55,7 @@ def _tfidf(
 
 
 def _counts(g: Expansion, elements: str, pool: np.ndarray, step: int, dtype: DType) -> str:
-    """How often each n-gram of the pool [count, n] is in each row, its elements so many steps apart: [rows, count]."""
+    """Count each n-gram of the pool [count, n] in each row, its elements `step` positions apart: [rows, count]."""
     rows, length = g.type(elements).dims
     n = pool.shape[1]
     width = length - (n - 1) * step
@@ -68,7 +68,7 @@ def _counts(g: Expansion, elements: str, pool: np.ndarray, step: int, dtype: DTy
 
 
 def _placed(g: Expansion, values: str, places: Sequence[int]) -> str:
-    """Columns [rows, 1 + n-grams], the first of zeros, added up at their places, in order."""
+    """Add up columns [rows, 1 + n-grams] at their output positions, in order; the first column is zeros."""
     columns: list[list[int]] = [[] for _ in range(max(places) + 1)]
     for column, place in enumerate(places, 1):
         columns[place].append(column)

@@ -1,4 +1,4 @@
-"""What reads an image between its elements."""
+"""Legalize ops that interpolate an image between its elements."""
 
 from __future__ import annotations
 

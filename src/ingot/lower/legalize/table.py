@@ -1,4 +1,4 @@
-"""The table of restatements, by op."""
+"""The table of legalizations, by op."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ LEGALIZED_AS_THEMSELVES: set[str] = set()
 
 
 def restates(*ops: str, again: bool = False) -> Callable[[Restatement], Restatement]:
-    """Declares f(g, *operands, **attributes) for ops, written as an op's expansion is.
+    """Declare f(g, *operands, **attributes) for ops, written like an op's expansion.
 
-    again: what it makes has the op itself, as kernels take it: without any it would go on for ever.
+    again: the result contains the same op in a form that kernels accept. Without any kernel for the op, the
+    legalization would repeat forever.
     """
 
     def declare(restatement: Restatement) -> Restatement:
@@ -30,7 +31,7 @@ def restates(*ops: str, again: bool = False) -> Callable[[Restatement], Restatem
 
 
 def legalize_node(graph: Graph, node: Node) -> bool:
-    """Replaces a node of static types, whose values keep their names; whether there was something to replace it by."""
+    """Replace a node of static types; its values keep their names. Return False if there is no replacement."""
     restatement = LEGALIZATIONS.get(node.op.name)
     results = None if restatement is None else restatement(Expansion(graph, node), *node.operands, **node.attributes)
     if results is None:
@@ -41,7 +42,7 @@ def legalize_node(graph: Graph, node: Node) -> bool:
 
 @restates("matmul", again=True)
 def _matmul(g: Expansion, a: str, b: str, **settings: Any) -> str | None:
-    """The scale as a factor of its own."""
+    """Apply the scale as a separate multiplication."""
     if settings["scale"] == 1.0:
         return None
     return g.mul(g.matmul(a, b, **settings | {"scale": 1.0}), float(settings["scale"]))
@@ -49,7 +50,7 @@ def _matmul(g: Expansion, a: str, b: str, **settings: Any) -> str | None:
 
 @restates("dynamic_quantize", again=True)
 def _dynamic_quantize(g: Expansion, x: str) -> tuple[str, ...] | None:
-    """Doubles in f32, as the op is defined."""
+    """Cast f64 to f32, as the op is defined."""
     if g.type(x).dtype is f32:
         return None
     codes, scale, zero = g.add_all("dynamic_quantize", g.cast(x, dtype=f32))
@@ -58,7 +59,7 @@ def _dynamic_quantize(g: Expansion, x: str) -> tuple[str, ...] | None:
 
 @restates("topk", again=True)
 def _topk(g: Expansion, x: str, *, k: int, axis: int, largest: bool) -> tuple[str, ...] | None:
-    """Along the last axis."""
+    """Compute topk along the last axis."""
     last = g.type(x).rank - 1
     if axis == last:
         return None

@@ -1,4 +1,4 @@
-"""Convolution and pooling of dims and dtypes that have no kernel, by those that have one."""
+"""Legalize convolution and pooling of dims and dtypes without a kernel by those with one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Sizes = tuple[int, ...]
 
 
 def _taps(g: Expansion, x: str, axis: int, kernel: int, step: int, pads: Sequence[int], apart: int, value: Any) -> str:
-    """What the taps of a window read along an axis: [.., n, ..] becomes [.., kernel, out, ..]."""
+    """Gather the samples of windows along an axis: [.., n, ..] becomes [.., kernel, out, ..]."""
     if any(pads):
         low, high = (tuple(pad if i == axis else 0 for i in range(g.type(x).rank)) for pad in pads)
         x = g.pad(x, low=low, high=high, value=value)
@@ -35,7 +35,7 @@ def _taps(g: Expansion, x: str, axis: int, kernel: int, step: int, pads: Sequenc
 
 
 def _unrolled(g: Expansion, x: str, count: int, kernel: Sizes, window: dict[str, Sizes], value: Any) -> str:
-    """x [N, C, in..] as [N, out.., C, taps.., in..]: what windows read along the `count` first spatial dims."""
+    """Unroll x [N, C, in..] into window samples of the `count` first spatial dims: [N, out.., C, kernel.., in..]."""
     rank, pads = len(window["strides"]), window["pads"]
     for i in range(count):
         sides = pads[i], pads[rank + i]
@@ -46,7 +46,7 @@ def _unrolled(g: Expansion, x: str, count: int, kernel: Sizes, window: dict[str,
 
 
 def _last(window: dict[str, Sizes], count: int) -> dict[str, Sizes]:
-    """The settings of the last `count` spatial dims."""
+    """Return the settings of the last `count` spatial dims."""
     rank, pads = len(window["strides"]), window["pads"]
     first = rank - count
     return {
@@ -56,7 +56,7 @@ def _last(window: dict[str, Sizes], count: int) -> dict[str, Sizes]:
 
 
 def _first(window: dict[str, Sizes], count: int) -> dict[str, Sizes]:
-    """The settings of the first `count` spatial dims."""
+    """Return the settings of the first `count` spatial dims."""
     rank, pads = len(window["strides"]), window["pads"]
     return {
         "strides": window["strides"][:count], "dilations": window["dilations"][:count],
@@ -66,8 +66,10 @@ def _first(window: dict[str, Sizes], count: int) -> dict[str, Sizes]:
 
 @restates("conv")
 def _conv(g: Expansion, x: str, w: str, b: str | None = None, *, groups: int, **window: Sizes) -> str | None:
-    """Of f32 there are kernels in up to two dims: the taps of what is more become channels. Of other dtypes all taps
-    are channels of a product.
+    """Reduce a convolution to one with a kernel.
+
+    For f32 there are kernels of up to two spatial dims: the window samples of further dims become channels. For other
+    dtypes all window samples become channels of a product.
     """
     batch, channels, *_ = g.type(x).dims
     out_channels, depth, *kernel = g.type(w).dims
@@ -97,7 +99,7 @@ def _conv(g: Expansion, x: str, w: str, b: str | None = None, *, groups: int, **
 def _pool(
     g: Expansion, x: str, *, kernel: Sizes, strides: Sizes, pads: Sizes, dilations: Sizes, **counting: bool
 ) -> str | None:
-    """In two dims: of more, the last two are pooled and then the others."""
+    """Pool in two dims; for more dims, pool the last two and then the others."""
     window = {"strides": strides, "pads": pads, "dilations": dilations}
     pool, rank, dims = getattr(g, g.node.op.name), len(kernel), g.type(x).dims
     if rank <= 2:
@@ -116,8 +118,10 @@ def _pool(
 
 @restates("max_pool_indices")
 def _max_pool_indices(g: Expansion, x: str, *, kernel: Sizes, strides: Sizes, pads: Sizes, dilations: Sizes) -> str:
-    """Where the first tap that has the largest element reads, NaN before others. Tap by tap: no more is there at once
-    than an element of each window.
+    """Return the index of the first window sample with the largest element; NaN counts as largest.
+
+    The samples are compared one kernel position after another, so memory holds only one element of each window at a
+    time.
     """
     dtype, (batch, channels, *sizes), rank = g.type(x).dtype, g.type(x).dims, len(kernel)
     low, high = (0, 0, *pads[:rank]), (0, 0, *pads[rank:])
