@@ -140,7 +140,7 @@ class _Finder:
         return None if self._returns(joined, self.index[node]) else joined
 
     def _fits(self, group: FusedGroup) -> bool:
-        """Return whether the group fits the limits of a fused program and its operands broadcast within one loop nest."""
+        """Return whether the group fits the limits of a fused program and its operands broadcast in one loop nest."""
         if group.reduces and (not group.space or group.space[-1] > self.limits.reduced):
             return False
         results = escaping(self.graph, group)
@@ -157,7 +157,7 @@ class _Finder:
         return self._nests[key]
 
     def _returns(self, group: FusedGroup, last: int) -> bool:
-        """Return whether a node outside reads from the group and is read by it; every other group counts as one node."""
+        """Return whether a node outside reads from the group and is read by it; other groups count as one node each."""
         members = set(group.members)
         seen: set[Node] = set()
         todo = self._after(group.members)

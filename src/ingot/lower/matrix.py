@@ -72,7 +72,7 @@ def matrix(
 
 
 def _some_columns(value: WeightExpr, layout: str, axis: int, columns: range) -> WeightExpr:
-    """Return a range of columns of a matrix, which are indices of an axis; for gate_panels, the range in both halves."""
+    """Return a range of columns of a matrix, i.e. of indices of an axis; for gate_panels, the range in both halves."""
 
     def cut(begin: int, end: int) -> WeightExpr:
         starts, stops = [0, 0], list(value.dims)

@@ -194,7 +194,7 @@ class WeightExpr:
         return taken[self]
 
     def _joined_rows(self, begin: int, end: int) -> np.ndarray:
-        """Return rows of a concat from the operands that contain them; the pages of files that were read are released."""
+        """Return rows of a concat from the operands that contain them; the file pages that were read are released."""
         pieces: list[np.ndarray] = []
         first = 0
         for operand in self.inputs:
@@ -208,7 +208,7 @@ class WeightExpr:
         return joined
 
     def pieces(self) -> Iterator[np.ndarray]:
-        """Yield the value piece by piece along its first axis: for a concat on that axis, one weight after the other."""
+        """Yield the value piece by piece along its first axis: for a concat on that axis, one weight after another."""
         node = self.node
         if node is None or self.op not in ("cast", "permute", "reshape", "concat"):
             yield self.evaluate()
@@ -292,7 +292,7 @@ class WeightExpr:
         return next(iter(found)).moved(self) if len(found) == 1 and None not in found else None  # type: ignore[union-attr]
 
     def stored(self, format: Format) -> tuple[WeightExpr, ...]:
-        """Return the stored arrays of a matrix: the same moves applied before decoding, also to scales and zero points."""
+        """Return the stored arrays of a matrix: the moves are applied before decoding, also to scales and zero points."""
         if format.decoder is None:
             return (self,)
         if self.op == format.decoder:
@@ -434,7 +434,7 @@ def weight_exprs(
 
 
 def has_shapes(graph: Graph, node: Node) -> bool:
-    """Return whether a node computes tensors from tensors without a subgraph, and no run has to measure a dim it uses."""
+    """Return whether a node computes tensors from tensors without a subgraph, and uses no dim that a run measures."""
     types = [graph.values[name].type for name in (*node.operands, *node.outputs) if name is not None]
     if not all(isinstance(type, TensorType) and None not in type.shape for type in types):
         return False
@@ -521,7 +521,7 @@ def make_packed_weight(
     beside: tuple[WeightExpr, ...] = (),
     group: int = 0,
 ) -> PackedWeight:
-    """Return the packed weight of a value in a layout. Raises LimitError if the expression of the value is too large."""
+    """Return the packed weight of a value in a layout. Raises LimitError if the value's expression is too large."""
     key = f"{layout}{'.transposed' if transposed else ''} {value.text()}"
     for each in beside:
         key += f" by groups of {group} ({each.text()})"

@@ -200,7 +200,7 @@ def reshaped_order(view: View, shape: Sequence[int]) -> tuple[int, ...] | None:
 
 
 def _holds_channels(view: View, count: int) -> bool:
-    """Return whether channels are adjacent, also in a shuffled image [N, C, h, r, w, s] with r * s pixels per position."""
+    """Return whether channels are adjacent, also in a shuffled image [N, C, h, r, w, s], r * s pixels per position."""
     axes = zip(view.shape[1:], view.strides[1:], strict=True)
     size, stride = next((axis for axis in axes if axis[0] != 1), (1, 0))
     is_shuffled = len(view.shape) == 6 and min(view.strides[2], view.strides[4]) >= stride * size

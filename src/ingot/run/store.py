@@ -1,4 +1,4 @@
-"""Where the bytes of weights are made, mapped and shared: one array for each packed weight, by key."""
+"""Where the bytes of weights are packed, mapped and shared: one array for each packed weight, by key."""
 
 from __future__ import annotations
 
@@ -22,46 +22,47 @@ from ingot.support.locks import OwnedLock
 
 _ALIGNMENT = 64
 _HUGE_PAGE = 2 << 20
-_LARGE_BYTES = 16 << 20  # a matrix that several threads pack together
-_SERIAL_BYTES = 1 << 20  # so little that threads do not pay
-_SMALL_BYTES = 64 << 10  # around what is read of a file, Linux maps as much, or 2 MiB that lie together
+_LARGE_BYTES = 16 << 20  # of a matrix that several threads pack together
+_SERIAL_BYTES = 1 << 20  # below this, threads do not pay off
+_SMALL_BYTES = 64 << 10  # Linux maps this much around a read of a file, or 2 MiB of contiguous pages
 
-# Bytes that it makes, and the work.
+# Bytes of the result, and the work.
 _Job = tuple[int, Callable[[], None]]
 
 
 class WeightStore:
     """Materialised packed weights by key, each 64-byte aligned; never two copies.
 
-    An array lives as long as a program that was prepared with it: what only an evicted binding read leaves with it.
-    Panels that are made together lie in one block of pages, which leaves with the last of them.
+    An array lives as long as a program that was prepared with it: weights that only an evicted binding read are freed
+    with the binding. Panels that are packed together are in one block of pages, which is freed with the last of them.
 
-    A raw packed weight of a mapped parameter that is already row-major, or of a row-major part of one, is used where it
-    lies, unless it is so small that more of the file would be mapped around it than it takes. Everything else is packed
-    straight from the mapped file, over `threads` threads, and what was read of the file is let go at once, so that
-    source and copy are never in memory together. Where the file has a matrix as it is packed, the interpreter's lock is
-    not needed for it: other threads may compile meanwhile.
+    A raw packed weight of a mapped parameter that is row-major, or of a row-major part of one, is used in the file's
+    mapping, unless it is so small that the file pages mapped around it exceed its size. Every other weight is packed
+    directly from the mapped file, over `threads` threads, and the pages read are released at once, so that source and
+    copy are never in memory together. If the file has a matrix in its packable form, packing needs no interpreter lock:
+    other threads may compile at the same time.
     """
 
     def __init__(self, threads: int = 1):
         self.threads = threads
         self._arrays: weakref.WeakValueDictionary[str, np.ndarray] = weakref.WeakValueDictionary()
         self._saved: dict[str, np.ndarray] = {}
-        self.elsewhere: weakref.WeakSet[Any] = weakref.WeakSet()  # what devices hold of it, with the bytes of each
+        self.elsewhere: weakref.WeakSet[Any] = weakref.WeakSet()  # copies on devices, each with its bytes
         self._lock = OwnedLock("weights")  # contexts of one session compile at the same time
 
     def array(self, packed_weight: PackedWeight) -> np.ndarray:
-        """The bytes of a packed weight as a flat array; made unless a program holds it."""
+        """Return the bytes of a packed weight as a flat array; packed unless a program has it."""
         return self.prepare([packed_weight])[packed_weight.key]
 
     def hash(self, array: np.ndarray) -> int:
-        """A hash that finds damage in an array's bytes, for whoever keeps them in a file."""
+        """Return a hash that detects damage in an array's bytes, for storing it in a file."""
         return int(content_hash(array), 16)
 
     def prepare(self, packed_weights: Iterable[PackedWeight]) -> dict[str, np.ndarray]:
-        """The flat arrays of packed weights by key, for the caller to hold; makes those that nobody holds yet.
+        """Return the flat arrays of packed weights by key; pack those that no program has yet. The caller keeps them
+        alive.
 
-        Raises LoadError for given bytes that cannot be their packed weight's.
+        Raises LoadError for given bytes of another size or dtype than their packed weight.
         """
         with self._lock.once():
             wanted = {packed_weight.key: packed_weight for packed_weight in packed_weights}
@@ -97,19 +98,20 @@ class WeightStore:
         return made
 
     def put(self, key: str, array: np.ndarray) -> None:
-        """Adds a packed weight's bytes, as a saved program holds them: mapped, for good."""
+        """Add a packed weight's bytes from a saved program; they are mapped and stay forever."""
         self._saved[key] = array
         self._arrays[key] = array
 
     def items(self) -> list[tuple[str, np.ndarray]]:
-        """Every (key, flat array) that is held."""
+        """Return every live (key, flat array)."""
         with self._lock.once():
             return list(self._arrays.items())
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all packed weights that are held, here and on devices; those that several share here, as parts of
-        one table do, count once."""
+        """Bytes of all live packed weights, here and on devices; bytes that several share here, as parts of one table
+        do, count once.
+        """
         spans = sorted(np.lib.array_utils.byte_bounds(array) for _, array in self.items() if array.size)
         total = end = 0
         for low, high in spans:
@@ -118,7 +120,7 @@ class WeightStore:
         return total + sum(each.nbytes for each in list(self.elsewhere))
 
     def _do(self, jobs: list[_Job]) -> None:
-        """Does the jobs, largest first; over the threads where there is enough to do."""
+        """Run the jobs, largest first; on the threads if there is enough work."""
         jobs.sort(key=lambda job: -job[0])
         if self.threads == 1 or sum(nbytes for nbytes, _ in jobs) < _SERIAL_BYTES:
             for _, work in jobs:
@@ -131,9 +133,9 @@ class WeightStore:
                 future.result()
 
     def _pack_jobs(self, packed_weight: PackedWeight, packed: np.ndarray, packing: Packing) -> Iterator[_Job]:
-        """Packs a matrix: whole panels of the matrices that are its columns, and parts of a large one, on their own.
+        """Yield jobs that pack a matrix: complete panels of its column matrices, and ranges of columns of a large one.
 
-        packing: takes those that are there as they are.
+        packing: gets the matrices that need no evaluation.
         """
         if packed_weight.beside:
             yield from self._quantize_jobs(packed_weight, packed, packing)
@@ -164,7 +166,7 @@ class WeightStore:
             start += n
 
     def _gate_jobs(self, packed_weight: PackedWeight, packed: np.ndarray, packing: Packing) -> Iterator[_Job]:
-        """Packs columns of both halves side by side; parts of large ones on their own."""
+        """Yield jobs that pack columns of both halves side by side; ranges of columns of large ones."""
         axis = 0 if packed_weight.transposed else 1
         format, half = packed_weight.panels, packed_weight.shape[axis] // 2
         column_bytes = format.column_bytes(packed_weight.shape[1 - axis])
@@ -182,9 +184,10 @@ class WeightStore:
             yield here.nbytes, partial(_pack_halves, format, ranges, width, here, axis)
 
     def _quantize_jobs(self, packed_weight: PackedWeight, packed: np.ndarray, packing: Packing) -> Iterator[_Job]:
-        """Packs codes and what lies beside them, some columns of a matrix or of both halves at a time.
+        """Yield jobs that pack quantized values with scales and zero points, by ranges of columns of a matrix or both
+        halves.
 
-        packing: takes those that are there as they are.
+        packing: gets the matrices that need no evaluation.
         """
         axis = 0 if packed_weight.transposed else 1
         format, n = packed_weight.panels, packed_weight.shape[axis]
@@ -205,7 +208,7 @@ class WeightStore:
                 packing.add(format, held[0], whole, True, Scales(held[1:], packed_weight.group))
                 continue
             is_by_rows = axis == 0 and all(part.is_by_rows for parts in sources for part, _ in parts)
-            # Codes of four bits are unpacked on their way: it is elements that are counted.
+            # 4-bit values are unpacked to bytes before packing, so the number of elements counts.
             panels = max(1, COPY_BYTES // (max(column_bytes, k) * format.panel))
             step = panels * format.panel if is_by_rows else max(width, 1)
             for column in range(0, width, step):
@@ -216,13 +219,14 @@ class WeightStore:
                 yield beside * count * column_bytes, work
 
 
-# Codes, scales and zero points of a matrix, or of a half, and the first column of each in what it is part of.
+# The values, scales and zero points of a quantized matrix or half, each with its first column in a larger matrix.
 _Quantized = tuple[tuple[WeightExpr, int], ...]
 
 
 def _held_quant(matrices: Sequence[_Quantized], count: int) -> list[list[np.ndarray]] | None:
-    """So many rows of the codes, and of what lies beside them, of each matrix, where all of them are in memory as they
-    are packed; codes of four bits two in a byte.
+    """Return `count` rows of the values, scales and zero points of each matrix, if all are in memory in packable form.
+
+    4-bit values are two in a byte. None if any of them must be evaluated.
     """
     found: list[list[np.ndarray]] = []
     for place, parts in enumerate(zip(*matrices, strict=True)):
@@ -235,7 +239,7 @@ def _held_quant(matrices: Sequence[_Quantized], count: int) -> list[list[np.ndar
 
 
 def _is_of_pairs(codes: WeightExpr) -> bool:
-    """Whether codes of four bits are unpacked from bytes along rows."""
+    """Return whether 4-bit values are unpacked from bytes along rows."""
     node = codes.node
     if node is None or codes.op != "unpack":
         return False
@@ -245,7 +249,7 @@ def _is_of_pairs(codes: WeightExpr) -> bool:
 def _pack_quant(
     packed_weight: PackedWeight, matrices: Sequence[_Quantized], column: int, count: int, packed: np.ndarray
 ) -> None:
-    """Packs `count` columns of codes from one on; only the rows that hold them are made, where that can be."""
+    """Pack `count` columns of quantized values from `column` on; evaluates only the rows needed, where possible."""
     axis, read = 0 if packed_weight.transposed else 1, []
     made: list[list[np.ndarray]] = [[] for _ in packed_weight.parts]
     for parts in matrices:
@@ -267,17 +271,17 @@ def _pack_quant(
 
 
 def _whole(count: int, unit: int) -> int:
-    """The smallest multiple of a unit that is not less than a count."""
+    """Round a count up to a multiple of a unit."""
     return -(-count // unit) * unit
 
 
 def _range(begin: int, end: int, axis: int) -> tuple[slice, ...]:
-    """The columns of a matrix from `begin` to `end`, which lie along `axis`."""
+    """Return the index of the columns `begin` to `end` of a matrix, which are along `axis`."""
     return (slice(begin, end), slice(None))[:: 1 if axis == 0 else -1]
 
 
 def _pack_columns(format: Format, value: WeightExpr, begin: int, end: int, packed: np.ndarray, axis: int) -> None:
-    """Packs a range of columns; where parts of it can be had, some at a time, so that casts are never whole."""
+    """Pack a range of columns, in slices where possible, so that casts are never materialised completely."""
     k = format.columns(value.dims[1]) if axis == 0 else value.dims[0]
     column_bytes = format.column_bytes(k)
     step = max(1, COPY_BYTES // (column_bytes * format.panel)) * format.panel if k else max(1, end - begin)
@@ -290,14 +294,14 @@ def _pack_columns(format: Format, value: WeightExpr, begin: int, end: int, packe
         pack_panels(format, [data], here, axis == 0)
         release(data)
     if not value.is_divisible:
-        for source in value.sources():  # what it was made of whole
+        for source in value.sources():  # it was evaluated completely
             release(source.evaluate())
 
 
 def _pack_halves(
     format: Format, halves: list[tuple[WeightExpr, int]], width: int, packed: np.ndarray, axis: int
 ) -> None:
-    """Packs `width` columns (along `axis`) of each (matrix, first column), some at a time."""
+    """Pack `width` columns (along `axis`) of each (matrix, first column), in slices."""
     made = {value: value.evaluate() for value, _ in halves if not value.is_divisible}
     dims, half = halves[0][0].dims, format.panel // 2
     k = format.columns(dims[1]) if axis == 0 else dims[0]
@@ -316,7 +320,7 @@ def _pack_halves(
 
 
 def _pack_several(packed_weight: PackedWeight, packed: np.ndarray) -> None:
-    """Packs matrices one after another, and has each only as long."""
+    """Pack matrices one after another, each evaluated only while it is packed."""
     panels = iter(packed.reshape(math.prod(packed_weight.shape[:-2]), -1))
     for piece in packed_weight.value.pieces():
         for matrix in piece.reshape(math.prod(piece.shape[:-2]), *piece.shape[-2:]):
@@ -325,12 +329,13 @@ def _pack_several(packed_weight: PackedWeight, packed: np.ndarray) -> None:
 
 
 def _make_raw(packed_weight: PackedWeight, made: dict[str, np.ndarray]) -> None:
-    """Adds the bytes of a value as it is: where it lies if it is row-major, aligned and not small, else a copy."""
+    """Add the bytes of a raw value: the array itself if it is row-major, aligned and not small, else a copy."""
     value = packed_weight.value
     if value.node is not None and len(packed_weight.shape) == 2 and packed_weight.nbytes and value.is_divisible:
         data = allocate(packed_weight.nbytes).view(packed_weight.dtype.numpy).reshape(packed_weight.shape)
         step = max(1, COPY_BYTES * len(data) // packed_weight.nbytes)
-        for row in range(0, len(data), step):  # a table that is cast: source and result are never both whole
+        # The source and the result of a cast table are never both materialised completely.
+        for row in range(0, len(data), step):
             rows = slice(row, row + step)
             data[rows] = value.part((rows, slice(None)))
         made[packed_weight.key] = data.reshape(-1)
@@ -352,7 +357,7 @@ def _expect_fit(packed_weight: PackedWeight, given: np.ndarray) -> None:
 
 
 def _copy(source: np.ndarray, target: np.ndarray) -> None:
-    """Copies some rows at a time and lets them go: source and target are never in memory together, whole."""
+    """Copy in ranges of rows and release each: source and target are never both in memory completely."""
     source, target = np.atleast_1d(source), np.atleast_1d(target)
     rows = max(1, COPY_BYTES * len(source) // max(source.nbytes, 1))
     for row in range(0, len(source), rows):
@@ -361,7 +366,7 @@ def _copy(source: np.ndarray, target: np.ndarray) -> None:
 
 
 def allocate(nbytes: int) -> np.ndarray:
-    """Zeroed bytes at 64-byte alignment or better; large ones come from anonymous huge pages."""
+    """Return zeroed bytes at 64-byte alignment or better; large ones are anonymous huge pages."""
     if nbytes < _HUGE_PAGE:
         block = np.zeros(nbytes + _ALIGNMENT, np.uint8)
         start = -block.ctypes.data % _ALIGNMENT

@@ -148,7 +148,7 @@ def _attention_gradient(lowering: Lowering, node: Node) -> None:
 
 
 def _head_nanoseconds(q_len: int, kv_len: int, head_dim: int, v_dim: int) -> float:
-    """Estimate the time of one head on one thread: both products over complete panels, softmax, and packing of k and v."""
+    """Estimate the time of one head on one thread: both products over panels, softmax, and packing of k and v."""
     keys, columns = (-(-n // PANEL) * PANEL for n in (kv_len, v_dim))
     products = q_len * keys * (head_dim + columns) * _FMA
     return products + q_len * keys * _WEIGHT + (keys * head_dim + kv_len * columns) * _PACK

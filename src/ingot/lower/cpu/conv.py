@@ -105,11 +105,9 @@ def _halving_lines(lowering: Lowering, node: Node) -> str:
 def _few_products(lowering: Lowering, node: Node) -> str:
     out, channels = operand_type(lowering, node, 1).dims[:2]
     least = min(out, channels)
-    return (
-        f"{channels} input and {out} output channels, expected at least {TRANSFORMED_LEAST}"
-        if least < TRANSFORMED_LEAST
-        else ""
-    )
+    if least >= TRANSFORMED_LEAST:
+        return ""
+    return f"{channels} input and {out} output channels, expected at least {TRANSFORMED_LEAST}"
 
 
 def _badly_transformed(format: Format) -> Condition:
@@ -438,7 +436,7 @@ def _multiply_add(x: View) -> float:
 def _emit(
     lowering: Lowering, node: Node, kernel: str, x: View, weight: View, work: float, means: View | None = None
 ) -> None:
-    """Add a step with `conv_args`; the result is channels last. means: the view for the means of its rows, if written."""
+    """Add a step with `conv_args`; the result is channels last. means: the view for the means of its rows."""
     group = lowering.group(node)
     root = group.root
     reads = [x, weight]

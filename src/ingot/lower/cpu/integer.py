@@ -304,7 +304,7 @@ def quantized_filter(lowering: Lowering, node: Node) -> str:
 
 
 def _rounded_image(lowering: Lowering, value: str | None) -> tuple[View, View, View]:
-    """Quantize an image [N, C, H, W] to bytes, channels last, once; return it with the scales [N] and zero points [N]."""
+    """Quantize an image [N, C, H, W] to bytes, channels last, once; return it, its scales [N] and zero points [N]."""
     x = lowering.view(value).as_image()
     if x.has_adjacent_channels or x.shape[1] > _FEW_PLANES or x.strides[3] != 1:
         x = lowering.image(value)

@@ -1,4 +1,4 @@
-"""Kernel rules of training ops: dropout, and the steps of optimisers, which overwrite parameters and optimiser states."""
+"""Kernel rules of training ops: dropout, and optimiser steps, which overwrite parameters and optimiser states."""
 
 from __future__ import annotations
 

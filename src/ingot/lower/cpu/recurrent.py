@@ -1,4 +1,4 @@
-"""Kernel rules of recurrent layers: one kernel call with an iteration per time step, and weights packed unit by unit."""
+"""Kernel rules of recurrent layers: one kernel call, an iteration per time step, weights packed unit by unit."""
 
 from __future__ import annotations
 

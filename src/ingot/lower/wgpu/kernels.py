@@ -69,7 +69,7 @@ class Kernel:
 
 
 def _near(field: Field) -> Field:
-    """Replace a number too large for 32 bits, such as the offset of a mask that hides nothing, by one beyond all sizes."""
+    """Clamp a number to beyond all sizes but within 32 bits, such as the offset of a mask that hides nothing."""
     return max(-_FAR, min(_FAR, field)) if isinstance(field, int) else field
 
 
