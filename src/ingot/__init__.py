@@ -69,7 +69,7 @@ __all__ = [
     "unregister_pass",
 ]
 
-# What brings numpy, onnx and the pipeline is imported when it is first wanted: name -> its module.
+# Modules that need numpy, onnx or the pipeline are imported on first use: name -> module.
 _LATE = {
     "AdamW": "ingot.training",
     "Cosine": "ingot.training",

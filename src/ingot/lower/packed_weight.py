@@ -292,7 +292,7 @@ class WeightExpr:
         return next(iter(found)).moved(self) if len(found) == 1 and None not in found else None  # type: ignore[union-attr]
 
     def stored(self, format: Format) -> tuple[WeightExpr, ...]:
-        """Return the stored arrays of a matrix: the moves are applied before decoding, also to scales and zero points."""
+        """Return the stored arrays of a matrix: moves are applied before decoding, also to scales and zero points."""
         if format.decoder is None:
             return (self,)
         if self.op == format.decoder:

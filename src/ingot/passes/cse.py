@@ -1,4 +1,4 @@
-"""Common subexpressions: equal nodes and equal constants become one."""
+"""Common subexpressions: equal nodes are merged, and so are equal constants."""
 
 from typing import Any
 
@@ -8,10 +8,10 @@ from ingot.passes.match import COMMUTATIVE
 
 
 def merge_equal(graph: Graph) -> bool:
-    """Merges nodes of one op, operands and attributes, and constants of one type and content (bits, so -0.0 is not 0).
+    """Merge nodes of one op, operands and attributes, and constants of one type and content (bits, so -0.0 is not 0).
 
-    Weights keep their names and are never merged. Nodes whose outputs have other names to the world are merged too:
-    a graph output may be any value.
+    Weights keep their names and are never merged. Nodes whose outputs are different graph outputs are merged too: a
+    graph output may be any value.
     """
     changed = _merge_constants(graph)
     first: dict[Any, Node] = {}
@@ -19,7 +19,7 @@ def merge_equal(graph: Graph) -> bool:
     measured = set(graph.measured.values())
     for node in graph.nodes:
         if measured and not measured.isdisjoint(node.outputs):
-            continue  # what mentions its dims names them
+            continue  # its dims are referred to by name
         kept = _first(first, alike, node)
         if kept is not node:
             for old, new in zip(node.outputs, kept.outputs, strict=True):
@@ -30,10 +30,10 @@ def merge_equal(graph: Graph) -> bool:
 
 
 def _first(first: dict[Any, Node], alike: dict[Any, dict[Any, Node]], node: Node) -> Node:
-    """The first of the nodes seen that equals a node, itself perhaps.
+    """Return the first visited node that equals `node`, possibly itself.
 
-    first: nodes by op and operands, which few have in common with another one. alike: of those that have, all that
-    differ, by their attributes.
+    first: nodes by op and operands, a key that is rarely shared. alike: for shared keys, the distinct nodes by their
+    attributes.
     """
     operands = node.operands
     if node.op.name in COMMUTATIVE:
@@ -53,7 +53,7 @@ def _attributes(node: Node) -> Any:
 
 
 def _content(attribute: Any) -> Any:
-    """A key that tells 0.0 from -0.0 and lets nan equal itself; a subgraph equals only itself."""
+    """Return a key that distinguishes 0.0 from -0.0 and makes nan equal to itself; a subgraph equals only itself."""
     if isinstance(attribute, float):
         return repr(attribute)
     if isinstance(attribute, tuple):

@@ -4,12 +4,12 @@ from ingot.ir.graph import Graph
 
 
 def eliminate_dead(graph: Graph) -> bool:
-    """Removes nodes, weights and constants that nothing reads. Graph inputs stay: they are the caller's contract.
+    """Remove nodes, weights and constants that nothing reads. Graph inputs stay: they are the caller's contract.
 
-    A node some of whose dims are used stays too.
+    A node whose dims are used stays too.
     """
     changed = False
-    kept = {*graph.outputs.values(), *graph.states.values()}  # and values some of whose dims are used
+    kept = {*graph.outputs.values(), *graph.states.values()}  # and values whose dims are used
     values = graph.values
     for node in reversed(list(graph.nodes)):
         for name in node.outputs:

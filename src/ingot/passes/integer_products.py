@@ -1,7 +1,7 @@
-"""Products of dequantized operands become products of integers, and what only moves elements moves these.
+"""Rewrite products of dequantized operands to products of integers, and move data movements before dequantize.
 
-A model that a quantizer wrote has an op of floats between dequantize and quantize. Sums of products of integers are
-exact; the scales of both operands are then those of the sums.
+A quantized model has a float op between dequantize and quantize. Sums of products of integers are exact; the scale of
+the sums is the product of both operands' scales.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from ingot.passes.match import has_known_type, is_fixed, same_type, substitute
 _MOVES = frozenset(("expand", "permute", "reshape", "slice"))
 _HOMOGENEOUS = frozenset(("leaky_relu", "relu"))  # f(a x) = a f(x) for a > 0
 _PRODUCTS = ("conv_integer", "matmul_integer")
-_WHOLE = 2.0**24  # below it, floats hold all integers
-_CLOSE = 1e-6  # relative, of scales that are equal but for the rounding of their product
+_WHOLE = 2.0**24  # below it, floats represent all integers
+_CLOSE = 1e-6  # relative, of scales that are equal apart from the rounding of their product
 
 
 def multiply_integers(graph: Graph) -> bool:
-    """matmul(dequantize(a), dequantize(b)) becomes dequantize(matmul_integer(a, b)), and so do convolutions."""
+    """Rewrite matmul(dequantize(a), dequantize(b)) to dequantize(matmul_integer(a, b)), and convolutions alike."""
     if graph.ops.isdisjoint(("dequantize", *_PRODUCTS)):
         return False
     changed = False
@@ -40,7 +40,7 @@ def multiply_integers(graph: Graph) -> bool:
 
 
 def _decoded(graph: Graph, name: str | None) -> Node | None:
-    """What makes f32 of bytes, with scales for no blocks."""
+    """Return the dequantize of bytes to f32 that computes a value, if it has no blocks."""
     node = graph.producer(name)
     if node is None or node.op.name != "dequantize" or node.dtype is not f32 or node.block:
         return None
@@ -49,12 +49,12 @@ def _decoded(graph: Graph, name: str | None) -> Node | None:
 
 
 def _is_single(graph: Graph, name: str | None) -> bool:
-    """Whether a scale or zero point is one for all; a missing one is."""
+    """Return whether a scale or zero point applies to all elements; a missing one does."""
     return name is None or graph.type(name).shape in ((), (1,))
 
 
 def _beside(node: Node) -> tuple[str, str | None]:
-    """The scale and the zero point of a quantize or dequantize."""
+    """Return the scale and the zero point of a quantize or dequantize."""
     scale, zero = (*node.operands[1:], None)[:2]
     return str(scale), zero
 
@@ -69,7 +69,7 @@ def _multiply(graph: Graph, node: Node) -> bool:
     (scale, zero), (weight_scale, weight_zero) = _beside(left), _beside(right)
     is_each = (
         is_conv and left.axis == 1 and weight.shape[:2] == (node.groups, 1)
-    )  # a channel's own scale is its filter's
+    )  # the scale of a channel is the scale of its filter
     if not (is_each or _is_single(graph, scale)) or not _is_single(graph, zero) or (not is_conv and node.transpose_a):
         return False
     if not _is_single(graph, weight_scale) and (right.axis != columns or (not is_conv and weight.rank != 2)):
@@ -100,14 +100,14 @@ def _multiply(graph: Graph, node: Node) -> bool:
 
 
 def _put(graph: Graph, node: Node, result: str) -> None:
-    """Another value takes the place of a node's, and its name."""
+    """Replace a node's value by another, which gets the node's name."""
     name = node.output
     graph.replace(node, result)
     graph.rename(result, name)
 
 
 def _scale_product(graph: Graph, node: Node, scale: str, weight_scale: str, number: float) -> str:
-    """The scale of sums: one, or one for each column; a constant where the factors are known."""
+    """Return the scale of sums: one, or one per column; a constant if the factors are known."""
     hint = f"{node.output}.scale"
     shapes = [() if _is_single(graph, name) else graph.type(name).shape for name in (scale, weight_scale)]
     x, weight = graph.data(scale), graph.data(weight_scale)
@@ -126,7 +126,7 @@ def _scale_product(graph: Graph, node: Node, scale: str, weight_scale: str, numb
 
 
 def _take_scale(graph: Graph, node: Node) -> bool:
-    """f32(sums) * scale becomes dequantize(sums, scale), for one scale or one a column."""
+    """Rewrite f32(sums) * scale to dequantize(sums, scale), for one scale or one per column."""
     for floats, scale in (node.operands, node.operands[::-1]):
         cast = graph.producer(floats)
         sums = None if cast is None or cast.op.name != "cast" else graph.producer(cast.operands[0])
@@ -147,7 +147,7 @@ def _take_scale(graph: Graph, node: Node) -> bool:
 
 
 def _take_bias(graph: Graph, node: Node) -> bool:
-    """dequantize(sums) + dequantize(bias) of the same scale becomes dequantize(sums + bias), exactly."""
+    """Rewrite dequantize(sums) + dequantize(bias) of the same scale to dequantize(sums + bias), which is exact."""
     for scaled_name, bias_name in (node.operands, node.operands[::-1]):
         scaled, bias = graph.producer(scaled_name), graph.producer(bias_name)
         while bias is not None and bias.op.name == "reshape":
@@ -173,7 +173,7 @@ def _take_bias(graph: Graph, node: Node) -> bool:
 
 
 def _bias_quant(graph: Graph, node: Node, added: str, scaled: Node, product: Node) -> np.ndarray | None:
-    """A known bias, one for each column, in whole steps of the sums' scale; None where it is not that."""
+    """Return a known bias per column as integer multiples of the sums' scale; None if it is not."""
     bias, scale, sums = graph.data(added), graph.data(_beside(scaled)[0]), graph.type(product.output)
     axis = 1 if product.op.name == "conv_integer" else sums.rank - 1
     if bias is None or scale is None or bias.dtype != np.float32 or not _is_each_column(graph, added, sums, axis):
@@ -188,13 +188,13 @@ def _bias_quant(graph: Graph, node: Node, added: str, scaled: Node, product: Nod
 
 
 def _is_each_column(graph: Graph, name: str, sums: TensorType, axis: int) -> bool:
-    """Whether a value has one element for each index of an axis of sums, as it broadcasts over them."""
+    """Return whether a value has one element per index of an axis of sums, as it broadcasts over them."""
     each = (*sums.shape[axis : axis + 1], *[1] * (sums.rank - 1 - axis))
     return graph.type(name).shape in (each, (1, *each))
 
 
 def _fits_bias(graph: Graph, node: Node, added: str, scaled: Node, bias: Node, product: Node) -> bool:
-    """Whether a dequantized bias is one for each column, in steps of the sums' scale."""
+    """Return whether a dequantized bias has one element per column, and the sums' scale."""
     codes, zero = graph.type(str(bias.operands[0])), _beside(bias)[1]
     sums = graph.type(product.output)
     axis = 1 if product.op.name == "conv_integer" else sums.rank - 1
@@ -212,8 +212,8 @@ def _fits_bias(graph: Graph, node: Node, added: str, scaled: Node, bias: Node, p
 
 
 def move_integers(graph: Graph) -> bool:
-    """What only moves elements, or takes the largest, moves bytes before they are dequantized; those that are quantized
-    again by the same steps are themselves.
+    """Move data movements and maxima before dequantize, so that they act on bytes, and remove redundant
+    requantizations.
     """
     if "dequantize" not in graph.ops:
         return False
@@ -229,7 +229,7 @@ def move_integers(graph: Graph) -> bool:
 
 
 def _join_zeros(graph: Graph, node: Node) -> bool:
-    """Zero points along an axis of activations that are known to be equal are one."""
+    """Replace equal zero points along an axis of activations by one."""
     zero = _beside(node)[1]
     if node.block or zero is None or is_fixed(graph, node.operands[0]):
         return False
@@ -242,7 +242,7 @@ def _join_zeros(graph: Graph, node: Node) -> bool:
 
 
 def _steps(graph: Graph, node: Node) -> tuple[np.ndarray, float] | None:
-    """The known scales of a quantize to bytes, [] or one for each index of its axis, and its one zero point."""
+    """Return the known scales of a quantize to bytes, [] or one per index of its axis, and its only zero point."""
     scale, zero = _beside(node)
     scales, zeros = graph.data(scale), np.zeros(1) if zero is None else graph.data(zero)
     is_plain = node.dtype in BYTES and node.precision is f32 and graph.type(str(node.operands[0])).dtype is f32
@@ -252,7 +252,7 @@ def _steps(graph: Graph, node: Node) -> tuple[np.ndarray, float] | None:
 
 
 def _equal(graph: Graph, a: str | None, b: str | None) -> bool:
-    """Whether scales or zero points are known to be one number each, the same."""
+    """Return whether scales or zero points are known to be the same single number."""
     if a == b:
         return True
     arrays = [np.zeros(1) if name is None else graph.data(name) for name in (a, b)]
@@ -267,7 +267,7 @@ def _has_same_steps(graph: Graph, a: Node, b: Node) -> bool:
 
 
 def _stay(graph: Graph, node: Node) -> bool:
-    """quantize(dequantize(x)) is x."""
+    """Rewrite quantize(dequantize(x)) of the same scale to x."""
     source = _decoded(graph, node.operands[0])
     if source is None or node.precision is not f32 or not _has_same_steps(graph, source, node):
         return False
@@ -280,14 +280,14 @@ def _stay(graph: Graph, node: Node) -> bool:
 
 
 def _bounds(node: Node | None) -> tuple[float, float] | None:
-    """What a relu or a clip keeps its results between."""
+    """Return the bounds of a relu's or clip's results."""
     if node is None or node.op.name not in ("clip", "relu"):
         return None
     return (0.0, math.inf) if node.op.name == "relu" else (node.minimum, node.maximum)
 
 
 def _saturate(graph: Graph, node: Node) -> bool:
-    """quantize(clip(x)) is quantize(x) where the bounds are those of the integers, or lie outside of them."""
+    """Rewrite quantize(clip(x)) to quantize(x) if the bounds equal or exceed those of the integers."""
     above, steps = graph.producer(node.operands[0]), _steps(graph, node)
     bounds = _bounds(above)
     if above is None or bounds is None or steps is None or not (steps[0] > 0).all() or math.isnan(sum(bounds)):
@@ -301,8 +301,9 @@ def _saturate(graph: Graph, node: Node) -> bool:
 
 
 def _rescale(graph: Graph, node: Node) -> bool:
-    """quantize(dequantize(sums, a), b) becomes quantize(dequantize(sums, a / b), 1), as engines of integers compute it;
-    with an activation in between that f(x) / b = f(x / b) holds for, or a clip, or the sum with another dequantize.
+    """Rewrite quantize(dequantize(sums, a), b) to quantize(dequantize(sums, a / b), 1), as integer engines compute it.
+
+    In between there may be an activation with f(x) / b = f(x / b), a clip, or a sum with another dequantize.
     """
     name, activation = str(node.operands[0]), None
     above = graph.producer(name)
@@ -334,8 +335,9 @@ def _rescale(graph: Graph, node: Node) -> bool:
 
 
 def _fit_columns(graph: Graph, node: Node, activation: Node | None, scaled: list[tuple[Node, int]]) -> bool:
-    """Whether a scale for each index of a quantize's axis divides what `_scaled` names, each of which has as many along
-    that axis: bounds of a clip would be many.
+    """Return whether a quantize's scales per index of its axis can divide the operands that `_scaled` names.
+
+    Each must have as many elements along that axis. With a clip it is impossible: its bounds are single numbers.
     """
 
     def fits(each: Node, place: int) -> bool:
@@ -348,8 +350,10 @@ def _fit_columns(graph: Graph, node: Node, activation: Node | None, scaled: list
 
 
 def _scaled(graph: Graph, node: Node) -> list[tuple[Node, int]]:
-    """The nodes, and which operand of them, whose division by a number divides what a node makes: the known scale of a
-    dequantize; of an add those of both operands, which nothing else reads, or a known f32 bias; none for other nodes.
+    """Return the nodes and operand indices that must be divided to divide the result of `node`.
+
+    For a dequantize: its known scale. For an add: those of both operands without another reader, or a known f32 bias.
+    None for other nodes.
     """
     if node.op.name == "dequantize":
         is_plain = node.dtype is f32 and not node.block and graph.data(_beside(node)[0]) is not None
@@ -367,7 +371,7 @@ def _scaled(graph: Graph, node: Node) -> list[tuple[Node, int]]:
 
 
 def _is_of_product(graph: Graph, decoded: Node) -> bool:
-    """Whether a node is the dequantize of the sums of a product, or of these as codes."""
+    """Return whether a node dequantizes the sums of a product, or these sums after a quantize."""
     source = graph.producer(decoded.operands[0]) if decoded.op.name == "dequantize" else None
     if source is not None and source.op.name == "quantize":
         above = graph.producer(source.operands[0])
@@ -392,7 +396,7 @@ def _move(graph: Graph, node: Node) -> bool:
         step = graph.data(scale)
         pads = zip(node.pads, (*node.kernel, *node.kernel), strict=True)
         sees_some = all(pad < size for pad, size in pads) and set(node.dilations) == {1}
-        if step is None or not step.item() > 0 or not sees_some:  # of padding alone, bytes have no lowest number
+        if step is None or not step.item() > 0 or not sees_some:  # over padding alone, bytes have no lowest number
             return False
     attributes: dict[str, Any] = node.attributes
     moved = graph.add(node.op.name, codes, f"{node.output}.codes", before=node, **attributes).output

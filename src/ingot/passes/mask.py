@@ -20,10 +20,10 @@ _MAX_DEPTH = 16  # of the arithmetic on a float mask
 
 
 def recognise_masks(graph: Graph) -> bool:
-    """Turns a mask of attention that is exactly causal into the `causal` attribute; one that masks nothing vanishes.
+    """Rewrite an attention mask that is exactly causal to the `causal` attribute; remove a mask that masks nothing.
 
-    An expand of a mask goes, since attention broadcasts it. Refused: causal and padding in one mask, and a finite
-    mask under which a row sees nothing (it is uniform then, while a row that `causal` masks is zeros).
+    An expand of a mask is removed, since attention broadcasts it. Refused: causal and padding in one mask, and a finite
+    mask that masks a row completely (the row is uniform then, while `causal` gives zeros).
     """
     changed = False
     for node in graph.nodes:
@@ -61,14 +61,14 @@ def _recognise(graph: Graph, node: Node) -> bool:
 
 
 def _masked(graph: Graph, node: Node, mask: str | None, attributes: dict[str, Any]) -> bool:
-    """Gives attention another mask, or none, and other attributes."""
+    """Set another mask of attention, or none, and other attributes."""
     behind = node.operands[4:]
     operands = [*node.operands[:3], *([] if mask is None and not behind else [mask]), *behind]
     return substitute(graph, node, node.op.name, operands, node.attributes | attributes) is not None
 
 
 def _kept(graph: Graph, mask: str) -> tuple[Affine, bool] | None:
-    """Where a mask keeps a score, and whether what it does elsewhere is finite."""
+    """Return the condition under which a mask keeps a score, and whether it is finite elsewhere."""
     if graph.type(mask).dtype.kind == "b":
         condition = Indices(graph).condition(mask)
         return None if condition is None else (condition, False)
@@ -85,7 +85,7 @@ def _kept(graph: Graph, mask: str) -> tuple[Affine, bool] | None:
 
 
 def _causal_offset(graph: Graph, node: Node, kept: Affine) -> int | None:
-    """o of the condition j - i - o <= 0 over the last two of [B, H, S, T]."""
+    """Return o of the condition j - i - o <= 0 over the last two axes of [B, H, S, T]."""
     mask, q, k = (graph.type(str(node.operands[i])).shape for i in (3, 0, 1))
     if mask[-2:] != (q[2], k[2]) or None in mask or not isinstance(kept.constant, int):
         return None
@@ -95,7 +95,7 @@ def _causal_offset(graph: Graph, node: Node, kept: Affine) -> int | None:
 
 
 def _choice(graph: Graph, name: str, depth: int = 0) -> _Choice | None:
-    """A float value that takes two numbers at most."""
+    """Return a float value that has two different numbers at most."""
     array = known(graph, name, TOTAL_BYTES)
     if array is not None:
         return _choice_of_array(array)
@@ -139,7 +139,7 @@ _ARITHMETIC: dict[str, Callable[[float, float], float]] = {
 
 
 def _choice_of_arithmetic(graph: Graph, node: Node, operands: list[str], depth: int) -> _Choice | None:
-    """A choice and a number."""
+    """Combine a choice and a number by arithmetic."""
     apply = _ARITHMETIC[node.op.name]
     for i in range(2):
         number = scalar(graph, operands[1 - i])

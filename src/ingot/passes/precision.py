@@ -1,4 +1,6 @@
-"""What products are computed in: what fixed matrices are rounded to, and whether the rows beside them are, too."""
+"""The precision of products: the dtype of constant weights, and whether the rows multiplied with
+them are rounded, too.
+"""
 
 from __future__ import annotations
 
@@ -18,22 +20,24 @@ from ingot.passes.fold import TOTAL_BYTES, known
 from ingot.passes.match import is_fixed
 
 _VIEWS = ("permute", "reshape", "slice")
-_MOVES = ("concat", "max_pool", *_VIEWS)  # what makes the same of values that are rounded before
+_MOVES = ("concat", "max_pool", *_VIEWS)  # ops that give the same if values are rounded before them
 _PRODUCTS = ("conv", "matmul")
 _RECURRENT = ("lstm", "gru", "rnn")
-_PAIR = 2  # numbers that a dot product takes together
-_PICTURE, _LONG = 3, 64  # channels whose planes are read where they lie, and elements of a window that then gains
-_CENTRED, _WITH_ZEROS = (i4, i8), (u4, u8)  # codes that panels have, without zero points and with them
-_SMALL = 64  # rows or columns of a matrix that is not worth codes
-_FEW_CHANNELS = 16  # of a group, or elements of a window, of a convolution whose filter is not worth codes
-_OF_CLASSES = ("reshape", "softmax", "log_softmax")  # what a classifier makes of its results, beside element-wise ops
+_PAIR = 2  # numbers that a dot product multiplies together
+_PICTURE, _LONG = 3, 64  # channels read from planes without a copy, and elements of a window from which on that pays
+_CENTRED, _WITH_ZEROS = (i4, i8), (u4, u8)  # quantized dtypes of panels, without zero points and with them
+_SMALL = 64  # rows or columns of a matrix that is too small to quantize
+_FEW_CHANNELS = 16  # of a group, or elements of a window, of a convolution whose filter is too small to quantize
+_OF_CLASSES = ("reshape", "softmax", "log_softmax")  # what follows a classifier, in addition to element-wise ops
 
 
 @dataclass(frozen=True, slots=True)
 class Precision:
-    """name: as options have it. weights: what fixed matrices are rounded to; None leaves them as they are. rows: what
-    their other factors are rounded to, for the device's dot products, where i32 is integers of 24 bits; None leaves
-    those f32. apart: whether these sum as `Target.apart` says.
+    """The precision of products.
+
+    name: as in options. weights: the dtype that constant weights are rounded to; None leaves them unchanged. rows: the
+    dtype that their other operands are rounded to, for the device's dot products, where i32 stands for 24-bit integers;
+    None leaves them f32. split_sums: as in `Target`.
     """
 
     name: str
@@ -42,10 +46,10 @@ class Precision:
     split_sums: bool = False
 
     def rounded(self, dots: Collection[tuple[DType, bool]], *, required: bool = True) -> tuple[DType, ...]:
-        """What `Target.rounded` is on a device that has dot products of some dtypes, that sum apart or not; rows of
-        integers need none.
+        """Return `Target.rounded` for a device with dot products of some dtypes, with or without split sums.
 
-        required: raises UnsupportedError where the device lacks them; otherwise rows stay f32 there.
+        Rows of integers need no dot products of the device. required: raises UnsupportedError if the device lacks them;
+        otherwise rows stay f32.
         """
         if self.rows is None:
             return ()
@@ -65,11 +69,11 @@ _ROWS = (
     Precision("int8", i8, i8), Precision("int4", i4, i8), Precision("int8w", i8, i32), Precision("int4w", i4, i32),
 )  # fmt: skip
 PRECISIONS = {each.name: each for each in _ROWS}
-STEP_PRECISIONS = ("f32", "bf16", "bf16amx")  # that steps of training may have
+STEP_PRECISIONS = ("f32", "bf16", "bf16amx")  # for training steps
 
 
 def precision_of(name: str) -> Precision:
-    """The precision that an option names. Raises InputError."""
+    """Return the precision that an option names. Raises InputError."""
     if name not in PRECISIONS:
         expected = f"one of {', '.join(PRECISIONS)}"
         raise InputError(f"option precision: unknown value, got {name!r}, expected {expected}")
@@ -77,11 +81,10 @@ def precision_of(name: str) -> Precision:
 
 
 def round_operands(graph: Graph, precision: Precision) -> None:
-    """Rounds what a precision says of the operands of products, by casts there and back; sums stay f32.
+    """Round the operands of products to a precision, by casts there and back; sums stay f32.
 
-    Fixed matrices become codes with scales instead, for kernels that round rows beside them.
-
-    For a graph that has been through the passes: they would take the casts for steps of the model.
+    With quantized weights, constant weights are replaced by quantized values and scales, and kernels round the rows.
+    Run this after the passes: they would treat the casts as part of the model.
     """
     if precision.weights is None:
         return
@@ -91,7 +94,7 @@ def round_operands(graph: Graph, precision: Precision) -> None:
         return
     rounding = _Rounding(graph, precision)
     for node in list(graph.nodes):
-        # As a convolution of channels and moves, through which its result and its filter are rounded.
+        # Expanded to a convolution of channels and moves, through which its result and its filter are rounded.
         if node.op.name == "conv_transpose" and is_fixed(graph, node.operands[1]):
             expand_node(graph, node)
     for node in list(graph.nodes):
@@ -103,15 +106,14 @@ def round_operands(graph: Graph, precision: Precision) -> None:
             rounding.round_rows(node, 3)
         elif node.op.name in _RECURRENT and is_fixed(graph, node.operands[1]):
             rounding.round_recurrent(node)
-    eliminate_dead(graph)  # moves of values that are moved rounded
+    eliminate_dead(graph)  # moves of values that were rounded before the move
 
 
 def round_products(graph: Graph, dtype: DType) -> None:
-    """Rounds both operands of all products of f32 to a dtype, by casts there and back; sums stay f32.
+    """Round both operands of all f32 products to a dtype, by casts there and back; sums stay f32.
 
-    For a graph that has been through the passes. What a state holds is rounded for each product of its own, so that no
-    rounded copy of it waits for the next. Products with matrices of codes stay as they are: rounded, these would take
-    more bytes.
+    Run this after the passes. A state is rounded separately for each product, so that no rounded copy of it stays
+    alive. Products with quantized matrices stay unchanged: rounded, the weights would take more bytes.
     """
     rounding = _Rounding(graph, Precision("", dtype, dtype))
     for node in list(graph.nodes):
@@ -124,14 +126,16 @@ def round_products(graph: Graph, dtype: DType) -> None:
 
 
 def _is_quantized(graph: Graph, value: str | None) -> bool:
-    """Whether a value is decoded of codes, however it was moved about since."""
+    """Return whether a value is decoded from quantized values, possibly moved since."""
     while (maker := graph.producer(value)) is not None and maker.op.name in (*_VIEWS, "concat"):
         value = maker.operands[0]
     return maker is not None and maker.op.name in ("dequantize", "decode_blocks") and is_fixed(graph, value)
 
 
 def _quantize_matrices(graph: Graph, dtype: DType) -> None:
-    """Makes codes of the fixed matrices of products, and of filters; what several nodes read so is coded once."""
+    """Quantize the constant matrices of products, and filters; a weight with several readers of one kind is quantized
+    once.
+    """
     made: dict[tuple[str, bool], str] = {}
     for node in list(graph.nodes):
         is_product = node.op.name == "matmul"
@@ -147,7 +151,7 @@ def _quantize_matrices(graph: Graph, dtype: DType) -> None:
 
 
 def _coded(graph: Graph, weight: str, product: Node, dtype: DType) -> str:
-    """The matrix of a product as codes: its columns there have the groups."""
+    """Return the quantized matrix of a product; its groups are along the summed dim."""
     if product.transpose_b:
         return _as_quantized(graph, weight, product) or quantized(graph, weight, dtype, product)
     rows = graph.add("permute", [weight], f"{weight}.rows", before=product, axes=(1, 0)).output
@@ -156,8 +160,10 @@ def _coded(graph: Graph, weight: str, product: Node, dtype: DType) -> str:
 
 
 def _as_quantized(graph: Graph, weight: str, product: Node) -> str | None:
-    """A matrix that is of codes in groups already, or several below each other; None for any other. Its scales become
-    f16, as panels have them for rows that are rounded; where f16 lacks the range for one, all stay, and rows do.
+    """Return a matrix that is already quantized in groups, or several stacked ones; None for any other.
+
+    Its scales become f16, as in panels for rounded rows. If a scale exceeds the range of f16, all scales stay, and rows
+    stay f32.
     """
     maker = graph.producer(weight)
     is_merged = maker is not None and maker.op.name == "concat" and maker.axis == 0
@@ -185,8 +191,8 @@ def _as_quantized(graph: Graph, weight: str, product: Node) -> str | None:
 
 
 def _coding(graph: Graph, decoder: Node | None) -> tuple[DType, bool, int] | None:
-    """The codes that a node decodes, whether they have zero points, and the elements of a group; None for what panels
-    do not have.
+    """Return the quantized dtype that a node decodes, whether it has zero points, and the group size; None if panels
+    have no such format.
     """
     if decoder is None or decoder.op.name != "dequantize" or decoder.axis != 1:
         return None
@@ -198,22 +204,22 @@ def _coding(graph: Graph, decoder: Node | None) -> tuple[DType, bool, int] | Non
 
 
 def _quantized_filter(graph: Graph, filter: str, conv: Node, dtype: DType) -> str:
-    """A filter as codes of 8 bits, whatever matrices have: kernels take no others."""
+    """Quantize a filter to 8 bits, whatever the precision of matrices: kernels support no other."""
     return quantized_filter(graph, filter, conv)
 
 
 def _is_narrow(graph: Graph, conv: Node) -> bool:
-    """Whether a filter stays f32: one for few channels, or groups of channels that are no fours."""
+    """Return whether a filter stays f32: it has few channels, or groups of channels that are not a multiple of four."""
     out, channels, *kernel = graph.type(str(conv.operands[1])).dims
     is_split = conv.groups > 1 and channels % 4
     return bool(is_split) or min(channels * math.prod(kernel), out // conv.groups) < _FEW_CHANNELS
 
 
 def stays_f32(graph: Graph, product: Node) -> bool:
-    """Whether a matrix stays f32: a small one, one whose columns are no whole groups, one beside rows that lie as
-    columns, and a classifier's.
+    """Return whether a matrix stays f32: it is small, its columns are no multiple of a group, x is transposed, or it is
+    a classifier's.
 
-    That is one whose results, a row for each sample, are an output but for biases, activations and softmax.
+    A classifier's results, one row per sample, are an output after at most biases, activations and softmax.
     """
     dims = graph.type(str(product.operands[1])).dims
     k = dims[1 if product.transpose_b else 0]
@@ -228,21 +234,21 @@ def stays_f32(graph: Graph, product: Node) -> bool:
 
 
 def _is_of_classes(graph: Graph, node: Node) -> bool:
-    """Whether a node does what a classifier's results meet: of what it reads, one value is computed."""
+    """Return whether a node may follow a classifier: only one of its operands is computed."""
     if sum(not is_fixed(graph, operand) for operand in node.operands) > 1:
         return False
     return node.op.acts_on == "element" or node.op.name in _OF_CLASSES
 
 
 def _is_moved_matrix(graph: Graph, value: str) -> bool:
-    """Whether a value is fixed, however much it is moved about, as filters of transposed convolutions are."""
+    """Return whether a value is constant, possibly moved, as filters of transposed convolutions are."""
     while (maker := graph.producer(value)) is not None and maker.op.name in (*_VIEWS, "pad"):
         value = str(maker.operands[0])
     return is_fixed(graph, value)
 
 
 def multiplies_fixed(graph: Graph, node: Node, is_matrix: Callable[[Graph, str], bool] = is_fixed) -> bool:
-    """Whether a product or convolution has a fixed f32 matrix, which its rows are multiplied with."""
+    """Return whether a product or convolution multiplies computed rows with a constant f32 weight."""
     x, weight = (graph.values[str(operand)].type for operand in node.operands[:2])
     if not isinstance(weight, TensorType) or weight.dtype is not f32 or not isinstance(x, TensorType):
         return False
@@ -259,18 +265,18 @@ class _Rounding:
         self._narrowed: dict[tuple[str, DType], str] = {}
 
     def takes(self, node: Node) -> bool:
-        """Whether the operands of a product with a fixed matrix are rounded."""
+        """Return whether the operands of a product with a constant weight are rounded."""
         if not multiplies_fixed(self.graph, node, _is_moved_matrix):
             return False
-        # A convolution whose pairs would reach over the end of its channels gains nothing, unless it reads long windows
-        # of a picture's planes.
+        # With an odd number of channels, pairs would cross the end of a pixel's channels: no gain, except for long
+        # windows over the planes of a picture.
         _, channels, *kernel = self.graph.type(str(node.operands[1])).dims
         is_picture = self.rows is not None and channels == _PICTURE and channels * math.prod(kernel) >= _LONG
         return node.op.name == "matmul" or channels % _PAIR == 0 or is_picture
 
     def is_depthwise(self, node: Node) -> bool:
-        """Whether a convolution has a fixed filter for each channel: its image may be rounded, its filter gains nothing
-        by it.
+        """Return whether a convolution has a constant filter per channel: only its image is rounded, as a rounded
+        filter gains nothing.
         """
         x, weight = (self.graph.values[str(operand)].type for operand in node.operands[:2])
         if self.rows is None or not isinstance(weight, TensorType) or not isinstance(x, TensorType):
@@ -280,27 +286,27 @@ class _Rounding:
         return weight.dims[1] == 1 and weight.dims[0] == node.groups > 1
 
     def attends(self, node: Node) -> bool:
-        """Whether queries, keys and values are rounded: rows of pairs."""
+        """Return whether queries, keys and values are rounded: their rows consist of pairs."""
         types = [self.graph.type(str(operand)) for operand in node.operands[:3]]
         width = types[0].shape[-1]
         return self.rows is not None and types[0].dtype is f32 and isinstance(width, int) and width % _PAIR == 0
 
     def round_rows(self, node: Node, count: int) -> None:
-        """Rounds the first operands of a node to what rows are rounded to."""
+        """Round the first `count` operands of a node to the dtype of rows."""
         assert self.rows is not None
         rounded = [self._rounded(str(operand), self.rows, node) for operand in node.operands[:count]]
         self.graph.set_operands(node, [*rounded, *node.operands[count:]])
 
     def round_weights(self, node: Node) -> None:
-        """Rounds the second operand of a node, where it is f32."""
+        """Round the second operand of a node if it is f32."""
         x, weight, *rest = node.operands
         if self.weights is not None and self.graph.type(str(weight)).dtype is f32:
             self.graph.set_operands(node, [x, self._rounded(str(weight), self.weights, node), *rest])
 
     def round_recurrent(self, node: Node) -> None:
-        """Gives a recurrent layer a rounded matrix and, where its hidden states are pairs of numbers, those rounded.
+        """Round the matrix of a recurrent layer and, if its hidden states consist of pairs, the hidden states.
 
-        Sums, gates and cell states stay f32, and so does the share of a state that a GRU passes on as it is.
+        Sums, gates and cell states stay f32, and so does the part of a state that a GRU keeps.
         """
         if self.graph.type(str(node.operands[1])).dtype is not f32:
             return
@@ -317,20 +323,22 @@ class _Rounding:
             self.graph.rename(new, old)
 
     def round(self, node: Node) -> None:
-        """Gives a product its rounded operands."""
+        """Round the operands of a product."""
         self.round_weights(node)
         if self.rows is not None and self._is_even(node):
             self.round_rows(node, 1)
 
     def _is_even(self, node: Node) -> bool:
-        """Whether the rows of a product are pairs of numbers."""
+        """Return whether the rows of a product consist of pairs."""
         if node.op.name == "conv":
             return True
         width = self.graph.type(str(node.operands[1])).dims[1 if node.transpose_b else 0]
         return not node.transpose_a and width % _PAIR == 0
 
     def _rounded(self, value: str, dtype: DType, user: Node) -> str:
-        """The f32 value of a value rounded to a dtype, made before its first user; itself where it is of that dtype."""
+        """Return the f32 value of a value rounded to a dtype, before its first user; the value itself if it has the
+        dtype.
+        """
         maker = self.graph.producer(value)
         if maker is not None and maker.op.name == "cast" and self.graph.type(str(maker.operands[0])).dtype is dtype:
             return value
@@ -341,7 +349,7 @@ class _Rounding:
         return self._made[value, dtype]
 
     def _is_move(self, node: Node) -> bool:
-        """Whether what a node makes may be rounded before it: it moves it at no cost, or for nobody but products."""
+        """Return whether rounding may move before a node: the node is a view, or a move that only products read."""
         if node.op.name in _VIEWS:
             return True
         return node.op.name in _MOVES and all(
@@ -349,7 +357,7 @@ class _Rounding:
         )
 
     def _narrow(self, value: str, dtype: DType, user: Node) -> str:
-        """A value in a dtype: rounded before it was moved about, so that what made it may write it so."""
+        """Return a value in a dtype, rounded before its moves, so that its producer may write it in that dtype."""
         if (value, dtype) not in self._narrowed or value in self.graph.states:
             maker = self.graph.producer(value)
             if maker is not None and self._is_move(maker) and not is_fixed(self.graph, value):

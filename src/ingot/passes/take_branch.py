@@ -1,4 +1,4 @@
-"""Branches whose condition is known: the nodes of the one that is taken come in the place of the `if`."""
+"""Branches with a known condition: the nodes of the selected branch replace the `if`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from ingot.ops.control import inner_graphs
 
 
 def take_known_branches(graph: Graph) -> bool:
-    """Replaces each `if` over a constant by its branch, where that has results of the very types of the `if`."""
+    """Replace each `if` over a constant by its branch, if the branch's results have exactly the types of the `if`."""
     changed = False
     for node in graph.nodes if "if" in graph.ops else ():
         condition = graph.data(node.operands[0]) if node.op.name == "if" else None
@@ -23,7 +23,7 @@ def take_known_branches(graph: Graph) -> bool:
 
 
 def _inline(graph: Graph, node: Node, body: Graph, names: dict[str, str]) -> None:
-    """names: of values of the body, what they are in the graph; its inputs to begin with."""
+    """Inline a body. names: values of the body -> values of the graph; initially its inputs."""
     for name, value in body.values.items():
         if value.data is not None:
             names[name] = graph.add_constant(graph.fresh(name), value.data)

@@ -268,7 +268,7 @@ def _legal_inplace(step: Step, source: str, target: str) -> bool:
 
 
 def _verify_outputs(lowered: Lowered, plan: Plan) -> None:
-    """Check that each output is a complete row-major tensor, and that all elements of outputs and updates are written."""
+    """Check that outputs are complete row-major tensors, and that all elements of outputs and updates are written."""
     roots = [view.tensor for view in lowered.outputs.values()]
     if len(set(roots)) != len(roots):
         _fail("two outputs share a tensor")

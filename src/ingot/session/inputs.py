@@ -1,4 +1,4 @@
-"""What callers feed -> arrays: lists, numbers, and tensors of other libraries."""
+"""Convert a caller's feed to arrays: lists, numbers, and tensors of other libraries."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from ingot.ir.dtype import DType, string
 from ingot.ir.graph import Graph
 from ingot.ir.types import MapType, OptionalType, SequenceType, Type
 
-# What has no dtype of its own, and so takes the input's.
+# Values without a dtype, which get the input's.
 _PLAIN = (list, tuple, bool, int, float, str)
 
 
 def arrays(interface: Graph, feed: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A feed with arrays in it for whatever can be read as one; the rest as it is, for checks to name.
+    """Convert the values of a feed to arrays where possible; other values stay, for checks to report.
 
-    Raises KindError for what has no names, InputError for a list that is no array of the input's dtype and for a tensor
-    that cannot be read.
+    Raises KindError for a feed without names, InputError for a list that is no array of the input's dtype and for a
+    tensor that cannot be read.
     """
     if not isinstance(feed, Mapping):
         expected = ", ".join(f"{name!r}: array" for name in interface.inputs)
@@ -49,7 +49,7 @@ def _taken(name: str, value: Any, declared: Type) -> Any:
 
 
 def _array(name: str, value: Any, dtype: DType) -> np.ndarray:
-    """An array of a dtype that holds every number of a list; floats are rounded to it."""
+    """Return an array of a dtype that represents every number of a list; floats are rounded to it."""
     try:
         found = np.asarray(value, dtype=object if dtype is string else None)
     except ValueError as error:
@@ -69,7 +69,7 @@ def _array(name: str, value: Any, dtype: DType) -> np.ndarray:
 
 
 def _foreign(name: str, value: Any) -> Any:
-    """A tensor of another library, by `__array__` or DLPack, without a copy where that can be."""
+    """Return a tensor of another library as an array, by `__array__` or DLPack, without a copy if possible."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):
         from ingot.load.aten import to_numpy

@@ -1,4 +1,4 @@
-"""Arrays that a queue of calls reads and writes in place."""
+"""Arrays that a queue of calls reads and writes without copies."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Calls(Protocol):
 
 
 class IOBinding:
-    """Arrays bound to inputs and outputs; bind every input, then run as often as you like.
+    """Arrays bound to inputs and outputs: bind every input, then run any number of times.
 
-    Bound arrays are read and written in place at each run: they must stay row-major and alive.
+    Bound arrays are read and written directly at each run: they must stay row-major and alive.
     """
 
     def __init__(self, context: Calls):
@@ -35,14 +35,16 @@ class IOBinding:
         self._ready: tuple[Callable[[Any], None], Any] | None = None
 
     def bind_input(self, name: str, array: np.ndarray) -> None:
-        """Binds an input. Raises InputError for an array that is not row-major and aligned: it is read in place."""
+        """Bind an input. Raises InputError for an array that is not row-major and aligned: it is
+        read without a copy.
+        """
         if not isinstance(array, np.ndarray) or not (array.flags.c_contiguous and array.flags.aligned):
             raise InputError(f"bind_input {name!r}: a row-major array is needed, got {type(array).__name__}")
         self._ready = None
         self._inputs[name] = array
 
     def bind_output(self, name: str, array: np.ndarray | None = None) -> None:
-        """Binds an output to an array, or to one that is made at the first run.
+        """Bind an output to an array, or to an array that the first run allocates.
 
         Raises InputError for an array that is not writable, row-major and aligned.
         """
@@ -57,25 +59,30 @@ class IOBinding:
 
     @property
     def outputs(self) -> dict[str, Any]:
-        """The output arrays by name, in graph order; one that the first run is to make is not there before."""
+        """Return the output arrays by name, in graph order; an array that the first run allocates
+        is missing before it.
+        """
         found = self._bound | self._made
         return {name: found[name] for name in self._context.output_names if name in found}
 
     def get_outputs(self) -> list[Any]:
-        """The arrays of `outputs`."""
+        """Return the arrays of `outputs`."""
         return list(self.outputs.values())
 
     def run(self) -> None:
-        """One run: a single C call after the first, where the model is one native segment; else results are copied.
+        """Run once: after the first run a single C call, if the model is one native segment; otherwise results are
+        copied.
 
         Raises InputError for arrays that are missing, have another dtype or shape, or share memory with an output, and
-        for an index outside.
+        for an index out of range.
         """
         call, table = self._ready or self.prepare()
         call(table)
 
     def prepare(self) -> tuple[Callable[[Any], None], Any]:
-        """Checks what is bound, and gives what does one run, with its operand. Raises InputError as `run` does."""
+        """Check the bound arrays, and return the function that runs once, with its operand. Raises InputError as `run`
+        does.
+        """
         program, inputs, sizes = self._context.prepare(self._inputs)
         native = program.single
         if native is None:

@@ -1,4 +1,4 @@
-"""What a session is made of: a graph from whatever its source is, and what its options say."""
+"""Open the source of a session as a graph, and check its options."""
 
 from __future__ import annotations
 
@@ -26,8 +26,10 @@ from ingot.support.config import debug
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """A source of sessions: a graph over states, and weights, that others have. places: where each state lies.
-    unpacked: see `Target`. snapshot: makes the same graph of weights, with what states hold by then.
+    """A source of sessions with shared states and weights.
+
+    places: the location of each state. unpacked: see `Target`. snapshot: returns the same graph over weights, with the
+    current values of the states.
     """
 
     graph: Graph
@@ -40,8 +42,10 @@ class Shared:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What a session can be made of again. source: a whole path, the bytes of an ONNX model, or None for any other
-    source, of which the session's graph stands then. options: as they were given.
+    """The source and options to build a session again.
+
+    source: an absolute path, the bytes of an ONNX model, or None for any other source; the session's graph is then used
+    instead. options: as they were given.
     """
 
     source: str | bytes | None
@@ -49,13 +53,15 @@ class Origin:
 
     @staticmethod
     def of(source: Any, **options: Any) -> Origin:
-        """Of a session's source and options."""
+        """Return the origin of a session's source and options."""
         if isinstance(source, (str, os.PathLike)):
             return Origin(os.path.abspath(os.fspath(source)), options)
         return Origin(bytes(source) if isinstance(source, (bytes, bytearray, memoryview)) else None, options)
 
     def packed_weight(self, graph: Callable[[], Graph]) -> tuple[Any, dict[str, Any]]:
-        """What `reopened` takes. graph: the session's, after the passes, which is pickled as text and arrays."""
+        """Return the arguments of `reopened`. graph: the session's, after the passes; it is pickled
+        as text and arrays.
+        """
         if self.source is not None:
             return self.source, dict(self.options)
         found = graph()
@@ -65,17 +71,17 @@ class Origin:
 
 
 def _limits_of(dims: Mapping[str, int | Limit] | None) -> dict[str, Limit] | None:
-    """The dims that a graph still has when the others were bound."""
+    """Return the dims that remain symbolic after the others were bound."""
     return None if dims is None else {name: dim for name, dim in dims.items() if isinstance(dim, Limit)}
 
 
 def reopened(kind: type[Any], source: Any, options: dict[str, Any]) -> Any:
-    """The session that was pickled, made anew. Raises what its class raises, as for a file that is gone."""
+    """Rebuild a pickled session. Raises the errors of its class, such as for a missing file."""
     return kind(parse(*source) if isinstance(source, tuple) else source, **options)
 
 
 class Closed:
-    """What stands in the place of a session's parts once its `with` block is over."""
+    """Replaces the members of a session after its `with` block."""
 
     def __getattr__(self, name: str) -> NoReturn:
         raise InputError("session: closed, got a call after its `with` block, expected one inside")
@@ -83,8 +89,8 @@ class Closed:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A model. is_compiled: its passes have run. precision: of a saved program. files: identities of the files that it
-    was read from, if known.
+    """An opened model. is_compiled: its passes have run. precision: of a saved program. files: identities of the files
+    that it was read from, if known.
     """
 
     graph: Graph | ShapeDependentModel
@@ -94,7 +100,7 @@ class Opened:
 
 
 def open_source(source: Any, example_inputs: tuple[Any, ...] | None, weights: WeightStore) -> Opened:
-    """The graph of whatever a source is."""
+    """Return the graph of any source."""
     if isinstance(source, Graph):
         return Opened(source.copy())
     if isinstance(source, Shared):
@@ -107,7 +113,9 @@ def open_source(source: Any, example_inputs: tuple[Any, ...] | None, weights: We
 
 
 def target_of(executor: str, threads: int, precision: Precision) -> Target:
-    """What an executor lowers for. Raises what `open_device` does, InputError for a precision that it does not have."""
+    """Return the target of an executor. Raises the errors of `open_device`, and InputError for an unsupported
+    precision.
+    """
     if executor == "interpret":
         return Target(executor, threads)
     if executor == "webgpu":
@@ -127,7 +135,7 @@ def check_option(name: str, value: str, valid: Iterable[str]) -> None:
 
 
 def agreed_precision(wanted: Precision | None, saved: Precision | None) -> Precision:
-    """What is wanted, or what a program was saved in. Raises InputError where these differ."""
+    """Return the requested precision, or a saved program's. Raises InputError if these differ."""
     if wanted is not None and saved is not None and wanted is not saved:
         raise InputError(f"option precision: not what was saved, got {wanted.name}, expected {saved.name}")
     return wanted or saved or F32
@@ -137,8 +145,8 @@ def agreed_precision(wanted: Precision | None, saved: Precision | None) -> Preci
 class NodeArg:
     """An input or output, as ONNX Runtime describes it: a type is "tensor(float)", and dims are ints, names, or None.
 
-    A sequence has no dims. The type of an output is "undefined" where the model does not declare it, and has another
-    graph for other dims.
+    A sequence has no dims. The type of an output is "undefined" if the model does not declare it, and has another graph
+    for other dims.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Every INGOT_* knob, declared once. `ingot knobs` prints this table; nothing else reads the environment."""
+"""Every INGOT_* knob, declared once. `ingot knobs` prints this table; no other module reads the environment."""
 
 import os
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ class Knob:
     default: int | str
     help: str
     choices: tuple[str, ...] = ()
-    is_folder: bool = False  # or a word: one of _YES reads as "on", one of _NO as empty
+    is_folder: bool = False  # or a keyword: one of _YES reads as "on", one of _NO as empty
 
 
 _YES, _NO = ("on", "yes", "true", "1"), ("off", "no", "false", "0")
@@ -57,7 +57,7 @@ KNOBS = {
 
 
 def knob(name: str) -> int | str:
-    """The value of a declared knob. Raises ValueError when the environment holds something it cannot mean."""
+    """Return the value of a declared knob. Raises ValueError when the environment has an invalid value."""
     declared = KNOBS[name]
     text = os.environ.get(name, "")
     if not text:
@@ -82,10 +82,10 @@ def _folder(name: str, text: str) -> str:
 
 
 def debug() -> int:
-    """The debug level, 0 to 5."""
+    """Return the debug level, 0 to 5."""
     return int(knob("INGOT_DEBUG"))
 
 
 def check() -> int:
-    """The check level, 0 to 3."""
+    """Return the check level, 0 to 3."""
     return int(knob("INGOT_CHECK"))

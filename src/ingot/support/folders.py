@@ -1,4 +1,4 @@
-"""Folders that several emissions share with files of others: a manifest says which files each emission wrote."""
+"""Output folders that several emissions share with other files: a manifest lists the files of each emission."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ _VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A file of the manifest. owner: the emission that wrote it, "" where owners share it. sha256: None from before the
-    file is written until it is, so that an emission that was cut off can be repeated."""
+    """A file of the manifest. owner: the emission that wrote it, "" for shared files. sha256: None while the file is
+    being written, so that an interrupted emission can be repeated.
+    """
 
     owner: str
     sha256: str | None
@@ -39,12 +40,12 @@ def filled_folder(
 ) -> Iterator[None]:
     """Let a block write files into a folder, and record them in its manifest.
 
-    owner: of the files, such as one model; an earlier emission of the same owner is replaced, and those of its files
-    that this one does not write again are removed. names: every file that the block writes, relative to the folder.
-    shared: names of files that every owner writes alike; they stay. force: replace what is there, whoever wrote it.
+    owner: of the files, such as one model; an earlier emission of the same owner is replaced, and its files that this
+    emission does not write again are removed. names: every file that the block writes, relative to the folder. shared:
+    names of files that are equal for all owners; they stay. force: replace existing files, whoever wrote them.
 
-    Raise OutputError, before anything is written, for a file that is there and that this owner did not write, or that
-    was changed since; and when the folder or its manifest cannot be read or written.
+    Raises OutputError, before anything is written, for an existing file that this owner did not write or that was
+    changed since; and when the folder or its manifest cannot be read or written.
     """
     make_folder(folder)
     place, owners = Path(folder), {name: "" if name in shared else owner for name in names}
@@ -85,7 +86,7 @@ def _expect_own(place: Path, owners: Mapping[str, str], rows: Mapping[str, _Row]
 
 
 def _is_unchanged(path: Path, row: _Row) -> bool:
-    """Whether a regular file is there with the content that its row says; any content while it was being written."""
+    """Return whether a regular file exists with the content of its row; any content if it was being written."""
     if not path.exists() or not stat.S_ISREG(os.lstat(path).st_mode):
         return False
     return row.sha256 is None or _digest(path) == row.sha256
@@ -100,7 +101,7 @@ def _digest(path: Path) -> str:
 
 
 def _remove(place: Path, name: str) -> None:
-    """A file, and the folders around it that this leaves empty."""
+    """Remove a file, and the folders around it that become empty."""
     path = place / name
     path.unlink()
     for parent in path.parents:
@@ -118,8 +119,11 @@ def _is_readable(place: Path) -> bool:
 
 
 def _read(place: Path) -> dict[str, _Row]:
-    """The rows by name. A manifest may come from anywhere, and files that it names may be removed: a name stays inside
-    of the folder, behind no link."""
+    """Return the rows by name.
+
+    A manifest may come from anywhere, and files that it names may be removed: names must stay inside the folder,
+    without links.
+    """
     path = place / MANIFEST
     try:
         content = path.read_bytes()

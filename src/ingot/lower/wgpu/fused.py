@@ -172,7 +172,7 @@ def _needed(ops: list[_Op], some: list[_Op]) -> list[_Op]:
 
 
 def _statement(op: _Op, steps: tuple[int, ...], again: bool = False) -> list[str]:
-    """Return the statements of an op that is no reduction; they also write memory unless the op is recomputed (`again`)."""
+    """Return the statements of an op that is no reduction; they also write memory unless it is recomputed (`again`)."""
     values = [_value(operand, [], steps) for operand in op.operands]
     lines = [f"let v{op.number} = {_expression(op, values)};"]
     if op.memory >= 0 and not again:
