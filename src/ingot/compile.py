@@ -221,7 +221,7 @@ def compile_at_most(
     attributes = [tuple(node.attributes.values()) for node in compiled.graph.nodes]
     for size in dict.fromkeys([*sizes_in(tuple(attributes)), *_sizes(lowered)]):
         if not grows(size.dim, least) or size_at(size, least) < 0:
-            raise UnsizedError(f"{mode.name}: {size.dim} is not largest where its symbols are")
+            raise UnsizedError(f"{mode.name}: {size.dim} is not largest at the largest values of its symbols")
     return replace(compiled, least=least)
 
 
@@ -297,13 +297,13 @@ def _difference(planned: Graph, other: Graph) -> str:
     """Describe where graphs of one form that are planned for different sizes differ; "" if they are equal."""
     for a, b in zip_longest(planned.nodes, other.nodes):
         if a is None or b is None or _form(planned, a) != _form(other, b):
-            return f"node {(a or b).outputs[0]!r} is another one for another size"
+            return f"node {(a or b).outputs[0]!r} differs for another size"
     for name, value in planned.values.items():
         data, twin = value.data, other.values[name].data
         if data is twin or data is None or twin is None:
             continue
         if not np.array_equal(data, twin, equal_nan=data.dtype.kind == "f"):
-            return f"constant {name!r} is computed of a size"
+            return f"constant {name!r} is computed from a size"
     return ""
 
 

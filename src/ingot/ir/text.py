@@ -399,7 +399,7 @@ class _Line:
         """Raise ValueError unless an op may be used in this form, as far as can be checked before its inference."""
         wrong = op.misuse(operands, attributes)
         if wrong or outputs != (op.outputs or outputs):
-            raise ValueError(wrong or f"{op.name} makes {op.outputs} values, {outputs} were named")
+            raise ValueError(wrong or f"{op.name} has {op.outputs} results, {outputs} were named")
         for key, value in attributes.items():
             if not _fits(op.attribute_types[key], value):
                 expected = re.sub(
@@ -411,7 +411,7 @@ class _Line:
             if not op.any_type and type is not None and not isinstance(type, TensorType):
                 raise ValueError(f"{op.name}: {operand!r} is {type}, expected a tensor")
         if not op.outputs and outputs != len(made := op.infer(*types, **attributes)):
-            raise ValueError(f"{op.name} makes {len(made)} values here, {outputs} were named")
+            raise ValueError(f"{op.name} has {len(made)} results here, {outputs} were named")
 
     def type(self) -> Type:
         word = self.take()
@@ -455,7 +455,7 @@ class _Line:
         self.take("}")
         self.depth -= 1
         if len(self.states) != states:
-            raise ValueError("a subgraph keeps no states")
+            raise ValueError("a subgraph has no states")
         inner, self.graph = self.graph, outer
         return inner
 

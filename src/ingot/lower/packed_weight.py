@@ -90,7 +90,7 @@ class WeightExpr:
         inner = " ".join(f"({operand.text()})" for operand in self.inputs)
         if len(inner) > _MAX_TEXT:
             raise LimitError(
-                f"value {self.name!r}: computed from too much, expected at most {_MAX_TEXT} characters of text"
+                f"value {self.name!r}: expression too large, expected at most {_MAX_TEXT} characters of text"
             )
         which = f"output {self.output} of " if len(self.types) > 1 else ""
         operands = [None if operand is None else f"x{i}" for i, operand in enumerate(self.operands)]
@@ -111,7 +111,7 @@ class WeightExpr:
         """
         if self.node is None:
             if self.data is None:
-                reason = "a saved program may have it in native's packing alone"
+                reason = "a saved program may contain it only as packed for native"
                 raise LoadError(f"weight {self.name!r}: has no data, got only its type {self.types[0]}; {reason}")
             return self.data
         return self._apply(*(None if operand is None else operand.evaluate() for operand in self.operands))

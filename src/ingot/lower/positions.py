@@ -33,7 +33,7 @@ def position_nodes(graph: Graph, static: set[str]) -> set[Node]:
             found.add(node)
             known.update(node.outputs)
         elif node.op.computes:
-            raise UnsizedError(f"node {node.outputs[0]!r}: {node.op.name} computes of sizes alone")
+            raise UnsizedError(f"node {node.outputs[0]!r}: {node.op.name} computes from sizes only")
         elif is_known and node.op.view and _keeps_places(graph, node):
             known.update(node.outputs)
     return found

@@ -97,7 +97,7 @@ def register_pass(
     first, last = _places(where, "before", before), _places(where, "after", after)
     if first and last and max(last) > min(first):
         got = f"before={order[min(first)]!r} and after={order[max(last)]!r}"
-        raise InputError(f"{where}: bad place, got {got}, expected passes that stand in that order")
+        raise InputError(f"{where}: bad position, got {got}, expected passes in that order")
     rows = list(PASSES.items())
     rows.insert(max(last) + 1 if last else min(first, default=len(rows)), (name, function))
     PASSES.clear()
@@ -109,7 +109,7 @@ def _places(where: str, option: str, names: str | Sequence[str]) -> list[int]:
     """Return the indices of passes in the order. Raises InputError for an unknown pass."""
     order, given = list(PASSES), [names] if isinstance(names, str) else names
     if not isinstance(given, Sequence) or not all(name in order for name in given):
-        raise InputError(f"{where}: bad place, got {option}={names!r}, expected some of {', '.join(order)}")
+        raise InputError(f"{where}: bad position, got {option}={names!r}, expected some of {', '.join(order)}")
     return [order.index(name) for name in given]
 
 
@@ -176,7 +176,9 @@ def _run_registered(graph: Graph, name: str, each: Pass) -> bool:
     with guarded(f"pass {name!r}"):
         changed = each(graph)
     if not isinstance(changed, bool):
-        raise ExtensionError(f"pass {name!r}: says not whether it changed something, got {changed!r}, expected a bool")
+        raise ExtensionError(
+            f"pass {name!r}: does not return whether it changed something, got {changed!r}, expected a bool"
+        )
     with guarded(f"pass {name!r}: the graph that it leaves"):
         graph.validate()
         text.parse(text.dump(graph))  # asserts may be disabled
@@ -189,7 +191,7 @@ def _run_registered(graph: Graph, name: str, each: Pass) -> bool:
             is_right = validate(whole, graph)
         if is_right is not True:
             got = f"got {is_right!r}, expected True\n{text.diff(text.dump(whole), text.dump(graph))}"
-            raise ExtensionError(f"pass {name!r}: its validator refuses the graph that it leaves, {got}")
+            raise ExtensionError(f"pass {name!r}: its validator rejects its result, {got}")
     return changed
 
 

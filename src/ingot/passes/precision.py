@@ -57,7 +57,7 @@ class Precision:
             return (self.rows,)
         if required:
             weights = ", ".join(p.name for p in PRECISIONS.values() if p.weights is self.weights and p.rows is None)
-            expected = f"{weights}, which rounds weights alone, or {F32.name}"
+            expected = f"{weights}, which rounds only weights, or {F32.name}"
             missing = f"no {'tiles' if self.split_sums else 'dot products'} of {self.rows} here"
             raise UnsupportedError(f"option precision: {missing}, got {self.name!r}, expected {expected}")
         return ()

@@ -242,5 +242,5 @@ def held(array: np.ndarray, dtype: DType, what: str, error: type[IngotError]) ->
         low, high = np.iinfo(np.int32).min, np.iinfo(np.int32).max
         for value in (int(array.min()), int(array.max())):
             if not low <= value <= high:
-                raise error(f"{what}: webgpu has integers of 32 bits, got {value}, expected {low}..{high}")
+                raise error(f"{what}: webgpu has 32-bit integers, got {value}, expected {low}..{high}")
     return np.ascontiguousarray(array, np.int32)

@@ -63,7 +63,9 @@ def adapters() -> list[Adapter]:
     if child.returncode == 1:
         raise ResourceError(child.stderr.strip().rpartition("\n")[2])
     if child.returncode:
-        raise ResourceError(f"webgpu: a driver ended the process that looked for adapters, got {child.returncode}")
+        raise ResourceError(
+            f"webgpu: a driver crashed the process that lists adapters, got exit status {child.returncode}"
+        )
     return [Adapter(**found) for found in json.loads(child.stdout)]
 
 
@@ -233,7 +235,7 @@ def _opened(wanted: str, features: tuple[str, ...]) -> Device:
     adapter = _described(chosen[0])
     if missing := [feature for feature in features if feature not in adapter.features]:
         has = f"expected some of {', '.join(adapter.features) or 'none'}"
-        raise UnsupportedError(f"INGOT_WGPU_FEATURES: {adapter.name!r} lacks one, got {missing[0]!r}, {has}")
+        raise UnsupportedError(f"INGOT_WGPU_FEATURES: not supported by {adapter.name!r}, got {missing[0]!r}, {has}")
     try:
         asked = [_FEATURES[feature] for feature in features]
         asked += [_CLOCK] if _CLOCK in chosen[0].features else []
@@ -241,7 +243,7 @@ def _opened(wanted: str, features: tuple[str, ...]) -> Device:
         gpu = chosen[0].request_device_sync(required_features=asked, required_limits=limits)
         return Device(adapter, gpu, features)
     except (RuntimeError, wgpu.GPUError) as error:
-        raise ResourceError(f"webgpu: {adapter.name!r} gives no device: {error}") from error
+        raise ResourceError(f"webgpu: cannot open a device on {adapter.name!r}: {error}") from error
 
 
 @functools.cache

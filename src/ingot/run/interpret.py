@@ -142,7 +142,7 @@ def bind_symbols(
                 symbol, value = solved
                 if symbols.setdefault(symbol, value) != value:
                     raise InputError(
-                        f"input {name!r}: dim {axis} contradicts input {source.get(symbol, 'of the graph around')!r}, "
+                        f"input {name!r}: dim {axis} contradicts input {source.get(symbol, 'of the outer graph')!r}, "
                         f"got {symbol} = {value}, expected {symbols[symbol]}"
                     )
                 source.setdefault(symbol, name)
@@ -150,7 +150,7 @@ def bind_symbols(
         _expect_shape(name, feeds[name], declared, symbols)
     unbound = [symbol for symbol in graph.symbols if symbol not in symbols]
     if unbound:
-        raise InputError(f"inputs: no feed gives symbols a value, got none for {', '.join(unbound)}")
+        raise InputError(f"inputs: no feed determines symbols, got none for {', '.join(unbound)}")
     return symbols
 
 
@@ -195,7 +195,7 @@ def _expect_type(name: str, array: Array, declared: Type, float64: bool) -> None
         hint = f": array.astype({declared.dtype.numpy.name!r})" if are_numbers else ""
         raise InputError(f"input {name!r}: wrong dtype, got {got}, expected {declared.dtype} of {declared}{hint}")
     if declared.dtype is string and not all(type(element) is str for element in array.flat):
-        raise InputError(f"input {name!r}: not strings alone, expected {declared}")
+        raise InputError(f"input {name!r}: not only strings, expected {declared}")
     if isinstance(declared, TensorType) and array.ndim != declared.rank:
         raise InputError(f"input {name!r}: wrong rank, got {list(array.shape)}, expected {declared}")
 

@@ -131,7 +131,7 @@ def _find() -> Path:
 
 def _remedy() -> str:
     """Return how the user gets a library that fits the package."""
-    return "build it anew, or unset INGOT_LIBRARY" if knob("INGOT_LIBRARY") else "run 'pip install .'"
+    return "rebuild it, or unset INGOT_LIBRARY" if knob("INGOT_LIBRARY") else "run 'pip install .'"
 
 
 def _text(ffi: Any, pointer: Any) -> str:
@@ -204,7 +204,7 @@ def _best_isa(path: Path, of_cpu: str, built: Iterable[str]) -> str:
     runnable = [isa for isa in ISAS[: ISAS.index(of_cpu) + 1] if isa in built]
     if not runnable:
         raise ResourceError(
-            f"native library '{path}': built for {', '.join(built)} alone, got a CPU with {of_cpu}, expected a library"
+            f"native library '{path}': built only for {', '.join(built)}, got a CPU with {of_cpu}, expected a library"
             " for it; build without INGOT_ISAS"
         )
     return runnable[-1]

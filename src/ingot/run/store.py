@@ -351,7 +351,7 @@ def _make_raw(packed_weight: PackedWeight, made: dict[str, np.ndarray]) -> None:
 def _expect_fit(packed_weight: PackedWeight, given: np.ndarray) -> None:
     if given.dtype != packed_weight.dtype.numpy or given.nbytes != packed_weight.nbytes:
         raise LoadError(
-            f"packed_weight {packed_weight.key!r}: its bytes do not fit, got {given.nbytes} of {given.dtype},"
+            f"packed weight {packed_weight.key!r}: its bytes do not fit, got {given.nbytes} of {given.dtype},"
             f" expected {packed_weight.nbytes} of {packed_weight.dtype}"
         )
 

@@ -76,7 +76,7 @@ class Entry:
         a file changed a moment ago, nothing is stored.
         """
         if any(time.time_ns() - max(times[-2:]) < SETTLED_NANOSECONDS for times in files.values()):
-            _note(f"{self.model!r} is not kept: it changed a moment ago")
+            _note(f"{self.model!r} is not cached: it changed a moment ago")
             return
         from filelock import FileLock
 
@@ -87,7 +87,7 @@ class Entry:
                 self._write(files, graph, program, weights)
                 _evict(self.root)
         except (OSError, IngotError) as error:
-            _note(f"{self.model!r} is not kept: {error}")
+            _note(f"{self.model!r} is not cached: {error}")
 
     def _write(self, files: Mapping[str, Identity], graph: Graph, program: Program, weights: WeightStore) -> None:
         # The writer holds the lock: a partial entry belongs to a process that died.

@@ -222,7 +222,7 @@ class BucketPolicy:
         came = max(prod(each[symbol] for symbol in limits) for each in self._seen)
         if prod(limits.values()) > _MAX_ROOM * came and arena_bytes > _SMALL_ARENA_BYTES:
             expected = f"got {arena_bytes} bytes, expected at most {_SMALL_ARENA_BYTES}"
-            raise LimitError(f"arena: large for sizes {limits}, which never came together, {expected}")
+            raise LimitError(f"arena: large for sizes {limits}, which were never used together, {expected}")
 
     def settle(self, limits: Mapping[str, int], sizes: Mapping[str, int]) -> None:
         """Set the limits of a new plan; the other sizes are fixed."""

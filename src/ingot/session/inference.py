@@ -108,14 +108,14 @@ class InferenceSession:
     ):
         check_option("executor", executor, EXECUTORS)
         if isinstance(threads, bool) or not isinstance(threads, int | np.integer):
-            raise KindError(f"option threads: no whole number, got {threads!r}, expected 0..{MAX_THREADS}")
+            raise KindError(f"option threads: not an integer, got {threads!r}, expected 0..{MAX_THREADS}")
         if not 0 <= threads <= MAX_THREADS:
             raise InputError(f"option threads: out of range, got {threads}, expected 0..{MAX_THREADS}")
         self.executor = executor
         self.strict = strict
         self.threads = threads or usable_threads()
         if isinstance(passes, str):
-            raise KindError(f"option passes: a list of names is needed, got {passes!r}, expected [{passes!r}]")
+            raise KindError(f"option passes: not a list of names, got {passes!r}, expected [{passes!r}]")
         if cache is not None and not isinstance(cache, (str, os.PathLike, bool)):
             raise KindError(f"option cache: got {cache!r}, expected a folder, True, False or None")
         self.passes = None if passes is None else tuple(passes)
@@ -213,7 +213,7 @@ class InferenceSession:
         if runs < 1:
             raise InputError(f"profile: option runs: out of range, got {runs}, expected at least 1")
         if self.executor == "interpret":
-            raise UnsupportedError("profile: no clock around steps, got executor 'interpret', expected another")
+            raise UnsupportedError("profile: no step times, got executor 'interpret', expected another")
         program, inputs, sizes = self._context.prepare(input_feed)
         if program.only is None:
             raise UnsupportedError(f"profile: the model runs in {len(program.segments)} segments, expected one")
@@ -246,7 +246,7 @@ class InferenceSession:
             expected = given(self._bindings.interface.symbols)
             raise UnsupportedError(f"save: the model has another graph for other dims, got none, expected {expected}")
         if self.executor == "webgpu":
-            raise UnsupportedError("save: no program of its own, got executor 'webgpu', expected 'native'")
+            raise UnsupportedError("save: no native program, got executor 'webgpu', expected 'native'")
         if self._shared is not None:
             InferenceSession(self._shared.snapshot(), threads=self.threads).save(folder)
             return
@@ -254,8 +254,8 @@ class InferenceSession:
         saved.write(os.fspath(folder), self.graph, self.precision, program, self.weights)
 
     def __call__(self, *arrays: Any, **named: Any) -> Any:
-        """Run once on arrays in the order of the inputs, or by their names; return the array of a model with one output,
-        else the list of `run`. Raises InputError for more arrays than inputs and for an input given twice, and the
+        """Run once on arrays in the order of the inputs, or by their names; return the array of a single output, else
+        the list of `run`. Raises InputError for more arrays than inputs and for an input given twice, and the
         errors of `run`.
         """
         names = [argument.name for argument in self.get_inputs()]
@@ -359,7 +359,7 @@ class Context:
             return outputs
         if isinstance(output_names, str) or not isinstance(output_names, Iterable):
             expected = [output_names] if isinstance(output_names, str) else self.output_names
-            raise KindError(f"run: a list of names is needed, got {output_names!r}, expected {expected}")
+            raise KindError(f"run: not a list of names, got {output_names!r}, expected {expected}")
         return [outputs[self._output_index(name)] for name in output_names]
 
     def prepare(self, input_feed: Mapping[str, Any]) -> tuple[Program, list[np.ndarray], Mapping[str, int]]:
@@ -397,7 +397,7 @@ class Context:
                 name = next(n for n in self._names if symbol in type_symbols(self._interface.values[n].type))
                 raise InputError(
                     f"input {name!r}: dim {symbol!r} is too large, got {symbols[symbol]}, expected at most {limit}, "
-                    f"the limit that dims= gave"
+                    f"the limit from dims="
                 )
         return symbols
 
@@ -493,7 +493,7 @@ class Context:
         return None
 
     def _grown(self, growth: BucketPolicy, symbols: Mapping[str, int]) -> tuple[Program, Mapping[str, int]] | None:
-        """Return a program that covers these and other sizes, if sizes keep changing, and the run-time sizes of the run;
+        """Return a program that covers these and other sizes, if sizes keep changing, and the run-time sizes of a run;
         None if these sizes have or should get a separate program.
         """
         with self._compiling.once():

@@ -53,7 +53,7 @@ def _array(name: str, value: Any, dtype: DType) -> np.ndarray:
     try:
         found = np.asarray(value, dtype=object if dtype is string else None)
     except ValueError as error:
-        raise InputError(f"input {name!r}: a {type(value).__name__} that is no array, {error}") from error
+        raise InputError(f"input {name!r}: a {type(value).__name__} that is not an array, {error}") from error
     if dtype is string:
         return found
     if found.size == 0:
@@ -64,7 +64,9 @@ def _array(name: str, value: Any, dtype: DType) -> np.ndarray:
         made = found.astype(dtype.numpy)
         if dtype.limits is not None and not np.array_equal(made, found):
             lost = found[made != found].flat[0]
-            raise InputError(f"input {name!r}: a {type(value).__name__} of other numbers, got {lost}, expected {dtype}")
+            raise InputError(
+                f"input {name!r}: a {type(value).__name__} of numbers out of range, got {lost}, expected {dtype}"
+            )
     return made
 
 

@@ -171,7 +171,7 @@ class BindingReport:
 
     def plans(self) -> tuple[str, ...]:
         """Return a line for each dim with a limit, and one for sizes beyond."""
-        each = f"a program for each size, the last {self.most} kept, because "
+        each = f"a program for each size, at most {self.most} cached, because "
         what = f"{each}{self.unplanned}" if self.unplanned else "one program for every size"
         lines = [f"dim {name}, at most {limit}: {what}" for name, limit in self.limits.items()]
         return tuple([*lines, f"{'beyond: ' if lines else ''}{each}{self.refusal}"] if self.refusal else lines)

@@ -71,7 +71,7 @@ def write_files(
     offset = 0
     for key, given in arrays.items():
         if given.dtype == object:
-            raise UnsupportedError(f"save: {key!r} holds strings, expected numbers alone")
+            raise UnsupportedError(f"save: {key!r} contains strings, expected only numbers")
         array = arrays[key] = np.require(given, requirements=("C", "A"))
         row = {"dtype": from_numpy(array.dtype).name, "shape": list(array.shape), "offset": offset}
         rows[key] = row | {"hash": row_hash(key, row, content_hash(array))}
@@ -176,7 +176,7 @@ def _stored(folder: str) -> tuple[str, dict[str, Any], dict[str, np.ndarray]]:
     text = _read_text(folder, "graph.ingot")
     manifest = _read_manifest(folder)
     if _digest(text) != manifest.get("graph_sha256"):
-        raise LoadError(f"{folder}: graph.ingot is not the one that weights.json belongs to")
+        raise LoadError(f"{folder}: graph.ingot does not match weights.json")
     path = os.path.join(folder, "weights.bin")
     if not os.path.isfile(path):
         raise LoadError(f"{folder}: not a saved program, got no weights.bin")
@@ -204,7 +204,7 @@ def _expect_runnable(graph: Graph, folder: str) -> None:
     for node in graph.nodes:
         unknown = set().union(*map(_symbols, node.attributes.values())) - known
         if unknown:
-            raise LoadError(f"{folder}: node {node.outputs[0]!r} uses dims of no input, got {sorted(unknown)}")
+            raise LoadError(f"{folder}: node {node.outputs[0]!r} uses dims that no input has, got {sorted(unknown)}")
 
 
 def _symbols(attribute: Any) -> set[str]:
@@ -236,7 +236,7 @@ def _read_manifest(folder: str) -> dict[str, Any]:
     except (json.JSONDecodeError, RecursionError) as error:
         raise LoadError(f"{path}: not JSON, got {error}") from error
     if not isinstance(manifest, dict) or any(manifest.get(key) != value for key, value in FORMAT.items()):
-        raise LoadError(f"{path}: another format, expected {FORMAT}")
+        raise LoadError(f"{path}: unknown format, expected {FORMAT}")
     if not isinstance(manifest.get("arrays"), dict) or type(manifest.get("bytes")) is not int:
         raise LoadError(f"{path}: arrays or bytes missing")
     if not isinstance(manifest.get("precision"), str) or manifest["precision"] not in PRECISIONS:
@@ -266,5 +266,5 @@ def _slice(path: str, key: str, row: Any, blob: np.ndarray) -> np.ndarray:
         raise LoadError(f"{path}: {key!r} ends at {row['offset'] + size}, file has {blob.nbytes} bytes")
     found = blob[row["offset"] : row["offset"] + size]
     if dtype == np.bool_ and found.max(initial=0) > 1:
-        raise LoadError(f"{path}: {key!r} holds {found.max()}, expected 0 or 1")
+        raise LoadError(f"{path}: {key!r} contains {found.max()}, expected 0 or 1")
     return found.view(dtype).reshape(row["shape"])

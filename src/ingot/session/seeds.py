@@ -22,7 +22,7 @@ def set_seed(seed: int) -> None:
     """
     global _generator
     if isinstance(seed, bool) or not isinstance(seed, Integral):
-        raise KindError(f"set_seed: no whole number, got {seed!r}, expected an integer")
+        raise KindError(f"set_seed: not an integer, got {seed!r}, expected an integer")
     with _lock:
         _generator = random.Random(int(seed))
 

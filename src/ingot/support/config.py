@@ -31,25 +31,25 @@ KNOBS = {
             "force a kernel set; empty means the best of this CPU",
             ("", "scalar", "avx2", "avx512", "neon"),
         ),
-        Knob("INGOT_AMX", 1, "0: products of integers do without AMX; the bits are the same"),
+        Knob("INGOT_AMX", 1, "0: products of integers run without AMX; the bits are the same"),
         Knob("INGOT_THREADS", 0, "threads of a run; 0 means from affinity and the cgroup quota"),
         Knob(
             "INGOT_CACHE",
             "",
-            "keep compiled ONNX files: on (yes, true, 1) in the user's cache folder, or a folder, told by a / in it or"
-            " a leading . or ~; empty or off (no, false, 0) nowhere",
+            "cache of compiled ONNX files: on (yes, true, 1) for the user's cache folder, or a folder with a / in it or"
+            " a leading . or ~; empty or off (no, false, 0) for none",
             is_folder=True,
         ),
         Knob("INGOT_WGPU_ADAPTER", "", "part of the name of the adapter that webgpu uses; empty means the first"),
         Knob(
             "INGOT_WGPU_BINDING_BYTES",
             128 << 20,
-            "bytes of a region of memory in programs of webgpu; the default is what every device can bind",
+            "bytes of a memory region in webgpu programs; every device can bind the default",
         ),
         Knob(
             "INGOT_WGPU_FEATURES",
             "",
-            "what programs of webgpu use beyond what every device has, as subgroups,shader-f16; empty means nothing",
+            "optional device features that webgpu programs may use, such as subgroups,shader-f16; empty means none",
         ),
         Knob("INGOT_LIBRARY", "", "path of another build of the native library (sanitizer builds use it)"),
     )

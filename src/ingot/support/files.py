@@ -91,7 +91,7 @@ def _expect_replaceable(target: Path, names: Collection[str]) -> None:
     with os.scandir(target) as entries:
         others = sorted(entry.name for entry in entries if entry.name not in names or not entry.is_file())
     if others:
-        raise OutputError(f"{target}: holds other files, got {others[:3]}, expected at most {', '.join(names)}")
+        raise OutputError(f"{target}: contains other files, got {others[:3]}, expected at most {', '.join(names)}")
 
 
 def _aside(target: Path, make: Callable[[Path], int]) -> tuple[Path, int]:

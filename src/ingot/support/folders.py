@@ -80,7 +80,7 @@ def _expect_own(place: Path, owners: Mapping[str, str], rows: Mapping[str, _Row]
                 foreign.append(name)
     if foreign:
         raise OutputError(
-            f"{place}: holds files that this command did not write or that were changed since, got {some(foreign)},"
+            f"{place}: contains files that this command did not write or that were changed since, got {some(foreign)},"
             " expected free names, or force to replace the files"
         )
 

@@ -40,7 +40,7 @@ def _spread(lowering: Lowering, node: Node) -> None:
         copy = lowering.copy(source).reshape(shape)
         if copy is None:
             raise UnsizedError(
-                f"node {node.output!r}: sizes of a run do not divide, got {list(source.shape)} as {list(shape)}"
+                f"node {node.output!r}: run-time sizes are not divisible, got {list(source.shape)} as {list(shape)}"
             )
         lowering.add_copy(copy, out)
 
