@@ -136,7 +136,7 @@ REFUSED = [
     (("new", cancel), {"before": ["cse", "nothing"]}, "bad position, got before=.'cse', 'nothing'."),
     (("new", cancel), {"after": None}, "bad position, got after=None"),
     (("new", cancel), {"after": 3}, "bad position, got after=3"),
-    (("new", cancel), {"before": [["cse"]]}, "bad place"),
+    (("new", cancel), {"before": [["cse"]]}, "bad position"),
     (("new", cancel), {"validate": "cancel"}, "bad validator, got 'cancel'"),
 ]
 

@@ -69,7 +69,7 @@ def test_dims_that_are_given_are_all_that_is_planned(graph) -> None:
     assert (session.bindings.misses, session.bindings.kept, session.bindings.limits) == (19, MAX_BINDINGS, {})
 
 
-NO_PLAN = [(MEAN, (1, 5, 9, 3, 7), "sizes alone"), (LONG, (5000, 9, 2), "2048")]
+NO_PLAN = [(MEAN, (1, 5, 9, 3, 7), "sizes only"), (LONG, (5000, 9, 2), "2048")]
 
 
 @pytest.mark.parametrize(("text", "sizes", "reason"), NO_PLAN)

@@ -314,7 +314,7 @@ class Graph:
             return
         value = self.values[old]
         if new in self.values:
-            raise self._taken(new)
+            raise self._name_error(new)
         value.name, self.values[new] = new, value
         if value.producer is not None:
             value.producer.outputs = tuple([new if o == old else o for o in value.producer.outputs])
@@ -382,7 +382,7 @@ class Graph:
             for name in node.outputs:
                 twin.values[name] = Value(name, self.values[name].type, "activation", None, made[-1])
         twin._link_all(made)
-        twin._take_borders(self)
+        twin._copy_interface(self)
         return twin
 
     def bind(self, symbols: Mapping[str, int]) -> Graph:
@@ -420,16 +420,16 @@ class Graph:
                     wanted = declared[id(own)] = bound._once(name, bind_type(own, known))
                 bound.values[name] = Value(name, bound._once(name, type), "activation", None, twin)
                 bound.narrow(name, wanted)
-                if self.measured and (told := self._told(wanted, bound.values[name].type)):
-                    known, declared = Values(known | told), {}
+                if self.measured and (sizes := self._determined(wanted, bound.values[name].type)):
+                    known, declared = Values(known | sizes), {}
             if not self.measured and not bound.measured:
                 settled[alike] = [bound.values[name].type for name in node.outputs]
         bound._link_all(made)
-        bound._take_borders(self)
+        bound._copy_interface(self)
         bound.measured = {symbol: name for symbol, name in bound.measured.items() if symbol not in known}
         return bound
 
-    def _told(self, declared: Type, type: Type) -> dict[str, int]:
+    def _determined(self, declared: Type, type: Type) -> dict[str, int]:
         """Return the measured symbols that are dims of their own where another type of the value has a size."""
         if not isinstance(declared, TensorType) or not isinstance(type, TensorType):
             return {}
@@ -454,20 +454,20 @@ class Graph:
         types = op.infer(*[None if o is None else self.values[o].type for o in operands], **attributes)
         return types if isinstance(types, tuple) else (types,)
 
-    def _take_borders(self, source: Graph) -> None:
+    def _copy_interface(self, source: Graph) -> None:
         self.inputs, self.outputs, self.states = list(source.inputs), dict(source.outputs), dict(source.states)
         self.initial, self.measured = dict(source.initial), dict(source.measured)
         self._fresh, self.trades = source._fresh, dict(source.trades)
 
     def _declare(self, value: Value) -> None:
         if value.name in self.values:
-            raise self._taken(value.name)
+            raise self._name_error(value.name)
         value.type = self._once(value.name, value.type)
         if len(self) > MAX_NODES:
             raise LimitError(f"graph {self.name!r}: too many nodes, expected at most {MAX_NODES}")
         self.values[value.name] = value
 
-    def _taken(self, name: str) -> LoadError:
+    def _name_error(self, name: str) -> LoadError:
         return LoadError(f"graph {self.name!r}: value {name!r} is defined twice")
 
     def _once(self, name: str, type: Type) -> Type:

@@ -22,19 +22,19 @@ def peak(nbytes: Mapping[str, int], touched: Sequence[set[str]]) -> tuple[int, i
     """
     last = {tensor: index for index, tensors in enumerate(touched) for tensor in tensors}
     alive: set[str] = set()
-    total = most = place = 0
+    total = most = at_peak = 0
     others: set[str] = set()
     for index, tensors in enumerate(touched):
         for tensor in tensors - alive:
             total += nbytes[tensor]
             alive.add(tensor)
         if total > most or (total == most and len(alive) - len(tensors) < len(others)):
-            most, place, others = total, index, alive - tensors
+            most, at_peak, others = total, index, alive - tensors
         for tensor in tensors:
             if last[tensor] == index:
                 total -= nbytes[tensor]
                 alive.discard(tensor)
-    return most, place, others
+    return most, at_peak, others
 
 
 def greedy(nbytes: Mapping[str, int], tensors: Sequence[set[str]], after: Sequence[set[int]]) -> list[int]:
@@ -138,10 +138,10 @@ def _home(graph: Graph, node: Node, name: str, home: Mapping[str, str | None]) -
     """Return the tensor of a result: a new one, or an operand's."""
     if node.op.view:
         return home[str(node.operands[0])]
-    for place in node.op.inplace if len(node.outputs) == 1 else ():
-        operand = node.operands[place] if place < len(node.operands) else None
-        maker = graph.producer(operand)
-        if operand is None or maker is None or maker.op.view or graph.only_user(operand) is not node:
+    for index in node.op.inplace if len(node.outputs) == 1 else ():
+        operand = node.operands[index] if index < len(node.operands) else None
+        producer = graph.producer(operand)
+        if operand is None or producer is None or producer.op.view or graph.only_user(operand) is not node:
             continue
         if home[operand] is not None and graph.type(operand) == graph.type(name):
             return home[operand]

@@ -46,9 +46,9 @@ def merged_sources(first: tuple[Source, ...], *others: Sequence[Source]) -> tupl
         return first
     found = list(first)
     for source in added:
-        place = bisect_left(found, source)
-        if place == len(found) or found[place] != source:
-            found.insert(place, source)
+        index = bisect_left(found, source)
+        if index == len(found) or found[index] != source:
+            found.insert(index, source)
     return tuple(found)
 
 
@@ -142,6 +142,6 @@ def added_with(values: Mapping[str, Value], node: Node) -> list[Node]:
     """Return a node and those before it that were added to replace the same node: they share its sources."""
     found = [node]
     for each in found if node.sources else ():
-        makers = (values[name].producer for name in each.operands if name is not None)
-        found += [m for m in dict.fromkeys(makers) if m is not None and m.sources is node.sources and m not in found]
+        producers = (values[name].producer for name in each.operands if name is not None)
+        found += [m for m in dict.fromkeys(producers) if m is not None and m.sources is node.sources and m not in found]
     return found

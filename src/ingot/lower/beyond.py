@@ -13,9 +13,9 @@ def beyond(conditions: Sequence[tuple[Any, ...]]) -> list[list[int]]:
     refuses a node, it also refuses the node for every rule in between.
     """
     found: list[list[int]] = [[] for _ in conditions]
-    for place in reversed(range(len(conditions))):
-        own, following = conditions[place], conditions[place + 1 : place + 2]
+    for index in reversed(range(len(conditions))):
+        own, following = conditions[index], conditions[index + 1 : index + 2]
         for depth in range(len(own)):
-            is_alike = any(other[: depth + 1] == own[: depth + 1] for other in following)
-            found[place].append(found[place + 1][depth] if is_alike else place + 1)
+            begins_alike = any(other[: depth + 1] == own[: depth + 1] for other in following)
+            found[index].append(found[index + 1][depth] if begins_alike else index + 1)
     return found

@@ -96,8 +96,8 @@ def find_groups(
             _grow_integer(graph, static, limits, group, lambda user: user in groups or user in inside)
         elif graph.type(node.output).dtype is f32:
             _grow(graph, static, state_invariant, limits, group, lambda user: user in groups or user in inside)
-            _take_gate(graph, static, limits, group)
-            _take_rounding(graph, static, rounded, group)
+            _add_gate(graph, static, limits, group)
+            _add_rounding(graph, static, rounded, group)
         groups[group.members[-1]] = group
         inside.update(group.members[:-1])
         if group.rounding is not None:
@@ -111,35 +111,35 @@ def _grow(
     state_invariant: set[str],
     limits: EpilogueLimits,
     group: Group,
-    taken: Callable[[Node], bool],
+    is_used: Callable[[Node], bool],
 ) -> None:
     """Add following nodes as long as each is the only reader of the previous result and belongs to no other group."""
     while group.residual is None or not group.activation:
         user = graph.only_user(group.output)
-        if user is None or taken(user):
+        if user is None or is_used(user):
             return
         if kernel_op(user) in limits.activations and not group.activation:
-            _take_activation(group, user)
+            _add_activation(group, user)
         elif user.op.name == "prelu" and limits.slopes and not group.activation:
-            if not _take_slopes(graph, static, group, user):
+            if not _add_slopes(graph, static, group, user):
                 return
         elif user.op.name == "add" and group.residual is None:
             other = user.operands[1] if user.operands[0] == group.output else user.operands[0]
             assert other is not None
-            if not _take_add(graph, static, state_invariant, group, user, other):
+            if not _add_bias_or_residual(graph, static, state_invariant, group, user, other):
                 return
         else:
             return
         group.members.append(user)
 
 
-def _take_activation(group: Group, node: Node) -> None:
+def _add_activation(group: Group, node: Node) -> None:
     group.activation = kernel_op(node)
     group.act_alpha, group.act_beta = scalars(node)
     group.residual_first = group.residual is not None
 
 
-def _take_slopes(graph: Graph, static: set[str], group: Group, prelu: Node) -> bool:
+def _add_slopes(graph: Graph, static: set[str], group: Group, prelu: Node) -> bool:
     """Add a prelu with one constant slope, or one per column; return False if it has other slopes."""
     root, slopes = group.root, prelu.operands[1]
     if prelu.operands[0] != group.output or slopes not in static or not _has_fixed_weight(graph, static, root):
@@ -152,7 +152,7 @@ def _take_slopes(graph: Graph, static: set[str], group: Group, prelu: Node) -> b
     one_each = (*(1,) * axis, sums[axis], *(1,) * (len(sums) - 1 - axis))
     if graph.type(prelu.output).dims != sums or (math.prod(dims) != 1 and dims != one_each[len(sums) - len(dims) :]):
         return False
-    _take_activation(group, prelu)
+    _add_activation(group, prelu)
     group.slopes = slopes
     return True
 
@@ -168,14 +168,16 @@ def _has_fixed_weight(graph: Graph, static: set[str], root: Node) -> bool:
     return weight in static and (root.op.name == "conv" or (not root.transpose_a and graph.type(str(weight)).rank == 2))
 
 
-def _take_add(graph: Graph, static: set[str], state_invariant: set[str], group: Group, add: Node, other: str) -> bool:
+def _add_bias_or_residual(
+    graph: Graph, static: set[str], state_invariant: set[str], group: Group, add: Node, other: str
+) -> bool:
     """Add an add as the bias or the residual; return False if it is neither."""
     shape = graph.type(group.output).dims
     other_shape = graph.type(other).dims
     if other == group.output or graph.type(add.output).dims != shape:
         return False
-    takes_bias = group.root.op.name == "matmul" and not group.bias and not group.activation
-    if takes_bias and other in state_invariant and other_shape == shape[-1:]:
+    accepts_bias = group.root.op.name == "matmul" and not group.bias and not group.activation
+    if accepts_bias and other in state_invariant and other_shape == shape[-1:]:
         group.bias = other
         return True
     if other_shape != shape or other in static:
@@ -184,7 +186,7 @@ def _take_add(graph: Graph, static: set[str], state_invariant: set[str], group: 
     return True
 
 
-def _take_gate(graph: Graph, static: set[str], limits: EpilogueLimits, group: Group) -> None:
+def _add_gate(graph: Graph, static: set[str], limits: EpilogueLimits, group: Group) -> None:
     """Add activation(half) * other half if the product has a constant matrix and no other reader."""
     if group.root.op.name != "matmul" or not _has_fixed_weight(graph, static, group.root):
         return
@@ -199,7 +201,7 @@ def _take_gate(graph: Graph, static: set[str], limits: EpilogueLimits, group: Gr
         if activation is None or product is None or kernel_op(activation) not in limits.activations:
             continue
         if product.op.name == "mul" and graph.only_user(activation.output) is product:
-            _take_activation(group, activation)
+            _add_activation(group, activation)
             group.gate = gate
             group.members += [*halves, activation, product]
             return
@@ -212,7 +214,7 @@ def _round_attention(graph: Graph, rounded: Collection[DType], group: Group) -> 
         group.rounding = user
 
 
-def _take_rounding(graph: Graph, static: set[str], rounded: Collection[DType], group: Group) -> None:
+def _add_rounding(graph: Graph, static: set[str], rounded: Collection[DType], group: Group) -> None:
     """Set `rounding` to a cast of the output of a product with a constant matrix or filter."""
     if not _has_fixed_weight(graph, static, group.root):
         return
@@ -238,7 +240,7 @@ def _halves(graph: Graph, value: str, unit: int) -> tuple[Node, ...] | None:
 
 
 def _grow_integer(
-    graph: Graph, static: set[str], limits: EpilogueLimits, group: Group, taken: Callable[[Node], bool]
+    graph: Graph, static: set[str], limits: EpilogueLimits, group: Group, is_used: Callable[[Node], bool]
 ) -> None:
     """Add the scale of a product of integers, then a bias, a residual, an activation and a quantize."""
     sums = graph.type(group.output)
@@ -261,10 +263,10 @@ def _grow_integer(
             group.bias = other
             group.members.append(user)
     if group.root.operands[1] in static:
-        _take_sum(graph, static, group, taken)
+        _add_residual(graph, static, group, is_used)
     user = graph.only_user(group.output)
-    if user is not None and kernel_op(user) in limits.activations and not taken(user):
-        _take_activation(group, user)
+    if user is not None and kernel_op(user) in limits.activations and not is_used(user):
+        _add_activation(group, user)
         group.members.append(user)
         user = graph.only_user(group.output)
     if user is not None and user.op.name == "quantize" and fixed_steps(graph, user) is not None:
@@ -272,12 +274,12 @@ def _grow_integer(
         group.members.append(user)
 
 
-def _take_sum(graph: Graph, static: set[str], group: Group, taken: Callable[[Node], bool]) -> None:
+def _add_residual(graph: Graph, static: set[str], group: Group, is_used: Callable[[Node], bool]) -> None:
     """Add a residual of a product of integers, possibly after a quantize and a dequantize of the result."""
     middle = _there_and_back(graph, group.output)
     name = middle[1].output if middle else group.output
     add = graph.only_user(name)
-    if add is None or add.op.name != "add" or taken(add) or (middle and taken(middle[1])):
+    if add is None or add.op.name != "add" or is_used(add) or (middle and is_used(middle[1])):
         return
     other = str(add.operands[1] if add.operands[0] == name else add.operands[0])
     dims = graph.type(name).dims
@@ -285,11 +287,16 @@ def _take_sum(graph: Graph, static: set[str], group: Group, taken: Callable[[Nod
         return
     group.middle, group.residual, group.residual_first = middle, other, True
     group.members += middle or ()
-    codes = graph.producer(other)
-    is_free = codes is not None and graph.only_user(other) is add and not taken(codes)
-    if codes is not None and is_free and codes.op.name == "dequantize" and fixed_steps(graph, codes) is not None:
-        group.residual_quant = codes
-        group.members.append(codes)
+    decoder_node = graph.producer(other)
+    is_free = decoder_node is not None and graph.only_user(other) is add and not is_used(decoder_node)
+    if (
+        decoder_node is not None
+        and is_free
+        and decoder_node.op.name == "dequantize"
+        and fixed_steps(graph, decoder_node) is not None
+    ):
+        group.residual_quant = decoder_node
+        group.members.append(decoder_node)
     group.members.append(add)
 
 

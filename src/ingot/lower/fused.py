@@ -69,8 +69,8 @@ def find_fused_groups(
     eligible = {node: None for node in free if _is_eligible(graph, node, limits, rounded)}
     finder = _Finder(graph, limits)
     for node in eligible:
-        makers = (graph.producer(operand) for operand in node.operands)
-        if any(other in eligible for other in (*makers, *graph.users(node.output))):  # a single node is no group
+        producers = (graph.producer(operand) for operand in node.operands)
+        if any(other in eligible for other in (*producers, *graph.users(node.output))):  # a single node is no group
             finder.place(node)
     groups = dict.fromkeys(finder.group_of.values())
     return [group for group in groups if len(group.members) > 1]
@@ -116,8 +116,8 @@ class _Finder:
 
     def place(self, node: Node) -> None:
         """Add a node to the groups that compute its operands, or to a new one."""
-        makers = (self.graph.producer(o) for o in node.operands)
-        parents = list(dict.fromkeys(self.group_of[m] for m in makers if m is not None and m in self.group_of))
+        producers = (self.graph.producer(o) for o in node.operands)
+        parents = list(dict.fromkeys(self.group_of[m] for m in producers if m is not None and m in self.group_of))
         for wanted in (parents, *([p] for p in reversed(parents))):
             if wanted and (joined := self._join(wanted, node)) is not None:
                 self.group_of.update(dict.fromkeys(joined.members, joined))

@@ -126,17 +126,17 @@ def _view_text(view: View) -> str:
     return f"{view.tensor}{offset}{list(view.shape)}{strides}"
 
 
-def moved(view: View, aside: dict[str, str]) -> View:
-    """Return the view in another tensor. aside: old tensor id -> new one."""
-    return replace(view, tensor=aside.get(view.tensor, view.tensor))
+def moved(view: View, redirected: dict[str, str]) -> View:
+    """Return the view in another tensor. redirected: old tensor id -> new one."""
+    return replace(view, tensor=redirected.get(view.tensor, view.tensor))
 
 
-def moved_field(field: Field, aside: dict[str, str]) -> Field:
-    """Return a field with its pointers moved from one tensor to another. aside: old tensor id -> new one."""
+def moved_field(field: Field, redirected: dict[str, str]) -> Field:
+    """Return a field with its pointers moved from one tensor to another. redirected: old tensor id -> new one."""
     if isinstance(field, Pointer):
-        return replace(field, tensor=aside.get(field.tensor, field.tensor))
+        return replace(field, tensor=redirected.get(field.tensor, field.tensor))
     if isinstance(field, tuple):
-        return tuple(moved_field(each, aside) for each in field)  # type: ignore[return-value, arg-type]
+        return tuple(moved_field(each, redirected) for each in field)  # type: ignore[return-value, arg-type]
     return field
 
 

@@ -84,7 +84,7 @@ class Backend:
     def beyond(self, op: str) -> list[list[int]]:
         """Return where the next rule that begins differently is, per rule and condition; see `beyond.beyond`."""
         if op not in self._beyond:
-            self._beyond[op] = beyond([row.conditions for row in self.rules.get(op, ())])
+            self._beyond[op] = beyond([rule.conditions for rule in self.rules.get(op, ())])
         return self._beyond[op]
 
 
@@ -170,33 +170,33 @@ class Lowering:
         needs: dict[Node | FusedGroup, set[Node | FusedGroup]] = {unit: set() for unit in last}
         for node, unit in unit_of.items():
             before = needs[unit]
-            for maker in self._makers(node):
-                if maker in unit_of:
-                    before.add(unit_of[maker])
+            for producer in self._producers(node):
+                if producer in unit_of:
+                    before.add(unit_of[producer])
             before.discard(unit)
         self._replacing, early = overwrite_states(self.graph, self._deferred, unit_of, needs, last)
         order = sorted(last, key=lambda unit: (early.get(unit, last[unit]), last[unit]))
         return topological(needs, {unit: i for i, unit in enumerate(order)})
 
-    def _makers(self, node: Node) -> list[Node]:
+    def _producers(self, node: Node) -> list[Node]:
         """Return the nodes that compute a node's operands; a deferred operand is replaced by its own operands."""
-        makers = [maker for operand in node.operands if (maker := self.graph.producer(operand)) is not None]
+        producers = [producer for operand in node.operands if (producer := self.graph.producer(operand)) is not None]
         if not self._deferred:
-            return makers
-        deferred = [self._makers(maker) if maker.outputs[0] in self._deferred else [maker] for maker in makers]
-        return [maker for each in deferred for maker in each]
+            return producers
+        deferred = [self._producers(each) if each.outputs[0] in self._deferred else [each] for each in producers]
+        return [producer for each in deferred for producer in each]
 
     def choose(self, node: Node) -> KernelRule:
         """Return the first rule that accepts the node and its operands' layouts; record all reasons for `explain`."""
-        row, choice, avoided = self.ask(node)
+        rule, choice, avoided = self.ask(node)
         misplaced: dict[KernelRule, str] = {}
-        while row is not None and (reason := row.misplaced(self, node)):
-            misplaced[row] = reason
-            row, choice, avoided = self._ask(node, misplaced)
-        assert row is not None, f"{node} has no kernel; segments should have kept it out"
+        while rule is not None and (reason := rule.misplaced(self, node)):
+            misplaced[rule] = reason
+            rule, choice, avoided = self._ask(node, misplaced)
+        assert rule is not None, f"{node} has no kernel; segments should have kept it out"
         self.lowered.choices.append(choice)
         self.lowered.avoided += avoided
-        return row
+        return rule
 
     def ask(self, node: Node) -> Asked:
         """Return the first rule that accepts the node in any layout, and each candidate's reason; cached."""
@@ -208,42 +208,42 @@ class Lowering:
         reasons: list[str] = []
         avoided: list[str] = []
         op = self.groups[node].root.op.name if node in self.groups else node.op.name
-        rows, beyond, chosen = self.backend.rules.get(op, ()), self.backend.beyond(op), None
-        foreign = self._kept_out(node) if self._foreign else ""
-        while chosen is None and (place := len(reasons)) < len(rows):
-            row = rows[place]
+        rules, beyond, chosen = self.backend.rules.get(op, ()), self.backend.beyond(op), None
+        foreign = self._foreign_reason(node) if self._foreign else ""
+        while chosen is None and (tried := len(reasons)) < len(rules):
+            rule = rules[tried]
             if foreign:
-                reasons += [foreign] * len(rows)
-            elif (depth := self._refused(row, node)) is not None:
-                reason = self._reasons[node][row.conditions[depth]]
-                reasons += [reason] * (beyond[place][depth] - place)
+                reasons += [foreign] * len(rules)
+            elif (depth := self._refused(rule, node)) is not None:
+                reason = self._reasons[node][rule.conditions[depth]]
+                reasons += [reason] * (beyond[tried][depth] - tried)
             else:
-                reason = misplaced.get(row, "")
-                if not reason and (reason := row.avoid(self, node)) and row.by_size and is_sized(self.graph, node):
-                    avoided.append(f"{row.kernel} for {node.outputs[0]!r}: {reason}")
+                reason = misplaced.get(rule, "")
+                if not reason and (reason := rule.avoid(self, node)) and rule.by_size and is_sized(self.graph, node):
+                    avoided.append(f"{rule.kernel} for {node.outputs[0]!r}: {reason}")
                 reasons.append(reason)
-                chosen = None if reason else row
+                chosen = None if reason else rule
         key = op, tuple(reasons)
         if key not in self._candidates:
-            self._candidates[key] = tuple(zip([row.kernel for row in rows], reasons, strict=False))
+            self._candidates[key] = tuple(zip([rule.kernel for rule in rules], reasons, strict=False))
         return Asked(chosen, Choice(node.outputs[0], op, self._candidates[key]), avoided)
 
-    def refusal(self, row: KernelRule, node: Node) -> str:
+    def refusal(self, rule: KernelRule, node: Node) -> str:
         """Return the first reason against a rule; each condition is evaluated once per node."""
-        depth = self._refused(row, node)
-        return "" if depth is None else self._reasons[node][row.conditions[depth]]
+        depth = self._refused(rule, node)
+        return "" if depth is None else self._reasons[node][rule.conditions[depth]]
 
-    def _refused(self, row: KernelRule, node: Node) -> int | None:
+    def _refused(self, rule: KernelRule, node: Node) -> int | None:
         """Return the index of the first condition of a rule that refuses the node; None if the rule accepts it."""
         known = self._reasons[node]
-        for depth, condition in enumerate(row.conditions):
+        for depth, condition in enumerate(rule.conditions):
             if (reason := known.get(condition)) is None:
                 reason = known[condition] = condition(self, node)
             if reason:
                 return depth
         return None
 
-    def _kept_out(self, node: Node) -> str:
+    def _foreign_reason(self, node: Node) -> str:
         """Return why no kernel may read or write a node's values, such as their dtype; or ""."""
         names = (*node.operands, *node.outputs)
         return next((self._foreign[name] for name in names if name in self._foreign), "")
@@ -444,9 +444,9 @@ class Lowering:
                 self.node_name = self.graph.states[ready[0]]
                 self.add_copy(waiting.pop(ready[0]), self._update(ready[0]))
                 continue
-            aside = self.view(next(iter(waiting))).tensor
+            blocked = self.view(next(iter(waiting))).tensor
             for each, source in waiting.items():
-                if source.tensor == aside:
+                if source.tensor == blocked:
                     self.node_name = self.graph.states[each]
                     waiting[each] = self.copy(source)
 
@@ -465,8 +465,8 @@ class Lowering:
         match user.op.name:
             case "permute" if strided:
                 inverse = tuple(user.axes.index(i) for i in range(len(user.axes)))
-                seen = None if dense is None else dense.permute(user.axes)
-                view = self.result(user.output, strided, None if seen is None else seen.order).permute(inverse)
+                permuted = None if dense is None else dense.permute(user.axes)
+                view = self.result(user.output, strided, None if permuted is None else permuted.order).permute(inverse)
             case "reshape":
                 wanted = None if dense is None else reshaped_order(dense, self.graph.type(user.output).dims)
                 reshaped = self.result(user.output, strided, wanted).reshape(shape)
@@ -526,9 +526,9 @@ class Lowering:
         """
         if all(w.size == 0 for w in writes):
             return
-        aside = self._put_aside(reads, writes, inplace) if self.graph.states and not keeps else {}
-        written = [moved(view, aside) for view in writes] if aside else writes
-        fields = {name: moved_field(value, aside) for name, value in fields.items()} if aside else fields
+        redirected = self._redirect(reads, writes, inplace) if self.graph.states and not keeps else {}
+        written = [moved(view, redirected) for view in writes] if redirected else writes
+        fields = {name: moved_field(value, redirected) for name, value in fields.items()} if redirected else fields
         scratch = None
         if scratch_floats := scratch_floats or self.backend.scratch_floats(kernel, fields):
             slot = -(-scratch_floats // 16) * 16
@@ -539,24 +539,24 @@ class Lowering:
         self.lowered.steps.append(
             Step(kernel, args_type, fields, *views, self.node_name, inplace, 1, scratch, keeps, iterations)
         )
-        for view, own in zip(writes, written, strict=True) if aside else ():
+        for view, own in zip(writes, written, strict=True) if redirected else ():
             if own != view:
                 self.add_copy(own, view)
         for write in writes if self._stand_ins else ():
             if write.tensor in self._stand_ins:
                 self.add_copy(*self._stand_ins.pop(write.tensor))
 
-    def _put_aside(self, reads: Sequence[View], writes: Sequence[View], inplace: tuple[int, ...]) -> dict[str, str]:
+    def _redirect(self, reads: Sequence[View], writes: Sequence[View], inplace: tuple[int, ...]) -> dict[str, str]:
         """For a step that would overwrite a state that it reads: return update id -> id of a temporary tensor."""
-        aside = {}
+        redirected = {}
         for i, write in enumerate(writes):
             tensor = self.lowered.tensors[write.tensor]
             readers = [k for k, read in enumerate(reads) if read.tensor == tensor.replaces]
             permitted = i == 0 and len(readers) == 1 and readers[0] in inplace
             if readers and not (permitted and self.replaces(write, reads[readers[0]])):
                 own = self.temporary(f"{self.node_name}.aside", tensor.dtype, tensor.shape)
-                aside[write.tensor] = own.tensor
-        return aside
+                redirected[write.tensor] = own.tensor
+        return redirected
 
     def _cut(self) -> None:
         """Split steps into tasks, each with a slot of scratch, and into chunks, if the run is worth several threads."""
@@ -588,8 +588,8 @@ class Lowering:
         dtype = self.backend.held[dtype]
         strides = contiguous_strides(shape) if order is None else ordered_strides(shape, order)
         view = View(self._id(), dtype, 0, shape, strides)
-        lying = shape if order is None or view.is_contiguous else tuple(shape[axis] for axis in order)
-        self.lowered.tensors[view.tensor] = Tensor(view.tensor, name, dtype, lying, kind, dtype.nbytes(view.size))
+        stored = shape if order is None or view.is_contiguous else tuple(shape[axis] for axis in order)
+        self.lowered.tensors[view.tensor] = Tensor(view.tensor, name, dtype, stored, kind, dtype.nbytes(view.size))
         return view
 
 

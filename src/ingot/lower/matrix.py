@@ -45,28 +45,28 @@ def matrix(
     columns: one of several ranges of `column_runs`.
     """
     if columns is not None:
-        part = _some_columns(lowering.weight_expr(value), layout, int(not transposed), columns).stored(format)[0]
+        piece = _some_columns(lowering.weight_expr(value), layout, int(not transposed), columns).stored(format)[0]
         is_plain = layout == "raw" and format.decoder is None
-        return lowering.weight(part, layout, transposed, None if is_plain else format)
-    held = (
+        return lowering.weight(piece, layout, transposed, None if is_plain else format)
+    expression = (
         lowering.weight_expr(value)
         if value in lowering.state_invariant
         else WeightExpr(value, (lowering.graph.type(value),))
     )
-    stored, *beside = held.stored(format)
-    if beside:
-        groups = held.groups(format)
+    stored, *scales_and_zeros = expression.stored(format)
+    if scales_and_zeros:
+        groups = expression.groups(format)
         assert groups is not None and order is None, f"{value} is not stored as {format}"
-        return lowering.weight(stored, layout, transposed, format, tuple(beside), groups.size)
+        return lowering.weight(stored, layout, transposed, format, tuple(scales_and_zeros), groups.size)
     packed = order(stored) if order else stored
     if value in lowering.static:
         return lowering.weight(packed, layout, transposed, format)
     if layout == "raw":
-        return lowering.contiguous(_undecoded(lowering, held, stored))
+        return lowering.contiguous(_undecoded(lowering, expression, stored))
     key = value, format.name, transposed, order
     if key not in lowering.panels:
         packed_weight = PackedWeight(value, packed, layout, transposed, format)
-        source = _reordered(lowering, packed, stored, _undecoded(lowering, held, stored))
+        source = _reordered(lowering, packed, stored, _undecoded(lowering, expression, stored))
         lowering.panels[key] = _pack(lowering, packed_weight, source)
     return lowering.panels[key]
 
@@ -133,11 +133,11 @@ def _moved(lowering: Lowering, value: WeightExpr, sources: Sequence[View]) -> Vi
 
 def _joined(lowering: Lowering, value: WeightExpr, sources: Sequence[View], axis: int) -> View:
     """Copy the sources into one tensor, one after another along an axis."""
-    whole = lowering.temporary(value.name, value.type.dtype, value.dims)
+    joined = lowering.temporary(value.name, value.type.dtype, value.dims)
     begin = 0
     for source in sources:
-        starts, stops = [0] * len(whole.shape), list(whole.shape)
+        starts, stops = [0] * len(joined.shape), list(joined.shape)
         starts[axis], stops[axis] = begin, begin + source.shape[axis]
-        lowering.add_copy(source, whole.slice(starts, stops, [1] * len(starts)))
+        lowering.add_copy(source, joined.slice(starts, stops, [1] * len(starts)))
         begin = stops[axis]
-    return whole
+    return joined

@@ -76,7 +76,7 @@ class WeightExpr:
 
     def derive(self, op: str, *others: WeightExpr, **attributes: Any) -> WeightExpr:
         """Apply an op of one result to the value and the values after it."""
-        return _made(op, (self, *others), f"{self.name}.{op}", attributes)
+        return _build_expr(op, (self, *others), f"{self.name}.{op}", attributes)
 
     def text(self) -> str:
         """Return the text of the computation, down to the names of weights and the contents of constants.
@@ -169,29 +169,29 @@ class WeightExpr:
 
         known: rows of subexpressions that were read before and are not released.
         """
-        taken = {} if known is None else known
+        evaluated = {} if known is None else known
         if self.type.rank == 0:
             return self.evaluate()
         node = self.node
-        if self not in taken and node is None:
-            taken[self] = self.evaluate()[rows]
-        elif self not in taken and self.op == "concat":
-            taken[self] = self._joined_rows(*rows.indices(self.dims[0])[:2])
-        elif self not in taken and self.op == "permute":
-            taken[self] = self.source.part((slice(None), rows)).T
-        elif self not in taken and self.op == "gather":
-            taken[self] = self._apply(self.source.rows(rows, taken), self.inputs[1].evaluate())
-        elif self not in taken and node is not None:
-            operands = [operand.rows(rows, taken) for operand in self.inputs]
+        if self not in evaluated and node is None:
+            evaluated[self] = self.evaluate()[rows]
+        elif self not in evaluated and self.op == "concat":
+            evaluated[self] = self._joined_rows(*rows.indices(self.dims[0])[:2])
+        elif self not in evaluated and self.op == "permute":
+            evaluated[self] = self.source.part((slice(None), rows)).T
+        elif self not in evaluated and self.op == "gather":
+            evaluated[self] = self._apply(self.source.rows(rows, evaluated), self.inputs[1].evaluate())
+        elif self not in evaluated and node is not None:
+            operands = [operand.rows(rows, evaluated) for operand in self.inputs]
             if self.op == "reshape":
-                taken[self] = operands[0].reshape(len(operands[0]), *self.dims[1:])
+                evaluated[self] = operands[0].reshape(len(operands[0]), *self.dims[1:])
             else:
-                taken[self] = self._apply(*operands)
+                evaluated[self] = self._apply(*operands)
         if known is None and node is not None:
-            for value, array in taken.items():
+            for value, array in evaluated.items():
                 if value.node is None:
                     release(array)
-        return taken[self]
+        return evaluated[self]
 
     def _joined_rows(self, begin: int, end: int) -> np.ndarray:
         """Return rows of a concat from the operands that contain them; the file pages that were read are released."""
@@ -308,7 +308,7 @@ class WeightExpr:
         attributes = self.node.attributes
         if self.op == "slice":
             attributes = attributes | {"stops": tuple(map(min, attributes["stops"], operands[0].dims))}
-        return _made(self.op, operands, name, attributes)
+        return _build_expr(self.op, operands, name, attributes)
 
 
 # Ops whose result rows are computed from the same rows of their operands, unless they reduce the first axis.
@@ -378,7 +378,7 @@ def _as_matrix(decoded: WeightExpr, beside: WeightExpr) -> WeightExpr:
     return beside.derive("reshape", shape=(count, 1) if decoded.node.axis == 0 else (1, count))
 
 
-def _made(op: str, operands: tuple[WeightExpr, ...], name: str, attributes: dict[str, Any]) -> WeightExpr:
+def _build_expr(op: str, operands: tuple[WeightExpr, ...], name: str, attributes: dict[str, Any]) -> WeightExpr:
     """Return the weight expression of an op of one result, such as permute of `w`; its type is inferred."""
     definition = OPS[op]
     values = {k: v for k, v in definition.attributes.items() if v is not REQUIRED} | attributes

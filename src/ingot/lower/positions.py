@@ -29,12 +29,12 @@ def position_nodes(graph: Graph, static: set[str]) -> set[Node]:
             continue
         inputless.update(node.outputs)
         is_known = all(o is None or o in known for o in node.operands)
-        if is_known and _is_of_places(graph, node):
+        if is_known and _depends_on_index_only(graph, node):
             found.add(node)
             known.update(node.outputs)
         elif node.op.computes:
             raise UnsizedError(f"node {node.outputs[0]!r}: {node.op.name} computes from sizes only")
-        elif is_known and node.op.view and _keeps_places(graph, node):
+        elif is_known and node.op.view and _keeps_prefix(graph, node):
             known.update(node.outputs)
     return found
 
@@ -43,23 +43,23 @@ def settle_positions(graph: Graph, static: set[str]) -> None:
     """Compute values of positions for the largest planned sizes, and give their readers a prefix."""
     nodes = position_nodes(graph, static)
     planned: dict[str, str] = {}
-    beginnings: dict[str, str] = {}
+    prefixes: dict[str, str] = {}
     for node in list(graph.nodes):
         read = [] if node in nodes else [o for o in node.operands if o is not None and graph.producer(o) in nodes]
         for name in read:
-            if name not in beginnings:
-                beginnings[name] = _beginning(graph, name, node, planned)
+            if name not in prefixes:
+                prefixes[name] = _prefix(graph, name, node, planned)
         if read:
-            graph.set_operands(node, [o if o is None else beginnings.get(o, o) for o in node.operands])
+            graph.set_operands(node, [o if o is None else prefixes.get(o, o) for o in node.operands])
     for external, name in list(graph.outputs.items()):
         if graph.producer(name) in nodes:
-            graph.set_output(external, beginnings.get(name) or _beginning(graph, name, None, planned))
+            graph.set_output(external, prefixes.get(name) or _prefix(graph, name, None, planned))
     for node in reversed(list(graph.nodes)):
         if node in nodes and not any(graph.values[name].users or graph.is_output(name) for name in node.outputs):
             graph.remove(node)
 
 
-def _is_of_places(graph: Graph, node: Node) -> bool:
+def _depends_on_index_only(graph: Graph, node: Node) -> bool:
     """Return whether each result element depends only on the operands' elements at its index, or on its index."""
     match node.op.name:
         case "matmul":  # an outer product: one multiplication per element
@@ -74,7 +74,7 @@ def _is_of_places(graph: Graph, node: Node) -> bool:
             return node.op.acts_on == "element" and not has_size(tuple(node.attributes.values()))
 
 
-def _keeps_places(graph: Graph, node: Node) -> bool:
+def _keeps_prefix(graph: Graph, node: Node) -> bool:
     """Return whether the view of the planned size starts with the view of the size of a run."""
     match node.op.name:
         case "reshape":
@@ -86,7 +86,7 @@ def _keeps_places(graph: Graph, node: Node) -> bool:
             return True
 
 
-def _beginning(graph: Graph, name: str, before: Node | None, planned: dict[str, str]) -> str:
+def _prefix(graph: Graph, name: str, before: Node | None, planned: dict[str, str]) -> str:
     whole, dims = _planned(graph, name, before, planned), graph.type(name).dims
     zeros, ones = (0,) * len(dims), (1,) * len(dims)
     return graph.add("slice", [whole], f"{name}.used", before=before, starts=zeros, stops=dims, steps=ones).output

@@ -192,14 +192,14 @@ def reshaped_order(view: View, shape: Sequence[int]) -> tuple[int, ...] | None:
     If the reshape needs a copy: channels last for an image or a sequence whose source has adjacent channels, otherwise
     None (row-major).
     """
-    seen = view.reshape(shape)
-    if seen is not None:
-        return seen.order
-    is_image = len(shape) in (3, 4) and len(shape) < len(view.shape) and _holds_channels(view, shape[1])
+    reshaped = view.reshape(shape)
+    if reshaped is not None:
+        return reshaped.order
+    is_image = len(shape) in (3, 4) and len(shape) < len(view.shape) and _has_channels(view, shape[1])
     return channels_last(len(shape)) if is_image else None
 
 
-def _holds_channels(view: View, count: int) -> bool:
+def _has_channels(view: View, count: int) -> bool:
     """Return whether channels are adjacent, also in a shuffled image [N, C, h, r, w, s], r * s pixels per position."""
     axes = zip(view.shape[1:], view.strides[1:], strict=True)
     size, stride = next((axis for axis in axes if axis[0] != 1), (1, 0))

@@ -33,9 +33,9 @@ def widen_node(graph: Graph, node: Node) -> None:
         build.cast(name, dtype=wide) if name is not None and graph.type(name).dtype is narrow else name
         for name in node.operands
     ]
-    made = build.add_all(node.op.name, *operands, **node.attributes)
+    widened = build.add_all(node.op.name, *operands, **node.attributes)
     results = []
-    for name, result in zip(node.outputs, made, strict=True):
+    for name, result in zip(node.outputs, widened, strict=True):
         dtype = graph.type(name).dtype
         if graph.type(result).dtype is not dtype:
             if node.op.name in _OF_NOTHING and dtype.limits is not None:

@@ -15,25 +15,25 @@ def merge_equal(graph: Graph) -> bool:
     """
     changed = _merge_constants(graph)
     first: dict[Any, Node] = {}
-    alike: dict[Any, dict[Any, Node]] = {}
+    by_attributes: dict[Any, dict[Any, Node]] = {}
     measured = set(graph.measured.values())
     for node in graph.nodes:
         if measured and not measured.isdisjoint(node.outputs):
             continue  # its dims are referred to by name
-        kept = _first(first, alike, node)
-        if kept is not node:
-            for old, new in zip(node.outputs, kept.outputs, strict=True):
+        representative = _first(first, by_attributes, node)
+        if representative is not node:
+            for old, new in zip(node.outputs, representative.outputs, strict=True):
                 graph.replace_uses(old, new)
             graph.remove(node)
             changed = True
     return changed
 
 
-def _first(first: dict[Any, Node], alike: dict[Any, dict[Any, Node]], node: Node) -> Node:
+def _first(first: dict[Any, Node], by_attributes: dict[Any, dict[Any, Node]], node: Node) -> Node:
     """Return the first visited node that equals `node`, possibly itself.
 
-    first: nodes by op and operands, a key that is rarely shared. alike: for shared keys, the distinct nodes by their
-    attributes.
+    first: nodes by op and operands, a key that is rarely shared. by_attributes: for shared keys, the distinct nodes by
+    their attributes.
     """
     operands = node.operands
     if node.op.name in COMMUTATIVE:
@@ -42,7 +42,7 @@ def _first(first: dict[Any, Node], alike: dict[Any, dict[Any, Node]], node: Node
     alone = first.setdefault(key, node)
     if alone is node:
         return node
-    same = alike.setdefault(key, {})
+    same = by_attributes.setdefault(key, {})
     if not same:
         same[_attributes(alone)] = alone
     return same.setdefault(_attributes(node), node)
@@ -80,9 +80,9 @@ def _merge_same_content(graph: Graph, values: list[Value]) -> bool:
     changed = False
     for value in values:
         assert value.data is not None
-        kept = first.setdefault(content(value.data), value)
-        if kept is not value:
-            graph.replace_uses(value.name, kept.name)
+        representative = first.setdefault(content(value.data), value)
+        if representative is not value:
+            graph.replace_uses(value.name, representative.name)
             graph.remove_value(value.name)
             changed = True
     return changed

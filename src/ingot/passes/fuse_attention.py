@@ -34,7 +34,7 @@ def fuse_attention(graph: Graph) -> bool:
                 _replace(graph, node, scores)
                 changed = True
         elif node.op.name in ATTENTIONS:
-            changed |= _take_off_repeats(graph, node)
+            changed |= _remove_repeats(graph, node)
     return changed
 
 
@@ -231,7 +231,7 @@ def _mask(graph: Graph, node: Node, scores: _Scores) -> str | None:
     return total
 
 
-def _take_off_repeats(graph: Graph, node: Node) -> bool:
+def _remove_repeats(graph: Graph, node: Node) -> bool:
     """Rewrite attention(q, repeat(k), repeat(v)) to attention(q, k, v): a group of query heads shares a key head."""
     sources = [_before_repeat(graph, str(name)) for name in node.operands[1:3]]
     if None in sources:

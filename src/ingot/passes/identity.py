@@ -135,7 +135,7 @@ def _pad(graph: Graph, node: Node) -> bool:
     return not any((*node.low, *node.high)) and _same(graph, node)
 
 
-def _holds(wide: DType, narrow: DType) -> bool:
+def _contains(wide: DType, narrow: DType) -> bool:
     """Return whether every value of `narrow` is a value of `wide`."""
     if narrow is wide or "n" in (wide.kind, narrow.kind) or "s" in (wide.kind, narrow.kind):
         return narrow is wide
@@ -155,7 +155,7 @@ def _cast(graph: Graph, node: Node) -> bool:
     if inner is None or inner.operands[0] is None:
         return False
     source = graph.type(inner.operands[0])
-    if not _holds(inner.dtype, source.dtype):
+    if not _contains(inner.dtype, source.dtype):
         return False
     if source.dtype is node.dtype:
         return replace(graph, node, inner.operands[0])
@@ -279,11 +279,13 @@ def _gather(graph: Graph, node: Node) -> bool:
     if count is None or None in (*shape, *result):
         return False
     if found.is_uniform and count != 1:
-        return _take(graph, node, found.constant, 1, is_repeated=True)
-    return _is_row_major(graph, indices, found) and _take(graph, node, found.constant, count, is_repeated=False)
+        return _replace_gather(graph, node, found.constant, 1, is_repeated=True)
+    return _is_row_major(graph, indices, found) and _replace_gather(
+        graph, node, found.constant, count, is_repeated=False
+    )
 
 
-def _take(graph: Graph, node: Node, start: int, count: Known, is_repeated: bool) -> bool:
+def _replace_gather(graph: Graph, node: Node, start: int, count: Known, is_repeated: bool) -> bool:
     """Replace a gather by rows start .. start + count of its source, or by one row repeated."""
     source, indices = (str(o) for o in node.operands)
     shape, result = graph.type(source).shape, graph.type(node.output).shape

@@ -33,9 +33,9 @@ def multiply_integers(graph: Graph) -> bool:
         if node.op.name in ("matmul", "conv") and has_known_type(graph, node.output):
             changed |= _multiply(graph, node)
         elif node.op.name == "add":
-            changed |= _take_bias(graph, node)
+            changed |= _absorb_bias(graph, node)
         elif node.op.name == "mul":
-            changed |= _take_scale(graph, node)
+            changed |= _absorb_scale(graph, node)
     return changed
 
 
@@ -44,8 +44,8 @@ def _decoded(graph: Graph, name: str | None) -> Node | None:
     node = graph.producer(name)
     if node is None or node.op.name != "dequantize" or node.dtype is not f32 or node.block:
         return None
-    codes, scale = graph.type(str(node.operands[0])), graph.type(str(node.operands[1]))
-    return node if codes.dtype in BYTES and scale.dtype is f32 else None
+    integers, scale = graph.type(str(node.operands[0])), graph.type(str(node.operands[1]))
+    return node if integers.dtype in BYTES and scale.dtype is f32 else None
 
 
 def _is_single(graph: Graph, name: str | None) -> bool:
@@ -53,7 +53,7 @@ def _is_single(graph: Graph, name: str | None) -> bool:
     return name is None or graph.type(name).shape in ((), (1,))
 
 
-def _beside(node: Node) -> tuple[str, str | None]:
+def _scale_and_zero_point(node: Node) -> tuple[str, str | None]:
     """Return the scale and the zero point of a quantize or dequantize."""
     scale, zero = (*node.operands[1:], None)[:2]
     return str(scale), zero
@@ -66,7 +66,7 @@ def _multiply(graph: Graph, node: Node) -> bool:
     is_conv = node.op.name == "conv"
     weight = graph.type(str(right.operands[0]))
     columns = 0 if is_conv else weight.rank - (2 if node.transpose_b else 1)
-    (scale, zero), (weight_scale, weight_zero) = _beside(left), _beside(right)
+    (scale, zero), (weight_scale, weight_zero) = _scale_and_zero_point(left), _scale_and_zero_point(right)
     is_each = (
         is_conv and left.axis == 1 and weight.shape[:2] == (node.groups, 1)
     )  # the scale of a channel is the scale of its filter
@@ -125,7 +125,7 @@ def _scale_product(graph: Graph, node: Node, scale: str, weight_scale: str, numb
     return product
 
 
-def _take_scale(graph: Graph, node: Node) -> bool:
+def _absorb_scale(graph: Graph, node: Node) -> bool:
     """Rewrite f32(sums) * scale to dequantize(sums, scale), for one scale or one per column."""
     for floats, scale in (node.operands, node.operands[::-1]):
         cast = graph.producer(floats)
@@ -146,7 +146,7 @@ def _take_scale(graph: Graph, node: Node) -> bool:
     return False
 
 
-def _take_bias(graph: Graph, node: Node) -> bool:
+def _absorb_bias(graph: Graph, node: Node) -> bool:
     """Rewrite dequantize(sums) + dequantize(bias) of the same scale to dequantize(sums + bias), which is exact."""
     for scaled_name, bias_name in (node.operands, node.operands[::-1]):
         scaled, bias = graph.producer(scaled_name), graph.producer(bias_name)
@@ -157,8 +157,8 @@ def _take_bias(graph: Graph, node: Node) -> bool:
             continue
         if (*product.operands[2:3], None)[0] is not None:
             continue
-        if bias is None and (codes := _bias_quant(graph, node, str(bias_name), scaled, product)) is not None:
-            name = graph.add_constant(graph.fresh(f"{node.output}.bias.codes"), codes)
+        if bias is None and (integers := _bias_quant(graph, node, str(bias_name), scaled, product)) is not None:
+            name = graph.add_constant(graph.fresh(f"{node.output}.bias.codes"), integers)
             graph.set_operands(product, [*product.operands[:2], name, *product.operands[3:]])
             _put(graph, node, scaled.output)
             return True
@@ -174,7 +174,7 @@ def _take_bias(graph: Graph, node: Node) -> bool:
 
 def _bias_quant(graph: Graph, node: Node, added: str, scaled: Node, product: Node) -> np.ndarray | None:
     """Return a known bias per column as integer multiples of the sums' scale; None if it is not."""
-    bias, scale, sums = graph.data(added), graph.data(_beside(scaled)[0]), graph.type(product.output)
+    bias, scale, sums = graph.data(added), graph.data(_scale_and_zero_point(scaled)[0]), graph.type(product.output)
     axis = 1 if product.op.name == "conv_integer" else sums.rank - 1
     if bias is None or scale is None or bias.dtype != np.float32 or not _is_each_column(graph, added, sums, axis):
         return None
@@ -182,9 +182,9 @@ def _bias_quant(graph: Graph, node: Node, added: str, scaled: Node, product: Nod
         return None
     bias, scale = bias.ravel().astype(np.float64), scale.ravel().astype(np.float64)
     with np.errstate(all="ignore"):
-        codes = np.rint(bias / scale)
-        fits = np.isclose(codes * scale, bias, rtol=_CLOSE, atol=0) & (abs(codes) < _WHOLE)
-    return codes.astype(np.int32) if fits.all() else None
+        integers = np.rint(bias / scale)
+        fits = np.isclose(integers * scale, bias, rtol=_CLOSE, atol=0) & (abs(integers) < _WHOLE)
+    return integers.astype(np.int32) if fits.all() else None
 
 
 def _is_each_column(graph: Graph, name: str, sums: TensorType, axis: int) -> bool:
@@ -195,16 +195,19 @@ def _is_each_column(graph: Graph, name: str, sums: TensorType, axis: int) -> boo
 
 def _fits_bias(graph: Graph, node: Node, added: str, scaled: Node, bias: Node, product: Node) -> bool:
     """Return whether a dequantized bias has one element per column, and the sums' scale."""
-    codes, zero = graph.type(str(bias.operands[0])), _beside(bias)[1]
+    integers, zero = graph.type(str(bias.operands[0])), _scale_and_zero_point(bias)[1]
     sums = graph.type(product.output)
     axis = 1 if product.op.name == "conv_integer" else sums.rank - 1
-    if codes.dtype is not i32 or codes.rank != 1 or codes.shape != sums.shape[axis : axis + 1] or bias.block:
+    if integers.dtype is not i32 or integers.rank != 1 or integers.shape != sums.shape[axis : axis + 1] or bias.block:
         return False
     if not _is_each_column(graph, added, sums, axis) or not is_fixed(graph, bias.operands[0]):
         return False
     if not same_type(graph.type(node.output), graph.type(scaled.output)):
         return False
-    steps, zeros = (graph.data(_beside(each)[0]) for each in (scaled, bias)), None if zero is None else graph.data(zero)
+    steps, zeros = (
+        (graph.data(_scale_and_zero_point(each)[0]) for each in (scaled, bias)),
+        None if zero is None else graph.data(zero),
+    )
     ours, theirs = steps
     if ours is None or theirs is None or (zero is not None and (zeros is None or bool(zeros.any()))):
         return False
@@ -220,7 +223,7 @@ def move_integers(graph: Graph) -> bool:
     changed = False
     for node in graph.nodes:
         if node.op.name in ("quantize", "dequantize"):
-            changed |= _join_zeros(graph, node)
+            changed |= _join_zero_points(graph, node)
         if node.op.name == "quantize":
             changed |= _stay(graph, node) or _saturate(graph, node) or _rescale(graph, node)
         elif node.op.name in _MOVES or node.op.name in ("max_pool", "concat"):
@@ -228,9 +231,9 @@ def move_integers(graph: Graph) -> bool:
     return changed
 
 
-def _join_zeros(graph: Graph, node: Node) -> bool:
+def _join_zero_points(graph: Graph, node: Node) -> bool:
     """Replace equal zero points along an axis of activations by one."""
-    zero = _beside(node)[1]
+    zero = _scale_and_zero_point(node)[1]
     if node.block or zero is None or is_fixed(graph, node.operands[0]):
         return False
     zeros = graph.data(zero)
@@ -241,9 +244,9 @@ def _join_zeros(graph: Graph, node: Node) -> bool:
     return True
 
 
-def _steps(graph: Graph, node: Node) -> tuple[np.ndarray, float] | None:
+def _known_scales(graph: Graph, node: Node) -> tuple[np.ndarray, float] | None:
     """Return the known scales of a quantize to bytes, [] or one per index of its axis, and its only zero point."""
-    scale, zero = _beside(node)
+    scale, zero = _scale_and_zero_point(node)
     scales, zeros = graph.data(scale), np.zeros(1) if zero is None else graph.data(zero)
     is_plain = node.dtype in BYTES and node.precision is f32 and graph.type(str(node.operands[0])).dtype is f32
     if not is_plain or node.block or scales is None or scales.dtype != np.float32 or zeros is None or zeros.size != 1:
@@ -260,8 +263,8 @@ def _equal(graph: Graph, a: str | None, b: str | None) -> bool:
     return len(numbers) == 2 and numbers[0] == numbers[1]
 
 
-def _has_same_steps(graph: Graph, a: Node, b: Node) -> bool:
-    scales, zeros = zip(_beside(a), _beside(b), strict=True)
+def _has_same_scales(graph: Graph, a: Node, b: Node) -> bool:
+    scales, zeros = zip(_scale_and_zero_point(a), _scale_and_zero_point(b), strict=True)
     singles = all(_is_single(graph, name) for name in (*scales, *zeros))
     return singles and _equal(graph, *scales) and _equal(graph, *zeros)
 
@@ -269,13 +272,13 @@ def _has_same_steps(graph: Graph, a: Node, b: Node) -> bool:
 def _stay(graph: Graph, node: Node) -> bool:
     """Rewrite quantize(dequantize(x)) of the same scale to x."""
     source = _decoded(graph, node.operands[0])
-    if source is None or node.precision is not f32 or not _has_same_steps(graph, source, node):
+    if source is None or node.precision is not f32 or not _has_same_scales(graph, source, node):
         return False
-    scale = graph.data(_beside(node)[0])
-    codes = str(source.operands[0])
-    if scale is None or not scale.item() > 0 or not same_type(graph.type(codes), graph.type(node.output)):
+    scale = graph.data(_scale_and_zero_point(node)[0])
+    integers = str(source.operands[0])
+    if scale is None or not scale.item() > 0 or not same_type(graph.type(integers), graph.type(node.output)):
         return False
-    graph.replace(node, codes)
+    graph.replace(node, integers)
     return True
 
 
@@ -288,7 +291,7 @@ def _bounds(node: Node | None) -> tuple[float, float] | None:
 
 def _saturate(graph: Graph, node: Node) -> bool:
     """Rewrite quantize(clip(x)) to quantize(x) if the bounds equal or exceed those of the integers."""
-    above, steps = graph.producer(node.operands[0]), _steps(graph, node)
+    above, steps = graph.producer(node.operands[0]), _known_scales(graph, node)
     bounds = _bounds(above)
     if above is None or bounds is None or steps is None or not (steps[0] > 0).all() or math.isnan(sum(bounds)):
         return False
@@ -312,7 +315,7 @@ def _rescale(graph: Graph, node: Node) -> bool:
         above = graph.producer(name)
     if above is None or graph.only_user(name) is not (activation or node):
         return False
-    scaled, steps = _scaled(graph, above), _steps(graph, node)
+    scaled, steps = _scaled(graph, above), _known_scales(graph, node)
     if not any(_is_of_product(graph, each) for each, _ in scaled) or steps is None:
         return False
     out_scale = steps[0]
@@ -320,12 +323,12 @@ def _rescale(graph: Graph, node: Node) -> bool:
         return False
     if out_scale.ndim and not _fit_columns(graph, node, activation, scaled):
         return False
-    for each, place in scaled:
-        array = known(graph, str(each.operands[place]))
+    for each, index in scaled:
+        array = known(graph, str(each.operands[index]))
         assert array is not None
         divisor = out_scale.reshape(array.shape) if out_scale.ndim else out_scale
         made = graph.add_constant(graph.fresh(f"{node.output}.scale"), np.asarray(array / divisor, np.float32))
-        graph.set_operands(each, [*each.operands[:place], made, *each.operands[place + 1 :]])
+        graph.set_operands(each, [*each.operands[:index], made, *each.operands[index + 1 :]])
     one = graph.add_constant(graph.fresh(f"{node.output}.one"), np.array(1, np.float32))
     graph.set_operands(node, [node.operands[0], one, *node.operands[2:]])
     if activation is not None and activation.op.name == "clip":
@@ -340,13 +343,13 @@ def _fit_columns(graph: Graph, node: Node, activation: Node | None, scaled: list
     Each must have as many elements along that axis. With a clip it is impossible: its bounds are single numbers.
     """
 
-    def fits(each: Node, place: int) -> bool:
-        name = str(each.operands[place])
+    def fits(each: Node, index: int) -> bool:
+        name = str(each.operands[index])
         if each.op.name == "dequantize":
             return each.axis == node.axis and not _is_single(graph, name)
         return _is_each_column(graph, name, graph.type(node.output), node.axis)
 
-    return (activation is None or activation.op.name != "clip") and all(fits(each, place) for each, place in scaled)
+    return (activation is None or activation.op.name != "clip") and all(fits(each, index) for each, index in scaled)
 
 
 def _scaled(graph: Graph, node: Node) -> list[tuple[Node, int]]:
@@ -356,13 +359,13 @@ def _scaled(graph: Graph, node: Node) -> list[tuple[Node, int]]:
     None for other nodes.
     """
     if node.op.name == "dequantize":
-        is_plain = node.dtype is f32 and not node.block and graph.data(_beside(node)[0]) is not None
+        is_plain = node.dtype is f32 and not node.block and graph.data(_scale_and_zero_point(node)[0]) is not None
         return [(node, 1)] if is_plain else []
     found: list[tuple[Node, int]] = []
-    for place, operand in enumerate(node.operands if node.op.name == "add" else ()):
+    for index, operand in enumerate(node.operands if node.op.name == "add" else ()):
         made, array = graph.producer(operand), known(graph, str(operand))
         if array is not None and array.dtype == np.float32:
-            found.append((node, place))
+            found.append((node, index))
         elif made is None or graph.only_user(str(operand)) is not node or not (inner := _scaled(graph, made)):
             return []
         else:
@@ -384,13 +387,13 @@ def _move(graph: Graph, node: Node) -> bool:
     first = sources[0]
     if first is None or not has_known_type(graph, node.output) or is_fixed(graph, first.operands[0]):
         return False
-    scale, zero = _beside(first)
+    scale, zero = _scale_and_zero_point(first)
     if not _is_single(graph, scale) or not _is_single(graph, zero):
         return False
-    if any(each is None or not _has_same_steps(graph, each, first) for each in sources):
+    if any(each is None or not _has_same_scales(graph, each, first) for each in sources):
         return False
-    codes = [str(each.operands[0]) for each in sources if each is not None]
-    if len({graph.type(each).dtype for each in codes}) > 1:
+    integers = [str(each.operands[0]) for each in sources if each is not None]
+    if len({graph.type(each).dtype for each in integers}) > 1:
         return False
     if node.op.name == "max_pool":
         step = graph.data(scale)
@@ -399,7 +402,7 @@ def _move(graph: Graph, node: Node) -> bool:
         if step is None or not step.item() > 0 or not sees_some:  # over padding alone, bytes have no lowest number
             return False
     attributes: dict[str, Any] = node.attributes
-    moved = graph.add(node.op.name, codes, f"{node.output}.codes", before=node, **attributes).output
+    moved = graph.add(node.op.name, integers, f"{node.output}.codes", before=node, **attributes).output
     steps = [scale] if zero is None else [scale, zero]
     decoded = graph.add(
         "dequantize", [moved, *steps], f"{node.output}.floats", before=node, axis=0, block=0, dtype=f32

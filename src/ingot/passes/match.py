@@ -55,7 +55,7 @@ class Call:
     label: str = ""
 
     @cached_property
-    def makers(self) -> frozenset[str]:
+    def producers(self) -> frozenset[str]:
         """The ops that may compute its operands, as far as the pattern fixes them."""
         return frozenset(operand.op for operand in self.operands if isinstance(operand, Call))
 
@@ -280,9 +280,9 @@ def rewrite(graph: Graph, rules: Sequence[Rule]) -> bool:
     for node in graph.nodes:
         if node.op.name not in by_root:
             continue
-        makers = {maker.op.name for operand in node.operands if (maker := graph.producer(operand)) is not None}
+        producers = {maker.op.name for operand in node.operands if (maker := graph.producer(operand)) is not None}
         for pattern, needs, rule in by_root[node.op.name]:
-            if isinstance(pattern, Call) and not pattern.makers <= makers:
+            if isinstance(pattern, Call) and not pattern.producers <= producers:
                 continue
             if needs <= present and (added := _apply(graph, node, pattern, rule)):
                 present.add(added.op.name)

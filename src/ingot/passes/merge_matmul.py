@@ -40,7 +40,7 @@ def merge_matmuls(graph: Graph) -> bool:
     stored: dict[str, bool] = {}
     for node in graph.nodes:
         if node.op.name == "matmul" and _is_mergeable(graph, node, stored):
-            key = (node.operands[0], node.transpose_b, node.scale, _coding(graph, str(node.operands[1])))
+            key = (node.operands[0], node.transpose_b, node.scale, _quantization(graph, str(node.operands[1])))
             groups.setdefault(key, []).append(node)
     changed = False
     asked: dict[Any, str] = {}  # identical layers share the decision
@@ -58,17 +58,17 @@ def _worth_merging(graph: Graph, nodes: list[Node], asked: dict[Any, str]) -> li
     """
     results = {node: (_bias_addition(graph, node) or node).output for node in nodes}
     loses = _losing(graph, results)
-    apart = [[node for node in group if node not in loses] for group in _meeting(graph, results)]
-    apart = [group for group in apart if group]
+    separate = [[node for node in group if node not in loses] for group in _meeting(graph, results)]
+    separate = [group for group in separate if group]
     if loses:
-        graph.trades[tuple(results[node] for node in loses)] = "not merged: each kernel computes what follows, too"
+        graph.trades[tuple(results[node] for node in loses)] = "not merged: each kernel computes an epilogue"
     together = [node for node in nodes if node not in loses]
-    groups = [group for group in apart if len(group) > 1]
+    groups = [group for group in separate if len(group) > 1]
     for group in groups:
-        graph.trades[tuple(results[node] for node in group)] = "merged: what reads them reads them together"
-    if len(apart) > 1:
+        graph.trades[tuple(results[node] for node in group)] = "merged: their results are used together"
+    if len(separate) > 1:
         key = tuple(results[node] for node in together)
-        form = tuple(tuple(graph.type(results[node]) for node in group) for group in apart)
+        form = tuple(tuple(graph.type(results[node]) for node in group) for group in separate)
         if key not in graph.trades:
             graph.trades[key] = asked[form] if form in asked else _asked(graph, together, groups)
             asked[form] = graph.trades[key]
@@ -86,12 +86,12 @@ def _asked(graph: Graph, together: Sequence[Node], groups: Sequence[Sequence[Nod
             _merge(twin, [node for name in (n.output for n in group) if (node := twin.producer(name)) is not None])
         found = Liveness.of(twin)
         least.append(None if found is None else found.least(dict.fromkeys(graph.symbols, _TYPICAL)))
-    merged, apart = least
-    if merged is None or apart is None:
-        return "not merged: they are read apart, and a shape is not known"
-    sizes = f"{merged} bytes at once, {apart} apart"
+    merged, separate = least
+    if merged is None or separate is None:
+        return "not merged: their readers are separate, and a shape is unknown"
+    sizes = f"{merged} bytes at once, {separate} separately"
     sizes += f", where each of {', '.join(graph.symbols)} is {_TYPICAL}" if graph.symbols else ""
-    return f"merged: no more memory, {sizes}" if merged <= apart else f"not merged: more memory, {sizes}"
+    return f"merged: no more memory, {sizes}" if merged <= separate else f"not merged: more memory, {sizes}"
 
 
 def _meeting(graph: Graph, results: dict[Node, str]) -> list[list[Node]]:
@@ -102,8 +102,8 @@ def _meeting(graph: Graph, results: dict[Node, str]) -> list[list[Node]]:
     """
 
     def goes_on(node: Node) -> bool:
-        place = _FIXED.get(node.op.name)
-        return place is None or not _is_stored(graph, str(node.operands[place]), {})
+        position = _FIXED.get(node.op.name)
+        return position is None or not _is_stored(graph, str(node.operands[position]), {})
 
     return _components({node: _reached(graph, result, goes_on) for node, result in results.items()})
 
@@ -151,13 +151,13 @@ def _components(reached: dict[Node, set[str]]) -> list[list[Node]]:
     """Group nodes whose sets share a value, directly or through other nodes, in order."""
     group_of: dict[Node, list[Node]] = {}
     first: dict[str, Node] = {}  # value -> the first node whose set contains it
-    place = {node: i for i, node in enumerate(reached)}
+    position = {node: i for i, node in enumerate(reached)}
     for node, values in reached.items():
-        met = {place[group_of[first[value]][0]] for value in values if value in first}
+        met = {position[group_of[first[value]][0]] for value in values if value in first}
         first |= {value: node for value in values if value not in first}
         nodes = list(reached)
         groups = [group_of[nodes[i]] for i in sorted(met)]
-        joined = sorted({node, *(n for group in groups for n in group)}, key=place.__getitem__)
+        joined = sorted({node, *(n for group in groups for n in group)}, key=position.__getitem__)
         group_of |= dict.fromkeys(joined, joined)
     return list({id(group): group for group in group_of.values()}.values())
 
@@ -185,7 +185,7 @@ def _is_stored(graph: Graph, name: str, known: dict[str, bool], decoded: bool = 
     return known[name]
 
 
-def _coding(graph: Graph, name: str) -> Any:
+def _quantization(graph: Graph, name: str) -> Any:
     """Return a key for the quantization or block type that a weight is decoded from; None for a weight that is not
     decoded.
     """
@@ -196,24 +196,24 @@ def _coding(graph: Graph, name: str) -> Any:
     return node.op, dtypes, tuple(sorted(node.attributes.items(), key=lambda each: each[0]))
 
 
-def _stored(graph: Graph, name: str, before: Node, made: dict[str, str]) -> str:
-    """Return a stored value, computed before a node: its decoder may come later. made: values built before, by name."""
+def _stored(graph: Graph, name: str, before: Node, built: dict[str, str]) -> str:
+    """Return a stored value, computed before a node: its decoder may come later. built: earlier results, by name."""
     node = graph.producer(name)
     if node is None:
         return name
-    if name not in made:
-        operands = [operand and _stored(graph, operand, before, made) for operand in node.operands]
+    if name not in built:
+        operands = [operand and _stored(graph, operand, before, built) for operand in node.operands]
         hints = [f"{output}.early" for output in node.outputs]
         early = graph.add(node.op.name, operands, hints, before=before, **node.attributes).outputs
-        made.update(zip(node.outputs, early, strict=True))
-    return made[name]
+        built.update(zip(node.outputs, early, strict=True))
+    return built[name]
 
 
 def _merge(graph: Graph, nodes: list[Node]) -> None:
     """Replace the matmuls, or the additions of their biases if one of them has one, by slices."""
     first = nodes[0]
-    made: dict[str, str] = {}
-    weights = [_stored(graph, str(node.operands[1]), first, made) for node in nodes]
+    built: dict[str, str] = {}
+    weights = [_stored(graph, str(node.operands[1]), first, built) for node in nodes]
     axis = 0 if first.transpose_b else 1
     sizes = [graph.type(w).dims[axis] for w in weights]
     packed = graph.add("concat", weights, f"{weights[0]}.merged", before=first, axis=axis).output
@@ -224,7 +224,7 @@ def _merge(graph: Graph, nodes: list[Node]) -> None:
     replaced = [addition or node for addition, node in zip(additions, nodes, strict=True)]
     if any(additions):
         biases = [
-            _stored(graph, _bias(graph, node, addition, size), first, made)
+            _stored(graph, _bias(graph, node, addition, size), first, built)
             for node, addition, size in zip(nodes, additions, sizes, strict=True)
         ]
         bias = graph.add("concat", biases, f"{biases[0]}.merged", before=first, axis=0).output

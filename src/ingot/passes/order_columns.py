@@ -37,9 +37,9 @@ def order_columns(graph: Graph) -> bool:
 
 def _order(graph: Graph, node: Node) -> np.ndarray | None:
     """Return the columns of x for each column of w, as indices; None if w must stay permuted."""
-    matrix, places = node.operands
-    maker, columns = graph.producer(matrix), known(graph, str(places))
-    if maker is None or maker.op.name not in ("decode_blocks", "dequantize") or not is_fixed(graph, matrix):
+    matrix, indices = node.operands
+    producer, columns = graph.producer(matrix), known(graph, str(indices))
+    if producer is None or producer.op.name not in ("decode_blocks", "dequantize") or not is_fixed(graph, matrix):
         return None
     if columns is None or node.axis != 1 or graph.type(str(matrix)).shape[1:] != columns.shape:
         return None

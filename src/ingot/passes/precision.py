@@ -127,16 +127,16 @@ def round_products(graph: Graph, dtype: DType) -> None:
 
 def _is_quantized(graph: Graph, value: str | None) -> bool:
     """Return whether a value is decoded from quantized values, possibly moved since."""
-    while (maker := graph.producer(value)) is not None and maker.op.name in (*_VIEWS, "concat"):
-        value = maker.operands[0]
-    return maker is not None and maker.op.name in ("dequantize", "decode_blocks") and is_fixed(graph, value)
+    while (producer := graph.producer(value)) is not None and producer.op.name in (*_VIEWS, "concat"):
+        value = producer.operands[0]
+    return producer is not None and producer.op.name in ("dequantize", "decode_blocks") and is_fixed(graph, value)
 
 
 def _quantize_matrices(graph: Graph, dtype: DType) -> None:
     """Quantize the constant matrices of products, and filters; a weight with several readers of one kind is quantized
     once.
     """
-    made: dict[tuple[str, bool], str] = {}
+    built: dict[tuple[str, bool], str] = {}
     for node in list(graph.nodes):
         is_product = node.op.name == "matmul"
         if not is_product and node.op.name != "conv":
@@ -145,18 +145,18 @@ def _quantize_matrices(graph: Graph, dtype: DType) -> None:
             continue
         x, weight, *rest = node.operands
         key = str(weight), is_product and node.transpose_b
-        if key not in made:
-            made[key] = (_coded if is_product else _quantized_filter)(graph, str(weight), node, dtype)
-        graph.set_operands(node, [x, made[key], *rest])
+        if key not in built:
+            built[key] = (_quantized_matrix if is_product else _quantized_filter)(graph, str(weight), node, dtype)
+        graph.set_operands(node, [x, built[key], *rest])
 
 
-def _coded(graph: Graph, weight: str, product: Node, dtype: DType) -> str:
+def _quantized_matrix(graph: Graph, weight: str, product: Node, dtype: DType) -> str:
     """Return the quantized matrix of a product; its groups are along the summed dim."""
     if product.transpose_b:
         return _as_quantized(graph, weight, product) or quantized(graph, weight, dtype, product)
     rows = graph.add("permute", [weight], f"{weight}.rows", before=product, axes=(1, 0)).output
-    coded = quantized(graph, rows, dtype, product)
-    return graph.add("permute", [coded], f"{weight}.{dtype}.columns", before=product, axes=(1, 0)).output
+    quantized_rows = quantized(graph, rows, dtype, product)
+    return graph.add("permute", [quantized_rows], f"{weight}.{dtype}.columns", before=product, axes=(1, 0)).output
 
 
 def _as_quantized(graph: Graph, weight: str, product: Node) -> str | None:
@@ -165,39 +165,41 @@ def _as_quantized(graph: Graph, weight: str, product: Node) -> str | None:
     Its scales become f16, as in panels for rounded rows. If a scale exceeds the range of f16, all scales stay, and rows
     stay f32.
     """
-    maker = graph.producer(weight)
-    is_merged = maker is not None and maker.op.name == "concat" and maker.axis == 0
-    decoders = [graph.producer(part) for part in maker.operands] if maker is not None and is_merged else [maker]
-    codings = [_coding(graph, decoder) for decoder in decoders]
-    if codings[0] is None or any(coding != codings[0] for coding in codings):
+    producer = graph.producer(weight)
+    is_merged = producer is not None and producer.op.name == "concat" and producer.axis == 0
+    decoders = (
+        [graph.producer(part) for part in producer.operands] if producer is not None and is_merged else [producer]
+    )
+    quantizations = [_quantization(graph, decoder) for decoder in decoders]
+    if quantizations[0] is None or any(quantization != quantizations[0] for quantization in quantizations):
         return None
     parts = []
     for decoder in decoders:
         assert decoder is not None  # it has a coding
-        codes, scale, *zeros = filter(None, decoder.operands)
+        integers, scale, *zeros = filter(None, decoder.operands)
         if graph.type(scale).dtype is not f16:
             data = known(graph, scale, TOTAL_BYTES)
             if data is None or (narrow := narrowed(data)).dtype != np.float16:
                 return weight
             scale = graph.add_weight(graph.fresh(f"{scale}.{f16}"), narrow)
-        parts.append((decoder, [codes, scale, *zeros]))
+        parts.append((decoder, [integers, scale, *zeros]))
     if all(operands == [*filter(None, decoder.operands)] for decoder, operands in parts):
         return weight
-    made = [
+    built = [
         graph.add("dequantize", operands, f"{decoder.output}.{f16}", before=product, **decoder.attributes).output
         for decoder, operands in parts
     ]
-    return graph.add("concat", made, f"{weight}.{f16}", before=product, axis=0).output if is_merged else made[0]
+    return graph.add("concat", built, f"{weight}.{f16}", before=product, axis=0).output if is_merged else built[0]
 
 
-def _coding(graph: Graph, decoder: Node | None) -> tuple[DType, bool, int] | None:
+def _quantization(graph: Graph, decoder: Node | None) -> tuple[DType, bool, int] | None:
     """Return the quantized dtype that a node decodes, whether it has zero points, and the group size; None if panels
     have no such format.
     """
     if decoder is None or decoder.op.name != "dequantize" or decoder.axis != 1:
         return None
-    codes, _, *zeros = filter(None, decoder.operands)
-    dtype = graph.type(codes).dtype
+    integers, _, *zeros = filter(None, decoder.operands)
+    dtype = graph.type(integers).dtype
     if not decoder.block or decoder.block % LEAST_GROUP or dtype not in (_WITH_ZEROS if zeros else _CENTRED):
         return None
     return dtype, bool(zeros), decoder.block
@@ -242,8 +244,8 @@ def _is_of_classes(graph: Graph, node: Node) -> bool:
 
 def _is_moved_matrix(graph: Graph, value: str) -> bool:
     """Return whether a value is constant, possibly moved, as filters of transposed convolutions are."""
-    while (maker := graph.producer(value)) is not None and maker.op.name in (*_VIEWS, "pad"):
-        value = str(maker.operands[0])
+    while (producer := graph.producer(value)) is not None and producer.op.name in (*_VIEWS, "pad"):
+        value = str(producer.operands[0])
     return is_fixed(graph, value)
 
 
@@ -261,7 +263,7 @@ class _Rounding:
     def __init__(self, graph: Graph, precision: Precision):
         self.graph = graph
         self.weights, self.rows = precision.weights, precision.rows
-        self._made: dict[tuple[str, DType], str] = {}
+        self._rounded_values: dict[tuple[str, DType], str] = {}
         self._narrowed: dict[tuple[str, DType], str] = {}
 
     def takes(self, node: Node) -> bool:
@@ -314,12 +316,12 @@ class _Rounding:
         if self.rows is None or self.graph.type(str(node.operands[1])).dims[1] % _PAIR:
             return
         attributes = {**node.attributes, "rounded": True}
-        made = self.graph.add(node.op.name, node.operands, node.outputs, before=node, **attributes)
-        for old, new in zip(node.outputs, made.outputs, strict=True):
+        built = self.graph.add(node.op.name, node.operands, node.outputs, before=node, **attributes)
+        for old, new in zip(node.outputs, built.outputs, strict=True):
             self.graph.replace_uses(old, new)
         names = node.outputs
         self.graph.remove(node)
-        for old, new in zip(names, made.outputs, strict=True):
+        for old, new in zip(names, built.outputs, strict=True):
             self.graph.rename(new, old)
 
     def round(self, node: Node) -> None:
@@ -339,14 +341,18 @@ class _Rounding:
         """Return the f32 value of a value rounded to a dtype, before its first user; the value itself if it has the
         dtype.
         """
-        maker = self.graph.producer(value)
-        if maker is not None and maker.op.name == "cast" and self.graph.type(str(maker.operands[0])).dtype is dtype:
+        producer = self.graph.producer(value)
+        if (
+            producer is not None
+            and producer.op.name == "cast"
+            and self.graph.type(str(producer.operands[0])).dtype is dtype
+        ):
             return value
-        if (value, dtype) not in self._made or value in self.graph.states:
+        if (value, dtype) not in self._rounded_values or value in self.graph.states:
             there = self._narrow(value, dtype, user)
             back = self.graph.add("cast", [there], f"{value}.{dtype}.f32", before=user, dtype=f32)
-            self._made[value, dtype] = back.output
-        return self._made[value, dtype]
+            self._rounded_values[value, dtype] = back.output
+        return self._rounded_values[value, dtype]
 
     def _is_move(self, node: Node) -> bool:
         """Return whether rounding may move before a node: the node is a view, or a move that only products read."""
@@ -359,10 +365,12 @@ class _Rounding:
     def _narrow(self, value: str, dtype: DType, user: Node) -> str:
         """Return a value in a dtype, rounded before its moves, so that its producer may write it in that dtype."""
         if (value, dtype) not in self._narrowed or value in self.graph.states:
-            maker = self.graph.producer(value)
-            if maker is not None and self._is_move(maker) and not is_fixed(self.graph, value):
-                sources = [self._narrow(str(operand), dtype, user) for operand in maker.operands]
-                moved = self.graph.add(maker.op.name, sources, f"{value}.{dtype}", before=user, **maker.attributes)
+            producer = self.graph.producer(value)
+            if producer is not None and self._is_move(producer) and not is_fixed(self.graph, value):
+                sources = [self._narrow(str(operand), dtype, user) for operand in producer.operands]
+                moved = self.graph.add(
+                    producer.op.name, sources, f"{value}.{dtype}", before=user, **producer.attributes
+                )
                 self._narrowed[value, dtype] = moved.output
             else:
                 cast = self.graph.add("cast", [value], f"{value}.{dtype}", before=user, dtype=dtype)

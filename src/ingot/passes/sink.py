@@ -111,12 +111,12 @@ def sink_permutes(graph: Graph) -> bool:
         if moved is not None:
             changed = True
             node = moved
-        if _makes_image(graph, node, images):
+        if _computes_image(graph, node, images):
             images.update(node.outputs)
     return changed
 
 
-def _makes_image(graph: Graph, node: Node, images: set[str]) -> bool:
+def _computes_image(graph: Graph, node: Node, images: set[str]) -> bool:
     """Return whether a node computes an image, possibly from other images; fewer dims than a 2-D
     image mean a sequence.
     """
@@ -165,9 +165,9 @@ def _axes_below(graph: Graph, node: Node, images: set[str]) -> tuple[int, ...] |
     permutes = [_permute_of(graph, o, axes, images) for o in node.operands]
     if not any(permutes):
         return None
-    beside = [o for o, permute in zip(node.operands, permutes, strict=True) if o is not None and permute is None]
-    shared = node.op.acts_on == "element" and all(graph.type(o).rank == 0 or is_fixed(graph, o) for o in beside)
-    return axes if shared or not beside else None
+    others = [o for o, permute in zip(node.operands, permutes, strict=True) if o is not None and permute is None]
+    shared = node.op.acts_on == "element" and all(graph.type(o).rank == 0 or is_fixed(graph, o) for o in others)
+    return axes if shared or not others else None
 
 
 def _reduces(node: Node) -> bool:

@@ -18,13 +18,13 @@ def take_rows_first(graph: Graph) -> bool:
     waiting = [node for node in graph.nodes if node.op.name == "gather" and node.axis == 0]
     while waiting:
         gather = waiting.pop()
-        if _takes_few(graph, gather) and (moved := _move(graph, gather)):
+        if _gathers_few(graph, gather) and (moved := _move(graph, gather)):
             waiting += moved
             changed = True
     return changed
 
 
-def _takes_few(graph: Graph, gather: Node) -> bool:
+def _gathers_few(graph: Graph, gather: Node) -> bool:
     indices, rows = graph.type(str(gather.operands[1])).shape, graph.type(str(gather.operands[0])).shape[0]
     if len(indices) != 1 or not isinstance(indices[0], int) or not isinstance(rows, int):
         return False
@@ -48,10 +48,10 @@ def _move(graph: Graph, gather: Node) -> list[Node]:
     if not moved:
         return []
     name, attributes = node.output, node.attributes | _resized(node, count)
-    taken = graph.add(node.op.name, operands, f"{name}.taken", before=gather, **attributes).output
-    graph.replace(gather, taken)
+    gathered = graph.add(node.op.name, operands, f"{name}.taken", before=gather, **attributes).output
+    graph.replace(gather, gathered)
     graph.remove(node)
-    graph.rename(taken, name)
+    graph.rename(gathered, name)
     return moved
 
 

@@ -100,10 +100,10 @@ def dispatches(lowered: Lowered, plan: Plan) -> Dispatches:
     Raises LimitError if inputs or outputs need more than a binding provides, or a step more regions or workgroups than
     the limits.
     """
-    made = Dispatches()
-    _place(lowered, plan, made)
+    built = Dispatches()
+    _place(lowered, plan, built)
     found = [
-        _ready(lowered, plan, made, step, index, kernel)
+        _ready(lowered, plan, built, step, index, kernel)
         for index, step in enumerate(plan.steps)
         for kernel in kernels_of(step)
     ]
@@ -120,14 +120,14 @@ def dispatches(lowered: Lowered, plan: Plan) -> Dispatches:
     for group in together:
         regions = frozenset[str]().union(*(ready.regions for ready in group))
         bindings = REGIONS if is_one else tuple(sorted(regions))
-        made.steps.append(_dispatch(group, bindings, numbers, lowered.target.features))
-    made.shaders = list(numbers)
-    return made
+        built.steps.append(_dispatch(group, bindings, numbers, lowered.target.features))
+    built.shaders = list(numbers)
+    return built
 
 
-def _ready(lowered: Lowered, plan: Plan, made: Dispatches, step: Step, index: int, kernel: Kernel) -> _Ready:
+def _ready(lowered: Lowered, plan: Plan, built: Dispatches, step: Step, index: int, kernel: Kernel) -> _Ready:
     arguments = [_numbered(argument, index) for argument in kernel.arguments(step)]
-    found = {name: _address(lowered, plan, made, pointer) for name, pointer in pointers(arguments).items()}
+    found = {name: _address(lowered, plan, built, pointer) for name, pointer in pointers(arguments).items()}
     regions = {name: region for name, (region, _) in found.items()}
     part = Part(kernel.bodies, kernel.text(step.fields), arguments, regions, kernel.element)
     parameters = words(arguments, {name: place for name, (_, place) in found.items()})
@@ -198,13 +198,13 @@ def _numbered(argument: Argument, index: int) -> Argument:
     return Argument(argument.name, index) if argument.name == "step" else argument
 
 
-def _place(lowered: Lowered, plan: Plan, made: Dispatches) -> None:
+def _place(lowered: Lowered, plan: Plan, built: Dispatches) -> None:
     """Place inputs in one region, outputs in another, and all other tensors as in the plan."""
     target = lowered.target
-    made.regions = {name: size for name, size in plan.regions.items() if ":" not in name}
+    built.regions = {name: size for name, size in plan.regions.items() if ":" not in name}
     for region, views, places, begin in (
-        ("inputs", lowered.inputs, made.inputs, 0),
-        ("outputs", lowered.outputs, made.outputs, FAULT_BYTES),
+        ("inputs", lowered.inputs, built.inputs, 0),
+        ("outputs", lowered.outputs, built.outputs, FAULT_BYTES),
     ):
         for name, view in views.items():
             nbytes = lowered.tensors[view.tensor].nbytes
@@ -212,18 +212,18 @@ def _place(lowered: Lowered, plan: Plan, made: Dispatches) -> None:
             begin += -(-nbytes // target.alignment) * target.alignment
         if begin > target.region_bytes:
             raise LimitError(f"{region}: too large, got {begin} bytes, expected at most {target.region_bytes}")
-        made.regions[region] = begin
+        built.regions[region] = begin
     for tensor in lowered.tensors.values():
         if tensor.kind == "weight":
             address = plan.addresses[tensor.id]
-            made.weights[tensor.id] = Place(address.offset, tensor.nbytes, address.region)
+            built.weights[tensor.id] = Place(address.offset, tensor.nbytes, address.region)
 
 
-def _address(lowered: Lowered, plan: Plan, made: Dispatches, pointer: Pointer) -> tuple[str, int]:
+def _address(lowered: Lowered, plan: Plan, built: Dispatches, pointer: Pointer) -> tuple[str, int]:
     """Return the region that a pointer points into, and its element offset there."""
     tensor = lowered.tensors[pointer.tensor]
     region, offset = plan.addresses[tensor.id].region, plan.addresses[tensor.id].offset
-    for kind, views, places in (("input", lowered.inputs, made.inputs), ("output", lowered.outputs, made.outputs)):
+    for kind, views, places in (("input", lowered.inputs, built.inputs), ("output", lowered.outputs, built.outputs)):
         if tensor.kind == kind:
             name = next(name for name, view in views.items() if view.tensor == tensor.id)
             region, offset = f"{kind}s", places[name].offset

@@ -19,8 +19,8 @@ def order_steps(lowered: Lowered) -> list[Step]:
     steps = lowered.steps
     touched = [_arena_tensors(lowered, step) for step in steps]
     nbytes = {tensor: lowered.tensors[tensor].nbytes for tensors in touched for tensor in tensors}
-    least, place, others = peak(nbytes, touched)
-    if not least or _outlive(steps, touched, place, others):
+    least, peak_index, others = peak(nbytes, touched)
+    if not least or _outlive(steps, touched, peak_index, others):
         return list(steps)
     replaced = {t.id: t.replaces for t in lowered.tensors.values() if t.replaces is not None}
     other = greedy(nbytes, touched, _dependencies(steps, replaced))
@@ -28,25 +28,25 @@ def order_steps(lowered: Lowered) -> list[Step]:
     return [steps[index] for index in other] if is_better else list(steps)
 
 
-def _outlive(steps: list[Step], touched: list[set[str]], place: int, tensors: set[str]) -> bool:
+def _outlive(steps: list[Step], touched: list[set[str]], peak_index: int, tensors: set[str]) -> bool:
     """Return whether tensors are alive at a step in every order: a step before it and one after it must touch each."""
     before, after = set(tensors), set(tensors)
-    needed = defaultdict(list, {view.tensor: [view] for view in steps[place].reads})
-    for index in range(place - 1, -1, -1):
+    needed = defaultdict(list, {view.tensor: [view] for view in steps[peak_index].reads})
+    for index in range(peak_index - 1, -1, -1):
         if not before:
             break
         if _meets(steps[index].writes, needed):
             before -= touched[index]
             for view in steps[index].reads:
                 needed[view.tensor].append(view)
-    made = defaultdict(list, {view.tensor: [view] for view in steps[place].writes})
-    for index in range(place + 1, len(steps)):
+    known_writes = defaultdict(list, {view.tensor: [view] for view in steps[peak_index].writes})
+    for index in range(peak_index + 1, len(steps)):
         if not after:
             break
-        if _meets(steps[index].reads, made):
+        if _meets(steps[index].reads, known_writes):
             after -= touched[index]
             for view in steps[index].writes:
-                made[view.tensor].append(view)
+                known_writes[view.tensor].append(view)
     return not before and not after
 
 

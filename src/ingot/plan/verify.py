@@ -130,11 +130,11 @@ def _verify_pointers(lowered: Lowered, plan: Plan, reaches: _Reaches) -> None:
     known: dict[tuple[Any, ...], list[tuple[int, int]]] = {}  # shared by steps that differ only in addresses
     for index, step in enumerate(plan.steps):
         read, written = _spans(lowered, step, reaches)
-        pointers, numbers = _told(step)
-        alike = (step.kernel, *step.fields, *numbers)
-        if (found := known.get(alike)) is None:
+        pointers, numbers = _split_fields(step)
+        form = (step.kernel, *step.fields, *numbers)
+        if (found := known.get(form)) is None:
             extents = _extents(step.args_type, step.kernel)
-            found = known[alike] = [
+            found = known[form] = [
                 _elements(*extents[name](step.fields, i)) if name in extents else (0, 1) for name, i, _ in pointers
             ]
         for (name, _, pointer), (first, last) in zip(pointers, found, strict=True):
@@ -147,7 +147,7 @@ def _verify_pointers(lowered: Lowered, plan: Plan, reaches: _Reaches) -> None:
                 _fail(f"step {index} {step.kernel}: {name} covers {low}..{high} of {pointer.tensor}, not its views")
 
 
-def _told(step: Step) -> tuple[list[tuple[str, int, Pointer]], list[Any]]:
+def _split_fields(step: Step) -> tuple[list[tuple[str, int, Pointer]], list[Any]]:
     """Return the pointers of a step into tensors, each with its field and its index there, and the values of other
     fields.
     """
@@ -229,8 +229,8 @@ def _verify_lifetimes(lowered: Lowered, plan: Plan) -> None:
         for tensor in dict.fromkeys([v.tensor for v in step.writes] + ([step.scratch] if step.scratch else [])):
             address = plan.addresses[tensor]
             low, high = address.offset, address.offset + lowered.tensors[tensor].nbytes
-            beside = alive[address.region]
-            overlapped = [o for o, (begin, end) in beside.items() if begin < high and low < end and o != tensor]
+            owners = alive[address.region]
+            overlapped = [o for o, (begin, end) in owners.items() if begin < high and low < end and o != tensor]
             for other in overlapped:
                 if lowered.tensors[other].kind == "state" and lowered.tensors[tensor].replaces != other:
                     _fail(f"step {index} {step.kernel} writes {tensor} over {other}, which must be retained")
@@ -238,8 +238,8 @@ def _verify_lifetimes(lowered: Lowered, plan: Plan) -> None:
                     last_use.get(other) == index and not _legal_inplace(step, other, tensor)
                 ):
                     _fail(f"step {index} {step.kernel} writes {tensor} over {other}, which is still in use")
-                del beside[other]
-            beside[tensor] = low, high
+                del owners[other]
+            owners[tensor] = low, high
     for name, view in lowered.states.items():
         if view.size and view.tensor not in alive[plan.addresses[view.tensor].region]:
             _fail(f"state {name} ends without its update {view.tensor}")
@@ -260,8 +260,8 @@ def _legal_inplace(step: Step, source: str, target: str) -> bool:
     readers = [i for i, view in enumerate(step.reads) if view.tensor == source]
     if len(writes) != 1 or len(readers) != 1:
         return False
-    kept = len(step.reads) - step.keeps + writes[0]
-    if readers[0] != kept if step.keeps else writes[0] != 0 or readers[0] not in step.inplace:
+    partner = len(step.reads) - step.keeps + writes[0]
+    if readers[0] != partner if step.keeps else writes[0] != 0 or readers[0] not in step.inplace:
         return False
     read, write = step.reads[readers[0]], step.writes[writes[0]]
     return (read.offset, read.shape, read.strides) == (write.offset, write.shape, write.strides)
@@ -280,8 +280,8 @@ def _verify_outputs(lowered: Lowered, plan: Plan) -> None:
         tensor = lowered.tensors[view.tensor]
         if tensor.kind != "output" or not view.is_contiguous or view.offset:
             _fail(f"output {name} is not a root tensor of its own")
-    ends = [*lowered.outputs.items(), *((n, v) for n, v in lowered.states.items() if v.tensor in written)]
-    for name, view in ends:
+    results = [*lowered.outputs.items(), *((n, v) for n, v in lowered.states.items() if v.tensor in written)]
+    for name, view in results:
         if written.get(view.tensor, 0) < view.size:
             _fail(f"output {name} has {view.size} elements, {written.get(view.tensor, 0)} are written")
     for tensor in lowered.tensors.values():

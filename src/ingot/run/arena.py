@@ -63,7 +63,7 @@ class Arena:
         self.carried = CarriedStates()
         self.checking = OwnedLock("run")  # for runs with INGOT_CHECK=3, whose arena Python fills and checks
         self._growing = OwnedLock("run")
-        self._ahead: dict[str, _Ahead] = {}
+        self._prefetches: dict[str, _Prefetch] = {}
 
     @contextmanager
     def expecting(self, region: str, nbytes: int) -> Iterator[None]:
@@ -75,11 +75,11 @@ class Arena:
         try:
             if nbytes >= _LEAST_PREFETCH and check() < 3:
                 with suppress(ResourceError):  # a smaller region may still fit
-                    self._ahead[region] = _Ahead(nbytes)
+                    self._prefetches[region] = _Prefetch(nbytes)
             yield
         finally:
-            if region in self._ahead:
-                self._ahead.pop(region).end()
+            if region in self._prefetches:
+                self._prefetches.pop(region).end()
 
     def reserve(self, sizes: dict[str, int]) -> Memory:
         """Return the memory, with each region at least this large; a region that moves loses its contents.
@@ -94,9 +94,9 @@ class Arena:
             return self.memory
 
     def _grown(self, name: str, nbytes: int) -> np.ndarray:
-        ahead = self._ahead.pop(name, None)
-        if ahead is not None and 0 <= ahead.end().nbytes - nbytes <= _MOST_SPARE:
-            return ahead.block[:nbytes]
+        prefetch = self._prefetches.pop(name, None)
+        if prefetch is not None and 0 <= prefetch.end().nbytes - nbytes <= _MOST_SPARE:
+            return prefetch.block[:nbytes]
         return _region(nbytes)
 
     @property
@@ -105,7 +105,7 @@ class Arena:
         return sum(region.nbytes for region in self.memory.regions.values())
 
 
-class _Ahead:
+class _Prefetch:
     """Zeroed bytes whose pages a separate thread touches, from the first one on, until `end` is called."""
 
     def __init__(self, nbytes: int):

@@ -84,7 +84,7 @@ class Library:
         if isa != "avx512":
             return ()
         has = ((False, self.has_bf16_dots), (True, self.has_bf16_tiles))
-        return tuple((bf16, apart) for apart, is_there in has if is_there)
+        return tuple((bf16, split_sums) for split_sums, is_there in has if is_there)
 
     def use_amx(self, wanted: bool) -> str:
         """Enable or disable AMX for products of integers in this process; must not be called while a program runs.
@@ -110,8 +110,8 @@ class Library:
 
 def abi_hash() -> str:
     """Return the hash that a library built from this package's declarations contains."""
-    parts = (hashlib.sha256((abi.CSRC / name).read_bytes()).hexdigest() for name in abi.DECLARATIONS)
-    return hashlib.sha256("".join(parts).encode()).hexdigest()
+    hashes = (hashlib.sha256((abi.CSRC / name).read_bytes()).hexdigest() for name in abi.DECLARATIONS)
+    return hashlib.sha256("".join(hashes).encode()).hexdigest()
 
 
 def _find() -> Path:
@@ -120,8 +120,8 @@ def _find() -> Path:
     if forced:
         candidates = [Path(forced)]
     else:
-        beside = Path(str(importlib.resources.files("ingot") / "libingot.so"))
-        candidates = [beside, Path(sysconfig.get_path("platlib")) / "ingot" / "libingot.so"]
+        packaged = Path(str(importlib.resources.files("ingot") / "libingot.so"))
+        candidates = [packaged, Path(sysconfig.get_path("platlib")) / "ingot" / "libingot.so"]
     for path in candidates:
         if path.is_file():
             return path

@@ -83,7 +83,7 @@ class NativeProgram:
         self._output_types = [(v.shape, v.dtype.numpy) for v in self._outputs]
         self._tables: list[BindingTable] = []  # not used by any run now
         sizes = sizes_of(lowered) if has_sizes(graph) else ()
-        self._run_sizes = {size: place for place, size in enumerate(dict.fromkeys(sizes))}
+        self._run_sizes = {size: slot_index for slot_index, size in enumerate(dict.fromkeys(sizes))}
         self._from_buffer = self.library.ffi.from_buffer
         self._run = self.library.entry.ingot_run
         self._run_sampled = self.library.entry.ingot_run_sampled
@@ -139,8 +139,8 @@ class NativeProgram:
     def resize(self, table: BindingTable, symbols: Mapping[str, int]) -> None:
         """Set the values of AtMost symbols for runs with a table; they must not exceed the planned sizes."""
         sizes = table.sizes
-        for size, place in self._run_sizes.items():
-            sizes[place] = bind(size, symbols)
+        for size, slot_index in self._run_sizes.items():
+            sizes[slot_index] = bind(size, symbols)
 
     def _buffer(self, array: np.ndarray) -> Any:
         # cffi accepts no array of rank 0.

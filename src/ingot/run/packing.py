@@ -38,8 +38,8 @@ def pack_panels(
     bytes after them. 4-bit values may be stored as bytes with two values each, along rows.
     """
     library = load()
-    alike = _alike(matrices)
-    arguments = _arguments(format, alike, packed, transposed)
+    regular = _with_equal_strides(matrices)
+    arguments = _arguments(format, regular, packed, transposed)
     if scales is not None:
         beside = [[np.ascontiguousarray(array) for array in arrays] for arrays in scales.beside]
         _set_scales(arguments, beside, transposed, scales.group)
@@ -54,7 +54,7 @@ class Packing:
     def __init__(self) -> None:
         self._nbytes = 0  # of panels
         self._parts: list[dict[str, Any]] = []
-        self._held: list[np.ndarray] = []  # arrays that parts point to
+        self._arrays: list[np.ndarray] = []  # arrays that parts point to
 
     def add(
         self,
@@ -69,10 +69,10 @@ class Packing:
         """
         library = load()
         kernel = library.kernel(format.pack, library.isa())
-        matrices = _alike(matrices)
+        matrices = _with_equal_strides(matrices)
         axis, width = 0 if transposed else 1, format.panel // len(matrices)
         n, k = matrices[0].shape[axis], _elements(format, matrices[0], transposed)[1 - axis]
-        beside = [] if scales is None else [_alike(arrays) for arrays in scales.beside]
+        beside = [] if scales is None else [_with_equal_strides(arrays) for arrays in scales.beside]
         column_bytes = format.column_bytes(k) * len(matrices)
         step = max(1, COPY_BYTES // (column_bytes * width)) * width
         for column in range(0, n, step):
@@ -92,7 +92,7 @@ class Packing:
                     "page_bytes": [nbytes for _, nbytes in spans],
                 }
             )
-        self._held += [*matrices, *(array for arrays in beside for array in arrays), packed]
+        self._arrays += [*matrices, *(array for arrays in beside for array in arrays), packed]
         self._nbytes += n * column_bytes
 
     def jobs(self, threads: int) -> list[tuple[int, Callable[[], None]]]:
@@ -117,11 +117,11 @@ def quantized(value: WeightExpr, rows: slice) -> tuple[np.ndarray, np.ndarray]:
     if source.op == "cast" and source.source.type.dtype is bf16:
         source = source.source
     x = source.part((rows, slice(None)))
-    held = np.ascontiguousarray(x)
-    codes = np.empty(x.shape, node.dtype.numpy)
+    contiguous = np.ascontiguousarray(x)
+    values = np.empty(x.shape, node.dtype.numpy)
     scales = np.empty((len(x), -(-x.shape[1] // node.group)), np.float16)
     library = load()
-    pointers = (library.cast("void*", array.ctypes.data) for array in (held, codes, scales))
+    pointers = (library.cast("void*", array.ctypes.data) for array in (contiguous, values, scales))
     fields = dict(zip(("x", "codes", "scales"), pointers, strict=True))
     sizes = {"rows": len(x), "cols": x.shape[1], "x_stride": x.shape[1], "group": node.group}
     kind = {"bits": node.dtype.bits, "is_bf16": int(source.type.dtype is bf16)}
@@ -130,10 +130,10 @@ def quantized(value: WeightExpr, rows: slice) -> tuple[np.ndarray, np.ndarray]:
     if not source.is_divisible:
         for each in source.sources():  # it was evaluated completely
             release(each.evaluate())
-    return codes, scales
+    return values, scales
 
 
-def _alike(matrices: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
+def _with_equal_strides(matrices: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
     """Return the matrices unchanged if their strides agree, else contiguous copies."""
     return matrices if len({matrix.strides for matrix in matrices}) == 1 else list(map(np.ascontiguousarray, matrices))
 

@@ -68,8 +68,8 @@ class BranchSegment:
         self._branches: list[tuple[Program, list[int]]] = []  # the branch for false first, with indices of its inputs
         for branch in reversed(inner_graphs(node)):
             program = inner[node.outputs[0], branch.attribute].program
-            taken = [graph.inputs.index(branch.captured[name]) for name in program.graph.inputs]
-            self._branches.append((program, taken))
+            indices = [graph.inputs.index(branch.captured[name]) for name in program.graph.inputs]
+            self._branches.append((program, indices))
 
     @property
     def programs(self) -> list[Program]:
@@ -84,8 +84,8 @@ class BranchSegment:
 
     def run(self, inputs: Sequence[Any], symbols: dict[str, int]) -> list[Any]:
         """As `InterpretedSegment.run`."""
-        program, taken = self._branches[bool(inputs[self._condition].item())]
-        results = program.run([inputs[i] for i in taken])
+        program, indices = self._branches[bool(inputs[self._condition].item())]
+        results = program.run([inputs[i] for i in indices])
         self.reference_share = program.reference_share
         return results
 
@@ -100,13 +100,13 @@ class InnerProgram:
         self.types = [graph.type(name) for name in graph.outputs.values()]
         self._graph = graph
         self._expected = [(graph.type(name).dims, graph.type(name).dtype.numpy) for name in graph.inputs]
-        self._taken = [graph.inputs.index(name) for name in program.graph.inputs]
+        self._input_indices = [graph.inputs.index(name) for name in program.graph.inputs]
 
     def __call__(self, *arrays: np.ndarray) -> tuple[np.ndarray, ...]:
         """Raises InputError for arrays that do not fit its inputs."""
         if [(array.shape, array.dtype) for array in arrays] != self._expected:
             bind_symbols(self._graph, dict(zip(self._graph.inputs, arrays, strict=True)))
-        return tuple(self.program.run([np.require(arrays[i], requirements=("C", "A")) for i in self._taken]))
+        return tuple(self.program.run([np.require(arrays[i], requirements=("C", "A")) for i in self._input_indices]))
 
 
 class Program:
@@ -134,7 +134,7 @@ class Program:
                 else:
                     self.segments.append(InterpretedSegment(segment.graph, inner, segment.device))
             else:
-                self.segments.append(_made_ready(segment, weights, arena, state))
+                self.segments.append(_bind_segment(segment, weights, arena, state))
         first = self.segments[0]
         is_one = len(self.segments) == 1
         self.only = first if not isinstance(first, BranchSegment | InterpretedSegment) and is_one else None
@@ -189,7 +189,7 @@ class Program:
         return [fresh(values[value]) for value in self.graph.outputs.values()]
 
 
-def _made_ready(
+def _bind_segment(
     segment: CompiledSegment, weights: WeightStore, arena: Arena, state: Arena | None
 ) -> NativeProgram | WebgpuProgram:
     """Bind a native segment on the device of its target."""

@@ -156,7 +156,7 @@ class WeightStore:
                 start += n
                 continue
             is_large = value.is_divisible and n * format.column_bytes(k) > _LARGE_BYTES
-            step = _whole(-(-n // self.threads), format.panel) if is_large else max(n, 1)
+            step = _round_up(-(-n // self.threads), format.panel) if is_large else max(n, 1)
             for column in range(0, n, step):
                 width = min(step, n - column)
                 begin = (start + column) * format.column_bytes(k)
@@ -176,7 +176,7 @@ class WeightStore:
             packing.add(format, matrices, packed, axis == 0)
             return
         is_large = packed.nbytes > _LARGE_BYTES and all(value.is_divisible for value, _ in halves)
-        step = _whole(-(-half // self.threads), format.panel // 2) if is_large else half
+        step = _round_up(-(-half // self.threads), format.panel // 2) if is_large else half
         for column in range(0, half, step):
             width = min(step, half - column)
             here = packed[2 * column * column_bytes : 2 * (column + width) * column_bytes]
@@ -204,8 +204,8 @@ class WeightStore:
         for sources, width in zip(matrices, widths, strict=True):
             whole = packed[begin:]
             begin += width * column_bytes
-            if axis == 0 and (held := _held_quant(sources, width)) is not None:
-                packing.add(format, held[0], whole, True, Scales(held[1:], packed_weight.group))
+            if axis == 0 and (packable := _packable_quant(sources, width)) is not None:
+                packing.add(format, packable[0], whole, True, Scales(packable[1:], packed_weight.group))
                 continue
             is_by_rows = axis == 0 and all(part.is_by_rows for parts in sources for part, _ in parts)
             # 4-bit values are unpacked to bytes before packing, so the number of elements counts.
@@ -223,7 +223,7 @@ class WeightStore:
 _Quantized = tuple[tuple[WeightExpr, int], ...]
 
 
-def _held_quant(matrices: Sequence[_Quantized], count: int) -> list[list[np.ndarray]] | None:
+def _packable_quant(matrices: Sequence[_Quantized], count: int) -> list[list[np.ndarray]] | None:
     """Return `count` rows of the values, scales and zero points of each matrix, if all are in memory in packable form.
 
     4-bit values are two in a byte. None if any of them must be evaluated.
@@ -270,7 +270,7 @@ def _pack_quant(
         release(array)
 
 
-def _whole(count: int, unit: int) -> int:
+def _round_up(count: int, unit: int) -> int:
     """Round a count up to a multiple of a unit."""
     return -(-count // unit) * unit
 

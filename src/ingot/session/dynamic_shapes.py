@@ -82,23 +82,23 @@ class GraphPerShape:
     def __init__(self, model: ShapeDependentModel, precision: Precision, passes: tuple[str, ...] | None, threads: int):
         self.interface, self.outputs = model.interface, model.outputs
         self._load, self._precision, self._passes, self._threads = model.load, precision, passes, threads
-        self._kept: OrderedDict[tuple[tuple[str, int], ...], Bound] = OrderedDict()
+        self._cached: OrderedDict[tuple[tuple[str, int], ...], Bound] = OrderedDict()
         self._lock = OwnedLock("load")
 
     def bound(self, sizes: Mapping[str, int]) -> Bound:
         """Return what to compile for values of all symbols. Raises the errors of loading the model."""
         key = tuple(sorted(sizes.items()))
         with self._lock.once():
-            if key not in self._kept:
+            if key not in self._cached:
                 graph = self._load(sizes)
                 unfused = Liveness.of(graph)
                 optimize(graph, self._passes)
-                while len(self._kept) >= MAX_BINDINGS:
-                    self._kept.popitem(last=False)
+                while len(self._cached) >= MAX_BINDINGS:
+                    self._cached.popitem(last=False)
                 mode = Mode(precision=self._precision)
-                self._kept[key] = Bound(graph, mode, WeightStore(self._threads), unfused)
-            self._kept.move_to_end(key)
-            return self._kept[key]
+                self._cached[key] = Bound(graph, mode, WeightStore(self._threads), unfused)
+            self._cached.move_to_end(key)
+            return self._cached[key]
 
     @property
     def graph(self) -> Graph:
@@ -119,14 +119,14 @@ class GraphPerShape:
     def weight_bytes(self) -> int:
         """Bytes of all packed weights of live programs."""
         with self._lock.once():
-            kept = list(self._kept.values())
-        return sum(bound.weights.nbytes for bound in kept)
+            cached = list(self._cached.values())
+        return sum(bound.weights.nbytes for bound in cached)
 
     @property
     def _latest(self) -> Bound:
-        if not self._kept:
+        if not self._cached:
             raise unbound(self.interface.symbols)
-        return next(reversed(self._kept.values()))
+        return next(reversed(self._cached.values()))
 
 
 Bindings = SingleGraph | GraphPerShape
@@ -140,35 +140,35 @@ class Programs:
 
     def __init__(self) -> None:
         self.hits = self.misses = 0
-        self._kept: OrderedDict[tuple[tuple[str, int], ...], Program] = OrderedDict()
+        self._cached: OrderedDict[tuple[tuple[str, int], ...], Program] = OrderedDict()
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._cached)
 
     def __contains__(self, sizes: Mapping[str, int]) -> bool:
-        return self._key(sizes) in self._kept
+        return self._key(sizes) in self._cached
 
     @property
     def latest(self) -> Program | None:
         """The program used last."""
-        return next(reversed(self._kept.values()), None)
+        return next(reversed(self._cached.values()), None)
 
     def find(self, sizes: Mapping[str, int], compile: Callable[[], Program], anew: bool = False) -> Program:
         """Return the program for sizes, compiled unless cached; `anew` recompiles, because a key has an `AtMost`
         without its limit.
         """
         key = self._key(sizes)
-        program = None if anew else self._kept.get(key)
+        program = None if anew else self._cached.get(key)
         if program is not None:
             self.hits += 1
-            self._kept.move_to_end(key)
+            self._cached.move_to_end(key)
             return program
         program = compile()
         self.misses += 1
-        self._kept.pop(key, None)
-        while len(self._kept) >= MAX_BINDINGS:
-            self._kept.popitem(last=False)
-        self._kept[key] = program
+        self._cached.pop(key, None)
+        while len(self._cached) >= MAX_BINDINGS:
+            self._cached.popitem(last=False)
+        self._cached[key] = program
         return program
 
     def _key(self, sizes: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
@@ -186,7 +186,7 @@ class BucketPolicy:
         self._fit = fit
         self.limits: dict[str, int] = {}
         self.refusal = ""
-        self._seen: list[dict[str, int]] = []  # sizes that no program with limits covered
+        self._observed: list[dict[str, int]] = []  # sizes that no program with limits covered
         self._fixed: dict[str, int] = {}
         self._refusals = 0
 
@@ -203,12 +203,12 @@ class BucketPolicy:
         """
         if self._refusals >= _MAX_REFUSALS:
             return
-        if sizes not in self._seen:
-            self._seen = [*self._seen, dict(sizes)]
-        if len(self._seen) < _CHANGES:
+        if sizes not in self._observed:
+            self._observed = [*self._observed, dict(sizes)]
+        if len(self._observed) < _CHANGES:
             return
-        came = {symbol: {each[symbol] for each in self._seen} for symbol in sizes}
-        largest = {symbol: max(1, *found) for symbol, found in came.items() if len(found) > 1}
+        observed = {symbol: {each[symbol] for each in self._observed} for symbol in sizes}
+        largest = {symbol: max(1, *found) for symbol, found in observed.items() if len(found) > 1}
         rounded = {symbol: 1 << (size - 1).bit_length() for symbol, size in largest.items()}
         if not self._fit({**sizes, **rounded}):
             rounded = {symbol: _most({**sizes, **largest}, symbol, most, self._fit) for symbol, most in rounded.items()}
@@ -219,8 +219,8 @@ class BucketPolicy:
     def expect_room(self, sizes: Mapping[str, int], arena_bytes: int) -> None:
         """Raise LimitError for a plan with a large arena, for sizes far beyond those observed together."""
         limits = {symbol: int(size) for symbol, size in sizes.items() if isinstance(size, AtMost)}
-        came = max(prod(each[symbol] for symbol in limits) for each in self._seen)
-        if prod(limits.values()) > _MAX_ROOM * came and arena_bytes > _SMALL_ARENA_BYTES:
+        observed = max(prod(each[symbol] for symbol in limits) for each in self._observed)
+        if prod(limits.values()) > _MAX_ROOM * observed and arena_bytes > _SMALL_ARENA_BYTES:
             expected = f"got {arena_bytes} bytes, expected at most {_SMALL_ARENA_BYTES}"
             raise LimitError(f"arena: large for sizes {limits}, which were never used together, {expected}")
 

@@ -144,15 +144,15 @@ class InferenceSession:
         root = folder_of(cache) if may_keep else None
         wanted = None if precision is None else precision_of(precision)
         entry = None if root is None else entry_of(root, source, passes, exact, wanted or F32)
-        kept = None if entry is None else entry.read(weights)
-        loaded = open_source(source, example_inputs, weights) if kept is None else Opened(kept, is_compiled=True)
-        given = exact if kept is None else {}
+        cached = None if entry is None else entry.read(weights)
+        loaded = open_source(source, example_inputs, weights) if cached is None else Opened(cached, is_compiled=True)
+        given = exact if cached is None else {}
         self.precision = agreed_precision(wanted, loaded.precision)
         self._bindings = dynamic_shapes.bindings_of(loaded.graph, given, self._limits, self.precision, passes, weights)
-        self._keeping = Keeping(None if kept is not None else entry, loaded.files)
+        self._keeping = Keeping(None if cached is not None else entry, loaded.files)
         self.source_node_count = len(self._bindings.interface)
         has_graph = isinstance(self._bindings, SingleGraph)
-        if has_graph and (not loaded.is_compiled or (kept is None and (exact or passes is not None))):
+        if has_graph and (not loaded.is_compiled or (cached is None and (exact or passes is not None))):
             optimize(self.graph, self.passes)
         if has_graph and executor == "interpret":
             round_operands(self.graph, self.precision)
@@ -160,7 +160,7 @@ class InferenceSession:
         target = target_of(executor, self.threads, self.precision)
         self.target = replace(target, unpacked=unpacked, fuses=fuse, epilogues=fuse)
         self.isa = self.target.isa
-        self._told: set[str] = set()  # ops on the reference that a warning has named
+        self._warned: set[str] = set()  # ops on the reference that a warning has named
         self._context = Context(self)
 
     def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any]) -> list[Any]:
@@ -282,7 +282,7 @@ class InferenceSession:
             raise KindError(
                 "session: cannot be pickled, got one of a trainer, expected Trainer.snapshot() in a session"
             )
-        return reopened, (type(self), *self._origin.packed_weight(lambda: self.graph))
+        return reopened, (type(self), *self._origin.reopen_arguments(lambda: self.graph))
 
     @property
     def graph(self) -> Graph:
@@ -324,7 +324,7 @@ class Context:
         self._names = list(self._interface.inputs)
         types = [(name, self._interface.values[name].type) for name in self._names]
         self._symbols = self._interface.symbols
-        self._told = session._told
+        self._warned = session._warned
         self._limits = session._limits
         self._growth = (
             BucketPolicy(self._bindings.fits) if session._grows and isinstance(self._bindings, SingleGraph) else None
@@ -334,7 +334,7 @@ class Context:
         self._expected = [
             (name, None if self._symbols else t.shape, t.dtype.numpy) for name, t in types if isinstance(t, TensorType)
         ]
-        self._seen: dict[tuple[tuple[int, ...], ...], dict[str, int]] = {}
+        self._known_sizes: dict[tuple[tuple[int, ...], ...], dict[str, int]] = {}
         self._takes_arrays = len(self._expected) == len(types)
         self.output_names = list(self._bindings.outputs)
         self._static: Program | None = None
@@ -354,7 +354,7 @@ class Context:
             program, inputs, sizes = self.prepare(input_feed)
             outputs = program.run(inputs, sizes) if self._debug < 2 else self._run_and_print(program, inputs, sizes)
             if program.fallback:
-                self._tell(program)
+                self._warn(program)
         if not output_names:
             return outputs
         if isinstance(output_names, str) or not isinstance(output_names, Iterable):
@@ -370,7 +370,7 @@ class Context:
         inputs = self._exact(input_feed) if self._takes_arrays else None
         if inputs is not None and self._static is not None:
             return self._static, inputs, {}
-        symbols = None if inputs is None else self._seen.get(tuple([array.shape for array in inputs]))
+        symbols = None if inputs is None else self._known_sizes.get(tuple([array.shape for array in inputs]))
         with bounded("run"):
             if inputs is None or symbols is None:
                 feeds = arrays(self._interface, input_feed)
@@ -378,16 +378,16 @@ class Context:
                 inputs = [_row_major(feeds[name]) for name in self._names]
                 if self._static is not None:
                     return self._static, inputs, {}
-                self._see(inputs, symbols)
+                self._cache_sizes(inputs, symbols)
             program, sizes = self._program(symbols)
             return program, inputs, sizes
 
-    def _see(self, inputs: list[np.ndarray], symbols: dict[str, int]) -> None:
+    def _cache_sizes(self, inputs: list[np.ndarray], symbols: dict[str, int]) -> None:
         """Cache the sizes that follow from the shapes of inputs."""
         if self._takes_arrays:
-            if len(self._seen) >= MAX_SEEN:
-                self._seen.clear()
-            self._seen[tuple([array.shape for array in inputs])] = symbols
+            if len(self._known_sizes) >= MAX_SEEN:
+                self._known_sizes.clear()
+            self._known_sizes[tuple([array.shape for array in inputs])] = symbols
 
     def _sizes(self, input_feed: Mapping[str, Any]) -> dict[str, int]:
         """Return the values of the symbols for these inputs. Raises InputError, also for a value above its limit."""
@@ -437,12 +437,12 @@ class Context:
 
     # -- inside -------------------------------------------------------------------------------------------------
 
-    def _tell(self, program: Program) -> None:
+    def _warn(self, program: Program) -> None:
         """Warn of ops that the reference computed in the last run, once per op and session."""
-        new = {text.partition(" ")[0] for text in program.fallback} - self._told
+        new = {text.partition(" ")[0] for text in program.fallback} - self._warned
         if not new:
             return
-        self._told |= new
+        self._warned |= new
         nodes = [text for text in program.fallback if text.partition(" ")[0] in new]
         more = f" and {len(nodes) - 3} more" if len(nodes) > 3 else ""
         warnings.warn(
@@ -476,7 +476,7 @@ class Context:
         if self._growth is not None and (grown := self._grown(self._growth, symbols)) is not None:
             return grown
         try:
-            return self._kept(symbols, lambda: self._compile(symbols)), {}
+            return self._cached_program(symbols, lambda: self._compile(symbols)), {}
         except ShapeError as error:
             if not isinstance(self._bindings, SingleGraph):  # the model may have no graph for these dims
                 raise
@@ -487,7 +487,7 @@ class Context:
         """Return the program for every size up to the limits and values of other symbols; None if there is none."""
         sizes = {name: AtMost(limit, name) for name, limit in self._limits.items()}
         try:
-            return self._kept({**others, **sizes}, lambda: self._compile({**others, **sizes}))
+            return self._cached_program({**others, **sizes}, lambda: self._compile({**others, **sizes}))
         except (ShapeError, LimitError, UnsupportedError) as error:  # programs of single sizes may still exist
             self._unplanned = str(error)
         return None
@@ -509,11 +509,11 @@ class Context:
                     continue
                 if not is_served:
                     growth.settle(limits, symbols)
-                told = {name: symbols[name] for name in limits}
-                return (program, told) if all(told[name] >= n for name, n in program.least.items()) else None
+                used = {name: symbols[name] for name in limits}
+                return (program, used) if all(used[name] >= n for name, n in program.least.items()) else None
         return None
 
-    def _kept(self, sizes: Mapping[str, int], compile: Callable[[], Program]) -> Program:
+    def _cached_program(self, sizes: Mapping[str, int], compile: Callable[[], Program]) -> Program:
         with self._compiling.once():
             return self._programs.find(sizes, compile)
 
@@ -547,9 +547,9 @@ class Context:
         if self._carries is None:
             self._carries = is_carried
         if self._carries != is_carried:
-            kept, missing = ", ".join(map(repr, program.graph.states)), ", ".join(program.fallback)
+            cached, missing = ", ".join(map(repr, program.graph.states)), ", ".join(program.fallback)
             expected = "kernels in each program that has these states, or in none"
-            raise UnsupportedError(f"states {kept}: no kernel, got {missing or 'none missing'}, expected {expected}")
+            raise UnsupportedError(f"states {cached}: no kernel, got {missing or 'none missing'}, expected {expected}")
 
     def _interpreted(self, input_feed: Mapping[str, Any]) -> Graph:
         """Return the graph that the reference runs for these inputs."""
@@ -566,8 +566,8 @@ class Context:
         carried = self._state.carried
         with carried.lock.once():
             self._seed(graph)
-            held = {name: array for name, array in carried.arrays.items() if name in graph.states}
-            results = interpret(graph, {**held, **feeds})
+            state_arrays = {name: array for name, array in carried.arrays.items() if name in graph.states}
+            results = interpret(graph, {**state_arrays, **feeds})
             carried.arrays = {**carried.arrays, **{name: results[f"state:{name}"] for name in graph.states}}
         return results
 

@@ -27,14 +27,18 @@ def arrays(interface: Graph, feed: Mapping[str, Any]) -> Mapping[str, Any]:
         expected = ", ".join(f"{name!r}: array" for name in interface.inputs)
         raise KindError(f"inputs: names are needed, got {type(feed).__name__}, expected {{{expected}}}")
     values = interface.values
-    return {name: _taken(name, value, values[name].type) if name in values else value for name, value in feed.items()}
+    return {
+        name: _as_array(name, value, values[name].type) if name in values else value for name, value in feed.items()
+    }
 
 
-def _taken(name: str, value: Any, declared: Type) -> Any:
+def _as_array(name: str, value: Any, declared: Type) -> Any:
     if isinstance(declared, OptionalType):
-        return None if value is None else _taken(name, value, declared.element)
+        return None if value is None else _as_array(name, value, declared.element)
     if isinstance(declared, SequenceType):
-        return [_taken(name, each, declared.element) for each in value] if isinstance(value, (list, tuple)) else value
+        return (
+            [_as_array(name, each, declared.element) for each in value] if isinstance(value, (list, tuple)) else value
+        )
     if isinstance(declared, MapType):
         return value
     if isinstance(value, np.ma.MaskedArray):

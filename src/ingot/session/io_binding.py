@@ -31,7 +31,7 @@ class IOBinding:
         self._context = context
         self._inputs: dict[str, np.ndarray] = {}
         self._bound: dict[str, np.ndarray] = {}  # outputs, by the caller
-        self._made: dict[str, Any] = {}  # outputs, by runs
+        self._results: dict[str, Any] = {}  # outputs, by runs
         self._ready: tuple[Callable[[Any], None], Any] | None = None
 
     def bind_input(self, name: str, array: np.ndarray) -> None:
@@ -51,7 +51,7 @@ class IOBinding:
         if array is not None and not array.flags.carray:
             raise InputError(f"bind_output {name!r}: a writable row-major array is needed")
         self._ready = None
-        self._made.pop(name, None)
+        self._results.pop(name, None)
         if array is None:
             self._bound.pop(name, None)
         else:
@@ -62,7 +62,7 @@ class IOBinding:
         """Return the output arrays by name, in graph order; an array that the first run allocates
         is missing before it.
         """
-        found = self._bound | self._made
+        found = self._bound | self._results
         return {name: found[name] for name in self._context.output_names if name in found}
 
     def get_outputs(self) -> list[Any]:
@@ -91,8 +91,8 @@ class IOBinding:
             return self._ready
         outputs = []
         for name, (shape, dtype) in zip(native.lowered.outputs, native.output_types(sizes), strict=True):
-            if name not in self._bound and name not in self._made:
-                self._made[name] = np.empty(shape, dtype)
+            if name not in self._bound and name not in self._results:
+                self._results[name] = np.empty(shape, dtype)
             outputs.append(self._fitting(name, shape, dtype))
         self._expect_split(outputs)
         self._ready = native.call, native.pointers([*inputs, *outputs], sizes)
@@ -118,4 +118,4 @@ class IOBinding:
             if name in self._bound:
                 np.copyto(self._fitting(name, result.shape, result.dtype), result)
             else:
-                self._made[name] = result
+                self._results[name] = result

@@ -58,7 +58,7 @@ class Origin:
             return Origin(os.path.abspath(os.fspath(source)), options)
         return Origin(bytes(source) if isinstance(source, (bytes, bytearray, memoryview)) else None, options)
 
-    def packed_weight(self, graph: Callable[[], Graph]) -> tuple[Any, dict[str, Any]]:
+    def reopen_arguments(self, graph: Callable[[], Graph]) -> tuple[Any, dict[str, Any]]:
         """Return the arguments of `reopened`. graph: the session's, after the passes; it is pickled
         as text and arrays.
         """

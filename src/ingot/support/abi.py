@@ -188,10 +188,10 @@ def _expand_rows(match: re.Match[str]) -> str:
     macros = {m[1]: (m[2].split(", "), m[3]) for m in re.finditer(r"#define (\w+)\(([\w, ]*)\) (.*)", lines)}
     aliases = re.findall(r"^#define (\w+) (\w+)$", (CSRC / name).read_text(encoding="utf-8"), re.MULTILINE)
     macros |= {alias: macros[macro] for alias, macro in aliases if alias not in macros and macro in macros}
-    made = ""
+    expanded = ""
     for macro, *arguments in _rows(name):
         if macro in macros:
             parameters, body = macros[macro]
             given = dict(zip(parameters, arguments, strict=True))
-            made += indent + re.sub(r"[A-Za-z]\w*", lambda m, given=given: given.get(m[0], m[0]), body) + "\n"
-    return made.replace("##", "")
+            expanded += indent + re.sub(r"[A-Za-z]\w*", lambda m, given=given: given.get(m[0], m[0]), body) + "\n"
+    return expanded.replace("##", "")

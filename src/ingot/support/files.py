@@ -38,7 +38,7 @@ def written(path: str | os.PathLike[str], mode: int = 0o666, *, durable: bool = 
     """
     target = Path(path)
     with _writing(target):
-        temporary, descriptor = _aside(target, lambda name: os.open(name, _NEW_FILE, mode))
+        temporary, descriptor = _create_replacement(target, lambda name: os.open(name, _NEW_FILE, mode))
         try:
             with os.fdopen(descriptor, "wb") as file:
                 yield file
@@ -68,7 +68,7 @@ def written_folder(path: str | os.PathLike[str], names: Collection[str]) -> Iter
     make_folder(target.parent)
     with _writing(target):
         _expect_replaceable(target, names)
-        temporary, descriptor = _aside(target, _make_and_open)
+        temporary, descriptor = _create_replacement(target, _make_and_open)
         try:
             yield temporary
             os.fsync(descriptor)
@@ -94,7 +94,7 @@ def _expect_replaceable(target: Path, names: Collection[str]) -> None:
         raise OutputError(f"{target}: contains other files, got {others[:3]}, expected at most {', '.join(names)}")
 
 
-def _aside(target: Path, make: Callable[[Path], int]) -> tuple[Path, int]:
+def _create_replacement(target: Path, make: Callable[[Path], int]) -> tuple[Path, int]:
     """Create a replacement next to its target, under a unique name. Return its path and descriptor.
 
     It is locked while the descriptor is open. An unlocked file of such a name was left by a process that died, and is

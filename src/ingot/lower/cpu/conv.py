@@ -208,9 +208,9 @@ def _product(kernel: str, format: Format, *conditions: Condition, dots: Dots | N
 
 for _format in _FORMATS:
     for _dots in _format.dots:
-        _takes = (_rounded(_dots), _pairs)
-        _product(f"gemv_{_dots.family}_packed", _format, *_takes, _few_pixels, dots=_dots)
-        _product(f"gemm_{_dots.family}_packed", _format, *_takes, dots=_dots)
+        _conditions = (_rounded(_dots), _pairs)
+        _product(f"gemv_{_dots.family}_packed", _format, *_conditions, _few_pixels, dots=_dots)
+        _product(f"gemm_{_dots.family}_packed", _format, *_conditions, dots=_dots)
     _product(f"gemv_{_format.products}_packed", _format, _few_pixels)
     _product(f"gemm_{_format.products}_packed", _format)
 
@@ -272,8 +272,8 @@ def _conv_depthwise(kernel: str, image: Callable[[Lowering, str | None], str | N
     def lower(lowering: Lowering, node: Node) -> None:
         root = lowering.group(node).root
         weight = _filter(lowering, root, F32).derive("permute", axes=(2, 3, 1, 0))
-        taps = math.prod(weight.dims[:2])
-        work = math.prod(lowering.graph.type(root.output).dims) * taps * _DEPTHWISE
+        num_products = math.prod(weight.dims[:2])
+        work = math.prod(lowering.graph.type(root.output).dims) * num_products * _DEPTHWISE
         x = lowering.image(image(lowering, root.operands[0]))
         _emit(lowering, node, kernel, x, lowering.weight(weight), work, _row_means(lowering, node))
 

@@ -181,8 +181,8 @@ class _Memory:
 
     @staticmethod
     def of(lowering: Lowering, group: FusedGroup, ops: Sequence[_Op]) -> _Memory:
-        made = {op.out for op in ops}
-        operands = list(dict.fromkeys(o for op in ops for o in op.operands if o not in made))
+        computed = {op.out for op in ops}
+        operands = list(dict.fromkeys(o for op in ops for o in op.operands if o not in computed))
         results = escaping(lowering.graph, group)
         assert len(operands) + len(results) <= _MEMORY
         reads = [lowering.view(value) for value in operands]
@@ -195,13 +195,13 @@ class _Memory:
         # Try in order: all views as they are; copied operands; copied operands and results; and the same in row-major
         # order.
         for axes, copies, moves in ((own, False, False), (own, True, False), (own, True, True), (plain, True, True)):
-            seen = [_dense(view, axes) if copies else view for view in reads]
+            laid_out = [_dense(view, axes) if copies else view for view in reads]
             writes = [_dense(view, axes) if moves else view for view in targets]
-            nest = _nest(group.space, axes, seen, writes, columns, reduces)
+            nest = _nest(group.space, axes, laid_out, writes, columns, reduces)
             if nest is not None:
                 break
         assert nest is not None
-        pairs = zip(reads, seen, strict=True)
+        pairs = zip(reads, laid_out, strict=True)
         reads = [view if view == lying else lowering.copy(view, _order(view, axes)) for view, lying in pairs]
         for i, (target, lying) in enumerate(zip(targets, writes, strict=True)):
             if lying != target:
@@ -252,8 +252,8 @@ def _nest(
     reduces: bool,
 ) -> LoopNest | None:
     """Return the loop nest of operands, then results, over the space with its axes in this order."""
-    ends = [_spread(view, space) if column else view for view, column in zip(writes, columns, strict=True)]
-    views = [broadcast_view(view, space).permute(axes) for view in (*reads, *ends)]
+    spread = [_spread(view, space) if column else view for view, column in zip(writes, columns, strict=True)]
+    views = [broadcast_view(view, space).permute(axes) for view in (*reads, *spread)]
     nest = loop_nest(views, reduces)
     if nest is None:
         return None
@@ -344,11 +344,11 @@ class _Slots:
         a strip.
         """
         death: dict[str, int] = {}
-        ends = {op.segment: i for i, op in enumerate(self.ops)}
+        segment_ends = {op.segment: i for i, op in enumerate(self.ops)}
         for op in self.ops:
             if op.out in self.places:
                 continue
             readers = [i for i, reader in enumerate(self.ops) if op.out in reader.operands]
             last = max(readers)
-            death[op.out] = last if self._kind(op) == _SLOT else ends[self.ops[last].segment]
+            death[op.out] = last if self._kind(op) == _SLOT else segment_ends[self.ops[last].segment]
         return death

@@ -153,14 +153,16 @@ def _resample(lowering: Lowering, node: Node) -> None:
     order = image_order([x], len(x.shape)) or tuple(range(len(x.shape)))
     x = x if x.strides == ordered_strides(x.shape, order) else lowering.copy(x, order)
     out = lowering.accepted_result(node.output, lambda v: v.strides == ordered_strides(v.shape, order), order)
-    (count, taps), place = indices.shape, order.index(node.axis)
+    (count, num_samples), position = indices.shape, order.index(node.axis)
     fields: dict[str, Field] = {
         "x": pointer(x), "indices": pointer(indices), "weights": pointer(weights), "out": pointer(out),
-        "fault": Pointer(FAULT), "outer": math.prod(x.shape[axis] for axis in order[:place]),
-        "limit": x.shape[node.axis], "inner": math.prod(x.shape[axis] for axis in order[place + 1 :]),
-        "count": count, "taps": taps,
+        "fault": Pointer(FAULT), "outer": math.prod(x.shape[axis] for axis in order[:position]),
+        "limit": x.shape[node.axis], "inner": math.prod(x.shape[axis] for axis in order[position + 1 :]),
+        "count": count, "taps": num_samples,
     }  # fmt: skip
-    lowering.step("resample_f32", "resample_args", fields, [x, indices, weights], [out], work=out.size * taps * 0.5)
+    lowering.step(
+        "resample_f32", "resample_args", fields, [x, indices, weights], [out], work=out.size * num_samples * 0.5
+    )
 
 
 def _between_elements(lowering: Lowering, node: Node) -> str:
@@ -198,21 +200,21 @@ def _scatter(kernel: str, accepts: Condition) -> None:
         out = lowering.result(node.output, strided=True)
         # A state that is overwritten by several steps must share its memory with nothing else.
         is_own = lowering.lowered.tensors[out.tensor].kind != "update"
-        held = out if is_own else lowering.temporary(f"{node.output}.aside", out.dtype, out.shape)
+        destination = out if is_own else lowering.temporary(f"{node.output}.aside", out.dtype, out.shape)
         updates = lowering.contiguous(updates)
-        if held != x:
-            lowering.move(x, held)
-        fields = _gather_fields(held.dtype.itemsize) | {
-            "indices": pointer(indices), "updates": pointer(updates), "out": pointer(held),
+        if destination != x:
+            lowering.move(x, destination)
+        fields = _gather_fields(destination.dtype.itemsize) | {
+            "indices": pointer(indices), "updates": pointer(updates), "out": pointer(destination),
             "rank": len(indices.shape), "axis": node.axis, "index_bytes": indices.dtype.itemsize,
             "merge": abi.constant(f"INGOT_MERGE_{node.reduction}"), "shape": indices.shape,
-            "index_strides": indices.strides, "out_strides": held.strides, "limit": held.shape[node.axis],
+            "index_strides": indices.strides, "out_strides": destination.strides, "limit": destination.shape[node.axis],
         }  # fmt: skip
-        fields["together"] = _together(indices, node.axis, held.shape[node.axis], lowering.target.threads)
-        reads = [indices, updates, held]
-        lowering.step(kernel, "scatter_args", fields, reads, [held], work=indices.size * 4.0, keeps=1)
-        if held is not out:
-            lowering.move(held, out)
+        fields["together"] = _together(indices, node.axis, destination.shape[node.axis], lowering.target.threads)
+        reads = [indices, updates, destination]
+        lowering.step(kernel, "scatter_args", fields, reads, [destination], work=indices.size * 4.0, keeps=1)
+        if destination is not out:
+            lowering.move(destination, out)
 
 
 def _is_last_reader(lowering: Lowering, node: Node, x: View) -> bool:
@@ -230,11 +232,11 @@ def _together(indices: View, axis: int, limit: int, threads: int) -> int:
     That is as many as fit in a cache. If lines share their indices, it is a thread's share of the lines: the kernel
     then reads their updates one after the other.
     """
-    beside = 1 if axis == len(indices.shape) - 1 else indices.shape[-1]
+    adjacent_lines = 1 if axis == len(indices.shape) - 1 else indices.shape[-1]
     most = _HELD // max(limit, 1)
     if indices.strides[-1] == 0:
-        most = min(-(-beside // threads), _SHARED // max(limit, 1))
-    return min(beside, max(_LINES, most))
+        most = min(-(-adjacent_lines // threads), _SHARED // max(limit, 1))
+    return min(adjacent_lines, max(_LINES, most))
 
 
 def _merges(*dtypes: DType) -> Condition:

@@ -54,8 +54,8 @@ def _rest(root: Node) -> tuple[str | None, ...]:
 
 def _short(lowering: Lowering, node: Node) -> str:
     x, weight = operand_type(lowering, node), operand_type(lowering, node, 1)
-    taps = math.prod(weight.dims[1:]) if _root(lowering, node).op.name == "conv_integer" else x.dims[-1]
-    return "" if taps < _TAPS else f"sums of {taps} products, expected fewer than {_TAPS}"
+    num_products = math.prod(weight.dims[1:]) if _root(lowering, node).op.name == "conv_integer" else x.dims[-1]
+    return "" if num_products < _TAPS else f"sums of {num_products} products, expected fewer than {_TAPS}"
 
 
 def _matrix(lowering: Lowering, node: Node) -> str:
@@ -80,7 +80,7 @@ _FIXED = both(_fixed_weight, _short)
 # -- what they share ------------------------------------------------------------------------------------------
 
 
-def _finish_fields(lowering: Lowering, group: Group, reads: list[View]) -> dict[str, Field]:
+def _epilogue_fields(lowering: Lowering, group: Group, reads: list[View]) -> dict[str, Field]:
     """Return the fields of the epilogue of integer sums."""
     fields: dict[str, Field] = {
         "activation": abi.constant(f"INGOT_ACT_{group.activation or 'none'}"),
@@ -92,11 +92,11 @@ def _finish_fields(lowering: Lowering, group: Group, reads: list[View]) -> dict[
     fields["scale_step"] = int(lowering.view(group.scale).size > 1)
     if group.requantized is None:
         return fields | {"result": abi.constant("INGOT_INTEGER_F32")}
-    steps = _steps(lowering, group.requantized)
+    steps = _scale_and_zero_point(lowering, group.requantized)
     return fields | {"out_scale": steps[0], "out_zero": steps[1], "result": _kind(group.requantized.dtype)}
 
 
-def _steps(lowering: Lowering, node: Node) -> tuple[float, float]:
+def _scale_and_zero_point(lowering: Lowering, node: Node) -> tuple[float, float]:
     """Return the scale and zero point of a quantize or dequantize of a group."""
     steps = fixed_steps(lowering.graph, node)
     assert steps is not None
@@ -115,27 +115,27 @@ def _dtype(lowering: Lowering, value: str | None) -> DType:
 
 def _add_residual(
     lowering: Lowering, group: Group, fields: dict[str, Field], reads: list[View], out: View,
-    lying: Callable[[str | None], tuple[View, tuple[int, ...]]],
+    layout_of: Callable[[str | None], tuple[View, tuple[int, ...]]],
 ) -> tuple[int, ...]:  # fmt: skip
     """Add the fields of the residual; return its index in `reads` if the result may overwrite its memory.
 
-    lying: returns a value's view and its strides of image, row and column.
+    layout_of: returns a value's view and its strides of image, row and column.
     """
     if group.residual is None:
         return ()
     fields["residual_first"] = int(group.residual_first)
     codes = group.residual_quant
     value = codes.operands[0] if codes else group.residual
-    residual, strides = lying(value)
+    residual, strides = layout_of(value)
     fields |= {"residual": pointer(residual), "residual_strides": strides}
     fields["residual_type"] = _kind(_dtype(lowering, value))
     if codes is not None:
-        fields["residual_scale"], fields["residual_zero"] = _steps(lowering, codes)
+        fields["residual_scale"], fields["residual_zero"] = _scale_and_zero_point(lowering, codes)
     if group.middle is not None:
         quantized, decoded = group.middle
-        zero, limits = _steps(lowering, quantized)[1], quantized.dtype.limits
+        zero, limits = _scale_and_zero_point(lowering, quantized)[1], quantized.dtype.limits
         fields |= {"middle_low": limits[0] - zero, "middle_high": limits[1] - zero}
-        fields["middle_scale"] = _steps(lowering, decoded)[0]
+        fields["middle_scale"] = _scale_and_zero_point(lowering, decoded)[0]
     reads.append(residual)
     # The kernel reads the residual of an element before it writes the element, so the result may overwrite the
     # residual.
@@ -151,7 +151,7 @@ def _add_pointers(lowering: Lowering, fields: dict[str, Field], reads: list[View
             fields[name] = pointer(view)
 
 
-def _weight_zeros(lowering: Lowering, zeros: str | None, dtype: DType) -> str | None:
+def _weight_zero_points(lowering: Lowering, zeros: str | None, dtype: DType) -> str | None:
     """Return the zero points of a constant weight as a kernel reads them: None if all are 128 for u8, or 0 for i8."""
     middle = 128 if dtype is u8 else 0
     if zeros is None:
@@ -177,13 +177,13 @@ def _matmul(lowering: Lowering, node: Node) -> None:
     fields |= {"x_strides": (m * a.strides[0], m * a.strides[0], a.strides[0]), "out_strides": (0, 0, out.strides[0])}
     sums = weight.derive("cast", dtype=i32).derive("reduce_sum", axes=(1 if root.transpose_b else 0,), keepdims=False)
 
-    def lying(value: str | None) -> tuple[View, tuple[int, ...]]:
+    def layout_of(value: str | None) -> tuple[View, tuple[int, ...]]:
         rows = lowering.rows(value)
         return rows, (0, 0, rows.strides[0])
 
     format = _format(weight)
     panels = lowering.weight(weight, "panels", root.transpose_b, format)
-    _lower(lowering, group, "integer_packed", (a, panels, out), sums, format.flip, fields, lying, m * n * k)
+    _lower(lowering, group, "integer_packed", (a, panels, out), sums, format.flip, fields, layout_of, m * n * k)
 
 
 def _format(weight: WeightExpr) -> Format:
@@ -192,20 +192,22 @@ def _format(weight: WeightExpr) -> Format:
 
 def _lower(
     lowering: Lowering, group: Group, kernel: str, views: tuple[View, View, View], column_sums: WeightExpr,
-    flip: int, fields: dict[str, Field], lying: Callable[[str | None], tuple[View, tuple[int, ...]]], products: int,
+    flip: int, fields: dict[str, Field], layout_of: Callable[[str | None], tuple[View, tuple[int, ...]]], products: int,
 ) -> None:  # fmt: skip
     """Add a step with `integer_args`. views: x, the packed weight, and the result; flip: the field `weight_flip`."""
     x, weight, out = views
     bias, x_zero, weight_zero = _rest(group.root)
-    zeros = _weight_zeros(lowering, weight_zero, u8 if flip else i8)
+    zeros = _weight_zero_points(lowering, weight_zero, u8 if flip else i8)
     reads = [x, weight]
-    fields |= {"x": pointer(x), "weight": pointer(weight), "out": pointer(out)} | _finish_fields(lowering, group, reads)
+    fields |= {"x": pointer(x), "weight": pointer(weight), "out": pointer(out)} | _epilogue_fields(
+        lowering, group, reads
+    )
     sums = lowering.weight(column_sums)
     _add_pointers(lowering, fields, reads, column_sums=sums, bias=bias, x_zero=x_zero, weight_zero=zeros)
     if zeros is not None:
         fields["weight_zero_step"] = int(lowering.view(zeros).size > 1)
     fields |= {"x_flip": _FLIP[_dtype(lowering, group.root.operands[0])], "weight_flip": flip}
-    inplace = _add_residual(lowering, group, fields, reads, out, lying)
+    inplace = _add_residual(lowering, group, fields, reads, out, layout_of)
     multiply_add = _DEPTHWISE if kernel == "integer_depthwise" else _MULTIPLY_ADD
     work = products * multiply_add + out.size * _ROUNDED
     lowering.step(kernel, "integer_args", fields, reads, [out], work=work, inplace=inplace)
@@ -220,12 +222,12 @@ def _conv_fields(lowering: Lowering, group: Group, x: View) -> tuple[View, dict[
     return out, fields | {"x_strides": image_strides(x), "out_strides": image_strides(out)}
 
 
-def _lying_image(lowering: Lowering) -> Callable[[str | None], tuple[View, tuple[int, ...]]]:
-    def lying(value: str | None) -> tuple[View, tuple[int, ...]]:
+def _image_layout(lowering: Lowering) -> Callable[[str | None], tuple[View, tuple[int, ...]]]:
+    def layout_of(value: str | None) -> tuple[View, tuple[int, ...]]:
         image = lowering.image(value)
         return image, image_strides(image)
 
-    return lying
+    return layout_of
 
 
 def _as_image_filter(weight: WeightExpr) -> WeightExpr:
@@ -262,8 +264,8 @@ def _conv_channelwise(lowering: Lowering, node: Node) -> None:
     filters = filters.derive("reshape", shape=(channels, lines // _FOUR, _FOUR, columns))
     weight = lowering.weight(filters.derive("permute", axes=(1, 3, 0, 2)))
     products = out.size * lines * columns
-    lying = _lying_image(lowering)
-    _lower(lowering, group, "integer_depthwise", (x, weight, out), sums, flip, fields, lying, products)
+    layout_of = _image_layout(lowering)
+    _lower(lowering, group, "integer_depthwise", (x, weight, out), sums, flip, fields, layout_of, products)
 
 
 @kernel_rule("conv_integer", "integer_packed", both(_FIXED, _flat))
@@ -274,8 +276,8 @@ def _conv(lowering: Lowering, node: Node) -> None:
     filters = _as_image_filter(lowering.weight_expr(str(group.root.operands[1])))
     panels, sums = _filter_panels(lowering, filters, group.root.groups)
     products = out.size * math.prod(filters.dims[1:])
-    flip, lying = _format(filters).flip, _lying_image(lowering)
-    _lower(lowering, group, "integer_packed", (x, panels, out), sums, flip, fields, lying, products)
+    flip, layout_of = _format(filters).flip, _image_layout(lowering)
+    _lower(lowering, group, "integer_packed", (x, panels, out), sums, flip, fields, layout_of, products)
 
 
 def _grown(value: WeightExpr, axis: int, unit: int, zero: int = 0) -> WeightExpr:
@@ -299,8 +301,12 @@ def quantized_filter(lowering: Lowering, node: Node) -> str:
     out, *window = decoded.dims
     if decoded.inputs[1].dims != (out,) or decoded.node.axis or decoded.node.block:
         return "the filter has no scale for each output channel"
-    taps = math.prod(window)
-    return "" if taps < _QUANTIZED_TAPS else f"sums of {taps} products, expected fewer than {_QUANTIZED_TAPS}"
+    num_products = math.prod(window)
+    return (
+        ""
+        if num_products < _QUANTIZED_TAPS
+        else f"sums of {num_products} products, expected fewer than {_QUANTIZED_TAPS}"
+    )
 
 
 def _rounded_image(lowering: Lowering, value: str | None) -> tuple[View, View, View]:
@@ -343,7 +349,7 @@ def lower_quantized(lowering: Lowering, node: Node) -> None:
     bias = (*root.operands[2:], None)[0]
     views = {"scale": lowering.weight(scales), "column_sums": lowering.weight(sums), "shift": bias}
     _add_pointers(lowering, fields, reads, **views)
-    inplace = _add_residual(lowering, group, fields, reads, out, _lying_image(lowering))
+    inplace = _add_residual(lowering, group, fields, reads, out, _image_layout(lowering))
     work = out.size * (math.prod(filters.dims[1:]) * _MULTIPLY_ADD + _ROUNDED)
     lowering.step("integer_packed", "integer_args", fields, reads, [out], work=work, inplace=inplace)
 
@@ -372,7 +378,7 @@ def _matmul_computed(lowering: Lowering, node: Node) -> None:
     a, b = broadcast_view(a, (*batch, m, k)), broadcast_view(b, (*batch, k, n))
     reads = [a, b]
     fields: dict[str, Field] = {"m": m, "n": n, "k": k, "a": pointer(a), "b": pointer(b), "c": pointer(out)}
-    fields |= _finish_fields(lowering, group, reads) | {"batch_rank": len(batch), "batch_shape": batch}
+    fields |= _epilogue_fields(lowering, group, reads) | {"batch_rank": len(batch), "batch_shape": batch}
     _, a_zero, b_zero = _rest(root)
     _add_pointers(lowering, fields, reads, a_zero=a_zero, b_zero=b_zero)
     for name, view in (("a", a), ("b", b), ("c", out)):

@@ -62,7 +62,7 @@ _OTHERWISE = "the weights are stored in another format"  # the kernel's name spe
 
 
 @functools.cache
-def _made(index: int) -> Condition:
+def _computed(index: int) -> Condition:
     """Refuse an operand that no node computes.
 
     A decoded operand is computed by a decoder node, but most matrices of floats are not, so this check is cheap. It
@@ -84,7 +84,7 @@ def stored(index: int, format: Format, *, transposed: bool = False) -> tuple[Con
     transposed: also refuse unless it is quantized in groups along the columns of a product, not along the summed dim.
     """
     condition = _stored(index, format, transposed)
-    return (condition,) if format.decoder is None else (_made(index), condition)
+    return (condition,) if format.decoder is None else (_computed(index), condition)
 
 
 @functools.cache

@@ -46,7 +46,7 @@ def _state_invariant_matrix(lowering: Lowering, node: Node) -> str:
     return "the left operand is transposed" if root.transpose_a else ""
 
 
-def _one_way(lowering: Lowering, node: Node) -> str:
+def _read_both_ways(lowering: Lowering, node: Node) -> str:
     """Refuse a constant matrix that products of many rows read both as it is and transposed, in this or another
     program.
 
@@ -56,7 +56,7 @@ def _one_way(lowering: Lowering, node: Node) -> str:
     matrix = str(root.operands[1])
     if lowering.group(node).gate or matrix not in lowering.static or _rows_of(graph, root) < _MANY_ROWS:
         return ""
-    if any(_rows_of(graph, other) >= _MANY_ROWS for other in _other_way(graph, root)):
+    if any(_rows_of(graph, other) >= _MANY_ROWS for other in _readers_transposed(graph, root)):
         return "the right operand is also read transposed: it is stored once, and packed by each product"
     if lowering.target.unpacked and _stored_name(lowering.weight_expr(matrix)) in lowering.target.unpacked:
         return "another program stores the right operand unpacked: it is stored once, and packed by each product"
@@ -70,15 +70,15 @@ def _stored_name(value: WeightExpr) -> str:
     return value.name
 
 
-def _both_ways(lowering: Lowering, node: Node) -> str:
+def _read_one_way(lowering: Lowering, node: Node) -> str:
     """Refuse a matrix that a product reads in one orientation only: separate panels are then faster."""
     root, graph = lowering.group(node).root, lowering.graph
     if lowering.group(node).gate:
         return "the product has a gate"
-    return "" if _other_way(graph, root) else "the right operand is read in one orientation only"
+    return "" if _readers_transposed(graph, root) else "the right operand is read in one orientation only"
 
 
-def _other_way(graph: Graph, product: Node) -> list[Node]:
+def _readers_transposed(graph: Graph, product: Node) -> list[Node]:
     """Return the products that read the right operand of `product` in the other orientation."""
     matrix = str(product.operands[1])
     readers = (user for user in graph.users(matrix) if user.op is product.op and user.operands[1] == matrix)
@@ -137,7 +137,7 @@ def _packed(
 def _products(format: Format, suffix: str, *conditions: Condition, few: bool) -> None:
     """Declare a format's product kernels, the most specific first. few: one of them is for few rows."""
     if format in (F32, BF16):  # their products can pack the matrix while they read it
-        conditions = (*conditions, _one_way)
+        conditions = (*conditions, _read_both_ways)
     conditions = both(*conditions, _state_invariant_matrix, stored(1, format))
     for dots in format.dots:
         takes = takes_dots(format, dots)
@@ -162,7 +162,7 @@ for _format in reversed(FORMATS):
             _format,
             _state_invariant_matrix,
             *_transposed,
-            _both_ways,
+            _read_one_way,
             transposed=True,
         )
 
@@ -291,7 +291,7 @@ def _left_transposed(lowering: Lowering, node: Node) -> str:
     return "" if lowering.group(node).root.transpose_a else "the left operand is not transposed"
 
 
-def _rows_apart(lowering: Lowering, node: Node) -> str:
+def _columns_not_adjacent(lowering: Lowering, node: Node) -> str:
     view = lowering.view(lowering.group(node).root.operands[0])
     return "" if view.has_adjacent_columns else "the left operand's columns are not adjacent"
 
@@ -344,7 +344,7 @@ def _matmul_f32_bf16(lowering: Lowering, node: Node) -> None:
     _lower_matmul(lowering, group, "matmul_f32_bf16", a, b, {})
 
 
-@kernel_rule("matmul", "matmul_tn_f32", both(of(f32, f32), _left_transposed), misplaced=_rows_apart)
+@kernel_rule("matmul", "matmul_tn_f32", both(of(f32, f32), _left_transposed), misplaced=_columns_not_adjacent)
 def _matmul_tn(lowering: Lowering, node: Node) -> None:
     group = lowering.group(node)
     a = _swap(lowering.view(group.root.operands[0]))
@@ -411,10 +411,15 @@ def _may_be_sums(kernel: str, fields: dict[str, Field], k: int) -> bool:
 def _rows_together(a: View, out: View, residual: View | None) -> tuple[View, View, View | None]:
     """Flatten the batches of a product that share one right matrix into rows of one batch, if all views allow it."""
     rows, made = a.rows(), out.rows()
-    beside = None if residual is None else residual.rows()
-    if rows is None or made is None or (residual is not None and beside is None) or a.shape[:-1] != out.shape[:-1]:
+    flat_residual = None if residual is None else residual.rows()
+    if (
+        rows is None
+        or made is None
+        or (residual is not None and flat_residual is None)
+        or a.shape[:-1] != out.shape[:-1]
+    ):
         return a, out, residual
-    return rows, made, beside
+    return rows, made, flat_residual
 
 
 def _unscaled(lowering: Lowering, node: Node) -> str:

@@ -35,12 +35,14 @@ def _few_side_by_side(lowering: Lowering, node: Node) -> str:
     return "" if rank_and_rows else f"rows of {list(dims)}, expected {_SIDE_BY_SIDE} or more of each item"
 
 
-def _apart(lowering: Lowering, node: Node) -> str:
+def _not_adjacent(lowering: Lowering, node: Node) -> str:
     view = lowering.lowered.views.get(str(node.operands[0]))
     return "" if view is not None and view.strides[1] == 1 else "rows are not adjacent"
 
 
-@kernel_rule("layer_norm", "layer_norm_f32_columns", both(of(f32), _has_vectors, _few_side_by_side), misplaced=_apart)
+@kernel_rule(
+    "layer_norm", "layer_norm_f32_columns", both(of(f32), _has_vectors, _few_side_by_side), misplaced=_not_adjacent
+)
 def _norm_columns(lowering: Lowering, node: Node) -> None:
     """Normalise interleaved rows, such as the channels of an image, each row separately."""
     x = lowering.view(node.operands[0])

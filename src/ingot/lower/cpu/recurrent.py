@@ -31,7 +31,7 @@ def _countable(lowering: Lowering, node: Node) -> str:
     return "" if steps <= _MAX_STEPS else f"{steps} steps, expected at most {_MAX_STEPS}"
 
 
-def _takes_state(dots: Dots | None) -> Condition:
+def _accepts_state(dots: Dots | None) -> Condition:
     """Refuse unless the state is rounded for these dot products, or unrounded for None."""
 
     def refuse(lowering: Lowering, node: Node) -> str:
@@ -55,7 +55,7 @@ def _recurrent(kernel: str, format: Format, dots: Dots | None, *conditions: Cond
     op, _, _ = kernel.partition("_")
 
     @kernel_rule(
-        op, kernel, both(of(f32, f32), stored(1, format), _takes_state(dots), *conditions, _activations, _countable)
+        op, kernel, both(of(f32, f32), stored(1, format), _accepts_state(dots), *conditions, _activations, _countable)
     )
     def lower(lowering: Lowering, node: Node) -> None:
         _lower_recurrent(lowering, node, kernel, format)

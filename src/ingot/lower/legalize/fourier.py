@@ -23,19 +23,19 @@ def _fft(g: Expansion, real: str, imaginary: str, *, axis: int, inverse: bool) -
     if has_size(size):
         return None
     if inverse:  # swapping real and imaginary parts turns a transform into its inverse
-        made = g.add_all("fft", imaginary, real, axis=axis, inverse=False)
-        return g.mul(made[1], 1.0 / size), g.mul(made[0], 1.0 / size)
+        transformed = g.add_all("fft", imaginary, real, axis=axis, inverse=False)
+        return g.mul(transformed[1], 1.0 / size), g.mul(transformed[0], 1.0 / size)
     length = 1 << (2 * size - 2).bit_length()
-    places = np.arange(size)
-    wave = np.exp(-1j * np.pi / size * (places * places % (2 * size)))
+    indices = np.arange(size)
+    wave = np.exp(-1j * np.pi / size * (indices * indices % (2 * size)))
     filter = np.zeros(length, complex)
     filter[:size] = wave.conj()
     filter[length - size + 1 :] = wave.conj()[:0:-1]
     x = _padded(g, _product(g, (real, imaginary), wave, axis), axis, length - size)
     spectrum = g.add_all("fft", *x, axis=axis, inverse=False)
     spread = _product(g, spectrum, np.fft.fft(filter), axis)
-    made = g.add_all("fft", *spread, axis=axis, inverse=True)
-    return _product(g, (_first(g, made[0], axis, size), _first(g, made[1], axis, size)), wave, axis)
+    transformed = g.add_all("fft", *spread, axis=axis, inverse=True)
+    return _product(g, (_first(g, transformed[0], axis, size), _first(g, transformed[1], axis, size)), wave, axis)
 
 
 @restates("rfft")
@@ -45,8 +45,8 @@ def _rfft(g: Expansion, real: str, *, axis: int) -> tuple[str, ...] | None:
     if has_size(size):
         return None
     zeros = g.expand(g.constant(0.0, g.type(real).dtype), shape=g.type(real).dims)
-    made = g.add_all("fft", real, zeros, axis=axis, inverse=False)
-    return tuple(_first(g, part, axis, size // 2 + 1) for part in made)
+    transformed = g.add_all("fft", real, zeros, axis=axis, inverse=False)
+    return tuple(_first(g, part, axis, size // 2 + 1) for part in transformed)
 
 
 @restates("irfft")
@@ -58,11 +58,11 @@ def _irfft(g: Expansion, real: str, imaginary: str, *, axis: int, length: int) -
     between = _cut(g, imaginary, axis, 1, 1 + inner, 1)
     back = g.neg(_cut(g, between, axis, inner - 1, -1, -1))
     first = _padded_one(g, between, axis, 1, 1 - length % 2)
-    whole = (
+    full_spectrum = (
         g.concat(real, _cut(g, real, axis, inner, 0, -1), axis=axis),
         g.concat(first, back, axis=axis),
     )
-    return (g.add_all("fft", *whole, axis=axis, inverse=True)[0],)
+    return (g.add_all("fft", *full_spectrum, axis=axis, inverse=True)[0],)
 
 
 def _product(g: Expansion, x: Sequence[str], factors: np.ndarray, axis: int) -> tuple[str, str]:

@@ -51,7 +51,7 @@ def _tfidf(
     scale = g.constant(np.array([1.0, *(weights or [1.0] * len(places))]), dtype)
     if mode != "tf":
         values = g.mul(g.cast(g.greater(values, 0.0), dtype=dtype) if mode == "idf" else values, scale)
-    return g.reshape(_placed(g, values, places), shape=(*shape[:-1], max(places) + 1))
+    return g.reshape(_scattered(g, values, places), shape=(*shape[:-1], max(places) + 1))
 
 
 def _counts(g: Expansion, elements: str, pool: np.ndarray, step: int, dtype: DType) -> str:
@@ -67,7 +67,7 @@ def _counts(g: Expansion, elements: str, pool: np.ndarray, step: int, dtype: DTy
     return g.reduce_sum(g.cast(is_there, dtype=dtype), axes=(2,), keepdims=False)
 
 
-def _placed(g: Expansion, values: str, places: Sequence[int]) -> str:
+def _scattered(g: Expansion, values: str, places: Sequence[int]) -> str:
     """Add up columns [rows, 1 + n-grams] at their output positions, in order; the first column is zeros."""
     columns: list[list[int]] = [[] for _ in range(max(places) + 1)]
     for column, place in enumerate(places, 1):

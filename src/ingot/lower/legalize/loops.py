@@ -26,15 +26,15 @@ def _scan(
     if not 0 < length * len(body) <= MAX_UNROLLED:
         return None
     values, captured = operands[:carried], operands[carried + len(scanned) :]
-    made: list[tuple[str, ...]] = []
+    scanned_rows: list[tuple[str, ...]] = []
     fixed: dict[str, str] = {}
     for turn in range(length):
         rows = [_row(g, x, axis, length - 1 - turn if backward else turn) for x, axis, backward in scanned]
         results = _inlined(g, body, [*values, *rows, *captured], fixed)
         values = results[:carried]
-        made.append(results[carried:])
+        scanned_rows.append(results[carried:])
     stacked = []
-    for column, axis, backward in zip(zip(*made, strict=True), output_axes, output_backward, strict=True):
+    for column, axis, backward in zip(zip(*scanned_rows, strict=True), output_axes, output_backward, strict=True):
         dims = g.type(column[0]).dims
         rows = [g.reshape(row, shape=(*dims[:axis], 1, *dims[axis:])) for row in column]
         stacked.append(rows[0] if length == 1 else g.concat(*(rows[::-1] if backward else rows), axis=axis))

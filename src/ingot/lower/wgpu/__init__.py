@@ -53,7 +53,7 @@ def wanted_features() -> tuple[str, ...]:
     return tuple(name for name in FEATURES if name in wanted)
 
 
-_TAKEN = {*KERNELS, *ATTENTION, VIEW, "copy_b"}
+_KERNELS = {*KERNELS, *ATTENTION, VIEW, "copy_b"}
 
 
 def _four_bytes(lowering: Lowering, node: Node) -> str:
@@ -63,9 +63,9 @@ def _four_bytes(lowering: Lowering, node: Node) -> str:
 
 def _rules() -> Mapping[str, Sequence[KernelRule]]:
     """Return the CPU rules with a WGSL kernel, reduced to the supported dtypes for kernels that move bits."""
-    rows = {op: [row for row in rows if row.kernel in _TAKEN] for op, rows in KERNEL_RULES.items()}
-    rows["bitcast"] = [replace(row, conditions=(*row.conditions, _four_bytes)) for row in KERNEL_RULES["bitcast"]]
-    return rows
+    found = {op: [rule for rule in rules if rule.kernel in _KERNELS] for op, rules in KERNEL_RULES.items()}
+    found["bitcast"] = [replace(rule, conditions=(*rule.conditions, _four_bytes)) for rule in KERNEL_RULES["bitcast"]]
+    return found
 
 
 def _cast(lowering: Lowering, source: View, target: View) -> None:

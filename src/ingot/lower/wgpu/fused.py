@@ -106,14 +106,14 @@ def _ops(fields: Mapping[str, Field]) -> list[_Op]:
     alpha, beta = fields["alpha"], fields["beta"]
     segments, code, out = (_numbers(fields, name) for name in ("segment", "code", "out"))
     assert isinstance(alpha, tuple) and isinstance(beta, tuple)
-    made: dict[int, int] = {}  # slot -> the op whose result it contains
+    writer_of: dict[int, int] = {}  # slot -> the op whose result it contains
     written: dict[int, tuple[int, int]] = {}  # tensor -> the op that wrote it, and its segment
     ops = []
     for i, place in enumerate(out):
         operands = []
         for each in (column[i] for column in places if column[i] >= 0):
             if each >= _MEMORY:
-                operands.append(made[each])
+                operands.append(writer_of[each])
             else:  # a value written in this segment is still in a variable
                 operands.append(written[each][0] if written.get(each, (0, -1))[1] == segments[i] else ~each)
         name = names[code[i]].removeprefix("INGOT_FUSED_OP_")
@@ -123,7 +123,7 @@ def _ops(fields: Mapping[str, Field]) -> list[_Op]:
             _Op(i, name, tuple(operands), memory, segments[i], is_column, float(alpha[i]), float(beta[i]))  # type: ignore[arg-type]
         )
         if place >= _MEMORY:
-            made[place] = i
+            writer_of[place] = i
         else:
             written[place] = i, segments[i]
     return ops
@@ -154,8 +154,8 @@ def _segment(ops: list[_Op], segment: int, steps: tuple[int, ...]) -> list[str]:
                 lines += [f"  {line}" for line in _statement(op, steps, again=op.segment < segment)]
         lines.append("}")
         for op in reductions:
-            _, _, _, meet, finish = _REDUCTIONS[op.name]
-            lines.append(f"let v{op.number} = {finish.format(meet.format(f's{op.number}'))};")
+            _, _, _, meet, result = _REDUCTIONS[op.name]
+            lines.append(f"let v{op.number} = {result.format(meet.format(f's{op.number}'))};")
     return lines
 
 

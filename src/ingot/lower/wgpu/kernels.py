@@ -262,9 +262,9 @@ _FFT_ENDS = {
 }
 
 
-def _fft_ends(fields: Numbers) -> str:
+def _fft_load_store(fields: Numbers) -> str:
     """Emit the load of the first pass and the store of the last pass."""
-    forms = {abi.constant(f"INGOT_FFT_{name}"): ends for name, ends in _FFT_ENDS.items()}
+    forms = {abi.constant(f"INGOT_FFT_{name}"): load_store for name, load_store in _FFT_ENDS.items()}
     first, last = forms[_number(fields, "form")]
     return (
         f"fn first(line: vec2<i32>, i: i32) -> vec2<f32> {{ return {first}; }}\n\n"
@@ -468,7 +468,7 @@ KERNELS: dict[str, Kernel] = {
         ),
     ),
     "pack_f32": Kernel("pack", _panel_lanes),
-    "fft_f32": Kernel("fft", lambda f: math.prod(_numbers(f, "shape")), _fft_ends, ("radices",)),
+    "fft_f32": Kernel("fft", lambda f: math.prod(_numbers(f, "shape")), _fft_load_store, ("radices",)),
     "det_f32": Kernel("det", _by_lanes("count")),
     "product_i64": Kernel("product", _ELEMENTS, baked=("rank",), element="i32"),
     "tree_ensemble_f32": Kernel("trees", _by_lanes("rows"), _is_better),

@@ -116,7 +116,7 @@ def shader(parts: Sequence[Part], bindings: Sequence[str], features: Sequence[st
     shared, word = _of_any_kernel(bindings, features), len(parts) - 1
     for number, part in enumerate(parts):
         chunks = _reached(shared | _of_part(part, word))
-        made |= chunks if len(parts) == 1 else _apart(chunks, shared, number)
+        made |= chunks if len(parts) == 1 else _with_number(chunks, shared, number)
         word += _word_count(part.arguments)
     order = [*shared, *(name for name in made if name not in shared)]
     return "\n\n".join([made[name] for name in order if name in made] + [_MAIN.format(calls=_calls(len(parts)))])
@@ -177,7 +177,7 @@ def _mentioned(text: str) -> list[str]:
     return re.findall(r"[A-Za-z_]\w*", re.sub(r"//.*", "", text))
 
 
-def _apart(chunks: Mapping[str, str], shared: Mapping[str, str], number: int) -> dict[str, str]:
+def _with_number(chunks: Mapping[str, str], shared: Mapping[str, str], number: int) -> dict[str, str]:
     """Append a number to the names of declarations that only one kernel has, or that refer to such a declaration."""
     own = {name for name, text in chunks.items() if shared.get(name) != text}
     while more := {name for name in chunks.keys() - own if own.intersection(_mentioned(chunks[name]))}:
