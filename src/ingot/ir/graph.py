@@ -1,4 +1,4 @@
-"""The Graph: what is computed. Target-free, serialisable, printable; edges are names.
+"""The Graph: a computation. It knows no target, and is serialisable and printable; edges are names.
 
 This file knows no op by name. Only methods of `Graph` mutate; producers and uses are kept up to date, and iterating
 over `graph.nodes` stays correct while nodes are added and removed.

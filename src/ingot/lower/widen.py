@@ -14,7 +14,7 @@ from ingot.ops.define import Expansion, replace_node
 
 WIDER = {f16: f32, bf16: f32} | dict.fromkeys((i32, i16, i8, u32, u16, u8, boolean), i64)
 # Over no elements, these ops return the smallest or largest value of their dtype.
-_OF_NOTHING = {"reduce_max", "reduce_min", "max_pool"}
+_OVER_NO_ELEMENTS = {"reduce_max", "reduce_min", "max_pool"}
 
 
 def widened_dtype(graph: Graph, node: Node) -> DType | None:
@@ -38,7 +38,7 @@ def widen_node(graph: Graph, node: Node) -> None:
     for name, result in zip(node.outputs, widened, strict=True):
         dtype = graph.type(name).dtype
         if graph.type(result).dtype is not dtype:
-            if node.op.name in _OF_NOTHING and dtype.limits is not None:
+            if node.op.name in _OVER_NO_ELEMENTS and dtype.limits is not None:
                 low, high = dtype.limits
                 result = build.clip(result, minimum=low, maximum=high)
             result = build.cast(result, dtype=dtype)

@@ -22,8 +22,16 @@ from ingot.passes.match import same_type
 _DECODING = DECODERS | {"cast", "quantize_groups"}
 _MOVES = frozenset(("bitcast", "bitwise_xor", "gather", "permute", "reshape", "slice"))
 # The index of the operand of a product with a constant weight.
-_FIXED = {"conv_transpose": 1, "conv": 1, "conv_integer": 1, "expert_matmul": 2, "gru": 1, "lstm": 1, "matmul": 1}
-_FIXED |= {"matmul_integer": 1, "rnn": 1}
+_WEIGHT_OPERAND = {
+    "conv_transpose": 1,
+    "conv": 1,
+    "conv_integer": 1,
+    "expert_matmul": 2,
+    "gru": 1,
+    "lstm": 1,
+    "matmul": 1,
+}
+_WEIGHT_OPERAND |= {"matmul_integer": 1, "rnn": 1}
 _TYPICAL = 64  # the size of a symbol if sizes decide
 
 
@@ -102,7 +110,7 @@ def _meeting(graph: Graph, results: dict[Node, str]) -> list[list[Node]]:
     """
 
     def goes_on(node: Node) -> bool:
-        position = _FIXED.get(node.op.name)
+        position = _WEIGHT_OPERAND.get(node.op.name)
         return position is None or not _is_stored(graph, str(node.operands[position]), {})
 
     return _components({node: _reached(graph, result, goes_on) for node, result in results.items()})

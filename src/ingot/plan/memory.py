@@ -25,7 +25,7 @@ from ingot.support.record import record
 
 CANARY_BYTES = 64
 _EPOCH_STEPS = 64
-_MENDINGS = 4  # retries of each placement order
+_RETRIES = 4  # retries of each placement order
 
 
 @record()
@@ -225,7 +225,7 @@ def _place_blocks(lowered: Lowered, result: Plan, blocks: list[_Block]) -> None:
     bound = result.lower_bound_bytes
     best: list[_Region] = []
     tried = [sorted(blocks, key=order) for order in orders]
-    for attempt in range(len(orders) * (1 + _MENDINGS)):
+    for attempt in range(len(orders) * (1 + _RETRIES)):
         if best and sum(r.nbytes for r in best) == bound:
             break
         order = tried[attempt % len(orders)]

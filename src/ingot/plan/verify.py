@@ -376,7 +376,7 @@ def _dense(*names: str) -> _Extent:
     return lambda fields, _: ([prod(_numbers(fields, each))], [1])
 
 
-def _steps(dim: str) -> _Extent:
+def _scales_and_mins(dim: str) -> _Extent:
     """Return the scales and mins of groups of 32 dims of a 4-bit cache."""
     return lambda fields, _: ([prod(_numbers(fields, ["total_blocks", "kv_heads"])) * -(-fields[dim] // 32) * 128], [1])
 
@@ -419,7 +419,7 @@ def _shared_state(whole: int, halves: int) -> _Extent:
 
 _ROWS = {"x": _strided("rows cols", "x_stride"), "out": _strided("rows cols", "out_stride")}
 _PLACES = {"positions": _dense("rows"), "owners": _dense("rows"), "blocks": _dense("sequences", "blocks_each")}
-_FOURS = {"cache": _dense("total_blocks", "kv_heads", "dim", "32"), "scales": _steps("dim")}
+_QUADS = {"cache": _dense("total_blocks", "kv_heads", "dim", "32"), "scales": _scales_and_mins("dim")}
 # By argument struct; or by kernel name, if a kernel has another dtype.
 _EXTENTS: dict[str, dict[str, _Extent]] = {
     "elementwise_args": {name: _strided("shape", f"{name}_strides") for name in ("a", "b", "c", "out")},
@@ -497,10 +497,10 @@ _EXTENTS: dict[str, dict[str, _Extent]] = {
         "key_scales": _dense("total_blocks", "kv_heads", "64"),
         "value_scales": _dense("total_blocks", "kv_heads", "64"),
     },
-    "append_keys_i4": _FOURS, "append_values_i4": _FOURS,
+    "append_keys_i4": _QUADS, "append_values_i4": _QUADS,
     "cached_attention_i4": {
-        "keys": _dense("total_blocks", "kv_heads", "head_dim", "32"), "key_scales": _steps("head_dim"),
-        "values": _dense("total_blocks", "kv_heads", "v_dim", "32"), "value_scales": _steps("v_dim"),
+        "keys": _dense("total_blocks", "kv_heads", "head_dim", "32"), "key_scales": _scales_and_mins("head_dim"),
+        "values": _dense("total_blocks", "kv_heads", "v_dim", "32"), "value_scales": _scales_and_mins("v_dim"),
     },
     "rotary_args": {
         name: _strided("batch heads rows head_dim", f"{name}_strides") for name in ("x", "cos", "sin", "out")

@@ -121,7 +121,7 @@ class Device:
             self._pipelines[key] = self.gpu.create_compute_pipeline(layout=layout, compute=compute)
         return self._pipelines[key]
 
-    def expect_room(self, regions: Mapping[str, int]) -> None:
+    def expect_bindable(self, regions: Mapping[str, int]) -> None:
         """Raise LimitError for a region that the device cannot bind."""
         most = min(self.adapter.limits["binding_bytes"], self.adapter.limits["buffer_bytes"])
         for region, nbytes in regions.items():

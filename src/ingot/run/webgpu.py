@@ -41,7 +41,7 @@ class WebgpuProgram:
         self.graph, self.lowered, self.plan = graph, lowered, plan
         self.places = dispatches(lowered, plan)
         self._device, made = open_device(), self.places
-        self._device.expect_room(made.regions)
+        self._device.expect_bindable(made.regions)
         self._inputs = [(name, made.inputs[name].offset) for name in graph.inputs]
         self._outputs = [(name, graph.type(graph.outputs[name]).dtype, v) for name, v in lowered.outputs.items()]
         self._staging = np.zeros(made.regions["inputs"], np.uint8)
@@ -173,7 +173,7 @@ class WebgpuProgram:
 
     # -- states -------------------------------------------------------------------------------------------------
 
-    def state_places(self) -> dict[str, Place]:
+    def state_locations(self) -> dict[str, Place]:
         """Return the location of each state, by name."""
         roots = [(t, self.plan.addresses[t.id]) for t in self.lowered.tensors.values() if t.kind == "state"]
         return {t.name: Place(address.offset, t.nbytes, address.region) for t, address in roots}
@@ -190,7 +190,7 @@ class WebgpuProgram:
 
     def read_states(self) -> dict[str, np.ndarray]:
         """Return copies of all states, by name."""
-        places = self.state_places()
+        places = self.state_locations()
         with self._device.turn.once(), self._device.guarded():
             found = {region: self._copied(region) for region in {place.region for place in places.values()}}
         roots = {t.name: t for t in self.lowered.tensors.values() if t.kind == "state"}
@@ -209,7 +209,7 @@ class WebgpuProgram:
 
     def write_state(self, name: str, rows: np.ndarray, values: np.ndarray) -> None:
         """Write rows of a state, which are indices of its first axis."""
-        place, nbytes = self.state_places()[name], values[:1].nbytes
+        place, nbytes = self.state_locations()[name], values[:1].nbytes
         with self._device.turn.once(), self._device.guarded():
             for row, value in zip(rows.tolist(), values, strict=True):
                 where = place.offset + row * nbytes
@@ -223,7 +223,7 @@ class WebgpuProgram:
         buffers = self._device.states.get(state)
         if buffers is None:
             buffers = self._device.states[state] = {name: _buffer(self._device, size) for name, size in sizes.items()}
-            places = self.state_places()
+            places = self.state_locations()
             for name, data in self.graph.initial.items():
                 if data is None:
                     raise LoadError(f"state {name!r}: has no data, got only its type {self.graph.type(name)}")

@@ -107,7 +107,7 @@ class Entry:
 
 
 @dataclass(slots=True)
-class Keeping:
+class PendingEntry:
     """The cache entry for a session's first program, written once, by whichever context compiles it."""
 
     entry: Entry | None

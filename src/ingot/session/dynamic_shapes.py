@@ -24,7 +24,7 @@ from ingot.support.locks import OwnedLock
 MAX_BINDINGS = 16  # cached programs of one context
 _CHANGES = 3  # different sizes after which a session plans for others
 _MAX_REFUSALS = 4  # of plans for larger sizes
-_MAX_ROOM = 4  # times the largest product of observed sizes, in a plan whose arena is not small
+_MAX_GROWTH = 4  # times the largest product of observed sizes, in a plan whose arena is not small
 _SMALL_ARENA_BYTES = 64 << 20
 
 
@@ -216,11 +216,11 @@ class BucketPolicy:
         if rounded != largest and self._refusals < _MAX_REFUSALS:
             yield largest
 
-    def expect_room(self, sizes: Mapping[str, int], arena_bytes: int) -> None:
+    def expect_small_arena(self, sizes: Mapping[str, int], arena_bytes: int) -> None:
         """Raise LimitError for a plan with a large arena, for sizes far beyond those observed together."""
         limits = {symbol: int(size) for symbol, size in sizes.items() if isinstance(size, AtMost)}
         observed = max(prod(each[symbol] for symbol in limits) for each in self._observed)
-        if prod(limits.values()) > _MAX_ROOM * observed and arena_bytes > _SMALL_ARENA_BYTES:
+        if prod(limits.values()) > _MAX_GROWTH * observed and arena_bytes > _SMALL_ARENA_BYTES:
             expected = f"got {arena_bytes} bytes, expected at most {_SMALL_ARENA_BYTES}"
             raise LimitError(f"arena: large for sizes {limits}, which were never used together, {expected}")
 

@@ -38,7 +38,7 @@ from ingot.run.program import Program, print_checksums
 from ingot.run.store import WeightStore
 from ingot.session import dynamic_shapes
 from ingot.session import saved_program as saved
-from ingot.session.compile_cache import Keeping, entry_of, folder_of
+from ingot.session.compile_cache import PendingEntry, entry_of, folder_of
 from ingot.session.dynamic_shapes import BucketPolicy, GraphPerShape, Programs, SingleGraph
 from ingot.session.inputs import arrays
 from ingot.session.io_binding import IOBinding
@@ -149,7 +149,7 @@ class InferenceSession:
         given = exact if cached is None else {}
         self.precision = agreed_precision(wanted, loaded.precision)
         self._bindings = dynamic_shapes.bindings_of(loaded.graph, given, self._limits, self.precision, passes, weights)
-        self._keeping = Keeping(None if cached is not None else entry, loaded.files)
+        self._pending = PendingEntry(None if cached is not None else entry, loaded.files)
         self.source_node_count = len(self._bindings.interface)
         has_graph = isinstance(self._bindings, SingleGraph)
         if has_graph and (not loaded.is_compiled or (cached is None and (exact or passes is not None))):
@@ -311,7 +311,7 @@ class Context:
 
     def __init__(self, session: InferenceSession):
         self._executor, self._target, self._passes = session.executor, session.target, session.passes
-        self._bindings, self._strict, self._keeping = session._bindings, session.strict, session._keeping
+        self._bindings, self._strict, self._pending = session._bindings, session.strict, session._pending
         self._interface = self._bindings.interface
         shared = session._shared
         self._arena, self._state = Arena(), Arena() if shared is None else shared.state
@@ -520,21 +520,21 @@ class Context:
     @uncollected()
     def _compile(self, sizes: Mapping[str, int], growth: BucketPolicy | None = None) -> Program:
         """Compile the program for sizes of all symbols. Raises UnsizedError if one program cannot cover all sizes up to
-        a limit, and the errors of `BucketPolicy.expect_room`.
+        a limit, and the errors of `BucketPolicy.expect_small_arena`.
         """
         bound, placement = self._bindings.bound(sizes), Placement(states=self._states)
         self._seed(bound.graph)
         compile = compile_at_most if any(isinstance(size, AtMost) for size in sizes.values()) else compile_mode
         compiled = compile(bound.graph, self._target, bound.mode, placement=placement, passes=self._passes)
         if growth is not None:
-            growth.expect_room(sizes, compiled.native[1].arena_bytes)
+            growth.expect_small_arena(sizes, compiled.native[1].arena_bytes)
         program = Program(compiled, bound.weights, self._arena, self._state)
         self._expect_one_home(program)
         if self._strict and program.fallback:
             which = "kernel" if self._executor == "native" else f"kernel of {self._executor}"
             raise UnsupportedError(f"strict: no {which}, got {', '.join(program.fallback)}, expected one for each node")
         if isinstance(self._bindings, SingleGraph):
-            self._keeping.keep(bound.graph, program, bound.weights)
+            self._pending.keep(bound.graph, program, bound.weights)
         return program
 
     def _expect_one_home(self, program: Program) -> None:

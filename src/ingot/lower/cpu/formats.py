@@ -75,7 +75,7 @@ def _blocks(type: str) -> Format:
 FORMATS = (F32, BF16, F16, *CODES, *map(_blocks, BLOCKS))
 
 
-_DIGITS = {i8: 1, i32: 3}  # i8 values per element of a row: i24 takes three limbs
+_LIMBS = {i8: 1, i32: 3}  # i8 values per element of a row: i24 takes three limbs
 
 
 def rounded_bytes(k: int, rows: DType) -> int:
@@ -83,7 +83,7 @@ def rounded_bytes(k: int, rows: DType) -> int:
     group = abi.constant("INGOT_ROUND_GROUP")
     sums = Block(_BLOCK, 4).size(k) + Block(_WIDE, 4).size(k) + Block(group, 4 + 4).size(k)
     halves = Block(_BLOCK, 4).size(k) + Block(2 * _BLOCK, 4).size(k)
-    return _DIGITS[rows] * Block(64, 64).size(Block(_BLOCK, _BLOCK).size(k) + sums + halves)
+    return _LIMBS[rows] * Block(64, 64).size(Block(_BLOCK, _BLOCK).size(k) + sums + halves)
 
 
 def pack_fields(shape: Sequence[int], strides: Sequence[int], transposed: bool) -> dict[str, int | float]:

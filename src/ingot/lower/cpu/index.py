@@ -17,8 +17,8 @@ from ingot.lower.view import View, broadcast_view, image_order, ordered_strides
 from ingot.support import abi
 
 _MAX_COLS = 1 << 32
-_HELD = 1 << 15  # doubles that a scatter holds in scratch
-_SHARED = 1 << 21  # the same, if lines share their indices
+_SCRATCH_DOUBLES = 1 << 15  # doubles that a scatter holds in scratch
+_SHARED_DOUBLES = 1 << 21  # the same, if lines share their indices
 _LINES = 16  # at least this many lines, so that a complete cache line is used
 _BYTE = 0.1  # nanoseconds per byte moved on one thread
 
@@ -233,9 +233,9 @@ def _together(indices: View, axis: int, limit: int, threads: int) -> int:
     then reads their updates one after the other.
     """
     adjacent_lines = 1 if axis == len(indices.shape) - 1 else indices.shape[-1]
-    most = _HELD // max(limit, 1)
+    most = _SCRATCH_DOUBLES // max(limit, 1)
     if indices.strides[-1] == 0:
-        most = min(-(-adjacent_lines // threads), _SHARED // max(limit, 1))
+        most = min(-(-adjacent_lines // threads), _SHARED_DOUBLES // max(limit, 1))
     return min(adjacent_lines, max(_LINES, most))
 
 

@@ -29,8 +29,8 @@ _ONES = (
     "batch", "height", "out_height", "groups", "kernel_h", "kernel_w", "stride_h", "stride_w", "dilation_h",
     "dilation_w",
 )  # fmt: skip
-_TAPS = abi.constant("INGOT_INTEGER_TAPS")
-_QUANTIZED_TAPS = 1 << 16  # products of a byte and a signed byte that a 32-bit sum can hold
+_MAX_PRODUCTS = abi.constant("INGOT_INTEGER_TAPS")
+_MAX_QUANTIZED_PRODUCTS = 1 << 16  # products of a byte and a signed byte that a 32-bit sum can hold
 _FOUR = 4  # bytes that one dot product multiplies
 _LANES = 16  # channels of a vector
 _FEW_PLANES = 4  # up to this many channels, planes are rounded without a transposition
@@ -55,7 +55,9 @@ def _rest(root: Node) -> tuple[str | None, ...]:
 def _short(lowering: Lowering, node: Node) -> str:
     x, weight = operand_type(lowering, node), operand_type(lowering, node, 1)
     num_products = math.prod(weight.dims[1:]) if _root(lowering, node).op.name == "conv_integer" else x.dims[-1]
-    return "" if num_products < _TAPS else f"sums of {num_products} products, expected fewer than {_TAPS}"
+    return (
+        "" if num_products < _MAX_PRODUCTS else f"sums of {num_products} products, expected fewer than {_MAX_PRODUCTS}"
+    )
 
 
 def _matrix(lowering: Lowering, node: Node) -> str:
@@ -302,11 +304,9 @@ def quantized_filter(lowering: Lowering, node: Node) -> str:
     if decoded.inputs[1].dims != (out,) or decoded.node.axis or decoded.node.block:
         return "the filter has no scale for each output channel"
     num_products = math.prod(window)
-    return (
-        ""
-        if num_products < _QUANTIZED_TAPS
-        else f"sums of {num_products} products, expected fewer than {_QUANTIZED_TAPS}"
-    )
+    if num_products < _MAX_QUANTIZED_PRODUCTS:
+        return ""
+    return f"sums of {num_products} products, expected fewer than {_MAX_QUANTIZED_PRODUCTS}"
 
 
 def _rounded_image(lowering: Lowering, value: str | None) -> tuple[View, View, View]:

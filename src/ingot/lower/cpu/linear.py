@@ -102,7 +102,7 @@ def _is_gated(lowering: Lowering, node: Node) -> str:
     return "" if lowering.group(node).gate else "the product has no gate"
 
 
-def takes_dots(format: Format, dots: Dots) -> Condition:
+def accepts_dots(format: Format, dots: Dots) -> Condition:
     """Refuse rows that must not or cannot be rounded for dot products."""
 
     def refuse(lowering: Lowering, node: Node) -> str:
@@ -140,7 +140,7 @@ def _products(format: Format, suffix: str, *conditions: Condition, few: bool) ->
         conditions = (*conditions, _read_both_ways)
     conditions = both(*conditions, _state_invariant_matrix, stored(1, format))
     for dots in format.dots:
-        takes = takes_dots(format, dots)
+        takes = accepts_dots(format, dots)
         if few and not dots.few:
             _packed(f"gemv_{dots.family}_{suffix}", format, *conditions, takes, _few_rows, dots=dots)
         _packed(f"gemm_{dots.family}_{suffix}", format, *conditions, takes, dots=dots)
@@ -475,7 +475,7 @@ def _experts(format: Format) -> None:
 def _quantized_experts(format: Format, dots: Dots) -> None:
     kernel = f"expert_matmul_{dots.family}_packed"
 
-    @kernel_rule("expert_matmul", kernel, both(of(f32), _static_experts, takes_dots(format, dots), _stacked(format)))
+    @kernel_rule("expert_matmul", kernel, both(of(f32), _static_experts, accepts_dots(format, dots), _stacked(format)))
     def lower(lowering: Lowering, node: Node) -> None:
         x = lowering.adjacent(node.operands[0])
         rounded = round_rows(lowering, lowering.rows(node.operands[0]), dots.rows)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ingot.lower.legalize.table import restates
+from ingot.lower.legalize.table import legalizes
 from ingot.ops.define import Expansion
 
 
-@restates("expert_matmul")
+@legalizes("expert_matmul")
 def _expert_matmul(g: Expansion, x: str, chosen: str, experts: str) -> str:
     """Multiply every row with every expert, then select the product of each slot's expert."""
     (rows, slots), (_, out, size) = g.type(chosen).dims, g.type(experts).dims

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from ingot.ir.dim import has_size
-from ingot.lower.legalize.table import restates
+from ingot.lower.legalize.table import legalizes
 from ingot.ops.define import Expansion
 
 
-@restates("fft", again=True)
+@legalizes("fft", again=True)
 def _fft(g: Expansion, real: str, imaginary: str, *, axis: int, inverse: bool) -> tuple[str, ...] | None:
     """Compute a Fourier transform as a convolution: Bluestein, "A linear filtering approach to the computation of the
     discrete Fourier transform", 1968.
@@ -38,7 +38,7 @@ def _fft(g: Expansion, real: str, imaginary: str, *, axis: int, inverse: bool) -
     return _product(g, (_first(g, transformed[0], axis, size), _first(g, transformed[1], axis, size)), wave, axis)
 
 
-@restates("rfft")
+@legalizes("rfft")
 def _rfft(g: Expansion, real: str, *, axis: int) -> tuple[str, ...] | None:
     """Return the first half of the complex transform."""
     size = g.type(real).dims[axis]
@@ -49,7 +49,7 @@ def _rfft(g: Expansion, real: str, *, axis: int) -> tuple[str, ...] | None:
     return tuple(_first(g, part, axis, size // 2 + 1) for part in transformed)
 
 
-@restates("irfft")
+@legalizes("irfft")
 def _irfft(g: Expansion, real: str, imaginary: str, *, axis: int, length: int) -> tuple[str, ...] | None:
     """Apply the inverse to the full spectrum, whose second half is the reversed conjugate of the first."""
     if has_size(length):

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from ingot.ir.dtype import DType, i64
-from ingot.lower.legalize.table import restates
+from ingot.lower.legalize.table import legalizes
 from ingot.ops.define import Expansion
 
 _MAX_COMPARED = 1 << 22  # elements at once; beyond that, the reference's dictionary is faster
 
 
-@restates("tfidf")
+@legalizes("tfidf")
 def _tfidf(
     g: Expansion,
     x: str,

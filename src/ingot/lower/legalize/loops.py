@@ -6,13 +6,13 @@ from typing import Any
 
 from ingot.ir.dtype import boolean, i64
 from ingot.ir.graph import Graph, TensorType
-from ingot.lower.legalize.table import restates
+from ingot.lower.legalize.table import legalizes
 from ingot.ops.define import Expansion
 
 MAX_UNROLLED = 1024  # nodes; longer loops run on the reference, where the graph stays small
 
 
-@restates("scan")
+@legalizes("scan")
 def _scan(
     g: Expansion, *operands: str, body: Graph, carried: int, input_axes: tuple[int, ...],
     input_backward: tuple[bool, ...], output_axes: tuple[int, ...], output_backward: tuple[bool, ...],
@@ -41,7 +41,7 @@ def _scan(
     return (*values, *stacked)
 
 
-@restates("loop")
+@legalizes("loop")
 def _loop(
     g: Expansion, trips: str | None = None, condition: str | None = None, *operands: str, body: Graph, carried: int
 ) -> tuple[str, ...] | None:

@@ -9,38 +9,38 @@ from ingot.ir.dtype import f32
 from ingot.ir.graph import Graph, Node
 from ingot.ops.define import Expansion, replace_node
 
-Restatement = Callable[..., str | tuple[str, ...] | None]
+Legalization = Callable[..., str | tuple[str, ...] | None]
 
-LEGALIZATIONS: dict[str, Restatement] = {}
+LEGALIZATIONS: dict[str, Legalization] = {}
 LEGALIZED_AS_THEMSELVES: set[str] = set()
 
 
-def restates(*ops: str, again: bool = False) -> Callable[[Restatement], Restatement]:
+def legalizes(*ops: str, again: bool = False) -> Callable[[Legalization], Legalization]:
     """Declare f(g, *operands, **attributes) for ops, written like an op's expansion.
 
     again: the result contains the same op in a form that kernels accept. Without any kernel for the op, the
     legalization would repeat forever.
     """
 
-    def declare(restatement: Restatement) -> Restatement:
-        LEGALIZATIONS.update(dict.fromkeys(ops, restatement))
+    def declare(legalization: Legalization) -> Legalization:
+        LEGALIZATIONS.update(dict.fromkeys(ops, legalization))
         LEGALIZED_AS_THEMSELVES.update(ops if again else ())
-        return restatement
+        return legalization
 
     return declare
 
 
 def legalize_node(graph: Graph, node: Node) -> bool:
     """Replace a node of static types; its values keep their names. Return False if there is no replacement."""
-    restatement = LEGALIZATIONS.get(node.op.name)
-    results = None if restatement is None else restatement(Expansion(graph, node), *node.operands, **node.attributes)
+    legalization = LEGALIZATIONS.get(node.op.name)
+    results = None if legalization is None else legalization(Expansion(graph, node), *node.operands, **node.attributes)
     if results is None:
         return False
     replace_node(graph, node, results if isinstance(results, tuple) else (results,))
     return True
 
 
-@restates("matmul", again=True)
+@legalizes("matmul", again=True)
 def _matmul(g: Expansion, a: str, b: str, **settings: Any) -> str | None:
     """Apply the scale as a separate multiplication."""
     if settings["scale"] == 1.0:
@@ -48,7 +48,7 @@ def _matmul(g: Expansion, a: str, b: str, **settings: Any) -> str | None:
     return g.mul(g.matmul(a, b, **settings | {"scale": 1.0}), float(settings["scale"]))
 
 
-@restates("dynamic_quantize", again=True)
+@legalizes("dynamic_quantize", again=True)
 def _dynamic_quantize(g: Expansion, x: str) -> tuple[str, ...] | None:
     """Cast f64 to f32, as the op is defined."""
     if g.type(x).dtype is f32:
@@ -57,7 +57,7 @@ def _dynamic_quantize(g: Expansion, x: str) -> tuple[str, ...] | None:
     return codes, g.cast(scale, dtype=g.type(x).dtype), zero
 
 
-@restates("topk", again=True)
+@legalizes("topk", again=True)
 def _topk(g: Expansion, x: str, *, k: int, axis: int, largest: bool) -> tuple[str, ...] | None:
     """Compute topk along the last axis."""
     last = g.type(x).rank - 1

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ingot.ir.dtype import f32, i64
-from ingot.lower.legalize.table import restates
+from ingot.lower.legalize.table import legalizes
 from ingot.ops.define import Expansion
 from ingot.ops.reduce import lowest
 
@@ -66,7 +66,7 @@ def _first(window: dict[str, Sizes], count: int) -> dict[str, Sizes]:
     }  # fmt: skip
 
 
-@restates("conv")
+@legalizes("conv")
 def _conv(g: Expansion, x: str, w: str, b: str | None = None, *, groups: int, **window: Sizes) -> str | None:
     """Reduce a convolution to one with a kernel.
 
@@ -97,7 +97,7 @@ def _conv(g: Expansion, x: str, w: str, b: str | None = None, *, groups: int, **
     return g.permute(y, axes=(0, 1 + count, *range(1, 1 + count), *range(2 + count, 2 + rank)))
 
 
-@restates("max_pool", "avg_pool")
+@legalizes("max_pool", "avg_pool")
 def _pool(
     g: Expansion, x: str, *, kernel: Sizes, strides: Sizes, pads: Sizes, dilations: Sizes, **counting: bool
 ) -> str | None:
@@ -118,7 +118,7 @@ def _pool(
     return g.reshape(x, shape=(batch, channels, *outer, *inner))
 
 
-@restates("max_pool_indices")
+@legalizes("max_pool_indices")
 def _max_pool_indices(g: Expansion, x: str, *, kernel: Sizes, strides: Sizes, pads: Sizes, dilations: Sizes) -> str:
     """Return the index of the first window sample with the largest element; NaN counts as largest.
 
