@@ -116,6 +116,7 @@ def step_cost(lowered: Lowered, step: Step) -> Cost:
 
 def _is_simpler(lowering: Lowering, node: Node) -> bool:
     """Replace a node without a kernel by nodes that may have one; see `widen_node`, `Op.expand` and `legalize_node`.
+
     Return False if there is no replacement.
     """
     graph, name = lowering.graph, node.op.name

@@ -1,5 +1,6 @@
-"""Absorption into matmul and attention: transposes become flags, scalar factors become `scale`. Into convolution and
-pooling: pads and biases become their attributes and operands.
+"""Absorption into matmul and attention: transposes become flags, scalar factors become `scale`.
+
+Into convolution and pooling: pads and biases become their attributes and operands.
 """
 
 from __future__ import annotations

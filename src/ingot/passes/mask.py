@@ -95,7 +95,7 @@ def _causal_offset(graph: Graph, node: Node, unmasked: Affine) -> int | None:
 
 
 def _choice(graph: Graph, name: str, depth: int = 0) -> _Choice | None:
-    """Return a float value that has two different numbers at most."""
+    """Return a float value with at most two different numbers as a choice; else None."""
     array = known(graph, name, TOTAL_BYTES)
     if array is not None:
         return _choice_of_array(array)

@@ -68,8 +68,10 @@ class Dispatch:
 
 @dataclass(slots=True)
 class Dispatches:
-    """A plan for a device. regions: bytes of each. inputs, outputs, weights: their locations, by the names of the
-    graph, or for weights by the tensors' ids.
+    """A plan for a device.
+
+    regions: bytes of each. inputs, outputs, weights: their locations, by the names of the graph, or for weights by the
+    tensors' ids.
     """
 
     shaders: list[str] = field(default_factory=list)

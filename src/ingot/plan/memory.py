@@ -1,5 +1,6 @@
-"""The third artefact: live ranges, an address for each root tensor, and barriers. It makes no choice of kernels or
-views.
+"""The third artefact: live ranges, an address for each root tensor, and barriers.
+
+It makes no choice of kernels or views.
 
 Tensors are placed one by one, each in the smallest gap between the tensors alive at the same time. Several orders are
 tried (largest first, longest-lived first, ...), and the smallest arena wins. If none reaches the lower bound, tensors

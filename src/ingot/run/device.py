@@ -43,8 +43,9 @@ Encodable = tuple[Any, Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
-    """An adapter that a device can be opened on. kind: such as "CPU", "IntegratedGPU". limits: in bytes or counts.
-    features: the FEATURES that it supports.
+    """An adapter that a device can be opened on.
+
+    kind: such as "CPU", "IntegratedGPU". limits: in bytes or counts. features: the FEATURES that it supports.
     """
 
     name: str

@@ -109,8 +109,9 @@ class Packing:
 
 
 def quantized(value: WeightExpr, rows: slice) -> tuple[np.ndarray, np.ndarray]:
-    """Quantize rows like the op `quantize_groups`, bit by bit; return values and scales. The pages of a file are
-    released.
+    """Quantize rows like the op `quantize_groups`, bit by bit; return values and scales.
+
+    The pages of a file are released.
     """
     node, source = value.node, value.source
     assert node is not None and node.op.name == "quantize_groups"

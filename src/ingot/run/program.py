@@ -48,8 +48,9 @@ class InterpretedSegment:
         return [inner.program for inner in self.inner.values()]
 
     def run(self, inputs: Sequence[Any], symbols: dict[str, int]) -> list[Any]:
-        """Run the nodes; inputs and results in graph order. symbols: the dims measured so far; dims measured here are
-        added.
+        """Run the nodes; inputs and results in graph order.
+
+        symbols: the dims measured so far; dims measured here are added.
         """
         feeds = dict(zip(self.graph.inputs, inputs, strict=True))
         results = interpret(self.graph, feeds, symbols=symbols, inner=self.inner, kernels=self.kernels)

@@ -59,8 +59,9 @@ class WeightStore:
         return int(content_hash(array), 16)
 
     def prepare(self, packed_weights: Iterable[PackedWeight]) -> dict[str, np.ndarray]:
-        """Return the flat arrays of packed weights by key; pack those that no program has yet. The caller keeps them
-        alive.
+        """Return the flat arrays of packed weights by key; pack those that no program has yet.
+
+        The caller keeps them alive.
 
         Raises LoadError for given bytes of another size or dtype than their packed weight.
         """

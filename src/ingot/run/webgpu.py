@@ -266,8 +266,10 @@ class WebgpuProgram:
 
 @dataclass(frozen=True, eq=False)
 class DeviceWeights:
-    """Weights on a device. buffers: by region. places: the offset of each, by its packed weight's key. nbytes: of all
-    weights, without the gaps between them.
+    """Weights on a device.
+
+    buffers: by region. places: the offset of each, by its packed weight's key. nbytes: of all weights, without the gaps
+    between them.
     """
 
     buffers: Mapping[str, Any]

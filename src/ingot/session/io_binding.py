@@ -35,8 +35,9 @@ class IOBinding:
         self._ready: tuple[Callable[[Any], None], Any] | None = None
 
     def bind_input(self, name: str, array: np.ndarray) -> None:
-        """Bind an input. Raises InputError for an array that is not row-major and aligned: it is
-        read without a copy.
+        """Bind an input.
+
+        Raises InputError for an array that is not row-major and aligned: it is read without a copy.
         """
         if not isinstance(array, np.ndarray) or not (array.flags.c_contiguous and array.flags.aligned):
             raise InputError(f"bind_input {name!r}: a row-major array is needed, got {type(array).__name__}")
@@ -80,8 +81,9 @@ class IOBinding:
         call(table)
 
     def prepare(self) -> tuple[Callable[[Any], None], Any]:
-        """Check the bound arrays, and return the function that runs once, with its operand. Raises InputError as `run`
-        does.
+        """Check the bound arrays, and return the function that runs once, with its operand.
+
+        Raises InputError as `run` does.
         """
         program, inputs, sizes = self._context.prepare(self._inputs)
         native = program.single

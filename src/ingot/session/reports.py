@@ -316,8 +316,9 @@ class PlanReport:
         unfused: Liveness | None,
         sizes: Mapping[str, int],
     ) -> PlanReport:
-        """Return the report of programs. unfused: the liveness of their graph as it was loaded.
-        sizes: of its symbols.
+        """Return the report of programs.
+
+        unfused: the liveness of their graph as it was loaded. sizes: of its symbols.
         """
         return PlanReport(programs, None if unfused is None else unfused.least(sizes))
 

@@ -59,8 +59,9 @@ class Origin:
         return Origin(bytes(source) if isinstance(source, (bytes, bytearray, memoryview)) else None, options)
 
     def reopen_arguments(self, graph: Callable[[], Graph]) -> tuple[Any, dict[str, Any]]:
-        """Return the arguments of `reopened`. graph: the session's, after the passes; it is pickled
-        as text and arrays.
+        """Return the arguments of `reopened`.
+
+        graph: the session's, after the passes; it is pickled as text and arrays.
         """
         if self.source is not None:
             return self.source, dict(self.options)
@@ -89,8 +90,10 @@ class Closed:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """An opened model. is_compiled: its passes have run. precision: of a saved program. files: identities of the files
-    that it was read from, if known.
+    """An opened model.
+
+    is_compiled: its passes have run. precision: of a saved program. files: identities of the files that it was read
+    from, if known.
     """
 
     graph: Graph | ShapeDependentModel
@@ -113,8 +116,9 @@ def open_source(source: Any, example_inputs: tuple[Any, ...] | None, weights: We
 
 
 def target_of(executor: str, threads: int, precision: Precision) -> Target:
-    """Return the target of an executor. Raises the errors of `open_device`, and InputError for an unsupported
-    precision.
+    """Return the target of an executor.
+
+    Raises the errors of `open_device`, and InputError for an unsupported precision.
     """
     if executor == "interpret":
         return Target(executor, threads)

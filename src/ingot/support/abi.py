@@ -29,8 +29,9 @@ _INCLUDED_ROWS = re.compile(rf'{_LINES}( *)#include "(\w+\.def)"\n', re.MULTILIN
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A field of a struct. type: in C; for a pointer, of its target. count: elements of an array, 1
-    for other fields.
+    """A field of a struct.
+
+    type: in C; for a pointer, of its target. count: elements of an array, 1 for other fields.
     """
 
     name: str

@@ -160,8 +160,9 @@ def make_folder(path: str | os.PathLike[str]) -> None:
 
 
 def expect_writable(folder: str | os.PathLike[str]) -> None:
-    """Create a folder, if missing, before long work whose results go there. Raises OutputError if
-    it is not writable.
+    """Create a folder, if missing, before long work whose results go there.
+
+    Raises OutputError if it is not writable.
     """
     import tempfile  # imported on demand: it is slow
 

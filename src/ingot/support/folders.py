@@ -21,8 +21,10 @@ _VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A file of the manifest. owner: the emission that wrote it, "" for shared files. sha256: None while the file is
-    being written, so that an interrupted emission can be repeated.
+    """A file of the manifest.
+
+    owner: the emission that wrote it, "" for shared files. sha256: None while the file is being written, so that an
+    interrupted emission can be repeated.
     """
 
     owner: str

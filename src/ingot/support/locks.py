@@ -53,8 +53,9 @@ _held: list[list[threading.RLock]] = []  # type: ignore[valid-type]
 
 
 def _await_others() -> None:
-    """Acquire the awaited locks before a fork. If it is interrupted, the list of held locks is exact: no Python code
-    runs between.
+    """Acquire the awaited locks before a fork.
+
+    If it is interrupted, the list of held locks is exact: no Python code runs between.
     """
     _held.append([])
     awaited = sorted((lock for lock in _locks if lock.is_awaited), key=id)

@@ -80,8 +80,9 @@ def _row(g: Expansion, x: str, axis: int, index: int) -> str:
 
 
 def _inlined(g: Expansion, body: Graph, operands: list[str], fixed: dict[str, str]) -> tuple[str, ...]:
-    """Inline a body for operands; return its results. fixed: its weights and constants in the graph, filled on first
-    use.
+    """Inline a body for operands; return its results.
+
+    fixed: its weights and constants in the graph, filled on first use.
     """
     for name, value in body.values.items():
         if value.kind in ("weight", "constant") and name not in fixed:

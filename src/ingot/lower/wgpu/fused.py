@@ -38,8 +38,9 @@ fn lost(x: f32, y: f32) -> f32 {
 
 @dataclass(frozen=True, slots=True)
 class _Op:
-    """An op of a program. operands: numbers of ops, or of tensors in memory as ~m, below zero. memory: the tensor that
-    the op writes, or -1.
+    """An op of a program.
+
+    operands: numbers of ops, or of tensors in memory as ~m, below zero. memory: the tensor that the op writes, or -1.
     """
 
     number: int
