@@ -1,5 +1,4 @@
-"""Graph + modes + Target -> executable programs: the only place that chains bind, passes, segments, lower, plan,
-verify.
+"""Graph + modes + Target -> executable programs: the only place that chains all stages from bind to verify.
 
 Sessions, language models, `fit`, saved programs, emitted C and benchmarks all use the programs compiled here.
 """
@@ -47,8 +46,7 @@ class Mode:
     precision: Precision = F32
 
     def graph(self, whole: Graph, passes: tuple[str, ...] | None = None) -> Graph:
-        """Return the static graph of this mode: a copy, bound, optimised and rounded. `whole` has been through the
-        passes.
+        """Return the static graph of this mode: a copy, bound, optimised and rounded. `whole` must have been optimised.
 
         Raises ShapeError when the sizes contradict an op.
         """
@@ -199,8 +197,7 @@ def compile_at_most(
     placement: Placement | None = None,
     passes: tuple[str, ...] | None = None,
 ) -> Compiled:
-    """As `compile_mode`, for a mode with an AtMost: return one native program for every size from `least` up to the
-    planned size.
+    """As `compile_mode`, for a mode with an AtMost: one native program for every size from `least` to the planned one.
 
     For each size, its results are bit-identical to those of the mode of exactly that size. The graph planned for the
     smallest sizes must be the same; otherwise a computation or a choice depends on the number. Raises UnsizedError with

@@ -542,9 +542,7 @@ def given(symbols: Sequence[str]) -> str:
 
 
 def check_shape(name: str, shape: Sequence[Dim], dtype: DType, max_rank: int) -> None:
-    """Check the shape of a value. Raises LimitError for too high a rank or too many known bytes, ShapeError for a
-    negative dim.
-    """
+    """Raise LimitError for a value of too high a rank or too many known bytes, ShapeError for a negative dim."""
     if len(shape) > max_rank:
         raise LimitError(f"value {name[:200]!r}: rank too high, got {len(shape)}, expected at most {max_rank}")
     elements = 1

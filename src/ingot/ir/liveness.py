@@ -15,8 +15,7 @@ _ALIGNMENT = 64  # of a tensor in an arena
 
 
 def peak(nbytes: Mapping[str, int], touched: Sequence[set[str]]) -> tuple[int, int, set[str]]:
-    """Return the peak of live bytes in an order, and the step at the peak with the fewest other live tensors, with
-    those.
+    """Return the peak of live bytes, the step at the peak with the fewest other live tensors, and these tensors.
 
     nbytes: of each tensor. touched: the tensors of each step of the order.
     """
@@ -102,9 +101,7 @@ class Liveness:
 
     @staticmethod
     def of(graph: Graph) -> Liveness | None:
-        """Return the liveness of a graph; None if a value is no tensor or has an unknown dim, or a run measures a
-        shape.
-        """
+        """Return the liveness of a graph; None if a value is no tensor, has an unknown dim, or is measured in a run."""
         if graph.measured or not all(isinstance(t, TensorType) and None not in t.shape for t in graph.types):
             return None
         home: dict[str, str | None] = {name: None for name, value in graph.values.items() if value.producer is None}

@@ -31,9 +31,7 @@ _SHOWN = 4  # sources in a line
 
 
 def shown_sources(sources: Sequence[Source], known: str = "") -> str:
-    """Return the names of sources for errors and reports, such as " (from Conv '/stem/Conv')"; "" if there is only
-    `known`.
-    """
+    """Return sources for errors and reports, such as " (from Conv '/stem/Conv')"; "" if there is only `known`."""
     named = [f"{source.op} {source.name!r}" for source in sources if source.name not in ("", known)]
     more = f" and {len(named) - _SHOWN} more" if len(named) > _SHOWN else ""
     return f" (from {', '.join(named[:_SHOWN])}{more})" if named else ""
@@ -111,8 +109,7 @@ class Value:
 def unread_sources(
     values: Mapping[str, Value], is_output: Callable[[str], bool], node: Node, kept: Sequence[str | None]
 ) -> list[tuple[Source, ...]]:
-    """Return the sources of a node that nothing reads any more, and of nodes that only such nodes read; [] if it is
-    read.
+    """Return the sources of an unread node, and of the nodes that only unread nodes read; [] if the node is read.
 
     values: of its graph; is_output: whether a value is read outside. kept: the values that are read instead. If the
     node is computed from them, only the nodes in between count.

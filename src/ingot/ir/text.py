@@ -202,8 +202,7 @@ def _strings(items: list[str]) -> np.ndarray:
 
 
 def parse(text: str, weights: Mapping[str, np.ndarray] | None = None) -> Graph:
-    """Parse a graph that `dump` wrote. `weights` supplies data, also for states; a weight without data has only its
-    header.
+    """Parse a graph that `dump` wrote; a weight or state without data in `weights` has only its header.
 
     Raises LoadError, with the line, for any other text.
     """

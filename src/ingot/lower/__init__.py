@@ -50,8 +50,7 @@ def lower(
 
 
 def segments(graph: Graph, target: Target) -> list[Segment]:
-    """Split a static graph into segments for `lower` and segments for the reference; a graph that must change is
-    copied.
+    """Split a static graph into segments for `lower` and for the reference; a graph that must change is copied.
 
     A node without an accepting kernel rule is widened, expanded into simpler ops or legalized, where possible. Nodes
     that still have no kernel go into interpreted segments, and so do values that are not tensors and shapes that depend
@@ -133,9 +132,7 @@ def _is_simpler(lowering: Lowering, node: Node) -> bool:
 
 
 def _widen(lowering: Lowering, fallback: set[Node]) -> set[Node]:
-    """Extend `fallback` to whole groups: a group runs natively or on the reference as one unit, decided by its last
-    node.
-    """
+    """Extend `fallback` to complete groups: the last node of a group decides whether the group runs natively."""
     for last, group in lowering.groups.items():
         if last in fallback:
             fallback |= set(group.members)

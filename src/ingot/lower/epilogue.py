@@ -223,9 +223,7 @@ def _add_rounding(graph: Graph, static: set[str], rounded: Collection[DType], gr
 
 
 def _halves(graph: Graph, value: str, unit: int) -> tuple[Node, ...] | None:
-    """Return the two slices that halve the last axis of a value; None if another node reads it or a half is not whole
-    units.
-    """
+    """Return the two slices that halve the last axis of a value into whole units, if they are its only readers."""
     *outer, width = graph.type(value).dims
     half = width // 2
     slices = tuple(node for node in graph.users(value) if node.op.name == "slice" and set(node.steps) == {1})
@@ -301,9 +299,7 @@ def _add_residual(graph: Graph, static: set[str], group: Group, is_used: Callabl
 
 
 def _there_and_back(graph: Graph, value: str) -> tuple[Node, Node] | None:
-    """Return the quantize (scale 1) and dequantize (constant scale) that are the only readers of a value in turn; else
-    None.
-    """
+    """Return the quantize (scale 1) and dequantize (constant scale) that a value goes through alone; else None."""
     quantized = graph.only_user(value)
     decoded = None if quantized is None else graph.only_user(quantized.output)
     if quantized is None or decoded is None or (quantized.op.name, decoded.op.name) != ("quantize", "dequantize"):

@@ -1,5 +1,4 @@
-"""Weight formats: how the elements of constant matrices are stored in a file and in panels, and which kernels read
-them.
+"""Weight formats: how constant matrices are stored in files and in panels, and which kernels read them.
 
 A backend has a table of formats, such as `cpu/formats.py`.
 """
@@ -13,9 +12,7 @@ from ingot.ir.dtype import DType
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A storage unit: `elements` consecutive elements take `nbytes` bytes; the last block of a row is padded with
-    zeros.
-    """
+    """A storage unit: `elements` consecutive elements take `nbytes` bytes; the last block is padded with zeros."""
 
     elements: int
     nbytes: int

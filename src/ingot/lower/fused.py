@@ -99,9 +99,7 @@ def rounds(node: Node) -> bool:
 
 
 def streamed(node: Node) -> list[str]:
-    """Return the operands that a fused program reads per element; per-tensor scales and zero points are constants in
-    it.
-    """
+    """Return the operands that a fused program reads per element; scalar scales and zero points are constants in it."""
     operands = node.operands[:1] if node.op.name in QUANTIZERS else node.operands
     return [operand for operand in operands if operand is not None]
 
@@ -246,8 +244,9 @@ class LoopNest:
 
 
 def loop_nest(views: Sequence[View], reduces: bool) -> LoopNest | None:
-    """Return the loop nest of views of one shape; None if it needs more than three dims or a last stride other than 0
-    or 1.
+    """Return the loop nest of views of one shape, or None.
+
+    None if it needs more than three dims or a last stride other than 0 or 1.
 
     reduces: rows stay one dim; otherwise as many dims as possible are merged.
     """

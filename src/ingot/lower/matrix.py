@@ -95,8 +95,7 @@ def _pack(lowering: Lowering, packed_weight: PackedWeight, source: View) -> View
 
 
 def _undecoded(lowering: Lowering, value: WeightExpr, stored: WeightExpr) -> View:
-    """Return the stored form of a value of the graph: an existing view, or the moves of its format applied to stored
-    views.
+    """Return the stored form of a value of the graph: a view, or the moves of its format applied to stored views.
 
     For permute(cast(state)) this is a permuted view of the state; for a concat it is a copy of each operand.
     """

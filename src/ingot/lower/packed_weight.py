@@ -125,9 +125,7 @@ class WeightExpr:
 
     @property
     def is_divisible(self) -> bool:
-        """Whether slices of the matrix can be read without evaluating all of it: it is a weight, a cast, or computed by
-        rows.
-        """
+        """Whether slices can be read without evaluating all of the matrix: a weight, a cast, or computed by rows."""
         return self.node is None or (self.op == "cast" and self.source.is_divisible) or self.is_by_rows
 
     def part(self, ranges: tuple[slice, ...]) -> np.ndarray:
@@ -236,9 +234,7 @@ class WeightExpr:
             yield self.evaluate()
 
     def side_by_side(self, axis: int, panel: int) -> list[WeightExpr]:
-        """Return the operands of a concat of columns if each but the last fills panels of this width; else the matrix
-        itself.
-        """
+        """Return the operands of a concat of columns if each but the last fills panels of this width; else [self]."""
         if self.node is None or self.op != "concat" or self.node.axis != axis:
             return [self]
         whole = all(operand.dims[axis] % panel == 0 for operand in self.inputs[:-1])
@@ -301,9 +297,7 @@ class WeightExpr:
         return tuple(self._moved(operands, f"{self.name}.{format}.{i}") for i, operands in enumerate(parts))
 
     def _moved(self, operands: tuple[WeightExpr, ...], name: str) -> WeightExpr:
-        """Apply the op of the value to other operands; a slice of scales or blocks, which are fewer, ends at their last
-        index.
-        """
+        """Apply the op of the value to other operands; a slice of scales or blocks ends at their last index."""
         assert self.node is not None and self.op is not None
         attributes = self.node.attributes
         if self.op == "slice":
@@ -337,18 +331,14 @@ _BY_ROWS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """How values of a quantized matrix share scales: one for each index of `axis` and each `size` elements along the
-    other.
-    """
+    """How a quantized matrix shares scales: one per index of `axis` and per `size` elements along the other axis."""
 
     axis: int
     size: int
 
     @staticmethod
     def of(decoded: WeightExpr, unit: int) -> Groups | None:
-        """Return the groups of a dequantized matrix if they are a multiple of a panel's unit, or span the axis; else
-        None.
-        """
+        """Return the groups of a dequantized matrix if they are whole units of a panel or span the axis; else None."""
         node = decoded.node
         assert node is not None
         axis, size, scales = node.axis, node.block, decoded.inputs[1].type
@@ -412,8 +402,9 @@ def weight_expr(graph: Graph, name: str, known: dict[str, WeightExpr] | None = N
 def weight_exprs(
     graph: Graph, kinds: tuple[str, ...] = ("weight", "constant"), known: Collection[str] = ()
 ) -> set[str]:
-    """Return the values that depend only on values of these kinds and on sources (iota, dims), with shapes known at
-    compile time.
+    """Return the values that depend only on values of these kinds and on sources (iota, dims).
+
+    Their shapes must be known at compile time.
 
     A shape that depends on data or on a size of a run excludes a value. known: values of other kinds that are also
     allowed.
@@ -474,9 +465,7 @@ class PackedWeight:
 
     @property
     def dtype(self) -> DType:
-        """The dtype of the value and of the array of bytes; quantized values are packed without gaps, with scales among
-        them.
-        """
+        """The dtype of the value and of the array of bytes; quantized values and scales are packed without gaps."""
         dtype = self.value.type.dtype
         return dtype if self.beside else dtype.held
 

@@ -13,8 +13,7 @@ from ingot.lower.fused import FusedGroup
 def sources_of_steps(
     graph: Graph, groups: Mapping[Node, Group], fused_groups: Iterable[FusedGroup]
 ) -> dict[str, tuple[Source, ...]]:
-    """Return the sources of each node, by the name of its steps; the last node of a group gets the sources of all
-    members.
+    """Return the sources of each node, by the name of its steps; the last node of a group gets those of all members.
 
     groups: by their last nodes. Nodes without sources are omitted.
     """

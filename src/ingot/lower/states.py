@@ -32,8 +32,7 @@ def overwrite_states(
     needs: dict[Unit, set[Unit]],
     position: Mapping[Unit, int],
 ) -> tuple[dict[str, str], dict[Unit, int]]:
-    """Return the updates that overwrite states, update -> state, and positions for units that wait for readers of a
-    state.
+    """Return updates that overwrite states, update -> state, and positions of units that wait for a state's readers.
 
     unit_of: the unit of each node; a unit becomes one step. needs: the units that each unit waits for. The readers of a
     state are added to the needs of the unit that overwrites it, unless they wait for that unit themselves: then the

@@ -60,9 +60,7 @@ def fold_constants(graph: Graph) -> bool:
 
 
 def known(graph: Graph, name: str, limit_bytes: int = LIMIT_BYTES) -> np.ndarray | None:
-    """Return the array of a constant, of a weight up to the limit, or of a view of one up to TOTAL_BYTES; None for
-    others.
-    """
+    """Return the array of a constant, of a weight up to the limit, or of a view of one up to TOTAL_BYTES; else None."""
     type = graph.type(name)
     if type.dtype.nbytes(type.extent) > TOTAL_BYTES:
         return None
@@ -125,9 +123,7 @@ def _is_weight_layout(graph: Graph, node: Node) -> bool:
 
 
 def _decodes(graph: Graph, node: Node) -> bool:
-    """Return whether a node decodes a matrix or filters of floats from fewer bytes, or computes only an operand of such
-    a node.
-    """
+    """Return whether a node decodes a matrix or filters from fewer bytes, or only computes an operand of one."""
     if node.op.name in DECODERS:
         return graph.type(node.outputs[0]).rank > 1
     users = graph.users(node.outputs[0]) if node.op.name in _MOVES else []

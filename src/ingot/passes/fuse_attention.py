@@ -81,9 +81,7 @@ def _dropout(graph: Graph, name: str) -> Node | None:
 
 
 def _softmax(graph: Graph, name: str) -> Node | None:
-    """Return the softmax that computes the probabilities, plain or with NaN rows set to zero, if it
-    is their only use.
-    """
+    """Return the softmax that computes the probabilities, plain or with NaN rows set to zero, if it has one use."""
     node = graph.producer(name)
     if node is None or graph.only_user(name) is None:
         return None
@@ -134,9 +132,7 @@ def _hidings(scores: _Scores) -> set[float | None]:
 
 
 def _has_exact_fills(graph: Graph, scores: _Scores) -> bool:
-    """Return whether fills can be added instead: there is one, or every fill absorbs scores, so
-    that their order stays.
-    """
+    """Return whether fills can be added instead: there is one, or every fill absorbs scores, so the order stays."""
     low, high = _ABSORBING
     fills, lowest = _hidings(scores), _lowest(graph, scores)
     return len(fills) < 2 or all(fill is None or fill == lowest or low <= fill <= high for fill in fills)
@@ -251,8 +247,9 @@ _Source = tuple[str, tuple[Dim, ...] | None]  # a value, and the shape to give i
 
 
 def _before_repeat(graph: Graph, name: str) -> tuple[_Source, int] | None:
-    """Return the source that a value [B, H, T, D] repeats along its heads, each H / heads times in a row, and its
-    heads.
+    """Return the source that a value [B, H, T, D] repeats along its heads, and its number of heads; else None.
+
+    Each head is repeated H / heads times in a row.
     """
     node = graph.producer(name)
     if node is None or node.op.name not in ("expand", "reshape", "gather"):

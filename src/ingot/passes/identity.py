@@ -189,9 +189,7 @@ def _commutative(neutral: float) -> Callable[[Graph, Node], bool]:
 
 
 def _order(graph: Graph, node: Node) -> bool:
-    """Order operands: products of matmul and conv first, then other activations, weights, constants, as epilogues
-    expect.
-    """
+    """Order operands as epilogues expect: products of matmul and conv, then other activations, weights, constants."""
     ranks = [_rank(graph, o) for o in node.operands if o is not None]
     if ranks == sorted(ranks):
         return False
@@ -322,9 +320,7 @@ def _may_fit(stop: Known, length: Dim) -> bool:
 
 
 def _move_expand(graph: Graph, node: Node) -> bool:
-    """Remove an expand before a node that broadcasts anyway; next to constants of one element, move
-    it after the node.
-    """
+    """Remove an expand before a node that broadcasts anyway; next to constants of one element, move it behind."""
     for i, name in enumerate(node.operands):
         producer = graph.producer(name)
         if producer is None or producer.op.name != "expand":

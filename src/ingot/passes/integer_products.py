@@ -215,9 +215,7 @@ def _fits_bias(graph: Graph, node: Node, added: str, scaled: Node, bias: Node, p
 
 
 def move_integers(graph: Graph) -> bool:
-    """Move data movements and maxima before dequantize, so that they act on bytes, and remove redundant
-    requantizations.
-    """
+    """Move data movements and maxima before dequantize, where they act on bytes; remove redundant requantization."""
     if "dequantize" not in graph.ops:
         return False
     changed = False

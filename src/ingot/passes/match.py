@@ -224,9 +224,7 @@ def _assign(graph: Graph, patterns: Sequence[Pattern], names: list[str], found: 
 
 
 def _factors(graph: Graph, name: str, depth: int = 0) -> tuple[float, list[str], list[Node]]:
-    """Split a value into a number, factors, and the nodes that multiply them; a value with another
-    reader is a factor.
-    """
+    """Split a value into a number, factors, and the nodes that multiply them; a shared value is one factor."""
     number = scalar(graph, name)
     if number is not None:
         return number, [], []

@@ -103,8 +103,7 @@ def _asked(graph: Graph, together: Sequence[Node], groups: Sequence[Sequence[Nod
 
 
 def _meeting(graph: Graph, results: dict[Node, str]) -> list[list[Node]]:
-    """Group products whose results are combined, directly or through others, before another product by a constant
-    weight.
+    """Group products whose results are combined, also through others, before another product by a constant weight.
 
     results: of each product, its bias included.
     """
@@ -194,9 +193,7 @@ def _is_stored(graph: Graph, name: str, known: dict[str, bool], decoded: bool = 
 
 
 def _quantization(graph: Graph, name: str) -> Any:
-    """Return a key for the quantization or block type that a weight is decoded from; None for a weight that is not
-    decoded.
-    """
+    """Return a key for the quantization or block type that a weight is decoded from; None if it is not decoded."""
     node = graph.producer(name)
     if node is None or node.op.name not in DECODERS:
         return None

@@ -1,6 +1,4 @@
-"""The precision of products: the dtype of constant weights, and whether the rows multiplied with
-them are rounded, too.
-"""
+"""The precision of products: the dtype of constant weights, and whether the rows of the other operand are rounded."""
 
 from __future__ import annotations
 
@@ -133,9 +131,7 @@ def _is_quantized(graph: Graph, value: str | None) -> bool:
 
 
 def _quantize_matrices(graph: Graph, dtype: DType) -> None:
-    """Quantize the constant matrices of products, and filters; a weight with several readers of one kind is quantized
-    once.
-    """
+    """Quantize the constant matrices of products, and filters; readers of one kind share a quantized weight."""
     built: dict[tuple[str, bool], str] = {}
     for node in list(graph.nodes):
         is_product = node.op.name == "matmul"
@@ -193,8 +189,9 @@ def _as_quantized(graph: Graph, weight: str, product: Node) -> str | None:
 
 
 def _quantization(graph: Graph, decoder: Node | None) -> tuple[DType, bool, int] | None:
-    """Return the quantized dtype that a node decodes, whether it has zero points, and the group size; None if panels
-    have no such format.
+    """Return the quantized dtype that a node decodes, whether it has zero points, and the group size.
+
+    None if panels have no such format.
     """
     if decoder is None or decoder.op.name != "dequantize" or decoder.axis != 1:
         return None
@@ -218,8 +215,9 @@ def _is_narrow(graph: Graph, conv: Node) -> bool:
 
 
 def stays_f32(graph: Graph, product: Node) -> bool:
-    """Return whether a matrix stays f32: it is small, its columns are no multiple of a group, x is transposed, or it is
-    a classifier's.
+    """Return whether a matrix stays f32.
+
+    It does if it is small, if its columns are no multiple of a group, if x is transposed, or if it is a classifier's.
 
     A classifier's results, one row per sample, are an output after at most biases, activations and softmax.
     """
@@ -277,9 +275,7 @@ class _Rounding:
         return node.op.name == "matmul" or channels % _PAIR == 0 or is_picture
 
     def is_depthwise(self, node: Node) -> bool:
-        """Return whether a convolution has a constant filter per channel: only its image is rounded, as a rounded
-        filter gains nothing.
-        """
+        """Return whether a convolution has a constant filter per channel: rounding pays for its image only."""
         x, weight = (self.graph.values[str(operand)].type for operand in node.operands[:2])
         if self.rows is None or not isinstance(weight, TensorType) or not isinstance(x, TensorType):
             return False
@@ -338,9 +334,7 @@ class _Rounding:
         return not node.transpose_a and width % _PAIR == 0
 
     def _rounded(self, value: str, dtype: DType, user: Node) -> str:
-        """Return the f32 value of a value rounded to a dtype, before its first user; the value itself if it has the
-        dtype.
-        """
+        """Return a value rounded to a dtype and cast back to f32, before its first user; unchanged if it already is."""
         producer = self.graph.producer(value)
         if (
             producer is not None

@@ -26,8 +26,9 @@ _STILL_IMAGES = frozenset(("concat", "expand", "pad", "reshape", "slice"))
 
 
 def sink_reshapes(graph: Graph) -> bool:
-    """Rewrite op(reshape(x)) to reshape(op(x)) for matmuls with a matrix and for row-wise ops whose other operands are
-    shared by all rows.
+    """Rewrite op(reshape(x)) to reshape(op(x)).
+
+    For matmuls with a matrix, and for row-wise ops whose other operands are shared by all rows.
     """
     changed = False
     for node in graph.nodes:
@@ -72,9 +73,7 @@ def _reshaped_operand(graph: Graph, node: Node) -> int | None:
 
 
 def _scales_rows(graph: Graph, node: Node) -> bool:
-    """Return whether a quantize, or a dequantize of sums, acts on each row alone; moved bytes are dequantized after the
-    move.
-    """
+    """Return whether a quantize, or a dequantize of sums, acts on each row alone; moved bytes are decoded later."""
     x, singles = graph.type(str(node.operands[0])), [graph.type(o).shape in ((), (1,)) for o in node.operands[1:] if o]
     is_alike = not node.block and (all(singles) or node.axis == x.rank - 1)
     return is_alike and (node.op.name == "quantize" or x.dtype is i32)
@@ -117,9 +116,7 @@ def sink_permutes(graph: Graph) -> bool:
 
 
 def _computes_image(graph: Graph, node: Node, images: set[str]) -> bool:
-    """Return whether a node computes an image, possibly from other images; fewer dims than a 2-D
-    image mean a sequence.
-    """
+    """Return whether a node computes an image; fewer dims than a 2-D image mean a sequence."""
     if node.op.name in _OF_IMAGES:
         return True
     inherits = node.op.acts_on == "element" or (node.op.name in _STILL_IMAGES and graph.type(node.output).rank >= 4)
@@ -237,9 +234,7 @@ def _of_other_axes(graph: Graph, node: Node, axes: tuple[int, ...]) -> tuple[dic
 
 
 def sink_moves(graph: Graph) -> bool:
-    """Rewrite op(moves(conv(x))) to moves(op(conv(x))) for an element-wise op, if intermediates
-    have no other reader.
-    """
+    """Rewrite op(moves(conv(x))) to moves(op(conv(x))) for an element-wise op without other readers in between."""
     changed = False
     for node in graph.nodes:
         if node.op.acts_on != "element" or len(node.operands) != 1 or not has_known_type(graph, node.output):

@@ -181,9 +181,7 @@ def _merge_inplace(lowered: Lowered, result: Plan) -> list[_Block]:
 
 
 def _may_share(step: Step, operand: int, index: int, blocks: Mapping[str, _Block]) -> bool:
-    """Return whether an operand that dies and a result born at a step have the same layout, and only the step reads the
-    operand.
-    """
+    """Return whether a result may overwrite an operand that dies: both have one layout, and only the step reads it."""
     read, write = step.reads[operand], step.writes[0]
     source, target = blocks[read.tensor], blocks[write.tensor]
     others = [v for i, v in enumerate(step.reads) if i != operand and blocks.get(v.tensor) is source]
@@ -265,9 +263,7 @@ class _Region:
         self.nbytes = max(self.nbytes, offset + size)
 
     def lowest_gap(self, block: _Block, size: int) -> int:
-        """Return the offset of the smallest gap that fits between the blocks alive at the same time; the lowest on a
-        tie.
-        """
+        """Return the offset of the smallest gap between the blocks alive at the same time; the lowest on a tie."""
         first, last, epochs = block.birth, block.death, self._epochs(block)
         near = self._living[epochs[0]] if len(epochs) == 1 else sorted({p for e in epochs for p in self._living[e]})
         best, best_gap, edge = -1, 0, 0

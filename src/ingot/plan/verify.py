@@ -94,9 +94,7 @@ def _reaches(plan: Plan) -> _Reaches:
 
 
 def _verify_views(lowered: Lowered, plan: Plan, reaches: _Reaches) -> None:
-    """Check that every view is inside its root (packed weights: inside their bytes), and that no step writes constant
-    data.
-    """
+    """Check that views stay inside their roots (packed weights: inside their bytes); no step writes constant data."""
     for index, step in enumerate(plan.steps):
         for view in (*step.reads, *step.writes):
             tensor = lowered.tensors[view.tensor]
@@ -148,9 +146,7 @@ def _verify_pointers(lowered: Lowered, plan: Plan, reaches: _Reaches) -> None:
 
 
 def _split_fields(step: Step) -> tuple[list[tuple[str, int, Pointer]], list[Any]]:
-    """Return the pointers of a step into tensors, each with its field and its index there, and the values of other
-    fields.
-    """
+    """Return the pointers of a step into tensors, each with its field and its index, and the values of other fields."""
     pointers: list[tuple[str, int, Pointer]] = []
     numbers: list[Any] = []
     for name, value in step.fields.items():
@@ -290,9 +286,7 @@ def _verify_outputs(lowered: Lowered, plan: Plan) -> None:
 
 
 def _verify_barriers(lowered: Lowered, plan: Plan) -> None:
-    """Check that two steps that touch the same bytes, one of them writing, have a barrier between them or run on one
-    thread.
-    """
+    """Check that two steps that touch the same bytes, one writing, have a barrier in between or run on one thread."""
     barriers = [i for i, barrier in enumerate(plan.barriers) if barrier]
     if len(plan.barriers) != len(plan.steps):
         _fail("barriers and steps differ in number")
@@ -408,9 +402,7 @@ def _pixels(fields: Mapping[str, Any]) -> int:
 
 
 def _shared_state(whole: int, halves: int) -> _Extent:
-    """Return a multiple of [batch, hidden]: `whole` buffers if an iteration is a time step, `halves` if it is half a
-    step.
-    """
+    """Return `whole` or `halves` times [batch, hidden], for iterations of a time step or of half a step."""
     return lambda fields, _: (
         [(whole if fields["linear_before_reset"] else halves) * fields["batch"] * fields["hidden"]],
         [1],

@@ -67,8 +67,7 @@ class Arena:
 
     @contextmanager
     def expecting(self, region: str, nbytes: int) -> Iterator[None]:
-        """Prefetch up to `nbytes` of memory for a region in a separate thread, until the region is reserved or the
-        block ends.
+        """Prefetch up to `nbytes` of memory for a region in a separate thread, until it is reserved or the block ends.
 
         The operating system allocates a page when it is first touched, which takes longer than filling the page.
         """

@@ -40,8 +40,7 @@ class Arguments:
         self._fault = library.new("ingot_fault")
 
     def program(self, turn: Any, stop: Any) -> Any:
-        """Return an `ingot_program *` with every struct filled; it keeps alive everything it points to except the
-        regions.
+        """Return an `ingot_program *` with every struct filled; it keeps all of its memory alive except the regions.
 
         stop: an `int32_t *`, or NULL.
         """
@@ -73,9 +72,7 @@ class Arguments:
         )  # fmt: skip
 
     def _arguments(self, step: Step, index: int) -> Any:
-        """Return the struct of a step: all numbers first, converted by cffi, then the pointers; record fields that each
-        run sets.
-        """
+        """Return the struct of a step: first numbers, by cffi, then pointers; record fields that each run sets."""
         numbers: dict[str, Any] = {}
         pointers: list[tuple[str, Any]] = []
         for name, value in step.fields.items():
@@ -114,9 +111,7 @@ class Arguments:
         return self._library.cast("char*", args) + ffi.offsetof(ffi.typeof(args).item, *field)
 
     def _address(self, args: Any, pointer: Pointer, *field: str | int) -> int:
-        """Return the address of a pointer; 0 for a pointer that each run sets, which is recorded as a patch of the
-        field.
-        """
+        """Return the address of a pointer; 0 for one that each run sets, which is recorded as a patch of the field."""
         address, offset = self._plan.addresses[pointer.tensor], pointer.byte_offset
         if address.region in self._slots:
             where = self._library.cast("void**", self._field(args, field))

@@ -33,9 +33,7 @@ _opening = OwnedLock("native library", is_awaited=True)
 
 @dataclass(frozen=True)
 class Kernel:
-    """An entry of the kernel table: the type of its argument struct, and a function pointer for each built instruction
-    set.
-    """
+    """An entry of the kernel table: the type of its argument struct, and a function pointer per instruction set."""
 
     name: str
     args_type: str
@@ -78,9 +76,7 @@ class Library:
         return forced or self.best_isa
 
     def dots(self, isa: str) -> tuple[tuple[DType, bool], ...]:
-        """Return the dot products that this CPU has in the kernels of an instruction set: their dtype, and
-        `Target.split_sums`.
-        """
+        """Return the dot products of this CPU in an instruction set's kernels: their dtype, and `Target.split_sums`."""
         if isa != "avx512":
             return ()
         has = ((False, self.has_bf16_dots), (True, self.has_bf16_tiles))
@@ -94,9 +90,7 @@ class Library:
         return _text(self.ffi, self.entry.ingot_use_amx(wanted))
 
     def new(self, type: str, *initial: Any) -> Any:
-        """Allocate a struct or an array of a type of `types`, zeroed except for `initial`; it lives as long as the
-        result.
-        """
+        """Allocate a struct or an array of a type of `types`, zeroed except for `initial`; the result owns it."""
         return self.ffi.new(self.types[type], *initial)
 
     def cast(self, type: str, value: Any) -> Any:

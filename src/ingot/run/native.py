@@ -50,8 +50,7 @@ class _Ready:
 
 
 class NativeProgram:
-    """One Lowered and Plan bound to an arena: argument structs are filled and kernels resolved; inputs and outputs come
-    last.
+    """One Lowered and Plan bound to an arena: its argument structs are filled and its kernels resolved.
 
     Runs of all programs of an arena take turns, inside the C call: while a run holds the arena, its thread executes no
     Python code. state: the arena of the states, if they outlive this arena. stop: an `int32_t *` that ends a run soon
@@ -184,9 +183,7 @@ class NativeProgram:
             self._raise_fault(table)
 
     def _run_noted(self, ready: _Ready, table: BindingTable, codes: list[int]) -> int:
-        """Run and record the exit code in one call of a C function, so that no Python code, where Ctrl-C may strike,
-        runs between.
-        """
+        """Run and record the exit code in one call of a C function, without Python code for Ctrl-C to strike."""
         codes.extend(map(self._run, (ready.program,), (table.rows,), (table.fault,)))
         return codes[-1]
 

@@ -47,9 +47,7 @@ def pack_panels(
 
 
 class Packing:
-    """Matrices that are in memory in their packable form; several threads pack them at once without the interpreter's
-    lock.
-    """
+    """Matrices in memory that can be packed directly, by several threads without the interpreter's lock."""
 
     def __init__(self) -> None:
         self._nbytes = 0  # of panels
@@ -64,9 +62,7 @@ class Packing:
         transposed: bool,
         scales: Scales | None = None,
     ) -> None:
-        """Add the arguments of `pack_panels`, split into ranges of columns; after each, the pages of a mapped file are
-        released.
-        """
+        """Add the arguments of `pack_panels`, split into ranges of columns; pages are released after each range."""
         library = load()
         kernel = library.kernel(format.pack, library.isa())
         matrices = _with_equal_strides(matrices)

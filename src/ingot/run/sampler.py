@@ -43,9 +43,7 @@ class NativeSampler:
         return not any(array.size for array in self._arrays.values())
 
     def take(self, token: int, logit: float) -> None:
-        """Record a token like `draw`, for a greedy sampler, if the first largest logit (or NaN) has been found
-        elsewhere.
-        """
+        """Record a greedy token like `draw`, when the first largest logit (or NaN) has been found elsewhere."""
         status = next((name for name, is_so in _REFUSED.items() if is_so(logit)), None)
         self.struct.status = 0 if status is None else abi.constant(status)
         self.struct.token = token if status is None else -1

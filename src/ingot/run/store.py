@@ -110,9 +110,7 @@ class WeightStore:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all live packed weights, here and on devices; bytes that several share here, as parts of one table
-        do, count once.
-        """
+        """Bytes of all live packed weights, here and on devices; bytes that several share count once."""
         spans = sorted(np.lib.array_utils.byte_bounds(array) for _, array in self.items() if array.size)
         total = end = 0
         for low, high in spans:
@@ -185,8 +183,7 @@ class WeightStore:
             yield here.nbytes, partial(_pack_halves, format, ranges, width, here, axis)
 
     def _quantize_jobs(self, packed_weight: PackedWeight, packed: np.ndarray, packing: Packing) -> Iterator[_Job]:
-        """Yield jobs that pack quantized values with scales and zero points, by ranges of columns of a matrix or both
-        halves.
+        """Yield jobs that pack quantized values with scales and zero points, by ranges of columns or of both halves.
 
         packing: gets the matrices that need no evaluation.
         """

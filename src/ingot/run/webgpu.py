@@ -137,8 +137,7 @@ class WebgpuProgram:
         self._sizes = dict(symbols)
 
     def profile(self, inputs: Sequence[np.ndarray], runs: int = 1, symbols: Mapping[str, int] = {}) -> np.ndarray:
-        """Return the nanoseconds of each step on the device's clock, int64[runs, steps]; steps of one dispatch share
-        its time.
+        """Return nanoseconds per step on the device's clock, int64[runs, steps]; steps of a dispatch share its time.
 
         symbols: as in `run`. Raises UnsupportedError for a device without a clock, and as `run` does.
         """

@@ -51,9 +51,7 @@ class Entry:
     precision: Precision
 
     def read(self, weights: WeightStore) -> Graph | None:
-        """Return the graph after its passes, with its packed weights put into `weights`; None if the entry cannot be
-        used.
-        """
+        """Return the graph after its passes and put its packed weights in `weights`; None if the entry is unusable."""
         if not os.path.lexists(self.folder):
             return None
         try:

@@ -60,9 +60,7 @@ class IOBinding:
 
     @property
     def outputs(self) -> dict[str, Any]:
-        """Return the output arrays by name, in graph order; an array that the first run allocates
-        is missing before it.
-        """
+        """Return the output arrays by name, in graph order; without those that the first run has yet to allocate."""
         found = self._bound | self._results
         return {name: found[name] for name in self._context.output_names if name in found}
 
@@ -71,8 +69,7 @@ class IOBinding:
         return list(self.outputs.values())
 
     def run(self) -> None:
-        """Run once: after the first run a single C call, if the model is one native segment; otherwise results are
-        copied.
+        """Run once: a single C call after the first run, if the model is one native segment; else results are copied.
 
         Raises InputError for arrays that are missing, have another dtype or shape, or share memory with an output, and
         for an index out of range.

@@ -135,9 +135,7 @@ def refusals(refused: Iterable[tuple[str, str]]) -> list[str]:
 
 
 def _computed_in(node: str, graphs: Sequence[Graph], chosen: set[str]) -> tuple[str, ...]:
-    """Return the nearest values with separate kernels on the paths from a value to its readers; () for an unknown
-    value.
-    """
+    """Return the nearest values with separate kernels on the paths from a value to its readers; () if unknown."""
     found: dict[str, None] = {}
     for graph in graphs:
         waiting = [node] if node in graph.values and graph.producer(node) is not None else []

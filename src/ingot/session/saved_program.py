@@ -100,9 +100,7 @@ def row_hash(key: str, row: Mapping[str, Any], content: str) -> str:
 
 
 def _raw_weights(graph: Graph, program: Program) -> dict[str, np.ndarray]:
-    """Return the weights that are needed unpacked: by interpreted segments, or because another binding may pack them
-    again.
-    """
+    """Return the weights needed unpacked: by interpreted segments, or because another binding may pack them again."""
     packed: set[str] = set()
     for part in program.native:
         for tensor in part.lowered.tensors.values():
@@ -141,8 +139,7 @@ def _is_only_packed(graph: Graph, name: str, static: set[str]) -> bool:
 
 
 def read(folder: str, weights: WeightStore) -> tuple[Graph, Precision]:
-    """Return the graph and precision of a saved program; its packed weights are put into `weights`, mapped from the
-    file.
+    """Return the graph and precision of a saved program; its packed weights go into `weights`, mapped from the file.
 
     Raises LoadError for a folder that is not a saved program, is damaged, or was packed for another panel width.
     """

@@ -165,9 +165,7 @@ def _elementwise(macro: str, op: str, *rest: str) -> Elementwise:
 
 @functools.cache
 def _rows(name: str) -> tuple[tuple[str, ...], ...]:
-    """Return the rows of a .def file: a macro's name and its arguments; the last may contain commas
-    in brackets only.
-    """
+    """Return the rows of a .def file: a macro's name and its arguments; only the last may have commas, in brackets."""
     text = re.sub(r"\n +", " ", _COMMENT.sub("", source(name)))
     return tuple((macro, *_arguments(inside)) for macro, inside in re.findall(r"^(\w+)\((.*)\)$", text, re.MULTILINE))
 

@@ -54,8 +54,7 @@ def written(path: str | os.PathLike[str], mode: int = 0o666, *, durable: bool = 
 
 @contextlib.contextmanager
 def written_folder(path: str | os.PathLike[str], names: Collection[str]) -> Iterator[Path]:
-    """Yield a folder to be filled, which gets its name when the block succeeds, replacing an earlier folder of that
-    name.
+    """Yield a folder to fill, which gets its name when the block succeeds, replacing an earlier folder of that name.
 
     Whenever the process dies, either the earlier or the new folder is complete. names: the only files that the earlier
     folder may contain, so that nothing else is lost.
@@ -315,8 +314,10 @@ def release(array: np.ndarray) -> None:
 
 
 def pages(array: np.ndarray) -> tuple[int, int]:
-    """Return the address and size of the pages of a mapped file behind an array, with the pages that the system maps
-    around them.
+    """Return the address and size of the pages of a mapped file behind an array.
+
+    They include the pages that the system maps around them, so an array that is read and released slice by slice leaves
+    no page in memory.
 
     So an array that is read and released slice by slice leaves no page in memory.
     """

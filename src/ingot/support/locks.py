@@ -30,8 +30,7 @@ class OwnedLock:
         _locks.add(self)
 
     def once(self) -> threading.RLock:  # type: ignore[valid-type]
-        """Return the lock for a `with` block: a lock written in C is acquired and released without an interrupt in
-        between.
+        """Return the lock for a `with` block: it is written in C, so no interrupt comes between acquire and release.
 
         Raises InputError in the thread that holds it.
         """

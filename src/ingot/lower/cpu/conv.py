@@ -179,9 +179,7 @@ def _pairs(lowering: Lowering, node: Node) -> str:
 
 
 def _image(lowering: Lowering, value: str | None, dots: Dots | None) -> str | None:
-    """Return the image that a convolution reads: for dot products, the low-precision value that its f32 value is cast
-    from.
-    """
+    """Return the image that a convolution reads; for dot products, the low-precision value that it is cast from."""
     return undecoded(lowering.graph, value, dots.rows) if dots else value
 
 
@@ -216,9 +214,7 @@ for _format in _FORMATS:
 
 
 def pixels(lowering: Lowering, value: str | None) -> View:
-    """Return an image [N, C, H, W] as [N * H * W, C] with adjacent channels; copied if its pixels are not equally
-    spaced.
-    """
+    """Return an image [N, C, H, W] as [N * H * W, C] with adjacent channels; copied if pixels are unevenly spaced."""
     image = lowering.image(value)
     rows = _as_rows(image) or _as_rows(lowering.copy(image, _LAST))
     assert rows is not None
@@ -279,8 +275,7 @@ def _conv_depthwise(kernel: str, image: Callable[[Lowering, str | None], str | N
 
 
 def _row_means(lowering: Lowering, node: Node) -> View | None:
-    """Return the view for the means of an image's rows, [batch, rows, channels], which the kernel writes as an extra
-    output.
+    """Return the view for the means of an image's rows, [batch, rows, channels], an extra output of the kernel.
 
     None unless a reader averages the image over rows and columns; that reader then reads only these means.
     """

@@ -28,9 +28,7 @@ def _three_by_three(lowering: Lowering, node: Node) -> str:
 
 
 def _little_saved(lowering: Lowering, node: Node) -> str:
-    """Avoid few channels, which cost more to transform than the transform saves, and images that fill few of their
-    tiles.
-    """
+    """Avoid few channels, which cost more to transform than it saves, and images that fill few of their tiles."""
     channels, (_, out, *made) = operand_type(lowering, node).dims[1], operand_type(lowering, node, 1).dims
     if min(out, channels) < TRANSFORMED_LEAST:
         return f"{channels} input and {out} output channels, expected at least {TRANSFORMED_LEAST}"

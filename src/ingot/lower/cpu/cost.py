@@ -1,6 +1,4 @@
-"""The minimum cost of a step on a CPU: the operations of its kernel, and the bytes of the views that it reads and
-writes.
-"""
+"""The minimum cost of a step on a CPU: the operations of its kernel, and the bytes of its views."""
 
 from __future__ import annotations
 

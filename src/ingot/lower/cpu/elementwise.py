@@ -19,9 +19,7 @@ _CHEAP, _COSTLY = 0.12, 0.8  # estimated nanoseconds per element on one thread
 
 
 def vector_kernel(node: Node) -> Elementwise | None:
-    """Return the f32 kernel that computes 16 elements at once and is also an op of fused programs; None if there is
-    none.
-    """
+    """Return the f32 kernel of 16 elements at once, which is also an op of fused programs; None if there is none."""
     found = elementwise().get(f"{kernel_op(node)}_f32")
     return found if found is not None and found.is_vector else None
 

@@ -82,8 +82,9 @@ def _factors(length: int, block: int, lanes: int, roots: int) -> tuple[np.ndarra
 
 
 def _angles(turns: np.ndarray, over: int, axis: int) -> np.ndarray:
-    """Return the angles -2 pi * turns / over for cosines, and the same a quarter turn on for sines, stacked along an
-    axis.
+    """Return the angles 2 pi turns / over, and the same plus a quarter turn, stacked along an axis.
+
+    Their cosines are the real and imaginary parts of exp(-2 pi i turns / over).
     """
     quarters = 4 * (turns % over)
     return np.stack([quarters, (quarters + over) % (4 * over)], axis) * (2 * math.pi / (4 * over))

@@ -340,9 +340,7 @@ class _Slots:
         return _SLOT_ROW if later and self._whole_rows else _SLOT
 
     def _deaths(self) -> dict[str, int]:
-        """Return the op after which each slot is free: the last reader, or the end of the segment for values used after
-        a strip.
-        """
+        """Return the op after which each slot is free: its last reader, or the segment's end if used across strips."""
         death: dict[str, int] = {}
         segment_ends = {op.segment: i for i, op in enumerate(self.ops)}
         for op in self.ops:

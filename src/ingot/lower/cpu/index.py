@@ -55,8 +55,7 @@ def _gather_rows(kernel: str, format: Format, layout: str, *conditions: Conditio
 def _tables(
     lowering: Lowering, value: str, format: Format, layout: str, transposed: bool
 ) -> Iterator[tuple[View, dict[str, Field]]]:
-    """Yield a table, or the parts of a table larger than a memory region, and the fields with the row range of each
-    part.
+    """Yield a table, or the parts of one larger than a memory region, and the fields with the rows of each part.
 
     The step of each part writes the rows that the part contains.
     """

@@ -47,8 +47,7 @@ def _state_invariant_matrix(lowering: Lowering, node: Node) -> str:
 
 
 def _read_both_ways(lowering: Lowering, node: Node) -> str:
-    """Refuse a constant matrix that products of many rows read both as it is and transposed, in this or another
-    program.
+    """Refuse a constant matrix that products of many rows read in both orientations, here or in another program.
 
     Gradients read weights transposed, for example.
     """
@@ -364,9 +363,7 @@ def _matmul(lowering: Lowering, node: Node) -> None:
 
 
 def _lower_matmul(lowering: Lowering, group: Group, kernel: str, a: View, b: View, fields: dict[str, Field]) -> None:
-    """Add a product of a [..., m, k], laid out as the kernel reads it, with a right operand that is packed while it is
-    read.
-    """
+    """Add a product of a [..., m, k] with a right operand that is packed while it is read."""
     root = group.root
     b = _swap(b) if root.transpose_b else b
     out = lowering.accepted_result(group.output, lambda view: view.has_adjacent_columns)
@@ -400,9 +397,7 @@ def _lower_matmul(lowering: Lowering, group: Group, kernel: str, a: View, b: Vie
 
 
 def _may_be_sums(kernel: str, fields: dict[str, Field], k: int) -> bool:
-    """Return whether the result may overwrite the residual: not if the kernel stores partial sums there before it reads
-    it.
-    """
+    """Return whether the result may overwrite the residual: not if partial sums are stored there before it is read."""
     if kernel == "matmul_tn_f32":
         return bool(fields["continues"])
     return kernel != "matmul_f32" or k <= abi.constant("INGOT_MATMUL_DEPTH")

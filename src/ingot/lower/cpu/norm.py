@@ -118,9 +118,7 @@ _softmax("log_softmax")
 
 
 def _cross_entropy(lowering: Lowering, node: Node, out: View) -> None:
-    """Compute the losses of rows of logits, or, with the losses' gradients as a third operand, the gradient of the
-    logits.
-    """
+    """Compute the losses of rows of logits, or, given the gradients of losses, the gradient of the logits."""
     x, labels, *d = (lowering.rows(node.operands[0]), *map(lowering.contiguous, node.operands[1:]))
     fields: dict[str, Field] = {
         "x": pointer(x), "labels": pointer(labels), "out": pointer(out), "fault": Pointer(FAULT),

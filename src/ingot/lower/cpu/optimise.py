@@ -53,9 +53,7 @@ def _sgd(lowering: Lowering, node: Node) -> None:
 
 
 def drawing_fields(node: Node) -> dict[str, Field]:
-    """Return the fields that select dropped elements, apart from the step and their indices; kept: the factor of the
-    others.
-    """
+    """Return the fields that select dropped elements, except the step; kept: the factor of the other elements."""
     return {
         "seed": node.seed, "stream": node.stream, "threshold": threshold(node.rate), "kept": 1 / (1 - node.rate)
     }  # fmt: skip

@@ -45,9 +45,7 @@ class Attention:
     baked: tuple[str, ...]
 
     def kernels(self, fields: Numbers) -> Sequence[Kernel]:
-        """Return the kernels: tiles for many rows; splits of the keys and their join for few rows with many keys; else
-        rows.
-        """
+        """Return kernels: tiles for many rows; splits of keys and a join for few rows with many keys; else rows."""
         columns = f"const COLUMNS: i32 = {-(-int(_product(fields, 'v_dim')) // LANES)};"
         part = f"const PART_KEYS: i32 = {self._part_keys(fields)};"
         if self.shares(fields) and self._pairs(fields) > _FEW_PAIRS:
