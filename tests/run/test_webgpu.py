@@ -425,7 +425,7 @@ def test_what_webgpu_does_not_do(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="precision: webgpu rounds no rows, got 'bf16', expected one of f32, bf16w"):
         on_webgpu(product(4), precision="bf16")
     session = on_webgpu(product(4))
-    with pytest.raises(UnsupportedError, match="save: no program of its own"):
+    with pytest.raises(UnsupportedError, match="save: no native program"):
         session.save(tmp_path / "saved")
 
 

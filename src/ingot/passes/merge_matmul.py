@@ -22,16 +22,8 @@ from ingot.passes.match import same_type
 _DECODING = DECODERS | {"cast", "quantize_groups"}
 _MOVES = frozenset(("bitcast", "bitwise_xor", "gather", "permute", "reshape", "slice"))
 # The index of the operand of a product with a constant weight.
-_WEIGHT_OPERAND = {
-    "conv_transpose": 1,
-    "conv": 1,
-    "conv_integer": 1,
-    "expert_matmul": 2,
-    "gru": 1,
-    "lstm": 1,
-    "matmul": 1,
-}
-_WEIGHT_OPERAND |= {"matmul_integer": 1, "rnn": 1}
+_WEIGHT_OPERAND = dict.fromkeys(("conv", "conv_integer", "conv_transpose", "gru", "lstm", "matmul"), 1)
+_WEIGHT_OPERAND |= {"matmul_integer": 1, "rnn": 1, "expert_matmul": 2}
 _TYPICAL = 64  # the size of a symbol if sizes decide
 
 
