@@ -115,8 +115,8 @@ class CompiledSegment:
         if self.native is not None:
             return []
         found = ((node, kernel_of(self.graph, node, self.device)) for node in self.graph.nodes)
-        made = [Choice(n.outputs[0], n.op.name, ((str(kernel), ""),)) for n, kernel in found if kernel is not None]
-        return made + [choice for inner in self.inner.values() for choice in inner.external]
+        choices = [Choice(n.outputs[0], n.op.name, ((str(kernel), ""),)) for n, kernel in found if kernel is not None]
+        return choices + [choice for inner in self.inner.values() for choice in inner.external]
 
 
 @dataclass(frozen=True, slots=True)

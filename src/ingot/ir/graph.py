@@ -240,12 +240,12 @@ class Graph:
             hint = outputs or "t"
             outputs = [hint if i == 0 else f"{hint}.{i}" for i in range(len(result_types))]
         assert len(outputs) == len(result_types), f"{op} makes {len(result_types)} values, not {len(outputs)}"
-        made = []
+        built = []
         for hint, type in zip(outputs, result_types, strict=True):
             name = self.fresh(hint)
             self._declare(Value(name, type, "activation", None, node))
-            made.append(name)
-        node.outputs = tuple(made)
+            built.append(name)
+        node.outputs = tuple(built)
         self._link(node, before)
         return node
 
@@ -375,13 +375,13 @@ class Graph:
         for name, value in self.values.items():
             if value.producer is None:
                 twin.values[name] = Value(name, value.type, value.kind, value.data)
-        made = []
+        built = []
         for node in self.nodes:
             attributes = {key: v.copy() if isinstance(v, Graph) else v for key, v in node.attributes.items()}
-            made.append(Node(node.op, node.operands, node.outputs, attributes, node.sources))
+            built.append(Node(node.op, node.operands, node.outputs, attributes, node.sources))
             for name in node.outputs:
-                twin.values[name] = Value(name, self.values[name].type, "activation", None, made[-1])
-        twin._link_all(made)
+                twin.values[name] = Value(name, self.values[name].type, "activation", None, built[-1])
+        twin._link_all(built)
         twin._copy_interface(self)
         return twin
 
@@ -400,14 +400,14 @@ class Graph:
                 type = bind_type(value.type, known)
                 type = type if type is value.type else bound._once(name, type)
                 bound.values[name] = Value(name, type, value.kind, value.data)
-        made = []
+        built = []
         for node in self.nodes:
             attributes = {
                 key: value if value.__class__ in PLAIN else bind_attribute(value, known)
                 for key, value in node.attributes.items()
             }
             twin = Node(node.op, node.operands, node.outputs, attributes, node.sources)
-            made.append(twin)
+            built.append(twin)
             ids = [None if operand is None else id(bound.values[operand].type) for operand in node.operands]
             alike = (node.op, *ids, *[id(self.values[name].type) for name in node.outputs], *attributes.items())
             if (types := settled.get(alike)) is not None:
@@ -424,7 +424,7 @@ class Graph:
                     known, declared = Values(known | sizes), {}
             if not self.measured and not bound.measured:
                 settled[alike] = [bound.values[name].type for name in node.outputs]
-        bound._link_all(made)
+        bound._link_all(built)
         bound._copy_interface(self)
         bound.measured = {symbol: name for symbol, name in bound.measured.items() if symbol not in known}
         return bound

@@ -58,14 +58,14 @@ class FusedGroup:
 
 
 def find_fused_groups(
-    graph: Graph, static: set[str], taken: Collection[Node], limits: FusedLimits, rounded: Collection[DType] = ()
+    graph: Graph, static: set[str], used: Collection[Node], limits: FusedLimits, rounded: Collection[DType] = ()
 ) -> list[FusedGroup]:
-    """Return groups of at least two nodes; no node is in two groups, is static or `taken`, and no group closes a cycle.
+    """Return groups of at least two nodes; no node is in two groups, is static or `used`, and no group closes a cycle.
 
     Greedy, in the graph's order: a node joins all of its operands' groups, or the last one that it may join. rounded:
     the dtypes of casts of full values that may be members.
     """
-    free = (node for node in graph.nodes if node not in taken and node.outputs[0] not in static)
+    free = (node for node in graph.nodes if node not in used and node.outputs[0] not in static)
     eligible = {node: None for node in free if _is_eligible(graph, node, limits, rounded)}
     finder = _Finder(graph, limits)
     for node in eligible:

@@ -155,10 +155,10 @@ class Lowering:
         """Return the units of steps, operands first: fused groups, last nodes of epilogue groups, other nodes."""
         waiting = self.static.union(self._deferred)
         alone = [n for n in self.graph.nodes if n not in self.grouped and n.outputs[0] not in waiting]
-        taken = self.grouped | set(self.groups)
+        used = self.grouped | set(self.groups)
         limits = self.backend.fused_limits
         self.fused_groups = (
-            find_fused_groups(self.graph, self.static, taken, limits, self.narrow) if self.target.fuses else []
+            find_fused_groups(self.graph, self.static, used, limits, self.narrow) if self.target.fuses else []
         )
         if not self.fused_groups and not self.graph.states:
             return list(alone)

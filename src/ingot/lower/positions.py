@@ -87,9 +87,11 @@ def _keeps_prefix(graph: Graph, node: Node) -> bool:
 
 
 def _prefix(graph: Graph, name: str, before: Node | None, planned: dict[str, str]) -> str:
-    whole, dims = _planned(graph, name, before, planned), graph.type(name).dims
+    planned_value, dims = _planned(graph, name, before, planned), graph.type(name).dims
     zeros, ones = (0,) * len(dims), (1,) * len(dims)
-    return graph.add("slice", [whole], f"{name}.used", before=before, starts=zeros, stops=dims, steps=ones).output
+    return graph.add(
+        "slice", [planned_value], f"{name}.used", before=before, starts=zeros, stops=dims, steps=ones
+    ).output
 
 
 def _planned(graph: Graph, name: str, before: Node | None, planned: dict[str, str]) -> str:

@@ -329,8 +329,12 @@ def _move_expand(graph: Graph, node: Node) -> bool:
         types = [graph.values[o].type for o in operands if o is not None]
         if same_type(node.op.infer(*types, **node.attributes), graph.type(node.output)):
             graph.set_operands(node, operands)
-            made = producer.output
-            if not graph.values[made].users and not graph.is_output(made) and made not in graph.measured.values():
+            expanded = producer.output
+            if (
+                not graph.values[expanded].users
+                and not graph.is_output(expanded)
+                and expanded not in graph.measured.values()
+            ):
                 graph.remove(producer)  # otherwise all passes would run once more to remove it
             return True
         if _is_alone(graph, node, i):

@@ -325,8 +325,8 @@ def _rescale(graph: Graph, node: Node) -> bool:
         array = known(graph, str(each.operands[index]))
         assert array is not None
         divisor = out_scale.reshape(array.shape) if out_scale.ndim else out_scale
-        made = graph.add_constant(graph.fresh(f"{node.output}.scale"), np.asarray(array / divisor, np.float32))
-        graph.set_operands(each, [*each.operands[:index], made, *each.operands[index + 1 :]])
+        divided = graph.add_constant(graph.fresh(f"{node.output}.scale"), np.asarray(array / divisor, np.float32))
+        graph.set_operands(each, [*each.operands[:index], divided, *each.operands[index + 1 :]])
     one = graph.add_constant(graph.fresh(f"{node.output}.one"), np.array(1, np.float32))
     graph.set_operands(node, [node.operands[0], one, *node.operands[2:]])
     if activation is not None and activation.op.name == "clip":
@@ -361,10 +361,10 @@ def _scaled(graph: Graph, node: Node) -> list[tuple[Node, int]]:
         return [(node, 1)] if is_plain else []
     found: list[tuple[Node, int]] = []
     for index, operand in enumerate(node.operands if node.op.name == "add" else ()):
-        made, array = graph.producer(operand), known(graph, str(operand))
+        producer, array = graph.producer(operand), known(graph, str(operand))
         if array is not None and array.dtype == np.float32:
             found.append((node, index))
-        elif made is None or graph.only_user(str(operand)) is not node or not (inner := _scaled(graph, made)):
+        elif producer is None or graph.only_user(str(operand)) is not node or not (inner := _scaled(graph, producer)):
             return []
         else:
             found += inner

@@ -278,7 +278,7 @@ def rewrite(graph: Graph, rules: Sequence[Rule]) -> bool:
     for node in graph.nodes:
         if node.op.name not in by_root:
             continue
-        producers = {maker.op.name for operand in node.operands if (maker := graph.producer(operand)) is not None}
+        producers = {source.op.name for operand in node.operands if (source := graph.producer(operand)) is not None}
         for pattern, needs, rule in by_root[node.op.name]:
             if isinstance(pattern, Call) and not pattern.producers <= producers:
                 continue

@@ -228,8 +228,8 @@ def _of_other_axes(graph: Graph, node: Node, axes: tuple[int, ...]) -> tuple[dic
         case _ if _reduces(node):
             attributes["axes"] = tuple(sorted(axes[axis] for axis in node.axes))
             if not node.keepdims:
-                kept = [axis for i, axis in enumerate(axes) if i not in node.axes]
-                return attributes, tuple(sorted(kept).index(axis) for axis in kept)
+                remaining = [axis for i, axis in enumerate(axes) if i not in node.axes]
+                return attributes, tuple(sorted(remaining).index(axis) for axis in remaining)
     return attributes, axes
 
 

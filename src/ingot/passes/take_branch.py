@@ -14,10 +14,10 @@ def take_known_branches(graph: Graph) -> bool:
         if condition is None:
             continue
         chosen, other = inner_graphs(node)
-        taken = chosen if condition.item() else other
+        branch = chosen if condition.item() else other
         declared = [graph.values[name].type for name in node.outputs]
-        if [taken.graph.values[name].type for name in taken.graph.outputs.values()] == declared:
-            _inline(graph, node, taken.graph, dict(taken.captured))
+        if [branch.graph.values[name].type for name in branch.graph.outputs.values()] == declared:
+            _inline(graph, node, branch.graph, dict(branch.captured))
             changed = True
     return changed
 
@@ -29,9 +29,9 @@ def _inline(graph: Graph, node: Node, body: Graph, names: dict[str, str]) -> Non
             names[name] = graph.add_constant(graph.fresh(name), value.data)
     for inner in body.nodes:
         inputs = [None if name is None else names[name] for name in inner.operands]
-        made = graph.add(inner.op.name, inputs, inner.outputs, before=node, **inner.attributes)
-        names.update(zip(inner.outputs, made.outputs, strict=True))
-        for name, final in zip(inner.outputs, made.outputs, strict=True):
+        inlined = graph.add(inner.op.name, inputs, inner.outputs, before=node, **inner.attributes)
+        names.update(zip(inner.outputs, inlined.outputs, strict=True))
+        for name, final in zip(inner.outputs, inlined.outputs, strict=True):
             graph.narrow(final, body.values[name].type)
     for name, result in zip(node.outputs, body.outputs.values(), strict=True):
         graph.replace_uses(name, names[result])

@@ -32,8 +32,8 @@ class BoundWebgpuProgram:
         self._staging = np.zeros(places.regions["inputs"], np.uint8)
         self.inputs: dict[str, np.ndarray] = {}
         for name, view in lowered.inputs.items():
-            place = places.inputs[name]
-            data = self._staging[place.offset : place.offset + place.nbytes]
+            location = places.inputs[name]
+            data = self._staging[location.offset : location.offset + location.nbytes]
             self.inputs[name] = data.view(view.dtype.numpy).reshape(view.shape)
         *chosen, self._name = lowered.outputs
         self._chosen = [places.outputs[name] for name in chosen]

@@ -49,14 +49,17 @@ def bound(op: Op, kernel: Kernel) -> Callable[..., tuple[np.ndarray, ...]]:
         given = [None if a is None else np.require(a, requirements=("C", "A")) for a in operands]
         types = [None if a is None else TensorType(from_numpy(a.dtype), a.shape) for a in given]
         inferred = op.infer(*types, **attributes)
-        made = [np.empty(t.dims, t.dtype.numpy) for t in (inferred if isinstance(inferred, tuple) else (inferred,))]
+        results = [np.empty(t.dims, t.dtype.numpy) for t in (inferred if isinstance(inferred, tuple) else (inferred,))]
         packed = (_number(kind, attributes[name]) for name, kind in op.attribute_types.items())
         numbers = (_Number * max(len(attributes), 1))(*packed)
-        inputs, outputs = (_Array * max(len(given), 1))(*map(_array, given)), (_Array * len(made))(*map(_array, made))
-        code = entry(len(given), inputs, len(made), outputs, numbers)
+        inputs, outputs = (
+            (_Array * max(len(given), 1))(*map(_array, given)),
+            (_Array * len(results))(*map(_array, results)),
+        )
+        code = entry(len(given), inputs, len(results), outputs, numbers)
         if code:
             raise ExtensionError(f"op {op.name!r}: its kernel {kernel} failed, got {code}, expected 0")
-        return tuple(made)
+        return tuple(results)
 
     return call
 

@@ -109,16 +109,16 @@ class BoundModes:
                     t.packed_weight for t in compiled.native[0].tensors.values() if t.packed_weight is not None
                 ]
                 packed.append((compiled, executor.submit(self._weights.prepare, packed_weights)))
-            held: list[Any] = [weights.result() for _, weights in packed]
+            references: list[Any] = [weights.result() for _, weights in packed]
         bound: type[Bound] = BoundProgram
         if self._target.device == "webgpu":
             from ingot.run.bound_webgpu import BoundWebgpuProgram
             from ingot.run.webgpu import device_weights
 
             bound = BoundWebgpuProgram
-            held.append(device_weights(self._weights, [compiled.native for compiled, _ in packed]))
+            references.append(device_weights(self._weights, [compiled.native for compiled, _ in packed]))
         self._programs |= {c.mode.name: bound(c, self._weights, self._state, self._stop) for c, _ in packed}
-        del held  # the programs have references now
+        del references  # the programs have references now
 
     def __getitem__(self, name: str) -> Bound:
         return self._programs[name]

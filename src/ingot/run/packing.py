@@ -96,10 +96,10 @@ class Packing:
         if not self._parts:
             return []
         library = load()
-        parts, taken = library.new("ingot_packing[]", self._parts), library.new("int64_t*")
+        parts, next_part = library.new("ingot_packing[]", self._parts), library.new("int64_t*")
 
         def work() -> None:
-            library.entry.ingot_pack(parts, len(self._parts), taken)
+            library.entry.ingot_pack(parts, len(self._parts), next_part)
 
         return [(self._nbytes // threads, work)] * min(threads, len(self._parts))
 

@@ -67,13 +67,13 @@ class WeightStore:
         """
         with self._lock.once():
             wanted = {packed_weight.key: packed_weight for packed_weight in packed_weights}
-            made = {key: array for key in wanted if (array := self._arrays.get(key)) is not None}
-            for key in made:
+            arrays_by_key = {key: array for key in wanted if (array := self._arrays.get(key)) is not None}
+            for key in arrays_by_key:
                 if key in self._saved:
-                    _expect_fit(wanted[key], made[key])
-            missing = [packed_weight for key, packed_weight in wanted.items() if key not in made]
+                    _expect_fit(wanted[key], arrays_by_key[key])
+            missing = [packed_weight for key, packed_weight in wanted.items() if key not in arrays_by_key]
             if not missing:
-                return made
+                return arrays_by_key
             data = (source.data for packed_weight in missing for source in packed_weight.sources())
             sources = mapped_files(array for array in data if array is not None)
             for file in sources:
@@ -85,18 +85,18 @@ class WeightStore:
             packing = Packing()
             for packed_weight, size in zip(panels, sizes, strict=True):
                 packed = whole[offset : offset + packed_weight.nbytes]
-                made[packed_weight.key] = packed.view(packed_weight.dtype.numpy)
+                arrays_by_key[packed_weight.key] = packed.view(packed_weight.dtype.numpy)
                 jobs += self._pack_jobs(packed_weight, packed, packing) if packed.size else []
                 offset += size
             for packed_weight in missing:
                 if packed_weight.layout == "raw":
-                    jobs.append((packed_weight.nbytes, partial(_make_raw, packed_weight, made)))
+                    jobs.append((packed_weight.nbytes, partial(_make_raw, packed_weight, arrays_by_key)))
             jobs += packing.jobs(self.threads)
             self._do(jobs)
             for file in sources:
                 file.expect_unchanged()
-            self._arrays.update(made)
-        return made
+            self._arrays.update(arrays_by_key)
+        return arrays_by_key
 
     def put(self, key: str, array: np.ndarray) -> None:
         """Add a packed weight's bytes from a saved program; they are mapped and stay forever."""
@@ -227,8 +227,8 @@ def _packable_quant(matrices: Sequence[_Quantized], count: int) -> list[list[np.
     4-bit values are two in a byte. None if any of them must be evaluated.
     """
     found: list[list[np.ndarray]] = []
-    for place, parts in enumerate(zip(*matrices, strict=True)):
-        sources = [part.source if place == 0 and _is_of_pairs(part) else part for part, _ in parts]
+    for slot, parts in enumerate(zip(*matrices, strict=True)):
+        sources = [part.source if slot == 0 and _is_of_pairs(part) else part for part, _ in parts]
         if any(source.node is not None for source in sources):
             return None
         rows = (slice(start, start + count) for _, start in parts)
@@ -249,21 +249,21 @@ def _pack_quant(
 ) -> None:
     """Pack `count` columns of quantized values from `column` on; evaluates only the rows needed, where possible."""
     axis, read = 0 if packed_weight.transposed else 1, []
-    made: list[list[np.ndarray]] = [[] for _ in packed_weight.parts]
+    collected: list[list[np.ndarray]] = [[] for _ in packed_weight.parts]
     for parts in matrices:
         if axis == 0 and parts[0][0].op == "quantize_groups":
             first = parts[0][1] + column
-            for arrays, array in zip(made, quantized(parts[0][0], slice(first, first + count)), strict=True):
+            for arrays, array in zip(collected, quantized(parts[0][0], slice(first, first + count)), strict=True):
                 arrays.append(array)
             continue
         known: dict[WeightExpr, np.ndarray] = {}
-        for (part, start), arrays in zip(parts, made, strict=True):
+        for (part, start), arrays in zip(parts, collected, strict=True):
             if axis == 0 and part.is_by_rows:
                 arrays.append(part.rows(slice(start + column, start + column + count), known))
             else:
                 arrays.append(part.evaluate()[_range(start + column, start + column + count, axis)])
         read += [array for value, array in known.items() if value.node is None]
-    pack_panels(packed_weight.panels, made[0], packed, axis == 0, Scales(made[1:], packed_weight.group))
+    pack_panels(packed_weight.panels, collected[0], packed, axis == 0, Scales(collected[1:], packed_weight.group))
     for array in read:
         release(array)
 
@@ -300,7 +300,7 @@ def _pack_halves(
     format: Format, halves: list[tuple[WeightExpr, int]], width: int, packed: np.ndarray, axis: int
 ) -> None:
     """Pack `width` columns (along `axis`) of each (matrix, first column), in slices."""
-    made = {value: value.evaluate() for value, _ in halves if not value.is_divisible}
+    evaluated = {value: value.evaluate() for value, _ in halves if not value.is_divisible}
     dims, half = halves[0][0].dims, format.panel // 2
     k = format.columns(dims[1]) if axis == 0 else dims[0]
     column_bytes = format.column_bytes(k)
@@ -310,7 +310,7 @@ def _pack_halves(
         pieces = []
         for value, start in halves:
             columns = _range(start + column, start + column + count, axis)
-            pieces.append(made[value][columns] if value in made else value.part(columns))
+            pieces.append(evaluated[value][columns] if value in evaluated else value.part(columns))
         here = packed[2 * column * column_bytes : 2 * (column + count) * column_bytes]
         pack_panels(format, pieces, here, axis == 0)
         for piece in pieces:
@@ -326,7 +326,7 @@ def _pack_several(packed_weight: PackedWeight, packed: np.ndarray) -> None:
         release(piece)
 
 
-def _make_raw(packed_weight: PackedWeight, made: dict[str, np.ndarray]) -> None:
+def _make_raw(packed_weight: PackedWeight, arrays_by_key: dict[str, np.ndarray]) -> None:
     """Add the bytes of a raw value: the array itself if it is row-major, aligned and not small, else a copy."""
     value = packed_weight.value
     if value.node is not None and len(packed_weight.shape) == 2 and packed_weight.nbytes and value.is_divisible:
@@ -336,14 +336,14 @@ def _make_raw(packed_weight: PackedWeight, made: dict[str, np.ndarray]) -> None:
         for row in range(0, len(data), step):
             rows = slice(row, row + step)
             data[rows] = value.part((rows, slice(None)))
-        made[packed_weight.key] = data.reshape(-1)
+        arrays_by_key[packed_weight.key] = data.reshape(-1)
         return
     data = value.evaluate()
     is_small = data.nbytes <= _SMALL_BYTES and bool(mapped_files([data]))
     if is_small or not (data.flags.c_contiguous and data.flags.aligned):
         source, data = data, allocate(packed_weight.nbytes).view(data.dtype).reshape(data.shape)
         _copy(source, data)
-    made[packed_weight.key] = data.reshape(-1)
+    arrays_by_key[packed_weight.key] = data.reshape(-1)
 
 
 def _expect_fit(packed_weight: PackedWeight, given: np.ndarray) -> None:

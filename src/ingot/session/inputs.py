@@ -65,13 +65,13 @@ def _array(name: str, value: Any, dtype: DType) -> np.ndarray:
     if found.dtype.kind not in "biuf":
         raise InputError(f"input {name!r}: a {type(value).__name__} of {found.dtype}, expected numbers for {dtype}")
     with np.errstate(all="ignore"):
-        made = found.astype(dtype.numpy)
-        if dtype.limits is not None and not np.array_equal(made, found):
-            lost = found[made != found].flat[0]
+        converted = found.astype(dtype.numpy)
+        if dtype.limits is not None and not np.array_equal(converted, found):
+            lost = found[converted != found].flat[0]
             raise InputError(
                 f"input {name!r}: a {type(value).__name__} of numbers out of range, got {lost}, expected {dtype}"
             )
-    return made
+    return converted
 
 
 def _foreign(name: str, value: Any) -> Any:

@@ -180,8 +180,8 @@ class BindingReport:
 
     def __str__(self) -> str:
         counts = f"{self.hits} hits, {self.misses} misses, {self.kept} of {self.most} programs kept"
-        held = f"arena {self.arena_bytes} bytes, weights {self.weight_bytes} bytes"
-        return "\n".join([*self.plans(), f"{counts}, {held}"])
+        memory = f"arena {self.arena_bytes} bytes, weights {self.weight_bytes} bytes"
+        return "\n".join([*self.plans(), f"{counts}, {memory}"])
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,8 +67,8 @@ class Origin:
             return self.source, dict(self.options)
         found = graph()
         data = {name: value.data for name, value in found.values.items() if value.kind == "weight"} | found.initial
-        held = {name: np.asarray(array) for name, array in data.items() if array is not None}
-        return (dump(found), held), {**self.options, "passes": (), "dims": _limits_of(self.options["dims"])}
+        arrays = {name: np.asarray(array) for name, array in data.items() if array is not None}
+        return (dump(found), arrays), {**self.options, "passes": (), "dims": _limits_of(self.options["dims"])}
 
 
 def _limits_of(dims: Mapping[str, int | Limit] | None) -> dict[str, Limit] | None:

@@ -134,10 +134,10 @@ def _read(root: Path) -> dict[str, _Row]:
     except OSError as error:
         raise OutputError(f"{path}: cannot be read ({error.strerror})") from error
     try:
-        held = json.loads(content)
-        files = held["files"]
+        document = json.loads(content)
+        files = document["files"]
         rows = {str(name): _Row(str(row["owner"]), row["sha256"]) for name, row in files.items()}
-        is_known = held["version"] == _VERSION
+        is_known = document["version"] == _VERSION
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         is_known = False
     if not is_known or not all(_is_inside(root, name) for name in rows):

@@ -202,9 +202,9 @@ class _Memory:
                 break
         assert nest is not None
         pairs = zip(reads, laid_out, strict=True)
-        reads = [view if view == lying else lowering.copy(view, _order(view, axes)) for view, lying in pairs]
-        for i, (target, lying) in enumerate(zip(targets, writes, strict=True)):
-            if lying != target:
+        reads = [view if view == wanted else lowering.copy(view, _order(view, axes)) for view, wanted in pairs]
+        for i, (target, wanted) in enumerate(zip(targets, writes, strict=True)):
+            if wanted != target:
                 writes[i] = lowering.stand_in(group.members[-1].output, target, _order(target, axes))
         return _Memory({v: i for i, v in enumerate([*operands, *results])}, reads, writes, nest)
 

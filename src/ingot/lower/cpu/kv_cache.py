@@ -50,8 +50,8 @@ for _name in ("keys", "values"):
     _declare_append(f"append_{_name}_int4", f"append_{_name}_i4", u8, f16, f32)
 
 
-def _declare_attention(kernel: str, dtype: DType, *beside: DType) -> None:
-    @kernel_rule("cached_attention", kernel, of(f32, dtype, dtype, *beside))
+def _declare_attention(kernel: str, dtype: DType, *quantization: DType) -> None:
+    @kernel_rule("cached_attention", kernel, of(f32, dtype, dtype, *quantization))
     def lower(lowering: Lowering, node: Node) -> None:
         q = lowering.adjacent(node.operands[0])
         caches = [lowering.contiguous(o) for o in (*node.operands[1:3], *node.operands[6:]) if o is not None]

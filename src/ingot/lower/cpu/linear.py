@@ -405,16 +405,16 @@ def _may_be_sums(kernel: str, fields: dict[str, Field], k: int) -> bool:
 
 def _rows_together(a: View, out: View, residual: View | None) -> tuple[View, View, View | None]:
     """Flatten the batches of a product that share one right matrix into rows of one batch, if all views allow it."""
-    rows, made = a.rows(), out.rows()
+    rows, out_rows = a.rows(), out.rows()
     flat_residual = None if residual is None else residual.rows()
     if (
         rows is None
-        or made is None
+        or out_rows is None
         or (residual is not None and flat_residual is None)
         or a.shape[:-1] != out.shape[:-1]
     ):
         return a, out, residual
-    return rows, made, flat_residual
+    return rows, out_rows, flat_residual
 
 
 def _unscaled(lowering: Lowering, node: Node) -> str:

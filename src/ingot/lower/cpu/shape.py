@@ -19,11 +19,11 @@ def place(lowering: Lowering, node: Node, view: View | None) -> None:
     if view is None:
         _spread(lowering, node)
         return
-    placed = lowering.lowered.views.get(node.output)
-    if placed is None:
+    existing = lowering.lowered.views.get(node.output)
+    if existing is None:
         lowering.alias(node.output, view)
-    elif not _same_elements(view, placed):
-        lowering.add_copy(view, placed)
+    elif not _same_elements(view, existing):
+        lowering.add_copy(view, existing)
 
 
 def _spread(lowering: Lowering, node: Node) -> None:
@@ -33,9 +33,9 @@ def _spread(lowering: Lowering, node: Node) -> None:
     """
     source, shape = lowering.view(node.operands[0]), lowering.graph.type(node.output).dims
     out = lowering.result(node.output, strided=True, order=reshaped_order(source, shape))
-    seen = out.reshape(source.shape)
-    if seen is not None:
-        lowering.add_copy(source, seen)
+    viewed = out.reshape(source.shape)
+    if viewed is not None:
+        lowering.add_copy(source, viewed)
     else:
         copy = lowering.copy(source).reshape(shape)
         if copy is None:

@@ -53,8 +53,8 @@ def _dynamic_quantize(g: Expansion, x: str) -> tuple[str, ...] | None:
     """Cast f64 to f32, as the op is defined."""
     if g.type(x).dtype is f32:
         return None
-    codes, scale, zero = g.add_all("dynamic_quantize", g.cast(x, dtype=f32))
-    return codes, g.cast(scale, dtype=g.type(x).dtype), zero
+    quantized, scale, zero = g.add_all("dynamic_quantize", g.cast(x, dtype=f32))
+    return quantized, g.cast(scale, dtype=g.type(x).dtype), zero
 
 
 @legalizes("topk", again=True)

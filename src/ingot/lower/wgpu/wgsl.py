@@ -112,14 +112,16 @@ def shader(parts: Sequence[Part], bindings: Sequence[str], features: Sequence[st
     directive. The first parameters are the workgroups at which each kernel but the last ends; then the kernels'
     parameters follow.
     """
-    made: dict[str, str] = {}
+    declarations: dict[str, str] = {}
     shared, word = _of_any_kernel(bindings, features), len(parts) - 1
     for number, part in enumerate(parts):
         chunks = _reached(shared | _of_part(part, word))
-        made |= chunks if len(parts) == 1 else _with_number(chunks, shared, number)
+        declarations |= chunks if len(parts) == 1 else _with_number(chunks, shared, number)
         word += _word_count(part.arguments)
-    order = [*shared, *(name for name in made if name not in shared)]
-    return "\n\n".join([made[name] for name in order if name in made] + [_MAIN.format(calls=_calls(len(parts)))])
+    order = [*shared, *(name for name in declarations if name not in shared)]
+    return "\n\n".join(
+        [declarations[name] for name in order if name in declarations] + [_MAIN.format(calls=_calls(len(parts)))]
+    )
 
 
 def enabled(text: str, features: Sequence[str]) -> str:
@@ -131,9 +133,9 @@ def _calls(parts: int) -> str:
     """Return the statements that select the kernel of a workgroup."""
     if parts == 1:
         return "  work(group, i32(lane));"
-    ends = [f"bitcast<i32>({_word(number)})" for number in range(parts - 1)]
-    begins = ["group", *(f"group - {end}" for end in ends)]
-    tests = [f"if (group < {ends[0]}) ", *(f"else if (group < {end}) " for end in ends[1:]), "else "]
+    task_ends = [f"bitcast<i32>({_word(number)})" for number in range(parts - 1)]
+    begins = ["group", *(f"group - {end}" for end in task_ends)]
+    tests = [f"if (group < {task_ends[0]}) ", *(f"else if (group < {end}) " for end in task_ends[1:]), "else "]
     return "\n".join(
         f"  {test}{{ work_{number}({begin}, i32(lane)); }}"
         for number, (test, begin) in enumerate(zip(tests, begins, strict=True))
@@ -192,7 +194,7 @@ def _word_count(arguments: Sequence[Argument]) -> int:
     return sum(1 if a.is_pointer else a.count or 1 for a in arguments if not a.is_baked)
 
 
-def words(arguments: Sequence[Argument], places: Mapping[str, int]) -> list[int]:
+def words(arguments: Sequence[Argument], element_offsets: Mapping[str, int]) -> list[int]:
     """Return the parameters of a step as bits; parameters that each run sets stay symbolic.
 
     places: of each pointer that is not null, its element offset in its region.
@@ -200,7 +202,7 @@ def words(arguments: Sequence[Argument], places: Mapping[str, int]) -> list[int]
     found: list[int] = []
     for argument in arguments:
         if argument.is_pointer:
-            found.append(places.get(argument.name, 0))
+            found.append(element_offsets.get(argument.name, 0))
         elif not argument.is_baked:
             found += [_bits(value, argument.is_float) for value in argument.values]
     return found
@@ -214,26 +216,26 @@ def _bits(value: float, is_float: bool) -> int:
 
 
 def _accessors(arguments: Sequence[Argument], regions: Mapping[str, str], word: int) -> dict[str, str]:
-    made: dict[str, str] = {}
+    declarations: dict[str, str] = {}
     for argument in arguments:
         if argument.is_pointer:
-            made |= _pointer(argument, regions.get(argument.name), word)
+            declarations |= _pointer(argument, regions.get(argument.name), word)
             word += 1
             continue
         name, type = f"arg_{argument.name}", "f32" if argument.is_float else "i32"
         if argument.is_baked:
-            made[name] = _baked(
+            declarations[name] = _baked(
                 name, type, [floating(v) if argument.is_float else str(int(v)) for v in argument.values]
             )
             continue
         if argument.count:
             at = f"let w = u32(i) + {word}u;" if word else "let w = u32(i);"
             read = "parameters[w >> 2u][w & 3u]"
-            made[name] = f"fn {name}(i: i32) -> {type} {{\n  {at}\n  return bitcast<{type}>({read});\n}}"
+            declarations[name] = f"fn {name}(i: i32) -> {type} {{\n  {at}\n  return bitcast<{type}>({read});\n}}"
         else:
-            made[name] = f"fn {name}() -> {type} {{ return bitcast<{type}>({_word(word)}); }}"
+            declarations[name] = f"fn {name}() -> {type} {{ return bitcast<{type}>({_word(word)}); }}"
         word += argument.count or 1
-    return made
+    return declarations
 
 
 def _baked(name: str, type: str, values: list[str]) -> str:
@@ -249,18 +251,20 @@ def _word(number: int) -> str:
 
 def _pointer(argument: Argument, region: str | None, word: int) -> dict[str, str]:
     name = argument.name
-    made = {f"has_{name}": f"const has_{name}: bool = {'false' if region is None else 'true'};"}
+    declarations = {f"has_{name}": f"const has_{name}: bool = {'false' if region is None else 'true'};"}
     for prefix, type in (("at", "T"), ("int", "i32")):
         setter = f"set_{name}" if prefix == "at" else f"set_int_{name}"
         if region is None:
-            made[f"{prefix}_{name}"] = f"fn {prefix}_{name}(i: i32) -> {type} {{ return {type}(); }}"
-            made[setter] = f"fn {setter}(i: i32, value: {type}) {{}}"
+            declarations[f"{prefix}_{name}"] = f"fn {prefix}_{name}(i: i32) -> {type} {{ return {type}(); }}"
+            declarations[setter] = f"fn {setter}(i: i32, value: {type}) {{}}"
             continue
         place = f"{region}[u32(i + i32({_word(word)}))]"
-        made[f"{prefix}_{name}"] = f"fn {prefix}_{name}(i: i32) -> {type} {{ return bitcast<{type}>({place}); }}"
+        declarations[f"{prefix}_{name}"] = (
+            f"fn {prefix}_{name}(i: i32) -> {type} {{ return bitcast<{type}>({place}); }}"
+        )
         if not is_read_only(region):
-            made[setter] = f"fn {setter}(i: i32, value: {type}) {{ {place} = bitcast<u32>(value); }}"
-    return made
+            declarations[setter] = f"fn {setter}(i: i32, value: {type}) {{ {place} = bitcast<u32>(value); }}"
+    return declarations
 
 
 def pointers(arguments: Sequence[Argument]) -> dict[str, Pointer]:
