@@ -73,7 +73,7 @@ __all__ = [
 if TYPE_CHECKING:
     __all__ += ort.__all__
 
-# What brings numpy, onnx and the pipeline is imported when it is first wanted: name -> its module.
+# Modules that need numpy, onnx or the pipeline are imported on first use: name -> module.
 _LATE = {
     "AdamW": "ingot.training",
     "Cosine": "ingot.training",

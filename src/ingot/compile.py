@@ -1,5 +1,6 @@
-"""Graph + modes + Target -> what runs: the only place where bind, passes, segments, lower, plan and verify follow one
-another. Sessions, language models, `memory`, saved programs, emitted C and benchmarks all take what is made here.
+"""Graph + modes + Target -> executable programs: the only place that chains all stages from bind to verify.
+
+Sessions, language models, `memory`, saved programs, emitted C and benchmarks all use the programs compiled here.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ from ingot.support.config import check
 class Mode:
     """One way to run a graph.
 
-    sizes: what its symbols are bound to, `dim.AtMost` for what a run may use a beginning of. outputs: the external
-    names that it keeps; None for all. every_row: inputs of row indices that are 0, 1, 2, ... in this mode, so that a
-    gather by one of them takes every row in order and goes. state: "replace" lets an update take a state's place by a
-    copy where it cannot be made in place; "append" refuses that, because the state is too large to be copied each run.
-    precision: what the operands of products are rounded to.
+    sizes: the values of its symbols; a `dim.AtMost` for a size of which a run may use only a prefix. outputs: the
+    external names of the outputs to compute; None for all. every_row: inputs of row indices that are 0, 1, 2, ... in
+    this mode, so that a gather by such an input is removed. state: "replace" allows an update to be copied over its
+    state if it cannot be computed in place; "append" refuses that, because the state is too large to be copied in each
+    run. precision: the precision of products.
     """
 
     name: str = "infer"
@@ -45,7 +46,7 @@ class Mode:
     precision: Precision = F32
 
     def graph(self, whole: Graph, passes: tuple[str, ...] | None = None) -> Graph:
-        """The static graph of this mode: a copy, bound, optimised and rounded. `whole` has been through the passes.
+        """Return the static graph of this mode: a copy, bound, optimised and rounded. `whole` must have been optimised.
 
         Raises ShapeError when the sizes contradict an op.
         """
@@ -67,10 +68,11 @@ class Mode:
 
 @dataclass(frozen=True, slots=True)
 class CompiledSegment:
-    """A part of a static graph. native: its steps and their places, or None where only the reference can compute it.
+    """A part of a static graph. native: its steps and their plan, or None if only the reference can compute it.
 
-    inner: then, the subgraphs of its nodes whose shapes are known, each as a program of its own; by the first result of
-    the node and the attribute. Their inputs may be fewer: weights are weights there. device: what it is compiled for.
+    inner: for an interpreted segment, the compiled subgraphs with known shapes of its nodes, by the first result of the
+    node and the attribute. A compiled subgraph may have fewer inputs: weights of the graph are weights in it. device:
+    the kind of device it is compiled for.
     """
 
     graph: Graph
@@ -80,20 +82,21 @@ class CompiledSegment:
 
     @property
     def lowered(self) -> Lowered:
-        """The steps, of a native one."""
+        """The steps of a native segment."""
         assert self.native is not None
         return self.native[0]
 
     @property
     def plan(self) -> Plan:
-        """Where they find what they read, of a native one."""
+        """The plan of a native segment."""
         assert self.native is not None
         return self.native[1]
 
     @property
     def fallback(self) -> list[str]:
-        """The titles of the nodes that the reference computes. An `if` of two programs is what these fall back to,
-        and a branch that refuses computes nothing.
+        """The titles of the nodes that the reference computes.
+
+        For an `if` of two programs, these are the nodes of its branches. A branch that refuses computes nothing.
         """
         if self.native is not None:
             return []
@@ -112,15 +115,15 @@ class CompiledSegment:
         if self.native is not None:
             return []
         found = ((node, kernel_of(self.graph, node, self.device)) for node in self.graph.nodes)
-        made = [Choice(n.outputs[0], n.op.name, ((str(kernel), ""),)) for n, kernel in found if kernel is not None]
-        return made + [choice for inner in self.inner.values() for choice in inner.external]
+        choices = [Choice(n.outputs[0], n.op.name, ((str(kernel), ""),)) for n, kernel in found if kernel is not None]
+        return choices + [choice for inner in self.inner.values() for choice in inner.external]
 
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """One mode, ready to be run or emitted: its static graph, and that graph's segments in order.
+    """A compiled mode, ready to run or emit: its static graph, and that graph's segments in order.
 
-    least: of sizes that are an AtMost, the smallest that the graph can have, where `compile_at_most` has looked.
+    least: the smallest possible size of each AtMost symbol, set by `compile_at_most`.
     """
 
     mode: Mode
@@ -135,18 +138,18 @@ class Compiled:
 
     @property
     def external(self) -> list[Choice]:
-        """What runs by kernels of the user."""
+        """The nodes that kernels of the user compute."""
         return [choice for segment in self.segments for choice in segment.external]
 
     @property
     def choosing(self) -> list[str]:
-        """The titles of the nodes that choose between native programs at a run."""
+        """The titles of the nodes that select a native program at run time."""
         nodes = (node for segment in self.segments if segment.native is None for node in segment.graph.nodes)
         return [node.title for node in nodes if node.op.name in ("if", "refuse")]
 
     @property
     def native(self) -> tuple[Lowered, Plan]:
-        """The steps and places of the only segment. Raises UnsupportedError where an op has no kernel."""
+        """The steps and plan of the only segment. Raises UnsupportedError for an op without a kernel."""
         if len(self.segments) > 1 or self.segments[0].native is None:
             external = [f"{choice.op} {choice.node!r}" for choice in self.external]
             missing = ", ".join([*self.fallback, *external] or self.choosing)
@@ -162,13 +165,13 @@ def compile_mode(
     placement: Placement | None = None,
     passes: tuple[str, ...] | None = None,
 ) -> Compiled:
-    """Compiles one mode of a graph that has been through `passes.optimize`. Reads no weight.
+    """Compile one mode of a graph that has been through `passes.optimize`. Reads no weight.
 
-    placement: where weights and states lie that other modes have, too; what this mode adds is noted in it. passes: the
-    names of those that a mode may repeat; None for all.
+    placement: the location of weights and states that modes share; those of this mode are added. passes: the names of
+    the passes that a mode may repeat; None for all.
 
     Raises ShapeError when sizes contradict an op, LimitError for a tensor larger than the target allows, and
-    UnsupportedError for a state that cannot be treated as the mode asks.
+    UnsupportedError for a state that cannot be updated as the mode requires.
     """
     placement = Placement() if placement is None else placement
     static = mode.graph(graph, passes)
@@ -194,11 +197,11 @@ def compile_at_most(
     placement: Placement | None = None,
     passes: tuple[str, ...] | None = None,
 ) -> Compiled:
-    """As `compile_mode`, for a mode with an AtMost: one program, all native, for every size from `least` up to what is
-    planned, that gives at each the bits of the mode of exactly that size.
+    """As `compile_mode`, for a mode with an AtMost: one native program for every size from `least` to the planned one.
 
-    What is planned for the smallest sizes must be the same graph, else something was computed of the number, or chosen
-    for it. Raises UnsizedError where there is no such program, and says why; and what `compile_mode` raises.
+    For each size, its results are bit-identical to those of the mode of exactly that size. The graph planned for the
+    smallest sizes must be the same; otherwise a computation or a choice depends on the number. Raises UnsizedError with
+    the reason if there is no such program, and the errors of `compile_mode`.
     """
     assert any(isinstance(size, AtMost) for size in mode.sizes.values())
     compiled = compile_mode(graph, target, mode, placement=placement, passes=passes)
@@ -215,14 +218,14 @@ def compile_at_most(
     attributes = [tuple(node.attributes.values()) for node in compiled.graph.nodes]
     for size in dict.fromkeys([*sizes_in(tuple(attributes)), *_sizes(lowered)]):
         if not grows(size.dim, least) or size_at(size, least) < 0:
-            raise UnsizedError(f"{mode.name}: {size.dim} is not largest where its symbols are")
+            raise UnsizedError(f"{mode.name}: {size.dim} is not largest at the largest values of its symbols")
     return replace(compiled, least=least)
 
 
 class Compiler:
-    """Compiles the modes of one graph. Its passes run once, with all its symbols, and change it.
+    """Compiles the modes of one graph. Its passes run once, with symbolic sizes, and change the graph.
 
-    placement: where weights and states lie, alike in all modes; it grows with each that is compiled.
+    placement: the location of weights and states, equal in all modes; each compiled mode adds to it.
     """
 
     def __init__(self, graph: Graph, target: Target):
@@ -232,14 +235,14 @@ class Compiler:
         self.placement = Placement()
 
     def compile(self, mode: Mode) -> Compiled:
-        """One of them. Raises as `compile_mode`."""
+        """Compile one mode. Raises as `compile_mode`."""
         return compile_mode(self.graph, self.target, mode, placement=self.placement)
 
 
 def _compile_inner(
     graph: Graph, target: Target, mode: Mode, placement: Placement, passes: tuple[str, ...] | None
 ) -> dict[tuple[str, str], Compiled]:
-    """Compiles the subgraphs of a graph's nodes; those with a dim that a run measures are left to the reference."""
+    """Compile the subgraphs of a graph's nodes; a subgraph with a dim that a run measures is left to the reference."""
     compiled = {}
     for node in graph.nodes:
         for inner in inner_graphs(node):
@@ -264,10 +267,10 @@ def compile_segment(
     backend: Backend | None = None,
     begun: Lowering | None = None,
 ) -> CompiledSegment:
-    """Lowers, plans and verifies a static graph all of whose nodes have a kernel.
+    """Lower, plan and verify a static graph in which every node has a kernel.
 
-    mode: the name of the mode, printed in the head of the lowered text. backend: what to choose from; None for all
-    that the device has. begun: the graph's lowering as `segments` left it.
+    mode: the name of the mode, printed in the head of the lowered text. backend: the kernels to choose from; None for
+    the device's backend. begun: the graph's lowering as started by `segments`.
 
     Raises LimitError for a tensor larger than the target allows.
     """
@@ -278,7 +281,7 @@ def compile_segment(
 
 
 def _expect_in_place(compiled: Compiled) -> None:
-    """Raises UnsupportedError when a state is replaced by a copy."""
+    """Raise UnsupportedError when a state is replaced by a copy."""
     lowered, planned = compiled.native
     for step in planned.steps:
         copied = [v.tensor for v in step.writes if lowered.tensors[v.tensor].kind == "update"]
@@ -288,16 +291,16 @@ def _expect_in_place(compiled: Compiled) -> None:
 
 
 def _difference(planned: Graph, other: Graph) -> str:
-    """Where graphs of one form differ that are planned for different sizes; "" where they do not."""
+    """Describe where graphs of one form that are planned for different sizes differ; "" if they are equal."""
     for a, b in zip_longest(planned.nodes, other.nodes):
         if a is None or b is None or _form(planned, a) != _form(other, b):
-            return f"node {(a or b).outputs[0]!r} is another one for another size"
+            return f"node {(a or b).outputs[0]!r} differs for another size"
     for name, value in planned.values.items():
         data, twin = value.data, other.values[name].data
         if data is twin or data is None or twin is None:
             continue
         if not np.array_equal(data, twin, equal_nan=data.dtype.kind == "f"):
-            return f"constant {name!r} is computed of a size"
+            return f"constant {name!r} is computed from a size"
     return ""
 
 
@@ -307,9 +310,9 @@ def _form(graph: Graph, node: Node) -> tuple[Any, ...]:
 
 
 def _least(graph: Graph, mode: Mode, planned: Mapping[str, int]) -> dict[str, int]:
-    """The smallest size of each planned symbol that the graph can have: 1, but for windows that do not fit.
+    """Return the smallest possible size of each planned symbol: 1, unless windows do not fit.
 
-    Raises UnsizedError where sizes that fit one by one do not fit together.
+    Raises UnsizedError if sizes that fit one by one do not fit together.
     """
 
     def misfit(**sizes: int) -> str:
@@ -331,7 +334,7 @@ def _least(graph: Graph, mode: Mode, planned: Mapping[str, int]) -> dict[str, in
 
 
 def _sizes(lowered: Lowered) -> Iterator[AtMost]:
-    """The sizes of a run in a program: what its memory and its steps are computed of."""
+    """Yield the run-time sizes that a program's memory and steps are computed from."""
     for tensor in lowered.tensors.values():
         yield from sizes_in(tensor.shape)
     for step in lowered.steps:

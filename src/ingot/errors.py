@@ -1,12 +1,12 @@
-"""The typed errors of Ingot and the exit code that each one means at the command line."""
+"""The typed errors of Ingot, and the exit code of each at the command line."""
 
 import contextlib
 import errno
 from collections.abc import Iterator, Sequence
 
-# What the system lacks, or could not do: the file asked for is not at fault.
+# Errors of the system's resources: the requested file is not at fault.
 EXHAUSTED = frozenset({errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EAGAIN})
-_SHOWN = 3  # of names in a line of text
+_SHOWN = 3  # names in a line of text
 
 
 class IngotError(Exception):
@@ -16,17 +16,17 @@ class IngotError(Exception):
 
 
 class IngotWarning(UserWarning):
-    """What the user should know, though it stops nothing."""
+    """A condition that the user should know about, but that stops nothing."""
 
 
 class LoadError(IngotError):
-    """A model file or module is malformed, truncated, cyclic or reaches outside its folder."""
+    """A model file or module is malformed, truncated, cyclic or refers to files outside its folder."""
 
     exit_code = 65
 
 
 class MissingFileError(LoadError, FileNotFoundError):
-    """A path of a model has nothing there."""
+    """A path of a model does not exist."""
 
     exit_code = 66
 
@@ -51,15 +51,15 @@ class UnsupportedError(IngotError):
 
 
 class UnboundError(UnsupportedError):
-    """The model cannot be loaded before its symbolic dims have values: its form depends on them."""
+    """The model cannot be loaded before its symbolic dims have values: its structure depends on them."""
 
 
 class UnrankedError(UnboundError):
-    """What a node is depends on a rank, which no dim says that could have a value: a run may say it."""
+    """A node depends on a rank that no dim can specify: only a run can."""
 
 
 class UnsizedError(UnsupportedError):
-    """No one program serves every size of a dim up to a limit: something needs the number before the run."""
+    """No single program covers every size of a dim up to a limit: a computation needs the size before the run."""
 
 
 class InputError(IngotError, ValueError):
@@ -69,11 +69,11 @@ class InputError(IngotError, ValueError):
 
 
 class KindError(InputError, TypeError):
-    """An argument is of a type that can never do: a list in the place of feeds, a number in that of a model."""
+    """An argument has a wrong type, such as a list instead of feeds or a number instead of a model."""
 
 
 class StoppedError(IngotError):
-    """A run was told to stop before its end."""
+    """A run was stopped before its end."""
 
     exit_code = 130
 
@@ -91,13 +91,13 @@ class OutputError(IngotError):
 
 
 class ExtensionError(IngotError):
-    """A registered op or pass raised an error, or did not do what it promised."""
+    """A registered op or pass raised an error, or broke its contract."""
 
     exit_code = 65
 
 
 class ResourceError(IngotError):
-    """Memory, threads or the native library could not be had."""
+    """Memory, threads or the native library are not available."""
 
     exit_code = 75
 
@@ -107,16 +107,16 @@ class ReferenceWarning(IngotWarning):
 
 
 def some(names: Sequence[str]) -> str:
-    """As many names as can be read, and how many more there are."""
+    """Return as many names as fit in a line, and the number of the rest."""
     rest = len(names) - _SHOWN
     return ", ".join(names) if rest <= 1 else f"{', '.join(names[:_SHOWN])} and {rest} more"
 
 
 @contextlib.contextmanager
 def bounded(where: str) -> Iterator[None]:
-    """Gives errors of the block that say that memory, files or the stack ran out, or a device failed, their types.
+    """Convert errors of the block that mean exhausted memory, files or stack, or a failed device, to typed errors.
 
-    Raises ResourceError, or LimitError for what is nested too deeply.
+    Raises ResourceError, or LimitError for too deep nesting.
     """
     try:
         yield
@@ -132,8 +132,9 @@ def bounded(where: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def guarded(where: str) -> Iterator[None]:
-    """Names the place in whatever a function of the user raises in the block: a typed error keeps its type, any other
-    becomes an ExtensionError.
+    """Add `where` to any error that a user's function raises in the block.
+
+    A typed error keeps its type, any other becomes an ExtensionError.
     """
     try:
         yield

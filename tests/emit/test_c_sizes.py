@@ -251,7 +251,7 @@ output y = y
 
 
 def test_where_there_is_no_one_program(tmp_path: Path) -> None:
-    with pytest.raises(UnsizedError, match="computes of sizes alone"):
+    with pytest.raises(UnsizedError, match="computes from sizes only"):
         emit(parse(MEAN), WeightStore(), tmp_path, limits={"n": 9})
     with pytest.raises(InputError, match="dims have no values"):
         emit(parse(MEAN), WeightStore(), tmp_path)

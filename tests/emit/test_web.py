@@ -376,7 +376,7 @@ def test_what_no_site_is_made_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     wide = Graph("wide")
     wide.add_input("x", TensorType(i64, (1,)))
     wide.set_output("y", wide.add("add", ["x", wide.add_weight("w", np.array([2**31]))]).output)
-    with pytest.raises(LimitError, match="weight 'w': webgpu has integers of 32 bits, got 2147483648, expected -2147"):
+    with pytest.raises(LimitError, match="weight 'w': webgpu has 32-bit integers, got 2147483648, expected -2147"):
         emit_model("wide", wide, WeightStore(), tmp_path)
     large = Graph("large")
     large.add_input("x", TensorType(f32, (1, 1 << 26)))

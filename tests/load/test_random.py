@@ -169,7 +169,7 @@ def test_a_scan_needs_a_seed() -> None:
 
 @pytest.mark.parametrize("bad", [1.5, "7", None, True])
 def test_what_is_no_seed(bad) -> None:
-    with pytest.raises(ingot.IngotError, match="set_seed: no whole number"):
+    with pytest.raises(ingot.IngotError, match="set_seed: not an integer"):
         ingot.set_seed(bad)
 
 

@@ -298,10 +298,10 @@ def test_dlpack_is_taken() -> None:
 @pytest.mark.parametrize(
     "kind, value, message",
     [
-        (LONG, [1.5, 2], "a list of other numbers, got 1.5, expected i64"),
-        (TensorProto.UINT8, [1, 256], "a list of other numbers, got 256, expected u8"),
-        (TensorProto.BOOL, [0, 2], "a list of other numbers, got 2, expected bool"),
-        (FLOAT, [[1], [1, 2]], "a list that is no array"),
+        (LONG, [1.5, 2], "a list of numbers out of range, got 1.5, expected i64"),
+        (TensorProto.UINT8, [1, 256], "a list of numbers out of range, got 256, expected u8"),
+        (TensorProto.BOOL, [0, 2], "a list of numbers out of range, got 2, expected bool"),
+        (FLOAT, [[1], [1, 2]], "a list that is not an array"),
         (FLOAT, np.float64(1.5), r"wrong dtype, got float64, expected f32 of .*: array.astype\('float32'\)"),
         (FLOAT, torch.ones(2, device="meta"), "got no data, expected one on the CPU"),
         (FLOAT, torch.ones(2, dtype=torch.float64), "wrong dtype, got float64, expected f32"),

@@ -85,8 +85,8 @@ def test_its_validator():
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
-        (lambda before, after: False, "pass 'cancel': its validator refuses the graph that it leaves, got False"),
-        (lambda before, after: None, "its validator refuses the graph that it leaves, got None, expected True"),
+        (lambda before, after: False, "pass 'cancel': its validator rejects its result, got False"),
+        (lambda before, after: None, "its validator rejects its result, got None, expected True"),
         (lambda before, after: 1 / 0, "validator of pass 'cancel' raised ZeroDivisionError"),
         (lambda graph: True, "validator of pass 'cancel' raised TypeError"),
     ],
@@ -127,16 +127,16 @@ REFUSED = [
     (("dce", cancel), {}, "bad or taken name"),
     (("no name", cancel), {}, "bad or taken name"),
     (("new", "cancel"), {}, "no function"),
-    (("new", cancel), {"before": "nothing"}, "bad place, got before='nothing'"),
+    (("new", cancel), {"before": "nothing"}, "bad position, got before='nothing'"),
     (
         ("new", cancel),
         {"before": "dce", "after": "cse"},
         "got before='dce' and after='cse', expected passes",
     ),
-    (("new", cancel), {"before": ["cse", "nothing"]}, "bad place, got before=.'cse', 'nothing'."),
-    (("new", cancel), {"after": None}, "bad place, got after=None"),
-    (("new", cancel), {"after": 3}, "bad place, got after=3"),
-    (("new", cancel), {"before": [["cse"]]}, "bad place"),
+    (("new", cancel), {"before": ["cse", "nothing"]}, "bad position, got before=.'cse', 'nothing'."),
+    (("new", cancel), {"after": None}, "bad position, got after=None"),
+    (("new", cancel), {"after": 3}, "bad position, got after=3"),
+    (("new", cancel), {"before": [["cse"]]}, "bad position"),
     (("new", cancel), {"validate": "cancel"}, "bad validator, got 'cancel'"),
 ]
 
@@ -199,7 +199,7 @@ BROKEN = [
     (retypes, ExtensionError, "pass 'broken': changes inputs, outputs or states"),
     (drops, ExtensionError, "pass 'broken': changes inputs, outputs or states"),
     (adds, ExtensionError, "pass 'broken': changes inputs, outputs or states"),
-    (lambda graph: None, ExtensionError, "pass 'broken': says not whether it changed something, got None"),
+    (lambda graph: None, ExtensionError, "pass 'broken': does not return whether it changed something, got None"),
     (lambda graph: True, ExtensionError, "passes do not settle after 64 rounds: .*broken"),
 ]
 

@@ -22,7 +22,7 @@ def test_what_was_touched_ahead_is_zeroed_memory_like_any_other(asked, monkeypat
     monkeypatch.delenv("INGOT_CHECK", raising=False)
     arena = Arena()
     with arena.expecting("state", PREFETCH):
-        block = arena._ahead["state"].block
+        block = arena._prefetches["state"].block
         memory = arena.reserve({"state": asked, "arena0": 128})
         assert not touching()
     assert np.shares_memory(memory.regions["state"], block) == (asked in (PREFETCH - 4096, PREFETCH))
@@ -36,7 +36,7 @@ def test_what_was_touched_ahead_is_zeroed_memory_like_any_other(asked, monkeypat
 def test_little_memory_needs_no_thread(nbytes):
     arena = Arena()
     with arena.expecting("state", nbytes):
-        assert not arena._ahead
+        assert not arena._prefetches
 
 
 def test_the_thread_ends_where_nothing_is_reserved(monkeypatch):
@@ -50,4 +50,4 @@ def test_guarded_memory_is_not_touched_ahead(monkeypatch):
     monkeypatch.setenv("INGOT_CHECK", "3")
     arena = Arena()
     with arena.expecting("state", PREFETCH):
-        assert not arena._ahead
+        assert not arena._prefetches

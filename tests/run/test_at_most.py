@@ -274,8 +274,8 @@ def test_what_counts_elements_counts_those_of_a_run(text):
 @pytest.mark.parametrize(
     ("text", "limit", "sizes", "reason"),
     [
-        (MEAN, 20, (1, 5, 20), "dims computes of sizes alone"),
-        (PADDED, 20, (3, 5, 20), "20 is not largest where its symbols are"),
+        (MEAN, 20, (1, 5, 20), "dims computes from sizes only"),
+        (PADDED, 20, (3, 5, 20), "20 is not largest at the largest values of its symbols"),
         (LONG, 5000, (1, 30, 4500), "2048"),
         (GROUPED, 4, (1, 2, 4), "heads do not group, got 4 over n"),
     ],

@@ -78,7 +78,7 @@ def test_symbols_that_no_feed_gives():
         interpret(graph, {"x": np.zeros(6, np.float32)})
     graph = Graph()
     graph.add_state("s", TensorType(f32, (B,)))
-    with pytest.raises(InputError, match="no feed gives symbols a value, got none for B"):
+    with pytest.raises(InputError, match="no feed determines symbols, got none for B"):
         interpret(graph, {})
 
 

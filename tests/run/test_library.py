@@ -65,7 +65,7 @@ def test_stale_build(native: library.Library, reload: pytest.MonkeyPatch, tmp_pa
     shutil.copy(native.path.with_suffix(".py"), stale.with_suffix(".py"))
     reload.setenv("INGOT_LIBRARY", str(stale))
     expected = (
-        rf"stale\.so': stale build, got 012301230123, expected {library.abi_hash()[:12]}; build it anew, or unset INGOT"
+        rf"stale\.so': stale build, got 012301230123, expected {library.abi_hash()[:12]}; rebuild it, or unset INGOT"
     )
     with pytest.raises(ResourceError, match=expected):
         library.load()
@@ -74,7 +74,7 @@ def test_stale_build(native: library.Library, reload: pytest.MonkeyPatch, tmp_pa
 def test_missing_library(reload: pytest.MonkeyPatch, tmp_path: Path) -> None:
     reload.setenv("INGOT_LIBRARY", str(tmp_path / "none.so"))
     with pytest.raises(
-        ResourceError, match=r"no such file, got nothing, expected '.*none\.so'; build it anew, or unset INGOT"
+        ResourceError, match=r"no such file, got nothing, expected '.*none\.so'; rebuild it, or unset INGOT"
     ):
         library.load()
 

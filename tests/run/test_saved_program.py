@@ -280,7 +280,7 @@ def test_nobody_elses_files_are_lost(tmp_path: Path) -> None:
     session.run(None, IDS)
     for name in ("notes.txt", "graph.ingot.old"):
         (tmp_path / name).write_text("mine")
-    with pytest.raises(OutputError, match=r"holds other files, got \['graph.ingot.old', 'notes.txt'\]"):
+    with pytest.raises(OutputError, match=r"contains other files, got \['graph.ingot.old', 'notes.txt'\]"):
         session.save(tmp_path)
     assert sorted(os.listdir(tmp_path)) == ["graph.ingot.old", "notes.txt"]
     with pytest.raises(OutputError, match="not a folder"):

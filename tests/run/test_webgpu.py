@@ -352,9 +352,9 @@ def test_an_index_outside_is_an_error() -> None:
 
 def test_integers_are_checked_where_they_enter() -> None:
     session = on_webgpu(rows_of(TABLE))
-    with pytest.raises(InputError, match=r"input 'x': webgpu has integers of 32 bits, got 2147483648, expected -2147"):
+    with pytest.raises(InputError, match=r"input 'x': webgpu has 32-bit integers, got 2147483648, expected -2147"):
         session.run(None, {"x": np.array([0, 2**31])})
-    with pytest.raises(LimitError, match=r"weight 'w': webgpu has integers of 32 bits, got -2147483649"):
+    with pytest.raises(LimitError, match=r"weight 'w': webgpu has 32-bit integers, got -2147483649"):
         on_webgpu(rows_of(np.array([[-(2**31) - 1]])))
 
 
@@ -425,7 +425,7 @@ def test_what_webgpu_does_not_do(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="precision: webgpu rounds no rows, got 'bf16', expected one of f32, bf16w"):
         on_webgpu(product(4), precision="bf16")
     session = on_webgpu(product(4))
-    with pytest.raises(UnsupportedError, match="save: no program of its own"):
+    with pytest.raises(UnsupportedError, match="save: no native program"):
         session.save(tmp_path / "saved")
 
 
@@ -527,4 +527,4 @@ def test_doctor_names_adapters_and_their_limits(tmp_path: Path) -> None:
     (tmp_path / "wgpu.py").write_text("import os\nos.abort()\n")
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
     (line,) = json.loads(printed("-m", "ingot", "doctor", "--json", PYTHONPATH=path).stdout)["adapters"]
-    assert line == "webgpu: a driver ended the process that looked for adapters, got -6"
+    assert line == "webgpu: a driver crashed the process that lists adapters, got exit status -6"

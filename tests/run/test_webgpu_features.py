@@ -70,7 +70,7 @@ def test_products_in_f16_are_within_their_tolerance(monkeypatch: pytest.MonkeyPa
     features = open_device().adapter.features
     monkeypatch.setenv("INGOT_WGPU_FEATURES", "shader-f16")
     if "shader-f16" not in features:
-        lacks = r"INGOT_WGPU_FEATURES: '.*' lacks one, got 'shader-f16', expected some of subgroups"
+        lacks = r"INGOT_WGPU_FEATURES: not supported by '.*', got 'shader-f16', expected some of subgroups"
         with pytest.raises(UnsupportedError, match=lacks):
             InferenceSession(Path(ingot.__file__).parent / "data" / "digits.onnx", executor="webgpu")
         return

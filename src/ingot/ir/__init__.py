@@ -1,1 +1,1 @@
-"""The Graph and its parts: dims, dtypes, types, nodes, and the text form. Knows no op by name."""
+"""The Graph and its elements: dims, dtypes, types, nodes, and the text form. Knows no op by name."""

@@ -1,8 +1,7 @@
 """Dims: an int, a canonical integer expression over symbols, or None for unknown.
 
-An `Expr` is a polynomial with integer coefficients over atoms; an atom is a symbol, one of floordiv, min and max
-of two dims, or what several dims broadcast to. Equal expressions written in different ways have equal terms, so `==`
-decides.
+An `Expr` is a polynomial with integer coefficients over atoms; an atom is a symbol, one of floordiv, min and max of two
+dims, or the broadcast of several dims. Equal expressions written in different forms have equal terms, so `==` decides.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from typing import Any
 from ingot.errors import InputError, LimitError, ShapeError, UnsizedError
 from ingot.ir.dtype import DType
 
-MAX_BYTES = 1 << 46  # of one value; strides count beside a dim of 0
+MAX_BYTES = 1 << 46  # of one value; strides are counted even next to a dim of 0
 _MAX_TEXT = 10_000
 _MAX_TERMS = 256
 _MAX_INT = 2**63
@@ -30,7 +29,7 @@ _MAX_FRACTION = 2**8
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """What a user says of a dim in the place of its value: that no run has more."""
+    """A user's upper bound of a dim, in place of a value: no run exceeds it."""
 
     size: int
 
@@ -39,9 +38,9 @@ class Limit:
 
 
 def at_most(size: int) -> Limit:
-    """For `dims=` of a session: one program for every value of a dim from 1 to `size`, where there can be one.
+    """For `dims=` of a session: one program for every value of a dim from 1 to `size`, if possible.
 
-    Raises InputError for what is no whole number of at least 1.
+    Raises InputError unless `size` is an integer of at least 1.
     """
     if isinstance(size, bool) or not isinstance(size, numbers.Integral) or size < 1:
         raise InputError(f"at_most: bad size, got {size!r}, expected a whole number of at least 1")
@@ -49,12 +48,14 @@ def at_most(size: int) -> Limit:
 
 
 class AtMost(int):
-    """A size that is planned for but that a run may use only a beginning of: `dim`, with symbols that runs give values.
+    """A size that memory is planned for, of which a run may use only a prefix: `dim`, whose symbols get values in each
+    run.
 
-    As an int it is the planned size. Arithmetic with ints is carried out on both, so whatever is computed of a size
-    says what it is at a run. It equals only what it equals at every run, thus no plain int. `<` compares planned sizes:
-    who chooses by it must be right for smaller ones. What would lose the dim, such as a shift or a quotient that is no
-    whole number, raises UnsizedError; who wants the planned size, for a bound or an estimate, says `int(size)`.
+    As an int it is the planned size. Arithmetic with ints acts on both, so the result also carries its dim. Two sizes
+    are equal only if they are equal in every run, so an AtMost equals no plain int. `<` compares planned sizes: a
+    decision based on it must be right for smaller sizes, too. An operation that would lose the dim, such as a shift or
+    a division with a remainder, raises UnsizedError; use `int(size)` to get the planned size for a bound or an
+    estimate.
     """
 
     dim: Expr
@@ -120,22 +121,22 @@ class AtMost(int):
 
 
 def _sized(planned: int, dim: Known) -> int:
-    """A size with its dim; a plain int where no run changes it."""
+    """Return a size with its dim; a plain int if it is the same in every run."""
     return AtMost(planned, dim) if isinstance(dim, Expr) else planned
 
 
 def dim_of(size: int) -> Known:
-    """What a size is at a run: a dim, or the size itself."""
+    """Return the dim of a size, or the size itself if it is a plain int."""
     return size.dim if isinstance(size, AtMost) else size
 
 
 def has_size(value: Any) -> bool:
-    """Whether an attribute or a shape is a size that each run says, or holds one."""
+    """Return whether an attribute or a shape contains a run-time size."""
     return any(map(has_size, value)) if value.__class__ is tuple else value.__class__ is AtMost
 
 
 def sizes_in(value: Any) -> Iterator[AtMost]:
-    """The sizes that each run says in a shape, an attribute, or a tuple of them, at any depth."""
+    """Yield the run-time sizes in a shape, an attribute, or a tuple of them, at any depth."""
     if isinstance(value, AtMost):
         yield value
     elif isinstance(value, tuple):
@@ -144,7 +145,7 @@ def sizes_in(value: Any) -> Iterator[AtMost]:
 
 
 def divides(divisor: int, size: int) -> bool:
-    """Whether a size is a whole multiple of another at every run, sizes planned for at most included."""
+    """Return whether a size is a multiple of another in every run, including for planned sizes."""
     if not isinstance(size, AtMost) and not isinstance(divisor, AtMost):
         return size % divisor == 0
     whole, part = dim_of(size), dim_of(divisor)
@@ -152,7 +153,7 @@ def divides(divisor: int, size: int) -> bool:
 
 
 def size_at(size: int, symbols: Mapping[str, int]) -> int:
-    """What a size is where symbols have these values."""
+    """Return the value of a size for these values of symbols."""
     if not isinstance(size, AtMost):
         return size
     found = bind(size.dim, symbols)
@@ -161,15 +162,15 @@ def size_at(size: int, symbols: Mapping[str, int]) -> int:
 
 
 def content_of(dim: Expr) -> tuple[int, Expr]:
-    """The largest factor of a dim that is a number, and the rest: of 2*n + 4 they are 2 and n + 2."""
+    """Split a dim into its largest integer factor and the rest: 2 and n + 2 for 2*n + 4."""
     factor = math.gcd(*(coefficient for _, coefficient in dim.terms))
     return factor, Expr(tuple((monomial, coefficient // factor) for monomial, coefficient in dim.terms))
 
 
 def grows(dim: Known, least: Mapping[str, int] = {}) -> bool:
-    """Whether a dim is never smaller for larger symbols, as far as its form says that.
+    """Return whether a dim never decreases when symbols increase, as far as its form shows.
 
-    least: the smallest values of symbols, from which on it grows: n * m - n does where m is at least 1.
+    least: the smallest values of symbols: n * m - n grows if m is at least 1.
     """
     if least and isinstance(dim, Expr):
         dim = _bound(dim, {name: symbol(name) + size for name, size in least.items()})
@@ -227,7 +228,7 @@ class Expr:
         return self * -1 + other
 
     def __mul__(self, other: Known) -> Known:
-        if other.__class__ is int:  # as most are
+        if other.__class__ is int:  # the most common case
             return Expr(tuple([(monomial, c * other) for monomial, c in self.terms])) if other else 0
         product: dict[Monomial, int] = {}
         for left, a in self.terms:
@@ -288,19 +289,22 @@ _NOT_SYMBOLS = {*keyword.kwlist, "min", "max", "broadcast", "true", "false", "no
 
 
 def is_symbol_name(name: str) -> bool:
-    """True for an ASCII identifier that the text form gives no other meaning."""
+    """Return whether a name is an ASCII identifier without another meaning in the text form."""
     return name.isascii() and name.isidentifier() and name not in _NOT_SYMBOLS
 
 
 def symbol(name: str) -> Expr:
-    """The dim that a name stands for. Raises ValueError for one that `is_symbol_name` refuses."""
+    """Return the dim with this name. Raises ValueError for a name that `is_symbol_name` rejects."""
     if not is_symbol_name(name):
         raise ValueError(f"dim: not a symbol, got {name!r}, expected an identifier")
     return Expr((((Atom(name),), 1),))
 
 
 def floordiv(a: Known, b: Known) -> Known:
-    """a // b: what b divides stands outside, and no factor is common to both. Raises ZeroDivisionError for b == 0."""
+    """Return a // b: terms that b divides are outside the quotient, and common factors are cancelled.
+
+    Raises ZeroDivisionError for b == 0.
+    """
     if isinstance(a, int) and isinstance(b, int):
         return a // b
     if b == 0:
@@ -318,9 +322,10 @@ def floordiv(a: Known, b: Known) -> Known:
 
 
 def _by_number(a: Known, b: int) -> Known:
-    """a // b for b > 0: multiples of b leave the quotient, and a quotient inside takes b into its divisor.
+    """Return a // b for b > 0: multiples of b leave the quotient, and a nested quotient multiplies b into its divisor.
 
-    What is left of a coefficient keeps its sign, so that a size rounded up is -((-n) // b); but half of b is above 0.
+    The remainder of a coefficient keeps its sign, so that a size rounded up is -((-n) // b); but half of b becomes
+    positive.
     """
     left = {m: c % b - b * (c < 0 and m != () and 0 < 2 * (c % b) != b) for m, c in _terms(a)}
     rest, whole = _canonical(left), _canonical({m: (c - left[m]) // b for m, c in _terms(a)})
@@ -335,15 +340,15 @@ def _by_number(a: Known, b: int) -> Known:
 
 
 def _floor(a: Known, b: Known) -> Known:
-    """A quotient of what has no factor in common."""
+    """Return the quotient of dims without a common factor."""
     reduced = cancelled(a, b)
     return floordiv(*reduced) if reduced != (a, b) else Expr((((Atom("floordiv", (a, b)),), 1),))
 
 
 def scaled(value: Known, factor: float) -> Known | None:
-    """A product of a dim with a positive fraction of few bits, rounded down; None for other factors.
+    """Multiply a dim by a positive fraction of few bits, rounded down; None for other factors.
 
-    Floats compute the product exactly, whoever rounds it.
+    Floats compute such a product exactly, so any implementation gives the same.
     """
     numerator, denominator = factor.as_integer_ratio()
     if not 0 < numerator <= _MAX_FRACTION or denominator > _MAX_FRACTION:
@@ -352,7 +357,7 @@ def scaled(value: Known, factor: float) -> Known | None:
 
 
 def cancelled(a: Known, b: Known) -> tuple[Known, Known]:
-    """Both divided by the number and the atoms that are in each of their terms."""
+    """Divide both by the number and the atoms that all of their terms contain."""
     terms = [*_terms(a), *_terms(b)]
     number = math.gcd(*(c for _, c in terms))
     shared = reduce(lambda x, y: x & y, (Counter(m) for m, _ in terms))
@@ -362,25 +367,25 @@ def cancelled(a: Known, b: Known) -> tuple[Known, Known]:
 
 
 def _whole_factor(a: Expr, b: Expr) -> int | None:
-    """How many times b is a; None where it is no whole number."""
+    """Return the integer k with a == k * b; None if there is none."""
     factor = a.terms[0][1] // b.terms[0][1]
     return factor if a == b * factor else None
 
 
 def minimum(a: Known, b: Known) -> Known:
-    """The smaller of two dims."""
+    """Return the smaller of two dims."""
     return _choose("min", a, b)
 
 
 def maximum(a: Known, b: Known) -> Known:
-    """The larger of two dims."""
+    """Return the larger of two dims."""
     return _choose("max", a, b)
 
 
 def broadcast(a: Known, b: Known) -> Known:
-    """The dim of what two dims broadcast to: equal ones, or the other of one that is 1. Raises ShapeError.
+    """Return the broadcast of two dims: one of equal dims, or the other dim of a 1. Raises ShapeError.
 
-    Two symbols are kept side by side until they have values: one that is 1 gives way then, and not before.
+    The broadcast of two symbols is kept as an expression until they have values: only then can a 1 be dropped.
     """
     if a == b or b == 1:
         return a
@@ -395,7 +400,7 @@ def broadcast(a: Known, b: Known) -> Known:
 
 
 def _broadcast_members(value: Expr) -> tuple[Known, ...]:
-    """The dims that a broadcast one is of, so that no dim stands in it twice."""
+    """Return the dims of a broadcast, so that the result contains no dim twice."""
     ((monomial, coefficient), *others) = value.terms
     is_broadcast = not others and coefficient == 1 and len(monomial) == 1 and monomial[0].name == "broadcast"
     return monomial[0].args if is_broadcast else (value,)
@@ -406,9 +411,9 @@ def _choose(name: str, a: Known, b: Known) -> Known:
         return a
     if isinstance(a, AtMost) or isinstance(b, AtMost):
         assert isinstance(a, int) and isinstance(b, int), f"{name} of {a} and {b}"
-        ordered = [(less, more) for less, more in ((a, b), (b, a)) if _most(less) <= _least(more)]  # at every run
+        ordered = [(less, more) for less, more in ((a, b), (b, a)) if _most(less) <= _least(more)]  # in every run
         chosen = [less if name == "min" else more for less, more in ordered]
-        if chosen:  # of equal ones that which keeps its dim: whether they are may depend on what is planned
+        if chosen:  # of equal dims, the choice may depend on the planned size: keep the one with a dim
             return next((size for size in chosen if isinstance(size, AtMost)), chosen[0])
         planned = _choose(name, int(a), int(b))
         assert isinstance(planned, int)
@@ -431,9 +436,9 @@ def _least(size: int) -> float:
 
 
 def never_negative(value: Known) -> bool:
-    """Whether a value is known to be 0 or more, whatever sizes the symbols stand for.
+    """Return whether a value is known to be 0 or more for all sizes of its symbols.
 
-    A quotient by a number c is known by its bounds x - c + 1 <= c * (x // c) <= x where its own sign does not say.
+    A quotient by a number c is bounded by x - c + 1 <= c * (x // c) <= x if its own sign does not decide.
     """
     if isinstance(value, int):
         return value >= 0
@@ -460,17 +465,17 @@ def _is_never_negative(atom: Atom) -> bool:
 
 
 class Values(dict[str, int]):
-    """Values of symbols that remember what dims come to with them, for who asks for the same dims again and again.
+    """Values of symbols with a cache of evaluated dims, for repeated queries.
 
-    Nobody changes one.
+    Immutable.
     """
 
     def __init__(self, symbols: Mapping[str, int]):
         super().__init__(symbols)
-        self._known: dict[int, tuple[Expr, Known]] = {}  # by id, with the dim, so that no other one gets it
+        self._known: dict[int, tuple[Expr, Known]] = {}  # by id, with the dim, so that the id is not reused
 
     def of(self, dim: Expr) -> Known:
-        """What a dim comes to."""
+        """Return the value of a dim."""
         known = self._known.get(id(dim))
         if known is None:
             known = self._known[id(dim)] = dim, _bound(dim, self)
@@ -478,7 +483,7 @@ class Values(dict[str, int]):
 
 
 def bind(value: Dim, symbols: Mapping[str, Known]) -> Dim:
-    """`value` with the given symbols replaced; symbols that are not given stay."""
+    """Return `value` with the given symbols replaced; other symbols stay."""
     if not isinstance(value, Expr):
         return value
     return symbols.of(value) if isinstance(symbols, Values) else _bound(value, symbols)
@@ -503,9 +508,9 @@ def _bind_atom(atom: Atom, symbols: Mapping[str, Known]) -> Known:
 
 
 def solve(value: Dim, wanted: int) -> tuple[str, int] | None:
-    """The symbol and its value for which `value` is `wanted`, where value is a * symbol + b; None when it is not.
+    """Solve value == wanted for the symbol of a * symbol + b; None if `value` has another form.
 
-    Raises ValueError when no integer of at least 0 does it.
+    Raises ValueError when no integer of at least 0 is a solution.
     """
     if not isinstance(value, Expr):
         return None
@@ -520,7 +525,7 @@ def solve(value: Dim, wanted: int) -> tuple[str, int] | None:
 
 
 def symbols_of(value: Dim) -> set[str]:
-    """The names of the symbols in a dim."""
+    """Return the names of the symbols in a dim."""
     if not isinstance(value, Expr):
         return set()
     names: set[str] = set()
@@ -531,13 +536,13 @@ def symbols_of(value: Dim) -> set[str]:
 
 
 def given(symbols: Sequence[str]) -> str:
-    """How values are given to symbols, in Python and at the command line, as errors say it."""
+    """Return how values are assigned to symbols, in Python and at the command line, for error messages."""
     values, options = ", ".join(f"{name!r}: 1" for name in symbols), " ".join(f"--dim {name}=1" for name in symbols)
     return f"dims={{{values}}}, or {options} at the command line"
 
 
 def check_shape(name: str, shape: Sequence[Dim], dtype: DType, max_rank: int) -> None:
-    """Of a value: raises LimitError for a rank or known bytes that are too many, ShapeError for a negative dim."""
+    """Raise LimitError for a value of too high a rank or too many known bytes, ShapeError for a negative dim."""
     if len(shape) > max_rank:
         raise LimitError(f"value {name[:200]!r}: rank too high, got {len(shape)}, expected at most {max_rank}")
     elements = 1
@@ -552,13 +557,13 @@ def check_shape(name: str, shape: Sequence[Dim], dtype: DType, max_rank: int) ->
 
 
 def parse(text: str) -> Dim:
-    """The dim that `str` wrote; `?` is unknown. Raises ValueError on anything else."""
+    """Parse a dim that `str` wrote; `?` is unknown. Raises ValueError for any other text."""
     if text.strip() == "?":
         return None
     if len(text) > _MAX_TEXT:
         raise ValueError(f"dim: too long, got {len(text)} characters, expected at most {_MAX_TEXT}")
     try:
-        if "\0" in text:  # for which some Pythons have a ValueError
+        if "\0" in text:  # some Pythons raise ValueError for it
             raise SyntaxError("null character")
         return _evaluate(ast.parse(text.strip(), mode="eval").body, text)
     except (SyntaxError, ZeroDivisionError, RecursionError, MemoryError) as error:

@@ -1,4 +1,4 @@
-"""Element types: one table. A row is (name in text and C, bits, kind, ONNX Runtime's type string)."""
+"""Element types, as one table: (name in text and C, bits, kind, ONNX Runtime's type string)."""
 
 import json
 from dataclasses import dataclass, replace
@@ -11,10 +11,10 @@ import numpy as np
 class DType:
     """An element type.
 
-    bits: of an element; those of less than a byte lie one after another, the first in low bits, in files and in blocks
-    of a stored format; arrays and kernels have a byte for each (`held`). kind: "f" float, "i" signed, "u" unsigned, "b"
-    bool; "n" for narrow numbers, which are moved, cast and quantized, but have no arithmetic; "s" for strings, Python's
-    own in arrays of objects.
+    bits: of an element. Elements of less than a byte are packed, the first in the low bits, in files and in blocks of a
+    stored format; arrays and kernels use a byte for each (`held`). kind: "f" float, "i" signed, "u" unsigned, "b" bool;
+    "n" for low-precision numbers, which are moved, cast and quantized, but have no arithmetic; "s" for strings, stored
+    as Python strings in arrays of objects.
     """
 
     name: str
@@ -27,26 +27,26 @@ class DType:
 
     @property
     def itemsize(self) -> int:
-        """Bytes of an element, where they are whole."""
+        """Bytes of an element of whole bytes."""
         assert self.bits % 8 == 0, f"an element of {self} has {self.bits} bits, not whole bytes"
         return self.bits // 8
 
     def nbytes(self, elements: int) -> int:
-        """Bytes that so many elements take, planned ones included; the last one is filled up."""
+        """Return the bytes of a number of elements, which may be a planned size; rounded up to a byte."""
         return -(-int(elements) * self.bits // 8)
 
     def span(self, begin: int, end: int) -> tuple[int, int]:
-        """The bytes that elements from `begin` to `end` touch: the first, and one past the last."""
+        """Return the bytes that elements from `begin` to `end` cover: the first, and one past the last."""
         return begin * self.bits // 8, -(-int(end) * self.bits // 8)
 
     @property
     def is_native(self) -> bool:
-        """Whether kernels may be given such elements."""
+        """Whether kernels accept such elements."""
         return self.kind != "s"
 
     @property
     def held(self) -> "DType":
-        """The same numbers as arrays and kernels have them, where a narrow one takes a byte."""
+        """The storage dtype of arrays and kernels: one byte per element for dtypes of less than a byte."""
         return self if self.bits >= 8 else _HELD[self.name]
 
     @property
@@ -60,7 +60,7 @@ class DType:
 
     @property
     def numpy(self) -> np.dtype[Any]:
-        """The numpy dtype; what numpy lacks comes from ml_dtypes, imported only when it is asked for."""
+        """The numpy dtype; dtypes that numpy lacks come from ml_dtypes, which is imported on demand."""
         if self.name in _NUMPY:
             return _NUMPY[self.name]
         import ml_dtypes
@@ -68,7 +68,7 @@ class DType:
         return np.dtype(getattr(ml_dtypes, _ML_DTYPES[self.name]))
 
     def holds(self, value: float) -> bool:
-        """Whether a number is one of this type's; floats take any, and round it."""
+        """Return whether a number is in this type's range; floats accept any number, and round it."""
         if self.limits is None:
             return self.kind != "s"
         low, high = self.limits
@@ -138,10 +138,10 @@ _FROM_ML_DTYPES = {name: DTYPES[own] for own, name in _ML_DTYPES.items()}
 
 
 def from_numpy(dtype: np.dtype) -> DType:
-    """The DType of a numpy dtype; raises KeyError for one that Ingot does not have."""
+    """Return the DType of a numpy dtype; raises KeyError for an unsupported one."""
     return _FROM_ML_DTYPES.get(dtype.name) or _FROM_NUMPY[dtype.newbyteorder("=")]
 
 
 def content(array: np.ndarray) -> bytes:
-    """Bytes that tell an array from others of its type and shape."""
+    """Return bytes that identify an array among arrays of its type and shape."""
     return json.dumps(array.ravel().tolist()).encode() if array.dtype == object else array.tobytes()

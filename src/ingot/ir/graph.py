@@ -50,10 +50,10 @@ KINDS = ("input", "weight", "constant", "state", "activation")
 class Graph:
     """Inputs, weights, constants, states, nodes in a valid order, and outputs (external name -> value name).
 
-    `states` pairs a state value with the value that replaces it after the run; the update is functional here and the
-    planner proves it in-place or refuses. `initial` holds what states begin with that do not begin with zeros; None
-    for one of which only headers are known. `measured` are symbols that no input gives a value: a node whose result has
-    a shape that depends on data, and the dims of that result, which a run measures before any reader of them.
+    `states` pairs a state value with the value that replaces it after the run; the update is functional here, and the
+    planner proves it in-place or refuses it. `initial` has the initial data of states that do not start as zeros; None
+    if only headers are known. `measured` are symbols that no input gives a value: a node whose result has a shape that
+    depends on data, and the dims of that result, which a run measures before any reader of them.
     """
 
     def __init__(self, name: str = "graph"):
@@ -63,15 +63,15 @@ class Graph:
         self.outputs: dict[str, str] = {}
         self.states: dict[str, str] = {}
         self.initial: dict[str, np.ndarray | None] = {}
-        self.measured: dict[str, str] = {}  # symbol -> the value one of whose dims it is
-        self.trades: dict[tuple[str, ...], str] = {}  # values -> what passes chose there, memory for time; no text
-        self.origin: tuple[Source, ...] = ()  # what nodes that are added last stand for
-        # The order, as a ring through None. Nodes know no graph and no neighbours, so that nothing here is a cycle of
-        # references: arrays leave with the last who holds them.
+        self.measured: dict[str, str] = {}  # symbol -> the value that has it as a dim
+        self.trades: dict[tuple[str, ...], str] = {}  # values -> a pass's decision, memory for time; no text
+        self.origin: tuple[Source, ...] = ()  # the sources of nodes added at the end
+        # The order, as a ring through None. Nodes know no graph and no neighbours, so there is no reference cycle:
+        # arrays are freed with their last holder.
         self._next: dict[Node | None, Node | None] = {None: None}
         self._previous: dict[Node | None, Node | None] = {None: None}
         self._uses: Counter[str] = Counter()  # nodes of each op
-        self._types: dict[Type, Type] = {}  # each once: equal types of its values are one object
+        self._types: dict[Type, Type] = {}  # equal types of its values are one object
         self._fresh = 0
 
     # -- reading ------------------------------------------------------------------------------------------------
@@ -110,35 +110,35 @@ class Graph:
     @property
     def bodies(self) -> list[Graph]:
         """The subgraphs of its nodes."""
-        if not any(OPS[name].takes_bodies for name in self.ops):  # as in most graphs
+        if not any(OPS[name].takes_bodies for name in self.ops):  # the common case
             return []
         return [value for node in self.nodes for value in node.attributes.values() if isinstance(value, Graph)]
 
     @property
     def types(self) -> list[Type]:
-        """The types of its values: few, since equal ones are mostly one object."""
+        """The types of its values: few, since equal types mostly share an object."""
         return list({id(value.type): value.type for value in self.values.values()}.values())
 
     def type(self, name: str) -> TensorType:
-        """The type of a tensor value."""
+        """Return the type of a tensor value."""
         kind = self.values[name].type
         assert isinstance(kind, TensorType), f"{name} is {kind}"
         return kind
 
     def producer(self, name: str | None) -> Node | None:
-        """The node that makes a value; None for inputs, weights, constants and states."""
+        """Return the node that computes a value; None for inputs, weights, constants and states."""
         return None if name is None else self.values[name].producer
 
     def users(self, name: str) -> list[Node]:
-        """The nodes that read a value, each once."""
+        """Return the nodes that read a value, each once."""
         return list(self.values[name].users)
 
     def is_output(self, name: str) -> bool:
-        """True when a graph output or a state update is this value."""
+        """Return whether a value is a graph output or a state update."""
         return name in self.outputs.values() or name in self.states.values()
 
     def only_user(self, name: str) -> Node | None:
-        """The node that reads `name`, when it is read exactly once and leaves the graph nowhere else."""
+        """Return the only reader of `name`, if it reads the value once and the value is no output."""
         users = self.values[name].users
         if len(users) != 1 or self.is_output(name):
             return None
@@ -146,7 +146,7 @@ class Graph:
         return node if count == 1 else None
 
     def data(self, name: str | None) -> np.ndarray | None:
-        """The array of a weight or constant, else None."""
+        """Return the array of a weight or constant, else None."""
         return None if name is None else self.values[name].data
 
     @property
@@ -156,7 +156,7 @@ class Graph:
         return list(dict.fromkeys(symbol for type in types for symbol in type_symbols(type)))
 
     def mentioned(self, node: Node) -> set[str]:
-        """The measured symbols that a node uses: in its attributes, and in its results where it does not make them."""
+        """Return the measured symbols that a node uses, in its attributes or in results that do not define them."""
         found = set().union(*map(symbols_in, node.attributes.values()))
         for name in node.outputs:
             found.update(type_symbols(self.values[name].type))
@@ -173,13 +173,13 @@ class Graph:
     # -- building -----------------------------------------------------------------------------------------------
 
     def add_input(self, name: str, type: Type) -> str:
-        """Declares a graph input. Raises LoadError when the name is taken."""
+        """Declare a graph input. Raises LoadError when the name is taken."""
         self._declare(Value(name, type, "input"))
         self.inputs.append(name)
         return name
 
     def add_weight(self, name: str, data: np.ndarray | None, type: TensorType | None = None) -> str:
-        """Declares a parameter, mapped and not copied; without data its `type` must be given."""
+        """Declare a parameter, mapped and not copied; without data its `type` must be given."""
         if type is None:
             assert data is not None
             type = TensorType(from_numpy(data.dtype), tuple(data.shape))
@@ -187,23 +187,23 @@ class Graph:
         return name
 
     def add_constant(self, name: str, data: np.ndarray) -> str:
-        """Declares a small folded value."""
+        """Declare a small folded value."""
         self._declare(Value(name, TensorType(from_numpy(data.dtype), tuple(data.shape)), "constant", data))
         return name
 
     def add_state(self, name: str, type: TensorType) -> str:
-        """Declares a value that lives across runs; `set_state` names its update."""
+        """Declare a value that lives across runs; `set_state` names its update."""
         self._declare(Value(name, type, "state"))
         self.states[name] = name
         return name
 
     def begin_state(self, name: str, data: np.ndarray | None) -> None:
-        """Says what a state holds before the first run: data of its type, or None where only headers are known."""
+        """Set the initial value of a state: data of its type, or None if only headers are known."""
         assert name in self.states, f"{name} is no state"
         self.initial[name] = data
 
     def keep(self, weight: str) -> None:
-        """Makes a weight a state that begins with the weight's data, and is left as it is until `set_state`."""
+        """Turn a weight into a state with the weight's data as initial value; it is constant until `set_state`."""
         value = self.values[weight]
         assert value.kind == "weight", f"{weight} is a {value.kind}"
         data, value.kind, value.data = value.data, "state", None
@@ -211,12 +211,12 @@ class Graph:
         self.begin_state(weight, data)
 
     def set_state(self, name: str, update: str) -> None:
-        """Names the value that replaces a state after each run."""
+        """Set the value that replaces a state after each run."""
         assert name in self.states and update in self.values
         self.states[name] = update
 
     def set_output(self, external: str, value: str) -> None:
-        """Makes a value a graph output under an external name."""
+        """Make a value a graph output under an external name."""
         assert value in self.values, value
         self.outputs[external] = value
 
@@ -230,10 +230,10 @@ class Graph:
         sources: tuple[Source, ...] | None = None,
         **attributes: Any,
     ) -> Node:
-        """Adds a node, inferring its output types. It goes before `before`, or last.
+        """Add a node, inferring its output types. It goes before `before`, or last.
 
-        `outputs` are hints: a taken name gets a suffix. sources: what it stands for; where they are not given, what
-        `before` stands for, or the graph's origin. Raises ShapeError from the op's inference.
+        `outputs` are hints: a taken name gets a suffix. sources: the loaded nodes that it stands for; by default those
+        of `before`, or the graph's origin. Raises ShapeError from the op's inference.
         """
         definition = OPS[op]
         values = {k: v for k, v in definition.attributes.items() if v is not REQUIRED} | attributes
@@ -245,22 +245,22 @@ class Graph:
             hint = outputs or "t"
             outputs = [hint if i == 0 else f"{hint}.{i}" for i in range(len(result_types))]
         assert len(outputs) == len(result_types), f"{op} makes {len(result_types)} values, not {len(outputs)}"
-        made = []
+        built = []
         for hint, type in zip(outputs, result_types, strict=True):
-            made.append(self.fresh(hint))
-            self._declare(Value(made[-1], type, "activation", None, node))
-        node.outputs = tuple(made)
+            built.append(self.fresh(hint))
+            self._declare(Value(built[-1], type, "activation", None, node))
+        node.outputs = tuple(built)
         self._link(node, before)
         return node
 
     def remove_output(self, external: str) -> None:
-        """Makes a value no longer a graph output."""
+        """Remove a graph output; its value stays."""
         del self.outputs[external]
 
     # -- mutating -----------------------------------------------------------------------------------------------
 
     def remove(self, node: Node) -> None:
-        """Removes a node none of whose outputs is used, with those values."""
+        """Remove a node with unused outputs, and those values."""
         for name in node.outputs:
             assert not self.values[name].users and not self.is_output(name), f"{name} is still used"
         for name in node.outputs:
@@ -274,17 +274,17 @@ class Graph:
         node._removed_after = previous
 
     def remove_value(self, name: str) -> None:
-        """Removes an unused weight or constant."""
+        """Remove an unused weight or constant."""
         value = self.values[name]
         assert value.kind in ("weight", "constant") and not value.users and not self.is_output(name)
         del self.values[name]
 
     def replace_uses(self, old: str, new: str) -> None:
-        """Every reader of `old`, graph outputs and state updates included, reads `new` instead."""
+        """Make every reader of `old`, graph outputs and state updates included, read `new` instead."""
         assert old != new
         replaced, readers, heir = self.values[old].producer, self.users(old), self.values[new].producer
         if heir is None and len(readers) == 1 and not self.is_output(old):
-            heir = readers[0]  # not each of several: what is gone would stand everywhere
+            heir = readers[0]  # only one of several readers gets the sources
         for node in readers:
             self._read(node, [new if o == old else o for o in node.operands])
         for table in (self.outputs, self.states):
@@ -297,12 +297,12 @@ class Graph:
                 self.name_after(node, replaced.sources, *unread)
 
     def replace(self, node: Node, value: str) -> None:
-        """Replaces a one-output node by a value and removes the node."""
+        """Replace a one-output node by a value and remove the node."""
         self.replace_uses(node.output, value)
         self.remove(node)
 
     def set_operands(self, node: Node, operands: Sequence[str | None]) -> None:
-        """Gives a node other operands; the output types must not change. It stands for what only it has read, too."""
+        """Set a node's operands; its output types must not change. It inherits sources that nothing else reads."""
         dropped = [self.producer(name) for name in dict.fromkeys(node.operands) if name not in operands]
         self._read(node, operands)
         for maker in dropped:
@@ -310,16 +310,16 @@ class Graph:
                 self.name_after(node, *unread_sources(self.values, self.is_output, maker, operands))
 
     def name_after(self, node: Node, *sources: Sequence[Source]) -> None:
-        """Has a node stand for more nodes of the model that was loaded."""
+        """Add sources of the loaded model to a node."""
         node.sources = merged_sources(node.sources, *sources)
 
     def rename(self, old: str, new: str) -> None:
-        """Gives a value another name, everywhere. Raises LoadError when the name is taken."""
+        """Rename a value everywhere. Raises LoadError when the name is taken."""
         if old == new:
             return
         value = self.values[old]
         if new in self.values:
-            raise self._taken(new)
+            raise self._name_error(new)
         value.name, self.values[new] = new, value
         if value.producer is not None:
             value.producer.outputs = tuple([new if o == old else o for o in value.producer.outputs])
@@ -337,7 +337,7 @@ class Graph:
         del self.values[old]
 
     def fix_input(self, name: str, source: Value) -> None:
-        """Makes an input the weight or constant that another graph has, under the name that it has there."""
+        """Replace an input by the weight or constant of another graph, under the name that it has there."""
         if name != source.name and source.name in self.values:
             self.rename(source.name, self.fresh(f"{source.name}.inner"))
         self.rename(name, source.name)
@@ -346,9 +346,9 @@ class Graph:
         value.kind, value.type, value.data = source.kind, source.type, source.data
 
     def sort(self) -> None:
-        """Puts nodes in a topological order, stable where it can be. Raises LoadError naming a cycle.
+        """Sort nodes topologically, as stable as possible. Raises LoadError naming a cycle.
 
-        A node comes after those that make its operands, and after those that measure a dim which it uses.
+        A node comes after the nodes that compute its operands, and after those that measure a dim it uses.
         """
         ready: list[Node] = []
         order, waiting = list(self.nodes), dict[Node, int]()
@@ -359,7 +359,7 @@ class Graph:
                 readers[name] = {**readers[name], node: readers[name].get(node, 0) + 1}
                 waiting[node] += 1
         position = {node: i for i, node in enumerate(order)}
-        heap = [position[node] for node in order if waiting[node] == 0]  # in order, so it is one
+        heap = [position[node] for node in order if waiting[node] == 0]  # sorted, so it is a heap
         while heap:
             node = order[heapq.heappop(heap)]
             ready.append(node)
@@ -375,46 +375,46 @@ class Graph:
 
     @uncollected()
     def copy(self) -> Graph:
-        """An equal graph; only arrays are shared."""
+        """Return an equal graph that shares only arrays."""
         twin = Graph(self.name)
         twin._types = dict(self._types)
         for name, value in self.values.items():
             if value.producer is None:
                 twin.values[name] = Value(name, value.type, value.kind, value.data)
-        made = []
+        built = []
         for node in self.nodes:
             attributes = {key: v.copy() if isinstance(v, Graph) else v for key, v in node.attributes.items()}
-            made.append(Node(node.op, node.operands, node.outputs, attributes, node.sources))
+            built.append(Node(node.op, node.operands, node.outputs, attributes, node.sources))
             for name in node.outputs:
-                twin.values[name] = Value(name, self.values[name].type, "activation", None, made[-1])
-        twin._link_all(made)
-        twin._take_borders(self)
+                twin.values[name] = Value(name, self.values[name].type, "activation", None, built[-1])
+        twin._link_all(built)
+        twin._copy_interface(self)
         return twin
 
     @uncollected()
     def bind(self, symbols: Mapping[str, int]) -> Graph:
-        """A copy in which symbols have values, in types and attributes, with types inferred again; arrays are shared.
+        """Return a copy with values for symbols, in types and attributes, and types inferred again; arrays are shared.
 
         Raises ShapeError when the values contradict an op or a declared type.
         """
         bound = Graph(self.name)
-        known = Values(symbols)  # and of measured symbols, where sizes say what they are
+        known = Values(symbols)  # and of measured symbols whose values follow
         bound._types = dict(self._types)
         declared: dict[int, Type] = {}  # by the id of a type here
-        settled: dict[tuple[Any, ...], list[Type]] = {}  # layers are alike
+        settled: dict[tuple[Any, ...], list[Type]] = {}  # shared by identical layers
         for name, value in self.values.items():
             if value.producer is None:
                 type = bind_type(value.type, known)
                 type = type if type is value.type else bound._once(name, type)
                 bound.values[name] = Value(name, type, value.kind, value.data)
-        made = []
+        built = []
         for node in self.nodes:
             attributes = {
                 key: value if value.__class__ in PLAIN else bind_attribute(value, known)
                 for key, value in node.attributes.items()
             }
             twin = Node(node.op, node.operands, node.outputs, attributes, node.sources)
-            made.append(twin)
+            built.append(twin)
             ids = [None if operand is None else id(bound.values[operand].type) for operand in node.operands]
             alike = (node.op, *ids, *[id(self.values[name].type) for name in node.outputs], *attributes.items())
             if (types := settled.get(alike)) is not None:
@@ -427,17 +427,17 @@ class Graph:
                     wanted = declared[id(own)] = bound._once(name, bind_type(own, known))
                 bound.values[name] = Value(name, bound._once(name, type), "activation", None, twin)
                 bound.narrow(name, wanted)
-                if self.measured and (told := self._told(wanted, bound.values[name].type)):
-                    known, declared = Values(known | told), {}
+                if self.measured and (sizes := self._determined(wanted, bound.values[name].type)):
+                    known, declared = Values(known | sizes), {}
             if not self.measured and not bound.measured:
                 settled[alike] = [bound.values[name].type for name in node.outputs]
-        bound._link_all(made)
-        bound._take_borders(self)
+        bound._link_all(built)
+        bound._copy_interface(self)
         bound.measured = {symbol: name for symbol, name in bound.measured.items() if symbol not in known}
         return bound
 
-    def _told(self, declared: Type, type: Type) -> dict[str, int]:
-        """The measured symbols that stand alone where another type of the same value has a size."""
+    def _determined(self, declared: Type, type: Type) -> dict[str, int]:
+        """Return the measured symbols that are dims of their own where another type of the value has a size."""
         if not isinstance(declared, TensorType) or not isinstance(type, TensorType):
             return {}
         pairs = zip(declared.shape, type.shape, strict=True)
@@ -446,7 +446,7 @@ class Graph:
     # -- inside -------------------------------------------------------------------------------------------------
 
     def narrow(self, name: str, declared: Type) -> None:
-        """Takes unknown and symbolic dims of an inferred type from a declared one. Raises ShapeError."""
+        """Refine unknown and symbolic dims of an inferred type by a declared one. Raises ShapeError."""
         value = self.values[name]
         if value.type is declared or value.type == declared:
             return
@@ -461,24 +461,24 @@ class Graph:
         types = op.infer(*[None if o is None else self.values[o].type for o in operands], **attributes)
         return types if isinstance(types, tuple) else (types,)
 
-    def _take_borders(self, source: Graph) -> None:
+    def _copy_interface(self, source: Graph) -> None:
         self.inputs, self.outputs, self.states = list(source.inputs), dict(source.outputs), dict(source.states)
         self.initial, self.measured = dict(source.initial), dict(source.measured)
         self._fresh, self.trades = source._fresh, dict(source.trades)
 
     def _declare(self, value: Value) -> None:
         if value.name in self.values:
-            raise self._taken(value.name)
+            raise self._name_error(value.name)
         value.type = self._once(value.name, value.type)
         if len(self) > MAX_NODES:
             raise LimitError(f"graph {self.name!r}: too many nodes, expected at most {MAX_NODES}")
         self.values[value.name] = value
 
-    def _taken(self, name: str) -> LoadError:
+    def _name_error(self, name: str) -> LoadError:
         return LoadError(f"graph {self.name!r}: value {name!r} is defined twice")
 
     def _once(self, name: str, type: Type) -> Type:
-        """The one object for a type, which is checked when a first value has it."""
+        """Return the shared object for a type, which is checked when a first value has it."""
         known = self._types.get(type)
         if known is None:
             if isinstance(type, TensorType):
@@ -487,7 +487,7 @@ class Graph:
         return known
 
     def _read(self, node: Node, operands: Sequence[str | None]) -> None:
-        """Gives a node other operands."""
+        """Set a node's operands, and update their uses."""
         for operand in node.operands:
             self._use(operand, node, -1)
         node.operands = tuple(operands)
@@ -503,7 +503,7 @@ class Graph:
             del users[node]
 
     def _link(self, node: Node, before: Node | None = None) -> None:
-        """Gives a node its place, and notes what it reads."""
+        """Insert a node into the order, and record its uses."""
         for operand in node.operands:
             self._use(operand, node, 1)
         assert before in self._next, f"{before} was removed"
@@ -513,7 +513,7 @@ class Graph:
         self._uses[node.op.name] += 1
 
     def _link_all(self, nodes: Sequence[Node]) -> None:
-        """Gives the nodes of a graph their order, and notes what they read."""
+        """Set the order of all nodes, and record their uses."""
         for node in nodes:
             for operand in node.operands:
                 self._use(operand, node, 1)
@@ -527,7 +527,7 @@ class Graph:
     # -- checking -----------------------------------------------------------------------------------------------
 
     def validate(self) -> None:
-        """Checks every invariant; a failure is a bug of Ingot, so it asserts."""
+        """Check every invariant; a failure is a bug of Ingot, so it asserts."""
         seen = {name for name, value in self.values.items() if value.producer is None}
         users: dict[str, dict[Node, int]] = {name: {} for name in self.values}
         last = None
@@ -577,7 +577,7 @@ class Graph:
 
 
 def symbols_in(attribute: Any) -> set[str]:
-    """The names of the symbols in an attribute, those in the types and attributes of a subgraph included."""
+    """Return the names of the symbols in an attribute, including the types and attributes of a subgraph."""
     if isinstance(attribute, tuple):
         return set().union(*map(symbols_in, attribute))
     if not isinstance(attribute, Graph):
@@ -590,7 +590,7 @@ PLAIN = frozenset((int, float, bool, str, type(None), DType))  # classes of attr
 
 
 def bind_attribute(value: Any, symbols: Mapping[str, int]) -> Any:
-    """An attribute with the given symbols replaced in dims, at any depth."""
+    """Return an attribute with the given symbols replaced in dims, at any depth."""
     if value.__class__ in PLAIN:
         return value
     if isinstance(value, tuple):

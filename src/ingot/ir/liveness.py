@@ -1,4 +1,4 @@
-"""How many bytes are alive at once: of steps in an order, and of a graph whose nodes run one by one."""
+"""Live bytes: for steps in an order, and for a graph whose nodes run one by one."""
 
 from __future__ import annotations
 
@@ -15,35 +15,34 @@ _ALIGNMENT = 64  # of a tensor in an arena
 
 
 def peak(nbytes: Mapping[str, int], touched: Sequence[set[str]]) -> tuple[int, int, set[str]]:
-    """The largest sum of bytes alive at once in an order; the step there beside whose own tensors the fewest others
-    live, and those.
+    """Return the peak of live bytes, the step at the peak with the fewest other live tensors, and these tensors.
 
     nbytes: of each tensor. touched: the tensors of each step of the order.
     """
     last = {tensor: index for index, tensors in enumerate(touched) for tensor in tensors}
     alive: set[str] = set()
-    total = most = place = 0
+    total = most = at_peak = 0
     others: set[str] = set()
     for index, tensors in enumerate(touched):
         for tensor in tensors - alive:
             total += nbytes[tensor]
             alive.add(tensor)
         if total > most or (total == most and len(alive) - len(tensors) < len(others)):
-            most, place, others = total, index, alive - tensors
+            most, at_peak, others = total, index, alive - tensors
         for tensor in tensors:
             if last[tensor] == index:
                 total -= nbytes[tensor]
                 alive.discard(tensor)
-    return most, place, others
+    return most, at_peak, others
 
 
 def greedy(nbytes: Mapping[str, int], tensors: Sequence[set[str]], after: Sequence[set[int]]) -> list[int]:
-    """List scheduling: of the steps that may come next, the one that grows live memory least; ties in source order.
+    """List scheduling: among ready steps, choose the one that grows live memory least; ties in source order.
 
-    nbytes: of each tensor. tensors: those that each step touches. after: the earlier steps that each waits for. Gives
-    the steps by their places in the source's order.
+    nbytes: of each tensor. tensors: the tensors that each step touches. after: the earlier steps that each step waits
+    for. Returns the steps as indices of the source's order.
     """
-    users: defaultdict[str, set[int]] = defaultdict(set)  # steps that are still to come
+    users: defaultdict[str, set[int]] = defaultdict(set)  # steps that are not scheduled yet
     for index, touched in enumerate(tensors):
         for tensor in touched:
             users[tensor].add(index)
@@ -67,7 +66,7 @@ def greedy(nbytes: Mapping[str, int], tensors: Sequence[set[str]], after: Sequen
     while ready:
         entry = heappop(ready)
         chosen = entry[1]
-        if chosen in done or entry != growth(chosen):  # what it said is out of date; a later entry knows better
+        if chosen in done or entry != growth(chosen):  # the entry is out of date; a later entry has the current growth
             continue
         done.add(chosen)
         order.append(chosen)
@@ -89,11 +88,11 @@ def greedy(nbytes: Mapping[str, int], tensors: Sequence[set[str]], after: Sequen
 
 @dataclass(frozen=True, slots=True)
 class Liveness:
-    """The memory of a graph each of whose nodes is one step: no kernel computes two of them.
+    """The memory of a graph in which each node is one step: no kernel computes two of them.
 
-    types: of each tensor of the arena, by its first value. A view lies in its operand, and so does a result that may
-    overwrite it; inputs, outputs, weights and what follows from weights alone lie elsewhere. touched: the tensors that
-    each step reads and writes. after: the earlier steps that each step waits for.
+    types: of each tensor of the arena, by its first value. A view shares its operand's tensor, and so does a result
+    that may overwrite its operand. Inputs, outputs, weights and values that depend only on weights are not in the
+    arena. touched: the tensors that each step reads and writes. after: the earlier steps that each step waits for.
     """
 
     types: Mapping[str, TensorType]
@@ -102,7 +101,7 @@ class Liveness:
 
     @staticmethod
     def of(graph: Graph) -> Liveness | None:
-        """That of a graph; None where a value is no tensor or has an unknown dim, or a run measures a shape."""
+        """Return the liveness of a graph; None if a value is no tensor, has an unknown dim, or is measured in a run."""
         if graph.measured or not all(isinstance(t, TensorType) and None not in t.shape for t in graph.types):
             return None
         home: dict[str, str | None] = {name: None for name, value in graph.values.items() if value.producer is None}
@@ -125,7 +124,7 @@ class Liveness:
         return Liveness({tensor: graph.type(tensor) for tensor in home.values() if tensor}, touched, after)
 
     def least(self, sizes: Mapping[str, int]) -> int:
-        """The largest sum of bytes alive at once, in the better of the graph's order and a greedy one."""
+        """Return the peak of live bytes, in the better of the graph's order and a greedy one."""
         nbytes = {name: _rounded_bytes(type, sizes) for name, type in self.types.items()}
         source = peak(nbytes, self.touched)[0]
         order = greedy(nbytes, self.touched, self.after)
@@ -133,13 +132,13 @@ class Liveness:
 
 
 def _home(graph: Graph, node: Node, name: str, home: Mapping[str, str | None]) -> str | None:
-    """The tensor that a result lies in: its own, or an operand's."""
+    """Return the tensor of a result: a new one, or an operand's."""
     if node.op.view:
         return home[str(node.operands[0])]
-    for place in node.op.inplace if len(node.outputs) == 1 else ():
-        operand = node.operands[place] if place < len(node.operands) else None
-        maker = graph.producer(operand)
-        if operand is None or maker is None or maker.op.view or graph.only_user(operand) is not node:
+    for index in node.op.inplace if len(node.outputs) == 1 else ():
+        operand = node.operands[index] if index < len(node.operands) else None
+        producer = graph.producer(operand)
+        if operand is None or producer is None or producer.op.view or graph.only_user(operand) is not node:
             continue
         if home[operand] is not None and graph.type(operand) == graph.type(name):
             return home[operand]
@@ -147,7 +146,7 @@ def _home(graph: Graph, node: Node, name: str, home: Mapping[str, str | None]) -
 
 
 def _rounded_bytes(type: TensorType, sizes: Mapping[str, int]) -> int:
-    """Bytes of a tensor in an arena where symbols have these sizes."""
+    """Return the bytes of a tensor in an arena for these sizes of symbols."""
     dims = (bind(dim, sizes) for dim in type.shape)
     count = math.prod(int(dim) for dim in dims if isinstance(dim, int))
     return -(-type.dtype.nbytes(count) // _ALIGNMENT) * _ALIGNMENT

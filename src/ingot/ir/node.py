@@ -1,4 +1,4 @@
-"""What a graph is made of: nodes, each a use of an op, and the values between them."""
+"""The elements of a graph: nodes, each a use of an op, and the values between them."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from ingot.support.columns import in_one_line
 
 
 class Source(NamedTuple):
-    """A node of the model that was loaded. It names nodes for people; nothing that is computed depends on it.
+    """A node of the loaded model. It names nodes for people; no computation depends on it.
 
-    position: in the model; sources are kept in this order. name: as the model has it, "" for none. op: ONNX's
-    op_type, or torch's operator. domain: of an ONNX operator, "" for ONNX's own. module: the path of torch's module.
+    position: in the model; sources are sorted by it. name: as in the model, "" for none. op: ONNX's op_type, or torch's
+    operator. domain: of an ONNX operator, "" for ONNX's own. module: the path of torch's module.
     """
 
     position: int
@@ -32,7 +32,7 @@ _SHOWN = 4  # sources in a line
 
 
 def shown_sources(sources: Sequence[Source], known: str = "") -> str:
-    """The names of sources for errors and reports, such as " (from Conv '/stem/Conv')"; "" for none but `known`."""
+    """Return sources for errors and reports, such as " (from Conv '/stem/Conv')"; "" if there is only `known`."""
     named = [f"{source.op} {source.name!r}" for source in sources if source.name not in ("", known)]
     more = f" and {len(named) - _SHOWN} more" if len(named) > _SHOWN else ""
     return f" (from {', '.join(named[:_SHOWN])}{more})" if named else ""
@@ -45,16 +45,16 @@ def merged_sources(first: tuple[Source, ...], *others: Sequence[Source]) -> tupl
         return first
     found = list(first)
     for source in added:
-        place = bisect_left(found, source)
-        if place == len(found) or found[place] != source:
-            found.insert(place, source)
+        index = bisect_left(found, source)
+        if index == len(found) or found[index] != source:
+            found.insert(index, source)
     return tuple(found)
 
 
 class Node:
     """One use of an op. Attributes are read by name: `node.eps`. Mutated only by `Graph`.
 
-    sources: the nodes of the loaded model that it stands for, in their order; () where that has none.
+    sources: the nodes of the loaded model that it stands for, in order; () if there are none.
     """
 
     __slots__ = ("__dict__", "_removed_after", "attributes", "op", "operands", "outputs", "sources")
@@ -72,7 +72,7 @@ class Node:
         self.outputs = outputs
         self.attributes = self.__dict__ = attributes  # which are read often
         self.sources = sources
-        self._removed_after: Node | None = None  # where an iteration that stands on a removed node finds back
+        self._removed_after: Node | None = None  # the resume point of an iteration that is at a removed node
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"op {self.op.name} has no attribute {name!r}")
@@ -85,7 +85,7 @@ class Node:
 
     @property
     def title(self) -> str:
-        """How errors call it: its op, its first value, and what it stands for in the model that was loaded."""
+        """The name of the node in errors: its op, its first value, and its sources."""
         return f"{self.op.name} {self.outputs[0]!r}{shown_sources(self.sources, self.outputs[0])}"
 
     @property
@@ -121,10 +121,10 @@ class Value:
 def unread_sources(
     values: Mapping[str, Value], is_output: Callable[[str], bool], node: Node, kept: Sequence[str | None]
 ) -> list[tuple[Source, ...]]:
-    """The sources of a node that nothing reads any more, and of those that only such nodes read; [] where it is read.
+    """Return the sources of an unread node, and of the nodes that only unread nodes read; [] if the node is read.
 
-    values: of its graph; is_output: whether something outside reads one. kept: what is read instead. Where the node is
-    made of that, only the nodes between count.
+    values: of its graph; is_output: whether a value is read outside. kept: the values that are read instead. If the
+    node is computed from them, only the nodes in between count.
     """
     dead: dict[Node, None] = {}
     nearest: dict[Node, None] = {}
@@ -158,9 +158,9 @@ def _is_unread(
 
 
 def added_with(values: Mapping[str, Value], node: Node) -> list[Node]:
-    """A node and those above it that were added before the same node, to replace it together: all have its sources."""
+    """Return a node and those before it that were added to replace the same node: they share its sources."""
     found = [node]
     for each in found if node.sources else ():
-        makers = (values[name].producer for name in each.operands if name is not None)
-        found += [m for m in dict.fromkeys(makers) if m is not None and m.sources is node.sources and m not in found]
+        producers = (values[name].producer for name in each.operands if name is not None)
+        found += [m for m in dict.fromkeys(producers) if m is not None and m.sources is node.sources and m not in found]
     return found

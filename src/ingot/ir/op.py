@@ -1,4 +1,4 @@
-"""What an op means: a row of the table `OPS`, and the test cases that it brings."""
+"""The meaning of an op: a row of the table `OPS`, with its test cases."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """The range of an operand of integers that address something: indices, positions, lengths.
+    """The range of an integer operand that addresses elements: indices, positions, lengths.
 
-    range: of the operands, as arrays, and the attributes. own: the op's reference checks the elements, as those that it
-    does not read may hold anything, or as more must hold; otherwise `ops.define.compute` checks all of them.
+    range: computed from the operands, as arrays, and the attributes. own: the op's reference checks the elements,
+    because unread ones may have any value, or because there are further conditions; otherwise `ops.define.compute`
+    checks all of them.
     """
 
     range: Callable[..., range]
@@ -31,7 +32,7 @@ class Index:
 
 @dataclass(frozen=True, eq=False)
 class Op:
-    """What an op means, whoever runs it. Made by `ops.define.op`; see there for each field."""
+    """The definition of an op, for every executor. Built by `ops.define.op`; see there for each field."""
 
     name: str
     function: Callable[..., Any]
@@ -41,12 +42,12 @@ class Op:
     variadic: bool
     attributes: dict[str, Any]  # name -> default, or REQUIRED
     attribute_types: dict[str, Any]  # name -> annotation
-    outputs: int  # 0: as many as its inference says
+    outputs: int  # 0: the inference decides the number
     view: bool
     computes: bool
     inplace: tuple[int, ...]
     acts_on: str
-    addresses: dict[str, Index | str]  # operand of integers -> its range, or why it has none
+    addresses: dict[str, Index | str]  # integer operand -> its range, or why it has none
     samples: tuple[Sample, ...]
     tolerance: dict[DType, float]
     domain: tuple[float, float]
@@ -60,22 +61,22 @@ class Op:
 
     @property
     def indices(self) -> dict[str, Index]:
-        """The operands whose elements address something, and their ranges."""
+        """The operands whose elements address others, and their ranges."""
         return {name: index for name, index in self.addresses.items() if isinstance(index, Index)}
 
     def names_of_indices(self, attributes: Mapping[str, Any]) -> str:
-        """What errors call the operands whose elements address something."""
+        """Return how errors name the operands whose elements address others."""
         return str(attributes["what"]) if "what" in attributes else " or ".join(self.indices)
 
     def misuse(self, operands: Sequence[str | None], attributes: Mapping[str, Any]) -> str:
-        """What is wrong with a use of this op before any type is looked at; "" when nothing is."""
+        """Return why a use of this op is wrong, before any type is considered; "" if it is right."""
         missing = [k for k, v in self.attributes.items() if v is REQUIRED and k not in attributes]
         if missing or not attributes.keys() <= self.attributes.keys():
             unknown = attributes.keys() - self.attributes.keys()
             return f"{self.name}: unknown attributes {sorted(unknown)}, missing {missing}"
         names, optional = self.operand_names, self.optional_operands
         count = self.variadic or len(names) - len(optional) <= len(operands) <= len(names)
-        if count and None not in operands:  # as in most
+        if count and None not in operands:  # the common case
             return ""
         absent = {names[min(i, len(names) - 1)] for i, o in enumerate(operands) if o is None} if count else set()
         if not count or not absent <= optional:
@@ -84,7 +85,7 @@ class Op:
 
 
 class _Table(dict[str, Op]):
-    """Name -> op. Nobody has to import the ops first: a name that is missed does, once."""
+    """Name -> op. Ops are imported on the first lookup of a missing name, so nobody has to import them."""
 
     def __missing__(self, name: str) -> Op:
         import ingot.ops  # noqa: F401  fills the table

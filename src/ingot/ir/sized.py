@@ -1,4 +1,4 @@
-"""What of a graph has a size that each run says."""
+"""Which parts of a graph have a run-time size."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from ingot.ir.graph import PLAIN, Graph, Node, TensorType
 
 
 def has_sizes(graph: Graph) -> bool:
-    """Whether each run says a size of a graph: an input or a state has it."""
+    """Return whether an input or a state of a graph has a run-time size."""
     types = (graph.values[name].type for name in (*graph.inputs, *graph.states))
     return any(type.is_sized for type in types if isinstance(type, TensorType))
 
 
 def is_sized(graph: Graph, node: Node) -> bool:
-    """Whether a node uses a size that each run says: in its attributes, or in the shape of a result."""
+    """Return whether a node uses a run-time size: in its attributes, or in the shape of a result."""
     for name in node.outputs:
         type = graph.values[name].type
         if isinstance(type, TensorType) and type.is_sized:

@@ -45,14 +45,14 @@ _INLINE_ELEMENTS = 64
 _SHOWN_ELEMENTS = 8  # of a constant in a short text
 _AS_BYTES = (f16, bf16, *NARROW)
 _MAX_POSITION_DIGITS = 9  # of a source
-_MAX_DEPTH = 40  # of subgraphs and types in one another
+_MAX_DEPTH = 40  # of nested subgraphs and types
 
 
 def dump(graph: Graph, *, is_short: bool = False, has_sources: bool = True) -> str:
-    """The text of a graph; data of weights and states is left out, constants are exact.
+    """Return the text of a graph; data of weights and states is omitted, constants are exact.
 
-    is_short: long constants and sources are left out, too, and the text is for reading alone. has_sources: whether it
-    says what nodes stand for in the model that was loaded, which nothing that is computed depends on.
+    is_short: long constants and sources are omitted, too, and the text cannot be parsed. has_sources: whether it
+    includes the loaded model's nodes that each node stands for; no computation depends on them.
     """
     has_sources = has_sources and not is_short
     first, *rest = _lines(graph, is_short, has_sources)
@@ -80,7 +80,7 @@ def _lines(graph: Graph, is_short: bool, has_sources: bool) -> list[str]:
 
 
 def _sources_of(graph: Graph) -> set[Source]:
-    """All that nodes stand for, those of subgraphs included."""
+    """Return all sources of nodes, including those of subgraphs."""
     found = {source for node in graph.nodes for source in node.sources}
     return found.union(*map(_sources_of, graph.bodies))
 
@@ -93,14 +93,14 @@ def _source(source: Source) -> str:
 
 
 def _node_line(graph: Graph, node: Node, has_sources: bool) -> str:
-    """One node's line; subgraphs in attributes follow in braces."""
+    """Return one node's line; subgraphs in attributes follow in braces."""
     types = [graph.values[o].type for o in node.outputs]
     line = f"{', '.join(map(_name, node.outputs))} = {_call(node, node.operands, types, has_sources)}"
     return f"{line} from {', '.join(str(s.position) for s in node.sources)}" if has_sources and node.sources else line
 
 
 def dump_call(node: Node, operands: Sequence[str | None], types: Sequence[Type]) -> str:
-    """What a node does to operands of these names; types: of its results, whose names are left out, as sources are."""
+    """Return the text of a node's call with these operand names; types: of its results, without names and sources."""
     return _call(node, operands, types, has_sources=False)
 
 
@@ -114,7 +114,7 @@ def _call(node: Node, operands: Sequence[str | None], types: Sequence[Type], has
 
 
 def place_of_index(graph: Graph, node: str) -> str:
-    """Where a bad index is, as an error says it: `'node': operands`. node: the first result of a node."""
+    """Return the location of a bad index for an error: `'node': operands`. node: the first result of a node."""
     value = graph.values.get(node)
     maker = None if value is None else value.producer
     names = "" if maker is None else maker.op.names_of_indices(maker.attributes)
@@ -122,7 +122,7 @@ def place_of_index(graph: Graph, node: str) -> str:
 
 
 def diff(before: str, after: str) -> str:
-    """A unified diff of two dumps; empty when they are equal."""
+    """Return a unified diff of two dumps; empty when they are equal."""
     return "".join(difflib.unified_diff(before.splitlines(True), after.splitlines(True), "before", "after", n=1))
 
 
@@ -135,9 +135,9 @@ def _name(name: str) -> str:
 
 
 def _fits(kind: Any, value: Any) -> bool:
-    """Whether an attribute is what its op's annotation says.
+    """Return whether an attribute fits its op's annotation.
 
-    Integers have 64 bits with a sign; with or without one they pass for floats.
+    Integers are signed 64-bit; integers, with or without a sign, are accepted for floats.
     """
     origin = get_origin(kind)
     if origin is Annotated:
@@ -202,10 +202,9 @@ def _strings(items: list[str]) -> np.ndarray:
 
 
 def parse(text: str, weights: Mapping[str, np.ndarray] | None = None) -> Graph:
-    """The graph that `dump` wrote. `weights` supplies data, of what states are given too; what has none stays headers
-    only.
+    """Parse a graph that `dump` wrote; a weight or state without data in `weights` has only its header.
 
-    Raises LoadError, with the line, on anything that is not such text.
+    Raises LoadError, with the line, for any other text.
     """
     graph = Graph()
     states: list[tuple[str, str]] = []
@@ -296,7 +295,7 @@ class _Line:
                 self.node()
 
     def source(self) -> None:
-        """A node of the loaded model; nodes behind it are from it."""
+        """Parse a node of the loaded model; the following nodes are from it."""
         position = self.position()
         self.take(":")
         fields = {"name": self.string(), "op": self.string()}
@@ -344,13 +343,13 @@ class _Line:
             self.states.append((name, self.name()))
 
     def known(self, type: TensorType) -> TensorType:
-        """The type of data, which has no symbols."""
+        """Return the type of data, which must have no symbols."""
         if not type.is_static:
             raise ValueError(f"data have known dims, got {type}")
         return type
 
     def data(self, name: str, type: TensorType) -> np.ndarray | None:
-        """The given data of a weight, which must be of its type."""
+        """Return the given data of a weight, which must be of its type."""
         data = self.weights.get(name)
         if data is not None and (data.dtype != type.dtype.numpy or data.shape != type.shape):
             raise ValueError(f"its data are {data.dtype}{list(data.shape)}, not {type}")
@@ -387,7 +386,7 @@ class _Line:
         node = self.graph.add(op, operands, outputs, **attributes)
         if node.outputs != tuple(outputs):
             raise ValueError(f"a value of {', '.join(outputs)} is defined twice")
-        if self.peek() == ":":  # else it is written by hand: the inferred types stand
+        if self.peek() == ":":  # otherwise the text is handwritten: the inferred types are used
             for i, output in enumerate(node.outputs):
                 self.take("," if i else ":")
                 self.graph.narrow(output, self.type())
@@ -396,10 +395,10 @@ class _Line:
             self.graph.name_after(node, [self.sources[self.position()]])
 
     def expect_use(self, op: Op, operands: list[str | None], attributes: dict[str, Any], outputs: int) -> None:
-        """Raises ValueError unless an op may be used so, as far as can be told before its inference."""
+        """Raise ValueError unless an op may be used in this form, as far as can be checked before its inference."""
         wrong = op.misuse(operands, attributes)
         if wrong or outputs != (op.outputs or outputs):
-            raise ValueError(wrong or f"{op.name} makes {op.outputs} values, {outputs} were named")
+            raise ValueError(wrong or f"{op.name} has {op.outputs} results, {outputs} were named")
         for key, value in attributes.items():
             if not _fits(op.attribute_types[key], value):
                 expected = re.sub(
@@ -411,7 +410,7 @@ class _Line:
             if not op.any_type and type is not None and not isinstance(type, TensorType):
                 raise ValueError(f"{op.name}: {operand!r} is {type}, expected a tensor")
         if not op.outputs and outputs != len(made := op.infer(*types, **attributes)):
-            raise ValueError(f"{op.name} makes {len(made)} values here, {outputs} were named")
+            raise ValueError(f"{op.name} has {len(made)} results here, {outputs} were named")
 
     def type(self) -> Type:
         word = self.take()
@@ -441,7 +440,7 @@ class _Line:
             raise ValueError(f"nested too deep, expected at most {_MAX_DEPTH} levels")
 
     def subgraph(self) -> Graph:
-        """A graph in braces, its lines parted by semicolons; it keeps no states, and its data are constants."""
+        """Parse a graph in braces, with lines separated by semicolons; it has no states, and its data are constants."""
         self.take("{")
         self.enter()
         outer, self.graph = self.graph, Graph()
@@ -455,12 +454,12 @@ class _Line:
         self.take("}")
         self.depth -= 1
         if len(self.states) != states:
-            raise ValueError("a subgraph keeps no states")
+            raise ValueError("a subgraph has no states")
         inner, self.graph = self.graph, outer
         return inner
 
     def items(self) -> list[str]:
-        """The texts between commas up to the closing bracket, which is taken."""
+        """Return the texts between commas up to the closing bracket, which is consumed."""
         items: list[str] = []
         current, depth = "", 0
         while True:

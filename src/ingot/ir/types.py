@@ -1,4 +1,4 @@
-"""What a value of a graph is: a dense tensor of known or unknown shape, a dictionary, a sequence, or an optional."""
+"""The type of a graph's value: a dense tensor of known or unknown shape, a dictionary, a sequence, or an optional."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ingot.ir.dtype import DType
 class TensorType:
     """Dtype and shape of a dense tensor; a dim may be an int, an `Expr` or None (unknown).
 
-    is_static: whether every dim is an int. is_sized: whether a dim is a size that each run says.
+    is_static: whether every dim is an int. is_sized: whether a dim is a run-time size.
     """
 
     dtype: DType
@@ -25,7 +25,7 @@ class TensorType:
     def __post_init__(self) -> None:
         is_static, is_sized = True, False
         for dim in self.shape:
-            if dim.__class__ is int:  # as most are
+            if dim.__class__ is int:  # the most common case
                 continue
             is_static = is_static and isinstance(dim, int)
             is_sized = is_sized or isinstance(dim, AtMost)
@@ -51,7 +51,7 @@ class TensorType:
 
     @property
     def size(self) -> int:
-        """Number of elements of a static tensor, planned ones included."""
+        """The number of elements of a static tensor; run-time sizes count as planned."""
         size = 1
         for dim in self.dims:
             size *= int(dim)
@@ -59,7 +59,7 @@ class TensorType:
 
     @property
     def extent(self) -> int:
-        """The product of the dims that are known and not 0: a bound on strides, and on loops over rows of nothing."""
+        """The product of the dims that are known and not 0: a bound on strides, and on loops over empty rows."""
         extent = 1
         for dim in self.shape:
             if isinstance(dim, int) and int(dim):
@@ -73,7 +73,7 @@ class TensorType:
 
     @property
     def onnx(self) -> str:
-        """ONNX's name of the type, which says no shape."""
+        """ONNX's name of the type, without a shape."""
         return self.dtype.onnx
 
 
@@ -81,8 +81,7 @@ class TensorType:
 class UnrankedType:
     """A dense tensor of which only the dtype is known before a run.
 
-    rank_symbol: of a model's input, the symbol that stands for its number of dims; a run gives that, and each dim, a
-    value.
+    rank_symbol: for a model's input, the symbol of its number of dims; a run gives it, and each dim, a value.
     """
 
     dtype: DType
@@ -103,7 +102,7 @@ class UnrankedType:
 
 @dataclass(frozen=True, slots=True)
 class MapType:
-    """A dictionary of floats by integers or strings; no shape says how many."""
+    """A dictionary of floats by integers or strings; its size is not part of the type."""
 
     key: DType
     value: DType
@@ -119,7 +118,7 @@ class MapType:
 
 @dataclass(frozen=True, slots=True)
 class SequenceType:
-    """A list of values of one type; dims that differ between them are unknown."""
+    """A list of values of one type; dims that differ between the values are unknown."""
 
     element: Type
 
@@ -152,7 +151,7 @@ _SHAPELESS = (UnrankedType, MapType)
 
 
 def forget(type: Type, known: Collection[str] = ()) -> Type:
-    """A type whose symbolic dims are unknown, but for those of known symbols."""
+    """Return a type whose symbolic dims are unknown, except dims of known symbols."""
     if isinstance(type, TensorType):
         kept = (dim if symbols_of(dim) <= set(known) else None for dim in type.shape)
         return TensorType(type.dtype, tuple(kept))
@@ -160,10 +159,10 @@ def forget(type: Type, known: Collection[str] = ()) -> Type:
 
 
 def join(a: Type, b: Type) -> Type:
-    """The narrowest type that both are: dims that differ are unknown, and so is the rank where that differs; a value
-    and one that may be absent may be absent.
+    """Return the most specific type that covers both.
 
-    Raises ShapeError when there is none.
+    Dims that differ are unknown, and so is a rank that differs; a value joined with an optional is optional. Raises
+    ShapeError when there is none.
     """
     if a == b:
         return a
@@ -180,7 +179,7 @@ def join(a: Type, b: Type) -> Type:
 
 
 def bind_type(type: Type, symbols: Mapping[str, int]) -> Type:
-    """A type with the given symbols replaced."""
+    """Return a type with the given symbols replaced."""
     if isinstance(type, TensorType):
         if type.is_static:
             return type
@@ -190,7 +189,7 @@ def bind_type(type: Type, symbols: Mapping[str, int]) -> Type:
 
 
 def type_symbols(type: Type) -> list[str]:
-    """The names of the symbols in a type, in order of appearance."""
+    """Return the names of the symbols in a type, in order of appearance."""
     if isinstance(type, TensorType):
         return [] if type.is_static else [name for dim in type.shape for name in sorted(symbols_of(dim))]
     if isinstance(type, UnrankedType):
@@ -199,7 +198,7 @@ def type_symbols(type: Type) -> list[str]:
 
 
 def narrowed(name: str, inferred: Type, declared: Type) -> Type:
-    """The inferred type with unknown and symbolic dims taken from the declared one where that knows more."""
+    """Return the inferred type, with unknown and symbolic dims refined by the declared type."""
     if not compatible(declared, inferred):
         raise ShapeError(f"value {name!r}: types differ, got {inferred}, expected {declared}")
     if not isinstance(inferred, TensorType) or not isinstance(declared, TensorType):
@@ -210,7 +209,7 @@ def narrowed(name: str, inferred: Type, declared: Type) -> Type:
 
 
 def compatible(declared: Type, inferred: Type) -> bool:
-    """Equal, where an unknown or symbolic dim, or an unknown rank, may meet anything."""
+    """Return whether types are equal, where an unknown or symbolic dim, or an unknown rank, matches anything."""
     if isinstance(declared, UnrankedType) or isinstance(inferred, UnrankedType):
         tensors = all(isinstance(type, (TensorType, UnrankedType)) for type in (declared, inferred))
         return tensors and declared.dtype is inferred.dtype  # type: ignore[union-attr]

@@ -1,4 +1,4 @@
-"""Graph + Target -> Lowered. All choosing happens here: kernels, views, places, packed layouts, parts."""
+"""Graph + Target -> Lowered: choose kernels, views, memory, packed layouts and the number of tasks of each step."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ __all__ = ["Backend", "Lowered", "Lowering", "Segment", "Target", "lower", "segm
 
 
 def backend_of(device: str) -> Backend:
-    """What a kind of device brings, "cpu" or "webgpu"."""
+    """Return the backend of a kind of device, "cpu" or "webgpu"."""
     if device == "cpu":
         return CPU
-    from ingot.lower.wgpu import WGPU  # only now: most sessions want no GPU
+    from ingot.lower.wgpu import WGPU  # imported on demand: most sessions use no GPU
 
     return WGPU
 
@@ -34,9 +34,10 @@ def lower(
     backend: Backend | None = None,
     begun: Lowering | None = None,
 ) -> Lowered:
-    """Lowers a static graph all of whose nodes have a kernel (see `segments`), and leaves it as it is.
+    """Lower a static graph in which every node has a kernel (see `segments`); the graph is not modified.
 
-    backend: what to choose from; None for all that the target's device has. begun: what `segments` has begun of it.
+    backend: the kernels to choose from; None for the backend of the target's device. begun: the lowering that
+    `segments` has started for the graph.
     """
     if begun is not None:
         assert begun.graph is graph and backend is None
@@ -49,11 +50,11 @@ def lower(
 
 
 def segments(graph: Graph, target: Target) -> list[Segment]:
-    """A static graph as `lower` takes it, cut where only the reference can go on; what has to be prepared is a copy.
+    """Split a static graph into segments for `lower` and for the reference; a graph that must change is copied.
 
-    An op without an accepting row is widened, expanded into simpler ops or restated, where it can be; what is left
-    without a kernel goes into interpreted segments, and so do values that are no tensors, and shapes that depend on
-    data. A graph that is one native segment comes with the lowering that has asked the rows.
+    A node without an accepting kernel rule is widened, expanded into simpler ops or legalized, where possible. Nodes
+    that still have no kernel go into interpreted segments, and so do values that are not tensors and shapes that depend
+    on data. A graph that is one native segment comes with the lowering that has evaluated the kernel rules.
     """
     given = graph
     has_bodies = bool(graph.bodies)
@@ -96,8 +97,9 @@ def segments(graph: Graph, target: Target) -> list[Segment]:
 
 
 def _keep_names(graph: Graph, given: Graph) -> None:
-    """Gives outputs the names again that they have in the graph that was given, by which other segments know them: a
-    node that was restated may have made what there was before it, or one value twice.
+    """Restore the output names of the given graph, by which other segments refer to them.
+
+    The replacement of a legalized node may return a value that existed before, or one value twice.
     """
     for external, name in given.outputs.items():
         if name not in graph.values:
@@ -107,12 +109,15 @@ def _keep_names(graph: Graph, given: Graph) -> None:
 
 
 def step_cost(lowered: Lowered, step: Step) -> Cost:
-    """What one step of a lowered program costs at least, as the target's device counts it."""
+    """Return the minimum cost of one step of a lowered program, as the target's device counts it."""
     return backend_of(lowered.target.device).cost(lowered, step)
 
 
 def _is_simpler(lowering: Lowering, node: Node) -> bool:
-    """Makes a node without a kernel one that may have one, if it can; see `widen`, `Op.expand` and `restate`."""
+    """Replace a node without a kernel by nodes that may have one; see `widen_node`, `Op.expand` and `legalize_node`.
+
+    Return False if there is no replacement.
+    """
     graph, name = lowering.graph, node.op.name
     is_known = bool(lowering.backend.rules.get(name)) or name in LEGALIZATIONS or node.op.expand is not None
     if widened_dtype(graph, node) is not None and is_known:
@@ -127,7 +132,7 @@ def _is_simpler(lowering: Lowering, node: Node) -> bool:
 
 
 def _widen(lowering: Lowering, fallback: set[Node]) -> set[Node]:
-    """A group is kept or left as a whole: its members follow its last node."""
+    """Extend `fallback` to complete groups: the last node of a group decides whether the group runs natively."""
     for last, group in lowering.groups.items():
         if last in fallback:
             fallback |= set(group.members)

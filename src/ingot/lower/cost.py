@@ -1,4 +1,4 @@
-"""What a step costs at least: floating-point operations of product-sums, and bytes read and written."""
+"""The minimum cost of a step: floating-point operations of multiply-adds, and bytes read and written."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ingot.lower.view import View
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """flops: two for each multiply-add of a product-sum; nothing else counts. The bytes: each element touched once."""
+    """flops: two for each multiply-add; other operations are not counted. Bytes: each element is counted once."""
 
     flops: int
     weight_bytes: int
@@ -18,6 +18,6 @@ class Cost:
 
 
 def view_bytes(view: View) -> int:
-    """Bytes of the elements that a view shows, those of a broadcast dim once."""
+    """Return the bytes of the elements that a view covers; a broadcast dim counts once."""
     distinct = prod(int(dim) for dim, stride in zip(view.shape, view.strides, strict=True) if stride != 0)
     return view.dtype.nbytes(distinct)

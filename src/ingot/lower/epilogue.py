@@ -1,5 +1,6 @@
-"""Groups: a matmul or convolution with the bias, activation, residual and gate that its kernel applies to its sums, and
-what rounds its results, or those of attention.
+"""Epilogue groups: a product with the bias, activation, residual and gate that its kernel applies to its sums.
+
+A product is a matmul, a convolution or attention. A group may also contain the cast or quantize that rounds its result.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ _PRODUCTS = ("matmul", "conv", "attention", *INTEGER_PRODUCTS)
 
 @dataclass(frozen=True, slots=True)
 class EpilogueLimits:
-    """What a backend's products can do with their sums.
+    """What the kernels of a backend's products can apply to their sums.
 
-    activations: the ops that they apply, as `kernel_op` names them. gate_columns: where one half of the columns gates
-    the other, they take each half by so many. rounded: the dtypes that results may be written in, beside f32. slopes:
-    whether those with a fixed matrix or filter apply prelu, with a slope for each column.
+    activations: the ops that they apply, as `kernel_op` names them. gate_columns: if one half of the columns gates the
+    other, each half is processed in units of this many columns. rounded: the dtypes that results may be written in, in
+    addition to f32. slopes: whether products with a constant weight apply prelu, with a slope for each column.
     """
 
     activations: frozenset[str]
@@ -35,17 +36,16 @@ class EpilogueLimits:
 
 @dataclass(slots=True)
 class Group:
-    """root: the matmul, conv or attention, which has no epilogue but `rounding`. The epilogue computes
-    activation(root + bias) + residual into `output`.
+    """A product and its epilogue, which computes activation(root + bias) + residual into `output`.
 
-    activation: as `kernel_op` names it, or "". residual_first: it is applied to the whole sum instead. act_alpha,
-    act_beta: its float attributes. slopes: of prelu, one number or one for each column. gate: where it is "first" or
-    "second", the output is activation(that half of the columns of root + bias) * the other half, without a residual.
-    `members` are the nodes from the root to the last, in order. rounding: a cast of the output, which the kernel writes
-    beside it, or in its place. scale: of a product of integers, what its sums are multiplied with, one number or one
-    for each column. requantized: what rounds the result to integers. residual_quant: the dequantize that makes the
-    residual, where the kernel reads its codes. middle: a quantize and a dequantize that the result goes through before
-    the residual is added.
+    root: the matmul, conv or attention; attention has no epilogue except `rounding`. members: the nodes from the root
+    to the last, in order. activation: as `kernel_op` names it, or "". residual_first: the activation is applied after
+    the residual is added. act_alpha, act_beta: the float attributes of the activation. slopes: of prelu, one number or
+    one per column. gate: if "first" or "second", the output is activation(that half of the columns of root + bias) *
+    the other half, without a residual. rounding: a cast of the output, which the kernel writes in addition to the
+    output or instead of it. scale: for a product of integers, the factor of its sums, one number or one per column.
+    requantized: the quantize of the result. residual_quant: the dequantize of the residual, if the kernel reads the
+    quantized residual. middle: a quantize and a dequantize between the result and the addition of the residual.
     """
 
     root: Node
@@ -76,11 +76,10 @@ def find_groups(
     state_invariant: set[str],
     rounded: Collection[DType] = (),
 ) -> tuple[dict[Node, Group], set[Node]]:
-    """Groups by their last node, and the nodes that are inside a group but not its last, or a group's rounding.
+    """Return groups by their last node, and the other nodes of groups, including each group's `rounding`.
 
-    limits: None for products that compute nothing with their sums. state_invariant: what depends on no input, static or
-    not.
-    rounded: the dtypes that kernels may round results to.
+    limits: None if products apply no epilogue. state_invariant: the values that depend on no input. rounded: the dtypes
+    that kernels may round results to.
     """
     groups: dict[Node, Group] = {}
     inside: set[Node] = set()
@@ -97,8 +96,8 @@ def find_groups(
             _grow_integer(graph, static, limits, group, lambda user: user in groups or user in inside)
         elif graph.type(node.output).dtype is f32:
             _grow(graph, static, state_invariant, limits, group, lambda user: user in groups or user in inside)
-            _take_gate(graph, static, limits, group)
-            _take_rounding(graph, static, rounded, group)
+            _add_gate(graph, static, limits, group)
+            _add_rounding(graph, static, rounded, group)
         groups[group.members[-1]] = group
         inside.update(group.members[:-1])
         if group.rounding is not None:
@@ -112,36 +111,36 @@ def _grow(
     state_invariant: set[str],
     limits: EpilogueLimits,
     group: Group,
-    taken: Callable[[Node], bool],
+    is_used: Callable[[Node], bool],
 ) -> None:
-    """Adds following nodes while each is the only reader of what came before, and not of another group."""
+    """Add following nodes as long as each is the only reader of the previous result and belongs to no other group."""
     while group.residual is None or not group.activation:
         user = graph.only_user(group.output)
-        if user is None or taken(user):
+        if user is None or is_used(user):
             return
         if kernel_op(user) in limits.activations and not group.activation:
-            _take_activation(group, user)
+            _add_activation(group, user)
         elif user.op.name == "prelu" and limits.slopes and not group.activation:
-            if not _take_slopes(graph, static, group, user):
+            if not _add_slopes(graph, static, group, user):
                 return
         elif user.op.name == "add" and group.residual is None:
             other = user.operands[1] if user.operands[0] == group.output else user.operands[0]
             assert other is not None
-            if not _take_add(graph, static, state_invariant, group, user, other):
+            if not _add_bias_or_residual(graph, static, state_invariant, group, user, other):
                 return
         else:
             return
         group.members.append(user)
 
 
-def _take_activation(group: Group, node: Node) -> None:
+def _add_activation(group: Group, node: Node) -> None:
     group.activation = kernel_op(node)
     group.act_alpha, group.act_beta = scalars(node)
     group.residual_first = group.residual is not None
 
 
-def _take_slopes(graph: Graph, static: set[str], group: Group, prelu: Node) -> bool:
-    """Takes a prelu with one fixed slope, or one for each column; False when it has others."""
+def _add_slopes(graph: Graph, static: set[str], group: Group, prelu: Node) -> bool:
+    """Add a prelu with one constant slope, or one per column; return False if it has other slopes."""
     root, slopes = group.root, prelu.operands[1]
     if prelu.operands[0] != group.output or slopes not in static or not _has_fixed_weight(graph, static, root):
         return False
@@ -153,30 +152,32 @@ def _take_slopes(graph: Graph, static: set[str], group: Group, prelu: Node) -> b
     one_each = (*(1,) * axis, sums[axis], *(1,) * (len(sums) - 1 - axis))
     if graph.type(prelu.output).dims != sums or (math.prod(dims) != 1 and dims != one_each[len(sums) - len(dims) :]):
         return False
-    _take_activation(group, prelu)
+    _add_activation(group, prelu)
     group.slopes = slopes
     return True
 
 
 def column_axis(root: Node, rank: int) -> int:
-    """The axis of a product's result along which its columns lie, with a bias each."""
+    """Return the axis of a product's result that has one bias value per index."""
     return 1 if root.op.name in ("conv", "conv_integer") else rank - 1
 
 
 def _has_fixed_weight(graph: Graph, static: set[str], root: Node) -> bool:
-    """Whether kernels of packed weights take a product."""
+    """Return whether kernels of packed weights accept a product."""
     weight = root.operands[1]
     return weight in static and (root.op.name == "conv" or (not root.transpose_a and graph.type(str(weight)).rank == 2))
 
 
-def _take_add(graph: Graph, static: set[str], state_invariant: set[str], group: Group, add: Node, other: str) -> bool:
-    """Takes an add as the bias or the residual; False when it is neither."""
+def _add_bias_or_residual(
+    graph: Graph, static: set[str], state_invariant: set[str], group: Group, add: Node, other: str
+) -> bool:
+    """Add an add as the bias or the residual; return False if it is neither."""
     shape = graph.type(group.output).dims
     other_shape = graph.type(other).dims
     if other == group.output or graph.type(add.output).dims != shape:
         return False
-    takes_bias = group.root.op.name == "matmul" and not group.bias and not group.activation
-    if takes_bias and other in state_invariant and other_shape == shape[-1:]:
+    accepts_bias = group.root.op.name == "matmul" and not group.bias and not group.activation
+    if accepts_bias and other in state_invariant and other_shape == shape[-1:]:
         group.bias = other
         return True
     if other_shape != shape or other in static:
@@ -185,8 +186,8 @@ def _take_add(graph: Graph, static: set[str], state_invariant: set[str], group: 
     return True
 
 
-def _take_gate(graph: Graph, static: set[str], limits: EpilogueLimits, group: Group) -> None:
-    """Takes activation(half) * other half where these are all that is made of a product with a fixed matrix."""
+def _add_gate(graph: Graph, static: set[str], limits: EpilogueLimits, group: Group) -> None:
+    """Add activation(half) * other half if the product has a constant matrix and no other reader."""
     if group.root.op.name != "matmul" or not _has_fixed_weight(graph, static, group.root):
         return
     if group.activation or group.residual is not None or graph.is_output(group.output):
@@ -200,21 +201,21 @@ def _take_gate(graph: Graph, static: set[str], limits: EpilogueLimits, group: Gr
         if activation is None or product is None or kernel_op(activation) not in limits.activations:
             continue
         if product.op.name == "mul" and graph.only_user(activation.output) is product:
-            _take_activation(group, activation)
+            _add_activation(group, activation)
             group.gate = gate
             group.members += [*halves, activation, product]
             return
 
 
 def _round_attention(graph: Graph, rounded: Collection[DType], group: Group) -> None:
-    """Takes a cast that is all that reads an attention."""
+    """Set `rounding` of an attention whose only reader is a cast."""
     user = graph.only_user(group.output)
     if user is not None and user.op.name == "cast" and user.dtype in rounded:
         group.rounding = user
 
 
-def _take_rounding(graph: Graph, static: set[str], rounded: Collection[DType], group: Group) -> None:
-    """Takes a cast of the output of a product with a fixed matrix or filter."""
+def _add_rounding(graph: Graph, static: set[str], rounded: Collection[DType], group: Group) -> None:
+    """Set `rounding` to a cast of the output of a product with a constant matrix or filter."""
     if not _has_fixed_weight(graph, static, group.root):
         return
     casts = (user for user in graph.users(group.output) if user.op.name == "cast" and user.dtype in rounded)
@@ -222,7 +223,7 @@ def _take_rounding(graph: Graph, static: set[str], rounded: Collection[DType], g
 
 
 def _halves(graph: Graph, value: str, unit: int) -> tuple[Node, ...] | None:
-    """The two slices that halve the last axis of a value, where nothing else reads it and each has whole units."""
+    """Return the two slices that halve the last axis of a value into whole units, if they are its only readers."""
     *outer, width = graph.type(value).dims
     half = width // 2
     slices = tuple(node for node in graph.users(value) if node.op.name == "slice" and set(node.steps) == {1})
@@ -237,9 +238,9 @@ def _halves(graph: Graph, value: str, unit: int) -> tuple[Node, ...] | None:
 
 
 def _grow_integer(
-    graph: Graph, static: set[str], limits: EpilogueLimits, group: Group, taken: Callable[[Node], bool]
+    graph: Graph, static: set[str], limits: EpilogueLimits, group: Group, is_used: Callable[[Node], bool]
 ) -> None:
-    """Takes the scale of a product of integers, then a bias, a residual, an activation and a rounding to integers."""
+    """Add the scale of a product of integers, then a bias, a residual, an activation and a quantize."""
     sums = graph.type(group.output)
     axis = column_axis(group.root, sums.rank)
     columns = sums.dims[axis]
@@ -260,10 +261,10 @@ def _grow_integer(
             group.bias = other
             group.members.append(user)
     if group.root.operands[1] in static:
-        _take_sum(graph, static, group, taken)
+        _add_residual(graph, static, group, is_used)
     user = graph.only_user(group.output)
-    if user is not None and kernel_op(user) in limits.activations and not taken(user):
-        _take_activation(group, user)
+    if user is not None and kernel_op(user) in limits.activations and not is_used(user):
+        _add_activation(group, user)
         group.members.append(user)
         user = graph.only_user(group.output)
     if user is not None and user.op.name == "quantize" and fixed_steps(graph, user) is not None:
@@ -271,12 +272,12 @@ def _grow_integer(
         group.members.append(user)
 
 
-def _take_sum(graph: Graph, static: set[str], group: Group, taken: Callable[[Node], bool]) -> None:
-    """Takes a residual that is added to a product of integers, perhaps after it was rounded to codes and back."""
+def _add_residual(graph: Graph, static: set[str], group: Group, is_used: Callable[[Node], bool]) -> None:
+    """Add a residual of a product of integers, possibly after a quantize and a dequantize of the result."""
     middle = _there_and_back(graph, group.output)
     name = middle[1].output if middle else group.output
     add = graph.only_user(name)
-    if add is None or add.op.name != "add" or taken(add) or (middle and taken(middle[1])):
+    if add is None or add.op.name != "add" or is_used(add) or (middle and is_used(middle[1])):
         return
     other = str(add.operands[1] if add.operands[0] == name else add.operands[0])
     dims = graph.type(name).dims
@@ -284,16 +285,21 @@ def _take_sum(graph: Graph, static: set[str], group: Group, taken: Callable[[Nod
         return
     group.middle, group.residual, group.residual_first = middle, other, True
     group.members += middle or ()
-    codes = graph.producer(other)
-    is_free = codes is not None and graph.only_user(other) is add and not taken(codes)
-    if codes is not None and is_free and codes.op.name == "dequantize" and fixed_steps(graph, codes) is not None:
-        group.residual_quant = codes
-        group.members.append(codes)
+    decoder_node = graph.producer(other)
+    is_free = decoder_node is not None and graph.only_user(other) is add and not is_used(decoder_node)
+    if (
+        decoder_node is not None
+        and is_free
+        and decoder_node.op.name == "dequantize"
+        and fixed_steps(graph, decoder_node) is not None
+    ):
+        group.residual_quant = decoder_node
+        group.members.append(decoder_node)
     group.members.append(add)
 
 
 def _there_and_back(graph: Graph, value: str) -> tuple[Node, Node] | None:
-    """The quantize and dequantize that a value goes through alone, by steps of 1 there and known ones back."""
+    """Return the quantize (scale 1) and dequantize (constant scale) that a value goes through alone; else None."""
     quantized = graph.only_user(value)
     decoded = None if quantized is None else graph.only_user(quantized.output)
     if quantized is None or decoded is None or (quantized.op.name, decoded.op.name) != ("quantize", "dequantize"):

@@ -1,6 +1,6 @@
-"""How elements of fixed matrices lie in a file and in panels, and which kernels read them: what a row says.
+"""Weight formats: how constant matrices are stored in files and in panels, and which kernels read them.
 
-A backend has a table of them, as `cpu/formats.py` is.
+A backend has a table of formats, such as `cpu/formats.py`.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ from ingot.ir.dtype import DType
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """So many elements that follow one another take so many bytes; the last block is filled up with zeros."""
+    """A storage unit: `elements` consecutive elements take `nbytes` bytes; the last block is padded with zeros."""
 
     elements: int
     nbytes: int
 
     def size(self, elements: int) -> int:
-        """Bytes of the blocks that hold so many elements."""
+        """Return the bytes of the blocks for a number of elements."""
         return -(-elements // self.elements) * self.nbytes
 
 
 @dataclass(frozen=True, slots=True)
 class Dots:
-    """Kernels that round the rows of a product to another dtype, where the target says so.
+    """The kernels that round the rows of a product to another dtype, if the target allows it.
 
-    family: stands in their names. rows: what rows are rounded to; integers of 24 bits are i32. few: whether they are
-    for few rows, too.
+    family: the part of the kernel names. rows: the dtype that rows are rounded to; i32 stands for 24-bit integers. few:
+    whether the kernels also cover few rows.
     """
 
     family: str
@@ -37,19 +37,18 @@ class Dots:
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """One way to hold a matrix of floats, such as bf16: two bytes an element, by pairs of a column in panels.
+    """A storage format of a matrix of floats, such as bf16: two bytes per element, interleaved in pairs in panels.
 
-    dtype: of arrays that hold its elements. panel: columns of a panel. stored: the block along a row of a file. packed:
-    the block along a column of a panel, [ceil(k / elements)][panel][elements]. shared: what panels have beside so many
-    elements of a column, such as their scale. decoder: the op that makes f32 of what
-    is stored; None for f32 itself. moves: ops that leave every block whole, so that they may be done before decoding.
-    pack: the kernel that makes panels. products, tables: stand in the names of kernels that multiply f32 rows with
-    panels, and that take rows of a table; None where there are none. dots: the families that round those rows. scales:
-    of elements that are codes, the dtype of their scales, an array beside theirs; in panels they lie behind the codes
-    that share them. zeros: whether the codes have zero points beside them, which then lie there too.
-    flip: the bits that a code is xored with, to count from 0. type: of blocks, the attribute of the op that decodes
-    them. arrays: the dtypes of what a file holds of a matrix, its elements, and beside codes their scales and zero
-    points.
+    dtype: of arrays with its elements. panel: columns of a panel. stored: the block along a row of a file. packed: the
+    block along a column of a panel, [ceil(k / elements)][panel][elements]. shared: additional data in panels per group
+    of elements of a column, such as the scale. decoder: the op that converts stored elements to f32; None for f32.
+    moves: ops that keep every block intact, so that they may run before decoding. pack: the kernel that packs panels.
+    products, tables: the part of the names of kernels that multiply f32 rows with panels, and that gather rows of a
+    table; None if there are no such kernels. dots: the dot-product families for rounded rows. scales: the dtype of the
+    scales of quantized weights, which are a separate array in a file; in panels they follow the values that share them.
+    zeros: whether quantized weights have zero points, which then follow the scales. flip: an XOR mask for each
+    quantized value, so that values count from 0. type: for blocks, the attribute of the decoder. arrays: the dtypes of
+    a matrix's arrays in a file: elements, then scales and zero points.
     """
 
     name: str
@@ -79,22 +78,22 @@ class Format:
 
     @property
     def is_quantized(self) -> bool:
-        """Whether elements are codes with scales, which kernels know in panels alone."""
+        """Return whether elements are quantized with scales; kernels read such elements only from panels."""
         return self.scales is not None or self.type is not None
 
     @property
     def element_bytes(self) -> float:
-        """Bytes of an element in panels; blocks of several may make it a fraction."""
+        """Return the bytes of an element in panels; a fraction for blocks of several elements."""
         return self.packed.nbytes / self.packed.elements + self.shared.nbytes / self.shared.elements
 
     def column_bytes(self, k: int) -> int:
-        """Bytes of a column of k elements in panels."""
+        """Return the bytes of a column of k elements in panels."""
         return self.packed.size(k) + self.shared.size(k)
 
     def columns(self, items: int) -> int:
-        """The elements that so many items of an array along a row are; those of blocks are bytes."""
+        """Convert a number of array items along a row to elements; the items of blocks are bytes."""
         return items if self.type is None else items // self.stored.nbytes * self.stored.elements
 
     def panel_bytes(self, k: int, n: int) -> int:
-        """Bytes of the panels of a [k, n] matrix, the last of them filled up with zeros."""
+        """Return the bytes of the panels of a [k, n] matrix; the last panel is padded with zeros."""
         return -(-n // self.panel) * self.panel * self.column_bytes(k)

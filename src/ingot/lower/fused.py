@@ -1,7 +1,7 @@
 """Fused groups: element-wise ops, row reductions and norms over one space, which one step computes strip by strip.
 
-A space is the dims of the group's full values. A member is full (its result has the space's dims) or a column (one
-element a row: the result of a reduction over the last axis, and what is computed of such results).
+A space is the dims of the group's full values. A value is full (it has the space's dims) or a column (one element per
+row: the result of a reduction over the last axis, or a value computed from such results).
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ Dims = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class FusedLimits:
-    """What a fused program of a backend can hold.
+    """The limits of a backend's fused programs.
 
-    costs: how many of its ops each op of a graph takes, as `kernel_op` names it; it has no others. ops: how many there
-    may be. tensors: how many it may read and write, together. reduced: elements of a row that it reduces, at most.
-    recomputes: whether a segment computes again what it needs of those before, and no scratch holds it.
+    costs: the number of program ops for each supported graph op, as `kernel_op` names it. ops: the largest number of
+    program ops. tensors: the largest number of tensors read and written together. reduced: the largest number of
+    elements of a reduced row. recomputes: whether a segment recomputes the values it needs from earlier segments
+    instead of reading scratch.
     """
 
     costs: Mapping[str, int]
@@ -40,7 +41,7 @@ class FusedLimits:
 
 @dataclass(eq=False, slots=True)
 class FusedGroup:
-    """Nodes in order that become one step. columns: the members' values with one element a row."""
+    """Nodes, in order, that become one step. columns: the members' values with one element per row."""
 
     space: Dims
     members: list[Node] = field(default_factory=list)
@@ -48,7 +49,7 @@ class FusedGroup:
 
     @property
     def name(self) -> str:
-        """The name of its step: those of all its values."""
+        """The name of the step: the names of all its values."""
         return " ".join(node.output for node in self.members)
 
     @property
@@ -57,26 +58,26 @@ class FusedGroup:
 
 
 def find_fused_groups(
-    graph: Graph, static: set[str], taken: Collection[Node], limits: FusedLimits, rounded: Collection[DType] = ()
+    graph: Graph, static: set[str], used: Collection[Node], limits: FusedLimits, rounded: Collection[DType] = ()
 ) -> list[FusedGroup]:
-    """Groups of at least two nodes; no node is in two, none is static or `taken`, and none of them makes a cycle.
+    """Return groups of at least two nodes; no node is in two groups, is static or `used`, and no group closes a cycle.
 
-    Greedy, in the graph's order: a node joins all of its operands' groups, or the last that it may join. rounded: the
-    dtypes that casts of full values may be members to.
+    Greedy, in the graph's order: a node joins all of its operands' groups, or the last one that it may join. rounded:
+    the dtypes of casts of full values that may be members.
     """
-    free = (node for node in graph.nodes if node not in taken and node.outputs[0] not in static)
+    free = (node for node in graph.nodes if node not in used and node.outputs[0] not in static)
     eligible = {node: None for node in free if _is_eligible(graph, node, limits, rounded)}
     finder = _Finder(graph, limits)
     for node in eligible:
-        makers = (graph.producer(operand) for operand in node.operands)
-        if any(other in eligible for other in (*makers, *graph.users(node.output))):  # one alone is no group
+        producers = (graph.producer(operand) for operand in node.operands)
+        if any(other in eligible for other in (*producers, *graph.users(node.output))):  # a single node is no group
             finder.place(node)
     groups = dict.fromkeys(finder.group_of.values())
     return [group for group in groups if len(group.members) > 1]
 
 
 def _is_eligible(graph: Graph, node: Node, limits: FusedLimits, rounded: Collection[DType]) -> bool:
-    """Whether a fused program has the op, in f32, and there is something to compute that is read."""
+    """Return whether a fused program has the op, in f32, its tensors are not empty, and its result is read."""
     if kernel_op(node) not in limits.costs:
         return False
     if node.op.name in QUANTIZERS and fixed_steps(graph, node) is None:
@@ -93,12 +94,12 @@ def _is_eligible(graph: Graph, node: Node, limits: FusedLimits, rounded: Collect
 
 
 def rounds(node: Node) -> bool:
-    """Whether a node gives what only memory holds: numbers of another dtype."""
+    """Return whether a node's result has another dtype, so that it exists only in memory."""
     return node.op.name in ("cast", "quantize")
 
 
 def streamed(node: Node) -> list[str]:
-    """The operands that a fused program reads as it goes; scales and zero points of all elements are numbers in it."""
+    """Return the operands that a fused program reads per element; scalar scales and zero points are constants in it."""
     operands = node.operands[:1] if node.op.name in QUANTIZERS else node.operands
     return [operand for operand in operands if operand is not None]
 
@@ -112,9 +113,9 @@ class _Finder:
         self._nests: dict[tuple[Dims, bool, tuple[Dims, ...]], bool] = {}  # by space, reduces, and operands
 
     def place(self, node: Node) -> None:
-        """Puts a node into the groups that make its operands, or into a new one."""
-        makers = (self.graph.producer(o) for o in node.operands)
-        parents = list(dict.fromkeys(self.group_of[m] for m in makers if m is not None and m in self.group_of))
+        """Add a node to the groups that compute its operands, or to a new one."""
+        producers = (self.graph.producer(o) for o in node.operands)
+        parents = list(dict.fromkeys(self.group_of[m] for m in producers if m is not None and m in self.group_of))
         for wanted in (parents, *([p] for p in reversed(parents))):
             if wanted and (joined := self._join(wanted, node)) is not None:
                 self.group_of.update(dict.fromkeys(joined.members, joined))
@@ -124,20 +125,20 @@ class _Finder:
             self.group_of[node] = own
 
     def _join(self, parents: Sequence[FusedGroup], node: Node) -> FusedGroup | None:
-        """The group of the parents' members and a node, or None where it is not one."""
+        """Return the group of the parents' members and a node; None if they cannot form one."""
         space = parents[0].space if parents else self.graph.type(_widest(node)).dims
         if any(parent.space != space for parent in parents):
             return None
         members = sorted((m for p in parents for m in p.members), key=self.index.__getitem__)
         joined = FusedGroup(space, [*members, node], set().union(*(p.columns for p in parents)))
-        # What a member reads from memory may be what another parent makes.
+        # After a merge, a member may read a value of another parent that was in memory before.
         changed = joined.members if len(parents) > 1 else [node]
         if not all(_add_role(self.graph, joined, each) for each in changed) or not self._fits(joined):
             return None
         return None if self._returns(joined, self.index[node]) else joined
 
     def _fits(self, group: FusedGroup) -> bool:
-        """Whether the group keeps the limits of a fused program and its operands broadcast so that one can follow."""
+        """Return whether the group fits the limits of a fused program and its operands broadcast in one loop nest."""
         if group.reduces and (not group.space or group.space[-1] > self.limits.reduced):
             return False
         results = escaping(self.graph, group)
@@ -147,14 +148,14 @@ class _Finder:
         if count > self.limits.ops or len(operands) + len(results) > self.limits.tensors:
             return False
         dims = tuple(self.graph.type(value).dims for value in operands)
-        key = group.space, group.reduces, dims  # layers are alike
+        key = group.space, group.reduces, dims  # identical layers share the result
         if key not in self._nests:
             views = [_ideal_view(each).expand(group.space) for each in dims]
             self._nests[key] = loop_nest([_ideal_view(group.space), *views], group.reduces) is not None
         return self._nests[key]
 
     def _returns(self, group: FusedGroup, last: int) -> bool:
-        """Whether something outside the group reads from it and is read by it. Other groups count as one node each."""
+        """Return whether a node outside reads from the group and is read by it; other groups count as one node each."""
         members = set(group.members)
         seen: set[Node] = set()
         todo = self._after(group.members)
@@ -175,17 +176,17 @@ class _Finder:
 
 
 def _widest(node: Node) -> str:
-    """The value whose dims are the space of a group that a node begins."""
+    """Return the value whose dims are the space of a new group with this node."""
     return str(node.operands[0]) if node.op.name in REDUCTIONS else node.output
 
 
 def column_dims(space: Dims) -> Dims:
-    """The dims of a column that broadcasts."""
+    """Return the dims of a column that broadcasts."""
     return (*space[:-1], 1)
 
 
 def _add_role(graph: Graph, group: FusedGroup, node: Node) -> bool:
-    """Whether a node may be a member as far as dims go; notes its result when that is a column."""
+    """Return whether a node's dims allow it to be a member; record its result if it is a column."""
     space, name = group.space, node.op.name
     inside = {value for member in group.members for value in member.outputs} - set(node.outputs)
     dims = graph.type(node.output).dims
@@ -217,13 +218,13 @@ def _ideal_view(dims: Dims) -> View:
 
 
 def external(graph: Graph, group: FusedGroup) -> list[str]:
-    """The values that a group reads and does not make, in order of use."""
+    """Return the values that a group reads but does not compute, in order of use."""
     inside = {value for member in group.members for value in member.outputs}
     return list(dict.fromkeys(o for node in group.members for o in streamed(node) if o not in inside))
 
 
 def escaping(graph: Graph, group: FusedGroup) -> list[str]:
-    """The members' values that are read elsewhere or leave the graph."""
+    """Return the members' values that are read elsewhere or are graph outputs."""
     members = set(group.members)
     return [
         node.output
@@ -234,7 +235,7 @@ def escaping(graph: Graph, group: FusedGroup) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class LoopNest:
-    """A space as [outer, rows, cols], and for each view the strides of these dims; the last one is 0 or 1."""
+    """A space as [outer, rows, cols], and for each view the strides of these dims; the last stride is 0 or 1."""
 
     outer: int
     rows: int
@@ -243,9 +244,11 @@ class LoopNest:
 
 
 def loop_nest(views: Sequence[View], reduces: bool) -> LoopNest | None:
-    """The nest of views of one shape, or None where three dims are too few or the last has another stride than 0 or 1.
+    """Return the loop nest of views of one shape, or None.
 
-    reduces: rows are kept as they are; otherwise as many dims as possible are one.
+    None if it needs more than three dims or a last stride other than 0 or 1.
+
+    reduces: rows stay one dim; otherwise as many dims as possible are merged.
     """
     if reduces:
         lead = [replace(view, shape=view.shape[:-1], strides=view.strides[:-1]) for view in views]

@@ -18,10 +18,11 @@ FAULT = "fault"
 
 @dataclass(slots=True)
 class Tensor:
-    """A root: memory that views look into. `id` is safe in generated code; `name` is the source model's.
+    """A root: memory that views refer to. `id` is safe in generated code; `name` is the source model's name.
 
-    kind: input, output, weight, activation, state, update or scratch. Weights carry the packed weight that makes their
-    bytes. A state and its update, what it is after the run, are two tensors in one place; `replaces` is the state's id.
+    kind: input, output, weight, activation, state, update or scratch. A weight has the packed weight that computes its
+    bytes. A state and its update (its value after the run) are two tensors at one address; `replaces` is the state's
+    id.
     """
 
     id: str
@@ -47,14 +48,13 @@ Field = int | float | tuple[int, ...] | tuple[float, ...] | tuple[Pointer, ...] 
 
 @dataclass(slots=True)
 class Step:
-    """One kernel call. Fields that are left out of the struct are zero.
+    """One kernel call. Fields that are not listed are zero in the struct.
 
     reads[i] for i in `inplace` may share the memory of writes[0]: the kernel reads each element before it writes it.
-    The last `keeps` reads are what writes[0], writes[1] ... hold before the call, which changes only some elements of
-    what lies there.
-    `parts` is how many pieces the call is cut into; `scratch` is the tensor that holds a slot for each. `turns`: all
-    pieces are done so many times, and threads wait for each other in between. `chunks`: each piece is done in so
-    many, one after the other, between which a run can end; of a kernel that can, `fields` has them, too.
+    The last `keeps` reads are the contents of writes[0], writes[1] ... before the call, which changes only some of
+    these elements. parts: the number of tasks of the call; scratch: the tensor with one slot per task. iterations: how
+    many times all tasks run, with a barrier in between. chunks: the number of preemption chunks of each task, run one
+    after another; a run can end between chunks. If the kernel supports chunks, `fields` has them, too.
     """
 
     kernel: str
@@ -79,7 +79,7 @@ class Step:
 
 @record()
 class Choice:
-    """Why a step has the kernel it has: every candidate with the reason it was refused, empty for the chosen one."""
+    """The kernel choice of a step: every candidate with the reason it was refused, empty for the chosen one."""
 
     node: str
     op: str
@@ -88,11 +88,11 @@ class Choice:
 
 @dataclass(slots=True)
 class Lowered:
-    """Steps in order, root tensors by id, and where graph values are: name -> view.
+    """Steps in order, root tensors by id, and the views of graph values by name.
 
-    states: where each state's value lies after the steps: in its own tensor, if nothing changes it, or in its update.
-    sources: by the names of nodes that steps have, what they compute of the model that was loaded.
-    avoided: kernels that nodes with sizes of a run did not get because of what is planned for; smaller sizes might.
+    states: the view of each state after the steps: its own tensor if nothing changes it, otherwise its update. sources:
+    the nodes of the loaded model that each node of a step computes, by the node's name. avoided: kernels that nodes
+    with run-time sizes did not get because of the planned size; smaller sizes might get them.
     """
 
     target: Target
@@ -126,22 +126,22 @@ def _view_text(view: View) -> str:
     return f"{view.tensor}{offset}{list(view.shape)}{strides}"
 
 
-def moved(view: View, aside: dict[str, str]) -> View:
-    """A view of another tensor. aside: old tensor id -> new one."""
-    return replace(view, tensor=aside.get(view.tensor, view.tensor))
+def moved(view: View, redirected: dict[str, str]) -> View:
+    """Return the view in another tensor. redirected: old tensor id -> new one."""
+    return replace(view, tensor=redirected.get(view.tensor, view.tensor))
 
 
-def moved_field(field: Field, aside: dict[str, str]) -> Field:
-    """A field with its pointers moved from one tensor to another. aside: old tensor id -> new one."""
+def moved_field(field: Field, redirected: dict[str, str]) -> Field:
+    """Return a field with its pointers moved from one tensor to another. redirected: old tensor id -> new one."""
     if isinstance(field, Pointer):
-        return replace(field, tensor=aside.get(field.tensor, field.tensor))
+        return replace(field, tensor=redirected.get(field.tensor, field.tensor))
     if isinstance(field, tuple):
-        return tuple(moved_field(each, aside) for each in field)  # type: ignore[return-value, arg-type]
+        return tuple(moved_field(each, redirected) for each in field)  # type: ignore[return-value, arg-type]
     return field
 
 
 def sizes_of(lowered: Lowered) -> Iterator[Expr]:
-    """What fields and pointers of a program's steps are multiples of, where each run says how large it is."""
+    """Yield the symbolic factors of the fields and pointers of a program's steps; each run sets their values."""
     for step in lowered.steps:
         for group in step.fields.values():
             for value in group if isinstance(group, tuple) else (group,):

@@ -1,4 +1,4 @@
-"""The lowering of one static graph under way: values become views of root tensors, nodes become steps."""
+"""The lowering of one static graph: values become views of root tensors, nodes become steps."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ Condition = Callable[["Lowering", Node], str]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KernelRule:
-    """What a backend knows about an op: a kernel, when it applies, how to add the step.
+    """A kernel of an op: when it applies and how to add its step.
 
-    conditions: each gives the reason of a refusal, or "". avoid: the reason to prefer a later rule, or "". by_size:
+    conditions: each returns the reason of a refusal, or "". avoid: the reason to prefer a later rule, or "". by_size:
     whether `avoid` depends on sizes that are set per run. misplaced: as `avoid`, but for the memory layout of operands.
     """
 
@@ -58,14 +58,14 @@ class Asked(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """What one kind of device brings to lowering, which knows none.
+    """The kernels and limits of one kind of device; lowering itself knows no device.
 
-    rows: the kernels of each op; first match wins. held: of a dtype that kernels may be given, what memory has it in.
-    epilogues: what products can apply to their sums. strips: what one step can compute strip by strip; add_fused adds
-    that step. formats: how products may have their matrices; pack adds a step that makes the panels of a matrix, which
-    are a view of one axis. copy, cast: add a step that moves elements from one view to another of its shape, of the
-    same dtype or of another. scratch_floats: what a part of a kernel needs for these fields, where the step's row does
-    not lay it out. cost: what a step costs at least.
+    rules: the kernel rules of each op; first match wins. held: the dtypes that kernels accept, with the storage dtype
+    of each. epilogues: the ops that products can apply to their sums. fused_limits: the limits of fused programs;
+    add_fused adds their step. formats: the weight formats of products; pack adds a step that packs a matrix into
+    panels, a view of one axis. copy, cast: add a step that copies elements between two views of one shape, of the same
+    or of different dtypes. scratch_floats: the scratch of one task of a kernel, if the step does not set it. cost: the
+    minimum cost of a step.
     """
 
     rules: Mapping[str, Sequence[KernelRule]]
@@ -82,24 +82,22 @@ class Backend:
     _beyond: dict[str, list[list[int]]] = field(default_factory=dict, init=False, repr=False)
 
     def beyond(self, op: str) -> list[list[int]]:
-        """For each row of an op and each of its conditions, the place of the next row that does not begin with the same
-        ones up to that: whatever it refuses, it refuses to those in between.
-        """
+        """Return where the next rule that begins differently is, per rule and condition; see `beyond.beyond`."""
         if op not in self._beyond:
-            self._beyond[op] = beyond([row.conditions for row in self.rules.get(op, ())])
+            self._beyond[op] = beyond([rule.conditions for rule in self.rules.get(op, ())])
         return self._beyond[op]
 
 
 class Lowering:
-    """Turns nodes into steps. Rows ask it for operands (`view`, `rows`, `contiguous`) and results (`result`)."""
+    """Turn nodes into steps. Kernel rules ask it for operands (`view`, `rows`, `contiguous`) and results (`result`)."""
 
     def __init__(self, graph: Graph, target: Target, backend: Backend):
         self.graph = graph
         self.target = target
         self.backend = backend
         self.static = weight_exprs(graph)
-        self.narrow = backend.epilogues.rounded.intersection(target.rounded)  # what results have for dot products
-        # What depends on no input. All steps of a run read the same state, so what is made of it is packed once.
+        self.narrow = backend.epilogues.rounded.intersection(target.rounded)  # the dtypes of results for dot products
+        # Values that depend on no input. A run's steps read the same state, so its values are packed once per run.
         self.state_invariant = weight_exprs(graph, ("state",), self.static) if graph.states else self.static
         limits = backend.epilogues if target.epilogues else None
         self.groups, self.grouped = find_groups(graph, self.static, limits, self.state_invariant, self.narrow)
@@ -108,28 +106,28 @@ class Lowering:
         self.node_name = ""
         self._asked: dict[Node, Asked] = {}
         self._reasons: defaultdict[Node, dict[Condition, str]] = defaultdict(dict)
-        self._candidates: dict[tuple[str, tuple[str, ...]], tuple[tuple[str, str], ...]] = {}  # nodes are alike
+        self._candidates: dict[tuple[str, tuple[str, ...]], tuple[tuple[str, str], ...]] = {}  # by op and reasons
         self._foreign = foreign_values(graph, backend.held)
         self._weights: dict[str, str] = {}  # packed weight key -> tensor id
         self._statics: dict[str, WeightExpr] = {}
-        self.panels: dict[tuple[str, str, bool, Callable[[WeightExpr], WeightExpr] | None], View] = {}  # by steps
+        self.panels: dict[tuple[str, str, bool, Callable[[WeightExpr], WeightExpr] | None], View] = {}
         self._deferred = deferred_values(graph, self.static, self.narrow, backend.formats)
         self._copies: dict[tuple[View, tuple[int, ...] | None], View] = {}
         self._casts: dict[tuple[View, DType], View] = {}
-        self.rounded: dict[View, View] = {}  # rows, and what `round_rows` has made of them
+        self.rounded: dict[View, View] = {}  # rows -> their result of `round_rows`
         self.row_means: dict[str, View] = {}  # of images [N, C, H, W] that are averaged, as [N, H, C]
-        self.rounded_images: dict[View, tuple[View, View, View]] = {}  # as bytes, and their steps and zero points
-        self._slots: dict[Node, dict[str | None, int]] = {}  # where each operand of a concat begins
-        self._work: list[float] = []  # nanoseconds of each step on one thread, as its row estimates
-        self._replacing: dict[str, str] = {}  # what overwrites a state -> the state
+        self.rounded_images: dict[View, tuple[View, View, View]] = {}  # as bytes, with scales and zero points
+        self._slots: dict[Node, dict[str | None, int]] = {}  # the start of each operand of a concat
+        self._work: list[float] = []  # estimated nanoseconds of each step on one thread
+        self._replacing: dict[str, str] = {}  # update -> the state that it overwrites
         self._scalars: dict[tuple[float, DType], str] = {}
-        self._stand_ins: dict[str, tuple[View, View]] = {}  # tensor -> what is written, where it belongs
+        self._stand_ins: dict[str, tuple[View, View]] = {}  # tensor -> its view, and the view it is copied to
         self._panel_tables = weights.panel_tables(graph, self.static)
 
-    # -- the walk -----------------------------------------------------------------------------------------------
+    # -- all nodes ---------------------------------------------------------------------------------------------
 
     def build(self, mode: str) -> Lowered:
-        """Lowers every node, in order, once. mode: the name of what is lowered."""
+        """Lower every node, in order, once. mode: the name of the lowered graph's mode."""
         self.lowered.mode = mode
         for name in self.graph.inputs:
             self.alias(name, self._root(name, self.graph.type(name), "input"))
@@ -154,13 +152,13 @@ class Lowering:
         self.choose(node).lower(self, node)
 
     def _units(self) -> list[Node | FusedGroup]:
-        """What becomes steps together, operands first: fused groups, the last nodes of epilogue groups, other nodes."""
+        """Return the units of steps, operands first: fused groups, last nodes of epilogue groups, other nodes."""
         waiting = self.static.union(self._deferred)
         alone = [n for n in self.graph.nodes if n not in self.grouped and n.outputs[0] not in waiting]
-        taken = self.grouped | set(self.groups)
+        used = self.grouped | set(self.groups)
         limits = self.backend.fused_limits
         self.fused_groups = (
-            find_fused_groups(self.graph, self.static, taken, limits, self.narrow) if self.target.fuses else []
+            find_fused_groups(self.graph, self.static, used, limits, self.narrow) if self.target.fuses else []
         )
         if not self.fused_groups and not self.graph.states:
             return list(alone)
@@ -172,36 +170,36 @@ class Lowering:
         needs: dict[Node | FusedGroup, set[Node | FusedGroup]] = {unit: set() for unit in last}
         for node, unit in unit_of.items():
             before = needs[unit]
-            for maker in self._makers(node):
-                if maker in unit_of:
-                    before.add(unit_of[maker])
+            for producer in self._producers(node):
+                if producer in unit_of:
+                    before.add(unit_of[producer])
             before.discard(unit)
         self._replacing, early = overwrite_states(self.graph, self._deferred, unit_of, needs, last)
         order = sorted(last, key=lambda unit: (early.get(unit, last[unit]), last[unit]))
         return topological(needs, {unit: i for i, unit in enumerate(order)})
 
-    def _makers(self, node: Node) -> list[Node]:
-        """The nodes that make what a node reads; for those that are lowered where they are read, what they read."""
-        makers = [maker for operand in node.operands if (maker := self.graph.producer(operand)) is not None]
+    def _producers(self, node: Node) -> list[Node]:
+        """Return the nodes that compute a node's operands; a deferred operand is replaced by its own operands."""
+        producers = [producer for operand in node.operands if (producer := self.graph.producer(operand)) is not None]
         if not self._deferred:
-            return makers
-        deferred = [self._makers(maker) if maker.outputs[0] in self._deferred else [maker] for maker in makers]
-        return [maker for each in deferred for maker in each]
+            return producers
+        deferred = [self._producers(each) if each.outputs[0] in self._deferred else [each] for each in producers]
+        return [producer for each in deferred for producer in each]
 
     def choose(self, node: Node) -> KernelRule:
-        """The first row that takes the node as its operands lie; every candidate's reason is kept for `explain`."""
-        row, choice, avoided = self.ask(node)
+        """Return the first rule that accepts the node and its operands' layouts; record all reasons for `explain`."""
+        rule, choice, avoided = self.ask(node)
         misplaced: dict[KernelRule, str] = {}
-        while row is not None and (reason := row.misplaced(self, node)):
-            misplaced[row] = reason
-            row, choice, avoided = self._ask(node, misplaced)
-        assert row is not None, f"{node} has no kernel; segments should have kept it out"
+        while rule is not None and (reason := rule.misplaced(self, node)):
+            misplaced[rule] = reason
+            rule, choice, avoided = self._ask(node, misplaced)
+        assert rule is not None, f"{node} has no kernel; segments should have kept it out"
         self.lowered.choices.append(choice)
         self.lowered.avoided += avoided
-        return row
+        return rule
 
     def ask(self, node: Node) -> Asked:
-        """The first row that takes the node however its operands lie, and what each candidate said: asked once."""
+        """Return the first rule that accepts the node in any layout, and each candidate's reason; cached."""
         if node not in self._asked:
             self._asked[node] = self._ask(node)
         return self._asked[node]
@@ -210,58 +208,58 @@ class Lowering:
         reasons: list[str] = []
         avoided: list[str] = []
         op = self.groups[node].root.op.name if node in self.groups else node.op.name
-        rows, beyond, chosen = self.backend.rules.get(op, ()), self.backend.beyond(op), None
-        foreign = self._kept_out(node) if self._foreign else ""
-        while chosen is None and (place := len(reasons)) < len(rows):
-            row = rows[place]
+        rules, beyond, chosen = self.backend.rules.get(op, ()), self.backend.beyond(op), None
+        foreign = self._foreign_reason(node) if self._foreign else ""
+        while chosen is None and (tried := len(reasons)) < len(rules):
+            rule = rules[tried]
             if foreign:
-                reasons += [foreign] * len(rows)
-            elif (depth := self._refused(row, node)) is not None:
-                reason = self._reasons[node][row.conditions[depth]]
-                reasons += [reason] * (beyond[place][depth] - place)
+                reasons += [foreign] * len(rules)
+            elif (depth := self._refused(rule, node)) is not None:
+                reason = self._reasons[node][rule.conditions[depth]]
+                reasons += [reason] * (beyond[tried][depth] - tried)
             else:
-                reason = misplaced.get(row, "")
-                if not reason and (reason := row.avoid(self, node)) and row.by_size and is_sized(self.graph, node):
-                    avoided.append(f"{row.kernel} for {node.outputs[0]!r}: {reason}")
+                reason = misplaced.get(rule, "")
+                if not reason and (reason := rule.avoid(self, node)) and rule.by_size and is_sized(self.graph, node):
+                    avoided.append(f"{rule.kernel} for {node.outputs[0]!r}: {reason}")
                 reasons.append(reason)
-                chosen = None if reason else row
+                chosen = None if reason else rule
         key = op, tuple(reasons)
         if key not in self._candidates:
-            self._candidates[key] = tuple(zip([row.kernel for row in rows], reasons, strict=False))
+            self._candidates[key] = tuple(zip([rule.kernel for rule in rules], reasons, strict=False))
         return Asked(chosen, Choice(node.outputs[0], op, self._candidates[key]), avoided)
 
-    def refusal(self, row: KernelRule, node: Node) -> str:
-        """The first reason against a row; each condition is asked once for a node, however many rows have it."""
-        depth = self._refused(row, node)
-        return "" if depth is None else self._reasons[node][row.conditions[depth]]
+    def refusal(self, rule: KernelRule, node: Node) -> str:
+        """Return the first reason against a rule; each condition is evaluated once per node."""
+        depth = self._refused(rule, node)
+        return "" if depth is None else self._reasons[node][rule.conditions[depth]]
 
-    def _refused(self, row: KernelRule, node: Node) -> int | None:
-        """Which condition of a row is the first that refuses; None where it takes the node."""
+    def _refused(self, rule: KernelRule, node: Node) -> int | None:
+        """Return the index of the first condition of a rule that refuses the node; None if the rule accepts it."""
         known = self._reasons[node]
-        for depth, condition in enumerate(row.conditions):
+        for depth, condition in enumerate(rule.conditions):
             if (reason := known.get(condition)) is None:
                 reason = known[condition] = condition(self, node)
             if reason:
                 return depth
         return None
 
-    def _kept_out(self, node: Node) -> str:
-        """Why no kernel may be given a node's values, whatever it does with them; or ""."""
+    def _foreign_reason(self, node: Node) -> str:
+        """Return why no kernel may read or write a node's values, such as their dtype; or ""."""
         names = (*node.operands, *node.outputs)
         return next((self._foreign[name] for name in names if name in self._foreign), "")
 
     def group(self, node: Node) -> Group:
-        """The matmul, convolution or attention that a group's last node stands for, with its epilogue."""
+        """Return the group with this last node: the matmul, convolution or attention with its epilogue."""
         return self.groups[node]
 
     def is_only_rounded(self, group: Group) -> bool:
-        """Whether nothing reads the output of a group but its rounding."""
+        """Return whether only the group's rounding reads its output."""
         return group.rounding is not None and self.graph.only_user(group.output) is group.rounding
 
     # -- operands -----------------------------------------------------------------------------------------------
 
     def view(self, value: str | None) -> View:
-        """Where a value is; static values become raw weights on first use, and deferred ones are lowered."""
+        """Return the view of a value; static values become raw weights on first use, deferred values are lowered."""
         assert value is not None
         if value in self._deferred:
             reader = self.node_name
@@ -273,12 +271,12 @@ class Lowering:
         return self.lowered.views[value]
 
     def contiguous(self, value: str | View | None) -> View:
-        """The value, row-major; copied where it is not."""
+        """Return the value, row-major; copied if it is not."""
         view = value if isinstance(value, View) else self.view(value)
         return view if view.is_contiguous else self.copy(view)
 
     def rows(self, value: str | None) -> View:
-        """The value as [rows, columns] with adjacent columns; copied where it is not."""
+        """Return the value as [rows, columns] with adjacent columns; copied if it is not."""
         view = self.view(value).rows()
         if view is None:
             view = self.copy(self.view(value)).rows()
@@ -286,7 +284,7 @@ class Lowering:
         return view
 
     def adjacent(self, value: str | None) -> View:
-        """The value with its last dim adjacent; copied where it is not."""
+        """Return the value with its last dim adjacent; copied if it is not."""
         view = self.view(value)
         return view if view.has_adjacent_columns else self.copy(view)
 
@@ -299,7 +297,7 @@ class Lowering:
         beside: tuple[WeightExpr, ...] = (),
         group: int = 0,
     ) -> View:
-        """A static value in the layout a kernel wants; raw ones keep their shape. beside, group: see `PackedWeight`."""
+        """Return a static value in a layout; raw values keep their shape. beside, group: see `PackedWeight`."""
         value = self.weight_expr(value) if isinstance(value, str) else value
         packed_weight = weights.make_packed_weight(value, layout, transposed, format, beside, group)
         own, shape = packed_weight.dtype, value.dims
@@ -312,20 +310,20 @@ class Lowering:
         return View(id, dtype, 0, shape, contiguous_strides(shape))
 
     def weight_expr(self, name: str) -> WeightExpr:
-        """A static value of the graph or a constant beside it, on its own: what a weight's packed weight is made of."""
+        """Return the expression of a static value of the graph, or of an added constant, for a packed weight."""
         return weight_expr(self.graph, name, self._statics)
 
     def is_panel_table(self, value: str | None) -> bool:
-        """Whether a matmul also reads a table, whose rows are columns there: it is then packed once for both."""
+        """Return whether a matmul also reads a table, with its rows as columns; it is then packed once for both."""
         return value in self._panel_tables
 
     def image(self, value: str | None) -> View:
-        """The value [N, C, H, W] with its channels side by side; copied where they are not. [N, C, W] has one row."""
+        """Return the value [N, C, H, W] channels last; copied if it is not. [N, C, W] gets one row."""
         view = self.view(value)
         return (view if view.has_adjacent_channels else self.copy(view, channels_last(len(view.shape)))).as_image()
 
     def copy(self, view: View, order: tuple[int, ...] | None = None) -> View:
-        """A copy of a view, row-major or with its axes in another order, made once."""
+        """Return a copy of a view, row-major or with its axes in another order; cached."""
         if (view, order) not in self._copies:
             source = self.lowered.tensors[view.tensor]
             target = self.temporary(f"{source.name}.copy", view.dtype, view.shape, order)
@@ -334,7 +332,7 @@ class Lowering:
         return self._copies[view, order]
 
     def cast(self, view: View, dtype: DType) -> View:
-        """A row-major copy of a view in another dtype, made once."""
+        """Return a row-major copy of a view in another dtype; cached."""
         if (view, dtype) not in self._casts:
             name = f"{self.lowered.tensors[view.tensor].name}.{dtype}"
             self._casts[view, dtype] = self.temporary(name, dtype, view.shape)
@@ -342,11 +340,11 @@ class Lowering:
         return self._casts[view, dtype]
 
     def scalar(self, value: float, dtype: DType) -> View:
-        """A constant of one element, shape []."""
+        """Return a constant of one element, shape []."""
         return self.view(self.constant(value, dtype))
 
     def constant(self, value: float, dtype: DType) -> str:
-        """The name of a constant of one element, shape [], that the graph does not have."""
+        """Return the name of a constant of one element, shape [], that the graph does not have."""
         if (value, dtype) not in self._scalars:
             name = f"scalar.{value}.{dtype}"
             while name in self.graph.values or name in self._statics:
@@ -358,24 +356,24 @@ class Lowering:
         return self._scalars[value, dtype]
 
     def temporary(self, name: str, dtype: DType, shape: tuple[int, ...], order: tuple[int, ...] | None = None) -> View:
-        """A tensor for what steps hand to one another, row-major or with its axes in another order."""
+        """Add a tensor for data between steps, row-major or with its axes in another order."""
         return self._new(name, dtype, shape, "activation", order)
 
     def move(self, source: View, target: View) -> None:
-        """A step that copies elements between two views of one shape, into another dtype where that differs."""
+        """Add a step that copies elements between two views of one shape, with a cast if their dtypes differ."""
         (self.backend.copy if source.dtype is target.dtype else self.backend.cast)(self, source, target)
 
     def add_copy(self, source: View, target: View) -> None:
-        """A step that copies elements between two views of one shape."""
+        """Add a step that copies elements between two views of one shape."""
         self.backend.copy(self, source, target)
 
     # -- results ------------------------------------------------------------------------------------------------
 
     def result(self, value: str, strided: bool = False, order: tuple[int, ...] | None = None) -> View:
-        """The view that a step writes a value to: inside the tensor of its only reader where that is possible.
+        """Return the view that a step writes a value to: inside the tensor of its only reader if possible.
 
-        strided: the kernel takes any strides; otherwise the view is row-major. order: how the axes of a tensor of its
-        own lie in memory, outermost first.
+        strided: the kernel accepts any strides; otherwise the view is row-major. order: the axis order of a tensor
+        allocated for the value, outermost first.
         """
         if value in self.lowered.views:
             return self.lowered.views[value]
@@ -388,12 +386,12 @@ class Lowering:
     def accepted_result(
         self, value: str, accepts: Callable[[View], bool], order: tuple[int, ...] | None = None
     ) -> View:
-        """As `result` with any strides, or a stand-in for it where a kernel does not accept the view."""
+        """Return `result` with any strides, or a stand-in for it if a kernel does not accept the view."""
         view = self.result(value, strided=True, order=order)
         return view if accepts(view) else self.stand_in(value, view, order)
 
     def stand_in(self, value: str, target: View, order: tuple[int, ...] | None = None) -> View:
-        """A tensor that the next step writes instead of a view of a value, row-major or in `order`.
+        """Return a tensor that the next step writes instead of a view of a value, row-major or in `order`.
 
         The step is followed by a copy into the view.
         """
@@ -402,7 +400,7 @@ class Lowering:
         return view
 
     def _own(self, value: str, order: tuple[int, ...] | None) -> View:
-        """A tensor for one value: an output where it is one and lies like one, or has no other reader."""
+        """Add a tensor for one value: an output if the value is one and has its layout, or has no other reader."""
         type = self.graph.type(value)
         names = [external for external, v in self.graph.outputs.items() if v == value]
         is_plain = order is None or ordered_strides(type.dims, order) == contiguous_strides(type.dims)
@@ -411,12 +409,12 @@ class Lowering:
         return self.temporary(value, type.dtype, type.dims, order)
 
     def _replaced_state(self, value: str) -> View | None:
-        """The place of a state that a value replaces, where its op may overwrite it and all have read it before."""
+        """Return the memory of the state that a value replaces, if its op may overwrite it after all reads."""
         state = self._replacing.get(value)
         return None if state is None else self._update(state)
 
     def _update(self, state: str) -> View:
-        """The memory of a state as its update, a tensor of its own: what reads it reads the new value."""
+        """Add a tensor for the update of a state, at the state's address; readers of the update read the new value."""
         old = self.view(state)
         new = self._root(state, self.graph.type(state), "update")
         self.lowered.tensors[new.tensor].replaces = old.tensor
@@ -424,14 +422,14 @@ class Lowering:
         return new
 
     def replaces(self, new: View, old: View) -> bool:
-        """Whether a view is the update of another: the same elements in the same place."""
+        """Return whether a view is the update of another view: the same elements at the same address."""
         return self.lowered.tensors[new.tensor].replaces == old.tensor and replace(new, tensor=old.tensor) == old
 
     def _update_states(self) -> None:
-        """Copies the updates that were not made in place, all as if at once: none reads what another has written.
+        """Copy the updates that were not computed in place, as if all at once: no copy reads what another has written.
 
-        A copy waits for those that read the state it overwrites; where they wait for each other in a circle, or a state
-        for itself, what is read of one of them is put aside first.
+        A copy waits for the copies that read the state it overwrites. If copies wait for each other in a cycle, or for
+        themselves, one of the states is first copied to a temporary tensor.
         """
         waiting: dict[str, View] = {}
         for state, update in self.graph.states.items():
@@ -446,18 +444,18 @@ class Lowering:
                 self.node_name = self.graph.states[ready[0]]
                 self.add_copy(waiting.pop(ready[0]), self._update(ready[0]))
                 continue
-            aside = self.view(next(iter(waiting))).tensor
+            blocked = self.view(next(iter(waiting))).tensor
             for each, source in waiting.items():
-                if source.tensor == aside:
+                if source.tensor == blocked:
                     self.node_name = self.graph.states[each]
                     waiting[each] = self.copy(source)
 
     def alias(self, value: str, view: View) -> None:
-        """Says that a value is a view of memory that exists already."""
+        """Record that a value is a view of existing memory."""
         self.lowered.views[value] = view
 
     def _destination(self, value: str, strided: bool, order: tuple[int, ...] | None) -> View | None:
-        """A place inside the result of a permute, reshape or concat that reads nothing else from this value."""
+        """Return a view inside the result of a permute, reshape or concat that is the only reader of this value."""
         user = self.graph.only_user(value)
         if user is None or user in self.grouped or user in self.groups:
             return None
@@ -467,8 +465,8 @@ class Lowering:
         match user.op.name:
             case "permute" if strided:
                 inverse = tuple(user.axes.index(i) for i in range(len(user.axes)))
-                seen = None if dense is None else dense.permute(user.axes)
-                view = self.result(user.output, strided, None if seen is None else seen.order).permute(inverse)
+                permuted = None if dense is None else dense.permute(user.axes)
+                view = self.result(user.output, strided, None if permuted is None else permuted.order).permute(inverse)
             case "reshape":
                 wanted = None if dense is None else reshaped_order(dense, self.graph.type(user.output).dims)
                 reshaped = self.result(user.output, strided, wanted).reshape(shape)
@@ -494,7 +492,7 @@ class Lowering:
         return whole.slice(starts, stops, [1] * len(starts))
 
     def _output(self, external: str, value: str) -> View:
-        """A graph output owns its memory: anything else is copied into a root of its own."""
+        """Return the view of a graph output, which owns its memory: any other view is copied into a new root."""
         view = self.view(value)
         root = self.lowered.tensors[view.tensor]
         mine = root.kind == "output" and root.name == external
@@ -521,16 +519,16 @@ class Lowering:
         scratch_floats: int = 0,
         iterations: int = 1,
     ) -> None:
-        """Adds a step. `work` is an estimate in nanoseconds on one thread, for `_cut`. keeps, iterations: see `Step`.
+        """Add a step. `work` is an estimate in nanoseconds on one thread, for `_cut`. keeps, iterations: see `Step`.
 
-        scratch_floats: f32 scratch per part, where the step's row lays it out; otherwise the backend says how much.
-        The kernel gets it as `scratch` and `scratch_stride`.
+        scratch_floats: f32 scratch per task, if the kernel rule sets it; otherwise the backend computes it. The kernel
+        gets it as `scratch` and `scratch_stride`.
         """
         if all(w.size == 0 for w in writes):
             return
-        aside = self._put_aside(reads, writes, inplace) if self.graph.states and not keeps else {}
-        written = [moved(view, aside) for view in writes] if aside else writes
-        fields = {name: moved_field(value, aside) for name, value in fields.items()} if aside else fields
+        redirected = self._redirect(reads, writes, inplace) if self.graph.states and not keeps else {}
+        written = [moved(view, redirected) for view in writes] if redirected else writes
+        fields = {name: moved_field(value, redirected) for name, value in fields.items()} if redirected else fields
         scratch = None
         if scratch_floats := scratch_floats or self.backend.scratch_floats(kernel, fields):
             slot = -(-scratch_floats // 16) * 16
@@ -541,31 +539,31 @@ class Lowering:
         self.lowered.steps.append(
             Step(kernel, args_type, fields, *views, self.node_name, inplace, 1, scratch, keeps, iterations)
         )
-        for view, own in zip(writes, written, strict=True) if aside else ():
+        for view, own in zip(writes, written, strict=True) if redirected else ():
             if own != view:
                 self.add_copy(own, view)
         for write in writes if self._stand_ins else ():
             if write.tensor in self._stand_ins:
                 self.add_copy(*self._stand_ins.pop(write.tensor))
 
-    def _put_aside(self, reads: Sequence[View], writes: Sequence[View], inplace: tuple[int, ...]) -> dict[str, str]:
-        """For a step that would overwrite a state that it reads: id of the update -> a tensor to write instead."""
-        aside = {}
+    def _redirect(self, reads: Sequence[View], writes: Sequence[View], inplace: tuple[int, ...]) -> dict[str, str]:
+        """For a step that would overwrite a state that it reads: return update id -> id of a temporary tensor."""
+        redirected = {}
         for i, write in enumerate(writes):
             tensor = self.lowered.tensors[write.tensor]
             readers = [k for k, read in enumerate(reads) if read.tensor == tensor.replaces]
             permitted = i == 0 and len(readers) == 1 and readers[0] in inplace
             if readers and not (permitted and self.replaces(write, reads[readers[0]])):
                 own = self.temporary(f"{self.node_name}.aside", tensor.dtype, tensor.shape)
-                aside[write.tensor] = own.tensor
-        return aside
+                redirected[write.tensor] = own.tensor
+        return redirected
 
     def _cut(self) -> None:
-        """Cuts steps into parts where the run is worth threads, and these into chunks; scratch has a slot a part."""
+        """Split steps into tasks, each with a slot of scratch, and into chunks, if the run is worth several threads."""
         if sum(self._work) < self.target.run_nanoseconds:
             return
         for step, work in zip(self.lowered.steps, self._work, strict=True):
-            worth = int(work / step.iterations / self.target.part_nanoseconds)  # each turn has a barrier of its own
+            worth = int(work / step.iterations / self.target.part_nanoseconds)  # each iteration has a barrier
             step.parts = max(1, min(self.target.threads, worth))
             chunks = self.target.chunks(work / step.parts)
             if chunks > 1 and "chunks" in step.fields:
@@ -575,7 +573,7 @@ class Lowering:
                 tensor.shape = (tensor.shape[0] * step.parts,)
                 tensor.nbytes *= step.parts
 
-    # -- inside -------------------------------------------------------------------------------------------------
+    # -- tensors ------------------------------------------------------------------------------------------------
 
     def _id(self) -> str:
         return f"t{len(self.lowered.tensors)}"
@@ -586,15 +584,15 @@ class Lowering:
     def _new(
         self, name: str, dtype: DType, shape: tuple[int, ...], kind: str, order: tuple[int, ...] | None = None
     ) -> View:
-        """A root whose axes lie in memory in `order`: its own shape is in that order, its view's shape is `shape`."""
+        """Add a root whose axes are stored in `order`, and return its view; the view's shape is `shape`."""
         dtype = self.backend.held[dtype]
         strides = contiguous_strides(shape) if order is None else ordered_strides(shape, order)
         view = View(self._id(), dtype, 0, shape, strides)
-        lying = shape if order is None or view.is_contiguous else tuple(shape[axis] for axis in order)
-        self.lowered.tensors[view.tensor] = Tensor(view.tensor, name, dtype, lying, kind, dtype.nbytes(view.size))
+        stored = shape if order is None or view.is_contiguous else tuple(shape[axis] for axis in order)
+        self.lowered.tensors[view.tensor] = Tensor(view.tensor, name, dtype, stored, kind, dtype.nbytes(view.size))
         return view
 
 
 def pointer(view: View) -> Pointer:
-    """The pointer field of a view's first element."""
+    """Return the pointer field of a view's first element."""
     return Pointer(view.tensor, view.byte_offset)

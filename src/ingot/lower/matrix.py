@@ -1,4 +1,4 @@
-"""Matrices as kernels want them: weights that a store packs, or panels that steps of a run make."""
+"""Matrices in the layouts of kernels: weights packed by a store, or panels packed by steps of a run."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ Moves = Callable[[WeightExpr], WeightExpr]
 
 
 def column_runs(lowering: Lowering, value: str, format: Format, layout: str, transposed: bool) -> list[range]:
-    """The columns of a [k, n] matrix, [n, k] when transposed, in runs of panels each of which fits into a region of
-    memory; those of one of its halves for gate_panels, and rows of a raw [n, k]. One run for all where they fit, or it
-    is no matrix of floats.
+    """Return the columns of a [k, n] matrix, [n, k] when transposed, in ranges whose panels fit into a memory region.
+
+    For gate_panels the ranges are columns of one half; for a raw [n, k] they are rows. One range if all panels fit or
+    the matrix cannot be split.
     """
     k, n = lowering.graph.type(value).dims[:: -1 if transposed else 1]
     panel = format.panel
@@ -36,42 +37,42 @@ def matrix(
     order: Moves | None = None,
     columns: range | None = None,
 ) -> View:
-    """A [k, n] matrix, [n, k] when transposed, as it is stored in a format, in a layout of `PackedWeight`.
+    """Return a [k, n] matrix, [n, k] when transposed, stored in a format, in a layout of `PackedWeight`.
 
-    A static one is a weight and keeps its shape; experts have a dim before. One that reads a state is, row-major, what
-    the state holds where the layout is "raw"; otherwise a view of one axis, the panels that a step of each run makes.
-    So is one that a run computes, of floats. order: how its elements are moved before they are packed. columns: a run
-    of `column_runs`, of several.
+    A static matrix is a weight and keeps its shape; experts have one more dim in front. A matrix that reads a state is
+    the state's row-major contents if the layout is "raw". Otherwise it is a view of one axis: panels that a step packs
+    in each run, as for a matrix of floats that the run computes. order: moves of its elements before they are packed.
+    columns: one of several ranges of `column_runs`.
     """
     if columns is not None:
-        part = _some_columns(lowering.weight_expr(value), layout, int(not transposed), columns).stored(format)[0]
+        piece = _some_columns(lowering.weight_expr(value), layout, int(not transposed), columns).stored(format)[0]
         is_plain = layout == "raw" and format.decoder is None
-        return lowering.weight(part, layout, transposed, None if is_plain else format)
-    held = (
+        return lowering.weight(piece, layout, transposed, None if is_plain else format)
+    expression = (
         lowering.weight_expr(value)
         if value in lowering.state_invariant
         else WeightExpr(value, (lowering.graph.type(value),))
     )
-    stored, *beside = held.stored(format)
-    if beside:
-        groups = held.groups(format)
+    stored, *scales_and_zeros = expression.stored(format)
+    if scales_and_zeros:
+        groups = expression.groups(format)
         assert groups is not None and order is None, f"{value} is not stored as {format}"
-        return lowering.weight(stored, layout, transposed, format, tuple(beside), groups.size)
+        return lowering.weight(stored, layout, transposed, format, tuple(scales_and_zeros), groups.size)
     packed = order(stored) if order else stored
     if value in lowering.static:
         return lowering.weight(packed, layout, transposed, format)
     if layout == "raw":
-        return lowering.contiguous(_undecoded(lowering, held, stored))
+        return lowering.contiguous(_undecoded(lowering, expression, stored))
     key = value, format.name, transposed, order
     if key not in lowering.panels:
         packed_weight = PackedWeight(value, packed, layout, transposed, format)
-        source = _reordered(lowering, packed, stored, _undecoded(lowering, held, stored))
+        source = _reordered(lowering, packed, stored, _undecoded(lowering, expression, stored))
         lowering.panels[key] = _pack(lowering, packed_weight, source)
     return lowering.panels[key]
 
 
 def _some_columns(value: WeightExpr, layout: str, axis: int, columns: range) -> WeightExpr:
-    """Columns of a matrix, which lie along an axis; for gate_panels those of both halves."""
+    """Return a range of columns of a matrix, i.e. of indices of an axis; for gate_panels, the range in both halves."""
 
     def cut(begin: int, end: int) -> WeightExpr:
         starts, stops = [0, 0], list(value.dims)
@@ -85,7 +86,7 @@ def _some_columns(value: WeightExpr, layout: str, axis: int, columns: range) -> 
 
 
 def _pack(lowering: Lowering, packed_weight: PackedWeight, source: View) -> View:
-    """The panels of a packed weight that is no weight's, by a step that packs what the steps before have made."""
+    """Add a step that packs the result of earlier steps into panels that no store has."""
     assert packed_weight.layout == "panels" and len(packed_weight.shape) == 2, f"{packed_weight.key} is no weight"
     items = packed_weight.nbytes // packed_weight.dtype.itemsize
     panels = lowering.temporary(f"{packed_weight.value.name}.panels", packed_weight.dtype, (items,))
@@ -94,9 +95,9 @@ def _pack(lowering: Lowering, packed_weight: PackedWeight, source: View) -> View
 
 
 def _undecoded(lowering: Lowering, value: WeightExpr, stored: WeightExpr) -> View:
-    """What is stored of a value of the graph: where the graph has it, or what the moves of its format make of it.
+    """Return the stored form of a value of the graph: a view, or the moves of its format applied to stored views.
 
-    Of permute(cast(state)) that is a permuted view of the state; of a concat it is a copy of each operand.
+    For permute(cast(state)) this is a permuted view of the state; for a concat it is a copy of each operand.
     """
     if stored is value or stored in value.operands:
         return lowering.view(stored.name)
@@ -105,14 +106,14 @@ def _undecoded(lowering: Lowering, value: WeightExpr, stored: WeightExpr) -> Vie
 
 
 def _reordered(lowering: Lowering, value: WeightExpr, stored: WeightExpr, view: View) -> View:
-    """What moves make of what is stored, which is `view`."""
+    """Apply the moves of `value` to `stored`, whose view is `view`."""
     if value is stored:
         return view
     return _moved(lowering, value, [_reordered(lowering, operand, stored, view) for operand in value.inputs])
 
 
 def _moved(lowering: Lowering, value: WeightExpr, sources: Sequence[View]) -> View:
-    """What the op of a value that only moves elements makes of views."""
+    """Apply the op of a value, which only moves elements, to views."""
     node = value.node
     assert node is not None
     match value.op:
@@ -130,12 +131,12 @@ def _moved(lowering: Lowering, value: WeightExpr, sources: Sequence[View]) -> Vi
 
 
 def _joined(lowering: Lowering, value: WeightExpr, sources: Sequence[View], axis: int) -> View:
-    """A tensor of the sources one after another along an axis."""
-    whole = lowering.temporary(value.name, value.type.dtype, value.dims)
+    """Copy the sources into one tensor, one after another along an axis."""
+    joined = lowering.temporary(value.name, value.type.dtype, value.dims)
     begin = 0
     for source in sources:
-        starts, stops = [0] * len(whole.shape), list(whole.shape)
+        starts, stops = [0] * len(joined.shape), list(joined.shape)
         starts[axis], stops[axis] = begin, begin + source.shape[axis]
-        lowering.add_copy(source, whole.slice(starts, stops, [1] * len(starts)))
+        lowering.add_copy(source, joined.slice(starts, stops, [1] * len(starts)))
         begin = stops[axis]
-    return whole
+    return joined

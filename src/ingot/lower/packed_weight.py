@@ -1,8 +1,8 @@
-"""Packed weights are packed_weights: how their bytes come about, from weights and constants to the layout of a kernel.
+"""Packed weights: the computation of a kernel's weight bytes from weights and constants.
 
-A packed weight belongs to no graph, so programs may outlive the one they were lowered from. Its key is the text of the
-computation, so two lowerings of one graph agree on it, and no two bindings of one graph on constants that have the same
-name there and other elements.
+A packed weight belongs to no graph, so programs may outlive the graph they were lowered from. Its key is the text of
+the computation: two lowerings of one graph agree on it, and constants with the same name but different elements get
+different keys.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from ingot.ops.define import evaluate
 from ingot.support.files import release
 from ingot.support.record import record
 
-_MAX_TEXT = 1 << 20  # of a key: a value that each of many nodes reads twice would take all memory
+_MAX_TEXT = 1 << 20  # of a key: a value that each of many nodes reads twice would exhaust memory
 
 
 @record(eq=False)
 class WeightExpr:
-    """A value that depends on no input, with all that it is made of: weights, constants and states.
+    """A value that depends on no input, as an expression of weights, constants and states.
 
-    name: as graphs and keys have it. types: of all results of the op that makes it; of a weight or constant, its own.
-    output: which of them it is. node: that op with its attributes, or None. operands: what it reads. data: the array of
-    a weight or constant; None for a weight of which only the type is known.
+    name: as in graphs and keys. types: of all results of its op; for a weight or constant, its own type. output: the
+    index of the result. node: the op with its attributes, or None. operands: of the op. data: the array of a weight or
+    constant; None for a weight of which only the type is known.
     """
 
     name: str
@@ -59,29 +59,29 @@ class WeightExpr:
 
     @property
     def source(self) -> WeightExpr:
-        """What the op reads first."""
+        """The first operand."""
         source = self.operands[0]
         assert source is not None
         return source
 
     @property
     def inputs(self) -> tuple[WeightExpr, ...]:
-        """What an op reads that takes no absent operands."""
+        """The operands of an op that allows no absent operands."""
         return tuple([operand for operand in self.operands if operand is not None])
 
     @property
     def op(self) -> str | None:
-        """The name of the op that makes it; None for a weight or constant."""
+        """The name of the op; None for a weight or constant."""
         return None if self.node is None else self.node.op.name
 
     def derive(self, op: str, *others: WeightExpr, **attributes: Any) -> WeightExpr:
-        """What an op of one result makes of the value, and of others behind it."""
-        return _made(op, (self, *others), f"{self.name}.{op}", attributes)
+        """Apply an op of one result to the value and the values after it."""
+        return _build_expr(op, (self, *others), f"{self.name}.{op}", attributes)
 
     def text(self) -> str:
-        """The text of the computation, down to the names of weights and the contents of constants.
+        """Return the text of the computation, down to the names of weights and the contents of constants.
 
-        It has no names of constants and of what lies between: they are others in each graph that computes the same.
+        It contains no names of constants and intermediate values, which differ between graphs of the same computation.
 
         Raises LimitError.
         """
@@ -90,28 +90,28 @@ class WeightExpr:
         inner = " ".join(f"({operand.text()})" for operand in self.inputs)
         if len(inner) > _MAX_TEXT:
             raise LimitError(
-                f"value {self.name!r}: computed from too much, expected at most {_MAX_TEXT} characters of text"
+                f"value {self.name!r}: expression too large, expected at most {_MAX_TEXT} characters of text"
             )
         which = f"output {self.output} of " if len(self.types) > 1 else ""
         operands = [None if operand is None else f"x{i}" for i, operand in enumerate(self.operands)]
         return f"{which}{dump_call(self.node, operands, self.types)} of {inner}"
 
     def sources(self) -> Iterator[WeightExpr]:
-        """The weights and constants that it is made of; one that is read twice comes twice."""
+        """Yield the weights and constants of the expression; one that is read twice comes twice."""
         if self.node is None:
             yield self
         for operand in self.inputs:
             yield from operand.sources()
 
     def evaluate(self) -> np.ndarray:
-        """The value, computed by the ops' references.
+        """Evaluate with the reference ops.
 
-        Raises ResourceError when it finds no memory, LoadError for a weight without data, InputError for operands that
-        an op has no value for.
+        Raises ResourceError when out of memory, LoadError for a weight without data, InputError for operands that an op
+        is not defined for.
         """
         if self.node is None:
             if self.data is None:
-                reason = "a saved program may have it in native's packing alone"
+                reason = "a saved program may contain it only as packed for native"
                 raise LoadError(f"weight {self.name!r}: has no data, got only its type {self.types[0]}; {reason}")
             return self.data
         return self._apply(*(None if operand is None else operand.evaluate() for operand in self.operands))
@@ -125,11 +125,11 @@ class WeightExpr:
 
     @property
     def is_divisible(self) -> bool:
-        """Whether parts of a matrix can be had without making it whole: it is a file's, a cast, or made row by row."""
+        """Whether slices can be read without evaluating all of the matrix: a weight, a cast, or computed by rows."""
         return self.node is None or (self.op == "cast" and self.source.is_divisible) or self.is_by_rows
 
     def part(self, ranges: tuple[slice, ...]) -> np.ndarray:
-        """Part of a matrix. Of one that is cast or made row by row, only so much is made."""
+        """Return a slice of a matrix; a cast or a matrix computed by rows is evaluated for this slice only."""
         if self.node is not None and self.op == "cast":
             source = self.source.part(ranges)
             result = self._apply(source)
@@ -141,8 +141,9 @@ class WeightExpr:
 
     @property
     def is_by_rows(self) -> bool:
-        """Whether rows of it can be had from the same rows of what it is made of, and constants of one element; or from
-        columns of what is transposed, or from rows of what lies above each other.
+        """Whether rows can be computed from the same rows of the operands and from constants of one element.
+
+        Rows of a transposed matrix come from columns of the operand, rows of a concat from rows of one of its operands.
         """
         node = self.node
         if node is None:
@@ -162,36 +163,36 @@ class WeightExpr:
         return all(o.type.rank == 0 or (o.dims[:1] == self.dims[:1] and o.is_by_rows) for o in self.inputs)
 
     def rows(self, rows: slice, known: dict[WeightExpr, np.ndarray] | None = None) -> np.ndarray:
-        """Some rows of a value that `is_by_rows`; the pages of a file that they were made of are let go.
+        """Return some rows of a value that `is_by_rows`; the pages of files that were read for them are released.
 
-        known: those of what it is made of, taken before and not let go.
+        known: rows of subexpressions that were read before and are not released.
         """
-        taken = {} if known is None else known
+        evaluated = {} if known is None else known
         if self.type.rank == 0:
             return self.evaluate()
         node = self.node
-        if self not in taken and node is None:
-            taken[self] = self.evaluate()[rows]
-        elif self not in taken and self.op == "concat":
-            taken[self] = self._joined_rows(*rows.indices(self.dims[0])[:2])
-        elif self not in taken and self.op == "permute":
-            taken[self] = self.source.part((slice(None), rows)).T
-        elif self not in taken and self.op == "gather":
-            taken[self] = self._apply(self.source.rows(rows, taken), self.inputs[1].evaluate())
-        elif self not in taken and node is not None:
-            operands = [operand.rows(rows, taken) for operand in self.inputs]
+        if self not in evaluated and node is None:
+            evaluated[self] = self.evaluate()[rows]
+        elif self not in evaluated and self.op == "concat":
+            evaluated[self] = self._joined_rows(*rows.indices(self.dims[0])[:2])
+        elif self not in evaluated and self.op == "permute":
+            evaluated[self] = self.source.part((slice(None), rows)).T
+        elif self not in evaluated and self.op == "gather":
+            evaluated[self] = self._apply(self.source.rows(rows, evaluated), self.inputs[1].evaluate())
+        elif self not in evaluated and node is not None:
+            operands = [operand.rows(rows, evaluated) for operand in self.inputs]
             if self.op == "reshape":
-                taken[self] = operands[0].reshape(len(operands[0]), *self.dims[1:])
+                evaluated[self] = operands[0].reshape(len(operands[0]), *self.dims[1:])
             else:
-                taken[self] = self._apply(*operands)
+                evaluated[self] = self._apply(*operands)
         if known is None and node is not None:
-            for value, array in taken.items():
+            for value, array in evaluated.items():
                 if value.node is None:
                     release(array)
-        return taken[self]
+        return evaluated[self]
 
     def _joined_rows(self, begin: int, end: int) -> np.ndarray:
-        """Rows of a concat, of the operands that have them; the pages of a file that they came from are let go."""
+        """Return rows of a concat from the operands that contain them; the file pages that were read are released."""
         pieces: list[np.ndarray] = []
         first = 0
         for operand in self.inputs:
@@ -205,7 +206,7 @@ class WeightExpr:
         return joined
 
     def pieces(self) -> Iterator[np.ndarray]:
-        """The value piece by piece along its first axis: as the weights that a concat puts there come one by one."""
+        """Yield the value piece by piece along its first axis: for a concat on that axis, one weight after another."""
         node = self.node
         if node is None or self.op not in ("cast", "permute", "reshape", "concat"):
             yield self.evaluate()
@@ -233,14 +234,14 @@ class WeightExpr:
             yield self.evaluate()
 
     def side_by_side(self, axis: int, panel: int) -> list[WeightExpr]:
-        """The matrices that lie side by side in one, where each fills panels of that width; else the matrix itself."""
+        """Return the operands of a concat of columns if each but the last fills panels of this width; else [self]."""
         if self.node is None or self.op != "concat" or self.node.axis != axis:
             return [self]
         whole = all(operand.dims[axis] % panel == 0 for operand in self.inputs[:-1])
         return [each for operand in self.inputs for each in operand.side_by_side(axis, panel)] if whole else [self]
 
     def halves(self, axis: int) -> list[tuple[WeightExpr, int]]:
-        """The matrix of each half of the columns, and the half's first column there."""
+        """Return the matrix of each half of the columns, and the half's first column in that matrix."""
         half = self.dims[axis] // 2
         is_pair = self.node is not None and self.op == "concat" and self.node.axis == axis
         if is_pair and [operand.dims[axis] for operand in self.inputs] == [half, half]:
@@ -248,7 +249,7 @@ class WeightExpr:
         return [(self, 0), (self, half)]
 
     def is_stored(self, format: Format) -> bool:
-        """Whether a matrix of floats is what a file holds in a format, perhaps moved about after it was decoded."""
+        """Return whether a matrix of floats is stored in a format in a file, possibly moved after it was decoded."""
         if format.decoder is None:
             return True
         if format.scales is not None:
@@ -260,7 +261,7 @@ class WeightExpr:
         return self._keeps_blocks(format) and all(operand.is_stored(format) for operand in self.inputs)
 
     def _begins_with(self, format: Format) -> bool:
-        """Whether the first of what a matrix is put together of is decoded from a format's arrays."""
+        """Return whether the first operand of all moves is decoded from a format's arrays."""
         value = self
         while value.op in format.moves:
             value = value.source
@@ -271,14 +272,14 @@ class WeightExpr:
         return is_type and tuple([operand.type.dtype for operand in value.inputs]) == format.arrays
 
     def _keeps_blocks(self, format: Format) -> bool:
-        """Whether a move takes no block of a row apart."""
+        """Return whether a move splits no block of a row."""
         node = self.node
         if format.stored.elements == 1 or node is None or self.op != "slice":
             return True
         return (node.starts[-1], node.stops[-1], node.steps[-1]) == (0, self.source.dims[-1], 1)
 
     def groups(self, format: Format) -> Groups | None:
-        """How scales lie beside the codes of a matrix; None where it is not stored in such a format."""
+        """Return how the values of a quantized matrix share scales; None if it is not stored in the format."""
         if not self._begins_with(format):
             return None
         if self.op == format.decoder:
@@ -287,7 +288,7 @@ class WeightExpr:
         return next(iter(found)).moved(self) if len(found) == 1 and None not in found else None  # type: ignore[union-attr]
 
     def stored(self, format: Format) -> tuple[WeightExpr, ...]:
-        """Such a matrix as the file holds it: the same moves, of what is not decoded, and of all beside codes."""
+        """Return the stored arrays of a matrix: moves are applied before decoding, also to scales and zero points."""
         if format.decoder is None:
             return (self,)
         if self.op == format.decoder:
@@ -296,15 +297,15 @@ class WeightExpr:
         return tuple(self._moved(operands, f"{self.name}.{format}.{i}") for i, operands in enumerate(parts))
 
     def _moved(self, operands: tuple[WeightExpr, ...], name: str) -> WeightExpr:
-        """What the op of the value makes of others; of scales or blocks, which are fewer, a slice takes whole rows."""
+        """Apply the op of the value to other operands; a slice of scales or blocks ends at their last index."""
         assert self.node is not None and self.op is not None
         attributes = self.node.attributes
         if self.op == "slice":
             attributes = attributes | {"stops": tuple(map(min, attributes["stops"], operands[0].dims))}
-        return _made(self.op, operands, name, attributes)
+        return _build_expr(self.op, operands, name, attributes)
 
 
-# Ops that make rows of a result of the same rows of their operands, where they reduce no first axis.
+# Ops whose result rows are computed from the same rows of their operands, unless they reduce the first axis.
 _BY_ROWS = frozenset(
     (
         "abs",
@@ -330,14 +331,14 @@ _BY_ROWS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """How a matrix of codes has its scales: one for each index of `axis` and each `size` elements along the other."""
+    """How a quantized matrix shares scales: one per index of `axis` and per `size` elements along the other axis."""
 
     axis: int
     size: int
 
     @staticmethod
     def of(decoded: WeightExpr, unit: int) -> Groups | None:
-        """Those of a dequantized matrix, where groups are whole units of a panel, or reach over all."""
+        """Return the groups of a dequantized matrix if they are whole units of a panel or span the axis; else None."""
         node = decoded.node
         assert node is not None
         axis, size, scales = node.axis, node.block, decoded.inputs[1].type
@@ -346,7 +347,7 @@ class Groups:
         return Groups(1 - axis, size) if size % unit == 0 or size >= decoded.dims[axis] else None
 
     def moved(self, value: WeightExpr) -> Groups | None:
-        """What they are behind a move; None where it takes groups apart, or puts them together."""
+        """Return the groups after a move; None if the move splits or merges groups."""
         node = value.node
         assert node is not None
         if value.op == "permute":
@@ -359,7 +360,7 @@ class Groups:
 
 
 def _as_matrix(decoded: WeightExpr, beside: WeightExpr) -> WeightExpr:
-    """The scales or zero points of a dequantized matrix, of its rank."""
+    """Return the scales or zero points of a dequantized matrix as a matrix."""
     assert decoded.node is not None
     if beside.type.rank == 2:
         return beside
@@ -367,8 +368,8 @@ def _as_matrix(decoded: WeightExpr, beside: WeightExpr) -> WeightExpr:
     return beside.derive("reshape", shape=(count, 1) if decoded.node.axis == 0 else (1, count))
 
 
-def _made(op: str, operands: tuple[WeightExpr, ...], name: str, attributes: dict[str, Any]) -> WeightExpr:
-    """The static value that an op of one result makes, such as permute of `w`; its type is inferred."""
+def _build_expr(op: str, operands: tuple[WeightExpr, ...], name: str, attributes: dict[str, Any]) -> WeightExpr:
+    """Return the weight expression of an op of one result, such as permute of `w`; its type is inferred."""
     definition = OPS[op]
     values = {k: v for k, v in definition.attributes.items() if v is not REQUIRED} | attributes
     inferred = definition.infer(*(operand.type for operand in operands), **values)
@@ -382,7 +383,7 @@ def _digest(constant: np.ndarray | None) -> str:
 
 
 def weight_expr(graph: Graph, name: str, known: dict[str, WeightExpr] | None = None) -> WeightExpr:
-    """A value of a graph that depends on no input, with all that it is made of. known: values taken before, by name."""
+    """Return the expression of a value that depends on no input. known: expressions built before, by name."""
     known = {} if known is None else known
     if name not in known:
         edge = graph.values[name]
@@ -401,8 +402,12 @@ def weight_expr(graph: Graph, name: str, known: dict[str, WeightExpr] | None = N
 def weight_exprs(
     graph: Graph, kinds: tuple[str, ...] = ("weight", "constant"), known: Collection[str] = ()
 ) -> set[str]:
-    """Values that depend on values of some kinds and sources (iota, dims) alone, and whose shape depends on no data and
-    on no size of a run. known: such values of other kinds, on which they may depend, too.
+    """Return the values that depend only on values of these kinds and on sources (iota, dims).
+
+    Their shapes must be known at compile time.
+
+    A shape that depends on data or on a size of a run excludes a value. known: values of other kinds that are also
+    allowed.
     """
     static = {name for name, value in graph.values.items() if value.kind in kinds}
     static.update(known)
@@ -420,7 +425,7 @@ def weight_exprs(
 
 
 def has_shapes(graph: Graph, node: Node) -> bool:
-    """Whether a node makes tensors of tensors without a subgraph, and no run has to measure a dim that it uses."""
+    """Return whether a node computes tensors from tensors without a subgraph, and uses no dim that a run measures."""
     types = [graph.values[name].type for name in (*node.operands, *node.outputs) if name is not None]
     if not all(isinstance(type, TensorType) and None not in type.shape for type in types):
         return False
@@ -435,16 +440,15 @@ def has_shapes(graph: Graph, node: Node) -> bool:
 
 @record(eq=False)
 class PackedWeight:
-    """How the bytes of a packed matrix come about: once, in a store, or by steps of each run where it reads a state.
+    """How the bytes of a packed matrix are computed: once, in a store, or by steps of each run if it reads a state.
 
-    layout: "raw" (as it is, row-major), "panels" (a [k, n] matrix as [n/32][k][32], zero-padded; transposed: the
-    value is [n, k]; one after another where there are several of them) or "gate_panels" (one [k, 2f] matrix, f a
-    multiple of 16, as [f/16][k][32]: panel p holds columns 16p.. of the first half, then 16p.. of the second), for
-    panels of 32 columns. format: how elements lie, panels' always; None for those of a dtype, one after another.
-    beside: of a value that is codes, the scales and perhaps the zero points, each [columns, groups of `group`
-    elements], transposed as it is.
-    key: the text of the whole computation; the name of the value for one that steps make, which is no store's.
-    nbytes: bytes that it makes.
+    layout: "raw" (unchanged, row-major), "panels" (a [k, n] matrix as [n/32][k][32], zero-padded; transposed: the value
+    is [n, k]; several matrices one after another) or "gate_panels" (one [k, 2f] matrix, f a multiple of 16, as
+    [f/16][k][32]: panel p holds columns 16p.. of the first half, then 16p.. of the second), for panels of 32 columns.
+    format: the storage format of elements, always set for panels; None for consecutive elements of the value's dtype.
+    beside: the scales and optionally the zero points of quantized weights, each [columns, groups of `group` elements],
+    transposed like the value. key: the text of the complete computation; the name of the value if steps pack it,
+    without a store. nbytes: the size of the result in bytes.
     """
 
     key: str
@@ -461,23 +465,23 @@ class PackedWeight:
 
     @property
     def dtype(self) -> DType:
-        """Of the value, and of the array that holds the bytes; codes lie one after another, and scales among them."""
+        """The dtype of the value and of the array of bytes; quantized values and scales are packed without gaps."""
         dtype = self.value.type.dtype
         return dtype if self.beside else dtype.held
 
     @property
     def parts(self) -> tuple[WeightExpr, ...]:
-        """What is packed: the value, and what lies beside it."""
+        """The packed expressions: the value, then its scales and zero points."""
         return (self.value, *self.beside)
 
     def sources(self) -> Iterator[WeightExpr]:
-        """The weights and constants that it is made of; one that is read twice comes twice."""
+        """Yield the weights and constants of the expressions; one that is read twice comes twice."""
         for part in self.parts:
             yield from part.sources()
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the value; of blocks, what the elements have."""
+        """The shape of the value; for blocks, the shape of the decoded elements."""
         dims = self.value.dims
         return (*dims[:-1], self.format.columns(dims[-1])) if self.format is not None and dims else dims
 
@@ -506,7 +510,7 @@ def make_packed_weight(
     beside: tuple[WeightExpr, ...] = (),
     group: int = 0,
 ) -> PackedWeight:
-    """The packed weight of a value in a layout. Raises LimitError for one that is computed from too much."""
+    """Return the packed weight of a value in a layout. Raises LimitError if the value's expression is too large."""
     key = f"{layout}{'.transposed' if transposed else ''} {value.text()}"
     for each in beside:
         key += f" by groups of {group} ({each.text()})"
@@ -514,7 +518,7 @@ def make_packed_weight(
 
 
 def panel_tables(graph: Graph, static: set[str]) -> set[str]:
-    """WeightExpr [n, k] values that some matmul wants packed by rows."""
+    """Return the static [n, k] values that some matmul reads packed by rows."""
     found = set()
     for node in graph.nodes:
         if node.op.name != "matmul" or not node.transpose_b or node.operands[1] not in static:

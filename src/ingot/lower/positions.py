@@ -1,7 +1,7 @@
-"""Values of positions: what depends on no input, but on how much of a dim a run uses.
+"""Values of positions: values that depend on no input, but on how much of a dim a run uses.
 
-Each of their elements is computed of the numbers of its place alone, so they are computed once for all that is planned
-for, by the references, as constants are; a run sees a beginning.
+Each element is computed from its index alone, so the reference ops compute all planned elements once, like constants; a
+run reads a prefix.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from ingot.ir.sized import has_sizes, is_sized
 
 
 def position_nodes(graph: Graph, static: set[str]) -> set[Node]:
-    """The nodes that compute such values. static: what depends on no input and no size.
+    """Return the nodes that compute such values. static: the values that depend on no input and no size.
 
-    Raises UnsizedError for a node that computes of positions alone, but not element by element: a kernel would compute
-    at each run what a reference computes where sizes are known, in another order.
+    Raises UnsizedError for a node that computes from positions alone, but not element by element: a kernel would
+    compute it in each run in another order than the reference does for known sizes.
     """
     found: set[Node] = set()
     if not has_sizes(graph):
@@ -29,53 +29,53 @@ def position_nodes(graph: Graph, static: set[str]) -> set[Node]:
             continue
         inputless.update(node.outputs)
         is_known = all(o is None or o in known for o in node.operands)
-        if is_known and _is_of_places(graph, node):
+        if is_known and _depends_on_index_only(graph, node):
             found.add(node)
             known.update(node.outputs)
         elif node.op.computes:
-            raise UnsizedError(f"node {node.outputs[0]!r}: {node.op.name} computes of sizes alone")
-        elif is_known and node.op.view and _keeps_places(graph, node):
+            raise UnsizedError(f"node {node.outputs[0]!r}: {node.op.name} computes from sizes only")
+        elif is_known and node.op.view and _keeps_prefix(graph, node):
             known.update(node.outputs)
     return found
 
 
 def settle_positions(graph: Graph, static: set[str]) -> None:
-    """Computes values of positions for all that is planned for, and gives those who read them a beginning."""
+    """Compute values of positions for the largest planned sizes, and give their readers a prefix."""
     nodes = position_nodes(graph, static)
     planned: dict[str, str] = {}
-    beginnings: dict[str, str] = {}
+    prefixes: dict[str, str] = {}
     for node in list(graph.nodes):
         read = [] if node in nodes else [o for o in node.operands if o is not None and graph.producer(o) in nodes]
         for name in read:
-            if name not in beginnings:
-                beginnings[name] = _beginning(graph, name, node, planned)
+            if name not in prefixes:
+                prefixes[name] = _prefix(graph, name, node, planned)
         if read:
-            graph.set_operands(node, [o if o is None else beginnings.get(o, o) for o in node.operands])
+            graph.set_operands(node, [o if o is None else prefixes.get(o, o) for o in node.operands])
     for external, name in list(graph.outputs.items()):
         if graph.producer(name) in nodes:
-            graph.set_output(external, beginnings.get(name) or _beginning(graph, name, None, planned))
+            graph.set_output(external, prefixes.get(name) or _prefix(graph, name, None, planned))
     for node in reversed(list(graph.nodes)):
         if node in nodes and not any(graph.values[name].users or graph.is_output(name) for name in node.outputs):
             graph.remove(node)
 
 
-def _is_of_places(graph: Graph, node: Node) -> bool:
-    """Whether each element of a result is made of the operands' elements at its place, or of its place alone."""
+def _depends_on_index_only(graph: Graph, node: Node) -> bool:
+    """Return whether each result element depends only on the operands' elements at its index, or on its index."""
     match node.op.name:
-        case "matmul":  # of a column and a row: one product an element
+        case "matmul":  # an outer product: one multiplication per element
             return graph.type(str(node.operands[0])).dims[-2 if node.transpose_a else -1] == 1
         case "iota":
             return not has_size((node.start, node.step))
         case "concat":
             return not has_size(tuple(graph.type(str(operand)).dims[node.axis] for operand in node.operands))
-        case "cumsum" | "cumprod":  # of what stands before it, one after another
+        case "cumsum" | "cumprod":  # depends on earlier elements only
             return True
         case _:
             return node.op.acts_on == "element" and not has_size(tuple(node.attributes.values()))
 
 
-def _keeps_places(graph: Graph, node: Node) -> bool:
-    """Whether a view of what is planned for begins with the view of what a run uses."""
+def _keeps_prefix(graph: Graph, node: Node) -> bool:
+    """Return whether the view of the planned size starts with the view of the size of a run."""
     match node.op.name:
         case "reshape":
             before, after = ([d for d in graph.type(str(v)).dims if d != 1] for v in (node.operands[0], node.output))
@@ -86,14 +86,16 @@ def _keeps_places(graph: Graph, node: Node) -> bool:
             return True
 
 
-def _beginning(graph: Graph, name: str, before: Node | None, planned: dict[str, str]) -> str:
-    whole, dims = _planned(graph, name, before, planned), graph.type(name).dims
+def _prefix(graph: Graph, name: str, before: Node | None, planned: dict[str, str]) -> str:
+    planned_value, dims = _planned(graph, name, before, planned), graph.type(name).dims
     zeros, ones = (0,) * len(dims), (1,) * len(dims)
-    return graph.add("slice", [whole], f"{name}.used", before=before, starts=zeros, stops=dims, steps=ones).output
+    return graph.add(
+        "slice", [planned_value], f"{name}.used", before=before, starts=zeros, stops=dims, steps=ones
+    ).output
 
 
 def _planned(graph: Graph, name: str, before: Node | None, planned: dict[str, str]) -> str:
-    """The value for all that is planned for."""
+    """Return the value for the largest planned sizes."""
     node = graph.producer(name)
     if node is None or not is_sized(graph, node):
         return name

@@ -1,4 +1,4 @@
-"""Cuts a static graph into runs of nodes that have kernels and runs that only the reference can compute."""
+"""Split a static graph into runs of nodes with kernels and runs that only the reference can compute."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from ingot.lower.lowering import Lowering
 
 @dataclass(slots=True)
 class Segment:
-    """Part of a graph as a graph of its own; values that cross are its inputs and outputs, by name.
+    """Part of a graph as a separate graph; values that cross the border are its inputs and outputs, by name.
 
-    lowering: of a native part that is the whole graph, as far as it has come: what rows have said of the nodes.
+    lowering: for a native segment that is the complete graph, the lowering that has evaluated its kernel rules.
     """
 
     native: bool
@@ -27,11 +27,11 @@ def _is_native(type: Type, held: Collection[DType]) -> bool:
 
 
 def split(graph: Graph, fallback: set[Node], static: set[str], held: Collection[DType]) -> list[Segment]:
-    """Segments in order. A graph of tensors without fallback nodes is one segment: itself.
+    """Return segments in order. A graph of tensors without fallback nodes is one segment: the graph itself.
 
-    held: the dtypes that kernels may be given. What they may not be given is in no native segment, be it only handed
-    through. Segments of a graph that is cut keep no states: a state is an input of those that read it, and its update
-    an output of the one that computes it.
+    held: the dtypes that kernels accept. A value of another dtype is in no native segment, even if it only passes
+    through. Segments of a split graph have no states: a state is an input of its readers, and its update is an output
+    of the segment that computes it.
     """
     borders = [graph.values[name].type for name in (*graph.inputs, *graph.states, *graph.outputs.values())]
     if not fallback and all(_is_native(type, held) for type in borders):
@@ -44,7 +44,7 @@ def split(graph: Graph, fallback: set[Node], static: set[str], held: Collection[
         if graph.measured:
             read += [graph.measured[symbol] for symbol in graph.mentioned(node)]
         before = [p for o in read if (p := graph.producer(o)) is not None]
-        # Even levels are native, odd ones are not; a node goes as early as its operands let it.
+        # Even levels are native, odd ones are not; a node goes to the earliest level that its operands allow.
         earliest = max((level[p] for p in before), default=0)
         level[node] = earliest if earliest % 2 == (node in fallback) else earliest + 1
     segments = []
@@ -53,7 +53,7 @@ def split(graph: Graph, fallback: set[Node], static: set[str], held: Collection[
         if all(o in static for node in nodes for o in node.outputs):
             continue
         part = _extract(graph, nodes, static)
-        if part.outputs or part.measured:  # else only nodes read it that were restated
+        if part.outputs or part.measured:  # otherwise only legalized nodes read it
             segments.append(Segment(number % 2 == 0, part))
     fixed = [value for value in (*graph.outputs.values(), *graph.states.values()) if value in static]
     for native in (True, False):
@@ -66,7 +66,7 @@ def split(graph: Graph, fallback: set[Node], static: set[str], held: Collection[
 
 
 def _handed_through(graph: Graph, held: Collection[DType]) -> Graph:
-    """A graph of the inputs that kernels may not be given, where no node reads them."""
+    """Return a graph of the inputs that kernels do not accept, if no node reads them."""
     part = Graph(graph.name)
     for name in graph.inputs:
         if not _is_native(graph.values[name].type, held):
@@ -77,7 +77,7 @@ def _handed_through(graph: Graph, held: Collection[DType]) -> Graph:
 
 
 def _extract_static(graph: Graph, values: list[str], static: set[str]) -> Graph:
-    """A graph of outputs that depend on no input: no other segment makes them."""
+    """Return a graph of outputs that depend on no input: no other segment computes them."""
     part = Graph(graph.name)
     for value in values:
         _bring(graph, part, value, set(), static)
@@ -86,7 +86,7 @@ def _extract_static(graph: Graph, values: list[str], static: set[str]) -> Graph:
 
 
 def _extract(graph: Graph, nodes: list[Node], static: set[str]) -> Graph:
-    """A graph of these nodes and the static ones they need."""
+    """Return a graph of these nodes and the static nodes they need."""
     part = Graph(graph.name)
     part.trades = dict(graph.trades)
     mine = set(nodes)

@@ -1,4 +1,4 @@
-"""What steps compute of the model that was loaded, by the names of its nodes."""
+"""Which nodes of the loaded model each step computes, by the names of the step's nodes."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from ingot.lower.fused import FusedGroup
 def sources_of_steps(
     graph: Graph, groups: Mapping[Node, Group], fused_groups: Iterable[FusedGroup]
 ) -> dict[str, tuple[Source, ...]]:
-    """The sources of each node, by the name that its steps have; of the last node of a group, those of all its nodes.
+    """Return the sources of each node, by the name of its steps; the last node of a group gets those of all members.
 
-    groups: by their last nodes. Nodes without sources are left out.
+    groups: by their last nodes. Nodes without sources are omitted.
     """
     found = {node.outputs[0]: node.sources for node in graph.nodes if node.sources}
     if not found:

@@ -1,5 +1,6 @@
-"""States that a run overwrites: whose update may lie in their place, and who must have read them before; and what
-waits to be decoded.
+"""States that a run overwrites: which update may use their memory, and which nodes must have read them before.
+
+Also the values whose decoding is deferred to their readers.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ Unit = TypeVar("Unit")
 
 
 def replacing(graph: Graph, state: str) -> Node | None:
-    """The node whose result replaces a state and which may overwrite it; None for what is no such state."""
+    """Return the node whose result replaces a state and which may overwrite it; None if there is none."""
     update = graph.states.get(state)
     node = graph.producer(update)
     for i, operand in enumerate(node.operands if node is not None else ()):
@@ -31,12 +32,12 @@ def overwrite_states(
     needs: dict[Unit, set[Unit]],
     position: Mapping[Unit, int],
 ) -> tuple[dict[str, str], dict[Unit, int]]:
-    """What overwrites states, update -> state, and places for units that wait for others to have read such a state.
+    """Return updates that overwrite states, update -> state, and positions of units that wait for a state's readers.
 
-    unit_of: what becomes steps together. needs: the units that each comes after; those that read a state are added to
-    the needs of the one that overwrites it, unless they wait for it themselves: then it is replaced by a copy. A unit
-    that waits for more than before gets a place behind what it needs, so that what it read dies early; numbers that
-    are computed of numbers come first. deferred: values that are lowered where they are read.
+    unit_of: the unit of each node; a unit becomes one step. needs: the units that each unit waits for. The readers of a
+    state are added to the needs of the unit that overwrites it, unless they wait for that unit themselves: then the
+    state is replaced by a copy. A unit with new needs is placed right after them, so that their operands are freed
+    early; units of single elements come first. deferred: values that are lowered at their readers.
     """
     found: dict[str, str] = {}
     early: dict[Unit, int] = {}
@@ -68,7 +69,7 @@ def overwrite_states(
 def _numbers(
     graph: Graph, unit_of: Mapping[Node, Unit], needs: Mapping[Unit, set[Unit]], position: Mapping[Unit, int]
 ) -> set[Unit]:
-    """The units that make single elements, of nothing but such."""
+    """Return the units that compute single elements, only from single elements."""
     large = {unit for node, unit in unit_of.items() if any(graph.type(name).size != 1 for name in node.outputs)}
     found: set[Unit] = set()
     for unit in sorted(needs, key=position.__getitem__):
@@ -78,7 +79,7 @@ def _numbers(
 
 
 def _readers(graph: Graph, state: str, deferred: Collection[str]) -> set[Node] | None:
-    """The nodes that read the memory of a state, through views too; None where it has to be there after the run."""
+    """Return the nodes that read the memory of a state, also through views; None if it must exist after the run."""
     found: set[Node] = set()
     names = [state]
     while names:
@@ -93,7 +94,7 @@ def _readers(graph: Graph, state: str, deferred: Collection[str]) -> set[Node] |
 
 
 def _after(readers: Mapping[Unit, set[Unit]], unit: Unit) -> set[Unit]:
-    """All units that wait for one."""
+    """Return all units that wait for `unit`, directly or indirectly."""
     found: set[Unit] = set()
     waiting = [unit]
     while waiting:
@@ -105,7 +106,7 @@ def _after(readers: Mapping[Unit, set[Unit]], unit: Unit) -> set[Unit]:
 
 
 def undecoded(graph: Graph, value: str | None, dtype: DType) -> str | None:
-    """The value of a dtype that an f32 value is decoded of; None where it is not."""
+    """Return the value of a dtype that an f32 value is cast from; None if there is none."""
     node = graph.producer(value)
     if node is None or node.op.name != "cast" or graph.type(node.output).dtype is not f32:
         return None
@@ -115,8 +116,9 @@ def undecoded(graph: Graph, value: str | None, dtype: DType) -> str | None:
 def deferred_values(
     graph: Graph, static: Collection[str], narrow: Collection[DType], formats: Sequence[Format]
 ) -> dict[str, Node]:
-    """Values that decode rows that were rounded, or decode and move what states hold, lowered where they are read:
-    products may take it undecoded. narrow: what rows are rounded to.
+    """Return values that decode rounded rows, or decode and move states; each is lowered at its readers.
+
+    Products may then read the value undecoded. narrow: the dtypes that rows are rounded to.
     """
     found: dict[str, Node] = {}
     if not (graph.states or narrow):

@@ -1,30 +1,28 @@
-"""What lowering is told about the machine; it never asks."""
+"""The description of the machine for lowering, which never queries the machine itself."""
 
 import math
 from dataclasses import dataclass
 
 from ingot.ir.dtype import DType
 
-_MOST_CHUNKS = 64  # attention over a cache finds the place of each, also where most of the cache is empty
+_MOST_CHUNKS = 64  # attention over a cache locates each chunk, even if most of the cache is empty
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a plan will run.
+    """The device and settings that a plan is made for.
 
-    device: the kind of device, which says what lowering chooses from. isa: its instruction set, and behind a + each
-    what it is to have beyond the least of its kind. threads: parts a step may be cut into. alignment: bytes, of every
-    root tensor. region_bytes: the largest region.
-    inplace and reuse: whether memory may be shared at all (off, they are oracles for the planner). strips: whether
-    element-wise ops, reductions and norms become fused programs (off, it is their oracle). epilogues: whether products
-    compute what follows with their sums; with neither, each node is a step of its own.
-    rounded: dtypes such as bf16 to which products of many rows round these for weights of that dtype, by dot products
-    that the device must have. apart: whether these dot products take 32 numbers and sum those of even and of odd places
-    apart, as AMX does, and not two after the other.
-    unpacked: names of matrices that lie as they are stored for another program: products of many rows read them so.
-    part_nanoseconds: the work of a part that is worth its barrier. run_nanoseconds: the work of a whole run that is
-    worth waking another thread for. chunk_nanoseconds: the work after which a run that is to end does, where
-    kernels can; None where no run is told to.
+    device: the kind of device, which selects the backend. isa: its instruction set, followed by `+feature` for each
+    required feature beyond the minimum of its kind. threads: the maximum number of tasks of a step. alignment: bytes,
+    of every root tensor. region_bytes: the largest region. inplace and reuse: whether memory may be shared at all (off,
+    they are oracles for the planner). fuses: whether element-wise ops, reductions and norms become fused programs (off,
+    it is their oracle). epilogues: whether products have epilogues; with both off, each node is a separate step.
+    rounded: dtypes such as bf16 to which products of many rows round the rows for weights of that dtype, by dot
+    products that the device must have. split_sums: whether these dot products read 32 numbers and sum even and odd
+    elements in separate accumulators, as AMX does, instead of pair by pair. unpacked: names of matrices that another
+    program stores unpacked: products of many rows read them in that form. part_nanoseconds: the work of a task that is
+    worth its barrier. run_nanoseconds: the work of a run that is worth waking another thread. chunk_nanoseconds: the
+    work after which an interrupted run ends, for kernels with preemption chunks; None if no run is interrupted.
     """
 
     isa: str = "avx512"
@@ -45,11 +43,11 @@ class Target:
 
     @property
     def features(self) -> tuple[str, ...]:
-        """What the device is to have beyond the least of its kind."""
+        """The required features of the device beyond the minimum of its kind."""
         return tuple(self.isa.split("+")[1:])
 
     def chunks(self, nanoseconds: float) -> int:
-        """In how many chunks a part is done that takes so long."""
+        """Return the number of preemption chunks of a task of this duration."""
         if self.chunk_nanoseconds is None:
             return 1
         return min(_MOST_CHUNKS, max(1, math.ceil(nanoseconds / self.chunk_nanoseconds)))

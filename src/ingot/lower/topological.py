@@ -1,4 +1,4 @@
-"""An order of what waits for one another, as near to a given one as it may be."""
+"""A topological order that stays as close as possible to a given order."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Unit = TypeVar("Unit")
 
 
 def topological(needs: dict[Unit, set[Unit]], position: dict[Unit, int]) -> list[Unit]:
-    """Units in an order in which each comes after those it needs; of those that may come next the first by position."""
+    """Return units in an order in which each follows the units it needs; among ready units, the first by position."""
     readers: dict[Unit, list[Unit]] = {unit: [] for unit in needs}
     for unit, before in needs.items():
         for other in before:

@@ -1,4 +1,4 @@
-"""A view: (tensor, offset, shape, strides), all in elements. Every operand of a step is one."""
+"""A view: (tensor, offset, shape, strides), all in elements. Every operand of a step is a view."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ingot.support.record import record
 
 
 def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
-    """Row-major strides, in elements. What a run does not use of a dim takes no place."""
+    """Return row-major strides, in elements. Elements of a dim that a run does not use take no memory."""
     strides: list[int] = []
     stride = 1
     for dim in reversed(shape):
@@ -23,9 +23,9 @@ def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def ordered_strides(shape: Sequence[int], order: Sequence[int]) -> tuple[int, ...]:
-    """Strides of dense elements whose axes lie in memory in `order`, outermost first.
+    """Return strides of dense elements whose axes are stored in `order`, outermost first.
 
-    Row-major ones where those mean the same, because dims of size 1 may have any stride.
+    Row-major strides if they are equivalent, because dims of size 1 may have any stride.
     """
     dense = contiguous_strides([shape[axis] for axis in order])
     strides = tuple(dense[order.index(axis)] for axis in range(len(shape)))
@@ -34,13 +34,13 @@ def ordered_strides(shape: Sequence[int], order: Sequence[int]) -> tuple[int, ..
 
 
 def channels_last(rank: int) -> tuple[int, ...]:
-    """The order of axes of an image [N, C, ...] whose channels lie side by side."""
+    """Return the axis order of a channels-last image [N, C, ...]."""
     return (0, *range(2, rank), 1)
 
 
 @record()
 class View:
-    """Elements of a root tensor, by its id: element (i, j, ...) lies at offset + i*strides[0] + j*strides[1] + ..."""
+    """Elements of a root tensor, by its id: element (i, j, ...) is at offset + i*strides[0] + j*strides[1] + ..."""
 
     tensor: str
     dtype: DType
@@ -50,7 +50,7 @@ class View:
 
     @property
     def size(self) -> int:
-        """Elements, planned ones included."""
+        """The number of elements; a symbolic dim counts with its planned size."""
         size = 1
         for dim in self.shape:
             size *= int(dim)
@@ -58,14 +58,14 @@ class View:
 
     @property
     def byte_offset(self) -> int:
-        """Where its first element lies in the tensor, which must be at the beginning of a byte."""
+        """The offset of the first element in the tensor, in bytes; the element must start at a byte boundary."""
         bits = self.offset * self.dtype.bits
         assert bits % 8 == 0, f"{self} begins inside a byte"
         return bits // 8
 
     @property
     def is_contiguous(self) -> bool:
-        """True when elements lie one after another, row-major; dims of size 1 may have any stride."""
+        """Whether elements are consecutive in row-major order; dims of size 1 may have any stride."""
         expected = 1
         for dim, stride in zip(reversed(self.shape), reversed(self.strides), strict=True):
             if dim != 1 and stride != expected:
@@ -75,22 +75,22 @@ class View:
 
     @property
     def order(self) -> tuple[int, ...]:
-        """The axes as they lie in memory, outermost first; those of size 1 come first."""
+        """The axes in memory order, outermost first; axes of size 1 come first."""
         return tuple(sorted(range(len(self.shape)), key=lambda a: (self.shape[a] != 1, -abs(self.strides[a]))))
 
     @property
     def has_adjacent_channels(self) -> bool:
-        """True for an image [N, C, H, W] or a sequence [N, C, W] whose channels lie side by side."""
+        """Whether the channels of an image [N, C, H, W] or a sequence [N, C, W] are adjacent."""
         return self.shape[1] == 1 or self.strides[1] == 1
 
     @property
     def has_adjacent_columns(self) -> bool:
-        """True where elements of the last dim lie side by side."""
+        """Whether the elements of the last dim are adjacent."""
         return self.shape[-1] == 1 or self.strides[-1] == 1
 
     @property
     def extent(self) -> tuple[int, int]:
-        """The half-open range of element offsets touched; empty for a view of no elements."""
+        """The half-open range of element offsets covered; empty for a view of no elements."""
         low = high = int(self.offset)
         for dim, stride in zip(self.shape, self.strides, strict=True):
             if dim == 0:
@@ -102,19 +102,19 @@ class View:
         return low, high + 1
 
     def permute(self, axes: Sequence[int]) -> View:
-        """Axis i of the result is axis axes[i] of this."""
+        """Return a view whose axis i is axis axes[i] of this view."""
         shape, strides = tuple(self.shape[a] for a in axes), tuple(self.strides[a] for a in axes)
         return View(self.tensor, self.dtype, self.offset, shape, strides)
 
     def as_image(self) -> View:
-        """An image [N, C, H, W] as it is; a sequence [N, C, W] as an image of one row."""
+        """Return an image [N, C, H, W] unchanged, and a sequence [N, C, W] as an image of one row."""
         if len(self.shape) == 4:
             return self
         shape, strides = (*self.shape[:2], 1, *self.shape[2:]), (*self.strides[:2], self.strides[2], *self.strides[2:])
         return View(self.tensor, self.dtype, self.offset, shape, strides)
 
     def slice(self, starts: Sequence[int], stops: Sequence[int], steps: Sequence[int]) -> View:
-        """The canonical slice of the op `slice`."""
+        """Return the slice defined by the op `slice`."""
         offset, shape, strides = self.offset, [], []
         for start, stop, step, stride in zip(starts, stops, steps, self.strides, strict=True):
             if start == 0 and step == 1:
@@ -135,11 +135,11 @@ class View:
         return View(self.tensor, self.dtype, self.offset, tuple(shape), tuple(strides))
 
     def reshape(self, shape: Sequence[int]) -> View | None:
-        """The same elements under another shape, or None where that needs a copy."""
+        """Return the same elements in another shape; None if that needs a copy."""
         if tuple(shape) == self.shape:
             return self
-        is_whole = math.prod(shape) == math.prod(self.shape)  # at every run
-        if self.size == 0 or (is_whole and self.is_contiguous):  # which needs no division
+        is_whole = math.prod(shape) == math.prod(self.shape)  # for every size of a run
+        if self.size == 0 or (is_whole and self.is_contiguous):  # avoids a division
             return View(self.tensor, self.dtype, self.offset, tuple(shape), contiguous_strides(shape))
         runs = self._runs()
         strides: list[int] = []
@@ -160,7 +160,7 @@ class View:
         return View(self.tensor, self.dtype, self.offset, tuple(shape), tuple(reversed(strides)))
 
     def _runs(self) -> list[tuple[int, int]]:
-        """Dims merged where they lie evenly behind each other, as `collapse` does: (length, innermost stride)."""
+        """Merge dims that are equally spaced in memory, as `collapse` does: (length, innermost stride)."""
         runs: list[tuple[int, int]] = []
         for dim, stride in zip(self.shape, self.strides, strict=True):
             if dim == 1:
@@ -172,13 +172,13 @@ class View:
         return runs
 
     def rows(self) -> View | None:
-        """As [rows, columns] with adjacent columns, or None where the rows do not lie evenly."""
+        """Return the view as [rows, columns] with adjacent columns; None if the rows are not equally spaced."""
         if not self.shape:
             return self.reshape((1, 1))
         count, columns = 1, self.shape[-1]
         for dim in self.shape[:-1]:
             count *= dim
-        if count and columns and self.is_contiguous:  # which needs no division of sizes
+        if count and columns and self.is_contiguous:  # avoids a division of sizes
             return View(self.tensor, self.dtype, self.offset, (count, columns), (columns, 1))
         flat = self.reshape((count, columns))
         if flat is None or (columns > 1 and flat.strides[1] != 1):
@@ -187,20 +187,20 @@ class View:
 
 
 def reshaped_order(view: View, shape: Sequence[int]) -> tuple[int, ...] | None:
-    """How a reshaped view lies. Where that needs a copy: channels last for an image or a signal made of what has
-    its channels in each place, otherwise None, for row-major.
+    """Return the axis order of a reshaped view.
+
+    If the reshape needs a copy: channels last for an image or a sequence whose source has adjacent channels, otherwise
+    None (row-major).
     """
-    seen = view.reshape(shape)
-    if seen is not None:
-        return seen.order
-    is_image = len(shape) in (3, 4) and len(shape) < len(view.shape) and _holds_channels(view, shape[1])
+    reshaped = view.reshape(shape)
+    if reshaped is not None:
+        return reshaped.order
+    is_image = len(shape) in (3, 4) and len(shape) < len(view.shape) and _has_channels(view, shape[1])
     return channels_last(len(shape)) if is_image else None
 
 
-def _holds_channels(view: View, count: int) -> bool:
-    """Whether channels lie side by side, or those of an image whose places hold smaller ones, [N, C, h, r, w, s], each
-    with its r * s places.
-    """
+def _has_channels(view: View, count: int) -> bool:
+    """Return whether channels are adjacent, also in a shuffled image [N, C, h, r, w, s], r * s pixels per position."""
     axes = zip(view.shape[1:], view.strides[1:], strict=True)
     size, stride = next((axis for axis in axes if axis[0] != 1), (1, 0))
     is_shuffled = len(view.shape) == 6 and min(view.strides[2], view.strides[4]) >= stride * size
@@ -208,16 +208,16 @@ def _holds_channels(view: View, count: int) -> bool:
 
 
 def image_order(views: Sequence[View], rank: int) -> tuple[int, ...] | None:
-    """Channels last, where an operand is an image or a sequence that lies so; None, for row-major, where none is."""
+    """Return channels last if an operand is a channels-last image or sequence; otherwise None (row-major)."""
     images = [view for view in views if len(view.shape) == rank and rank in (3, 4)]
     found = any(view.has_adjacent_channels and not view.is_contiguous for view in images)
     return channels_last(rank) if found else None
 
 
 def collapse(views: Sequence[View]) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
-    """The loop nest of views of one shape, with as few dims as possible: (shape, strides of each view).
+    """Return the loop nest of views of one shape, with as few dims as possible: (shape, strides of each view).
 
-    Dims of size 1 go; neighbours merge where every view allows it. The innermost dim stays last.
+    Dims of size 1 are dropped; neighbouring dims merge if every view allows it. The innermost dim stays last.
     """
     shape: list[int] = []
     strides: list[list[int]] = [[] for _ in views]
@@ -241,9 +241,9 @@ def collapse(views: Sequence[View]) -> tuple[tuple[int, ...], list[tuple[int, ..
 def with_long_rows(
     shape: tuple[int, ...], strides: Sequence[tuple[int, ...]], least: int
 ) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
-    """A collapsed loop nest whose last dim, where it is shorter than `least`, changes places with a longer one.
+    """If the last dim of a collapsed loop nest is shorter than `least`, swap it with a longer dim.
 
-    That is the last of at least 2 * `least`, if there is one.
+    The longer dim is the last with at least 2 * `least` elements, if any.
     """
     if not shape or shape[-1] >= least:
         return shape, list(strides)
@@ -253,5 +253,5 @@ def with_long_rows(
 
 
 def broadcast_view(view: View, shape: tuple[int, ...]) -> View:
-    """The view as numpy broadcasts it to `shape`."""
+    """Return the view broadcast to `shape` as in numpy."""
     return view if view.shape == shape else view.expand(shape)

@@ -1,8 +1,8 @@
-"""Passes: each turns a graph into an equal one, in place, and says whether it changed anything.
+"""Passes: each rewrites a graph in place into an equivalent one, and returns whether it changed anything.
 
-`PASSES` is the order. Absorption comes before folding, which would materialise transposed weights; recognition of
-norms and activations before attention, which needs softmax; masks after attention, whose operand they become;
-merging last, so that it sees plain matmuls only.
+`PASSES` is the order. Absorption comes before folding, which would materialise transposed weights; recognition of norms
+and activations before attention, which needs softmax; masks after attention, whose operand they become; merging last,
+so that only plain matmuls are left.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ PASSES: dict[str, Pass] = {
     "merge_matmul": merge_matmuls,
 }
 
-REGISTERED: dict[str, Validator | None] = {}  # the passes that users added, and what holds each to more
+REGISTERED: dict[str, Validator | None] = {}  # the passes that users added, with their validators
 
 _MAX_ROUNDS = 64  # far more than any chain of rewrites needs: reaching it means that two passes undo each other
 
@@ -76,18 +76,18 @@ def register_pass(
     after: str | Sequence[str] = (),
     validate: Validator | None = None,
 ) -> None:
-    """Adds a pass to the order: directly behind the last of the passes `after`, else directly before the first of the
-    passes `before`, else last.
+    """Add a pass to the order: right after the last of the passes `after`, else right before the first of the passes
+    `before`, else at the end.
 
-    function: changes a graph in place, through its methods alone, and says whether it changed anything; what the graph
-    computes, its inputs and its outputs stay. It runs again and again, with the others, until none changes the graph,
-    and on subgraphs too. After each time the graph is checked: types are inferred again, its text is read again.
-    validate: gets a copy of the graph as it was and the graph as it is, after each change, and says whether that is
-    right.
+    function: changes a graph in place, only through its methods, and returns whether it changed anything; the graph's
+    result, its inputs and its outputs must stay the same. It runs repeatedly, with the other passes, until none changes
+    the graph, and on subgraphs too. After each run the graph is checked: types are inferred again, and its text is
+    parsed again. validate: gets a copy of the graph before and the graph after each change, and returns whether the
+    change is correct.
 
-    Raises InputError for a name that is taken or no identifier, a place that is not there, and passes `before` of which
-    one stands before one of the passes `after`. What a pass or its validator raises names it, and a graph that it
-    leaves broken, or that its validator refuses, is an ExtensionError.
+    Raises InputError for a name that is taken or no identifier, an unknown pass in `before` or `after`, and a pass in
+    `before` that precedes a pass in `after`. An error that a pass or its validator raises gets its name. A graph that a
+    pass breaks, or that its validator rejects, is an ExtensionError.
     """
     where = f"register_pass {name!r}"
     if not isinstance(name, str) or not name.isidentifier() or name in PASSES or not callable(function):
@@ -98,7 +98,7 @@ def register_pass(
     first, last = _places(where, "before", before), _places(where, "after", after)
     if first and last and max(last) > min(first):
         got = f"before={order[min(first)]!r} and after={order[max(last)]!r}"
-        raise InputError(f"{where}: bad place, got {got}, expected passes that stand in that order")
+        raise InputError(f"{where}: bad position, got {got}, expected passes in that order")
     rows = list(PASSES.items())
     rows.insert(max(last) + 1 if last else min(first, default=len(rows)), (name, function))
     PASSES.clear()
@@ -107,15 +107,15 @@ def register_pass(
 
 
 def _places(where: str, option: str, names: str | Sequence[str]) -> list[int]:
-    """Where passes stand in the order. Raises InputError for what is no pass."""
+    """Return the indices of passes in the order. Raises InputError for an unknown pass."""
     order, given = list(PASSES), [names] if isinstance(names, str) else names
     if not isinstance(given, Sequence) or not all(name in order for name in given):
-        raise InputError(f"{where}: bad place, got {option}={names!r}, expected some of {', '.join(order)}")
+        raise InputError(f"{where}: bad position, got {option}={names!r}, expected some of {', '.join(order)}")
     return [order.index(name) for name in given]
 
 
 def unregister_pass(name: str) -> None:
-    """Takes a registered pass back. Raises InputError for another name."""
+    """Remove a registered pass. Raises InputError for another name."""
     if name not in REGISTERED:
         raise InputError(f"unregister_pass: no such pass, got {name!r}, expected one of {sorted(REGISTERED)}")
     del REGISTERED[name], PASSES[name]
@@ -123,10 +123,10 @@ def unregister_pass(name: str) -> None:
 
 @uncollected()
 def optimize(graph: Graph, passes: tuple[str, ...] | None = None) -> None:
-    """Runs passes on a graph, in place, until none of them changes it: all, or those named, in the order given.
+    """Run passes on a graph, in place, until none of them changes it: all passes, or the named ones in the given order.
 
-    INGOT_CHECK=1 validates the result, 2 validates and round-trips the text after each pass; INGOT_DEBUG=3 prints what
-    each pass changed. Raises InputError for an unknown name.
+    INGOT_CHECK=1 validates the result, 2 validates and round-trips the text after each pass; INGOT_DEBUG=3 prints the
+    changes of each pass. Raises InputError for an unknown name.
     """
     names = tuple(PASSES) if passes is None else passes
     unknown = [name for name in names if name not in PASSES]
@@ -136,13 +136,13 @@ def optimize(graph: Graph, passes: tuple[str, ...] | None = None) -> None:
     for body in graph.bodies:
         optimize(body, passes)
     if graph.measured:
-        graph.sort()  # a pass looks at operands alone when it moves a node
+        graph.sort()  # a pass that moves a node looks only at its operands
     if config.check() >= 1:
         graph.validate()
 
 
 def run_until_stable(graph: Graph, passes: Mapping[str, Pass]) -> bool:
-    """Runs passes in order, again and again, until none changes the graph any more. True when something changed."""
+    """Run passes in order, repeatedly, until none changes the graph. Return whether something changed."""
     if not passes:
         return False
     idle, changed = 0, False
@@ -158,7 +158,7 @@ def run_until_stable(graph: Graph, passes: Mapping[str, Pass]) -> bool:
 
 
 def run(graph: Graph, name: str, each: Pass) -> bool:
-    """Runs one pass once, with the checks and prints that the INGOT_CHECK and INGOT_DEBUG levels ask for."""
+    """Run one pass once, with the checks and prints of the INGOT_CHECK and INGOT_DEBUG levels."""
     shows = config.debug() >= 3
     before = text.dump(graph) if shows else ""
     changed = _run_registered(graph, name, each) if name in REGISTERED else each(graph)
@@ -172,16 +172,18 @@ def run(graph: Graph, name: str, each: Pass) -> bool:
 
 
 def _run_registered(graph: Graph, name: str, each: Pass) -> bool:
-    """Runs a pass of a user, and holds it to what passes promise."""
+    """Run a user's pass, and check that it obeys the rules of passes."""
     before, validate = _interface(graph), REGISTERED[name]
     whole = None if validate is None else graph.copy()
     with guarded(f"pass {name!r}"):
         changed = each(graph)
     if not isinstance(changed, bool):
-        raise ExtensionError(f"pass {name!r}: says not whether it changed something, got {changed!r}, expected a bool")
+        raise ExtensionError(
+            f"pass {name!r}: does not return whether it changed something, got {changed!r}, expected a bool"
+        )
     with guarded(f"pass {name!r}: the graph that it leaves"):
         graph.validate()
-        text.parse(text.dump(graph))  # asserts may be off
+        text.parse(text.dump(graph))  # asserts may be disabled
         after = _interface(graph)
     same = before.keys() == after.keys() and all(compatible(type, after[key]) for key, type in before.items())
     if not same:
@@ -191,12 +193,12 @@ def _run_registered(graph: Graph, name: str, each: Pass) -> bool:
             is_right = validate(whole, graph)
         if is_right is not True:
             got = f"got {is_right!r}, expected True\n{text.diff(text.dump(whole), text.dump(graph))}"
-            raise ExtensionError(f"pass {name!r}: its validator refuses the graph that it leaves, {got}")
+            raise ExtensionError(f"pass {name!r}: its validator rejects its result, {got}")
     return changed
 
 
 def _interface(graph: Graph) -> dict[tuple[str, int, str], Type]:
-    """What a graph is to its callers: the types of inputs, states and outputs, by kind, place and name."""
+    """Return a graph's interface: the types of inputs, states and outputs, by kind, index and name."""
     named = [
         *(("input", i, name, name) for i, name in enumerate(graph.inputs)),
         *(("state", i, name, name) for i, name in enumerate(graph.states)),

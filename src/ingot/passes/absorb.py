@@ -1,5 +1,6 @@
-"""Absorption into matmul and attention: transposes become flags, scalar factors become `scale`. Into convolution and
-pooling: pads and biases become theirs.
+"""Absorption into matmul and attention: transposes become flags, scalar factors become `scale`.
+
+Into convolution and pooling: pads and biases become their attributes and operands.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ _FACTORS = ("mul", "div")
 
 
 def absorb_transpose(graph: Graph) -> bool:
-    """matmul(a, permute(b)) becomes matmul(a, b, transpose_b): only for a swap of exactly the last two dims.
+    """Rewrite matmul(a, permute(b)) to matmul(a, b, transpose_b), for a swap of exactly the last two dims.
 
-    It runs before folding, so that the transpose of a weight is never materialised. What puts the channels of an image
-    last before a matmul stays: these are rows as they are.
+    The pass runs before folding, so that the transpose of a weight is never materialised. A permute that moves the
+    channels of an image last before a matmul stays: in memory they already are rows.
     """
     changed = False
     for node in graph.nodes:
@@ -41,7 +42,7 @@ def absorb_transpose(graph: Graph) -> bool:
 
 
 def _is_image(graph: Graph, value: str | None) -> bool:
-    """Whether a convolution makes a value, however it is reshaped and its elements change."""
+    """Return whether a convolution computes a value, possibly followed by reshapes and element-wise ops."""
     node = graph.producer(value)
     while node is not None and (node.op.name == "reshape" or (node.op.acts_on, len(node.operands)) == ("element", 1)):
         node = graph.producer(node.operands[0])
@@ -49,15 +50,15 @@ def _is_image(graph: Graph, value: str | None) -> bool:
 
 
 def swaps_last_two(axes: tuple[int, ...]) -> bool:
-    """True for the permutation that swaps the last two dims and nothing else."""
+    """Return whether a permutation swaps only the last two dims."""
     rank = len(axes)
     return rank >= 2 and axes == (*range(rank - 2), rank - 1, rank - 2)
 
 
 def absorb_scale(graph: Graph) -> bool:
-    """Moves factors into the `scale` of a matmul or attention: of its operands, then of a matmul's result.
+    """Move factors into the `scale` of a matmul or attention: factors of its operands, then of a matmul's result.
 
-    An operand's factor is found through views too, and goes first: a factor between two matmuls then belongs to the
+    A factor of an operand is found through views too, and goes first: a factor between two matmuls then belongs to the
     second, which leaves the first free to be merged with its siblings.
     """
     if graph.ops.isdisjoint(_FACTORS):
@@ -83,7 +84,7 @@ def _absorb_operands(graph: Graph, node: Node) -> bool:
 
 
 def _unscaled(graph: Graph, operand: str | None) -> tuple[str | None, float] | None:
-    """An operand without its factor, and the factor; views in between are set onto the bare value."""
+    """Return an operand without its factor, and the factor; views in between are rebuilt on the bare value."""
     name, view = operand, None
     while (node := graph.producer(name)) is not None and name is not None:
         found = _factor(graph, node)
@@ -101,7 +102,7 @@ def _unscaled(graph: Graph, operand: str | None) -> tuple[str | None, float] | N
 
 
 def _factor(graph: Graph, node: Node) -> tuple[str, float] | None:
-    """(x, c) of a node that computes x * c with a finite constant c and keeps the type of x."""
+    """Return (x, c) for a node that computes x * c with a finite constant c and x's type; else None."""
     if node.op.name not in _FACTORS:
         return None
     a, b = node.operands
@@ -130,10 +131,10 @@ def _absorb_result(graph: Graph, node: Node) -> bool:
 
 
 def absorb_pad(graph: Graph) -> bool:
-    """conv(pad(x)) becomes conv(x) with more pads, and so do pools where the padding counts as it did.
+    """Rewrite conv(pad(x)) to conv(x) with larger pads, and pools alike if padding counts in the same way.
 
-    That is for zeros before a convolution, and before an average that counts them or has no pads of its own; and for
-    -inf before a maximum.
+    Zero padding may go into a convolution, and into an average that counts padding or has no pads; -inf padding may go
+    into a maximum.
     """
     changed = False
     for node in graph.nodes if "pad" in graph.ops else ():
@@ -154,10 +155,10 @@ def absorb_pad(graph: Graph) -> bool:
 
 
 def absorb_bias(graph: Graph) -> bool:
-    """conv(x, w) + b with an element of b for each channel becomes conv(x, w, b), where nothing else reads the conv."""
+    """Rewrite conv(x, w) + b to conv(x, w, b), for one element of b per channel and no other reader of the conv."""
     if graph.ops.isdisjoint(_CONVOLUTIONS):
         return False
-    changed = eliminate_dead(graph)  # which would read it
+    changed = eliminate_dead(graph)  # they would read the conv
     for node in graph.nodes:
         if node.op.name != "add" or not has_known_type(graph, node.output):
             continue
@@ -177,7 +178,7 @@ def absorb_bias(graph: Graph) -> bool:
 
 
 def _without_bias(graph: Graph, name: str | None) -> Node | None:
-    """A convolution without a bias that makes a value for one reader."""
+    """Return the convolution without a bias that computes a value for one reader; else None."""
     node = graph.producer(name)
     if node is None or node.op.name not in _CONVOLUTIONS or graph.only_user(node.output) is None:
         return None

@@ -1,8 +1,8 @@
-"""Arithmetic on indices, read from a graph: which integer values are affine in their own position.
+"""Arithmetic on indices, read from a graph: which integer values are affine functions of their own index.
 
 An integer value is affine when its element at (i, j, ..) is a constant plus a coefficient times each index. A condition
 is an affine value too, and means `value <= 0`. Constants are read from their data; iota, comparisons, and nodes that
-move elements from the graph, so that lengths may be symbolic.
+move elements are read from the graph, so that lengths may be symbolic.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ingot.ir.dim import Dim, Expr, Known
 from ingot.ir.graph import Graph, Node
 from ingot.passes.fold import TOTAL_BYTES, known
 
-_MAX_DEPTH = 64  # of the expressions that are read: a deeper one is not a mask, and recursion stays bounded
+_MAX_DEPTH = 64  # of an expression: a deeper one is not a mask, and recursion stays bounded
 
 
 @dataclass(frozen=True)
@@ -42,12 +42,12 @@ class Affine:
         return Affine(tuple(c * factor for c in self.coefficients), self.constant * factor)
 
     def padded(self, rank: int) -> Affine:
-        """The same with axes of one element in front."""
+        """Return the same function with axes of one element in front."""
         return Affine((0,) * (rank - len(self.coefficients)) + self.coefficients, self.constant)
 
     @property
     def is_uniform(self) -> bool:
-        """True when every element is the constant."""
+        """Whether every element is the constant."""
         return all(c == 0 for c in self.coefficients)
 
     @property
@@ -62,19 +62,19 @@ class Affine:
 
     @property
     def inverse(self) -> Affine:
-        """As a condition: its opposite; not (v <= 0) is 1 - v <= 0."""
+        """As a condition: the negation; not (v <= 0) is 1 - v <= 0."""
         return -self + 1
 
 
 def is_natural(value: Known) -> bool:
-    """True for what cannot be negative: a dim times a natural number, and sums of such."""
+    """Return whether a value cannot be negative: a sum of dims times natural numbers."""
     if isinstance(value, Expr):
         return all(coefficient > 0 for _, coefficient in value.terms)
     return value >= 0
 
 
 def both(a: Affine, b: Affine) -> Affine | None:
-    """Two conditions at once, where one of them says it all."""
+    """Return the conjunction of two conditions if one implies the other; else None."""
     rank = max(len(a.coefficients), len(b.coefficients))
     a, b = a.padded(rank), b.padded(rank)
     if a.always or b.always:
@@ -85,7 +85,7 @@ def both(a: Affine, b: Affine) -> Affine | None:
 
 
 class Indices:
-    """Reads the affine values and conditions of a graph, as long as nobody changes it."""
+    """Reads the affine values and conditions of a graph, as long as the graph does not change."""
 
     def __init__(self, graph: Graph):
         self.graph = graph
@@ -93,11 +93,11 @@ class Indices:
         self.read: dict[tuple[str, bool], Affine | None] = {}
 
     def value(self, name: str | None) -> Affine | None:
-        """An integer tensor as an affine function of its indices."""
+        """Return an integer tensor as an affine function of its indices."""
         return self._cached(name, False)
 
     def condition(self, name: str | None) -> Affine | None:
-        """A bool tensor as `affine <= 0`."""
+        """Return a bool tensor as `affine <= 0`."""
         return self._cached(name, True)
 
     def _cached(self, name: str | None, is_condition: bool) -> Affine | None:
@@ -204,7 +204,7 @@ class Indices:
         return Affine((0,) * len(condition.coefficients), int(condition.always))
 
     def _gather(self, node: Node) -> Affine | None:
-        """Rows of an affine value by affine indices, none of which counts from the end."""
+        """Gather rows of an affine value by affine indices, if no index counts from the end."""
         source, indices = (self.value(o) for o in node.operands)
         if source is None or indices is None or not (-indices).always:
             return None
@@ -214,7 +214,7 @@ class Indices:
         return Affine(coefficients, source.constant + indices.constant * factor)
 
     def _concat(self, node: Node) -> Affine | None:
-        """Pieces that go on where the one before stops."""
+        """Concatenate pieces if each continues where the previous piece ends."""
         pieces = [self.value(o) for o in node.operands]
         lengths = [self.graph.type(str(o)).shape[node.axis] for o in node.operands]
         steps = [p.coefficients[node.axis] for p, d in zip(pieces, lengths, strict=True) if p is not None and d != 1]
@@ -238,7 +238,7 @@ class Indices:
 
 
 def moved(graph: Graph, node: Node, source: Affine) -> Affine | None:
-    """The affine function after a view."""
+    """Return the affine function after a view."""
     match node.op.name:
         case "reshape":
             return _reshaped(graph, node, source)
@@ -261,7 +261,7 @@ def moved(graph: Graph, node: Node, source: Affine) -> Affine | None:
 
 
 def _reshaped(graph: Graph, node: Node, source: Affine) -> Affine | None:
-    """Through a reshape that only adds or drops dims of 1."""
+    """Return the function after a reshape that only adds or drops dims of 1."""
     before, after = graph.type(str(node.operands[0])).shape, graph.type(node.output).shape
     if source.is_uniform:
         return Affine((0,) * len(after), source.constant)
@@ -273,13 +273,13 @@ def _reshaped(graph: Graph, node: Node, source: Affine) -> Affine | None:
 
 
 def triangle(graph: Graph, node: Node) -> Affine:
-    """Where trilu keeps its operand: j - i <= k below, j - i >= k above."""
+    """Return where trilu keeps its operand: j - i <= k below, j - i >= k above."""
     below = Affine((-1, 1), -node.k).padded(graph.type(node.output).rank)
     return -below if node.upper else below
 
 
 def value_of_array(array: np.ndarray) -> Affine | None:
-    """The affine function that an array tabulates."""
+    """Return the affine function that an array tabulates."""
     if array.size == 0 or array.dtype.kind == "b" or not np.array_equal(array, np.trunc(array)):
         return None
     if array.dtype.kind == "f" and not (np.abs(array) < 2**53).all():
@@ -293,7 +293,7 @@ def value_of_array(array: np.ndarray) -> Affine | None:
 
 
 def condition_of_array(kept: np.ndarray) -> Affine | None:
-    """The condition that an array of bools tabulates, if it is constant or a lower triangle."""
+    """Return the condition that an array of bools tabulates, if it is constant or a lower triangle."""
     if kept.all():
         return Affine((0,) * kept.ndim, 0)
     if not kept.any():

@@ -1,4 +1,4 @@
-"""Common subexpressions: equal nodes and equal constants become one."""
+"""Common subexpressions: equal nodes are merged, and so are equal constants."""
 
 from typing import Any
 
@@ -8,32 +8,32 @@ from ingot.passes.match import COMMUTATIVE
 
 
 def merge_equal(graph: Graph) -> bool:
-    """Merges nodes of one op, operands and attributes, and constants of one type and content (bits, so -0.0 is not 0).
+    """Merge nodes of one op, operands and attributes, and constants of one type and content (bits, so -0.0 is not 0).
 
-    Weights keep their names and are never merged. Nodes whose outputs have other names to the world are merged too:
-    a graph output may be any value.
+    Weights keep their names and are never merged. Nodes whose outputs are different graph outputs are merged too: a
+    graph output may be any value.
     """
     changed = _merge_constants(graph)
     first: dict[Any, Node] = {}
-    alike: dict[Any, dict[Any, Node]] = {}
+    by_attributes: dict[Any, dict[Any, Node]] = {}
     measured = set(graph.measured.values())
     for node in graph.nodes:
         if measured and not measured.isdisjoint(node.outputs):
-            continue  # what mentions its dims names them
-        kept = _first(first, alike, node)
-        if kept is not node:
-            for old, new in zip(node.outputs, kept.outputs, strict=True):
+            continue  # its dims are referred to by name
+        representative = _first(first, by_attributes, node)
+        if representative is not node:
+            for old, new in zip(node.outputs, representative.outputs, strict=True):
                 graph.replace_uses(old, new)
             graph.remove(node)
             changed = True
     return changed
 
 
-def _first(first: dict[Any, Node], alike: dict[Any, dict[Any, Node]], node: Node) -> Node:
-    """The first of the nodes seen that equals a node, itself perhaps.
+def _first(first: dict[Any, Node], by_attributes: dict[Any, dict[Any, Node]], node: Node) -> Node:
+    """Return the first visited node that equals `node`, possibly itself.
 
-    first: nodes by op and operands, which few have in common with another one. alike: of those that have, all that
-    differ, by their attributes.
+    first: nodes by op and operands, a key that is rarely shared. by_attributes: for shared keys, the distinct nodes by
+    their attributes.
     """
     operands = node.operands
     if node.op.name in COMMUTATIVE:
@@ -42,7 +42,7 @@ def _first(first: dict[Any, Node], alike: dict[Any, dict[Any, Node]], node: Node
     alone = first.setdefault(key, node)
     if alone is node:
         return node
-    same = alike.setdefault(key, {})
+    same = by_attributes.setdefault(key, {})
     if not same:
         same[_attributes(alone)] = alone
     return same.setdefault(_attributes(node), node)
@@ -53,7 +53,7 @@ def _attributes(node: Node) -> Any:
 
 
 def _content(attribute: Any) -> Any:
-    """A key that tells 0.0 from -0.0 and lets nan equal itself; a subgraph equals only itself."""
+    """Return a key that distinguishes 0.0 from -0.0 and makes nan equal to itself; a subgraph equals only itself."""
     if isinstance(attribute, float):
         return repr(attribute)
     if isinstance(attribute, tuple):
@@ -80,9 +80,9 @@ def _merge_same_content(graph: Graph, values: list[Value]) -> bool:
     changed = False
     for value in values:
         assert value.data is not None
-        kept = first.setdefault(content(value.data), value)
-        if kept is not value:
-            graph.replace_uses(value.name, kept.name)
+        representative = first.setdefault(content(value.data), value)
+        if representative is not value:
+            graph.replace_uses(value.name, representative.name)
             graph.remove_value(value.name)
             changed = True
     return changed

@@ -10,35 +10,35 @@ from ingot.ir.sized import is_sized
 from ingot.ops.define import evaluate
 
 LIMIT_BYTES = 1 << 20  # of one folded value, and of a weight that folding may read
-TOTAL_BYTES = 64 << 20  # of all constants of a graph, and of one value that is looked at
-WORK_BYTES = 1 << 30  # of all operands and results of what is folded, views at their full size
+TOTAL_BYTES = 64 << 20  # of all constants of a graph, and of one value that is read
+WORK_BYTES = 1 << 30  # of all operands and results of folded nodes, views at their full size
 _MAX_VIEWS = 16  # between a weight and the node that reads it
 
-# Their references make arrays that are larger than operands and results: padded images, scores.
+# Their references allocate arrays larger than operands and results, such as padded images or scores.
 _SPACIOUS = frozenset(
     ("attention", "avg_pool", "cached_attention", "conv", "conv_transpose", "expert_matmul", "max_pool")
 )
 
-# What makes floats of weights that are stored as codes, or in blocks.
+# The ops that decode quantized weights, or blocks, to floats.
 DECODERS = frozenset(("decode_blocks", "dequantize", "unpack"))
 _LAYOUT = frozenset(("reshape", "permute", "slice", "expand", "concat", "cast"))
-_MOVES = _LAYOUT | {"gather"}  # of codes
+_MOVES = _LAYOUT | {"gather"}  # of quantized values
 
 
 def fold_constants(graph: Graph) -> bool:
-    """Replaces nodes over constants, and over small weights, by constants.
+    """Replace nodes over constants, and over small weights, by constants.
 
-    A weight's layout is never folded: reshape, permute, slice, expand, concat and cast of a float weight are views, or
-    a packed weight of the weight store, which packs the weight once instead of keeping a second copy. So is what
-    decodes a matrix from codes or blocks, and how these are moved before. Only concat and cast of vectors (biases)
-    fold. Integer and bool buffers up to the limit count as constants.
+    A weight's layout is never folded: reshape, permute, slice, expand, concat and cast of a float weight are views or a
+    packed weight of the weight store, which packs the weight once instead of keeping a second copy. The same holds for
+    decoders of quantized matrices, and for moves of the quantized values before. Only concat and cast of vectors
+    (biases) fold. Integer and bool buffers up to the limit count as constants.
     """
     spent = sum(v.data.nbytes for v in graph.values.values() if v.kind == "constant" and v.data is not None)
     worked, changed = 0, False
     candidates: set[str | None] = {None, *(name for name, value in graph.values.items() if value.data is not None)}
     for node in graph.nodes:
         if not candidates.issuperset(node.operands):
-            continue  # most nodes, which need no closer look
+            continue  # most nodes, which need no further check
         if node.op.view:
             candidates.update(node.outputs)
         nbytes = _result_bytes(graph, node)
@@ -60,7 +60,7 @@ def fold_constants(graph: Graph) -> bool:
 
 
 def known(graph: Graph, name: str, limit_bytes: int = LIMIT_BYTES) -> np.ndarray | None:
-    """The array of a constant, of a weight up to the limit, or of a view of one up to TOTAL_BYTES; None for others."""
+    """Return the array of a constant, of a weight up to the limit, or of a view of one up to TOTAL_BYTES; else None."""
     type = graph.type(name)
     if type.dtype.nbytes(type.extent) > TOTAL_BYTES:
         return None
@@ -109,7 +109,7 @@ def _is_symbolic(attribute: Any) -> bool:
 
 
 def _result_bytes(graph: Graph, node: Node) -> int | None:
-    """Bytes of a node's outputs; None when it is not static."""
+    """Return the bytes of a node's outputs; None when it is not static."""
     return sum(graph.type(name).nbytes for name in node.outputs) if _is_static(graph, node) else None
 
 
@@ -123,7 +123,7 @@ def _is_weight_layout(graph: Graph, node: Node) -> bool:
 
 
 def _decodes(graph: Graph, node: Node) -> bool:
-    """Whether a node makes a matrix or filters of floats of fewer bytes, or is one of its operands and nothing else."""
+    """Return whether a node decodes a matrix or filters from fewer bytes, or only computes an operand of one."""
     if node.op.name in DECODERS:
         return graph.type(node.outputs[0]).rank > 1
     users = graph.users(node.outputs[0]) if node.op.name in _MOVES else []
@@ -131,7 +131,7 @@ def _decodes(graph: Graph, node: Node) -> bool:
 
 
 def _float_weight(graph: Graph, name: str) -> Value | None:
-    """The float weight that a value is a view of."""
+    """Return the float weight that a value is a view of."""
     value = graph.values[name]
     for _ in range(_MAX_VIEWS):
         if value.producer is None or value.producer.op.name not in _LAYOUT:

@@ -10,15 +10,15 @@ from ingot.passes.match import add_scalar, has_known_type, is_fixed
 
 
 def fold_batch_norm(graph: Graph) -> bool:
-    """y = (x - mean) / sqrt(variance + eps) * scale + bias, with fixed statistics, becomes x * factor + shift.
+    """Rewrite y = (x - mean) / sqrt(variance + eps) * scale + bias, with constant statistics, to x * factor + shift.
 
-    Straight after a conv or a matmul with a fixed rank-2 weight that nothing else reads, the factor goes into the
-    weight and the shift into the bias. They are nodes over the parameters: folding evaluates the small ones, and a
-    large weight times its factor stays as a packed weight of the weight store.
+    Right after a conv or a matmul with a constant rank-2 weight and no other reader, the factor goes into the weight
+    and the shift into the bias. Both are nodes over the parameters: folding evaluates small ones, and a large weight
+    times its factor becomes a packed weight of the weight store.
     """
     if "batch_norm" not in graph.ops:
         return False
-    changed = eliminate_dead(graph)  # which would read what comes before
+    changed = eliminate_dead(graph)  # they would read the result before
     for node in graph.nodes:
         if node.op.name != "batch_norm" or not has_known_type(graph, node.output):
             continue
@@ -69,7 +69,7 @@ def _affine(graph: Graph, node: Node) -> _Affine:
 
 
 def _shaped(graph: Graph, node: Node, name: str, shape: tuple[int, ...]) -> str:
-    """A vector in another shape, where -1 stands for its length."""
+    """Reshape a vector; -1 stands for its length."""
     (length,) = graph.type(name).shape
     full = tuple(length if d == -1 else d for d in shape)
     if len(full) == 1:
@@ -78,7 +78,7 @@ def _shaped(graph: Graph, node: Node, name: str, shape: tuple[int, ...]) -> str:
 
 
 def _shifted(graph: Graph, node: Node, bias: str | None, affine: _Affine) -> str:
-    """bias * factor + shift, or the shift where there is no bias."""
+    """Return bias * factor + shift, or the shift if there is no bias."""
     if bias is None:
         return affine.shift
     scaled = graph.add("mul", [bias, affine.factor], f"{node.output}.bias", before=node).output
@@ -97,7 +97,7 @@ def _into_conv(graph: Graph, node: Node, conv: Node) -> str:
 
 
 def _into_linear(graph: Graph, node: Node, producer: Node) -> str | None:
-    """Into matmul(x, w) or add(matmul(x, w), bias) with a bias vector."""
+    """Fold into matmul(x, w) or add(matmul(x, w), bias) with a bias vector."""
     bias: str | None = None
     matmul: Node | None = producer
     if producer.op.name == "add":

@@ -12,7 +12,7 @@ _X = Capture("x")
 
 
 def fuse_activations(graph: Graph) -> bool:
-    """Fuses activations written out, with their constants exact in f32 and their factors in any association."""
+    """Fuse written-out activations; their constants are compared in f32, and factors may be associated in any order."""
     return rewrite(graph, _RULES)
 
 
@@ -28,7 +28,7 @@ def _clip(low: float, high: float) -> Any:
 
 
 def _hard_sigmoid(graph: Graph, found: Match) -> Any:
-    """clip(x + 3, 0, 6) / 6 is clip(x / 6 + 1 / 2, 0, 1)."""
+    """Rewrite clip(x + 3, 0, 6) / 6 to clip(x / 6 + 1 / 2, 0, 1)."""
     return "hard_sigmoid", [found.values["x"]], {"alpha": 1 / 6, "beta": 0.5}
 
 

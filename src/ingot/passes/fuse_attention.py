@@ -1,4 +1,4 @@
-"""Recognition of attention: softmax(q k^T * scale + mask) v, written by hand in any of the usual ways."""
+"""Recognition of attention: softmax(q k^T * scale + mask) v, written out in any of the usual forms."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from ingot.ir.graph import Graph, Node
 from ingot.ops.attention import ATTENTIONS
 from ingot.passes.match import add_scalar, has_known_type, same_type, scalar, substitute
 
-MASKED = -1e9  # a score at or below it counts as masked out: its exponential is zero beside any other
-_MAX_MASKS = 8  # added to or chosen for one set of scores
-# A number as large as these takes any score that it is added to with it, and two of them do not add up to -inf.
+MASKED = -1e9  # a score at or below it counts as masked: its exponential is zero next to any other
+_MAX_MASKS = 8  # added to or selected for one set of scores
+# A number of this magnitude absorbs any score that it is added to, and two of them do not add up to -inf.
 _ABSORBING = (-1e38, -1e30)
 
 
 def fuse_attention(graph: Graph) -> bool:
-    """Fuses matmul, scale, masks, softmax and matmul into one attention, with dropout of the weights where a step draws
-    it; then takes repeats off its keys and values.
+    """Fuse matmul, scale, masks, softmax and matmul into one attention, with a dropout of its weights in training; then
+    remove repeats of its keys and values.
 
-    Ranks 2 to 4; masks are added, or chosen with `where`; a key may arrive transposed by any permute. A row that
-    masks everything with -inf stays what it is in the spelling by hand: NaN, or zero where that sets NaN to zero.
-    Refused: intermediates that something else reads, a softmax over another axis, weights as keys or values, batches
-    that broadcast, several masks whose finite fills could not be told apart afterwards.
+    Ranks 2 to 4; masks are added, or selected with `where`; a key may be transposed by any permute. A row that is
+    completely masked with -inf gives the same as when written out: NaN, or zero if NaN is replaced by zero. Refused:
+    intermediates with another reader, a softmax over another axis, weights as keys or values, batches that broadcast,
+    several masks whose finite fills could not be distinguished afterwards.
     """
     changed = False
     for node in graph.nodes:
@@ -34,16 +34,16 @@ def fuse_attention(graph: Graph) -> bool:
                 _replace(graph, node, scores)
                 changed = True
         elif node.op.name in ATTENTIONS:
-            changed |= _take_off_repeats(graph, node)
+            changed |= _remove_repeats(graph, node)
     return changed
 
 
 @dataclass(frozen=True)
 class _Scores:
-    """Where the scores come from and what masks them, innermost first; what drops the weights that they make."""
+    """The source of the scores and their masks, innermost first; the dropout of the weights computed from them."""
 
     matmul: Node
-    masks: tuple[str | _Chosen, ...] = ()  # added, or chosen
+    masks: tuple[str | _Chosen, ...] = ()  # added, or selected
     zero_nan: bool = False
     dropout: Node | None = None
 
@@ -58,7 +58,7 @@ class _Chosen:
 
 
 def _scores(graph: Graph, node: Node) -> _Scores | None:
-    """The scores under matmul(softmax(scores), v), when nothing else reads what lies between."""
+    """Return the scores of matmul(softmax(scores), v) if intermediates have no other reader."""
     if node.transpose_a or node.scale != 1.0:
         return None
     weights = str(node.operands[0])
@@ -74,14 +74,14 @@ def _scores(graph: Graph, node: Node) -> _Scores | None:
 
 
 def _dropout(graph: Graph, name: str) -> Node | None:
-    """The dropout of a step that makes the weights, if only they read it."""
+    """Return the training dropout that computes the weights, if it is their only use."""
     node = graph.producer(name)
     is_drawn = node is not None and node.op.name == "dropout" and node.operands[1] is not None
     return node if is_drawn and graph.only_user(name) is not None else None
 
 
 def _softmax(graph: Graph, name: str) -> Node | None:
-    """The softmax that makes the probabilities, plain or with its NaN rows set to zero, if only they read it."""
+    """Return the softmax that computes the probabilities, plain or with NaN rows set to zero, if it has one use."""
     node = graph.producer(name)
     if node is None or graph.only_user(name) is None:
         return None
@@ -127,19 +127,19 @@ def _lowest(graph: Graph, scores: _Scores) -> float:
 
 
 def _hidings(scores: _Scores) -> set[float | None]:
-    """The ways to hide a score by a finite number: a fill, or None for what a mask adds."""
+    """Return the finite numbers that mask scores: a fill, or None for an added mask."""
     return {None if isinstance(mask, str) else mask.fill for mask in scores.masks} - {float("-inf")}
 
 
 def _has_exact_fills(graph: Graph, scores: _Scores) -> bool:
-    """True when fills can be added instead: there is one, or scores are lost in each, so that their order stays."""
+    """Return whether fills can be added instead: there is one, or every fill absorbs scores, so the order stays."""
     low, high = _ABSORBING
     fills, lowest = _hidings(scores), _lowest(graph, scores)
     return len(fills) < 2 or all(fill is None or fill == lowest or low <= fill <= high for fill in fills)
 
 
 def _has_attention_shapes(graph: Graph, node: Node, matmul: Node) -> bool:
-    """True for [.., S, D], [.., T, D] and [.., T, Dv] of one rank 2 to 4 and one batch."""
+    """Return whether operands are [.., S, D], [.., T, D] and [.., T, Dv] of one rank 2 to 4 and one batch."""
     names = [*matmul.operands, node.operands[1]]
     types = [graph.type(str(name)) for name in names]
     if not 2 <= types[0].rank <= 4 or any(t.rank != types[0].rank or None in t.shape for t in types):
@@ -165,7 +165,7 @@ def _replace(graph: Graph, node: Node, scores: _Scores) -> None:
         "scale": matmul.scale, "causal": False, "causal_offset": 0, "safe": scores.zero_nan, "zero_nan": scores.zero_nan
     }  # fmt: skip
     op = "attention"
-    if scores.dropout is not None:  # of the same elements, whatever their rank: they are drawn by their place alone
+    if scores.dropout is not None:  # drawn by index only, so the same elements at any rank
         op = "attention_dropout"
         operands += [*[None] * (4 - len(operands)), *scores.dropout.operands[1:]]
         attributes |= scores.dropout.attributes
@@ -178,7 +178,7 @@ def _replace(graph: Graph, node: Node, scores: _Scores) -> None:
 
 
 def _transposed(graph: Graph, before: Node, name: str, is_transposed: bool) -> str:
-    """The value with its last two dims swapped back."""
+    """Return the value with its last two dims swapped back."""
     if not is_transposed:
         return name
     rank = graph.type(name).rank
@@ -187,7 +187,7 @@ def _transposed(graph: Graph, before: Node, name: str, is_transposed: bool) -> s
 
 
 def _with_rank_4(graph: Graph, before: Node, name: str) -> str:
-    """[S, D] and [B, S, D] as [1, 1, S, D] and [B, 1, S, D]: one head."""
+    """Return [S, D] and [B, S, D] as [1, 1, S, D] and [B, 1, S, D]: one head."""
     shape = graph.type(name).shape
     if len(shape) == 4:
         return name
@@ -196,7 +196,7 @@ def _with_rank_4(graph: Graph, before: Node, name: str) -> str:
 
 
 def _mask_with_rank_4(graph: Graph, before: Node, mask: str, rank: int) -> str:
-    """A mask over [B, S, T] scores as one over [B, 1, S, T]."""
+    """Return a mask over [B, S, T] scores as a mask over [B, 1, S, T]."""
     shape: tuple[Dim, ...] = graph.type(mask).shape
     if rank == 3 and len(shape) == 3:
         return graph.add("reshape", [mask], f"{mask}.heads", before=before, shape=(shape[0], 1, *shape[1:])).output
@@ -204,10 +204,10 @@ def _mask_with_rank_4(graph: Graph, before: Node, mask: str, rank: int) -> str:
 
 
 def _mask(graph: Graph, node: Node, scores: _Scores) -> str | None:
-    """One mask: a bool one where a single `where` fills with -inf, else a float one, put together as the scores were.
+    """Return one mask: a bool mask if a single `where` fills with -inf, else a float mask, combined as the scores were.
 
-    A finite fill makes a row that masks everything uniform; the lowest float added to its scores does the same. Beside
-    other finite masks a fill keeps its size, which says what such a row prefers.
+    A finite fill makes a completely masked row uniform; the lowest float added to its scores has the same effect. Next
+    to other finite masks a fill keeps its value, which decides the order within such a row.
     """
     like, is_alone = scores.matmul.output, len(_hidings(scores)) == 1
     match scores.masks:
@@ -227,8 +227,8 @@ def _mask(graph: Graph, node: Node, scores: _Scores) -> str | None:
     return total
 
 
-def _take_off_repeats(graph: Graph, node: Node) -> bool:
-    """attention(q, repeat(k), repeat(v)) is attention(q, k, v): a group of query heads shares a key head."""
+def _remove_repeats(graph: Graph, node: Node) -> bool:
+    """Rewrite attention(q, repeat(k), repeat(v)) to attention(q, k, v): a group of query heads shares a key head."""
     sources = [_before_repeat(graph, str(name)) for name in node.operands[1:3]]
     if None in sources:
         return False
@@ -243,11 +243,14 @@ def _take_off_repeats(graph: Graph, node: Node) -> bool:
     return substitute(graph, node, node.op.name, operands, node.attributes) is not None
 
 
-_Source = tuple[str, tuple[Dim, ...] | None]  # a value, and the shape to give it (None: its own)
+_Source = tuple[str, tuple[Dim, ...] | None]  # a value, and the shape to give it (None: unchanged)
 
 
 def _before_repeat(graph: Graph, name: str) -> tuple[_Source, int] | None:
-    """What a value [B, H, T, D] repeats along its heads, each H / heads times in a row, and how many heads that has."""
+    """Return the source that a value [B, H, T, D] repeats along its heads, and its number of heads; else None.
+
+    Each head is repeated H / heads times in a row.
+    """
     node = graph.producer(name)
     if node is None or node.op.name not in ("expand", "reshape", "gather"):
         return None
@@ -274,7 +277,7 @@ def _before_repeat(graph: Graph, name: str) -> tuple[_Source, int] | None:
 
 
 def _before_gather(graph: Graph, node: Node, source: str) -> tuple[_Source, int] | None:
-    """gather(x, [0, 0, 1, 1, ..], axis=1)."""
+    """Match gather(x, [0, 0, 1, 1, ..], axis=1)."""
     heads = graph.type(source).shape[1] if graph.type(source).rank == 4 else None
     indices = graph.data(node.operands[1])
     if node.axis != 1 or not isinstance(heads, int) or indices is None or indices.ndim != 1 or indices.size % heads:

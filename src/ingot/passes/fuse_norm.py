@@ -14,10 +14,10 @@ _EPS = Number(label="eps")
 
 
 def fuse_norms(graph: Graph) -> bool:
-    """Fuses normalisations over the last axis (softmax: any axis), with weight and bias, DAGs with shared terms.
+    """Fuse normalisations over the last axis (softmax: any axis), with weight and bias; terms may be shared in a DAG.
 
-    Refused: other axes, statistics that something else reads, a mean of squares minus a squared mean, softmax
-    without its maximum (it overflows where softmax does not).
+    Refused: other axes, statistics with another reader, a mean of squares minus a squared mean, softmax without its
+    maximum (it overflows where softmax does not).
     """
     return rewrite(graph, _RULES)
 
@@ -46,7 +46,7 @@ def _inverse_root(x: Pattern) -> Pattern:
 
 
 def _normalised(x: Pattern, *same: Pattern) -> tuple[Pattern, Pattern]:
-    """x / sqrt(mean(x^2) + eps), plain and times a weight, in any association; `same`: more spellings of x."""
+    """x / sqrt(mean(x^2) + eps), plain and times a weight, in any association; `same`: further spellings of x."""
     x = either(x, *same)
     power = call("add", _mean(_square(x)), _EPS)
     plain = either(call("div", x, _root(power)), product(1.0, x, _inverse_root(power)))
@@ -55,7 +55,7 @@ def _normalised(x: Pattern, *same: Pattern) -> tuple[Pattern, Pattern]:
 
 
 def _vector(graph: Graph, found: Match, label: str) -> str | None:
-    """The captured vector, when it is as long as the last axis of x."""
+    """Return the captured vector if it is as long as the last axis of x."""
     name = found.values[label]
     shape = graph.type(name).shape
     return name if len(shape) == 1 and shape[0] == graph.type(found.values["x"]).shape[-1] else None
@@ -74,7 +74,7 @@ def _weighted_norm(op: str) -> Any:
 
 
 def _has(count: int) -> Any:
-    """A norm with exactly `count` operands besides x."""
+    """Match a norm with exactly `count` operands after x."""
 
     def where(graph: Graph, node: Node) -> bool:
         return sum(o is not None for o in node.operands) == count + 1 and node.operands[count] is not None
@@ -116,7 +116,7 @@ def _softmax(op: str) -> Any:
 
 
 _CENTRED = call("sub", _X, _mean(_X))
-_CENTRED_TWICE = call("sub", _CENTRED, _mean(_CENTRED))  # the second mean is what rounding the first one left
+_CENTRED_TWICE = call("sub", _CENTRED, _mean(_CENTRED))  # the second mean is the rounding error of the first
 _SHIFTED = call("sub", _X, call("reduce_max", _X, label="max"))
 _EXP = call("exp", _SHIFTED)
 _SUM = call("reduce_sum", _EXP, label="sum")

@@ -11,15 +11,15 @@ _X = Capture("x")
 
 
 def fuse_rotary(graph: Graph) -> bool:
-    """Fuses rotary embedding of x [B, H, S, D] with cos and sin [.., S, D].
+    """Fuse rotary embedding of x [B, H, S, D] with cos and sin [.., S, D].
 
-    Refused: halves of other axes or sizes, the interleaved form, tables that do not run along S and D.
+    Refused: halves of other axes or sizes, the interleaved form, tables that are not indexed along S and D.
     """
     return rewrite(graph, _RULES)
 
 
 def _half(part: int) -> Any:
-    """A slice of half `part` of the last axis, everything else whole."""
+    """Match a slice of half `part` of the last axis that keeps all other axes complete."""
 
     def where(graph: Graph, node: Node) -> bool:
         operand = node.operands[0]

@@ -1,4 +1,4 @@
-"""Identities: nodes that change nothing, chains that are one node, and the canonical order of operands."""
+"""Identities: nodes that change nothing, chains that equal one node, and the canonical order of operands."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ingot.passes.match import replace, same_type, scalar, substitute
 
 
 def eliminate_identities(graph: Graph) -> bool:
-    """Removes what changes nothing and joins chains; -0.0 + 0 may become -0.0, which is equal."""
+    """Remove nodes without effect and merge chains; -0.0 + 0 may become -0.0, which compares equal."""
     changed, expands = False, "expand" in graph.ops
     for node in graph.nodes:
         rule = _RULES.get(node.op.name)
@@ -26,7 +26,7 @@ def eliminate_identities(graph: Graph) -> bool:
 
 
 def _inner(graph: Graph, node: Node, op: str) -> Node | None:
-    """The producer of a node's first operand, when it is `op`."""
+    """Return the producer of a node's first operand, if it is `op`."""
     producer = graph.producer(node.operands[0])
     return producer if producer is not None and producer.op.name == op else None
 
@@ -37,7 +37,7 @@ def _same(graph: Graph, node: Node) -> bool:
 
 
 def _at_rest(graph: Graph, node: Node) -> bool:
-    """A dropout outside of training."""
+    """Remove a dropout outside of training."""
     return node.operands[1] is None and _same(graph, node)
 
 
@@ -51,7 +51,7 @@ def _reshape(graph: Graph, node: Node) -> bool:
 
 
 def _split_permute(graph: Graph, node: Node) -> bool:
-    """A permute between a reshape that merges leading dims and one that splits them again is one permute of all."""
+    """Merge a permute with the reshapes around it, which merge leading dims and split them again, into one permute."""
     permute = _inner(graph, node, "permute")
     merge = None if permute is None else _inner(graph, permute, "reshape")
     if permute is None or merge is None or permute.axes[0] != 0:
@@ -65,7 +65,7 @@ def _split_permute(graph: Graph, node: Node) -> bool:
 
 
 def _restore_keepdims(graph: Graph, node: Node) -> bool:
-    """reshape(reduce(x, keepdims=False)) that puts the axes back is reduce(x, keepdims=True)."""
+    """Rewrite reshape(reduce(x, keepdims=False)) that puts the axes back to reduce(x, keepdims=True)."""
     inner = graph.producer(node.operands[0])
     if inner is None or not inner.op.name.startswith("reduce_") or inner.keepdims:
         return False
@@ -116,7 +116,7 @@ def _slice(graph: Graph, node: Node) -> bool:
 
 
 def _slice_of_concat(graph: Graph, node: Node) -> bool:
-    """A slice that is exactly one operand of a concat is that operand."""
+    """Replace a slice that is exactly one operand of a concat by that operand."""
     concat = _inner(graph, node, "concat")
     if concat is None or set(node.steps) != {1}:
         return False
@@ -135,8 +135,8 @@ def _pad(graph: Graph, node: Node) -> bool:
     return not any((*node.low, *node.high)) and _same(graph, node)
 
 
-def _holds(wide: DType, narrow: DType) -> bool:
-    """True when every value of `narrow` is a value of `wide`."""
+def _contains(wide: DType, narrow: DType) -> bool:
+    """Return whether every value of `narrow` is a value of `wide`."""
     if narrow is wide or "n" in (wide.kind, narrow.kind) or "s" in (wide.kind, narrow.kind):
         return narrow is wide
     if narrow.kind == "b":
@@ -155,7 +155,7 @@ def _cast(graph: Graph, node: Node) -> bool:
     if inner is None or inner.operands[0] is None:
         return False
     source = graph.type(inner.operands[0])
-    if not _holds(inner.dtype, source.dtype):
+    if not _contains(inner.dtype, source.dtype):
         return False
     if source.dtype is node.dtype:
         return replace(graph, node, inner.operands[0])
@@ -176,7 +176,7 @@ def _neutral(right: float, *, commutes: bool) -> Callable[[Graph, Node], bool]:
 
 
 def _power(graph: Graph, node: Node) -> bool:
-    """x ** 1 is x, x ** 2 a product, which is exact and needs no logarithm."""
+    """Rewrite x ** 1 to x, and x ** 2 to a product, which is exact and needs no logarithm."""
     base, exponent = node.operands
     if _neutral(1.0, commutes=False)(graph, node):
         return True
@@ -189,7 +189,7 @@ def _commutative(neutral: float) -> Callable[[Graph, Node], bool]:
 
 
 def _order(graph: Graph, node: Node) -> bool:
-    """Products of matmul and conv come first, then other activations, weights, constants: epilogues look there."""
+    """Order operands as epilogues expect: products of matmul and conv, then other activations, weights, constants."""
     ranks = [_rank(graph, o) for o in node.operands if o is not None]
     if ranks == sorted(ranks):
         return False
@@ -205,7 +205,7 @@ def _rank(graph: Graph, name: str) -> int:
 
 
 def _pool(graph: Graph, node: Node) -> bool:
-    """A pool whose one window is the whole image is a reduction."""
+    """Rewrite a pool whose only window is the complete image to a reduction."""
     image = graph.type(str(node.operands[0])).shape[2:]
     if set(graph.type(node.output).shape[2:]) != {1} or set(node.dilations) != {1}:
         return False
@@ -243,7 +243,7 @@ def _logical_or(graph: Graph, node: Node) -> bool:
 
 
 def _absorb_bool(graph: Graph, node: Node, neutral: bool) -> bool:
-    """A condition beside one that always holds (for or: never) is that condition, expanded to the result's shape."""
+    """Drop a condition that always holds (for or: never); the other one is expanded to the result's shape."""
     a, b = node.operands
     assert a is not None and b is not None
     shape = graph.type(node.output).shape
@@ -264,9 +264,9 @@ def _logical_not(graph: Graph, node: Node) -> bool:
 
 
 def _gather(graph: Graph, node: Node) -> bool:
-    """gather of consecutive indices, in order, is a slice: positional embeddings are a view of their table.
+    """Rewrite a gather of consecutive indices to a slice: positional embeddings become a view of their table.
 
-    So is a gather of one index everywhere (token types), expanded.
+    A gather of the same index everywhere (token types) becomes an expanded slice.
     """
     source, indices = (str(o) for o in node.operands)
     shape, result = graph.type(source).shape, graph.type(node.output).shape
@@ -277,12 +277,14 @@ def _gather(graph: Graph, node: Node) -> bool:
     if count is None or None in (*shape, *result):
         return False
     if found.is_uniform and count != 1:
-        return _take(graph, node, found.constant, 1, is_repeated=True)
-    return _is_row_major(graph, indices, found) and _take(graph, node, found.constant, count, is_repeated=False)
+        return _replace_gather(graph, node, found.constant, 1, is_repeated=True)
+    return _is_row_major(graph, indices, found) and _replace_gather(
+        graph, node, found.constant, count, is_repeated=False
+    )
 
 
-def _take(graph: Graph, node: Node, start: int, count: Known, is_repeated: bool) -> bool:
-    """Replaces a gather by rows start .. start + count of its source, or by one row repeated."""
+def _replace_gather(graph: Graph, node: Node, start: int, count: Known, is_repeated: bool) -> bool:
+    """Replace a gather by rows start .. start + count of its source, or by one row repeated."""
     source, indices = (str(o) for o in node.operands)
     shape, result = graph.type(source).shape, graph.type(node.output).shape
     if not _may_fit(start + count, shape[node.axis]):
@@ -301,7 +303,7 @@ def _take(graph: Graph, node: Node, start: int, count: Known, is_repeated: bool)
 
 
 def _is_row_major(graph: Graph, name: str, found: Affine) -> bool:
-    """True for a value that counts up by one in row-major order."""
+    """Return whether a value counts up by one in row-major order."""
     stride: Known = 1
     for dim, coefficient in zip(reversed(graph.type(name).shape), reversed(found.coefficients), strict=True):
         if dim is None or (dim != 1 and coefficient != stride):
@@ -311,14 +313,14 @@ def _is_row_major(graph: Graph, name: str, found: Affine) -> bool:
 
 
 def _may_fit(stop: Known, length: Dim) -> bool:
-    """False when a range surely ends past its dim; where only binding can tell, the slice raises the error."""
+    """Return False if a range certainly exceeds its dim; if only binding can decide, the slice raises the error."""
     assert length is not None
     rest = length - stop
     return not isinstance(rest, int) or rest >= 0
 
 
 def _move_expand(graph: Graph, node: Node) -> bool:
-    """An expand goes where the node broadcasts anyway; beside constants of one element it moves behind the node."""
+    """Remove an expand before a node that broadcasts anyway; next to constants of one element, move it behind."""
     for i, name in enumerate(node.operands):
         producer = graph.producer(name)
         if producer is None or producer.op.name != "expand":
@@ -327,9 +329,13 @@ def _move_expand(graph: Graph, node: Node) -> bool:
         types = [graph.values[o].type for o in operands if o is not None]
         if same_type(node.op.infer(*types, **node.attributes), graph.type(node.output)):
             graph.set_operands(node, operands)
-            made = producer.output
-            if not graph.values[made].users and not graph.is_output(made) and made not in graph.measured.values():
-                graph.remove(producer)  # or all passes would run once more for it
+            expanded = producer.output
+            if (
+                not graph.values[expanded].users
+                and not graph.is_output(expanded)
+                and expanded not in graph.measured.values()
+            ):
+                graph.remove(producer)  # otherwise all passes would run once more to remove it
             return True
         if _is_alone(graph, node, i):
             moved = graph.add(node.op.name, operands, f"{node.output}.narrow", before=node, **node.attributes).output
@@ -338,7 +344,7 @@ def _move_expand(graph: Graph, node: Node) -> bool:
 
 
 def _is_alone(graph: Graph, node: Node, index: int) -> bool:
-    """True when all operands but one are constants of one element and that one gives the result its shape."""
+    """Return whether all operands but one are constants of one element, and that operand has the result's shape."""
     shape = graph.type(node.output).shape
     others = [o for i, o in enumerate(node.operands) if i != index]
     return (

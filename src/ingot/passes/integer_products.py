@@ -1,7 +1,7 @@
-"""Products of dequantized operands become products of integers, and what only moves elements moves these.
+"""Rewrite products of dequantized operands to products of integers, and move data movements before dequantize.
 
-A model that a quantizer wrote has an op of floats between dequantize and quantize. Sums of products of integers are
-exact; the scales of both operands are then those of the sums.
+A quantized model has a float op between dequantize and quantize. Sums of products of integers are exact; the scale of
+the sums is the product of both operands' scales.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from ingot.passes.match import has_known_type, is_fixed, same_type, substitute
 _MOVES = frozenset(("expand", "permute", "reshape", "slice"))
 _HOMOGENEOUS = frozenset(("leaky_relu", "relu"))  # f(a x) = a f(x) for a > 0
 _PRODUCTS = ("conv_integer", "matmul_integer")
-_WHOLE = 2.0**24  # below it, floats hold all integers
-_CLOSE = 1e-6  # relative, of scales that are equal but for the rounding of their product
+_WHOLE = 2.0**24  # below it, floats represent all integers
+_CLOSE = 1e-6  # relative, of scales that are equal apart from the rounding of their product
 
 
 def multiply_integers(graph: Graph) -> bool:
-    """matmul(dequantize(a), dequantize(b)) becomes dequantize(matmul_integer(a, b)), and so do convolutions."""
+    """Rewrite matmul(dequantize(a), dequantize(b)) to dequantize(matmul_integer(a, b)), and convolutions alike."""
     if graph.ops.isdisjoint(("dequantize", *_PRODUCTS)):
         return False
     changed = False
@@ -33,28 +33,28 @@ def multiply_integers(graph: Graph) -> bool:
         if node.op.name in ("matmul", "conv") and has_known_type(graph, node.output):
             changed |= _multiply(graph, node)
         elif node.op.name == "add":
-            changed |= _take_bias(graph, node)
+            changed |= _absorb_bias(graph, node)
         elif node.op.name == "mul":
-            changed |= _take_scale(graph, node)
+            changed |= _absorb_scale(graph, node)
     return changed
 
 
 def _decoded(graph: Graph, name: str | None) -> Node | None:
-    """What makes f32 of bytes, with scales for no blocks."""
+    """Return the dequantize of bytes to f32 that computes a value, if it has no blocks."""
     node = graph.producer(name)
     if node is None or node.op.name != "dequantize" or node.dtype is not f32 or node.block:
         return None
-    codes, scale = graph.type(str(node.operands[0])), graph.type(str(node.operands[1]))
-    return node if codes.dtype in BYTES and scale.dtype is f32 else None
+    integers, scale = graph.type(str(node.operands[0])), graph.type(str(node.operands[1]))
+    return node if integers.dtype in BYTES and scale.dtype is f32 else None
 
 
 def _is_single(graph: Graph, name: str | None) -> bool:
-    """Whether a scale or zero point is one for all; a missing one is."""
+    """Return whether a scale or zero point applies to all elements; a missing one does."""
     return name is None or graph.type(name).shape in ((), (1,))
 
 
-def _beside(node: Node) -> tuple[str, str | None]:
-    """The scale and the zero point of a quantize or dequantize."""
+def _scale_and_zero_point(node: Node) -> tuple[str, str | None]:
+    """Return the scale and the zero point of a quantize or dequantize."""
     scale, zero = (*node.operands[1:], None)[:2]
     return str(scale), zero
 
@@ -66,10 +66,10 @@ def _multiply(graph: Graph, node: Node) -> bool:
     is_conv = node.op.name == "conv"
     weight = graph.type(str(right.operands[0]))
     columns = 0 if is_conv else weight.rank - (2 if node.transpose_b else 1)
-    (scale, zero), (weight_scale, weight_zero) = _beside(left), _beside(right)
+    (scale, zero), (weight_scale, weight_zero) = _scale_and_zero_point(left), _scale_and_zero_point(right)
     is_each = (
         is_conv and left.axis == 1 and weight.shape[:2] == (node.groups, 1)
-    )  # a channel's own scale is its filter's
+    )  # the scale of a channel is the scale of its filter
     if not (is_each or _is_single(graph, scale)) or not _is_single(graph, zero) or (not is_conv and node.transpose_a):
         return False
     if not _is_single(graph, weight_scale) and (right.axis != columns or (not is_conv and weight.rank != 2)):
@@ -100,14 +100,14 @@ def _multiply(graph: Graph, node: Node) -> bool:
 
 
 def _put(graph: Graph, node: Node, result: str) -> None:
-    """Another value takes the place of a node's, and its name."""
+    """Replace a node's value by another, which gets the node's name."""
     name = node.output
     graph.replace(node, result)
     graph.rename(result, name)
 
 
 def _scale_product(graph: Graph, node: Node, scale: str, weight_scale: str, number: float) -> str:
-    """The scale of sums: one, or one for each column; a constant where the factors are known."""
+    """Return the scale of sums: one, or one per column; a constant if the factors are known."""
     hint = f"{node.output}.scale"
     shapes = [() if _is_single(graph, name) else graph.type(name).shape for name in (scale, weight_scale)]
     x, weight = graph.data(scale), graph.data(weight_scale)
@@ -125,8 +125,8 @@ def _scale_product(graph: Graph, node: Node, scale: str, weight_scale: str, numb
     return product
 
 
-def _take_scale(graph: Graph, node: Node) -> bool:
-    """f32(sums) * scale becomes dequantize(sums, scale), for one scale or one a column."""
+def _absorb_scale(graph: Graph, node: Node) -> bool:
+    """Rewrite f32(sums) * scale to dequantize(sums, scale), for one scale or one per column."""
     for floats, scale in (node.operands, node.operands[::-1]):
         cast = graph.producer(floats)
         sums = None if cast is None or cast.op.name != "cast" else graph.producer(cast.operands[0])
@@ -146,8 +146,8 @@ def _take_scale(graph: Graph, node: Node) -> bool:
     return False
 
 
-def _take_bias(graph: Graph, node: Node) -> bool:
-    """dequantize(sums) + dequantize(bias) of the same scale becomes dequantize(sums + bias), exactly."""
+def _absorb_bias(graph: Graph, node: Node) -> bool:
+    """Rewrite dequantize(sums) + dequantize(bias) of the same scale to dequantize(sums + bias), which is exact."""
     for scaled_name, bias_name in (node.operands, node.operands[::-1]):
         scaled, bias = graph.producer(scaled_name), graph.producer(bias_name)
         while bias is not None and bias.op.name == "reshape":
@@ -157,8 +157,8 @@ def _take_bias(graph: Graph, node: Node) -> bool:
             continue
         if (*product.operands[2:3], None)[0] is not None:
             continue
-        if bias is None and (codes := _bias_quant(graph, node, str(bias_name), scaled, product)) is not None:
-            name = graph.add_constant(graph.fresh(f"{node.output}.bias.codes"), codes)
+        if bias is None and (integers := _bias_quant(graph, node, str(bias_name), scaled, product)) is not None:
+            name = graph.add_constant(graph.fresh(f"{node.output}.bias.codes"), integers)
             graph.set_operands(product, [*product.operands[:2], name, *product.operands[3:]])
             _put(graph, node, scaled.output)
             return True
@@ -173,8 +173,8 @@ def _take_bias(graph: Graph, node: Node) -> bool:
 
 
 def _bias_quant(graph: Graph, node: Node, added: str, scaled: Node, product: Node) -> np.ndarray | None:
-    """A known bias, one for each column, in whole steps of the sums' scale; None where it is not that."""
-    bias, scale, sums = graph.data(added), graph.data(_beside(scaled)[0]), graph.type(product.output)
+    """Return a known bias per column as integer multiples of the sums' scale; None if it is not."""
+    bias, scale, sums = graph.data(added), graph.data(_scale_and_zero_point(scaled)[0]), graph.type(product.output)
     axis = 1 if product.op.name == "conv_integer" else sums.rank - 1
     if bias is None or scale is None or bias.dtype != np.float32 or not _is_each_column(graph, added, sums, axis):
         return None
@@ -182,29 +182,32 @@ def _bias_quant(graph: Graph, node: Node, added: str, scaled: Node, product: Nod
         return None
     bias, scale = bias.ravel().astype(np.float64), scale.ravel().astype(np.float64)
     with np.errstate(all="ignore"):
-        codes = np.rint(bias / scale)
-        fits = np.isclose(codes * scale, bias, rtol=_CLOSE, atol=0) & (abs(codes) < _WHOLE)
-    return codes.astype(np.int32) if fits.all() else None
+        integers = np.rint(bias / scale)
+        fits = np.isclose(integers * scale, bias, rtol=_CLOSE, atol=0) & (abs(integers) < _WHOLE)
+    return integers.astype(np.int32) if fits.all() else None
 
 
 def _is_each_column(graph: Graph, name: str, sums: TensorType, axis: int) -> bool:
-    """Whether a value has one element for each index of an axis of sums, as it broadcasts over them."""
+    """Return whether a value has one element per index of an axis of sums, as it broadcasts over them."""
     each = (*sums.shape[axis : axis + 1], *[1] * (sums.rank - 1 - axis))
     return graph.type(name).shape in (each, (1, *each))
 
 
 def _fits_bias(graph: Graph, node: Node, added: str, scaled: Node, bias: Node, product: Node) -> bool:
-    """Whether a dequantized bias is one for each column, in steps of the sums' scale."""
-    codes, zero = graph.type(str(bias.operands[0])), _beside(bias)[1]
+    """Return whether a dequantized bias has one element per column, and the sums' scale."""
+    integers, zero = graph.type(str(bias.operands[0])), _scale_and_zero_point(bias)[1]
     sums = graph.type(product.output)
     axis = 1 if product.op.name == "conv_integer" else sums.rank - 1
-    if codes.dtype is not i32 or codes.rank != 1 or codes.shape != sums.shape[axis : axis + 1] or bias.block:
+    if integers.dtype is not i32 or integers.rank != 1 or integers.shape != sums.shape[axis : axis + 1] or bias.block:
         return False
     if not _is_each_column(graph, added, sums, axis) or not is_fixed(graph, bias.operands[0]):
         return False
     if not same_type(graph.type(node.output), graph.type(scaled.output)):
         return False
-    steps, zeros = (graph.data(_beside(each)[0]) for each in (scaled, bias)), None if zero is None else graph.data(zero)
+    steps, zeros = (
+        (graph.data(_scale_and_zero_point(each)[0]) for each in (scaled, bias)),
+        None if zero is None else graph.data(zero),
+    )
     ours, theirs = steps
     if ours is None or theirs is None or (zero is not None and (zeros is None or bool(zeros.any()))):
         return False
@@ -212,15 +215,13 @@ def _fits_bias(graph: Graph, node: Node, added: str, scaled: Node, bias: Node, p
 
 
 def move_integers(graph: Graph) -> bool:
-    """What only moves elements, or takes the largest, moves bytes before they are dequantized; those that are quantized
-    again by the same steps are themselves.
-    """
+    """Move data movements and maxima before dequantize, where they act on bytes; remove redundant requantization."""
     if "dequantize" not in graph.ops:
         return False
     changed = False
     for node in graph.nodes:
         if node.op.name in ("quantize", "dequantize"):
-            changed |= _join_zeros(graph, node)
+            changed |= _join_zero_points(graph, node)
         if node.op.name == "quantize":
             changed |= _stay(graph, node) or _saturate(graph, node) or _rescale(graph, node)
         elif node.op.name in _MOVES or node.op.name in ("max_pool", "concat"):
@@ -228,9 +229,9 @@ def move_integers(graph: Graph) -> bool:
     return changed
 
 
-def _join_zeros(graph: Graph, node: Node) -> bool:
-    """Zero points along an axis of activations that are known to be equal are one."""
-    zero = _beside(node)[1]
+def _join_zero_points(graph: Graph, node: Node) -> bool:
+    """Replace equal zero points along an axis of activations by one."""
+    zero = _scale_and_zero_point(node)[1]
     if node.block or zero is None or is_fixed(graph, node.operands[0]):
         return False
     zeros = graph.data(zero)
@@ -241,9 +242,9 @@ def _join_zeros(graph: Graph, node: Node) -> bool:
     return True
 
 
-def _steps(graph: Graph, node: Node) -> tuple[np.ndarray, float] | None:
-    """The known scales of a quantize to bytes, [] or one for each index of its axis, and its one zero point."""
-    scale, zero = _beside(node)
+def _known_scales(graph: Graph, node: Node) -> tuple[np.ndarray, float] | None:
+    """Return the known scales of a quantize to bytes, [] or one per index of its axis, and its only zero point."""
+    scale, zero = _scale_and_zero_point(node)
     scales, zeros = graph.data(scale), np.zeros(1) if zero is None else graph.data(zero)
     is_plain = node.dtype in BYTES and node.precision is f32 and graph.type(str(node.operands[0])).dtype is f32
     if not is_plain or node.block or scales is None or scales.dtype != np.float32 or zeros is None or zeros.size != 1:
@@ -252,7 +253,7 @@ def _steps(graph: Graph, node: Node) -> tuple[np.ndarray, float] | None:
 
 
 def _equal(graph: Graph, a: str | None, b: str | None) -> bool:
-    """Whether scales or zero points are known to be one number each, the same."""
+    """Return whether scales or zero points are known to be the same single number."""
     if a == b:
         return True
     arrays = [np.zeros(1) if name is None else graph.data(name) for name in (a, b)]
@@ -260,35 +261,35 @@ def _equal(graph: Graph, a: str | None, b: str | None) -> bool:
     return len(numbers) == 2 and numbers[0] == numbers[1]
 
 
-def _has_same_steps(graph: Graph, a: Node, b: Node) -> bool:
-    scales, zeros = zip(_beside(a), _beside(b), strict=True)
+def _has_same_scales(graph: Graph, a: Node, b: Node) -> bool:
+    scales, zeros = zip(_scale_and_zero_point(a), _scale_and_zero_point(b), strict=True)
     singles = all(_is_single(graph, name) for name in (*scales, *zeros))
     return singles and _equal(graph, *scales) and _equal(graph, *zeros)
 
 
 def _stay(graph: Graph, node: Node) -> bool:
-    """quantize(dequantize(x)) is x."""
+    """Rewrite quantize(dequantize(x)) of the same scale to x."""
     source = _decoded(graph, node.operands[0])
-    if source is None or node.precision is not f32 or not _has_same_steps(graph, source, node):
+    if source is None or node.precision is not f32 or not _has_same_scales(graph, source, node):
         return False
-    scale = graph.data(_beside(node)[0])
-    codes = str(source.operands[0])
-    if scale is None or not scale.item() > 0 or not same_type(graph.type(codes), graph.type(node.output)):
+    scale = graph.data(_scale_and_zero_point(node)[0])
+    integers = str(source.operands[0])
+    if scale is None or not scale.item() > 0 or not same_type(graph.type(integers), graph.type(node.output)):
         return False
-    graph.replace(node, codes)
+    graph.replace(node, integers)
     return True
 
 
 def _bounds(node: Node | None) -> tuple[float, float] | None:
-    """What a relu or a clip keeps its results between."""
+    """Return the bounds of a relu's or clip's results."""
     if node is None or node.op.name not in ("clip", "relu"):
         return None
     return (0.0, math.inf) if node.op.name == "relu" else (node.minimum, node.maximum)
 
 
 def _saturate(graph: Graph, node: Node) -> bool:
-    """quantize(clip(x)) is quantize(x) where the bounds are those of the integers, or lie outside of them."""
-    above, steps = graph.producer(node.operands[0]), _steps(graph, node)
+    """Rewrite quantize(clip(x)) to quantize(x) if the bounds equal or exceed those of the integers."""
+    above, steps = graph.producer(node.operands[0]), _known_scales(graph, node)
     bounds = _bounds(above)
     if above is None or bounds is None or steps is None or not (steps[0] > 0).all() or math.isnan(sum(bounds)):
         return False
@@ -301,8 +302,9 @@ def _saturate(graph: Graph, node: Node) -> bool:
 
 
 def _rescale(graph: Graph, node: Node) -> bool:
-    """quantize(dequantize(sums, a), b) becomes quantize(dequantize(sums, a / b), 1), as engines of integers compute it;
-    with an activation in between that f(x) / b = f(x / b) holds for, or a clip, or the sum with another dequantize.
+    """Rewrite quantize(dequantize(sums, a), b) to quantize(dequantize(sums, a / b), 1), as integer engines compute it.
+
+    In between there may be an activation with f(x) / b = f(x / b), a clip, or a sum with another dequantize.
     """
     name, activation = str(node.operands[0]), None
     above = graph.producer(name)
@@ -311,7 +313,7 @@ def _rescale(graph: Graph, node: Node) -> bool:
         above = graph.producer(name)
     if above is None or graph.only_user(name) is not (activation or node):
         return False
-    scaled, steps = _scaled(graph, above), _steps(graph, node)
+    scaled, steps = _scaled(graph, above), _known_scales(graph, node)
     if not any(_is_of_product(graph, each) for each, _ in scaled) or steps is None:
         return False
     out_scale = steps[0]
@@ -319,12 +321,12 @@ def _rescale(graph: Graph, node: Node) -> bool:
         return False
     if out_scale.ndim and not _fit_columns(graph, node, activation, scaled):
         return False
-    for each, place in scaled:
-        array = known(graph, str(each.operands[place]))
+    for each, index in scaled:
+        array = known(graph, str(each.operands[index]))
         assert array is not None
         divisor = out_scale.reshape(array.shape) if out_scale.ndim else out_scale
-        made = graph.add_constant(graph.fresh(f"{node.output}.scale"), np.asarray(array / divisor, np.float32))
-        graph.set_operands(each, [*each.operands[:place], made, *each.operands[place + 1 :]])
+        divided = graph.add_constant(graph.fresh(f"{node.output}.scale"), np.asarray(array / divisor, np.float32))
+        graph.set_operands(each, [*each.operands[:index], divided, *each.operands[index + 1 :]])
     one = graph.add_constant(graph.fresh(f"{node.output}.one"), np.array(1, np.float32))
     graph.set_operands(node, [node.operands[0], one, *node.operands[2:]])
     if activation is not None and activation.op.name == "clip":
@@ -334,32 +336,35 @@ def _rescale(graph: Graph, node: Node) -> bool:
 
 
 def _fit_columns(graph: Graph, node: Node, activation: Node | None, scaled: list[tuple[Node, int]]) -> bool:
-    """Whether a scale for each index of a quantize's axis divides what `_scaled` names, each of which has as many along
-    that axis: bounds of a clip would be many.
+    """Return whether a quantize's scales per index of its axis can divide the operands that `_scaled` names.
+
+    Each must have as many elements along that axis. With a clip it is impossible: its bounds are single numbers.
     """
 
-    def fits(each: Node, place: int) -> bool:
-        name = str(each.operands[place])
+    def fits(each: Node, index: int) -> bool:
+        name = str(each.operands[index])
         if each.op.name == "dequantize":
             return each.axis == node.axis and not _is_single(graph, name)
         return _is_each_column(graph, name, graph.type(node.output), node.axis)
 
-    return (activation is None or activation.op.name != "clip") and all(fits(each, place) for each, place in scaled)
+    return (activation is None or activation.op.name != "clip") and all(fits(each, index) for each, index in scaled)
 
 
 def _scaled(graph: Graph, node: Node) -> list[tuple[Node, int]]:
-    """The nodes, and which operand of them, whose division by a number divides what a node makes: the known scale of a
-    dequantize; of an add those of both operands, which nothing else reads, or a known f32 bias; none for other nodes.
+    """Return the nodes and operand indices that must be divided to divide the result of `node`.
+
+    For a dequantize: its known scale. For an add: those of both operands without another reader, or a known f32 bias.
+    None for other nodes.
     """
     if node.op.name == "dequantize":
-        is_plain = node.dtype is f32 and not node.block and graph.data(_beside(node)[0]) is not None
+        is_plain = node.dtype is f32 and not node.block and graph.data(_scale_and_zero_point(node)[0]) is not None
         return [(node, 1)] if is_plain else []
     found: list[tuple[Node, int]] = []
-    for place, operand in enumerate(node.operands if node.op.name == "add" else ()):
-        made, array = graph.producer(operand), known(graph, str(operand))
+    for index, operand in enumerate(node.operands if node.op.name == "add" else ()):
+        producer, array = graph.producer(operand), known(graph, str(operand))
         if array is not None and array.dtype == np.float32:
-            found.append((node, place))
-        elif made is None or graph.only_user(str(operand)) is not node or not (inner := _scaled(graph, made)):
+            found.append((node, index))
+        elif producer is None or graph.only_user(str(operand)) is not node or not (inner := _scaled(graph, producer)):
             return []
         else:
             found += inner
@@ -367,7 +372,7 @@ def _scaled(graph: Graph, node: Node) -> list[tuple[Node, int]]:
 
 
 def _is_of_product(graph: Graph, decoded: Node) -> bool:
-    """Whether a node is the dequantize of the sums of a product, or of these as codes."""
+    """Return whether a node dequantizes the sums of a product, or these sums after a quantize."""
     source = graph.producer(decoded.operands[0]) if decoded.op.name == "dequantize" else None
     if source is not None and source.op.name == "quantize":
         above = graph.producer(source.operands[0])
@@ -380,22 +385,22 @@ def _move(graph: Graph, node: Node) -> bool:
     first = sources[0]
     if first is None or not has_known_type(graph, node.output) or is_fixed(graph, first.operands[0]):
         return False
-    scale, zero = _beside(first)
+    scale, zero = _scale_and_zero_point(first)
     if not _is_single(graph, scale) or not _is_single(graph, zero):
         return False
-    if any(each is None or not _has_same_steps(graph, each, first) for each in sources):
+    if any(each is None or not _has_same_scales(graph, each, first) for each in sources):
         return False
-    codes = [str(each.operands[0]) for each in sources if each is not None]
-    if len({graph.type(each).dtype for each in codes}) > 1:
+    integers = [str(each.operands[0]) for each in sources if each is not None]
+    if len({graph.type(each).dtype for each in integers}) > 1:
         return False
     if node.op.name == "max_pool":
         step = graph.data(scale)
         pads = zip(node.pads, (*node.kernel, *node.kernel), strict=True)
         sees_some = all(pad < size for pad, size in pads) and set(node.dilations) == {1}
-        if step is None or not step.item() > 0 or not sees_some:  # of padding alone, bytes have no lowest number
+        if step is None or not step.item() > 0 or not sees_some:  # over padding alone, bytes have no lowest number
             return False
     attributes: dict[str, Any] = node.attributes
-    moved = graph.add(node.op.name, codes, f"{node.output}.codes", before=node, **attributes).output
+    moved = graph.add(node.op.name, integers, f"{node.output}.codes", before=node, **attributes).output
     steps = [scale] if zero is None else [scale, zero]
     decoded = graph.add(
         "dequantize", [moved, *steps], f"{node.output}.floats", before=node, axis=0, block=0, dtype=f32

@@ -20,10 +20,10 @@ _MAX_DEPTH = 16  # of the arithmetic on a float mask
 
 
 def recognise_masks(graph: Graph) -> bool:
-    """Turns a mask of attention that is exactly causal into the `causal` attribute; one that masks nothing vanishes.
+    """Rewrite an attention mask that is exactly causal to the `causal` attribute; remove a mask that masks nothing.
 
-    An expand of a mask goes, since attention broadcasts it. Refused: causal and padding in one mask, and a finite
-    mask under which a row sees nothing (it is uniform then, while a row that `causal` masks is zeros).
+    An expand of a mask is removed, since attention broadcasts it. Refused: causal and padding in one mask, and a finite
+    mask that masks a row completely (the row is uniform then, while `causal` gives zeros).
     """
     changed = False
     for node in graph.nodes:
@@ -46,13 +46,13 @@ def _recognise(graph: Graph, node: Node) -> bool:
     expand = graph.producer(name)
     if expand is not None and expand.op.name == "expand":
         return _masked(graph, node, expand.operands[0], {})
-    found = _kept(graph, str(name))
+    found = _unmasked(graph, str(name))
     if found is None:
         return False
-    kept, is_finite = found
-    if kept.always:
+    unmasked, is_finite = found
+    if unmasked.always:
         return _masked(graph, node, None, {})
-    offset = _causal_offset(graph, node, kept)
+    offset = _causal_offset(graph, node, unmasked)
     if offset is None or (is_finite and offset < 0):
         return False
     if node.causal:
@@ -61,41 +61,41 @@ def _recognise(graph: Graph, node: Node) -> bool:
 
 
 def _masked(graph: Graph, node: Node, mask: str | None, attributes: dict[str, Any]) -> bool:
-    """Gives attention another mask, or none, and other attributes."""
+    """Set another mask of attention, or none, and other attributes."""
     behind = node.operands[4:]
     operands = [*node.operands[:3], *([] if mask is None and not behind else [mask]), *behind]
     return substitute(graph, node, node.op.name, operands, node.attributes | attributes) is not None
 
 
-def _kept(graph: Graph, mask: str) -> tuple[Affine, bool] | None:
-    """Where a mask keeps a score, and whether what it does elsewhere is finite."""
+def _unmasked(graph: Graph, mask: str) -> tuple[Affine, bool] | None:
+    """Return the condition under which a mask keeps a score, and whether it is finite elsewhere."""
     if graph.type(mask).dtype.kind == "b":
         condition = Indices(graph).condition(mask)
         return None if condition is None else (condition, False)
     choice = _choice(graph, mask)
     if choice is None:
         return None
-    for condition, kept, masked in (
+    for condition, unmasked, masked in (
         (choice.condition, choice.yes, choice.no),
         (choice.condition.inverse, choice.no, choice.yes),
     ):
-        if kept == 0 and (masked <= MASKED or condition.always):
+        if unmasked == 0 and (masked <= MASKED or condition.always):
             return condition, masked != -math.inf
     return None
 
 
-def _causal_offset(graph: Graph, node: Node, kept: Affine) -> int | None:
-    """o of the condition j - i - o <= 0 over the last two of [B, H, S, T]."""
+def _causal_offset(graph: Graph, node: Node, unmasked: Affine) -> int | None:
+    """Return o of the condition j - i - o <= 0 over the last two axes of [B, H, S, T]."""
     mask, q, k = (graph.type(str(node.operands[i])).shape for i in (3, 0, 1))
-    if mask[-2:] != (q[2], k[2]) or None in mask or not isinstance(kept.constant, int):
+    if mask[-2:] != (q[2], k[2]) or None in mask or not isinstance(unmasked.constant, int):
         return None
-    if kept.padded(4).coefficients != (0, 0, -1, 1):
+    if unmasked.padded(4).coefficients != (0, 0, -1, 1):
         return None
-    return -kept.constant
+    return -unmasked.constant
 
 
 def _choice(graph: Graph, name: str, depth: int = 0) -> _Choice | None:
-    """A float value that takes two numbers at most."""
+    """Return a float value with at most two different numbers as a choice; else None."""
     array = known(graph, name, TOTAL_BYTES)
     if array is not None:
         return _choice_of_array(array)
@@ -122,11 +122,11 @@ def _choice(graph: Graph, name: str, depth: int = 0) -> _Choice | None:
 
 
 def _choice_of_array(array: np.ndarray) -> _Choice | None:
-    kept = array == 0
-    if not (kept | (array <= MASKED)).all():
+    unmasked = array == 0
+    if not (unmasked | (array <= MASKED)).all():
         return None
-    condition = condition_of_array(kept)
-    highest = array.max(initial=-math.inf, where=~kept)
+    condition = condition_of_array(unmasked)
+    highest = array.max(initial=-math.inf, where=~unmasked)
     return None if condition is None else _Choice(condition, 0.0, float(highest))
 
 
@@ -139,7 +139,7 @@ _ARITHMETIC: dict[str, Callable[[float, float], float]] = {
 
 
 def _choice_of_arithmetic(graph: Graph, node: Node, operands: list[str], depth: int) -> _Choice | None:
-    """A choice and a number."""
+    """Combine a choice and a number by arithmetic."""
     apply = _ARITHMETIC[node.op.name]
     for i in range(2):
         number = scalar(graph, operands[1 - i])

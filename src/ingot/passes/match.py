@@ -23,16 +23,16 @@ from ingot.ir.graph import OPS, Graph, Node, TensorType
 COMMUTATIVE = frozenset(
     ("add", "mul", "maximum", "minimum", "equal", "not_equal", "logical_and", "logical_or", "logical_xor")
 )
-_TWO_ROUNDINGS = 2.5e-7  # relative; a factor that a model computed from two f32 constants is off by this much at most
+_TWO_ROUNDINGS = 2.5e-7  # relative; the largest error of a factor that a model computed from two f32 constants
 _MAX_POWER = 4
-_FACTORED = ("mul", "div", "neg", "pow")  # the ops that make products
+_FACTORED = ("mul", "div", "neg", "pow")  # the ops that products consist of
 _MAX_FIXED_DEPTH = 5  # of nodes over parameters that count as a parameter
 _MAX_DEPTH = 6  # of the multiplications in a product, and of the views of a number
 
 
 @dataclass(frozen=True)
 class Capture:
-    """Any value, under a label."""
+    """Any value, with a label."""
 
     label: str
 
@@ -55,8 +55,8 @@ class Call:
     label: str = ""
 
     @cached_property
-    def makers(self) -> frozenset[str]:
-        """The ops that make its operands, as far as there is one way."""
+    def producers(self) -> frozenset[str]:
+        """The ops that may compute its operands, as far as the pattern fixes them."""
         return frozenset(operand.op for operand in self.operands if isinstance(operand, Call))
 
 
@@ -80,23 +80,23 @@ Pattern = Capture | Number | Call | Either | Product
 
 
 def call(op: str, *operands: Pattern | float, where: Any = None, label: str = "") -> Call:
-    """A `Call`; plain numbers become `Number`s."""
+    """Return a `Call`; plain numbers become `Number`s."""
     return Call(op, tuple(Number(o) if isinstance(o, (int, float)) else o for o in operands), where, label)
 
 
 def either(*options: Pattern) -> Either:
-    """An `Either`."""
+    """Return an `Either`."""
     return Either(options)
 
 
 def product(number: float | None, *factors: Pattern, label: str = "") -> Product:
-    """A `Product`."""
+    """Return a `Product`."""
     return Product(number, factors, label)
 
 
 @dataclass(frozen=True)
 class Match:
-    """What a pattern found: captured values, captured numbers, labelled nodes, and every node it covers."""
+    """The result of a match: captured values, captured numbers, labelled nodes, and every covered node."""
 
     values: dict[str, str] = field(default_factory=dict)
     numbers: dict[str, float] = field(default_factory=dict)
@@ -104,14 +104,14 @@ class Match:
     nodes: tuple[Node, ...] = ()
 
     def is_closed(self, graph: Graph) -> bool:
-        """True when no covered node but the root (the first) is read from outside, so fusing computes nothing twice."""
+        """Return whether only the root (the first node) is read from outside, so that fusing computes nothing twice."""
         inside = set(self.nodes)
         inner = [output for node in self.nodes[1:] for output in node.outputs]
         return not any(graph.is_output(name) or not inside.issuperset(graph.values[name].users) for name in inner)
 
 
 def scalar(graph: Graph, name: str | None) -> float | None:
-    """The number that a one-element constant holds, seen through a few reshapes and expands; else None."""
+    """Return the number in a one-element constant, also through a few reshapes and expands; else None."""
     for _ in range(_MAX_DEPTH):
         if name is None:
             break
@@ -125,7 +125,7 @@ def scalar(graph: Graph, name: str | None) -> float | None:
 
 
 def match(graph: Graph, pattern: Pattern, name: str) -> Iterator[Match]:
-    """The ways in which a pattern fits the value `name`."""
+    """Yield the matches of a pattern with the value `name`."""
     return _match(graph, pattern, name, Match())
 
 
@@ -172,7 +172,7 @@ def _match_call(graph: Graph, pattern: Call, name: str, found: Match) -> Iterato
 
 
 def _orders(graph: Graph, pattern: Call, node: Node) -> list[tuple[str | None, ...]]:
-    """The orders of a node's operands in which what makes them may fit: most nodes have none."""
+    """Return the operand orders of a node in which the producers may match: most nodes have none."""
     if len(node.operands) < len(pattern.operands):
         return []
     operands = node.operands[: len(pattern.operands)]
@@ -184,7 +184,7 @@ def _orders(graph: Graph, pattern: Call, node: Node) -> list[tuple[str | None, .
 
 
 def _may_fit(graph: Graph, patterns: Sequence[Pattern], names: Sequence[str | None]) -> bool:
-    """False where a pattern is a node and the value is not made by one of that op."""
+    """Return False if a pattern is a node and another op computes the value."""
     for pattern, name in zip(patterns, names, strict=True):
         if isinstance(pattern, Call):
             node = graph.producer(name)
@@ -213,7 +213,7 @@ def _match_product(graph: Graph, pattern: Product, name: str, found: Match) -> I
 
 
 def _assign(graph: Graph, patterns: Sequence[Pattern], names: list[str], found: Match) -> Iterator[Match]:
-    """The ways to give each pattern a factor of its own."""
+    """Yield the assignments of a different factor to each pattern."""
     if not patterns:
         yield found
         return
@@ -224,7 +224,7 @@ def _assign(graph: Graph, patterns: Sequence[Pattern], names: list[str], found: 
 
 
 def _factors(graph: Graph, name: str, depth: int = 0) -> tuple[float, list[str], list[Node]]:
-    """A value as number x factors, and the nodes that multiply them; a value read elsewhere too is a factor itself."""
+    """Split a value into a number, factors, and the nodes that multiply them; a shared value is one factor."""
     number = scalar(graph, name)
     if number is not None:
         return number, [], []
@@ -253,19 +253,19 @@ def _factors(graph: Graph, name: str, depth: int = 0) -> tuple[float, list[str],
 
 @dataclass(frozen=True)
 class Rule:
-    """A pattern and what replaces its root: `build` gives op, operands and attributes, or None to refuse."""
+    """A pattern and the replacement of its root: `build` returns op, operands and attributes, or None to refuse."""
 
     pattern: Pattern
     build: Callable[[Graph, Match], tuple[str, Sequence[str | None], dict[str, Any]] | None]
 
     @cached_property
     def alternatives(self) -> tuple[tuple[Call | Product, frozenset[str]], ...]:
-        """The spellings that its pattern allows at the root, in order, and the ops that a match of each has."""
+        """The alternatives of its pattern at the root, in order, each with the ops that a match must contain."""
         return tuple((spelling, _needs(spelling)) for spelling in _spellings(self.pattern))
 
 
 def rewrite(graph: Graph, rules: Sequence[Rule]) -> bool:
-    """Replaces every closed match of a rule; the first rule that fits wins. True when something changed."""
+    """Replace every closed match of a rule; the first rule that matches wins. Return whether something changed."""
     by_root: dict[str, list[tuple[Pattern, frozenset[str], Rule]]] = {}
     for rule in rules:
         for spelling, needs in rule.alternatives:
@@ -273,14 +273,14 @@ def rewrite(graph: Graph, rules: Sequence[Rule]) -> bool:
                 by_root.setdefault(root, []).append((spelling, needs, rule))
     present = graph.ops
     if not any(root in present and needs <= present for root, rows in by_root.items() for _, needs, _ in rows):
-        return False  # nor can anything fit later, since only what fits adds ops
+        return False  # nothing can match later either, since only a replacement adds ops
     changed = False
     for node in graph.nodes:
         if node.op.name not in by_root:
             continue
-        makers = {maker.op.name for operand in node.operands if (maker := graph.producer(operand)) is not None}
+        producers = {source.op.name for operand in node.operands if (source := graph.producer(operand)) is not None}
         for pattern, needs, rule in by_root[node.op.name]:
-            if isinstance(pattern, Call) and not pattern.makers <= makers:
+            if isinstance(pattern, Call) and not pattern.producers <= producers:
                 continue
             if needs <= present and (added := _apply(graph, node, pattern, rule)):
                 present.add(added.op.name)
@@ -309,7 +309,7 @@ def _spellings(pattern: Pattern) -> list[Call | Product]:
 
 
 def _needs(pattern: Pattern) -> frozenset[str]:
-    """The ops without which nothing matches."""
+    """Return the ops that every match contains."""
     match pattern:
         case Call():
             return frozenset((pattern.op,)).union(*map(_needs, pattern.operands))
@@ -323,7 +323,7 @@ def _needs(pattern: Pattern) -> frozenset[str]:
 def substitute(
     graph: Graph, node: Node, op: str, operands: Sequence[str | None], attributes: dict[str, Any]
 ) -> Node | None:
-    """Replaces a one-output node by another that takes over its output name; None when their types differ."""
+    """Replace a one-output node by another that takes over its output name; return None when their types differ."""
     definition = OPS[op]
     types = [None if o is None else graph.values[o].type for o in operands]
     if not same_type(definition.infer(*types, **attributes), graph.type(node.output)):
@@ -336,7 +336,7 @@ def substitute(
 
 
 def replace(graph: Graph, node: Node, name: str) -> bool:
-    """Replaces a one-output node by an existing value of the same type; False when their types differ."""
+    """Replace a one-output node by an existing value of the same type; return False when their types differ."""
     (output,) = node.outputs
     if name == output or not same_type(graph.type(name), graph.type(output)):
         return False
@@ -345,17 +345,17 @@ def replace(graph: Graph, node: Node, name: str) -> bool:
 
 
 def same_type(a: TensorType, b: TensorType) -> bool:
-    """Equal dtype and shape; an unknown dim equals nothing."""
+    """Return whether dtype and shape are equal; an unknown dim equals nothing."""
     return a.dtype == b.dtype and a.shape == b.shape and None not in a.shape
 
 
 def has_known_type(graph: Graph, name: str) -> bool:
-    """True for a tensor none of whose dims is unknown; others cannot be compared, so they are left alone."""
+    """Return whether a value is a tensor without unknown dims; other values cannot be compared and stay unchanged."""
     return None not in graph.type(name).shape
 
 
 def is_fixed(graph: Graph, name: str | None, depth: int = 0) -> bool:
-    """True for a weight, a constant, or a few nodes over such only."""
+    """Return whether a value is a weight, a constant, or a few nodes over weights and constants only."""
     if name is None or graph.values[name].kind in ("weight", "constant"):
         return True
     producer = graph.producer(name)
@@ -365,10 +365,10 @@ def is_fixed(graph: Graph, name: str | None, depth: int = 0) -> bool:
 
 
 def is_float(graph: Graph, name: str) -> bool:
-    """True for a floating-point tensor."""
+    """Return whether a value is a floating-point tensor."""
     return graph.type(name).dtype.kind == "f"
 
 
 def add_scalar(graph: Graph, number: float, like: str, hint: str) -> str:
-    """A new rank-0 constant in the dtype of `like`."""
+    """Add a rank-0 constant in the dtype of `like`."""
     return graph.add_constant(graph.fresh(hint), np.array(number, graph.type(like).dtype.numpy))

@@ -1,7 +1,8 @@
-"""Parallel matmuls with one input become one where that costs no memory: query, key and value; gate and up.
+"""Merge parallel matmuls with one input if that costs no memory: query, key and value; gate and up.
 
-A merged product holds all of its parts as long as one of them is read. Products whose results meet, before the next
-product by a fixed matrix or filter, are alive together anyway. Of others, the planner's bound of the graph decides.
+A merged product occupies memory for all of its slices as long as one of them is read. Products whose results are
+combined before the next product by a constant weight are alive together anyway. For others, the lower bound of the
+graph's memory decides.
 """
 
 from __future__ import annotations
@@ -17,32 +18,32 @@ from ingot.ir.node import merged_sources
 from ingot.passes.fold import DECODERS
 from ingot.passes.match import same_type
 
-# What makes floats of a weight as it is stored, or codes of floats before; and what may be done to the codes.
+# Ops that decode a stored weight or quantize it before; and the ops that may move quantized values.
 _DECODING = DECODERS | {"cast", "quantize_groups"}
 _MOVES = frozenset(("bitcast", "bitwise_xor", "gather", "permute", "reshape", "slice"))
-# The place of the fixed matrix or filter of a product, or of what holds several.
-_FIXED = {"conv_transpose": 1, "conv": 1, "conv_integer": 1, "expert_matmul": 2, "gru": 1, "lstm": 1, "matmul": 1}
-_FIXED |= {"matmul_integer": 1, "rnn": 1}
-_TYPICAL = 64  # what a symbol counts as where sizes decide
+# The index of the operand of a product with a constant weight.
+_WEIGHT_OPERAND = dict.fromkeys(("conv", "conv_integer", "conv_transpose", "gru", "lstm", "matmul"), 1)
+_WEIGHT_OPERAND |= {"matmul_integer": 1, "rnn": 1, "expert_matmul": 2}
+_TYPICAL = 64  # the size of a symbol if sizes decide
 
 
 def merge_matmuls(graph: Graph) -> bool:
-    """matmul(x, W1), matmul(x, W2), ... becomes slices of matmul(x, concat(W1, W2, ...)), biases included.
+    """Rewrite matmul(x, W1), matmul(x, W2), ... to slices of matmul(x, concat(W1, W2, ...)), biases included.
 
-    The weights may be casts, decoded, or quantized. Their concat stays in the graph: it is a packed weight of the
-    weight store, not a constant.
-    Refused: weights that are not rank 2, other scales or flags, a transposed x, another k, codes of another kind, which
-    kernels cannot read side by side; a product that would lose its activation or residual; and products that do not
-    meet, where the graph would need more memory at once. `Graph.trades` says which of the last two.
+    The weights may be cast, decoded, or quantized. Their concat stays in the graph: it is a packed weight of the weight
+    store, not a constant. Refused: weights that are not rank 2, other scales or flags, a transposed x, another k,
+    another quantization, which kernels cannot read side by side; a product that would lose its activation or residual;
+    and products with separate readers, if the graph would need more memory at once. `Graph.trades` records the decision
+    of the last two.
     """
     groups: dict[Any, list[Node]] = {}
     stored: dict[str, bool] = {}
     for node in graph.nodes:
         if node.op.name == "matmul" and _is_mergeable(graph, node, stored):
-            key = (node.operands[0], node.transpose_b, node.scale, _coding(graph, str(node.operands[1])))
+            key = (node.operands[0], node.transpose_b, node.scale, _quantization(graph, str(node.operands[1])))
             groups.setdefault(key, []).append(node)
     changed = False
-    asked: dict[Any, str] = {}  # layers are alike
+    asked: dict[Any, str] = {}  # identical layers share the decision
     for nodes in groups.values():
         for chosen in _worth_merging(graph, nodes, asked) if len(nodes) > 1 else ():
             _merge(graph, chosen)
@@ -51,23 +52,23 @@ def merge_matmuls(graph: Graph) -> bool:
 
 
 def _worth_merging(graph: Graph, nodes: list[Node], asked: dict[Any, str]) -> list[list[Node]]:
-    """The groups of at least two products to merge, of some with one input; notes what was chosen.
+    """Return the groups of at least two products to merge, of products with one input; record the decisions.
 
-    asked: what sizes have decided, by the types of products.
+    asked: decisions by memory size, by the types of products.
     """
     results = {node: (_bias_addition(graph, node) or node).output for node in nodes}
     loses = _losing(graph, results)
-    apart = [[node for node in group if node not in loses] for group in _meeting(graph, results)]
-    apart = [group for group in apart if group]
+    separate = [[node for node in group if node not in loses] for group in _meeting(graph, results)]
+    separate = [group for group in separate if group]
     if loses:
-        graph.trades[tuple(results[node] for node in loses)] = "not merged: each kernel computes what follows, too"
+        graph.trades[tuple(results[node] for node in loses)] = "not merged: each kernel computes an epilogue"
     together = [node for node in nodes if node not in loses]
-    groups = [group for group in apart if len(group) > 1]
+    groups = [group for group in separate if len(group) > 1]
     for group in groups:
-        graph.trades[tuple(results[node] for node in group)] = "merged: what reads them reads them together"
-    if len(apart) > 1:
+        graph.trades[tuple(results[node] for node in group)] = "merged: their results are used together"
+    if len(separate) > 1:
         key = tuple(results[node] for node in together)
-        form = tuple(tuple(graph.type(results[node]) for node in group) for group in apart)
+        form = tuple(tuple(graph.type(results[node]) for node in group) for group in separate)
         if key not in graph.trades:
             graph.trades[key] = asked[form] if form in asked else _asked(graph, together, groups)
             asked[form] = graph.trades[key]
@@ -77,7 +78,7 @@ def _worth_merging(graph: Graph, nodes: list[Node], asked: dict[Any, str]) -> li
 
 
 def _asked(graph: Graph, together: Sequence[Node], groups: Sequence[Sequence[Node]]) -> str:
-    """Whether products that do not meet are merged, by the bytes that the graph needs at once."""
+    """Decide whether products with separate readers are merged, by the bytes that the graph needs at once."""
     least = []
     for each in ([together], groups):
         twin = graph.copy()
@@ -85,31 +86,32 @@ def _asked(graph: Graph, together: Sequence[Node], groups: Sequence[Sequence[Nod
             _merge(twin, [node for name in (n.output for n in group) if (node := twin.producer(name)) is not None])
         found = Liveness.of(twin)
         least.append(None if found is None else found.least(dict.fromkeys(graph.symbols, _TYPICAL)))
-    merged, apart = least
-    if merged is None or apart is None:
-        return "not merged: they are read apart, and a shape is not known"
-    sizes = f"{merged} bytes at once, {apart} apart"
+    merged, separate = least
+    if merged is None or separate is None:
+        return "not merged: their readers are separate, and a shape is unknown"
+    sizes = f"{merged} bytes at once, {separate} separately"
     sizes += f", where each of {', '.join(graph.symbols)} is {_TYPICAL}" if graph.symbols else ""
-    return f"merged: no more memory, {sizes}" if merged <= apart else f"not merged: more memory, {sizes}"
+    return f"merged: no more memory, {sizes}" if merged <= separate else f"not merged: more memory, {sizes}"
 
 
 def _meeting(graph: Graph, results: dict[Node, str]) -> list[list[Node]]:
-    """The products in groups: those of one group meet, through others of it, before another product by a fixed matrix.
+    """Group products whose results are combined, also through others, before another product by a constant weight.
 
     results: of each product, its bias included.
     """
 
     def goes_on(node: Node) -> bool:
-        place = _FIXED.get(node.op.name)
-        return place is None or not _is_stored(graph, str(node.operands[place]), {})
+        position = _WEIGHT_OPERAND.get(node.op.name)
+        return position is None or not _is_stored(graph, str(node.operands[position]), {})
 
     return _components({node: _reached(graph, result, goes_on) for node, result in results.items()})
 
 
 def _losing(graph: Graph, results: dict[Node, str]) -> list[Node]:
-    """The products whose kernel applies an activation or adds a residual, which parts of a merged one have to do apart.
+    """Return the products whose kernel applies an activation or adds a residual; the slices of a merged product cannot.
 
-    Where that meets another of the products element by element, one step computes all of it, gates for one.
+    A product whose result is combined element by element with another of the products is excluded: one step then
+    computes all of it, such as a gate.
     """
 
     def by_element(node: Node) -> bool:
@@ -123,7 +125,7 @@ def _losing(graph: Graph, results: dict[Node, str]) -> list[Node]:
 
 
 def _has_epilogue(graph: Graph, value: str) -> bool:
-    """Whether all that reads a product is an activation of it, or a sum with a value of its type."""
+    """Return whether the only reader of a product is an activation, or a sum with a value of its type."""
     user = graph.only_user(value)
     if user is None or user.op.acts_on != "element" or not same_type(graph.type(user.output), graph.type(value)):
         return False
@@ -134,7 +136,7 @@ def _has_epilogue(graph: Graph, value: str) -> bool:
 
 
 def _reached(graph: Graph, value: str, goes_on: Callable[[Node], bool]) -> set[str]:
-    """A value, and what is made of it by nodes of a kind."""
+    """Return a value, and the values computed from it through nodes for which `goes_on` holds."""
     found, waiting = {value}, [value]
     while waiting:
         for user in graph.users(waiting.pop()):
@@ -145,16 +147,16 @@ def _reached(graph: Graph, value: str, goes_on: Callable[[Node], bool]) -> set[s
 
 
 def _components(reached: dict[Node, set[str]]) -> list[list[Node]]:
-    """Nodes whose sets have a value in common, or have one in common with others that have, in order."""
+    """Group nodes whose sets share a value, directly or through other nodes, in order."""
     group_of: dict[Node, list[Node]] = {}
-    first: dict[str, Node] = {}  # by value, the first node whose set has it
-    place = {node: i for i, node in enumerate(reached)}
+    first: dict[str, Node] = {}  # value -> the first node whose set contains it
+    position = {node: i for i, node in enumerate(reached)}
     for node, values in reached.items():
-        met = {place[group_of[first[value]][0]] for value in values if value in first}
+        met = {position[group_of[first[value]][0]] for value in values if value in first}
         first |= {value: node for value in values if value not in first}
         nodes = list(reached)
         groups = [group_of[nodes[i]] for i in sorted(met)]
-        joined = sorted({node, *(n for group in groups for n in group)}, key=place.__getitem__)
+        joined = sorted({node, *(n for group in groups for n in group)}, key=position.__getitem__)
         group_of |= dict.fromkeys(joined, joined)
     return list({id(group): group for group in group_of.values()}.values())
 
@@ -168,9 +170,9 @@ def _is_mergeable(graph: Graph, node: Node, stored: dict[str, bool]) -> bool:
 
 
 def _is_stored(graph: Graph, name: str, known: dict[str, bool], decoded: bool = False) -> bool:
-    """Whether a value is a weight or constant, perhaps decoded from how it is stored, or quantized before.
+    """Return whether a value is a weight or constant, possibly decoded or quantized.
 
-    known: what was found of others. decoded: it is, further on.
+    known: results for other values. decoded: whether a later node decodes the value.
     """
     node = graph.producer(name)
     if node is None:
@@ -182,8 +184,8 @@ def _is_stored(graph: Graph, name: str, known: dict[str, bool], decoded: bool = 
     return known[name]
 
 
-def _coding(graph: Graph, name: str) -> Any:
-    """What tells the codes, or blocks, that a weight is decoded from from others; None for one that is not."""
+def _quantization(graph: Graph, name: str) -> Any:
+    """Return a key for the quantization or block type that a weight is decoded from; None if it is not decoded."""
     node = graph.producer(name)
     if node is None or node.op.name not in DECODERS:
         return None
@@ -191,24 +193,24 @@ def _coding(graph: Graph, name: str) -> Any:
     return node.op, dtypes, tuple(sorted(node.attributes.items(), key=lambda each: each[0]))
 
 
-def _stored(graph: Graph, name: str, before: Node, made: dict[str, str]) -> str:
-    """Such a value, computed before a node: what decodes it may stand further down. made: those there are, by name."""
+def _stored(graph: Graph, name: str, before: Node, built: dict[str, str]) -> str:
+    """Return a stored value, computed before a node: its decoder may come later. built: earlier results, by name."""
     node = graph.producer(name)
     if node is None:
         return name
-    if name not in made:
-        operands = [operand and _stored(graph, operand, before, made) for operand in node.operands]
+    if name not in built:
+        operands = [operand and _stored(graph, operand, before, built) for operand in node.operands]
         hints = [f"{output}.early" for output in node.outputs]
         early = graph.add(node.op.name, operands, hints, before=before, **node.attributes).outputs
-        made.update(zip(node.outputs, early, strict=True))
-    return made[name]
+        built.update(zip(node.outputs, early, strict=True))
+    return built[name]
 
 
 def _merge(graph: Graph, nodes: list[Node]) -> None:
-    """Replaces the matmuls, or the additions of their biases when one of them has one, by slices."""
+    """Replace the matmuls, or the additions of their biases if one of them has one, by slices."""
     first = nodes[0]
-    made: dict[str, str] = {}
-    weights = [_stored(graph, str(node.operands[1]), first, made) for node in nodes]
+    built: dict[str, str] = {}
+    weights = [_stored(graph, str(node.operands[1]), first, built) for node in nodes]
     axis = 0 if first.transpose_b else 1
     sizes = [graph.type(w).dims[axis] for w in weights]
     packed = graph.add("concat", weights, f"{weights[0]}.merged", before=first, axis=axis).output
@@ -219,7 +221,7 @@ def _merge(graph: Graph, nodes: list[Node]) -> None:
     replaced = [addition or node for addition, node in zip(additions, nodes, strict=True)]
     if any(additions):
         biases = [
-            _stored(graph, _bias(graph, node, addition, size), first, made)
+            _stored(graph, _bias(graph, node, addition, size), first, built)
             for node, addition, size in zip(nodes, additions, sizes, strict=True)
         ]
         bias = graph.add("concat", biases, f"{biases[0]}.merged", before=first, axis=0).output
@@ -236,7 +238,7 @@ def _merge(graph: Graph, nodes: list[Node]) -> None:
 
 
 def _bias_addition(graph: Graph, node: Node) -> Node | None:
-    """The node that adds a fixed bias vector to a matmul whose only reader it is."""
+    """Return the node that adds a constant bias vector to a matmul, if it is the matmul's only reader."""
     add = graph.only_user(node.output)
     if add is None or add.op.name != "add":
         return None
@@ -249,7 +251,7 @@ def _bias_addition(graph: Graph, node: Node) -> Node | None:
 
 
 def _bias(graph: Graph, node: Node, addition: Node | None, size: int) -> str:
-    """The bias of one matmul; zeros for one that has none among siblings that have."""
+    """Return the bias of one matmul; zeros if only its siblings have one."""
     if addition is None:
         zeros = np.zeros(size, graph.type(node.output).dtype.numpy)
         return graph.add_constant(graph.fresh(f"{node.output}.zeros"), zeros)
@@ -257,7 +259,7 @@ def _bias(graph: Graph, node: Node, addition: Node | None, size: int) -> str:
 
 
 def _slices(graph: Graph, merged: str, replaced: list[Node], sizes: list[int], before: Node) -> list[str]:
-    """Consecutive ranges of the last axis, of the given sizes, named as the nodes whose places they take."""
+    """Return consecutive slices of the last axis, of the given sizes, named after the nodes that they replace."""
     shape = graph.type(merged).shape
     parts, start = [], 0
     for node, size in zip(replaced, sizes, strict=True):

@@ -1,7 +1,7 @@
-"""Matrices of codes whose columns lie in another order: rows are put into that order, so that codes stay codes.
+"""Quantized matrices with permuted columns: the rows of x are permuted instead, so that the weights stay quantized.
 
-A quantizer that takes columns by importance lets those of a group lie apart: GPTQ's `desc_act`, `g_idx` elsewhere. Side
-by side, as kernels want them, they lie in another order than the rows that they are multiplied with.
+A quantizer that processes columns by importance scatters the columns of a group: `desc_act` of GPTQ, `g_idx` elsewhere.
+Kernels need the columns of a group side by side, which is another order than that of the rows of x.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from ingot.passes.match import is_fixed
 
 
 def order_columns(graph: Graph) -> bool:
-    """matmul(x, gather(w, places, axis=1), transpose_b) becomes matmul(gather(x, order, axis=-1), w, transpose_b).
+    """Rewrite matmul(x, gather(w, places, axis=1), transpose_b) to matmul(gather(x, order, axis=-1), w, transpose_b).
 
-    Where w is decoded from fixed codes, the places hold each of its columns once, and order is where these come from.
-    What something else reads, too, stays as it is: w would be kept both as codes and as floats.
+    w must be decoded from constant quantized values, and the indices must be a permutation; `order` is its inverse. A
+    gather with other readers stays: w would be stored both quantized and as floats.
     """
     changed = False
     for node in graph.nodes:
@@ -36,10 +36,10 @@ def order_columns(graph: Graph) -> bool:
 
 
 def _order(graph: Graph, node: Node) -> np.ndarray | None:
-    """The columns of x that those of w are multiplied with, by their places there; None where w is to stay."""
-    matrix, places = node.operands
-    maker, columns = graph.producer(matrix), known(graph, str(places))
-    if maker is None or maker.op.name not in ("decode_blocks", "dequantize") or not is_fixed(graph, matrix):
+    """Return the columns of x for each column of w, as indices; None if w must stay permuted."""
+    matrix, indices = node.operands
+    producer, columns = graph.producer(matrix), known(graph, str(indices))
+    if producer is None or producer.op.name not in ("decode_blocks", "dequantize") or not is_fixed(graph, matrix):
         return None
     if columns is None or node.axis != 1 or graph.type(str(matrix)).shape[1:] != columns.shape:
         return None
@@ -50,5 +50,5 @@ def _order(graph: Graph, node: Node) -> np.ndarray | None:
 
 
 def _multiplies(node: Node, matrix: str) -> bool:
-    """Whether a node multiplies rows, and those alone, with rows of a matrix."""
+    """Return whether a node multiplies only its rows with the rows of a matrix."""
     return node.op.name == "matmul" and node.transpose_b and not node.transpose_a and node.operands[0] != matrix

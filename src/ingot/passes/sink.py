@@ -1,10 +1,10 @@
-"""Sinking: what only moves elements goes below what does not mind, where it meets its inverse.
+"""Sinking: move data movements below ops that do not depend on them, until they meet their inverse.
 
-A reshape that merges rows moves below what treats rows alike. Models written with 2-D layers (GPT-2's Conv1D, addmm)
-wrap each in such a pair; without it, bias, activation and residual follow the matmul directly. A permute that puts the
-channels of images last moves below what acts on each element. Models that come from TensorFlow wrap every convolution
-in such a pair, and add its bias outside. Both go below an activation of a convolution's result, which the convolution
-then applies itself.
+A reshape that merges rows moves below ops that act on each row alone. Models written with 2-D layers (GPT-2's Conv1D,
+addmm) wrap each layer in such a pair; without it, bias, activation and residual follow the matmul directly. A permute
+to channels-last images moves below element-wise ops. Models from TensorFlow wrap every convolution in such a pair, and
+add its bias outside. Both move below an activation of a convolution's result, which the convolution then applies
+itself.
 """
 
 from __future__ import annotations
@@ -26,8 +26,10 @@ _STILL_IMAGES = frozenset(("concat", "expand", "pad", "reshape", "slice"))
 
 
 def sink_reshapes(graph: Graph) -> bool:
-    """op(reshape(x)) becomes reshape(op(x)) for matmuls with a matrix and for what acts on rows alone, beside operands
-    that all rows share."""
+    """Rewrite op(reshape(x)) to reshape(op(x)).
+
+    For matmuls with a matrix, and for row-wise ops whose other operands are shared by all rows.
+    """
     changed = False
     for node in graph.nodes:
         index = _reshaped_operand(graph, node)
@@ -50,7 +52,7 @@ def sink_reshapes(graph: Graph) -> bool:
 
 
 def _reshaped_operand(graph: Graph, node: Node) -> int | None:
-    """Which operand is a merge of rows that may go below the node."""
+    """Return the index of the operand that is a merge of rows and may move below the node."""
     if (
         node.op.name in _OF_ROWS
         and not node.attributes.get("transpose_a")
@@ -71,14 +73,14 @@ def _reshaped_operand(graph: Graph, node: Node) -> int | None:
 
 
 def _scales_rows(graph: Graph, node: Node) -> bool:
-    """Whether a quantize, or a dequantize of sums, treats rows alike; moved bytes are dequantized behind the move."""
+    """Return whether a quantize, or a dequantize of sums, acts on each row alone; moved bytes are decoded later."""
     x, singles = graph.type(str(node.operands[0])), [graph.type(o).shape in ((), (1,)) for o in node.operands[1:] if o]
     is_alike = not node.block and (all(singles) or node.axis == x.rank - 1)
     return is_alike and (node.op.name == "quantize" or x.dtype is i32)
 
 
 def _merges_rows(graph: Graph, name: str | None) -> bool:
-    """True for a reshape [..., rows, columns] -> [all rows, columns]; of no columns, it may change how many rows."""
+    """Match a reshape [..., rows, columns] -> [all rows, columns]; without columns, the number of rows may change."""
     node = graph.producer(name)
     if node is None or node.op.name != "reshape":
         return False
@@ -89,11 +91,11 @@ def _merges_rows(graph: Graph, name: str | None) -> bool:
 
 
 def sink_permutes(graph: Graph) -> bool:
-    """op(permute(x)) becomes permute(op(x)) where the permute puts the channels of an image last.
+    """Rewrite op(permute(x)) to permute(op(x)) if the permute makes an image channels last.
 
-    That is for ops on elements beside operands that are permuted alike or fixed, for concat, pad, slice and reductions
-    of other dims than the channels: a norm over these wants them last. A permute that puts channels first goes above a
-    pad instead, where a convolution takes it.
+    For element-wise ops with other operands permuted alike or constant, for concat, pad, slice, and for reductions of
+    dims other than the channels: a norm over the channels needs them last. A permute to channels first moves above a
+    pad instead, if a convolution reads the result.
     """
     if graph.ops.isdisjoint(_WITH_CHANNELS):
         return False
@@ -108,13 +110,13 @@ def sink_permutes(graph: Graph) -> bool:
         if moved is not None:
             changed = True
             node = moved
-        if _makes_image(graph, node, images):
+        if _computes_image(graph, node, images):
             images.update(node.outputs)
     return changed
 
 
-def _makes_image(graph: Graph, node: Node, images: set[str]) -> bool:
-    """Whether a node makes an image, maybe of others; what has fewer dims than one of two is a sequence."""
+def _computes_image(graph: Graph, node: Node, images: set[str]) -> bool:
+    """Return whether a node computes an image; fewer dims than a 2-D image mean a sequence."""
     if node.op.name in _OF_IMAGES:
         return True
     inherits = node.op.acts_on == "element" or (node.op.name in _STILL_IMAGES and graph.type(node.output).rank >= 4)
@@ -126,7 +128,7 @@ def _channels_last(rank: int) -> tuple[int, ...]:
 
 
 def _lift(graph: Graph, node: Node, images: set[str]) -> bool:
-    """permute(pad(x)) becomes pad(permute(x)); where x is an image, its channels were first already."""
+    """Rewrite permute(pad(x)) to pad(permute(x)) unless x is an image, whose channels are already first."""
     pad = graph.producer(node.operands[0])
     rank = len(node.axes)
     if pad is None or pad.op.name != "pad" or graph.only_user(pad.output) is None or pad.operands[0] in images:
@@ -140,14 +142,14 @@ def _lift(graph: Graph, node: Node, images: set[str]) -> bool:
 
 
 def _put(graph: Graph, node: Node, result: str) -> None:
-    """Another value takes the place of a node's, and its name."""
+    """Replace a node's value by another, which gets the node's name."""
     name = node.output
     graph.replace(node, result)
     graph.rename(result, name)
 
 
 def _axes_below(graph: Graph, node: Node, images: set[str]) -> tuple[int, ...] | None:
-    """How images that a node reads are permuted, where it may read them as they were; None where it may not."""
+    """Return the permutation of the images that a node reads, if the node may read them unpermuted; else None."""
     reduces = _reduces(node)
     if not (node.op.acts_on == "element" or node.op.name in ("concat", "pad", "slice") or reduces):
         return None
@@ -160,9 +162,9 @@ def _axes_below(graph: Graph, node: Node, images: set[str]) -> tuple[int, ...] |
     permutes = [_permute_of(graph, o, axes, images) for o in node.operands]
     if not any(permutes):
         return None
-    beside = [o for o, permute in zip(node.operands, permutes, strict=True) if o is not None and permute is None]
-    shared = node.op.acts_on == "element" and all(graph.type(o).rank == 0 or is_fixed(graph, o) for o in beside)
-    return axes if shared or not beside else None
+    others = [o for o, permute in zip(node.operands, permutes, strict=True) if o is not None and permute is None]
+    shared = node.op.acts_on == "element" and all(graph.type(o).rank == 0 or is_fixed(graph, o) for o in others)
+    return axes if shared or not others else None
 
 
 def _reduces(node: Node) -> bool:
@@ -177,7 +179,7 @@ def _permute_of(graph: Graph, name: str | None, axes: tuple[int, ...], images: s
 
 
 def _below(graph: Graph, node: Node, axes: tuple[int, ...]) -> Node:
-    """The node over what the permutes read; one below it puts its result in the order that it had."""
+    """Build the node over the permutes' operands; a permute after it restores the order of its result."""
     operands = [None if o is None else _unpermuted(graph, node, o, axes) for o in node.operands]
     attributes, order = _of_other_axes(graph, node, axes)
     moved = graph.add(node.op.name, operands, f"{node.output}.first", before=node, **attributes)
@@ -189,7 +191,7 @@ def _below(graph: Graph, node: Node, axes: tuple[int, ...]) -> Node:
 
 
 def _unpermuted(graph: Graph, node: Node, name: str, axes: tuple[int, ...]) -> str:
-    """What an operand is before its permute; what is fixed is turned back, its dims of 1 in front left out."""
+    """Return an operand without its permute; a constant operand is permuted back, without leading dims of 1."""
     shape = graph.type(name).shape
     producer = graph.producer(name)
     if producer is not None and producer.op.name == "permute" and producer.axes == axes:
@@ -211,7 +213,7 @@ def _unpermuted(graph: Graph, node: Node, name: str, axes: tuple[int, ...]) -> s
 
 
 def _of_other_axes(graph: Graph, node: Node, axes: tuple[int, ...]) -> tuple[dict[str, Any], tuple[int, ...]]:
-    """The node's attributes over what a permute of these axes reads, and how its result is permuted then."""
+    """Return the node's attributes for the operands of a permute with these axes, and the permutation of its result."""
     attributes = dict(node.attributes)
 
     def moved(values: Sequence[Any]) -> tuple[Any, ...]:
@@ -226,15 +228,13 @@ def _of_other_axes(graph: Graph, node: Node, axes: tuple[int, ...]) -> tuple[dic
         case _ if _reduces(node):
             attributes["axes"] = tuple(sorted(axes[axis] for axis in node.axes))
             if not node.keepdims:
-                kept = [axis for i, axis in enumerate(axes) if i not in node.axes]
-                return attributes, tuple(sorted(kept).index(axis) for axis in kept)
+                remaining = [axis for i, axis in enumerate(axes) if i not in node.axes]
+                return attributes, tuple(sorted(remaining).index(axis) for axis in remaining)
     return attributes, axes
 
 
 def sink_moves(graph: Graph) -> bool:
-    """op(moves(conv(x))) becomes moves(op(conv(x))) for an op on single elements, where nothing else reads what is
-    moved, or on the way.
-    """
+    """Rewrite op(moves(conv(x))) to moves(op(conv(x))) for an element-wise op without other readers in between."""
     changed = False
     for node in graph.nodes:
         if node.op.acts_on != "element" or len(node.operands) != 1 or not has_known_type(graph, node.output):

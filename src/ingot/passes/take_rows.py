@@ -1,6 +1,6 @@
-"""Rows that nothing reads are not computed: taking a few rows moves above what treats rows alike.
+"""Skip rows that nothing reads: a gather of a few rows moves above ops that act on each row alone.
 
-A language model wants the logits of a prompt's last token: of its last layer only that row is needed.
+For the logits of a prompt's last token, a language model's last layer must compute only that row.
 """
 
 from __future__ import annotations
@@ -9,22 +9,22 @@ from typing import Any
 
 from ingot.ir.graph import Graph, Node
 
-_ATTENTION_ROWS = (0, 3, 4)  # the operands of cached_attention that have a row for each row of its result
+_ATTENTION_ROWS = (0, 3, 4)  # the operands of cached_attention with a row per row of its result
 
 
 def take_rows_first(graph: Graph) -> bool:
-    """gather(op(x), few) along axis 0 becomes op(gather(x, few)), where nothing else reads the other rows of op(x)."""
+    """Rewrite gather(op(x), few) along axis 0 to op(gather(x, few)), if nothing else reads the other rows of op(x)."""
     changed = False
     waiting = [node for node in graph.nodes if node.op.name == "gather" and node.axis == 0]
     while waiting:
         gather = waiting.pop()
-        if _takes_few(graph, gather) and (moved := _move(graph, gather)):
+        if _gathers_few(graph, gather) and (moved := _move(graph, gather)):
             waiting += moved
             changed = True
     return changed
 
 
-def _takes_few(graph: Graph, gather: Node) -> bool:
+def _gathers_few(graph: Graph, gather: Node) -> bool:
     indices, rows = graph.type(str(gather.operands[1])).shape, graph.type(str(gather.operands[0])).shape[0]
     if len(indices) != 1 or not isinstance(indices[0], int) or not isinstance(rows, int):
         return False
@@ -32,12 +32,12 @@ def _takes_few(graph: Graph, gather: Node) -> bool:
 
 
 def _move(graph: Graph, gather: Node) -> list[Node]:
-    """Moves a gather above the node that it reads; the gathers that it became there, none when it stays."""
+    """Move a gather above the node that it reads; return the new gathers, or none if it stays."""
     value, indices = gather.operands
     node = graph.producer(value)
     if node is None or len(node.outputs) > 1 or graph.only_user(node.output) is not gather:
         return []
-    if _is_of_weight(graph, node):  # a table that is cast, which lowering gathers from as it is stored
+    if _is_of_weight(graph, node):  # lowering gathers directly from the stored table
         return []
     rows, count = graph.type(node.output).shape[0], graph.type(str(indices)).shape[0]
     operands, moved = list(node.operands), []
@@ -48,15 +48,15 @@ def _move(graph: Graph, gather: Node) -> list[Node]:
     if not moved:
         return []
     name, attributes = node.output, node.attributes | _resized(node, count)
-    taken = graph.add(node.op.name, operands, f"{name}.taken", before=gather, **attributes).output
-    graph.replace(gather, taken)
+    gathered = graph.add(node.op.name, operands, f"{name}.taken", before=gather, **attributes).output
+    graph.replace(gather, gathered)
     graph.remove(node)
-    graph.rename(taken, name)
+    graph.rename(gathered, name)
     return moved
 
 
 def _row_operands(graph: Graph, node: Node, rows: Any) -> list[int]:
-    """The operands of which row i alone makes row i of the result; none where there is no telling."""
+    """Return the operands whose row i alone determines row i of the result; none if that is unknown."""
     shapes = [() if o is None else graph.type(o).shape for o in node.operands]
     keeps_rows = any(shape[:1] == (rows,) for shape in shapes[:1])
     rank = graph.type(node.output).rank
@@ -78,7 +78,7 @@ def _row_operands(graph: Graph, node: Node, rows: Any) -> list[int]:
 
 
 def _resized(node: Node, count: Any) -> dict[str, Any]:
-    """The attributes that name the number of rows."""
+    """Return the attributes that specify the number of rows."""
     match node.op.name:
         case "reshape":
             return {"shape": (count, *node.shape[1:])}
@@ -88,7 +88,7 @@ def _resized(node: Node, count: Any) -> dict[str, Any]:
 
 
 def _is_of_weight(graph: Graph, node: Node) -> bool:
-    """Whether a node is the last of a chain of ops of one operand on a weight or a constant."""
+    """Return whether a node ends a chain of one-operand ops on a weight or a constant."""
     value = node.output
     while (producer := graph.producer(value)) is not None:
         if len(producer.operands) != 1:

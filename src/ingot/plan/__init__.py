@@ -1,1 +1,1 @@
-"""Numbers for a Lowered program: order, addresses, barriers. The same input gives the same plan."""
+"""Plan a Lowered program: step order, addresses, barriers. The same input gives the same plan."""

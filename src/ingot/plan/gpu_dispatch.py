@@ -1,11 +1,11 @@
-"""What a run on a device of WebGPU submits: shaders, parameters of dispatches, and where everything lies. Pure data.
+"""The submission of a run on a WebGPU device, as pure data: shaders, dispatch parameters, and the location of tensors.
 
-Steps that follow one another, none of which touches what another writes, become one dispatch: its first workgroups are
-the first step's, and so on. A device waits between dispatches, and language models are made of small ones. A step that
-needs all of what its workgroups have found takes several.
+Consecutive steps of which none touches memory that another writes become one dispatch: its first workgroups are those
+of the first step, and so on. A device waits between dispatches, and language models consist of many small ones. A step
+whose workgroups must exchange results becomes several dispatches.
 
-A binding is a region of memory and not a tensor: views are places in the parameters, and in place or beside makes no
-difference. So one bind group serves every step, unless a program has more regions than a device binds at once.
+A binding is a memory region, not a tensor: views are offsets in the parameters, whether they are in place or not. So
+one bind group serves every step, unless a program has more regions than a device binds at once.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from ingot.lower.wgpu.wgsl import PARAMETER_WORDS, REGIONS, Argument, Part, poin
 from ingot.plan.memory import Plan, Touched
 
 FAULT_REGION = frozenset(("outputs",))
-FAULT_BYTES = 256  # before the outputs: code, step, index and limit, and nothing up to where an output may begin
+FAULT_BYTES = 256  # before the outputs: code, step, index and limit, then padding to the alignment of an output
 GRID_SIDE = 65535  # along each dim of a grid
 _ELEMENT_BYTES = 4
 _TOGETHER = 4  # steps of a dispatch, at most
 
 
 class Place(NamedTuple):
-    """Where a tensor lies: bytes into its region, how many, and which one it is."""
+    """The location of a tensor: byte offset in its region, size, and the region."""
 
     offset: int
     nbytes: int
@@ -44,11 +44,11 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Dispatch:
-    """One or several steps: the number of their shader, their parameters as 32 bits each, and how many workgroups.
+    """One or several steps: the index of their shader, their parameters as 32 bits each, and the number of workgroups.
 
-    What depends on dims that were bound to an AtMost is planned for their largest sizes. resizes: words that a run
-    says, and what they are there; `workgroups` may be an AtMost too. kernels, nodes, numbers: of the steps in the
-    plan. bindings: the regions that it binds, in order.
+    Values that depend on AtMost symbols are planned for the largest sizes. resizes: words that each run sets, with
+    their expressions; `workgroups` may be an AtMost, too. kernels, nodes, numbers: of the steps in the plan. bindings:
+    the regions that it binds, in order.
     """
 
     shader: int
@@ -68,8 +68,10 @@ class Dispatch:
 
 @dataclass(slots=True)
 class Dispatches:
-    """A plan as a device runs it. regions: bytes of each. inputs, outputs, weights: where what crosses the border lies,
-    by the names of the graph, or by the tensors' ids.
+    """A plan for a device.
+
+    regions: bytes of each. inputs, outputs, weights: their locations, by the names of the graph, or for weights by the
+    tensors' ids.
     """
 
     shaders: list[str] = field(default_factory=list)
@@ -82,7 +84,7 @@ class Dispatches:
 
 @dataclass(slots=True)
 class _Ready:
-    """A kernel of a step: its shader, parameters, workgroups, what the step touches, and the regions of that."""
+    """A kernel of a step: its shader, parameters, workgroups, and the memory and regions that the step touches."""
 
     index: int
     step: Step
@@ -95,13 +97,15 @@ class _Ready:
 
 
 def dispatches(lowered: Lowered, plan: Plan) -> Dispatches:
-    """The dispatches of a plan. Raises LimitError where inputs or outputs need more than a binding holds, or a step
-    more regions or workgroups than there may be.
+    """Return the dispatches of a plan.
+
+    Raises LimitError if inputs or outputs need more than a binding provides, or a step more regions or workgroups than
+    the limits.
     """
-    made = Dispatches()
-    _place(lowered, plan, made)
+    built = Dispatches()
+    _place(lowered, plan, built)
     found = [
-        _ready(lowered, plan, made, step, index, kernel)
+        _ready(lowered, plan, built, step, index, kernel)
         for index, step in enumerate(plan.steps)
         for kernel in kernels_of(step)
     ]
@@ -118,14 +122,14 @@ def dispatches(lowered: Lowered, plan: Plan) -> Dispatches:
     for group in together:
         regions = frozenset[str]().union(*(ready.regions for ready in group))
         bindings = REGIONS if is_one else tuple(sorted(regions))
-        made.steps.append(_dispatch(group, bindings, numbers, lowered.target.features))
-    made.shaders = list(numbers)
-    return made
+        built.steps.append(_dispatch(group, bindings, numbers, lowered.target.features))
+    built.shaders = list(numbers)
+    return built
 
 
-def _ready(lowered: Lowered, plan: Plan, made: Dispatches, step: Step, index: int, kernel: Kernel) -> _Ready:
+def _ready(lowered: Lowered, plan: Plan, built: Dispatches, step: Step, index: int, kernel: Kernel) -> _Ready:
     arguments = [_numbered(argument, index) for argument in kernel.arguments(step)]
-    found = {name: _address(lowered, plan, made, pointer) for name, pointer in pointers(arguments).items()}
+    found = {name: _address(lowered, plan, built, pointer) for name, pointer in pointers(arguments).items()}
     regions = {name: region for name, (region, _) in found.items()}
     part = Part(kernel.bodies, kernel.text(step.fields), arguments, regions, kernel.element)
     parameters = words(arguments, {name: place for name, (_, place) in found.items()})
@@ -140,7 +144,7 @@ def _ready(lowered: Lowered, plan: Plan, made: Dispatches, step: Step, index: in
 
 
 def _may_join(together: list[_Ready], ready: _Ready, is_one: bool) -> bool:
-    """Whether a step may run beside others: what they share has room for all, and none waits for another."""
+    """Return whether a step may join a dispatch: it fits the limits, and no step waits for another."""
     if ready.is_alone or together[0].is_alone:
         return False
     count = len(together) + sum(len(each.words) for each in (*together, ready))
@@ -175,7 +179,7 @@ def _dispatch(
 
 
 def _names(bindings: Sequence[str]) -> dict[str, str]:
-    """What a shader calls regions: their kinds, numbered anew, so that layers in other regions have its text, too."""
+    """Return region names for a shader: their kinds, renumbered, so that layers in other regions share the text."""
     names: dict[str, str] = {}
     kinds: Counter[str] = Counter()
     for region in bindings:
@@ -186,23 +190,23 @@ def _names(bindings: Sequence[str]) -> dict[str, str]:
 
 
 def grid(workgroups: int) -> tuple[int, int]:
-    """Workgroups along x and y for at least so many."""
+    """Return a number of workgroups along x and y with at least this product."""
     width = min(int(workgroups), GRID_SIDE)
     return width, -(-int(workgroups) // width)
 
 
 def _numbered(argument: Argument, index: int) -> Argument:
-    """The number of the step, for what it may leave in the fault slot."""
+    """Return the argument; the argument `step` gets the step's number, which a kernel may write to the fault slot."""
     return Argument(argument.name, index) if argument.name == "step" else argument
 
 
-def _place(lowered: Lowered, plan: Plan, made: Dispatches) -> None:
-    """Inputs side by side in one region, outputs in another, and the rest where the plan has it."""
+def _place(lowered: Lowered, plan: Plan, built: Dispatches) -> None:
+    """Place inputs in one region, outputs in another, and all other tensors as in the plan."""
     target = lowered.target
-    made.regions = {name: size for name, size in plan.regions.items() if ":" not in name}
+    built.regions = {name: size for name, size in plan.regions.items() if ":" not in name}
     for region, views, places, begin in (
-        ("inputs", lowered.inputs, made.inputs, 0),
-        ("outputs", lowered.outputs, made.outputs, FAULT_BYTES),
+        ("inputs", lowered.inputs, built.inputs, 0),
+        ("outputs", lowered.outputs, built.outputs, FAULT_BYTES),
     ):
         for name, view in views.items():
             nbytes = lowered.tensors[view.tensor].nbytes
@@ -210,18 +214,18 @@ def _place(lowered: Lowered, plan: Plan, made: Dispatches) -> None:
             begin += -(-nbytes // target.alignment) * target.alignment
         if begin > target.region_bytes:
             raise LimitError(f"{region}: too large, got {begin} bytes, expected at most {target.region_bytes}")
-        made.regions[region] = begin
+        built.regions[region] = begin
     for tensor in lowered.tensors.values():
         if tensor.kind == "weight":
             address = plan.addresses[tensor.id]
-            made.weights[tensor.id] = Place(address.offset, tensor.nbytes, address.region)
+            built.weights[tensor.id] = Place(address.offset, tensor.nbytes, address.region)
 
 
-def _address(lowered: Lowered, plan: Plan, made: Dispatches, pointer: Pointer) -> tuple[str, int]:
-    """The region that a pointer points into, and its element there."""
+def _address(lowered: Lowered, plan: Plan, built: Dispatches, pointer: Pointer) -> tuple[str, int]:
+    """Return the region that a pointer points into, and its element offset there."""
     tensor = lowered.tensors[pointer.tensor]
     region, offset = plan.addresses[tensor.id].region, plan.addresses[tensor.id].offset
-    for kind, views, places in (("input", lowered.inputs, made.inputs), ("output", lowered.outputs, made.outputs)):
+    for kind, views, places in (("input", lowered.inputs, built.inputs), ("output", lowered.outputs, built.outputs)):
         if tensor.kind == kind:
             name = next(name for name, view in views.items() if view.tensor == tensor.id)
             region, offset = f"{kind}s", places[name].offset
@@ -229,9 +233,9 @@ def _address(lowered: Lowered, plan: Plan, made: Dispatches, pointer: Pointer) -
 
 
 def held(array: np.ndarray, dtype: DType, what: str, error: type[IngotError]) -> np.ndarray:
-    """An array as the device has it. dtype: that of the tensor there: i32 for all integers, but for codes in panels,
-    which are as they are.
+    """Convert an array to the device's dtype.
 
+    dtype: of the tensor on the device: i32 for all integers, except quantized weights in panels, which stay unchanged.
     Raises `error` for integers that do not fit in 32 bits.
     """
     if dtype is not i32:
@@ -240,5 +244,5 @@ def held(array: np.ndarray, dtype: DType, what: str, error: type[IngotError]) ->
         low, high = np.iinfo(np.int32).min, np.iinfo(np.int32).max
         for value in (int(array.min()), int(array.max())):
             if not low <= value <= high:
-                raise error(f"{what}: webgpu has integers of 32 bits, got {value}, expected {low}..{high}")
+                raise error(f"{what}: webgpu has 32-bit integers, got {value}, expected {low}..{high}")
     return np.ascontiguousarray(array, np.int32)

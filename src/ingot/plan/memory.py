@@ -1,9 +1,11 @@
-"""The third artefact: numbers. Live ranges, an address for each root tensor, barriers. It chooses nothing.
+"""The third artefact: live ranges, an address for each root tensor, and barriers.
 
-Offsets: tensors one by one, each at the smallest gap that no tensor alive at the same time touches; of several orders
-(largest first, longest-lived first, ...) the one with the smallest arena is kept, and where none is as small as can be,
-what stands out goes first. Greedy by size is from Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net
-Inference", 2020.
+It makes no choice of kernels or views.
+
+Tensors are placed one by one, each in the smallest gap between the tensors alive at the same time. Several orders are
+tried (largest first, longest-lived first, ...), and the smallest arena wins. If none reaches the lower bound, tensors
+placed above the bound go first in another attempt. Greedy by size is from Pisarchyk and Lee, "Efficient Memory
+Management for Deep Neural Net Inference", 2020.
 """
 
 from __future__ import annotations
@@ -24,12 +26,12 @@ from ingot.support.record import record
 
 CANARY_BYTES = 64
 _EPOCH_STEPS = 64
-_MENDINGS = 4  # of each order of placing
+_RETRIES = 4  # retries of each placement order
 
 
 @record()
 class Address:
-    """Where a root tensor starts: a byte offset in a region."""
+    """The address of a root tensor: a byte offset in a region."""
 
     region: str
     offset: int
@@ -37,7 +39,7 @@ class Address:
 
 @record()
 class Place:
-    """Bytes of a region: the first one, how many, and of which."""
+    """A range of bytes: its offset, its size, and its region."""
 
     offset: int
     nbytes: int
@@ -50,9 +52,9 @@ class Place:
 
 @dataclass(slots=True)
 class Placement:
-    """Where the weights and states lie that several plans share: each packed weight by its key, each state by its name.
+    """The location of weights and states that several plans share: weights by packed-weight key, states by name.
 
-    What has no room in the region "weights" or "state" goes to "weights1", "weights2", ...
+    Tensors that do not fit in the region "weights" or "state" go to "weights1", "weights2", ...
     """
 
     weights: dict[str, Place] = field(default_factory=dict)
@@ -64,9 +66,9 @@ class Placement:
         return sum(place.nbytes for place in self.weights.values())
 
     def add(self, tensor: Tensor, target: Target) -> tuple[Address, int]:
-        """The address of a weight or state, the same for whoever asks; and the bytes of its region up to its end.
+        """Return the address of a weight or state, the same for every plan; and the size of its region up to its end.
 
-        Raises UnsupportedError for a state that has another size elsewhere: what it holds could not be carried over.
+        Raises UnsupportedError for a state of another size in an earlier plan: its contents could not be carried over.
         """
         if tensor.packed_weight is not None:
             region, key, places = "weights", tensor.packed_weight.key, self.weights
@@ -88,12 +90,12 @@ class Placement:
 
 @dataclass(slots=True)
 class Plan:
-    """Addresses and sizes of everything a run touches.
+    """Addresses and sizes of all memory that a run touches.
 
-    steps: the lowering's, in the order of a run. regions: bytes by name ("arena0", ..., "weights", "state", "input:x",
-    "output:y"). live: first and last step that touches an arena tensor. lower_bound_bytes: the largest sum of live
-    bytes over the order; no plan can be smaller. activation_bytes: the sum of all activations and scratch, as if
-    nothing shared memory. canary_bytes: gap behind each tensor.
+    steps: those of the lowering, in execution order. regions: bytes by name ("arena0", ..., "weights", "state",
+    "input:x", "output:y"). live: first and last step that touches an arena tensor. lower_bound_bytes: the largest sum
+    of live bytes over the order; no plan can be smaller. activation_bytes: the sum of all activations and scratch, as
+    if nothing shared memory. canary_bytes: the gap after each tensor.
     """
 
     steps: list[Step] = field(default_factory=list)
@@ -113,7 +115,7 @@ class Plan:
 
 @dataclass(slots=True)
 class _Block:
-    """Tensors that share one place because each overwrites the one before: its bytes and first and last step."""
+    """Tensors at one address, each overwriting the one before: size, first and last step."""
 
     tensors: list[Tensor]
     nbytes: int
@@ -122,9 +124,9 @@ class _Block:
 
 
 def plan(lowered: Lowered, placement: Placement | None = None, *, canaries: bool = False) -> Plan:
-    """Places every root tensor of a lowering. Deterministic.
+    """Place every root tensor of a lowering. Deterministic.
 
-    placement: where weights and states of earlier plans lie; what is new is added to it.
+    placement: the weights and states of earlier plans; new ones are added.
 
     Raises LimitError when a tensor is larger than the target's largest region, UnsupportedError for a state that has
     another size in an earlier plan.
@@ -150,7 +152,7 @@ def _round_up(size: int, alignment: int) -> int:
 
 
 def _live_ranges(lowered: Lowered, steps: list[Step]) -> dict[str, tuple[int, int]]:
-    """First and last step that touches each tensor of the arena."""
+    """Return the first and last step that touches each tensor of the arena."""
     live: dict[str, tuple[int, int]] = {}
     for i, step in enumerate(steps):
         touched = [v.tensor for v in (*step.reads, *step.writes)] + ([step.scratch] if step.scratch else [])
@@ -161,7 +163,7 @@ def _live_ranges(lowered: Lowered, steps: list[Step]) -> dict[str, tuple[int, in
 
 
 def _merge_inplace(lowered: Lowered, result: Plan) -> list[_Block]:
-    """Blocks after every in-place permission that the live ranges allow has been used."""
+    """Return blocks after every in-place permission that the live ranges allow has been used."""
     blocks = {t: _Block([lowered.tensors[t]], lowered.tensors[t].nbytes, *live) for t, live in result.live.items()}
     if not (lowered.target.inplace and lowered.target.reuse):
         return list(blocks.values())
@@ -179,7 +181,7 @@ def _merge_inplace(lowered: Lowered, result: Plan) -> list[_Block]:
 
 
 def _may_share(step: Step, operand: int, index: int, blocks: Mapping[str, _Block]) -> bool:
-    """The operand dies here, the result is born here, both lie alike, and nothing else reads the operand's memory."""
+    """Return whether a result may overwrite an operand that dies: both have one layout, and only the step reads it."""
     read, write = step.reads[operand], step.writes[0]
     source, target = blocks[read.tensor], blocks[write.tensor]
     others = [v for i, v in enumerate(step.reads) if i != operand and blocks.get(v.tensor) is source]
@@ -208,10 +210,10 @@ def _lower_bound(blocks: list[_Block], steps: int, alignment: int, canary_bytes:
 
 
 def _place_blocks(lowered: Lowered, result: Plan, blocks: list[_Block]) -> None:
-    """Places blocks in several orders and keeps the arena that came out smallest; the first of equal ones.
+    """Place blocks in several orders and keep the smallest arena; the first on a tie.
 
-    None comes out smaller than the lower bound. Where none reaches it, each order is mended: what has stood out above
-    the bound is placed first.
+    No arena is smaller than the lower bound. If none reaches it, each order is repaired: blocks placed above the bound
+    are placed first.
     """
     orders: tuple[Callable[[_Block], tuple[int, ...]], ...] = (
         lambda b: (-b.nbytes, b.birth),
@@ -222,7 +224,7 @@ def _place_blocks(lowered: Lowered, result: Plan, blocks: list[_Block]) -> None:
     bound = result.lower_bound_bytes
     best: list[_Region] = []
     tried = [sorted(blocks, key=order) for order in orders]
-    for attempt in range(len(orders) * (1 + _MENDINGS)):
+    for attempt in range(len(orders) * (1 + _RETRIES)):
         if best and sum(r.nbytes for r in best) == bound:
             break
         order = tried[attempt % len(orders)]
@@ -241,8 +243,10 @@ def _place_blocks(lowered: Lowered, result: Plan, blocks: list[_Block]) -> None:
 
 
 class _Region:
-    """Blocks that have a place: first byte, one past the last, block; and which of them live in each epoch of steps, by
-    their places: first byte, one past the last, first and last step.
+    """Placed blocks of a region: first byte, one past the last, block.
+
+    For each epoch of steps, also the blocks alive in it, sorted by address: first byte, one past the last, first and
+    last step.
     """
 
     def __init__(self, reuse: bool):
@@ -252,14 +256,14 @@ class _Region:
         self._living: defaultdict[int, list[tuple[int, int, int, int]]] = defaultdict(list)
 
     def put(self, block: _Block, offset: int, size: int) -> None:
-        """Gives a block its place."""
+        """Place a block."""
         for epoch in self._epochs(block):
             insort(self._living[epoch], (offset, offset + size, block.birth, block.death))
         self.placed.append((offset, offset + size, block))
         self.nbytes = max(self.nbytes, offset + size)
 
     def lowest_gap(self, block: _Block, size: int) -> int:
-        """The smallest gap that fits between the blocks alive at the same time, the lowest of equal ones."""
+        """Return the offset of the smallest gap between the blocks alive at the same time; the lowest on a tie."""
         first, last, epochs = block.birth, block.death, self._epochs(block)
         near = self._living[epochs[0]] if len(epochs) == 1 else sorted({p for e in epochs for p in self._living[e]})
         best, best_gap, edge = -1, 0, 0
@@ -297,7 +301,7 @@ def _place(lowered: Lowered, blocks: list[_Block], canary_bytes: int) -> list[_R
 
 
 def _place_rest(lowered: Lowered, result: Plan, placement: Placement) -> None:
-    """Weights and states where the placement has them; inputs and outputs are regions of their own, bound late."""
+    """Place weights and states as in the placement; each input and output gets a region, bound at run time."""
     for tensor in lowered.tensors.values():
         if tensor.kind in ("input", "output"):
             address, end = Address(f"{tensor.kind}:{tensor.name}", 0), tensor.nbytes
@@ -312,20 +316,20 @@ def _place_rest(lowered: Lowered, result: Plan, placement: Placement) -> None:
         result.regions[address.region] = max(result.regions.get(address.region, 0), end)
 
 
-# A stretch of memory: region, first byte, one past the last.
+# A range of memory: region, first byte, one past the last.
 _Range = tuple[str, int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Touched:
-    """The memory that a step reads and writes, its scratch included; inputs and weights aside, which no step writes."""
+    """The memory that a step reads and writes, including scratch; without inputs and weights, which no step writes."""
 
     reads: list[_Range]
     writes: list[_Range]
 
     @staticmethod
     def by(step: Step, lowered: Lowered, plan: Plan) -> Touched:
-        """What a step of a plan touches, but for what no step writes."""
+        """Return the memory that a step of a plan touches, except inputs and weights."""
         tensors = lowered.tensors
         reads = [_byte_range(plan, v) for v in step.reads if tensors[v.tensor].kind not in ("input", "weight")]
         writes = [_byte_range(plan, v) for v in step.writes]
@@ -335,7 +339,7 @@ class Touched:
         return Touched(reads, writes)
 
     def waits_for(self, other: Touched) -> bool:
-        """Whether one of two steps touches what the other writes."""
+        """Return whether one of two steps touches memory that the other writes."""
         return (
             _overlap(self.reads, other.writes)
             or _overlap(self.writes, other.writes)
@@ -344,15 +348,16 @@ class Touched:
 
 
 def _barriers(lowered: Lowered, result: Plan) -> list[bool]:
-    """True where a step touches memory that a step since the last barrier wrote, or writes what one read.
+    """Return, for each step, whether it needs a barrier before it.
 
-    Two steps of one part each run on the same thread, in order, and need none between them.
+    It does if it touches memory written since the last barrier, or writes memory read since then. Two steps of one task
+    each run on the same thread, in order, and need no barrier in between.
     """
     if all(step.parts == 1 for step in result.steps):
         return [False] * len(result.steps)
     barriers: list[bool] = []
-    alone: list[Touched] = []  # by steps of one part, since the last barrier
-    shared: list[Touched] = []  # and by the others
+    alone: list[Touched] = []  # by steps of one task, since the last barrier
+    shared: list[Touched] = []  # by other steps, since the last barrier
     for step in result.steps:
         touched = Touched.by(step, lowered, result)
         needed = any(touched.waits_for(other) for other in (shared if step.parts == 1 else chain(shared, alone)))
@@ -375,7 +380,7 @@ def _overlap(a: list[_Range], b: list[_Range]) -> bool:
 
 
 def canaries(lowered: Lowered, plan: Plan) -> list[tuple[str, int]]:
-    """Where canaries stand, region and byte: behind every arena tensor whose gap no other tensor covers."""
+    """Return the location of canaries, region and byte: after every arena tensor whose gap no other tensor covers."""
     covered = [
         (a.region, a.offset, a.offset + lowered.tensors[t].nbytes) for t, a in plan.addresses.items() if t in plan.live
     ]
@@ -388,7 +393,7 @@ def canaries(lowered: Lowered, plan: Plan) -> list[tuple[str, int]]:
 
 
 def layout(lowered: Lowered, result: Plan) -> dict[str, Any]:
-    """`layout.json`: every byte of a run, with the source model's names."""
+    """Return `layout.json`: every byte of a run, with the source model's names."""
     return {
         "regions": dict(result.regions),
         "arena_bytes": result.arena_bytes,

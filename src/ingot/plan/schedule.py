@@ -1,4 +1,4 @@
-"""The order of steps: the source's, or one that keeps fewer bytes alive at once where there is one."""
+"""Order steps: the source's order, or an order with a smaller peak of live bytes."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from ingot.lower.view import View
 
 
 def order_steps(lowered: Lowered) -> list[Step]:
-    """The steps in the better of two orders: the source's, and greedily the step that frees the most.
+    """Return the steps in the better of two orders: the source's, and greedily the step that frees the most.
 
-    Where no order can need less than the source's, it is not asked for another.
+    If no order can have a smaller peak than the source's, no second order is computed.
     """
     steps = lowered.steps
     touched = [_arena_tensors(lowered, step) for step in steps]
     nbytes = {tensor: lowered.tensors[tensor].nbytes for tensors in touched for tensor in tensors}
-    least, place, others = peak(nbytes, touched)
-    if not least or _outlive(steps, touched, place, others):
+    least, peak_index, others = peak(nbytes, touched)
+    if not least or _outlive(steps, touched, peak_index, others):
         return list(steps)
     replaced = {t.id: t.replaces for t in lowered.tensors.values() if t.replaces is not None}
     other = greedy(nbytes, touched, _dependencies(steps, replaced))
@@ -28,30 +28,30 @@ def order_steps(lowered: Lowered) -> list[Step]:
     return [steps[index] for index in other] if is_better else list(steps)
 
 
-def _outlive(steps: list[Step], touched: list[set[str]], place: int, tensors: set[str]) -> bool:
-    """Whether tensors are alive at a step in any order: something touches each before it, and something after it."""
+def _outlive(steps: list[Step], touched: list[set[str]], peak_index: int, tensors: set[str]) -> bool:
+    """Return whether tensors are alive at a step in every order: a step before it and one after it must touch each."""
     before, after = set(tensors), set(tensors)
-    needed = defaultdict(list, {view.tensor: [view] for view in steps[place].reads})
-    for index in range(place - 1, -1, -1):
+    needed = defaultdict(list, {view.tensor: [view] for view in steps[peak_index].reads})
+    for index in range(peak_index - 1, -1, -1):
         if not before:
             break
         if _meets(steps[index].writes, needed):
             before -= touched[index]
             for view in steps[index].reads:
                 needed[view.tensor].append(view)
-    made = defaultdict(list, {view.tensor: [view] for view in steps[place].writes})
-    for index in range(place + 1, len(steps)):
+    known_writes = defaultdict(list, {view.tensor: [view] for view in steps[peak_index].writes})
+    for index in range(peak_index + 1, len(steps)):
         if not after:
             break
-        if _meets(steps[index].reads, made):
+        if _meets(steps[index].reads, known_writes):
             after -= touched[index]
             for view in steps[index].writes:
-                made[view.tensor].append(view)
+                known_writes[view.tensor].append(view)
     return not before and not after
 
 
 def _meets(views: Sequence[View], others: Mapping[str, list[View]]) -> bool:
-    """Whether a view overlaps another of its tensor."""
+    """Return whether a view overlaps another view of its tensor."""
     for view in views:
         for other in others.get(view.tensor, ()):
             (low, high), (begin, end) = view.extent, other.extent
@@ -61,7 +61,7 @@ def _meets(views: Sequence[View], others: Mapping[str, list[View]]) -> bool:
 
 
 class _Touched:
-    """Accesses of one kind to one tensor, by their first element, so that the overlapping ones are found quickly."""
+    """Accesses of one kind to one tensor, sorted by first element for a fast search of overlaps."""
 
     def __init__(self) -> None:
         self.accesses: list[tuple[int, int, int]] = []  # first element, one past the last, step
@@ -77,9 +77,10 @@ class _Touched:
 
 
 def _dependencies(steps: list[Step], replaced: Mapping[str, str]) -> list[set[int]]:
-    """For each step, the earlier steps that must come first: it touches what they wrote, or writes what they read.
+    """Return, for each step, the earlier steps that must come first.
 
-    replaced: tensors that lie in the place of others, which makes them the same.
+    A step depends on an earlier step if it touches memory that the earlier step wrote, or writes memory that it read.
+    replaced: tensors at the address of other tensors, which count as the same tensor.
     """
     read: defaultdict[str, _Touched] = defaultdict(_Touched)
     written: defaultdict[str, _Touched] = defaultdict(_Touched)

@@ -1,6 +1,6 @@
 """The independent plan verifier: it shares no code with the planner and runs on every plan.
 
-It walks the steps with a map of which tensor owns which bytes, and asserts; a failure is a bug of Ingot.
+It replays the steps with a map from bytes to the tensors that own them, and asserts; a failure is a bug of Ingot.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from ingot.plan.memory import Plan
 
 
 class PlanError(AssertionError):
-    """A plan that would compute nonsense or touch foreign memory."""
+    """A plan that would compute wrong results or touch foreign memory."""
 
 
 def verify(lowered: Lowered, plan: Plan) -> None:
-    """Checks a plan against the steps it is for. Raises PlanError saying which step or tensor is wrong."""
+    """Check a plan against its steps. Raises PlanError that names the wrong step or tensor."""
     if sorted(map(id, plan.steps)) != sorted(map(id, lowered.steps)):
-        _fail(f"the plan has {len(plan.steps)} steps, other ones than the {len(lowered.steps)} that were lowered")
+        _fail(f"the plan has {len(plan.steps)} steps, which differ from the {len(lowered.steps)} lowered steps")
     reaches = _reaches(plan)
     _verify_places(lowered, plan)
     _verify_views(lowered, plan, reaches)
@@ -38,7 +38,7 @@ def _fail(what: str) -> None:
 
 
 def _verify_places(lowered: Lowered, plan: Plan) -> None:
-    """Every tensor lies aligned inside a region of its kind; regions fit the target; what lasts lies apart."""
+    """Check that tensors are aligned inside regions of their kind, that regions fit the target, and `_verify_apart`."""
     ports = [view.tensor for views in (lowered.inputs, lowered.outputs, lowered.states) for view in views.values()]
     for tensor_id in dict.fromkeys([*ports, *(tensor for step in plan.steps for tensor in _touched(step))]):
         tensor = lowered.tensors[tensor_id]
@@ -46,7 +46,7 @@ def _verify_places(lowered: Lowered, plan: Plan) -> None:
             _fail(f"{tensor_id} has no address")
         address = plan.addresses[tensor_id]
         if address.offset % lowered.target.alignment:
-            _fail(f"{tensor_id} lies at {address.offset}, not a multiple of {lowered.target.alignment}")
+            _fail(f"{tensor_id} is at {address.offset}, not a multiple of {lowered.target.alignment}")
         if address.offset < 0 or address.offset + tensor.nbytes > plan.regions[address.region]:
             _fail(f"{tensor_id} does not fit in {address.region}")
         wanted = _REGIONS.get(tensor.kind, f"{tensor.kind}:{tensor.name}")
@@ -56,7 +56,7 @@ def _verify_places(lowered: Lowered, plan: Plan) -> None:
         if tensor.replaces is not None:
             old = lowered.tensors[tensor.replaces]
             if old.kind != "state" or plan.addresses[old.id] != address or old.nbytes != tensor.nbytes:
-                _fail(f"{tensor_id} is the update of {old.id} in another place")
+                _fail(f"{tensor_id} is the update of {old.id} at another address")
     for region, size in plan.regions.items():
         if size > lowered.target.region_bytes:
             _fail(f"{region} has {size} bytes, more than the target's {lowered.target.region_bytes}")
@@ -67,7 +67,7 @@ _REGIONS = {"activation": "arena", "scratch": "arena", "weight": "weights", "sta
 
 
 def _verify_apart(lowered: Lowered, plan: Plan) -> None:
-    """Weights and states, inputs and outputs keep their bytes for the whole run: no two of them share one."""
+    """Check that weights, states, inputs and outputs keep their bytes for the complete run: no two of them overlap."""
     end: dict[str, tuple[int, str]] = {}
     state_invariant = [
         t for t in lowered.tensors.values() if t.kind in ("input", "output", "weight", "state") and t.nbytes
@@ -80,7 +80,7 @@ def _verify_apart(lowered: Lowered, plan: Plan) -> None:
         end[address.region] = address.offset + tensor.nbytes, tensor.id
 
 
-# The half-open range of elements that each view of a plan touches, by the view's id.
+# The half-open range of elements that each view of a plan covers, by the view's id.
 _Reaches = Mapping[int, tuple[int, int]]
 
 
@@ -94,7 +94,7 @@ def _reaches(plan: Plan) -> _Reaches:
 
 
 def _verify_views(lowered: Lowered, plan: Plan, reaches: _Reaches) -> None:
-    """Every view lies inside its root (packed weights are bounded by their bytes); writes hit nothing that is given."""
+    """Check that views stay inside their roots (packed weights: inside their bytes); no step writes constant data."""
     for index, step in enumerate(plan.steps):
         for view in (*step.reads, *step.writes):
             tensor = lowered.tensors[view.tensor]
@@ -111,7 +111,7 @@ def _verify_views(lowered: Lowered, plan: Plan, reaches: _Reaches) -> None:
 
 
 def _elements(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, int]:
-    """The half-open range of elements around the first one that a nest of loops touches."""
+    """Return the half-open range of element offsets that a loop nest touches, relative to its first element."""
     low = high = 0
     for dim, stride in zip(shape, strides, strict=True):
         if dim == 0:
@@ -124,15 +124,15 @@ def _elements(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, int]:
 
 
 def _verify_pointers(lowered: Lowered, plan: Plan, reaches: _Reaches) -> None:
-    """What a kernel is given lies in what its step says it reads and writes, as far as its argument struct tells."""
-    known: dict[tuple[Any, ...], list[tuple[int, int]]] = {}  # steps are alike but for where they point
+    """Check that a kernel's pointers stay inside the reads and writes of its step, as far as its struct shows."""
+    known: dict[tuple[Any, ...], list[tuple[int, int]]] = {}  # shared by steps that differ only in addresses
     for index, step in enumerate(plan.steps):
         read, written = _spans(lowered, step, reaches)
-        pointers, numbers = _told(step)
-        alike = (step.kernel, *step.fields, *numbers)
-        if (found := known.get(alike)) is None:
+        pointers, numbers = _split_fields(step)
+        form = (step.kernel, *step.fields, *numbers)
+        if (found := known.get(form)) is None:
             extents = _extents(step.args_type, step.kernel)
-            found = known[alike] = [
+            found = known[form] = [
                 _elements(*extents[name](step.fields, i)) if name in extents else (0, 1) for name, i, _ in pointers
             ]
         for (name, _, pointer), (first, last) in zip(pointers, found, strict=True):
@@ -142,18 +142,16 @@ def _verify_pointers(lowered: Lowered, plan: Plan, reaches: _Reaches) -> None:
                 if (begin <= low and high <= end) or (begin <= end and (low == high or begin == end)):
                     break
             else:
-                _fail(f"step {index} {step.kernel}: {name} takes {low}..{high} of {pointer.tensor}, not its views")
+                _fail(f"step {index} {step.kernel}: {name} covers {low}..{high} of {pointer.tensor}, not its views")
 
 
-def _told(step: Step) -> tuple[list[tuple[str, int, Pointer]], list[Any]]:
-    """The pointers of a step into tensors, each with its field and its place there, and what fields say but for where
-    these point.
-    """
+def _split_fields(step: Step) -> tuple[list[tuple[str, int, Pointer]], list[Any]]:
+    """Return the pointers of a step into tensors, each with its field and its index, and the values of other fields."""
     pointers: list[tuple[str, int, Pointer]] = []
     numbers: list[Any] = []
     for name, value in step.fields.items():
         kind = value.__class__
-        if kind is int or kind is float:  # as most are
+        if kind is int or kind is float:  # the most common case
             numbers.append(value)
             continue
         for i, each in enumerate(value if kind is tuple else (value,)):  # type: ignore[arg-type]
@@ -167,15 +165,15 @@ def _told(step: Step) -> tuple[list[tuple[str, int, Pointer]], list[Any]]:
 
 @functools.cache
 def _extents(args_type: str, kernel: str) -> Mapping[str, _Extent]:
-    """How far the pointers of a struct reach in a kernel, by field."""
+    """Return the extents of the pointers of a struct in a kernel, by field."""
     return _EXTENTS.get(args_type, {}) | _EXTENTS.get(kernel, {})
 
 
-_NOWHERE = (0, -1)  # no span: what is empty lies in none
+_NOWHERE = (0, -1)  # no span: empty ranges are in none
 
 
 def _bytes(tensor: Tensor, low: int, high: int) -> tuple[int, int]:
-    """The bytes of elements from `low` to `high`; in panels of blocks, an element is a share of one."""
+    """Return the bytes of elements from `low` to `high`; in panels of blocks, an element is a fraction of a block."""
     packed_weight = tensor.packed_weight
     if packed_weight is None or packed_weight.layout == "raw" or packed_weight.panels.type is None:
         return tensor.dtype.span(low, high)
@@ -187,15 +185,14 @@ _Spans = dict[str, tuple[int, int]]  # bytes of tensors, by id
 
 
 def _spans(lowered: Lowered, step: Step, reaches: _Reaches) -> tuple[_Spans, _Spans]:
-    """The bytes of each tensor that a step's views read, and write."""
+    """Return the bytes of each tensor that a step's views read, and write."""
     read: _Spans = {}
     written: _Spans = {}
     for spans, views in ((read, step.reads), (written, step.writes)):
         for view in views:
             packed_weight = lowered.tensors[view.tensor].packed_weight
-            if (
-                packed_weight is not None and packed_weight.layout != "raw"
-            ):  # whose views say what was packed, not how it lies
+            # Views of packed weights describe the packed value, not its layout.
+            if packed_weight is not None and packed_weight.layout != "raw":
                 spans[view.tensor] = 0, packed_weight.nbytes
                 continue
             low, high = view.dtype.span(*reaches[id(view)])
@@ -207,9 +204,9 @@ def _spans(lowered: Lowered, step: Step, reaches: _Reaches) -> tuple[_Spans, _Sp
 
 
 def _verify_lifetimes(lowered: Lowered, plan: Plan) -> None:
-    """Replays the steps: a read must find the bytes of its own tensor, as its own writer left them.
+    """Replay the steps: a read must find the bytes of its tensor, as the tensor's writer left them.
 
-    States are there from the start; where an update has been written over one, its old value is gone.
+    States exist from the start; the old value of a state is gone after its update has been written over it.
     """
     last_use: dict[str, int] = {}
     for index, step in enumerate(plan.steps):
@@ -228,17 +225,17 @@ def _verify_lifetimes(lowered: Lowered, plan: Plan) -> None:
         for tensor in dict.fromkeys([v.tensor for v in step.writes] + ([step.scratch] if step.scratch else [])):
             address = plan.addresses[tensor]
             low, high = address.offset, address.offset + lowered.tensors[tensor].nbytes
-            beside = alive[address.region]
-            overlapped = [o for o, (begin, end) in beside.items() if begin < high and low < end and o != tensor]
+            owners = alive[address.region]
+            overlapped = [o for o, (begin, end) in owners.items() if begin < high and low < end and o != tensor]
             for other in overlapped:
                 if lowered.tensors[other].kind == "state" and lowered.tensors[tensor].replaces != other:
-                    _fail(f"step {index} {step.kernel} writes {tensor} over {other}, which lasts")
+                    _fail(f"step {index} {step.kernel} writes {tensor} over {other}, which must be retained")
                 if last_use.get(other, -1) > index or (
                     last_use.get(other) == index and not _legal_inplace(step, other, tensor)
                 ):
                     _fail(f"step {index} {step.kernel} writes {tensor} over {other}, which is still in use")
-                del beside[other]
-            beside[tensor] = low, high
+                del owners[other]
+            owners[tensor] = low, high
     for name, view in lowered.states.items():
         if view.size and view.tensor not in alive[plan.addresses[view.tensor].region]:
             _fail(f"state {name} ends without its update {view.tensor}")
@@ -250,23 +247,24 @@ def _touched(step: Step) -> list[str]:
 
 
 def _legal_inplace(step: Step, source: str, target: str) -> bool:
-    """Whether one result of a step may lie on an operand: element on element, and read only so.
+    """Return whether a result of a step may overlap an operand: the same elements, and no other read of the operand.
 
-    The first result may where the kernel permits it, and every one that the kernel only changes in part.
+    This is allowed for the first result if the kernel permits it, and for every result that the kernel changes only
+    partially.
     """
     writes = [i for i, view in enumerate(step.writes) if view.tensor == target]
     readers = [i for i, view in enumerate(step.reads) if view.tensor == source]
     if len(writes) != 1 or len(readers) != 1:
         return False
-    kept = len(step.reads) - step.keeps + writes[0]
-    if readers[0] != kept if step.keeps else writes[0] != 0 or readers[0] not in step.inplace:
+    partner = len(step.reads) - step.keeps + writes[0]
+    if readers[0] != partner if step.keeps else writes[0] != 0 or readers[0] not in step.inplace:
         return False
     read, write = step.reads[readers[0]], step.writes[writes[0]]
     return (read.offset, read.shape, read.strides) == (write.offset, write.shape, write.strides)
 
 
 def _verify_outputs(lowered: Lowered, plan: Plan) -> None:
-    """Each output owns its memory, whole and row-major; every element of it, and of each update, is written."""
+    """Check that outputs are complete row-major tensors, and that all elements of outputs and updates are written."""
     roots = [view.tensor for view in lowered.outputs.values()]
     if len(set(roots)) != len(roots):
         _fail("two outputs share a tensor")
@@ -278,8 +276,8 @@ def _verify_outputs(lowered: Lowered, plan: Plan) -> None:
         tensor = lowered.tensors[view.tensor]
         if tensor.kind != "output" or not view.is_contiguous or view.offset:
             _fail(f"output {name} is not a root tensor of its own")
-    ends = [*lowered.outputs.items(), *((n, v) for n, v in lowered.states.items() if v.tensor in written)]
-    for name, view in ends:
+    results = [*lowered.outputs.items(), *((n, v) for n, v in lowered.states.items() if v.tensor in written)]
+    for name, view in results:
         if written.get(view.tensor, 0) < view.size:
             _fail(f"output {name} has {view.size} elements, {written.get(view.tensor, 0)} are written")
     for tensor in lowered.tensors.values():
@@ -288,11 +286,11 @@ def _verify_outputs(lowered: Lowered, plan: Plan) -> None:
 
 
 def _verify_barriers(lowered: Lowered, plan: Plan) -> None:
-    """Between two steps that touch the same bytes, one writing, there is a barrier or only one thread."""
+    """Check that two steps that touch the same bytes, one writing, have a barrier in between or run on one thread."""
     barriers = [i for i, barrier in enumerate(plan.barriers) if barrier]
     if len(plan.barriers) != len(plan.steps):
         _fail("barriers and steps differ in number")
-    window: dict[bool, list[int]] = {True: [], False: []}  # steps since the last barrier: of one part, of several
+    window: dict[bool, list[int]] = {True: [], False: []}  # steps since the last barrier: of one task, of several
     for index, step in enumerate(plan.steps):
         if plan.barriers[index]:
             window = {True: [], False: []}
@@ -329,16 +327,16 @@ def _collide(lowered: Lowered, plan: Plan, a: Step, b: Step) -> bool:
     return any(x[0] == y[0] and x[1] < y[2] and y[1] < x[2] for x, y in pairs)
 
 
-# -- what kernels touch ---------------------------------------------------------------------------------------------
+# -- memory of kernels ---------------------------------------------------------------------------------------------
 
-# The nest of loops, (shape, strides), that a kernel runs over a pointer, from the fields of its argument struct and the
-# pointer's place in its field. A struct or a pointer that is not here says too little.
+# The loop nest, (shape, strides), that a kernel runs over a pointer, from the fields of its argument struct and the
+# pointer's index in its field. A struct or pointer that is missing here does not specify enough.
 _Nest = tuple[Sequence[int], Sequence[int]]
 _Extent = Callable[[Mapping[str, Any], int], _Nest]
 
 
 def _strided(shape: str, strides: str) -> _Extent:
-    """Fields of these names; a stride for each dim but a last one that is adjacent. Numbers stand for themselves."""
+    """Use fields of these names; one stride per dim, the last may be omitted if adjacent. Numbers are constants."""
 
     dim_names, stride_names = _names(shape), _names(strides)
 
@@ -367,13 +365,13 @@ def _numbers(fields: Mapping[str, Any], names: Sequence[str | int]) -> list[int]
 
 
 def _dense(*names: str) -> _Extent:
-    """Elements one after another, as many as the product of the fields."""
+    """Return consecutive elements, as many as the product of the fields."""
     each = _names(" ".join(names))
     return lambda fields, _: ([prod(_numbers(fields, each))], [1])
 
 
-def _steps(dim: str) -> _Extent:
-    """Steps and least numbers of groups of 32 dims of a cache of 4 bits."""
+def _scales_and_mins(dim: str) -> _Extent:
+    """Return the scales and mins of groups of 32 dims of a 4-bit cache."""
     return lambda fields, _: ([prod(_numbers(fields, ["total_blocks", "kv_heads"])) * -(-fields[dim] // 32) * 128], [1])
 
 
@@ -404,7 +402,7 @@ def _pixels(fields: Mapping[str, Any]) -> int:
 
 
 def _shared_state(whole: int, halves: int) -> _Extent:
-    """So many times [batch, hidden], for turns that are steps of time and for halves of them."""
+    """Return `whole` or `halves` times [batch, hidden], for iterations of a time step or of half a step."""
     return lambda fields, _: (
         [(whole if fields["linear_before_reset"] else halves) * fields["batch"] * fields["hidden"]],
         [1],
@@ -413,8 +411,8 @@ def _shared_state(whole: int, halves: int) -> _Extent:
 
 _ROWS = {"x": _strided("rows cols", "x_stride"), "out": _strided("rows cols", "out_stride")}
 _PLACES = {"positions": _dense("rows"), "owners": _dense("rows"), "blocks": _dense("sequences", "blocks_each")}
-_FOURS = {"cache": _dense("total_blocks", "kv_heads", "dim", "32"), "scales": _steps("dim")}
-# By the struct of arguments, or of kernels that know another dtype, by name.
+_QUADS = {"cache": _dense("total_blocks", "kv_heads", "dim", "32"), "scales": _scales_and_mins("dim")}
+# By argument struct; or by kernel name, if a kernel has another dtype.
 _EXTENTS: dict[str, dict[str, _Extent]] = {
     "elementwise_args": {name: _strided("shape", f"{name}_strides") for name in ("a", "b", "c", "out")},
     "fused_args": {"memory": _fused_memory},
@@ -491,10 +489,10 @@ _EXTENTS: dict[str, dict[str, _Extent]] = {
         "key_scales": _dense("total_blocks", "kv_heads", "64"),
         "value_scales": _dense("total_blocks", "kv_heads", "64"),
     },
-    "append_keys_i4": _FOURS, "append_values_i4": _FOURS,
+    "append_keys_i4": _QUADS, "append_values_i4": _QUADS,
     "cached_attention_i4": {
-        "keys": _dense("total_blocks", "kv_heads", "head_dim", "32"), "key_scales": _steps("head_dim"),
-        "values": _dense("total_blocks", "kv_heads", "v_dim", "32"), "value_scales": _steps("v_dim"),
+        "keys": _dense("total_blocks", "kv_heads", "head_dim", "32"), "key_scales": _scales_and_mins("head_dim"),
+        "values": _dense("total_blocks", "kv_heads", "v_dim", "32"), "value_scales": _scales_and_mins("v_dim"),
     },
     "rotary_args": {
         name: _strided("batch heads rows head_dim", f"{name}_strides") for name in ("x", "cos", "sin", "out")

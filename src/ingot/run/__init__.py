@@ -1,1 +1,1 @@
-"""From a plan to numbers: one file per executor."""
+"""Execute plans: one module per executor."""

@@ -17,16 +17,16 @@ from ingot.support.locks import OwnedLock
 
 _PROT_NONE = 0
 _ALIGNMENT = 64
-_LEAST_PREFETCH = 64 << 20  # bytes: what is touched before anybody asks for less saves no time
+_LEAST_PREFETCH = 64 << 20  # bytes: prefetching less memory than this saves no time
 _TOUCHED_AT_ONCE = 32 << 20
-_MOST_SPARE = 1 << 20  # of it that may stay touched for nothing
+_MOST_SPARE = 1 << 20  # bytes of a prefetched region that may stay unused
 
 
 class Memory:
-    """Regions by name, and where each lies. Nobody changes one: an arena that grows has another.
+    """Regions by name, with their addresses. Immutable: an arena that grows creates a new one.
 
-    Whoever runs holds the one that it began with, so that growing frees nothing under a run; whoever only knows the
-    addresses keeps no region alive.
+    A run keeps a reference to the one it started with, so growing frees nothing under a run. A holder of the addresses
+    alone keeps no region alive.
     """
 
     __slots__ = ("addresses", "regions")
@@ -37,9 +37,9 @@ class Memory:
 
 
 class CarriedStates:
-    """What states hold between runs that the interpreter, or a program of several segments, computes: arrays by name.
+    """State arrays by name, kept between runs of the interpreter or of a program of several segments.
 
-    lock: what such a run holds from its first read of a state to the replacement of the arrays.
+    lock: held by such a run from its first read of a state to the replacement of the arrays.
     """
 
     def __init__(self) -> None:
@@ -48,9 +48,11 @@ class CarriedStates:
 
 
 class Arena:
-    """Memory that runs share, one at a time; it only grows. `turn`: u32[1], the lock that a run holds, in C. `begun`:
-    the address of the states that hold what they begin with. beginnings: what states begin with where graphs give no
-    data, by name, else zeros. carried: states that lie in none of its regions.
+    """Memory that runs share, one run at a time; it only grows.
+
+    turn: u32[1], the lock that a run acquires in C. begun: the address of the states that have their initial values.
+    beginnings: initial values, by name, for states without data in the graph; other such states start as zeros.
+    carried: states that are in none of its regions.
     """
 
     def __init__(self) -> None:
@@ -59,28 +61,29 @@ class Arena:
         self.begun = 0
         self.beginnings: dict[str, np.ndarray] = {}
         self.carried = CarriedStates()
-        self.checking = OwnedLock("run")  # of runs whose arena Python poisons and looks over
+        self.checking = OwnedLock("run")  # for runs with INGOT_CHECK=3, whose arena Python fills and checks
         self._growing = OwnedLock("run")
-        self._ahead: dict[str, _Ahead] = {}
+        self._prefetches: dict[str, _Prefetch] = {}
 
     @contextmanager
     def expecting(self, region: str, nbytes: int) -> Iterator[None]:
-        """While it is open, a thread of its own touches memory for a region of at most so many bytes, until that is
-        reserved: a system gives memory when it is touched first, which takes longer than filling it.
+        """Prefetch up to `nbytes` of memory for a region in a separate thread, until it is reserved or the block ends.
+
+        The operating system allocates a page when it is first touched, which takes longer than filling the page.
         """
         try:
             if nbytes >= _LEAST_PREFETCH and check() < 3:
-                with suppress(ResourceError):  # it may be less that is reserved
-                    self._ahead[region] = _Ahead(nbytes)
+                with suppress(ResourceError):  # a smaller region may still fit
+                    self._prefetches[region] = _Prefetch(nbytes)
             yield
         finally:
-            if region in self._ahead:
-                self._ahead.pop(region).end()
+            if region in self._prefetches:
+                self._prefetches.pop(region).end()
 
     def reserve(self, sizes: dict[str, int]) -> Memory:
-        """The memory, with each region at least this large; a region that moves loses its contents.
+        """Return the memory, with each region at least this large; a region that moves loses its contents.
 
-        Raises ResourceError when memory cannot be had.
+        Raises ResourceError when out of memory.
         """
         with self._growing.once():
             now = self.memory.regions
@@ -90,9 +93,9 @@ class Arena:
             return self.memory
 
     def _grown(self, name: str, nbytes: int) -> np.ndarray:
-        ahead = self._ahead.pop(name, None)
-        if ahead is not None and 0 <= ahead.end().nbytes - nbytes <= _MOST_SPARE:
-            return ahead.block[:nbytes]
+        prefetch = self._prefetches.pop(name, None)
+        if prefetch is not None and 0 <= prefetch.end().nbytes - nbytes <= _MOST_SPARE:
+            return prefetch.block[:nbytes]
         return _region(nbytes)
 
     @property
@@ -101,8 +104,8 @@ class Arena:
         return sum(region.nbytes for region in self.memory.regions.values())
 
 
-class _Ahead:
-    """Zeroed bytes that a thread of its own touches, from the first one on, until it is told to end."""
+class _Prefetch:
+    """Zeroed bytes whose pages a separate thread touches, from the first one on, until `end` is called."""
 
     def __init__(self, nbytes: int):
         self.block = _region(nbytes)
@@ -111,7 +114,7 @@ class _Ahead:
         self._thread.start()
 
     def end(self) -> np.ndarray:
-        """The bytes, which no thread touches any more."""
+        """Stop the thread and return the bytes."""
         self._is_ending.set()
         self._thread.join()
         return self.block
@@ -120,7 +123,7 @@ class _Ahead:
         for start in range(0, self.block.nbytes, _TOUCHED_AT_ONCE):
             if self._is_ending.is_set():
                 return
-            # A strided write: numpy lets other threads have the interpreter meanwhile.
+            # A strided write: numpy releases the interpreter's lock during it.
             self.block[start : start + _TOUCHED_AT_ONCE : mmap.PAGESIZE] = 0
 
 
@@ -132,7 +135,7 @@ def _region(nbytes: int) -> np.ndarray:
 
 
 def _guarded(nbytes: int) -> np.ndarray:
-    """Zeroed bytes that end at an unreadable page, and begin just behind another where the size allows."""
+    """Return zeroed bytes that end at an unreadable page, and begin right after one where the size allows it."""
     import cffi
 
     ffi: Any = cffi.FFI()
@@ -141,7 +144,7 @@ def _guarded(nbytes: int) -> np.ndarray:
     page = mmap.PAGESIZE
     rounded = -(-nbytes // _ALIGNMENT) * _ALIGNMENT
     body = -(-rounded // page) * page
-    # Private: a child of fork would run in its parent's memory.
+    # Private: after a fork, a child would otherwise run in its parent's memory.
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
     block = np.frombuffer(mmap.mmap(-1, body + 2 * page, flags), np.uint8)
     base = block.ctypes.data

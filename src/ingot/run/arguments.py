@@ -1,4 +1,4 @@
-"""The argument structs of a Plan, filled for where its memory lies; which of their fields each run sets anew."""
+"""Fill the argument structs of a Plan for the addresses of its memory, and record which fields each run sets."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from ingot.run.library import Library
 
 
 class Arguments:
-    """The C program of a Plan. weights: by the keys of their packed_weights. addresses: of the plan's other regions.
-    slots: of a binding table, by region, before the one that holds the sizes of a run. sizes: what those are, by their
-    place.
+    """The C program of a Plan.
 
-    `program` is ready to run for as long as this, the weights, the regions and `turn` live.
+    weights: by the keys of their packed weights. addresses: of the plan's other regions. slots: indices in a binding
+    table, by region; the entry after them has the sizes of a run. sizes: the index of each run-time size. `program`
+    stays valid as long as this object, the weights, the regions and `turn` live.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class Arguments:
         self._fault = library.new("ingot_fault")
 
     def program(self, turn: Any, stop: Any) -> Any:
-        """An `ingot_program *`, which keeps alive what it points to but for the regions. Fills every struct.
+        """Return an `ingot_program *` with every struct filled; it keeps all of its memory alive except the regions.
 
         stop: an `int32_t *`, or NULL.
         """
@@ -72,7 +72,7 @@ class Arguments:
         )  # fmt: skip
 
     def _arguments(self, step: Step, index: int) -> Any:
-        """The struct of a step: numbers at once, as C lays them out, then pointers, and what each run sets anew."""
+        """Return the struct of a step: first numbers, by cffi, then pointers; record fields that each run sets."""
         numbers: dict[str, Any] = {}
         pointers: list[tuple[str, Any]] = []
         for name, value in step.fields.items():
@@ -99,19 +99,19 @@ class Arguments:
         return args
 
     def _note_size(self, struct: Any, value: Any, *field: str | int, base: int = 0) -> None:
-        """A field that counts what a run uses, or points behind that, is set at each run."""
+        """Record a field that each run sets, because it is a run-time size or an offset that depends on one."""
         if isinstance(value, AtMost):
             factor, size = content_of(value.dim)
             where = self._library.cast("int64_t*", self._field(struct, field))
             self._resizes.append((where, self._sizes[size], factor, base))
 
     def _field(self, args: Any, field: Sequence[str | int]) -> Any:
-        """Where a field of an argument struct lies, or an element of one."""
+        """Return the address of a field of an argument struct, or of an element of one."""
         ffi = self._library.ffi
         return self._library.cast("char*", args) + ffi.offsetof(ffi.typeof(args).item, *field)
 
     def _address(self, args: Any, pointer: Pointer, *field: str | int) -> int:
-        """Where a pointer points; 0 for one that is set at each run, which is noted as a patch of the field."""
+        """Return the address of a pointer; 0 for one that each run sets, which is recorded as a patch of the field."""
         address, offset = self._plan.addresses[pointer.tensor], pointer.byte_offset
         if address.region in self._slots:
             where = self._library.cast("void**", self._field(args, field))

@@ -1,4 +1,4 @@
-"""A mode of a graph on a device of WebGPU, bound once: a run is one upload, one submit and one readback."""
+"""A mode of a graph on a WebGPU device, bound once: a run is one upload, one submit and one readback."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ from ingot.run.webgpu import WebgpuProgram
 
 
 class BoundWebgpuProgram:
-    """As `run.modes.BoundProgram`. `output`, the last, is read from the device when it is asked for, or drawn from.
-    Where outputs lie before it, they are the places of the largest logits and these logits: what greedy samplers take.
+    """As `run.modes.BoundProgram`. `output`, the last output, is read from the device on demand or for sampling.
 
-    Raises UnsupportedError where an op has no kernel, and what `WebgpuProgram` raises.
+    If there are outputs before it, they are the indices of the largest logits and these logits, which greedy samplers
+    read.
+
+    Raises UnsupportedError for an op without a kernel, and the errors of `WebgpuProgram`.
     """
 
     def __init__(self, compiled: Compiled, weights: WeightStore, state: Arena, stop: Any):
@@ -30,13 +32,13 @@ class BoundWebgpuProgram:
         self._staging = np.zeros(places.regions["inputs"], np.uint8)
         self.inputs: dict[str, np.ndarray] = {}
         for name, view in lowered.inputs.items():
-            place = places.inputs[name]
-            data = self._staging[place.offset : place.offset + place.nbytes]
+            location = places.inputs[name]
+            data = self._staging[location.offset : location.offset + location.nbytes]
             self.inputs[name] = data.view(view.dtype.numpy).reshape(view.shape)
         *chosen, self._name = lowered.outputs
         self._chosen = [places.outputs[name] for name in chosen]
         self._place, self._view = places.outputs[self._name], lowered.outputs[self._name]
-        self._last = np.zeros(0, np.uint8)  # what was read of the last run's outputs
+        self._last = np.zeros(0, np.uint8)  # the bytes read from the last run's outputs
 
     @property
     def output(self) -> np.ndarray:
@@ -47,9 +49,9 @@ class BoundWebgpuProgram:
         return data.view(self._view.dtype.numpy).reshape(self._view.shape)
 
     def run(self, sizes: Mapping[str, int], samplers: Sequence[NativeSampler] = ()) -> None:
-        """One run over the arrays. sizes: how much of each planned dim it uses; there may be others.
+        """Run once over the arrays. sizes: the value of each run-time symbol; unknown symbols are ignored.
 
-        samplers: each draws from its row of the output. Raises StoppedError where runs are to end.
+        samplers: each samples from its row of the output. Raises StoppedError if runs are asked to stop.
         """
         if self._stop[0]:
             raise StoppedError("run: stopped before the first node")
@@ -75,10 +77,10 @@ class BoundWebgpuProgram:
         return self.native.state_bytes
 
     def read_blocks(self, blocks: np.ndarray) -> dict[str, np.ndarray]:
-        """Copies of some blocks of each state, which are places on its first axis; by its name."""
+        """Return copies of some blocks of each state, by its name; blocks are indices of its first axis."""
         return {name: state[blocks] for name, state in self.native.read_states().items()}
 
     def write_blocks(self, blocks: np.ndarray, values: Mapping[str, np.ndarray]) -> None:
-        """Writes what `read_blocks` gave."""
+        """Write the result of `read_blocks` back."""
         for name, rows in values.items():
             self.native.write_state(name, blocks, rows)

@@ -1,4 +1,4 @@
-"""Devices of WebGPU: which adapters there are, the one that is wanted, and what is made on it once."""
+"""WebGPU devices: list adapters, open the requested one, and cache its pipelines and buffers."""
 
 from __future__ import annotations
 
@@ -29,22 +29,23 @@ _LIMITS = {
     "invocations": "max-compute-invocations-per-workgroup",
     "alignment": "min-storage-buffer-offset-alignment",
 }
-# What wgpu calls features. WGSL's word for subgroups is one that it does not know yet: they need none there.
+# The features' names in wgpu. It does not know WGSL's `subgroups` yet, and its own feature needs no directive.
 _FEATURES = {SUBGROUPS: "subgroup", F16: "shader-f16"}
 _ENABLED = (F16,)
-_BACKENDS = ("Vulkan", "Metal", "DX12")  # not OpenGL, under which limits are lower than WebGPU's
+_BACKENDS = ("Vulkan", "Metal", "DX12")  # not OpenGL, whose limits are below WebGPU's
 PARAMETER_BYTES = 4 * PARAMETER_WORDS
 READ = ("MAP_READ", "COPY_DST")  # usages of a buffer that the host reads
 _CLOCK = "timestamp-query"
-_TIMED = 1024  # dispatches at once: each takes two of a query set, which may have 4096
-# What `encodable` gives: a pipeline, a bind group, and where parameters begin, as the library has them.
+_TIMED = 1024  # dispatches at once: each uses two of a query set's at most 4096 entries
+# The result of `encodable`: a pipeline, a bind group, and the offset of the parameters, as values of the library.
 Encodable = tuple[Any, Any, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
-    """What a device may be opened of. kind: such as "CPU", "IntegratedGPU". limits: in bytes, or how many. features: of
-    FEATURES, those that it has.
+    """An adapter that a device can be opened on.
+
+    kind: such as "CPU", "IntegratedGPU". limits: in bytes or counts. features: the FEATURES that it supports.
     """
 
     name: str
@@ -55,22 +56,23 @@ class Adapter:
 
 
 def adapters() -> list[Adapter]:
-    """All adapters of this machine, which a process of its own looks for: drivers print to stderr as they please, and a
-    broken one ends the process.
+    """List all adapters of this machine in a separate process: drivers may print to stderr or crash the process.
 
-    Raises ResourceError where the package wgpu is not installed, and where that process failed.
+    Raises ResourceError if the package wgpu is not installed or the process failed.
     """
     child = subprocess.run([sys.executable, "-P", "-m", __name__], capture_output=True, text=True, errors="replace")
     if child.returncode == 1:
         raise ResourceError(child.stderr.strip().rpartition("\n")[2])
     if child.returncode:
-        raise ResourceError(f"webgpu: a driver ended the process that looked for adapters, got {child.returncode}")
+        raise ResourceError(
+            f"webgpu: a driver crashed the process that lists adapters, got exit status {child.returncode}"
+        )
     return [Adapter(**found) for found in json.loads(child.stdout)]
 
 
 @functools.cache
 def has_adapter() -> bool:
-    """Whether the package wgpu is installed and finds an adapter; looked for once in a process."""
+    """Return whether the package wgpu is installed and finds an adapter; cached in the process."""
     if importlib.util.find_spec("wgpu") is None:
         return False
     try:
@@ -81,10 +83,10 @@ def has_adapter() -> bool:
 
 @dataclass
 class Device:
-    """An open device; runs on it take turns. Pipelines, by the text of their shaders, stay as long as the process.
+    """An open device; runs on it take turns. Pipelines, by the text of their shaders, are cached for the process.
 
-    features: what shaders may use. weights: what programs share, by the store that made it. states: their buffers, by
-    the arena that they belong to.
+    features: the features that shaders may use. weights: shared by programs, by the store that packed them. states:
+    their buffers, by the arena that they belong to.
     """
 
     adapter: Adapter
@@ -97,7 +99,7 @@ class Device:
     _pipelines: dict[tuple[Any, ...], Any] = field(default_factory=dict)
 
     def bind_layout(self, bindings: Sequence[str]) -> Any:
-        """The layout of a bind group of these regions behind the parameters."""
+        """Return the layout of a bind group with the parameters, then these regions."""
         key = tuple(map(is_read_only, bindings))
         if key in self._layouts:
             return self._layouts[key]
@@ -110,7 +112,7 @@ class Device:
         return self._layouts[key]
 
     def pipeline(self, text: str, bindings: Sequence[str]) -> Any:
-        """The pipeline of a shader. bindings: as it has them."""
+        """Return the pipeline of a shader, cached. bindings: the regions in the shader's order."""
         key = text, *map(is_read_only, bindings)
         if key not in self._pipelines:
             features = [feature for feature in self.features if feature in _ENABLED]
@@ -120,8 +122,8 @@ class Device:
             self._pipelines[key] = self.gpu.create_compute_pipeline(layout=layout, compute=compute)
         return self._pipelines[key]
 
-    def expect_room(self, regions: Mapping[str, int]) -> None:
-        """Raises LimitError for a region that the device cannot bind."""
+    def expect_bindable(self, regions: Mapping[str, int]) -> None:
+        """Raise LimitError for a region that the device cannot bind."""
         most = min(self.adapter.limits["binding_bytes"], self.adapter.limits["buffer_bytes"])
         for region, nbytes in regions.items():
             if nbytes > most:
@@ -130,16 +132,16 @@ class Device:
 
     @contextmanager
     def guarded(self) -> Iterator[None]:
-        """Gives the errors of the device in a block their type. Raises ResourceError."""
+        """Convert the device's errors in a block to ResourceError."""
         import wgpu
 
         try:
             yield
-        except (wgpu.GPUError, RuntimeError) as error:  # the latter where a buffer cannot be mapped
+        except (wgpu.GPUError, RuntimeError) as error:  # RuntimeError if a buffer cannot be mapped
             raise ResourceError(f"webgpu: {self.adapter.name!r} failed: {error}") from error
 
     def buffer(self, nbytes: int, *usages: str) -> Any:
-        """A buffer of zeros. Raises ResourceError where the device has no memory for it."""
+        """Return a buffer of zeros. Raises ResourceError if the device is out of memory."""
         import wgpu
 
         try:
@@ -149,7 +151,7 @@ class Device:
             raise ResourceError(f"webgpu: no buffer, got {nbytes} bytes, expected at most {most}: {error}") from error
 
     def timed(self, steps: Sequence[Encodable], grids: Sequence[tuple[int, int]]) -> np.ndarray:
-        """Runs dispatches one after another; nanoseconds of each on the device's clock, int64[steps].
+        """Run dispatches one after another; return the nanoseconds of each on the device's clock, int64[steps].
 
         Raises UnsupportedError for a device without one.
         """
@@ -181,14 +183,18 @@ class Device:
 
 
 def encodable(pipeline: Any, group: Any, place: int) -> Encodable:
-    """A dispatch, for `encode`. group: who keeps it alive; pipelines a device does. place: of its parameters, bytes."""
+    """Return a dispatch for `encode`.
+
+    group: the caller keeps it alive; the device does so for pipelines. place: the byte offset of the dispatch's
+    parameters.
+    """
     from wgpu.backends.wgpu_native import ffi
 
     return pipeline._internal, group._internal, ffi.new("uint32_t[]", [place])
 
 
 def encode(compute: Any, steps: Sequence[Encodable], grids: Sequence[tuple[int, int]]) -> None:
-    """Records dispatches, straight in the library: the package takes longer than a small one may."""
+    """Record dispatches by direct library calls: the package's overhead may exceed the time of a small dispatch."""
     from wgpu.backends.wgpu_native import lib
 
     encoder = compute._internal
@@ -199,8 +205,8 @@ def encode(compute: Any, steps: Sequence[Encodable], grids: Sequence[tuple[int, 
 
 
 def mapped(buffer: Any, nbytes: int) -> np.ndarray:
-    """A copy of the first bytes of a buffer, once all that was submitted is done."""
-    buffer.map_sync("READ_NOSYNC", 0, nbytes)  # "READ" submits once more, so that nothing is left to wait for
+    """Return a copy of the first bytes of a buffer, after all submitted work is done."""
+    buffer.map_sync("READ_NOSYNC", 0, nbytes)  # "READ" would submit once more to wait for it
     try:
         return np.frombuffer(buffer.read_mapped(0, nbytes), np.uint8)
     finally:
@@ -208,11 +214,10 @@ def mapped(buffer: Any, nbytes: int) -> np.ndarray:
 
 
 def open_device() -> Device:
-    """The device of the adapter that INGOT_WGPU_ADAPTER names, or of the first, with what INGOT_WGPU_FEATURES names;
-    opened once.
+    """Open the device of the adapter named by INGOT_WGPU_ADAPTER, or of the first, with INGOT_WGPU_FEATURES; cached.
 
-    Raises ResourceError where the package wgpu, or any adapter, is missing, InputError for a name that none has,
-    UnsupportedError for a feature that the adapter lacks, and as `wanted_features` does.
+    Raises ResourceError if the package wgpu or an adapter is missing, InputError for a name that no adapter has,
+    UnsupportedError for a feature that the adapter lacks, and the errors of `wanted_features`.
     """
     return _opened(str(knob("INGOT_WGPU_ADAPTER")), wanted_features())
 
@@ -231,7 +236,7 @@ def _opened(wanted: str, features: tuple[str, ...]) -> Device:
     adapter = _described(chosen[0])
     if missing := [feature for feature in features if feature not in adapter.features]:
         has = f"expected some of {', '.join(adapter.features) or 'none'}"
-        raise UnsupportedError(f"INGOT_WGPU_FEATURES: {adapter.name!r} lacks one, got {missing[0]!r}, {has}")
+        raise UnsupportedError(f"INGOT_WGPU_FEATURES: not supported by {adapter.name!r}, got {missing[0]!r}, {has}")
     try:
         asked = [_FEATURES[feature] for feature in features]
         asked += [_CLOCK] if _CLOCK in chosen[0].features else []
@@ -239,7 +244,7 @@ def _opened(wanted: str, features: tuple[str, ...]) -> Device:
         gpu = chosen[0].request_device_sync(required_features=asked, required_limits=limits)
         return Device(adapter, gpu, features)
     except (RuntimeError, wgpu.GPUError) as error:
-        raise ResourceError(f"webgpu: {adapter.name!r} gives no device: {error}") from error
+        raise ResourceError(f"webgpu: cannot open a device on {adapter.name!r}: {error}") from error
 
 
 @functools.cache

@@ -1,4 +1,4 @@
-"""Kernels of registered ops, called with arrays: functions of shared libraries of the user, and bodies in WGSL."""
+"""Call kernels of registered ops with arrays: functions of the user's shared libraries, and WGSL bodies."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ingot.ops.custom import Kernel, WgslKernel
 
 
 class _Array(ctypes.Structure):
-    """An array as C sees it: `ingot_array` of docs/extending.md."""
+    """An array in C: `ingot_array` of docs/extending.md."""
 
     _fields_ = (
         ("data", ctypes.c_void_p),
@@ -28,16 +28,16 @@ class _Array(ctypes.Structure):
 
 
 class _Number(ctypes.Union):
-    """An attribute as C sees it: `ingot_number` of docs/extending.md."""
+    """An attribute in C: `ingot_number` of docs/extending.md."""
 
     _fields_ = (("integer", ctypes.c_int64), ("real", ctypes.c_double))
 
 
 def bound(op: Op, kernel: Kernel) -> Callable[..., tuple[np.ndarray, ...]]:
-    """A kernel as a function in the place of the op's reference.
+    """Return a kernel as a function with the signature of the op's reference.
 
-    Raises ResourceError where the library cannot be opened, or has no such function. A call raises ExtensionError for
-    a kernel that says it failed.
+    Raises ResourceError if the library cannot be opened or lacks the function. A call raises ExtensionError for a
+    kernel that returns a failure.
     """
     if isinstance(kernel, WgslKernel):
         from ingot.run.external_wgsl import bound_wgsl
@@ -49,14 +49,17 @@ def bound(op: Op, kernel: Kernel) -> Callable[..., tuple[np.ndarray, ...]]:
         given = [None if a is None else np.require(a, requirements=("C", "A")) for a in operands]
         types = [None if a is None else TensorType(from_numpy(a.dtype), a.shape) for a in given]
         inferred = op.infer(*types, **attributes)
-        made = [np.empty(t.dims, t.dtype.numpy) for t in (inferred if isinstance(inferred, tuple) else (inferred,))]
+        results = [np.empty(t.dims, t.dtype.numpy) for t in (inferred if isinstance(inferred, tuple) else (inferred,))]
         packed = (_number(kind, attributes[name]) for name, kind in op.attribute_types.items())
         numbers = (_Number * max(len(attributes), 1))(*packed)
-        inputs, outputs = (_Array * max(len(given), 1))(*map(_array, given)), (_Array * len(made))(*map(_array, made))
-        code = entry(len(given), inputs, len(made), outputs, numbers)
+        inputs, outputs = (
+            (_Array * max(len(given), 1))(*map(_array, given)),
+            (_Array * len(results))(*map(_array, results)),
+        )
+        code = entry(len(given), inputs, len(results), outputs, numbers)
         if code:
             raise ExtensionError(f"op {op.name!r}: its kernel {kernel} failed, got {code}, expected 0")
-        return tuple(made)
+        return tuple(results)
 
     return call
 
@@ -74,7 +77,7 @@ def _entry(library: str, symbol: str) -> Any:
 
 
 def _array(array: np.ndarray | None) -> _Array:
-    """What points into an array; null for an operand that is left out."""
+    """Return a struct that points into an array; null for an absent operand."""
     if array is None:
         return _Array()
     shape = (ctypes.c_int64 * max(array.ndim, 1))(*array.shape)
@@ -82,5 +85,5 @@ def _array(array: np.ndarray | None) -> _Array:
 
 
 def _number(kind: type, value: float) -> _Number:
-    """As the annotation has it: an integer may stand for a float."""
+    """Convert an attribute to its annotated type: an integer is accepted for a float."""
     return _Number(real=float(value)) if kind is float else _Number(integer=int(value))

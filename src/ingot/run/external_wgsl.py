@@ -19,10 +19,10 @@ _MOST_GROUPS = 65535  # of one axis of a grid
 
 
 def bound_wgsl(op: Op, kernel: WgslKernel) -> Callable[..., tuple[np.ndarray, ...]]:
-    """A body in WGSL as a function in the place of the op's reference.
+    """Return a WGSL body as a function with the signature of the op's reference.
 
-    Raises what `open_device` raises. A call raises ExtensionError for a body that WGSL refuses, LimitError for an array
-    that the device cannot bind, ResourceError where the device fails.
+    Raises the errors of `open_device`. A call raises ExtensionError for a body that WGSL rejects, LimitError for an
+    array that the device cannot bind, ResourceError if the device fails.
     """
     device, operands, ready = open_device(), CUSTOM[op.name].operands, dict[tuple[Any, ...], _Call]()
 
@@ -113,7 +113,7 @@ def _count(type: TensorType) -> int:
 
 
 def _constant(where: str, kind: type, value: float) -> str:
-    """An attribute as WGSL. Raises ExtensionError for a number that WGSL has no constant of."""
+    """Return an attribute as WGSL. Raises ExtensionError for a number that WGSL has no constant for."""
     if kind is bool:
         return "true" if value else "false"
     if kind is float:
@@ -134,8 +134,11 @@ def _shader(
     results: Sequence[TensorType],
     attributes: Mapping[str, Any],
 ) -> str:
-    """The body behind what it may use: of each operand and result its elements, `count_<name>` and `shape_<name>`, of
-    an optional operand `has_<name>`, of each attribute a constant."""
+    """Return the body after its declarations.
+
+    For each operand and result: its elements, `count_<name>` and `shape_<name>`; for an optional operand also
+    `has_<name>`; for each attribute a constant.
+    """
     text, number = "", 0
     names = {**operands, **{f"out{i}": type for i, type in enumerate(results)}}
     for name, type in names.items():

@@ -1,4 +1,4 @@
-"""The specification: runs any Graph with the ops' reference functions, one node after the other, in numpy."""
+"""The specification: run any Graph with the ops' reference functions in numpy, one node after another."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from ingot.ir.node import shown_sources
 from ingot.ops.define import compute
 from ingot.support.files import mapped_files
 
-# A tensor is an array, a sequence a list, a map a dictionary of Python's numbers, an optional what it holds or None.
+# A tensor is an array, a sequence a list, a map a dictionary of Python numbers, an optional its value or None.
 Array = Any
 Watch = Callable[[str, Array], None]
 
 
 class Inner(Protocol):
-    """A subgraph as its op's reference sees it: a function of the arrays of its inputs that gives those of its outputs.
+    """A subgraph as a function from the arrays of its inputs to the arrays of its outputs, for its op's reference.
 
-    types: of the outputs, as much as is known of them.
+    types: of the outputs, as far as they are known.
     """
 
     inputs: int
@@ -46,7 +46,7 @@ class Inner(Protocol):
     def types(self) -> Sequence[Type]: ...
 
     def __call__(self, *arrays: Array) -> tuple[Array, ...]:
-        """Raises InputError for arrays that are no inputs of it."""
+        """Raises InputError for arrays that do not fit its inputs."""
 
 
 def interpret(
@@ -59,15 +59,14 @@ def interpret(
     inner: Mapping[tuple[str, str], Inner] = {},
     kernels: Mapping[str, Callable[..., Any]] = {},
 ) -> dict[str, Any]:
-    """Runs a graph. Returns its outputs by external name and each state's update as `state:<name>`, all fresh arrays.
+    """Run a graph. Returns its outputs by external name and each state's update as `state:<name>`, all fresh arrays.
 
-    feeds: an array for every input; states may be fed too and are what they begin with otherwise. float64: f32 data,
-    feeds and attributes become f64, which makes this the oracle. watch(name, array) sees the result of every node,
-    those of subgraphs included. symbols: dims that have values already, where this graph is a part of another; it gets
-    those that are measured here. inner: what runs subgraphs in the place of the reference, by the first result of the
-    node and the attribute. kernels: what computes nodes in the place of their references, by the first result.
-    Raises InputError for a wrong name, dtype, rank, dim or index, LoadError for a weight without data, and
-    ResourceError when a result finds no memory.
+    feeds: an array for every input; a state may be fed too, otherwise it has its initial value. float64: f32 data,
+    feeds and attributes become f64, which makes this the oracle. watch(name, array) is called with every result, also
+    inside subgraphs. symbols: known dims, if this graph is a part of another; dims measured here are added. inner: runs
+    subgraphs instead of the reference, by the first result of the node and the attribute. kernels: compute nodes
+    instead of their references, by the first result. Raises InputError for a wrong name, dtype, rank, dim or index,
+    LoadError for a weight without data, and ResourceError when out of memory.
     """
     bound = bind_symbols(graph, feeds, symbols or {}, float64=float64)
     for file in mapped_files(value.data for value in graph.values.values() if value.data is not None):
@@ -83,9 +82,9 @@ def interpret(
 
 
 def first_states(graph: Graph, symbols: Mapping[str, int], held: Mapping[str, Array] = {}) -> dict[str, Array]:
-    """The arrays that the states of a graph hold before a run, by name: those of `held`, else what they begin with.
+    """Return the states of a graph before a run, by name: from `held`, otherwise the initial values.
 
-    Raises LoadError for a state that is to begin with data that the graph has only the type of.
+    Raises LoadError for a state whose initial data is missing.
     """
     arrays: dict[str, Array] = {}
     for name in graph.states:
@@ -112,10 +111,10 @@ def _returned(name: str, array: Array) -> Array:
 def bind_symbols(
     graph: Graph, feeds: Mapping[str, Array], known: Mapping[str, int] = {}, *, float64: bool = False
 ) -> dict[str, int]:
-    """The values of a graph's symbols that the shapes of the feeds say; known: those that have one already.
+    """Derive the values of a graph's symbols from the shapes of the feeds; known: symbols with a value already.
 
-    Raises InputError for a missing or unknown name, a wrong dtype, rank or dim, and symbols that contradict each
-    other or follow from no feed. float64 allows f64 where f32 is declared.
+    Raises InputError for a missing or unknown name, a wrong dtype, rank or dim, and symbols that contradict each other
+    or follow from no feed. float64 allows f64 where f32 is declared.
     """
     missing = [name for name in graph.inputs if name not in feeds]
     unknown = [name for name in feeds if name not in graph.inputs and name not in graph.states]
@@ -143,7 +142,7 @@ def bind_symbols(
                 symbol, value = solved
                 if symbols.setdefault(symbol, value) != value:
                     raise InputError(
-                        f"input {name!r}: dim {axis} contradicts input {source.get(symbol, 'of the graph around')!r}, "
+                        f"input {name!r}: dim {axis} contradicts input {source.get(symbol, 'of the outer graph')!r}, "
                         f"got {symbol} = {value}, expected {symbols[symbol]}"
                     )
                 source.setdefault(symbol, name)
@@ -151,26 +150,26 @@ def bind_symbols(
         _expect_shape(name, feeds[name], declared, symbols)
     unbound = [symbol for symbol in graph.symbols if symbol not in symbols]
     if unbound:
-        raise InputError(f"inputs: no feed gives symbols a value, got none for {', '.join(unbound)}")
+        raise InputError(f"inputs: no feed determines symbols, got none for {', '.join(unbound)}")
     return symbols
 
 
 def _meant(unknown: list[str], missing: list[str]) -> str:
-    """What unknown names are likely to stand for."""
+    """Return suggestions for unknown names."""
     folded = {name.casefold(): name for name in missing}
     close = {name: get_close_matches(str(name).casefold(), folded, n=1) for name in unknown}
     return "".join(f", {folded[found[0]]!r} perhaps for {name!r}" for name, found in close.items() if found)
 
 
 def _tensor_in(type: Type) -> TensorType | None:
-    """The type of the array that is fed for a tensor, or for an optional that has one."""
+    """Return the type of the array that is fed for a tensor, or for an optional tensor."""
     while isinstance(type, OptionalType):
         type = type.element
     return type if isinstance(type, TensorType) else None
 
 
 def _expect_type(name: str, array: Array, declared: Type, float64: bool) -> None:
-    """Raises InputError for a value that is not of a type, dims apart; those of a sequence's elements are looked at."""
+    """Raise InputError for a value of another type, apart from dims; the elements of a sequence are checked, too."""
     if isinstance(declared, OptionalType):
         if array is not None:
             _expect_type(name, array, declared.element, float64)
@@ -196,7 +195,7 @@ def _expect_type(name: str, array: Array, declared: Type, float64: bool) -> None
         hint = f": array.astype({declared.dtype.numpy.name!r})" if are_numbers else ""
         raise InputError(f"input {name!r}: wrong dtype, got {got}, expected {declared.dtype} of {declared}{hint}")
     if declared.dtype is string and not all(type(element) is str for element in array.flat):
-        raise InputError(f"input {name!r}: not strings alone, expected {declared}")
+        raise InputError(f"input {name!r}: not only strings, expected {declared}")
     if isinstance(declared, TensorType) and array.ndim != declared.rank:
         raise InputError(f"input {name!r}: wrong rank, got {list(array.shape)}, expected {declared}")
 
@@ -211,7 +210,7 @@ def _expect_shape(name: str, array: np.ndarray, declared: TensorType, symbols: M
 
 
 class _Run:
-    """The arrays that are alive while a graph runs, and how many reads each still awaits."""
+    """The live arrays of a running graph, and the number of remaining reads of each."""
 
     def __init__(
         self,
@@ -235,14 +234,14 @@ class _Run:
             self.reads[name] += 1
 
     def run(self) -> dict[str, Array]:
-        """Runs every node: the outputs, and each state's update as `state:<name>`."""
+        """Run every node; return the outputs, and each state's update as `state:<name>`."""
         for node in self.graph.nodes:
             self.step(node)
         results = {external: self.array(name) for external, name in self.graph.outputs.items()}
         return results | {f"state:{name}": self.array(update) for name, update in self.graph.states.items()}
 
     def array(self, name: str) -> Array:
-        """The array of a value, read for one more time; it is dropped after its last read."""
+        """Return the array of a value for one read; the array is dropped after its last read."""
         if name not in self.arrays:
             self.arrays[name] = self._stored(self.graph.values[name])
         array = self.arrays[name]
@@ -257,7 +256,7 @@ class _Run:
         return self.widened(value.data)
 
     def widened(self, array: Array) -> Array:
-        """A value as this run takes it: f64 in the place of f32 where it is the oracle."""
+        """Return a value in this run's dtype: f64 instead of f32 if the run is the oracle."""
         if isinstance(array, (list, tuple)):
             return [self.widened(each) for each in array]
         if isinstance(array, dict):
@@ -265,7 +264,7 @@ class _Run:
         return array.astype(np.float64) if self.float64 and array is not None and array.dtype == np.float32 else array
 
     def step(self, node: Node) -> None:
-        """Runs one node."""
+        """Run one node."""
         operands = [None if name is None else self.array(name) for name in node.operands]
         attributes = {key: self._attribute(value) for key, value in node.attributes.items()}
         types = [
@@ -312,7 +311,7 @@ class _Run:
         return _widened_type(declared) if self.float64 else declared
 
     def _measure(self, name: str, array: np.ndarray) -> None:
-        """Gives the symbols that are dims of a result their values."""
+        """Bind the symbols that are dims of a result."""
         for dim, size in zip(self.graph.type(name).shape, array.shape, strict=True):
             try:
                 found = solve(dim, size)
@@ -328,7 +327,7 @@ class _Run:
 
 
 class _Body:
-    """An `Inner` that the reference runs. It sees the symbols around it."""
+    """An `Inner` that the reference runs, with the symbols of the surrounding graph."""
 
     def __init__(self, around: _Run, graph: Graph):
         self.around = around
@@ -339,7 +338,7 @@ class _Body:
         self.types = [_widened_type(type) if around.float64 else type for type in types]
 
     def __call__(self, *arrays: Array) -> tuple[Array, ...]:
-        """Raises InputError for arrays that are no inputs of it, as `interpret` does."""
+        """Raises InputError for arrays that do not fit its inputs, as `interpret` does."""
         around, feeds = self.around, dict(zip(self.graph.inputs, arrays, strict=True))
         symbols = bind_symbols(self.graph, feeds, around.symbols, float64=around.float64)
         run = _Run(self.graph, symbols, around.float64, around.watch, {}, {})
@@ -348,7 +347,7 @@ class _Body:
 
 
 def fresh(array: Array) -> Array:
-    """A row-major copy of a value."""
+    """Return a row-major copy of a value."""
     if isinstance(array, list):
         return [fresh(each) for each in array]
     if isinstance(array, dict):
@@ -357,7 +356,7 @@ def fresh(array: Array) -> Array:
 
 
 def _widened_type(type: Type) -> Type:
-    """The type with f64 in the place of f32."""
+    """Return the type with f64 instead of f32."""
     if isinstance(type, TensorType):
         return TensorType(f64, type.shape) if type.dtype is f32 else type
     if isinstance(type, UnrankedType):
@@ -368,7 +367,7 @@ def _widened_type(type: Type) -> Type:
 
 
 def _widened_graph(graph: Graph) -> Graph:
-    """A graph whose values have widened types, for an inference that looks at those of a subgraph."""
+    """Return a graph whose values have widened types, for an inference that reads those of a subgraph."""
     wide = graph.copy()
     for value in wide.values.values():
         value.type = _widened_type(value.type)
@@ -384,7 +383,7 @@ def _described(array: Array) -> str:
 
 
 def _agrees(type: Type, array: Array) -> bool:
-    """True when a value is of a type: an array of its dtype and known dims."""
+    """Return whether a value is of a type: an array of its dtype and known dims."""
     if isinstance(type, OptionalType):
         return array is None or _agrees(type.element, array)
     if isinstance(type, SequenceType):

@@ -1,4 +1,4 @@
-"""The native library: found, checked against the header that describes it, and opened once."""
+"""Find the native library, check it against the header that describes it, and open it once."""
 
 import functools
 import hashlib
@@ -21,8 +21,7 @@ from ingot.support.locks import OwnedLock
 
 ISAS = ("scalar", "avx2", "avx512", "neon")
 
-# What else is made where weights are packed and programs run: pointers and arrays, each as the C that stands around a
-# declared name.
+# Further C types for packing weights and running programs: pointers and arrays, written around a declared name.
 _OTHER_TYPES = (
     "char*", "void*", "void**", "void*[]", "int32_t*", "int64_t*", "int64_t[]", "uint32_t*", "uintptr_t*",
     "float[]", "ingot_sampler*[]", "ingot_packing[]", "ingot_step[]", "ingot_patch[]", "ingot_resize[]",
@@ -34,8 +33,7 @@ _opening = OwnedLock("native library", is_awaited=True)
 
 @dataclass(frozen=True)
 class Kernel:
-    """A row of the kernel table: the struct that its arguments are, and one function pointer per instruction set that
-    the library was built for."""
+    """An entry of the kernel table: the type of its argument struct, and a function pointer per instruction set."""
 
     name: str
     args_type: str
@@ -44,13 +42,12 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Library:
-    """The open library. `ffi` makes argument structs, `entry` has the functions that `abi.h` declares.
+    """The open library. `ffi` allocates argument structs, `entry` has the functions that `abi.h` declares.
 
-    types: a pointer to each struct of `abi.h`, by name, and what else is made, by what it is in C. words: where its
-    fields begin, in pointers' sizes rounded down, by name.
-    has_bf16_dots: whether this CPU has dot products of bf16; without them gemm_bf16's kernels cannot run on avx512.
-    has_bf16_tiles: the same of those that sum apart.
-    amx: what `use_amx` said when the library was opened.
+    types: a pointer to each struct of `abi.h` and the further types, by their C names. words: the index of each field
+    of a struct in units of a pointer's size, rounded down, by name. has_bf16_dots: whether this CPU has dot products of
+    bf16; without them gemm_bf16's kernels cannot run on avx512. has_bf16_tiles: the same for dot products with split
+    sums. amx: the result of `use_amx` when the library was opened.
     """
 
     path: Path
@@ -65,12 +62,12 @@ class Library:
     amx: str
 
     def isas(self) -> tuple[str, ...]:
-        """The instruction sets that this CPU runs and the library was built for, least first."""
+        """Return the instruction sets that this CPU runs and the library was built for, in ascending order."""
         functions = next(iter(self.kernels.values())).functions
         return tuple(isa for isa in ISAS[: ISAS.index(self.best_isa) + 1] if isa in functions)
 
     def isa(self) -> str:
-        """INGOT_ISA, or the best of `isas()`. Raises ResourceError when the CPU or the library lacks INGOT_ISA."""
+        """Return INGOT_ISA, or the best of `isas()`. Raises ResourceError if the CPU or the library lacks INGOT_ISA."""
         forced = str(knob("INGOT_ISA"))
         if forced and forced not in self.isas():
             raise ResourceError(
@@ -79,46 +76,46 @@ class Library:
         return forced or self.best_isa
 
     def dots(self, isa: str) -> tuple[tuple[DType, bool], ...]:
-        """The dot products that this CPU has in the kernels of an instruction set: of which dtype, and whether they sum
-        apart, as `Target` has it.
-        """
+        """Return the dot products of this CPU in an instruction set's kernels: their dtype, and `Target.split_sums`."""
         if isa != "avx512":
             return ()
         has = ((False, self.has_bf16_dots), (True, self.has_bf16_tiles))
-        return tuple((bf16, apart) for apart, is_there in has if is_there)
+        return tuple((bf16, split_sums) for split_sums, is_there in has if is_there)
 
     def use_amx(self, wanted: bool) -> str:
-        """Whether products of integers go by AMX from now on in this process: "used", "off" (not wanted), "absent" from
-        this CPU, or "refused" by the system. Not while a program runs."""
+        """Enable or disable AMX for products of integers in this process; must not be called while a program runs.
+
+        Returns "used", "off" (not wanted), "absent" (this CPU has none), or "refused" by the system.
+        """
         return _text(self.ffi, self.entry.ingot_use_amx(wanted))
 
     def new(self, type: str, *initial: Any) -> Any:
-        """A struct or an array of a type of `types`, zeroed where `initial` says no more; it lives as long as this."""
+        """Allocate a struct or an array of a type of `types`, zeroed except for `initial`; the result owns it."""
         return self.ffi.new(self.types[type], *initial)
 
     def cast(self, type: str, value: Any) -> Any:
-        """A pointer of a type of `types`."""
+        """Return a pointer of a type of `types`."""
         return self.ffi.cast(self.types[type], value)
 
     def kernel(self, name: str, isa: str) -> Any:
-        """The function pointer of a kernel: call it as kernel(args, part, parts)."""
+        """Return the function pointer of a kernel: call it as kernel(args, part, parts)."""
         return self.kernels[name].functions[isa]
 
 
 def abi_hash() -> str:
-    """The hash that a library built from this package's declarations carries."""
-    parts = (hashlib.sha256((abi.CSRC / name).read_bytes()).hexdigest() for name in abi.DECLARATIONS)
-    return hashlib.sha256("".join(parts).encode()).hexdigest()
+    """Return the hash that a library built from this package's declarations contains."""
+    hashes = (hashlib.sha256((abi.CSRC / name).read_bytes()).hexdigest() for name in abi.DECLARATIONS)
+    return hashlib.sha256("".join(hashes).encode()).hexdigest()
 
 
 def _find() -> Path:
-    """Beside the package, or, when the package is an editable install, in site-packages."""
+    """Return the library next to the package or, for an editable install, in site-packages."""
     forced = str(knob("INGOT_LIBRARY"))
     if forced:
         candidates = [Path(forced)]
     else:
-        beside = Path(str(importlib.resources.files("ingot") / "libingot.so"))
-        candidates = [beside, Path(sysconfig.get_path("platlib")) / "ingot" / "libingot.so"]
+        packaged = Path(str(importlib.resources.files("ingot") / "libingot.so"))
+        candidates = [packaged, Path(sysconfig.get_path("platlib")) / "ingot" / "libingot.so"]
     for path in candidates:
         if path.is_file():
             return path
@@ -127,8 +124,8 @@ def _find() -> Path:
 
 
 def _remedy() -> str:
-    """What brings a library that fits the package."""
-    return "build it anew, or unset INGOT_LIBRARY" if knob("INGOT_LIBRARY") else "run 'pip install .'"
+    """Return how the user gets a library that fits the package."""
+    return "rebuild it, or unset INGOT_LIBRARY" if knob("INGOT_LIBRARY") else "run 'pip install .'"
 
 
 def _text(ffi: Any, pointer: Any) -> str:
@@ -136,7 +133,7 @@ def _text(ffi: Any, pointer: Any) -> str:
 
 
 def _declarations(path: Path) -> Any:
-    """The module beside the library that was made of abi.h in the same build."""
+    """Import the module next to the library that the same build generated from abi.h."""
     spec = importlib.util.spec_from_file_location("libingot", path.with_suffix(".py"))
     assert spec is not None and spec.loader is not None, path
     module = importlib.util.module_from_spec(spec)
@@ -156,14 +153,14 @@ def _kernel_table(ffi: Any, entry: Any, types: dict[str, Any]) -> dict[str, Kern
 
 
 def content_hash(array: np.ndarray) -> str:
-    """A hash that finds damage in an array's bytes; computed without the interpreter's lock. Takes row-major arrays."""
+    """Return a hash that detects damage in a row-major array's bytes; computed without the interpreter's lock."""
     library = load()
     return f"{library.entry.ingot_hash(library.ffi.from_buffer(array.reshape(-1)), array.nbytes):016x}"
 
 
 @functools.cache
 def load() -> Library:
-    """The library of this process. Raises ResourceError when it is missing, unreadable or of another build."""
+    """Return the library of this process. Raises ResourceError when it is missing, unreadable or of another build."""
     path = _find()
     with _opening.once():
         if path not in _opened:
@@ -201,13 +198,13 @@ def _best_isa(path: Path, of_cpu: str, built: Iterable[str]) -> str:
     runnable = [isa for isa in ISAS[: ISAS.index(of_cpu) + 1] if isa in built]
     if not runnable:
         raise ResourceError(
-            f"native library '{path}': built for {', '.join(built)} alone, got a CPU with {of_cpu}, expected a library"
+            f"native library '{path}': built only for {', '.join(built)}, got a CPU with {of_cpu}, expected a library"
             " for it; build without INGOT_ISAS"
         )
     return runnable[-1]
 
 
 def _resolve(entry: Any) -> None:
-    """Looks up what a program needs: cffi does so under a lock of its own, which a fork may leave held."""
+    """Resolve the functions that a program needs: cffi does so under a lock, which a fork may leave locked."""
     for name in dir(entry):
         getattr(entry, name)

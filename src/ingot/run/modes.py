@@ -1,4 +1,4 @@
-"""The modes of one graph, ready to run over one set of weights and one state."""
+"""The modes of one graph, bound to one set of weights and one state."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 
 class BoundProgram:
-    """A mode with arrays of its own, bound once: `inputs` by name, and `output`, the only one.
+    """A mode with fixed arrays, bound once: `inputs` by name, and `output`, the only one.
 
-    Not for several threads at once: the arrays are one run's. stop: see `NativeProgram`.
+    Not thread-safe: the arrays belong to one run. stop: see `NativeProgram`.
 
-    Raises UnsupportedError where an op has no kernel.
+    Raises UnsupportedError for an op without a kernel.
     """
 
     def __init__(self, compiled: Compiled, weights: WeightStore, state: Arena | None = None, stop: Any = None):
@@ -39,9 +39,9 @@ class BoundProgram:
         self._samplers = self.native.library.new("ingot_sampler*[]", max(1, len(self.output)))
 
     def run(self, sizes: Mapping[str, int], samplers: Sequence[NativeSampler] = ()) -> None:
-        """One run over the arrays. sizes: how much of each planned dim it uses; there may be others.
+        """Run once over the arrays. sizes: the value of each run-time symbol; unknown symbols are ignored.
 
-        samplers: each draws from its row of the output, f32[rows, vocabulary], in the same call.
+        samplers: each samples from its row of the output, f32[rows, vocabulary], in the same call.
         """
         self.native.resize(self._table, sizes)
         if not samplers:
@@ -62,16 +62,16 @@ class BoundProgram:
         return self.native.state_bytes
 
     def states(self) -> dict[str, np.ndarray]:
-        """The states as they lie in memory, by name."""
+        """Return the states as views of their memory, by name."""
         roots = [tensor for tensor in self.native.lowered.tensors.values() if tensor.kind == "state"]
         return {tensor.name: self.native.tensor(tensor.id) for tensor in roots}
 
     def read_blocks(self, blocks: np.ndarray) -> dict[str, np.ndarray]:
-        """Copies of some blocks of each state, which are places on its first axis; by its name."""
+        """Return copies of some blocks of each state, by its name; blocks are indices of its first axis."""
         return {name: state[blocks] for name, state in self.states().items()}
 
     def write_blocks(self, blocks: np.ndarray, values: Mapping[str, np.ndarray]) -> None:
-        """Writes what `read_blocks` gave."""
+        """Write the result of `read_blocks` back."""
         for name, state in self.states().items():
             state[blocks] = values[name]
 
@@ -87,13 +87,13 @@ class BoundModes:
         self._weights = WeightStore(target.threads)
         self._state = Arena()
         self._programs: dict[str, Bound] = {}
-        # Runs read it meanwhile: numpy stores a number at once, cffi copies its bytes.
+        # Runs read it concurrently: numpy stores a number atomically, cffi copies byte by byte.
         self._stopping = np.zeros(1, np.int32)
         self._stop = load().ffi.from_buffer("int32_t[]", self._stopping)
 
     @property
     def is_stopping(self) -> bool:
-        """Whether runs end soon, with a StoppedError, until this is False again; any thread may say so."""
+        """Whether runs are asked to stop with a StoppedError; stays set until it is reset. Any thread may set it."""
         return bool(self._stopping[0])
 
     @is_stopping.setter
@@ -101,7 +101,7 @@ class BoundModes:
         self._stopping[0] = value
 
     def add(self, modes: Iterable[Compiled]) -> None:
-        """Makes modes ready to run. The weights of one are packed while the next is compiled."""
+        """Bind modes. The weights of one are packed while the next is compiled."""
         with ThreadPoolExecutor(1) as executor:
             packed = []
             for compiled in modes:
@@ -109,16 +109,16 @@ class BoundModes:
                     t.packed_weight for t in compiled.native[0].tensors.values() if t.packed_weight is not None
                 ]
                 packed.append((compiled, executor.submit(self._weights.prepare, packed_weights)))
-            held: list[Any] = [weights.result() for _, weights in packed]
+            references: list[Any] = [weights.result() for _, weights in packed]
         bound: type[Bound] = BoundProgram
         if self._target.device == "webgpu":
             from ingot.run.bound_webgpu import BoundWebgpuProgram
             from ingot.run.webgpu import device_weights
 
             bound = BoundWebgpuProgram
-            held.append(device_weights(self._weights, [compiled.native for compiled, _ in packed]))
+            references.append(device_weights(self._weights, [compiled.native for compiled, _ in packed]))
         self._programs |= {c.mode.name: bound(c, self._weights, self._state, self._stop) for c, _ in packed}
-        del held  # by now the programs hold them
+        del references  # the programs have references now
 
     def __getitem__(self, name: str) -> Bound:
         return self._programs[name]
@@ -127,7 +127,7 @@ class BoundModes:
         return name in self._programs
 
     def items(self) -> Iterable[tuple[str, Bound]]:
-        """Names and programs, in the order in which they were made ready."""
+        """Return names and programs, in the order in which they were bound."""
         return self._programs.items()
 
     @property
@@ -141,9 +141,9 @@ class BoundModes:
         return next(iter(self._programs.values())).state_bytes
 
     def read_blocks(self, blocks: np.ndarray) -> dict[str, np.ndarray]:
-        """Copies of some blocks of each state, i.e. of its first axis, by the name of the state."""
+        """Return copies of some blocks of each state, by its name; blocks are indices of its first axis."""
         return next(iter(self._programs.values())).read_blocks(blocks)
 
     def write_blocks(self, blocks: np.ndarray, values: Mapping[str, np.ndarray]) -> None:
-        """Writes what `read_blocks` gave."""
+        """Write the result of `read_blocks` back."""
         next(iter(self._programs.values())).write_blocks(blocks, values)

@@ -1,4 +1,4 @@
-"""Runs a Plan: one C call over prepared argument structs. No decisions are left here."""
+"""Run a Plan: one C call over prepared argument structs. No decisions are left at this stage."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _STOPPED = abi.constant("INGOT_STOPPED")
 
 @dataclass(slots=True)
 class BindingTable:
-    """Where a run finds its inputs and outputs and how large they are, and leaves what went wrong."""
+    """The input and output pointers and the sizes of a run, and its fault record."""
 
     rows: Any
     fault: Any
@@ -50,11 +50,11 @@ class _Ready:
 
 
 class NativeProgram:
-    """One Lowered and Plan made ready on an arena: argument structs filled, kernels looked up, inputs and outputs late.
+    """One Lowered and Plan bound to an arena: its argument structs are filled and its kernels resolved.
 
-    Runs of all programs of an arena take turns, inside the C call: while one has the arena, no line of Python of its
-    thread is run. state: where states lie, if they outlive this arena. stop: an `int32_t *` that ends a run soon while
-    it is not 0, at times in the midst of a step; what the run was to write is then half written.
+    Runs of all programs of an arena take turns, inside the C call: while a run holds the arena, its thread executes no
+    Python code. state: the arena of the states, if they outlive this arena. stop: an `int32_t *` that ends a run soon
+    while it is not 0, possibly within a step; the outputs are then partially written.
     """
 
     def __init__(
@@ -80,9 +80,9 @@ class NativeProgram:
         self._sizes = {name: size for name, size in plan.regions.items() if name == "state" or name.startswith("arena")}
         self._outputs = list(lowered.outputs.values())
         self._output_types = [(v.shape, v.dtype.numpy) for v in self._outputs]
-        self._tables: list[BindingTable] = []  # that no run uses now
+        self._tables: list[BindingTable] = []  # not used by any run now
         sizes = sizes_of(lowered) if has_sizes(graph) else ()
-        self._run_sizes = {size: place for place, size in enumerate(dict.fromkeys(sizes))}
+        self._run_sizes = {size: slot_index for slot_index, size in enumerate(dict.fromkeys(sizes))}
         self._from_buffer = self.library.ffi.from_buffer
         self._run = self.library.entry.ingot_run
         self._run_sampled = self.library.entry.ingot_run_sampled
@@ -90,15 +90,15 @@ class NativeProgram:
             for step in plan.steps:
                 print(f"{step.node}: {step.kernel}.{lowered.target.isa} x{step.parts}", file=sys.stderr)
         packed_weights = [t.packed_weight for t in lowered.tensors.values() if t.packed_weight is not None]
-        self._weights = weights.prepare(packed_weights)  # held here: the store forgets what no program holds
+        self._weights = weights.prepare(packed_weights)  # the store drops weights that no program references
         self._mapped = mapped_files(self._weights.values())
         self._prepare()
 
     def run(self, inputs: Sequence[np.ndarray], symbols: Mapping[str, int] = {}) -> list[np.ndarray]:
-        """Runs once. inputs: row-major arrays of the bound shapes, in graph order; returns fresh arrays. symbols: what
-        dims that were bound to an AtMost are in this run.
+        """Run once. inputs: row-major arrays of the bound shapes, in graph order; returns fresh arrays.
 
-        Raises InputError for an index outside a table, ResourceError when there is no memory for the results.
+        symbols: the values of AtMost symbols in this run. Raises InputError for an index outside a table, ResourceError
+        when there is no memory for the results.
         """
         try:
             outputs = [np.empty(shape, dtype) for shape, dtype in self.output_types(symbols)]
@@ -108,7 +108,7 @@ class NativeProgram:
         return outputs
 
     def output_types(self, symbols: Mapping[str, int]) -> list[tuple[tuple[int, ...], np.dtype]]:
-        """The shapes and dtypes of the results of a run, in order; symbols as in `run`."""
+        """Return the shapes and dtypes of the results of a run, in order; symbols as in `run`."""
         if not symbols:
             return self._output_types
         return [(tuple(size_at(dim, symbols) for dim in v.shape), v.dtype.numpy) for v in self._outputs]
@@ -120,12 +120,14 @@ class NativeProgram:
         symbols: Mapping[str, int] = {},
         codes: list[int] | None = None,
     ) -> None:
-        """As `run`, into row-major arrays of the output shapes. codes: gets the exit code of the C call as it returns:
-        whoever is interrupted finds it there, or nothing has been run.
+        """Run into row-major arrays of the output shapes; otherwise as `run`.
+
+        codes: the exit code of the C call is appended as the call returns. An interrupted caller finds it there, or
+        knows that nothing has run.
         """
         table = self._tables.pop() if self._tables else self.pointers(())
         rows, from_buffer = table.rows, self._from_buffer
-        # The arrays outlive the call, so that their buffers need no holding.
+        # The arrays outlive the call, so their buffers need no reference.
         for slot, array in enumerate((*inputs, *outputs)):
             rows[slot] = from_buffer(array if array.ndim else array.reshape(1))
         if symbols:
@@ -134,17 +136,17 @@ class NativeProgram:
         self._tables.append(table)
 
     def resize(self, table: BindingTable, symbols: Mapping[str, int]) -> None:
-        """Says what symbols that were bound to an AtMost are in runs on a table: no more than was planned for."""
+        """Set the values of AtMost symbols for runs with a table; they must not exceed the planned sizes."""
         sizes = table.sizes
-        for size, place in self._run_sizes.items():
-            sizes[place] = bind(size, symbols)
+        for size, slot_index in self._run_sizes.items():
+            sizes[slot_index] = bind(size, symbols)
 
     def _buffer(self, array: np.ndarray) -> Any:
-        # cffi takes no array without dims.
+        # cffi accepts no array of rank 0.
         return self._from_buffer(array if array.ndim else array.reshape(1))
 
     def pointers(self, arrays: Sequence[np.ndarray], symbols: Mapping[str, int] = {}) -> BindingTable:
-        """A binding table of inputs and outputs, in order; it keeps the arrays alive. symbols: as in `run`."""
+        """Return a binding table of inputs and outputs, in order; it keeps the arrays alive. symbols: as in `run`."""
         rows = self.library.new("void*[]", len(self._slots) + 1)
         held = [self._buffer(array) for array in arrays]
         for slot, buffer in enumerate(held):
@@ -158,10 +160,10 @@ class NativeProgram:
     def call(
         self, table: BindingTable, samplers: Any = None, sampler_count: int = 0, codes: list[int] | None = None
     ) -> None:
-        """The C call, on a table that no other call uses.
+        """Make the C call with a table that no other call uses.
 
-        samplers: an array of `ingot_sampler *`; each draws from its row of the first output, in the same call. codes:
-        as in `run_into`, of a call without samplers.
+        samplers: an array of `ingot_sampler *`; each samples from its row of the first output, in the same call. codes:
+        as in `run_into`, for a call without samplers.
         """
         memory, state = self._arena.memory, self._state.memory
         ready = self._ready
@@ -181,7 +183,7 @@ class NativeProgram:
             self._raise_fault(table)
 
     def _run_noted(self, ready: _Ready, table: BindingTable, codes: list[int]) -> int:
-        """By one call of a function that is written in C: no line of Python, where Ctrl-C may strike, runs between."""
+        """Run and record the exit code in one call of a C function, without Python code for Ctrl-C to strike."""
         codes.extend(map(self._run, (ready.program,), (table.rows,), (table.fault,)))
         return codes[-1]
 
@@ -196,16 +198,16 @@ class NativeProgram:
 
     @property
     def state_bytes(self) -> int:
-        """Bytes of the states, and of what shares their memory."""
+        """Bytes of the states, and of everything that shares their region."""
         return self._state.nbytes
 
     @property
     def program(self) -> Any:
-        """The `ingot_program *` of the memory as it lies now."""
+        """The `ingot_program *` for the current addresses."""
         return self._ready.program
 
     def profile(self, inputs: Sequence[np.ndarray], runs: int = 1, symbols: Mapping[str, int] = {}) -> np.ndarray:
-        """Nanoseconds of each step, int64[runs, steps], a barrier after each. symbols: as in `run`."""
+        """Return the nanoseconds of each step, int64[runs, steps], with a barrier after each. symbols: as in `run`."""
         outputs = [np.empty(shape, dtype) for shape, dtype in self.output_types(symbols)]
         table = self.pointers([*inputs, *outputs], symbols)
         times = np.zeros((runs, max(1, len(self.plan.steps))), np.int64)
@@ -219,7 +221,7 @@ class NativeProgram:
         return times[:, : len(self.plan.steps)]
 
     def tensor(self, id: str) -> np.ndarray:
-        """A root tensor of the arena as it lies now."""
+        """Return a root tensor of the arena as a view of its memory."""
         tensor, address = self.lowered.tensors[id], self.plan.addresses[id]
         region = self._home(address.region).memory.regions[address.region]
         data = region[address.offset : address.offset + tensor.nbytes]
@@ -228,8 +230,9 @@ class NativeProgram:
     # -- preparing ----------------------------------------------------------------------------------------------
 
     def _prepare(self) -> tuple[_Ready, Memory, Memory]:
-        """Fills every argument struct for where the arena and the state lie now: the structs, and what must stay alive
-        while they are used.
+        """Fill every argument struct for the current addresses of arena and state.
+
+        Returns the structs, and the memory that must stay alive while they are used.
         """
         if self._state is self._arena:
             memory = state = self._arena.reserve(self._sizes)
@@ -247,7 +250,7 @@ class NativeProgram:
         return ready, memory, state
 
     def _begin_states(self, state: Memory) -> None:
-        """Writes what states begin with, once wherever they lie: memory that moved has lost what they held."""
+        """Write the initial values of states once per address: memory that moved has lost its contents."""
         address = state.addresses.get("state", 0)
         if self._state.begun == address:
             return
@@ -280,7 +283,7 @@ class NativeProgram:
         sampler_count: int,
         codes: list[int] | None,
     ) -> int:
-        """A run over NaN everywhere, so that a read before the write shows, with canaries behind each tensor."""
+        """Run over memory filled with NaN, so that a read before the write shows, with canaries after each tensor."""
         places = canaries(self.lowered, self.plan)
         with self._arena.checking.once():
             for name, size in self._sizes.items():
@@ -299,7 +302,7 @@ class NativeProgram:
 
 
 def index_error(graph: Graph, lowered: Lowered, node: str, code: int, index: int, limit: int) -> InputError:
-    """Return the error of a fault that a kernel has reported, as the reference words it.
+    """Return the error of a fault that a kernel has reported, in the reference's words.
 
     code 1: of an index that may count from the end.
     """

@@ -1,4 +1,4 @@
-"""Matrices into panels, as kernels read them; see `lower.packed_weight.PackedWeight` for how they lie."""
+"""Pack matrices into panels for kernels; see `lower.packed_weight.PackedWeight` for the layouts."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ from ingot.lower.packed_weight import WeightExpr
 from ingot.run.library import load
 from ingot.support.files import is_mapped, pages, release
 
-COPY_BYTES = 4 << 20  # that are packed, or copied, before the pages that they came from are let go
+COPY_BYTES = 4 << 20  # packed or copied before the pages of their source are released
 
 
 @dataclass(frozen=True, slots=True)
 class Scales:
-    """What lies beside matrices of codes: the scales of each, and perhaps the zero points, [n, groups] where they are
-    [n, k], one for so many elements of k."""
+    """The scales of quantized matrices and optionally their zero points.
+
+    They are [n, groups] for matrices [n, k]: one for each `group` elements of k.
+    """
 
     beside: Sequence[Sequence[np.ndarray]]
     group: int
@@ -30,14 +32,14 @@ class Scales:
 def pack_panels(
     format: Format, matrices: Sequence[np.ndarray], packed: np.ndarray, transposed: bool, scales: Scales | None = None
 ) -> None:
-    """Packs a matrix [k, n] ([n, k] when transposed) of a format into panels, or the halves of one for gates.
+    """Pack a matrix [k, n] ([n, k] when transposed) of a format into panels, or the two halves of a gated matrix.
 
-    Two halves have one shape, whose n is a multiple of 16. packed: the bytes of the panels, and perhaps more. Codes of
-    four bits may be bytes with two of them, along rows.
+    The two halves have one shape, whose n is a multiple of 16. packed: the bytes of the panels, possibly with more
+    bytes after them. 4-bit values may be stored as bytes with two values each, along rows.
     """
     library = load()
-    alike = _alike(matrices)
-    arguments = _arguments(format, alike, packed, transposed)
+    regular = _with_equal_strides(matrices)
+    arguments = _arguments(format, regular, packed, transposed)
     if scales is not None:
         beside = [[np.ascontiguousarray(array) for array in arrays] for arrays in scales.beside]
         _set_scales(arguments, beside, transposed, scales.group)
@@ -45,12 +47,12 @@ def pack_panels(
 
 
 class Packing:
-    """Matrices that lie in memory as they are to be packed, for several threads at once that need no interpreter."""
+    """Matrices in memory that can be packed directly, by several threads without the interpreter's lock."""
 
     def __init__(self) -> None:
         self._nbytes = 0  # of panels
         self._parts: list[dict[str, Any]] = []
-        self._held: list[np.ndarray] = []  # what parts point to
+        self._arrays: list[np.ndarray] = []  # arrays that parts point to
 
     def add(
         self,
@@ -60,13 +62,13 @@ class Packing:
         transposed: bool,
         scales: Scales | None = None,
     ) -> None:
-        """Adds what `pack_panels` takes, some columns at a time, after which the pages of a mapped file are let go."""
+        """Add the arguments of `pack_panels`, split into ranges of columns; pages are released after each range."""
         library = load()
         kernel = library.kernel(format.pack, library.isa())
-        matrices = _alike(matrices)
+        matrices = _with_equal_strides(matrices)
         axis, width = 0 if transposed else 1, format.panel // len(matrices)
         n, k = matrices[0].shape[axis], _elements(format, matrices[0], transposed)[1 - axis]
-        beside = [] if scales is None else [_alike(arrays) for arrays in scales.beside]
+        beside = [] if scales is None else [_with_equal_strides(arrays) for arrays in scales.beside]
         column_bytes = format.column_bytes(k) * len(matrices)
         step = max(1, COPY_BYTES // (column_bytes * width)) * width
         for column in range(0, n, step):
@@ -86,52 +88,55 @@ class Packing:
                     "page_bytes": [nbytes for _, nbytes in spans],
                 }
             )
-        self._held += [*matrices, *(array for arrays in beside for array in arrays), packed]
+        self._arrays += [*matrices, *(array for arrays in beside for array in arrays), packed]
         self._nbytes += n * column_bytes
 
     def jobs(self, threads: int) -> list[tuple[int, Callable[[], None]]]:
-        """Bytes and work for each of so many threads, who take parts until none is left."""
+        """Return bytes and a function for each thread; the threads take parts until none is left."""
         if not self._parts:
             return []
         library = load()
-        parts, taken = library.new("ingot_packing[]", self._parts), library.new("int64_t*")
+        parts, next_part = library.new("ingot_packing[]", self._parts), library.new("int64_t*")
 
         def work() -> None:
-            library.entry.ingot_pack(parts, len(self._parts), taken)
+            library.entry.ingot_pack(parts, len(self._parts), next_part)
 
         return [(self._nbytes // threads, work)] * min(threads, len(self._parts))
 
 
 def quantized(value: WeightExpr, rows: slice) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of the codes and the scales that `quantize_groups` makes, the op's bits; pages of a file are let go."""
+    """Quantize rows like the op `quantize_groups`, bit by bit; return values and scales.
+
+    The pages of a file are released.
+    """
     node, source = value.node, value.source
     assert node is not None and node.op.name == "quantize_groups"
     if source.op == "cast" and source.source.type.dtype is bf16:
         source = source.source
     x = source.part((rows, slice(None)))
-    held = np.ascontiguousarray(x)
-    codes = np.empty(x.shape, node.dtype.numpy)
+    contiguous = np.ascontiguousarray(x)
+    values = np.empty(x.shape, node.dtype.numpy)
     scales = np.empty((len(x), -(-x.shape[1] // node.group)), np.float16)
     library = load()
-    pointers = (library.cast("void*", array.ctypes.data) for array in (held, codes, scales))
+    pointers = (library.cast("void*", array.ctypes.data) for array in (contiguous, values, scales))
     fields = dict(zip(("x", "codes", "scales"), pointers, strict=True))
     sizes = {"rows": len(x), "cols": x.shape[1], "x_stride": x.shape[1], "group": node.group}
     kind = {"bits": node.dtype.bits, "is_bf16": int(source.type.dtype is bf16)}
     library.kernel("quantize_rows", library.isa())(library.new("quantize_args", fields | sizes | kind), 0, 1)
     release(x)
     if not source.is_divisible:
-        for each in source.sources():  # what it was made of whole
+        for each in source.sources():  # it was evaluated completely
             release(each.evaluate())
-    return codes, scales
+    return values, scales
 
 
-def _alike(matrices: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
-    """Matrices whose elements lie at the same distances."""
+def _with_equal_strides(matrices: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
+    """Return the matrices unchanged if their strides agree, else contiguous copies."""
     return matrices if len({matrix.strides for matrix in matrices}) == 1 else list(map(np.ascontiguousarray, matrices))
 
 
 def _arguments(format: Format, matrices: Sequence[np.ndarray], packed: np.ndarray, transposed: bool) -> Any:
-    """The argument struct, which keeps no array alive."""
+    """Return the argument struct, which keeps no array alive."""
     library = load()
     cast = library.cast
     src, *second = (cast("void*", matrix.ctypes.data) for matrix in matrices)
@@ -149,12 +154,12 @@ def _columns(array: np.ndarray, columns: slice, transposed: bool) -> np.ndarray:
 
 
 def _has_pairs(format: Format, array: np.ndarray) -> bool:
-    """Whether the bytes of an array hold two codes of four bits each, as files have them."""
+    """Return whether each byte of an array has two 4-bit values, as in files."""
     return format.scales is not None and format.dtype.bits == 4 and array.dtype == np.uint8
 
 
 def _elements(format: Format, array: np.ndarray, transposed: bool) -> tuple[int, int]:
-    """The shape of the matrix that an array of a format holds."""
+    """Return the shape of the matrix that is stored in an array of a format."""
     rows, columns = array.shape
     if _has_pairs(format, array):
         return rows, 2 * columns
@@ -162,7 +167,10 @@ def _elements(format: Format, array: np.ndarray, transposed: bool) -> tuple[int,
 
 
 def _set_scales(arguments: Any, beside: Sequence[Sequence[np.ndarray]], transposed: bool, group: int) -> None:
-    """The fields of codes. beside: row-major, and must live as long; some columns of them, where they have rows."""
+    """Set the fields of quantized weights.
+
+    beside: row-major arrays, or ranges of their columns; they must outlive the struct.
+    """
     arguments.group = group
     for name, arrays in zip(("scales", "zeros"), beside, strict=False):
         for field, array in zip((name, f"second_{name}"), arrays, strict=False):

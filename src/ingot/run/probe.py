@@ -1,4 +1,4 @@
-"""What this machine does at best: multiply-adds on registers, and reads of memory of a given size."""
+"""Measure this machine's peak rates: multiply-adds in registers, and reads of memory of a given size."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from ingot.support import abi
 
 LANES = abi.constant("INGOT_PROBE_LANES")
 GRAIN_BYTES = 4 * abi.constant("INGOT_PROBE_GRAIN")
-SECONDS = 0.0005  # of one round; the best of ROUNDS counts: some lie between the turns that neighbours get
+SECONDS = 0.0005  # of one round; the best of ROUNDS counts: some fall between the time slices of other processes
 ROUNDS = 200
-LEAST_BYTES, MOST_BYTES = 16 << 10, 256 << 20  # below: loops would be measured; above: memory like any other
-_SHIFTS = (0, 2, 5, 8)  # sizes of parts of the arena, as multiples of the least: those of caches and between
-CALL_BYTES = 1 << 20  # so much is read in a call at least, lest the call be measured
+LEAST_BYTES, MOST_BYTES = 16 << 10, 256 << 20  # less would measure loops; more is memory like any other
+_SHIFTS = (0, 2, 5, 8)  # sizes of parts of the arena, as multiples of the least: cache sizes and values between them
+CALL_BYTES = 1 << 20  # bytes that a call reads at least, so that the call itself does not count
 
 
 class Probe:
-    """A probe kernel made ready: `seconds()` is the time of one run on `threads` threads.
+    """A prepared probe kernel: `seconds()` is the time of one run on `threads` threads.
 
     nbytes: the memory that probe_read_f32 reads, rounded up to a multiple of 2048, `passes` times in each run. count:
-    the multiply-adds of each part of probe_fma_f32.
+    the multiply-adds of each task of probe_fma_f32.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class Probe:
         ffi: Any = library.ffi
         self.nbytes = -(-nbytes // GRAIN_BYTES) * GRAIN_BYTES
         self._memory = allocate(self.nbytes)
-        self._memory[:] = 0  # untouched pages are all one page
+        self._memory[:] = 0  # untouched pages all map to one page
         self._out = ffi.new("float[]", threads * LANES)
         x = ffi.cast("float*", self._memory.ctypes.data)
         fields = {"x": x, "out": self._out, "count": count or self.nbytes // 4, "passes": passes}
@@ -46,27 +46,27 @@ class Probe:
         self._null, self._run = ffi.NULL, library.entry.ingot_run
 
     def seconds(self, runs: int = 1) -> float:
-        """Seconds of one run, over `runs` of them."""
+        """Return the seconds of one run, averaged over `runs`."""
         start = time.perf_counter()
         for _ in range(runs):
             self._run(self._program, self._null, self._null)
         return (time.perf_counter() - start) / runs
 
     def best(self) -> float:
-        """The least seconds of a run in several short rounds."""
+        """Return the shortest time of a run, from several short rounds."""
         self.seconds()
         runs = max(1, round(SECONDS / self.seconds()))
         return min(self.seconds(runs) for _ in range(ROUNDS))
 
 
 def fma_per_second(isa: str, threads: int) -> float:
-    """Fused multiply-adds a second on `threads` threads."""
+    """Return fused multiply-adds per second on `threads` threads."""
     count = 200_000 if isa == "scalar" else 20_000_000
     return count * threads / Probe("probe_fma_f32", isa, threads, count=count).best()
 
 
 def bytes_per_second(isa: str, threads: int, nbytes: int) -> float:
-    """Bytes a second when `threads` threads read `nbytes` of memory again and again, each its share."""
+    """Return bytes per second when `threads` threads read `nbytes` of memory repeatedly, each its share."""
     passes = max(1, CALL_BYTES * threads // nbytes)
     probe = Probe("probe_read_f32", isa, threads, nbytes=nbytes, passes=passes)
     return probe.nbytes * passes / probe.best()
@@ -74,11 +74,11 @@ def bytes_per_second(isa: str, threads: int, nbytes: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Roofline:
-    """The speed of light for a program: operations a second, and bytes a second of its weights and of the rest.
+    """The peak rates for a program: operations per second, and bytes per second of its weights and of other data.
 
-    Weights are read once a run and come from wherever all of them fit. Activations live in the arena, of which a step
-    touches a part that may lie nearer: their speed is known for several sizes, `arena` (bytes, bytes a second), up to
-    that of the arena.
+    Weights are read once per run, from the memory level that all of them fit in. Activations are in the arena; a step
+    uses a part of it that may fit in a faster level. Their rate is measured for several sizes, `arena` (bytes, bytes
+    per second), up to the arena's size.
     """
 
     flops: float
@@ -87,7 +87,7 @@ class Roofline:
 
     @staticmethod
     def measure(isa: str, threads: int, weight_bytes: int, arena_bytes: int) -> Roofline:
-        """Measured here and now, with memory of a program's sizes, in about a second."""
+        """Measure with memory of a program's sizes, in about a second."""
         least = LEAST_BYTES * threads
         weights, arena = (max(least, min(nbytes, MOST_BYTES)) for nbytes in (weight_bytes, arena_bytes))
         sizes = sorted({*(least << shift for shift in _SHIFTS if least << shift < arena), arena})
@@ -96,10 +96,10 @@ class Roofline:
 
     @property
     def arena_bytes(self) -> float:
-        """Bytes a second of all of the arena."""
+        """Bytes per second for the complete arena."""
         return self.arena[-1][1]
 
     def seconds(self, flops: float, weight_bytes: float, other_bytes: float) -> float:
-        """The least time that so much work can take."""
+        """Return the minimum time of this work."""
         speed = next((speed for nbytes, speed in self.arena if other_bytes <= nbytes), self.arena_bytes)
         return max(flops / self.flops, weight_bytes / self.weight_bytes + other_bytes / speed)

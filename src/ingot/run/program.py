@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class InterpretedSegment:
-    """Nodes that no kernel of Ingot's computes: the reference does, or a kernel of the user's.
+    """Nodes without a kernel of Ingot: the reference or a kernel of the user computes them.
 
-    inner: those of their subgraphs that are programs. device: on which kernels of the user run.
+    inner: their compiled subgraphs. device: where kernels of the user run.
     """
 
     graph: Graph
@@ -44,18 +44,21 @@ class InterpretedSegment:
 
     @property
     def programs(self) -> list[Program]:
-        """Those of subgraphs."""
+        """The programs of subgraphs."""
         return [inner.program for inner in self.inner.values()]
 
     def run(self, inputs: Sequence[Any], symbols: dict[str, int]) -> list[Any]:
-        """Runs the nodes; inputs and results in graph order. symbols: the dims measured so far; it adds its own."""
+        """Run the nodes; inputs and results in graph order.
+
+        symbols: the dims measured so far; dims measured here are added.
+        """
         feeds = dict(zip(self.graph.inputs, inputs, strict=True))
         results = interpret(self.graph, feeds, symbols=symbols, inner=self.inner, kernels=self.kernels)
         return [results[name] for name in self.graph.outputs]
 
 
 class BranchSegment:
-    """An `if` both of whose branches are programs: a run is one of theirs."""
+    """An `if` whose branches are both programs: a run is a run of one of them."""
 
     def __init__(self, graph: Graph, inner: Mapping[tuple[str, str], InnerProgram]):
         """graph: of one node, an `if`. inner: as in InterpretedSegment."""
@@ -63,60 +66,60 @@ class BranchSegment:
         self.graph = graph
         self.reference_share = 0.0
         self._condition = graph.inputs.index(str(node.operands[0]))
-        self._branches: list[tuple[Program, list[int]]] = []  # the one for false first, and the inputs that it takes
+        self._branches: list[tuple[Program, list[int]]] = []  # the branch for false first, with indices of its inputs
         for branch in reversed(inner_graphs(node)):
             program = inner[node.outputs[0], branch.attribute].program
-            taken = [graph.inputs.index(branch.captured[name]) for name in program.graph.inputs]
-            self._branches.append((program, taken))
+            indices = [graph.inputs.index(branch.captured[name]) for name in program.graph.inputs]
+            self._branches.append((program, indices))
 
     @property
     def programs(self) -> list[Program]:
-        """Those of the branches."""
+        """The programs of the branches."""
         return [program for program, _ in self._branches]
 
     @staticmethod
     def fits(graph: Graph, inner: Mapping[tuple[str, str], InnerProgram]) -> bool:
-        """Whether a segment is such an `if`, and no run has to measure its results."""
+        """Return whether a segment is such an `if`, and no run has to measure its results."""
         nodes = list(graph.nodes)
         return len(nodes) == 1 and nodes[0].op.name == "if" and len(inner) == 2 and not graph.measured
 
     def run(self, inputs: Sequence[Any], symbols: dict[str, int]) -> list[Any]:
         """As `InterpretedSegment.run`."""
-        program, taken = self._branches[bool(inputs[self._condition].item())]
-        results = program.run([inputs[i] for i in taken])
+        program, indices = self._branches[bool(inputs[self._condition].item())]
+        results = program.run([inputs[i] for i in indices])
         self.reference_share = program.reference_share
         return results
 
 
 class InnerProgram:
-    """A subgraph as its op's reference sees it, compiled: a function of the arrays of its inputs; see `interpret`."""
+    """A compiled subgraph as a function of the arrays of its inputs, for its op's reference; see `interpret`."""
 
     def __init__(self, graph: Graph, program: Program):
-        """graph: the subgraph. program: of the same, though with fewer inputs."""
+        """graph: the subgraph. program: compiled from the subgraph, possibly with fewer inputs."""
         self.program = program
         self.inputs, self.outputs = len(graph.inputs), len(graph.outputs)
         self.types = [graph.type(name) for name in graph.outputs.values()]
         self._graph = graph
         self._expected = [(graph.type(name).dims, graph.type(name).dtype.numpy) for name in graph.inputs]
-        self._taken = [graph.inputs.index(name) for name in program.graph.inputs]
+        self._input_indices = [graph.inputs.index(name) for name in program.graph.inputs]
 
     def __call__(self, *arrays: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Raises InputError for arrays that are no inputs of it."""
+        """Raises InputError for arrays that do not fit its inputs."""
         if [(array.shape, array.dtype) for array in arrays] != self._expected:
             bind_symbols(self._graph, dict(zip(self._graph.inputs, arrays, strict=True)))
-        return tuple(self.program.run([np.require(arrays[i], requirements=("C", "A")) for i in self._taken]))
+        return tuple(self.program.run([np.require(arrays[i], requirements=("C", "A")) for i in self._input_indices]))
 
 
 class Program:
-    """A compiled mode made ready to run. `graph` is the whole, static; `segments` run in order.
+    """A compiled and bound mode. `graph` is the complete static graph; `segments` run in order.
 
-    `sizes` are those of its symbols, and `least` what `Compiled` says. `only` is the one segment of a model that needs
-    nothing else, and `single` that of one that native runs. `carried`: the states of a graph that had to be cut, None
-    for another.
+    sizes: the values of its symbols; least: as in `Compiled`. only: the only segment, unless it is interpreted or a
+    branch; single: the only segment, if it is native on the CPU. carried: the states of a graph that had to be split,
+    otherwise None.
     """
 
     def __init__(self, compiled: Compiled, weights: WeightStore, arena: Arena, state: Arena | None = None):
-        """arena: the memory of runs, which programs may share. state: where states lie; in the arena unless given."""
+        """arena: the memory of runs, which programs may share. state: the arena of states; by default `arena`."""
         self.graph, self.fallback, self.external = compiled.graph, compiled.fallback, compiled.external
         self.sizes, self.least = compiled.mode.sizes, compiled.least
         self.segments: list[NativeProgram | WebgpuProgram | BranchSegment | InterpretedSegment] = []
@@ -132,7 +135,7 @@ class Program:
                 else:
                     self.segments.append(InterpretedSegment(segment.graph, inner, segment.device))
             else:
-                self.segments.append(_made_ready(segment, weights, arena, state))
+                self.segments.append(_bind_segment(segment, weights, arena, state))
         first = self.segments[0]
         is_one = len(self.segments) == 1
         self.only = first if not isinstance(first, BranchSegment | InterpretedSegment) and is_one else None
@@ -144,7 +147,7 @@ class Program:
 
     @property
     def native(self) -> list[NativeProgram | WebgpuProgram]:
-        """The segments of kernels, those of subgraphs included."""
+        """The native segments, including those of subgraphs."""
         found: list[NativeProgram | WebgpuProgram] = []
         for segment in self.segments:
             if not isinstance(segment, BranchSegment | InterpretedSegment):
@@ -154,9 +157,9 @@ class Program:
         return found
 
     def run(self, inputs: Sequence[Any], sizes: Mapping[str, int] = {}) -> list[Any]:
-        """Runs every segment. inputs: row-major arrays in graph order; returns fresh arrays in output order.
+        """Run every segment. inputs: row-major arrays in graph order; returns fresh arrays in output order.
 
-        sizes: what symbols that were bound to an AtMost are in this run, of a program of one segment.
+        sizes: the values of AtMost symbols in this run, for a program of one segment.
         """
         if self.only is not None:
             return self.only.run(inputs, sizes)
@@ -171,7 +174,7 @@ class Program:
         return outputs
 
     def _run_segments(self, values: dict[str, Any]) -> list[Any]:
-        """Runs the segments in order. values: the inputs and states by name; gets what crosses between segments."""
+        """Run the segments in order. values: the inputs and states by name; values between segments are added."""
         symbols: dict[str, int] = {}
         began, on_reference = perf_counter_ns(), 0.0
         for segment in self.segments:
@@ -187,10 +190,10 @@ class Program:
         return [fresh(values[value]) for value in self.graph.outputs.values()]
 
 
-def _made_ready(
+def _bind_segment(
     segment: CompiledSegment, weights: WeightStore, arena: Arena, state: Arena | None
 ) -> NativeProgram | WebgpuProgram:
-    """A segment of kernels, on the device that its target names."""
+    """Bind a native segment on the device of its target."""
     if segment.lowered.target.device == "webgpu":
         from ingot.run.webgpu import WebgpuProgram
 
@@ -199,7 +202,7 @@ def _made_ready(
 
 
 def print_checksums(program: Program, outputs: Sequence[np.ndarray]) -> None:
-    """One line per tensor of the last run; meaningful when the plan shares no memory."""
+    """Print one line per tensor of the last run; meaningful when the plan shares no memory."""
     tensors = [
         (part.lowered.tensors[id].name, part.tensor(id))
         for part in program.segments
@@ -212,7 +215,7 @@ def print_checksums(program: Program, outputs: Sequence[np.ndarray]) -> None:
 
 
 def _checksum(data: Any) -> str:
-    """Of numbers; of strings, and of what is no array, only what there is."""
+    """Return a checksum of numbers; for strings and values that are not arrays, a description."""
     if not isinstance(data, np.ndarray):
         return f"a list of {len(data)}" if isinstance(data, list) else type(data).__name__
     total = "" if data.dtype == object else f" sum {np.sum(data, dtype=np.float64)!r}"

@@ -1,4 +1,4 @@
-"""The sampler of one sequence as C has it: a struct over arrays."""
+"""The C sampler of one sequence: a struct over arrays."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _REFUSED: dict[str, Callable[[float], bool]] = {
 
 
 class NativeSampler:
-    """An `ingot_sampler`, with its kernel for this CPU. `struct`: its fields, to be read and set as attributes."""
+    """An `ingot_sampler`, with its kernel for this CPU. `struct`: its fields, readable and writable as attributes."""
 
     def __init__(self, arrays: Mapping[str, np.ndarray], fields: Mapping[str, Any]):
-        """arrays: those that pointer fields point to, by field, kept alive; an empty one leaves its pointer null."""
+        """arrays: for the pointer fields, by field name, kept alive; an empty array leaves its pointer null."""
         library = load()
         self._arrays = dict(arrays)
         self._draw, self._from_buffer = library.entry.ingot_sample, library.ffi.from_buffer
@@ -39,15 +39,15 @@ class NativeSampler:
 
     @property
     def is_greedy(self) -> bool:
-        """Whether the most probable token is taken, as the logits are."""
+        """Whether the token with the largest logit is chosen, without any change of the logits."""
         return not any(array.size for array in self._arrays.values())
 
     def take(self, token: int, logit: float) -> None:
-        """What `draw` does, where another has found the first of the largest logits, or of NaNs, for a greedy one."""
+        """Record a greedy token like `draw`, when the first largest logit (or NaN) has been found elsewhere."""
         status = next((name for name, is_so in _REFUSED.items() if is_so(logit)), None)
         self.struct.status = 0 if status is None else abi.constant(status)
         self.struct.token = token if status is None else -1
 
     def draw(self, logits: np.ndarray) -> int:
-        """The token drawn from f32[vocabulary], row-major; -1 and a reason in `struct.status` when there is none."""
+        """Sample a token from f32[vocabulary], row-major; -1 and a reason in `struct.status` if there is none."""
         return int(self._draw(self.struct, self._from_buffer(self._floats, logits)))

@@ -1,4 +1,4 @@
-"""Where the bytes of weights are made, mapped and shared: one array for each packed weight, by key."""
+"""Where the bytes of weights are packed, mapped and shared: one array for each packed weight, by key."""
 
 from __future__ import annotations
 
@@ -22,56 +22,58 @@ from ingot.support.locks import OwnedLock
 
 _ALIGNMENT = 64
 _HUGE_PAGE = 2 << 20
-_LARGE_BYTES = 16 << 20  # a matrix that several threads pack together
-_SERIAL_BYTES = 1 << 20  # so little that threads do not pay
-_SMALL_BYTES = 64 << 10  # around what is read of a file, Linux maps as much, or 2 MiB that lie together
+_LARGE_BYTES = 16 << 20  # of a matrix that several threads pack together
+_SERIAL_BYTES = 1 << 20  # below this, threads do not pay off
+_SMALL_BYTES = 64 << 10  # Linux maps this much around a read of a file, or 2 MiB of contiguous pages
 
-# Bytes that it makes, and the work.
+# Bytes of the result, and the work.
 _Job = tuple[int, Callable[[], None]]
 
 
 class WeightStore:
     """Materialised packed weights by key, each 64-byte aligned; never two copies.
 
-    An array lives as long as a program that was prepared with it: what only an evicted binding read leaves with it.
-    Panels that are made together lie in one block of pages, which leaves with the last of them.
+    An array lives as long as a program that was prepared with it: weights that only an evicted binding read are freed
+    with the binding. Panels that are packed together are in one block of pages, which is freed with the last of them.
 
-    A raw packed weight of a mapped parameter that is already row-major, or of a row-major part of one, is used where it
-    lies, unless it is so small that more of the file would be mapped around it than it takes. Everything else is packed
-    straight from the mapped file, over `threads` threads, and what was read of the file is let go at once, so that
-    source and copy are never in memory together. Where the file has a matrix as it is packed, the interpreter's lock is
-    not needed for it: other threads may compile meanwhile.
+    A raw packed weight of a mapped parameter that is row-major, or of a row-major part of one, is used in the file's
+    mapping, unless it is so small that the file pages mapped around it exceed its size. Every other weight is packed
+    directly from the mapped file, over `threads` threads, and the pages read are released at once, so that source and
+    copy are never in memory together. If the file has a matrix in its packable form, packing needs no interpreter lock:
+    other threads may compile at the same time.
     """
 
     def __init__(self, threads: int = 1):
         self.threads = threads
         self._arrays: weakref.WeakValueDictionary[str, np.ndarray] = weakref.WeakValueDictionary()
         self._saved: dict[str, np.ndarray] = {}
-        self.elsewhere: weakref.WeakSet[Any] = weakref.WeakSet()  # what devices hold of it, with the bytes of each
+        self.elsewhere: weakref.WeakSet[Any] = weakref.WeakSet()  # copies on devices, each with its bytes
         self._lock = OwnedLock("weights")  # contexts of one session compile at the same time
 
     def array(self, packed_weight: PackedWeight) -> np.ndarray:
-        """The bytes of a packed weight as a flat array; made unless a program holds it."""
+        """Return the bytes of a packed weight as a flat array; packed unless a program has it."""
         return self.prepare([packed_weight])[packed_weight.key]
 
     def hash(self, array: np.ndarray) -> int:
-        """A hash that finds damage in an array's bytes, for whoever keeps them in a file."""
+        """Return a hash that detects damage in an array's bytes, for storing it in a file."""
         return int(content_hash(array), 16)
 
     def prepare(self, packed_weights: Iterable[PackedWeight]) -> dict[str, np.ndarray]:
-        """The flat arrays of packed weights by key, for the caller to hold; makes those that nobody holds yet.
+        """Return the flat arrays of packed weights by key; pack those that no program has yet.
 
-        Raises LoadError for given bytes that cannot be their packed weight's.
+        The caller keeps them alive.
+
+        Raises LoadError for given bytes of another size or dtype than their packed weight.
         """
         with self._lock.once():
             wanted = {packed_weight.key: packed_weight for packed_weight in packed_weights}
-            made = {key: array for key in wanted if (array := self._arrays.get(key)) is not None}
-            for key in made:
+            arrays_by_key = {key: array for key in wanted if (array := self._arrays.get(key)) is not None}
+            for key in arrays_by_key:
                 if key in self._saved:
-                    _expect_fit(wanted[key], made[key])
-            missing = [packed_weight for key, packed_weight in wanted.items() if key not in made]
+                    _expect_fit(wanted[key], arrays_by_key[key])
+            missing = [packed_weight for key, packed_weight in wanted.items() if key not in arrays_by_key]
             if not missing:
-                return made
+                return arrays_by_key
             data = (source.data for packed_weight in missing for source in packed_weight.sources())
             sources = mapped_files(array for array in data if array is not None)
             for file in sources:
@@ -83,33 +85,32 @@ class WeightStore:
             packing = Packing()
             for packed_weight, size in zip(panels, sizes, strict=True):
                 packed = whole[offset : offset + packed_weight.nbytes]
-                made[packed_weight.key] = packed.view(packed_weight.dtype.numpy)
+                arrays_by_key[packed_weight.key] = packed.view(packed_weight.dtype.numpy)
                 jobs += self._pack_jobs(packed_weight, packed, packing) if packed.size else []
                 offset += size
             for packed_weight in missing:
                 if packed_weight.layout == "raw":
-                    jobs.append((packed_weight.nbytes, partial(_make_raw, packed_weight, made)))
+                    jobs.append((packed_weight.nbytes, partial(_make_raw, packed_weight, arrays_by_key)))
             jobs += packing.jobs(self.threads)
             self._do(jobs)
             for file in sources:
                 file.expect_unchanged()
-            self._arrays.update(made)
-        return made
+            self._arrays.update(arrays_by_key)
+        return arrays_by_key
 
     def put(self, key: str, array: np.ndarray) -> None:
-        """Adds a packed weight's bytes, as a saved program holds them: mapped, for good."""
+        """Add a packed weight's bytes from a saved program; they are mapped and stay forever."""
         self._saved[key] = array
         self._arrays[key] = array
 
     def items(self) -> list[tuple[str, np.ndarray]]:
-        """Every (key, flat array) that is held."""
+        """Return every live (key, flat array)."""
         with self._lock.once():
             return list(self._arrays.items())
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all packed weights that are held, here and on devices; those that several share here, as parts of
-        one table do, count once."""
+        """Bytes of all live packed weights, here and on devices; bytes that several share count once."""
         spans = sorted(np.lib.array_utils.byte_bounds(array) for _, array in self.items() if array.size)
         total = end = 0
         for low, high in spans:
@@ -118,7 +119,7 @@ class WeightStore:
         return total + sum(each.nbytes for each in list(self.elsewhere))
 
     def _do(self, jobs: list[_Job]) -> None:
-        """Does the jobs, largest first; over the threads where there is enough to do."""
+        """Run the jobs, largest first; on the threads if there is enough work."""
         jobs.sort(key=lambda job: -job[0])
         if self.threads == 1 or sum(nbytes for nbytes, _ in jobs) < _SERIAL_BYTES:
             for _, work in jobs:
@@ -131,9 +132,9 @@ class WeightStore:
                 future.result()
 
     def _pack_jobs(self, packed_weight: PackedWeight, packed: np.ndarray, packing: Packing) -> Iterator[_Job]:
-        """Packs a matrix: whole panels of the matrices that are its columns, and parts of a large one, on their own.
+        """Yield jobs that pack a matrix: complete panels of its column matrices, and ranges of columns of a large one.
 
-        packing: takes those that are there as they are.
+        packing: gets the matrices that need no evaluation.
         """
         if packed_weight.beside:
             yield from self._quantize_jobs(packed_weight, packed, packing)
@@ -154,7 +155,7 @@ class WeightStore:
                 start += n
                 continue
             is_large = value.is_divisible and n * format.column_bytes(k) > _LARGE_BYTES
-            step = _whole(-(-n // self.threads), format.panel) if is_large else max(n, 1)
+            step = _round_up(-(-n // self.threads), format.panel) if is_large else max(n, 1)
             for column in range(0, n, step):
                 width = min(step, n - column)
                 begin = (start + column) * format.column_bytes(k)
@@ -164,7 +165,7 @@ class WeightStore:
             start += n
 
     def _gate_jobs(self, packed_weight: PackedWeight, packed: np.ndarray, packing: Packing) -> Iterator[_Job]:
-        """Packs columns of both halves side by side; parts of large ones on their own."""
+        """Yield jobs that pack columns of both halves side by side; ranges of columns of large ones."""
         axis = 0 if packed_weight.transposed else 1
         format, half = packed_weight.panels, packed_weight.shape[axis] // 2
         column_bytes = format.column_bytes(packed_weight.shape[1 - axis])
@@ -174,7 +175,7 @@ class WeightStore:
             packing.add(format, matrices, packed, axis == 0)
             return
         is_large = packed.nbytes > _LARGE_BYTES and all(value.is_divisible for value, _ in halves)
-        step = _whole(-(-half // self.threads), format.panel // 2) if is_large else half
+        step = _round_up(-(-half // self.threads), format.panel // 2) if is_large else half
         for column in range(0, half, step):
             width = min(step, half - column)
             here = packed[2 * column * column_bytes : 2 * (column + width) * column_bytes]
@@ -182,9 +183,9 @@ class WeightStore:
             yield here.nbytes, partial(_pack_halves, format, ranges, width, here, axis)
 
     def _quantize_jobs(self, packed_weight: PackedWeight, packed: np.ndarray, packing: Packing) -> Iterator[_Job]:
-        """Packs codes and what lies beside them, some columns of a matrix or of both halves at a time.
+        """Yield jobs that pack quantized values with scales and zero points, by ranges of columns or of both halves.
 
-        packing: takes those that are there as they are.
+        packing: gets the matrices that need no evaluation.
         """
         axis = 0 if packed_weight.transposed else 1
         format, n = packed_weight.panels, packed_weight.shape[axis]
@@ -201,11 +202,11 @@ class WeightStore:
         for sources, width in zip(matrices, widths, strict=True):
             whole = packed[begin:]
             begin += width * column_bytes
-            if axis == 0 and (held := _held_quant(sources, width)) is not None:
-                packing.add(format, held[0], whole, True, Scales(held[1:], packed_weight.group))
+            if axis == 0 and (packable := _packable_quant(sources, width)) is not None:
+                packing.add(format, packable[0], whole, True, Scales(packable[1:], packed_weight.group))
                 continue
             is_by_rows = axis == 0 and all(part.is_by_rows for parts in sources for part, _ in parts)
-            # Codes of four bits are unpacked on their way: it is elements that are counted.
+            # 4-bit values are unpacked to bytes before packing, so the number of elements counts.
             panels = max(1, COPY_BYTES // (max(column_bytes, k) * format.panel))
             step = panels * format.panel if is_by_rows else max(width, 1)
             for column in range(0, width, step):
@@ -216,17 +217,18 @@ class WeightStore:
                 yield beside * count * column_bytes, work
 
 
-# Codes, scales and zero points of a matrix, or of a half, and the first column of each in what it is part of.
+# The values, scales and zero points of a quantized matrix or half, each with its first column in a larger matrix.
 _Quantized = tuple[tuple[WeightExpr, int], ...]
 
 
-def _held_quant(matrices: Sequence[_Quantized], count: int) -> list[list[np.ndarray]] | None:
-    """So many rows of the codes, and of what lies beside them, of each matrix, where all of them are in memory as they
-    are packed; codes of four bits two in a byte.
+def _packable_quant(matrices: Sequence[_Quantized], count: int) -> list[list[np.ndarray]] | None:
+    """Return `count` rows of the values, scales and zero points of each matrix, if all are in memory in packable form.
+
+    4-bit values are two in a byte. None if any of them must be evaluated.
     """
     found: list[list[np.ndarray]] = []
-    for place, parts in enumerate(zip(*matrices, strict=True)):
-        sources = [part.source if place == 0 and _is_of_pairs(part) else part for part, _ in parts]
+    for slot, parts in enumerate(zip(*matrices, strict=True)):
+        sources = [part.source if slot == 0 and _is_of_pairs(part) else part for part, _ in parts]
         if any(source.node is not None for source in sources):
             return None
         rows = (slice(start, start + count) for _, start in parts)
@@ -235,7 +237,7 @@ def _held_quant(matrices: Sequence[_Quantized], count: int) -> list[list[np.ndar
 
 
 def _is_of_pairs(codes: WeightExpr) -> bool:
-    """Whether codes of four bits are unpacked from bytes along rows."""
+    """Return whether 4-bit values are unpacked from bytes along rows."""
     node = codes.node
     if node is None or codes.op != "unpack":
         return False
@@ -245,39 +247,39 @@ def _is_of_pairs(codes: WeightExpr) -> bool:
 def _pack_quant(
     packed_weight: PackedWeight, matrices: Sequence[_Quantized], column: int, count: int, packed: np.ndarray
 ) -> None:
-    """Packs `count` columns of codes from one on; only the rows that hold them are made, where that can be."""
+    """Pack `count` columns of quantized values from `column` on; evaluates only the rows needed, where possible."""
     axis, read = 0 if packed_weight.transposed else 1, []
-    made: list[list[np.ndarray]] = [[] for _ in packed_weight.parts]
+    collected: list[list[np.ndarray]] = [[] for _ in packed_weight.parts]
     for parts in matrices:
         if axis == 0 and parts[0][0].op == "quantize_groups":
             first = parts[0][1] + column
-            for arrays, array in zip(made, quantized(parts[0][0], slice(first, first + count)), strict=True):
+            for arrays, array in zip(collected, quantized(parts[0][0], slice(first, first + count)), strict=True):
                 arrays.append(array)
             continue
         known: dict[WeightExpr, np.ndarray] = {}
-        for (part, start), arrays in zip(parts, made, strict=True):
+        for (part, start), arrays in zip(parts, collected, strict=True):
             if axis == 0 and part.is_by_rows:
                 arrays.append(part.rows(slice(start + column, start + column + count), known))
             else:
                 arrays.append(part.evaluate()[_range(start + column, start + column + count, axis)])
         read += [array for value, array in known.items() if value.node is None]
-    pack_panels(packed_weight.panels, made[0], packed, axis == 0, Scales(made[1:], packed_weight.group))
+    pack_panels(packed_weight.panels, collected[0], packed, axis == 0, Scales(collected[1:], packed_weight.group))
     for array in read:
         release(array)
 
 
-def _whole(count: int, unit: int) -> int:
-    """The smallest multiple of a unit that is not less than a count."""
+def _round_up(count: int, unit: int) -> int:
+    """Round a count up to a multiple of a unit."""
     return -(-count // unit) * unit
 
 
 def _range(begin: int, end: int, axis: int) -> tuple[slice, ...]:
-    """The columns of a matrix from `begin` to `end`, which lie along `axis`."""
+    """Return the index of the columns `begin` to `end` of a matrix, which are along `axis`."""
     return (slice(begin, end), slice(None))[:: 1 if axis == 0 else -1]
 
 
 def _pack_columns(format: Format, value: WeightExpr, begin: int, end: int, packed: np.ndarray, axis: int) -> None:
-    """Packs a range of columns; where parts of it can be had, some at a time, so that casts are never whole."""
+    """Pack a range of columns, in slices where possible, so that casts are never materialised completely."""
     k = format.columns(value.dims[1]) if axis == 0 else value.dims[0]
     column_bytes = format.column_bytes(k)
     step = max(1, COPY_BYTES // (column_bytes * format.panel)) * format.panel if k else max(1, end - begin)
@@ -290,15 +292,15 @@ def _pack_columns(format: Format, value: WeightExpr, begin: int, end: int, packe
         pack_panels(format, [data], here, axis == 0)
         release(data)
     if not value.is_divisible:
-        for source in value.sources():  # what it was made of whole
+        for source in value.sources():  # it was evaluated completely
             release(source.evaluate())
 
 
 def _pack_halves(
     format: Format, halves: list[tuple[WeightExpr, int]], width: int, packed: np.ndarray, axis: int
 ) -> None:
-    """Packs `width` columns (along `axis`) of each (matrix, first column), some at a time."""
-    made = {value: value.evaluate() for value, _ in halves if not value.is_divisible}
+    """Pack `width` columns (along `axis`) of each (matrix, first column), in slices."""
+    evaluated = {value: value.evaluate() for value, _ in halves if not value.is_divisible}
     dims, half = halves[0][0].dims, format.panel // 2
     k = format.columns(dims[1]) if axis == 0 else dims[0]
     column_bytes = format.column_bytes(k)
@@ -308,7 +310,7 @@ def _pack_halves(
         pieces = []
         for value, start in halves:
             columns = _range(start + column, start + column + count, axis)
-            pieces.append(made[value][columns] if value in made else value.part(columns))
+            pieces.append(evaluated[value][columns] if value in evaluated else value.part(columns))
         here = packed[2 * column * column_bytes : 2 * (column + count) * column_bytes]
         pack_panels(format, pieces, here, axis == 0)
         for piece in pieces:
@@ -316,7 +318,7 @@ def _pack_halves(
 
 
 def _pack_several(packed_weight: PackedWeight, packed: np.ndarray) -> None:
-    """Packs matrices one after another, and has each only as long."""
+    """Pack matrices one after another, each evaluated only while it is packed."""
     panels = iter(packed.reshape(math.prod(packed_weight.shape[:-2]), -1))
     for piece in packed_weight.value.pieces():
         for matrix in piece.reshape(math.prod(piece.shape[:-2]), *piece.shape[-2:]):
@@ -324,35 +326,36 @@ def _pack_several(packed_weight: PackedWeight, packed: np.ndarray) -> None:
         release(piece)
 
 
-def _make_raw(packed_weight: PackedWeight, made: dict[str, np.ndarray]) -> None:
-    """Adds the bytes of a value as it is: where it lies if it is row-major, aligned and not small, else a copy."""
+def _make_raw(packed_weight: PackedWeight, arrays_by_key: dict[str, np.ndarray]) -> None:
+    """Add the bytes of a raw value: the array itself if it is row-major, aligned and not small, else a copy."""
     value = packed_weight.value
     if value.node is not None and len(packed_weight.shape) == 2 and packed_weight.nbytes and value.is_divisible:
         data = allocate(packed_weight.nbytes).view(packed_weight.dtype.numpy).reshape(packed_weight.shape)
         step = max(1, COPY_BYTES * len(data) // packed_weight.nbytes)
-        for row in range(0, len(data), step):  # a table that is cast: source and result are never both whole
+        # The source and the result of a cast table are never both materialised completely.
+        for row in range(0, len(data), step):
             rows = slice(row, row + step)
             data[rows] = value.part((rows, slice(None)))
-        made[packed_weight.key] = data.reshape(-1)
+        arrays_by_key[packed_weight.key] = data.reshape(-1)
         return
     data = value.evaluate()
     is_small = data.nbytes <= _SMALL_BYTES and bool(mapped_files([data]))
     if is_small or not (data.flags.c_contiguous and data.flags.aligned):
         source, data = data, allocate(packed_weight.nbytes).view(data.dtype).reshape(data.shape)
         _copy(source, data)
-    made[packed_weight.key] = data.reshape(-1)
+    arrays_by_key[packed_weight.key] = data.reshape(-1)
 
 
 def _expect_fit(packed_weight: PackedWeight, given: np.ndarray) -> None:
     if given.dtype != packed_weight.dtype.numpy or given.nbytes != packed_weight.nbytes:
         raise LoadError(
-            f"packed_weight {packed_weight.key!r}: its bytes do not fit, got {given.nbytes} of {given.dtype},"
+            f"packed weight {packed_weight.key!r}: its bytes do not fit, got {given.nbytes} of {given.dtype},"
             f" expected {packed_weight.nbytes} of {packed_weight.dtype}"
         )
 
 
 def _copy(source: np.ndarray, target: np.ndarray) -> None:
-    """Copies some rows at a time and lets them go: source and target are never in memory together, whole."""
+    """Copy in ranges of rows and release each: source and target are never both in memory completely."""
     source, target = np.atleast_1d(source), np.atleast_1d(target)
     rows = max(1, COPY_BYTES * len(source) // max(source.nbytes, 1))
     for row in range(0, len(source), rows):
@@ -361,7 +364,7 @@ def _copy(source: np.ndarray, target: np.ndarray) -> None:
 
 
 def allocate(nbytes: int) -> np.ndarray:
-    """Zeroed bytes at 64-byte alignment or better; large ones come from anonymous huge pages."""
+    """Return zeroed bytes at 64-byte alignment or better; large ones are anonymous huge pages."""
     if nbytes < _HUGE_PAGE:
         block = np.zeros(nbytes + _ALIGNMENT, np.uint8)
         start = -block.ctypes.data % _ALIGNMENT

@@ -1,4 +1,4 @@
-"""Runs a Plan on a device of WebGPU: one submit over buffers, pipelines and a bind group that are made once."""
+"""Run a Plan on a WebGPU device: one submit over buffers, pipelines and a bind group that are created once."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ from ingot.run.native import CANARY, index_error
 from ingot.run.store import WeightStore
 from ingot.support.config import check
 
-_LEAST_BYTES = 256  # of a buffer that nothing lies in
-_SHARED = ("weights", "state")  # what regions are called that several programs may have together
+_LEAST_BYTES = 256  # of a buffer for an empty region
+_SHARED = ("weights", "state")  # prefixes of the regions that several programs may share
 
 
 class WebgpuProgram:
-    """One Lowered and Plan made ready on a device: weights written, shaders compiled, parameters laid out.
+    """One Lowered and Plan bound to a device: weights written, shaders compiled, parameters laid out.
 
-    state: whose states these are; programs with the same one share them.
+    state: the owner of the states; programs with the same one share them.
 
-    Raises LimitError for what is larger than a binding or for a weight outside of 32 bits, LoadError for a state
-    without data, ResourceError where the device has no memory, and what `open_device` raises.
+    Raises LimitError for a region larger than a binding or for a weight outside of 32 bits, LoadError for a state
+    without data, ResourceError when the device is out of memory, and the errors of `open_device`.
     """
 
     def __init__(self, graph: Graph, lowered: Lowered, plan: Plan, weights: WeightStore, state: Arena):
         self.graph, self.lowered, self.plan = graph, lowered, plan
         self.places = dispatches(lowered, plan)
         self._device, made = open_device(), self.places
-        self._device.expect_room(made.regions)
+        self._device.expect_bindable(made.regions)
         self._inputs = [(name, made.inputs[name].offset) for name in graph.inputs]
         self._outputs = [(name, graph.type(graph.outputs[name]).dtype, v) for name, v in lowered.outputs.items()]
         self._staging = np.zeros(made.regions["inputs"], np.uint8)
@@ -62,14 +62,13 @@ class WebgpuProgram:
         self._grids = [step.groups for step in made.steps]
         self._canaries = canaries(lowered, plan) if check() >= 3 else []
         self._resizes = self._resized_words()
-        self._sizes: dict[str, int] = {}  # that parameters and grids are for
+        self._sizes: dict[str, int] = {}  # the symbols that parameters and grids are set for
 
     def run(self, inputs: Sequence[np.ndarray], symbols: Mapping[str, int] = {}) -> list[np.ndarray]:
-        """Runs once. inputs: row-major arrays of the bound shapes, in graph order; returns fresh arrays. symbols: what
-        dims that were bound to an AtMost are in this run.
+        """Run once. inputs: row-major arrays of the bound shapes, in graph order; returns fresh arrays.
 
-        Raises InputError for an index outside a table and for an integer outside of 32 bits, ResourceError for a device
-        that is lost.
+        symbols: the values of AtMost symbols in this run. Raises InputError for an index outside a table and for an
+        integer outside of 32 bits, ResourceError for a lost device.
         """
         narrow = [
             held(array, self.lowered.inputs[name].dtype, f"input {name!r}", InputError)
@@ -82,7 +81,7 @@ class WebgpuProgram:
         return [self._output(found, *each, symbols) for each in self._outputs]
 
     def call(self, inputs: np.ndarray, symbols: Mapping[str, int], nbytes: int) -> np.ndarray:
-        """One run on the bytes of all inputs, as `places` has them. symbols: as in `run`.
+        """Run once on the bytes of all inputs, laid out as in `places`. symbols: as in `run`.
 
         Returns the first bytes of all outputs. Raises as `run` does.
         """
@@ -108,7 +107,7 @@ class WebgpuProgram:
         return found
 
     def _poison(self) -> None:
-        """NaN everywhere, so that a read before the write shows, and canaries behind each tensor."""
+        """Fill memory with NaN, so that a read before the write is visible, and write canaries after each tensor."""
         for region in {region for region, _ in self._canaries}:
             content = np.full(self._buffers[region].size, 0xFF, np.uint8)
             for start in (start for name, start in self._canaries if name == region):
@@ -122,12 +121,12 @@ class WebgpuProgram:
             assert (here == CANARY).all(), f"a kernel wrote past a tensor, at {region}+{start}"
 
     def outputs(self) -> np.ndarray:
-        """The bytes of all outputs, as the last run left them."""
+        """Return the bytes of all outputs of the last run."""
         with self._device.turn.once(), self._device.guarded():
             return self._read(self._device.gpu.create_command_encoder(), self._found.size)
 
     def _resize(self, symbols: Mapping[str, int]) -> None:
-        """Sets what depends on sizes that a run says."""
+        """Set the parameters and grids that depend on the sizes of a run."""
         if self._sizes == symbols:
             return
         values = Values(symbols)
@@ -138,10 +137,9 @@ class WebgpuProgram:
         self._sizes = dict(symbols)
 
     def profile(self, inputs: Sequence[np.ndarray], runs: int = 1, symbols: Mapping[str, int] = {}) -> np.ndarray:
-        """Nanoseconds of each step on the device's clock, int64[runs, steps]; steps of one dispatch share its time.
-        symbols: as in `run`.
+        """Return nanoseconds per step on the device's clock, int64[runs, steps]; steps of a dispatch share its time.
 
-        Raises UnsupportedError for a device without a clock, and as `run` does.
+        symbols: as in `run`. Raises UnsupportedError for a device without a clock, and as `run` does.
         """
         self.run(inputs, symbols)
         times = np.zeros((runs, len(self.plan.steps)), np.int64)
@@ -153,15 +151,15 @@ class WebgpuProgram:
         return times
 
     def _read(self, encoder: Any, nbytes: int) -> np.ndarray:
-        """Submits what is encoded, and waits for the first bytes of all outputs."""
-        if self._found.map_state != "unmapped":  # an interrupt came while it was waited for
+        """Submit the encoded commands, and wait for the first bytes of all outputs."""
+        if self._found.map_state != "unmapped":  # an interrupt came while a run waited for it
             self._found = self._device.buffer(self._found.size, *READ)
         encoder.copy_buffer_to_buffer(self._buffers["outputs"], 0, self._found, 0, nbytes)
         self._device.gpu.queue.submit([encoder.finish()])
         return mapped(self._found, nbytes)
 
     def _output(self, found: np.ndarray, name: str, dtype: DType, view: View, symbols: Mapping[str, int]) -> np.ndarray:
-        """A fresh array of an output, of the graph's dtype."""
+        """Return a fresh array of an output, in the graph's dtype."""
         shape = tuple(size_at(dim, symbols) for dim in view.shape)
         offset = self.places.outputs[name].offset
         data = found[offset : offset + view.dtype.nbytes(math.prod(shape))].view(view.dtype.numpy)
@@ -174,14 +172,14 @@ class WebgpuProgram:
 
     # -- states -------------------------------------------------------------------------------------------------
 
-    def state_places(self) -> dict[str, Place]:
-        """Where each state lies, by name."""
+    def state_locations(self) -> dict[str, Place]:
+        """Return the location of each state, by name."""
         roots = [(t, self.plan.addresses[t.id]) for t in self.lowered.tensors.values() if t.kind == "state"]
         return {t.name: Place(address.offset, t.nbytes, address.region) for t, address in roots}
 
     @property
     def state_bytes(self) -> int:
-        """Bytes of the states, and of what shares their memory."""
+        """Bytes of the states, and of everything that shares their region."""
         return sum(size for region, size in self.plan.regions.items() if region.startswith("state"))
 
     @property
@@ -190,8 +188,8 @@ class WebgpuProgram:
         return self.plan.arena_bytes
 
     def read_states(self) -> dict[str, np.ndarray]:
-        """Copies of all states, by name."""
-        places = self.state_places()
+        """Return copies of all states, by name."""
+        places = self.state_locations()
         with self._device.turn.once(), self._device.guarded():
             found = {region: self._copied(region) for region in {place.region for place in places.values()}}
         roots = {t.name: t for t in self.lowered.tensors.values() if t.kind == "state"}
@@ -209,8 +207,8 @@ class WebgpuProgram:
         return mapped(target, source.size)
 
     def write_state(self, name: str, rows: np.ndarray, values: np.ndarray) -> None:
-        """Writes rows of a state, which are places on its first axis."""
-        place, nbytes = self.state_places()[name], values[:1].nbytes
+        """Write rows of a state, which are indices of its first axis."""
+        place, nbytes = self.state_locations()[name], values[:1].nbytes
         with self._device.turn.once(), self._device.guarded():
             for row, value in zip(rows.tolist(), values, strict=True):
                 where = place.offset + row * nbytes
@@ -219,12 +217,12 @@ class WebgpuProgram:
     # -- preparing ----------------------------------------------------------------------------------------------
 
     def _states(self, state: Arena) -> dict[str, Any]:
-        """The buffers of the states, which hold what they begin with where no program had them before; by region."""
+        """Return the buffers of the states by region; a new buffer gets the initial values."""
         sizes = {region: size for region, size in self.places.regions.items() if region.startswith("state")}
         buffers = self._device.states.get(state)
         if buffers is None:
             buffers = self._device.states[state] = {name: _buffer(self._device, size) for name, size in sizes.items()}
-            places = self.state_places()
+            places = self.state_locations()
             for name, data in self.graph.initial.items():
                 if data is None:
                     raise LoadError(f"state {name!r}: has no data, got only its type {self.graph.type(name)}")
@@ -236,7 +234,7 @@ class WebgpuProgram:
         return buffers
 
     def _laid_out(self, made: Dispatches) -> tuple[np.ndarray, Any]:
-        """The parameters of every step, on the host and on the device."""
+        """Return the parameters of every step, on the host and on the device."""
         parameters = np.zeros((max(1, len(made.steps)), PARAMETER_BYTES // 4), np.uint32)
         for row, step in zip(parameters, made.steps, strict=False):
             row[: len(step.words)] = step.words
@@ -245,9 +243,9 @@ class WebgpuProgram:
         return parameters, buffer
 
     def _bound(self, bindings: Sequence[str]) -> Any:
-        """A bind group of steps: their parameters, found by an offset, and regions."""
+        """Return a bind group of steps: their parameters, addressed by an offset, and regions."""
         resources = [{"buffer": self._parameter_buffer, "offset": 0, "size": PARAMETER_BYTES}]
-        for region in bindings:  # some buffer has to stand for one that the program lacks
+        for region in bindings:  # some buffer must stand for a region that the program lacks
             if region not in self._buffers:
                 self._buffers[region] = _buffer(self._device, 0)
             resources.append({"buffer": self._buffers[region], "offset": 0})
@@ -255,7 +253,7 @@ class WebgpuProgram:
         return self._device.gpu.create_bind_group(layout=self._device.bind_layout(bindings), entries=entries)
 
     def _resized_words(self) -> list[tuple[Expr, list[int], list[int]]]:
-        """The parameters that a run says: what they are, and in which dispatches and words."""
+        """Return the parameters that depend on run-time sizes: their expressions, and their dispatches and words."""
         found: dict[Expr, tuple[list[int], list[int]]] = {}
         for number, step in enumerate(self.places.steps):
             for word, dim in step.resizes:
@@ -267,8 +265,10 @@ class WebgpuProgram:
 
 @dataclass(frozen=True, eq=False)
 class DeviceWeights:
-    """Weights on a device. buffers: by region. places: where each begins, by the keys of their packed_weights. nbytes:
-    of all, without the gaps between them.
+    """Weights on a device.
+
+    buffers: by region. places: the offset of each, by its packed weight's key. nbytes: of all weights, without the gaps
+    between them.
     """
 
     buffers: Mapping[str, Any]
@@ -277,8 +277,9 @@ class DeviceWeights:
 
 
 def device_weights(weights: WeightStore, programs: Iterable[tuple[Lowered, Plan]]) -> DeviceWeights:
-    """The weights of programs that were planned together: those that another program has in the same places, else new
-    ones. They live as long as who holds them. Raises as `WebgpuProgram` does.
+    """Return the weights of programs that were planned together: existing ones in the same places, else new ones.
+
+    They live as long as their holder. Raises as `WebgpuProgram` does.
     """
     device, wanted = open_device(), {}
     sizes: dict[str, int] = {}
@@ -300,7 +301,7 @@ def device_weights(weights: WeightStore, programs: Iterable[tuple[Lowered, Plan]
             array = held(weights.array(packed_weight), tensor.dtype, f"weight {tensor.name!r}", LimitError)
             if array.size:
                 data = array.view(np.uint8)
-                data = np.pad(data, (0, -data.size % 4)) if data.size % 4 else data  # words are written
+                data = np.pad(data, (0, -data.size % 4)) if data.size % 4 else data  # writes have complete words
                 device.gpu.queue.write_buffer(made.buffers[address.region], address.offset, data)
         shared.add(made)
         weights.elsewhere.add(made)
@@ -308,5 +309,5 @@ def device_weights(weights: WeightStore, programs: Iterable[tuple[Lowered, Plan]
 
 
 def _buffer(device: Device, nbytes: int) -> Any:
-    """The buffer of a region; the smallest there may be for one that a program lacks."""
+    """Return the buffer of a region; of the minimum size for a region that a program lacks."""
     return device.buffer(max(_LEAST_BYTES, nbytes), "STORAGE", "COPY_DST", "COPY_SRC")

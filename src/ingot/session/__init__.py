@@ -1,1 +1,1 @@
-"""From any source to runs: load, compile per shape, save, report."""
+"""Sessions: load a model from any source, compile it per shape, run, save and report."""

@@ -1,9 +1,9 @@
-"""Compiled ONNX files, kept between processes: an entry is a saved program, named after the files it was made of.
+"""A cache of compiled ONNX files between processes: an entry is a saved program, named after its source files.
 
-The name of an entry is a hash of what tells one content of the model file from another without reading it (see
-`files.identity`), of the options, and of this installation. Files of external data are listed in the entry and compared
-in the same way. An entry's arrays carry hashes, which are compared whenever it is read. An entry that is damaged, that
-another user owns or that others may write is as good as none: the model is compiled as if there were no cache.
+The name of an entry is a hash of the model file's identity (see `files.identity`), of the options, and of this
+installation. Files of external data are listed in the entry and compared in the same way. An entry's arrays have
+hashes, which are checked whenever it is read. An entry that is damaged, that another user owns or that others may write
+is ignored: the model is compiled as if there were no cache.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from ingot.support.config import debug, knob
 from ingot.support.files import identity
 
 MAX_BYTES = 10 << 30  # of the cache of compiled models
-# A file system may date a change this coarsely: two changes in one tick look like one.
+# A file system may have timestamps this coarse: two changes within one tick look like one.
 SETTLED_NANOSECONDS = 2_000_000_000
 _LOCK_SECONDS = 10
 _SOURCES = "sources.json"
@@ -43,7 +43,7 @@ Identity = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Where the program of one model file is kept, or would be, and what it computes in."""
+    """The cache entry of one model file, which may not exist yet, and its precision."""
 
     root: Path
     folder: Path
@@ -51,7 +51,7 @@ class Entry:
     precision: Precision
 
     def read(self, weights: WeightStore) -> Graph | None:
-        """The graph after its passes, its packed weights put into `weights`; None when there is nothing to be used."""
+        """Return the graph after its passes and put its packed weights in `weights`; None if the entry is unusable."""
         if not os.path.lexists(self.folder):
             return None
         try:
@@ -68,13 +68,13 @@ class Entry:
         return graph
 
     def write(self, files: Mapping[str, Identity], graph: Graph, program: Program, weights: WeightStore) -> None:
-        """Keeps a program, then removes the entries used longest ago if all are too many bytes.
+        """Store a program, then remove the least recently used entries if the cache is too large.
 
-        files: identities of the model file, "", and of its external data by location, as they were when they were
-        read. A file that changed a moment ago is not trusted: nothing is kept.
+        files: identities of the model file, "", and of its external data by location, from the time they were read. If
+        a file changed a moment ago, nothing is stored.
         """
         if any(time.time_ns() - max(times[-2:]) < SETTLED_NANOSECONDS for times in files.values()):
-            _note(f"{self.model!r} is not kept: it changed a moment ago")
+            _note(f"{self.model!r} is not cached: it changed a moment ago")
             return
         from filelock import FileLock
 
@@ -85,10 +85,10 @@ class Entry:
                 self._write(files, graph, program, weights)
                 _evict(self.root)
         except (OSError, IngotError) as error:
-            _note(f"{self.model!r} is not kept: {error}")
+            _note(f"{self.model!r} is not cached: {error}")
 
     def _write(self, files: Mapping[str, Identity], graph: Graph, program: Program, weights: WeightStore) -> None:
-        # Whoever writes holds the lock: what is half written belongs to a process that died.
+        # The writer holds the lock: a partial entry belongs to a process that died.
         for remains in self.root.glob(".new-*"):
             _remove(remains)
         temporary = Path(tempfile.mkdtemp(prefix=".new-", dir=self.root))
@@ -105,21 +105,21 @@ class Entry:
 
 
 @dataclass(slots=True)
-class Keeping:
-    """The entry of the cache that a session's first program goes into, once, whichever context compiles it."""
+class PendingEntry:
+    """The cache entry for a session's first program, written once, by whichever context compiles it."""
 
     entry: Entry | None
     files: Mapping[str, tuple[int, ...]]
 
     def keep(self, graph: Graph, program: Program, weights: WeightStore) -> None:
-        """Puts a program into the cache, if there is one and it came from a file that it can be found by."""
+        """Store a program in the cache, if the session has an entry for it."""
         entry, self.entry = self.entry, None
         if entry is not None:
             entry.write(self.files, graph, program, weights)
 
 
 def folder_of(option: str | os.PathLike[str] | bool | None) -> Path | None:
-    """The cache's folder: a path, True for the user's own, False for none, None for what INGOT_CACHE says."""
+    """Return the cache's folder: a path, True for the user's own, False for none, None for the value of INGOT_CACHE."""
     chosen = str(knob("INGOT_CACHE")) if option is None else option
     if chosen is True or chosen == "on":
         import platformdirs
@@ -135,7 +135,7 @@ def entry_of(
     dims: Mapping[str, int] | None,
     precision: Precision = F32,
 ) -> Entry:
-    """The entry of a model file with these options. Raises FileNotFoundError."""
+    """Return the entry of a model file with these options. Raises FileNotFoundError."""
     facts = [saved.FORMAT, __version__, abi_hash(), _installation(), identity(os.stat(model))]
     options = [None if passes is None else list(passes), sorted((dims or {}).items()), precision.name]
     key = hashlib.sha256(json.dumps([*facts, *options]).encode()).hexdigest()
@@ -143,7 +143,7 @@ def entry_of(
 
 
 def entries(root: Path) -> list[dict[str, object]]:
-    """What is kept, the latest used first: model, bytes, and when it was used, in seconds since 1970."""
+    """Return the stored entries, the latest used first: model, bytes, and time of use in seconds since 1970."""
     found = []
     for folder in _folders(root):
         try:
@@ -155,13 +155,13 @@ def entries(root: Path) -> list[dict[str, object]]:
 
 
 def clear(root: Path) -> None:
-    """Removes every entry."""
+    """Remove every entry."""
     for folder in _folders(root):
         _remove(folder)
 
 
 def _identities(model: str, locations: Mapping[str, object]) -> dict[str, list[int]]:
-    """What the files of an entry are now; external data is never behind a symbolic link."""
+    """Return the current identities of an entry's files; external data is never behind a symbolic link."""
     beside = os.path.dirname(model)
     return {
         location: list(identity(os.lstat(os.path.join(beside, location)) if location else os.stat(model)))
@@ -170,7 +170,7 @@ def _identities(model: str, locations: Mapping[str, object]) -> dict[str, list[i
 
 
 def _installation() -> list[tuple[str, int, int]]:
-    """The sources of this package: another release, or an edit, may compile a model in another way."""
+    """Return the identities of this package's sources: another release, or an edit, may compile a model differently."""
     root = Path(str(importlib.resources.files("ingot")))
     files = sorted(root.rglob("*.py"))
     return [(os.fspath(file.relative_to(root)), s.st_size, s.st_mtime_ns) for file in files for s in (file.stat(),)]
@@ -210,7 +210,7 @@ def _evict(root: Path) -> None:
 
 
 def _remove(path: Path) -> None:
-    """Removes a folder, or whatever else took its place. A process that has it mapped keeps what it mapped."""
+    """Remove a folder, or any file in its place. A process that has mapped it keeps its mapping."""
     if path.is_symlink() or path.is_file():
         path.unlink()
     else:

@@ -1,4 +1,4 @@
-"""What a session compiles for values of its symbols: a mode of its one graph, or a graph that it has only for them."""
+"""What a session compiles for values of its symbols: a mode of its single graph, or a graph loaded for these values."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from ingot.run.program import Program
 from ingot.run.store import WeightStore
 from ingot.support.locks import OwnedLock
 
-MAX_BINDINGS = 16  # sizes of symbols that are kept compiled
-_CHANGES = 3  # different sizes that make a session plan for others
+MAX_BINDINGS = 16  # cached programs of one context
+_CHANGES = 3  # different sizes after which a session plans for others
 _MAX_REFUSALS = 4  # of plans for larger sizes
-_MAX_ROOM = 4  # times the largest product of sizes that came, in a plan whose arena is not small
+_MAX_GROWTH = 4  # times the largest product of observed sizes, in a plan whose arena is not small
 _SMALL_ARENA_BYTES = 64 << 20
 
 
@@ -32,7 +32,7 @@ _SMALL_ARENA_BYTES = 64 << 20
 class Bound:
     """A graph that has been through the passes, the mode of it to compile, and the weights of its programs.
 
-    unfused: the memory of the graph as it was loaded, where that is known.
+    unfused: the liveness of the graph as it was loaded, if known.
     """
 
     graph: Graph
@@ -56,11 +56,11 @@ class SingleGraph:
         self.unfused = Liveness.of(graph)
 
     def bound(self, sizes: Mapping[str, int]) -> Bound:
-        """What to compile for values of all symbols."""
+        """Return what to compile for values of all symbols."""
         return Bound(self.graph, Mode(sizes=sizes, precision=self._precision), self.weights, self.unfused)
 
     def fits(self, sizes: Mapping[str, int]) -> bool:
-        """Whether the model can have these sizes."""
+        """Return whether the model accepts these sizes."""
         try:
             self.graph.bind(sizes)
         except ShapeError:
@@ -69,36 +69,36 @@ class SingleGraph:
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes of all packed weights that programs hold."""
+        """Bytes of all packed weights of live programs."""
         return self.weights.nbytes
 
 
 class GraphPerShape:
-    """A model with a graph for each binding, and weights for each, which may be other ones of the same name.
+    """A model with a graph and weights for each binding; weights of one name may differ between bindings.
 
-    The graphs used latest are kept. Contexts of a session may ask at the same time.
+    The most recently used graphs are cached. Contexts of a session may call it concurrently.
     """
 
     def __init__(self, model: ShapeDependentModel, precision: Precision, passes: tuple[str, ...] | None, threads: int):
         self.interface, self.outputs = model.interface, model.outputs
         self._load, self._precision, self._passes, self._threads = model.load, precision, passes, threads
-        self._kept: OrderedDict[tuple[tuple[str, int], ...], Bound] = OrderedDict()
+        self._cached: OrderedDict[tuple[tuple[str, int], ...], Bound] = OrderedDict()
         self._lock = OwnedLock("load")
 
     def bound(self, sizes: Mapping[str, int]) -> Bound:
-        """What to compile for values of all symbols. Raises what loading the model raises."""
+        """Return what to compile for values of all symbols. Raises the errors of loading the model."""
         key = tuple(sorted(sizes.items()))
         with self._lock.once():
-            if key not in self._kept:
+            if key not in self._cached:
                 graph = self._load(sizes)
                 unfused = Liveness.of(graph)
                 optimize(graph, self._passes)
-                while len(self._kept) >= MAX_BINDINGS:
-                    self._kept.popitem(last=False)
+                while len(self._cached) >= MAX_BINDINGS:
+                    self._cached.popitem(last=False)
                 mode = Mode(precision=self._precision)
-                self._kept[key] = Bound(graph, mode, WeightStore(self._threads), unfused)
-            self._kept.move_to_end(key)
-            return self._kept[key]
+                self._cached[key] = Bound(graph, mode, WeightStore(self._threads), unfused)
+            self._cached.move_to_end(key)
+            return self._cached[key]
 
     @property
     def graph(self) -> Graph:
@@ -107,7 +107,7 @@ class GraphPerShape:
 
     @property
     def unfused(self) -> Liveness | None:
-        """The memory of `graph` as it was loaded, where that is known."""
+        """The liveness of `graph` as it was loaded, if known."""
         return self._latest.unfused
 
     @property
@@ -117,56 +117,58 @@ class GraphPerShape:
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes of all packed weights that programs hold."""
+        """Bytes of all packed weights of live programs."""
         with self._lock.once():
-            kept = list(self._kept.values())
-        return sum(bound.weights.nbytes for bound in kept)
+            cached = list(self._cached.values())
+        return sum(bound.weights.nbytes for bound in cached)
 
     @property
     def _latest(self) -> Bound:
-        if not self._kept:
+        if not self._cached:
             raise unbound(self.interface.symbols)
-        return next(reversed(self._kept.values()))
+        return next(reversed(self._cached.values()))
 
 
 Bindings = SingleGraph | GraphPerShape
 
 
 class Programs:
-    """The programs that a queue of calls has compiled, by the sizes of symbols that they are for; those used last.
+    """An LRU cache of the programs of a queue of calls, by the sizes of symbols.
 
-    hits, misses: how often one was there, and how many were compiled. Its user has a lock.
+    hits, misses: lookups with a cached program, and compiled programs. Not thread-safe: its user has a lock.
     """
 
     def __init__(self) -> None:
         self.hits = self.misses = 0
-        self._kept: OrderedDict[tuple[tuple[str, int], ...], Program] = OrderedDict()
+        self._cached: OrderedDict[tuple[tuple[str, int], ...], Program] = OrderedDict()
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._cached)
 
     def __contains__(self, sizes: Mapping[str, int]) -> bool:
-        return self._key(sizes) in self._kept
+        return self._key(sizes) in self._cached
 
     @property
     def latest(self) -> Program | None:
         """The program used last."""
-        return next(reversed(self._kept.values()), None)
+        return next(reversed(self._cached.values()), None)
 
     def find(self, sizes: Mapping[str, int], compile: Callable[[], Program], anew: bool = False) -> Program:
-        """The program for sizes, compiled unless it is kept; or anew, because an `AtMost` is that of any limit."""
+        """Return the program for sizes, compiled unless cached; `anew` recompiles, because a key has an `AtMost`
+        without its limit.
+        """
         key = self._key(sizes)
-        program = None if anew else self._kept.get(key)
+        program = None if anew else self._cached.get(key)
         if program is not None:
             self.hits += 1
-            self._kept.move_to_end(key)
+            self._cached.move_to_end(key)
             return program
         program = compile()
         self.misses += 1
-        self._kept.pop(key, None)
-        while len(self._kept) >= MAX_BINDINGS:
-            self._kept.popitem(last=False)
-        self._kept[key] = program
+        self._cached.pop(key, None)
+        while len(self._cached) >= MAX_BINDINGS:
+            self._cached.popitem(last=False)
+        self._cached[key] = program
         return program
 
     def _key(self, sizes: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
@@ -174,37 +176,39 @@ class Programs:
 
 
 class BucketPolicy:
-    """Limits that a queue of calls finds for itself, of dims whose sizes keep changing: see docs/shapes.md.
+    """Limits of dims whose sizes keep changing, found by a queue of calls: see docs/shapes.md.
 
-    fit: whether the model can have given sizes. limits: those that one program is planned for now. refusal: why larger
-    sizes have programs of their own.
+    fit: whether the model accepts given sizes. limits: the limits of the current program. refusal: why larger sizes
+    have separate programs.
     """
 
     def __init__(self, fit: Fit):
         self._fit = fit
         self.limits: dict[str, int] = {}
         self.refusal = ""
-        self._seen: list[dict[str, int]] = []  # sizes that no program for several was there for
+        self._observed: list[dict[str, int]] = []  # sizes that no program with limits covered
         self._fixed: dict[str, int] = {}
         self._refusals = 0
 
     def serves(self, sizes: Mapping[str, int]) -> bool:
-        """Whether the limits are of these sizes, too."""
+        """Return whether the current limits cover these sizes."""
         limits, fixed = self.limits, self._fixed
         return bool(limits) and all(n <= limits[s] if s in limits else n == fixed[s] for s, n in sizes.items())
 
     def proposals(self, sizes: Mapping[str, int]) -> Iterator[dict[str, int]]:
-        """Limits to plan for, the best first, because of sizes that none serves: of the dims that have changed, powers
-        of two, or the most below that fit the model; else the largest that came.
+        """Yield limits to plan for, the best first, after sizes that no limits cover.
+
+        For the dims that have changed: powers of two, or the largest sizes below that fit the model; else the largest
+        observed sizes.
         """
         if self._refusals >= _MAX_REFUSALS:
             return
-        if sizes not in self._seen:
-            self._seen = [*self._seen, dict(sizes)]
-        if len(self._seen) < _CHANGES:
+        if sizes not in self._observed:
+            self._observed = [*self._observed, dict(sizes)]
+        if len(self._observed) < _CHANGES:
             return
-        came = {symbol: {each[symbol] for each in self._seen} for symbol in sizes}
-        largest = {symbol: max(1, *found) for symbol, found in came.items() if len(found) > 1}
+        observed = {symbol: {each[symbol] for each in self._observed} for symbol in sizes}
+        largest = {symbol: max(1, *found) for symbol, found in observed.items() if len(found) > 1}
         rounded = {symbol: 1 << (size - 1).bit_length() for symbol, size in largest.items()}
         if not self._fit({**sizes, **rounded}):
             rounded = {symbol: _most({**sizes, **largest}, symbol, most, self._fit) for symbol, most in rounded.items()}
@@ -212,20 +216,20 @@ class BucketPolicy:
         if rounded != largest and self._refusals < _MAX_REFUSALS:
             yield largest
 
-    def expect_room(self, sizes: Mapping[str, int], arena_bytes: int) -> None:
-        """Raises LimitError for a plan with a large arena, for far more than ever came at once."""
+    def expect_small_arena(self, sizes: Mapping[str, int], arena_bytes: int) -> None:
+        """Raise LimitError for a plan with a large arena, for sizes far beyond those observed together."""
         limits = {symbol: int(size) for symbol, size in sizes.items() if isinstance(size, AtMost)}
-        came = max(prod(each[symbol] for symbol in limits) for each in self._seen)
-        if prod(limits.values()) > _MAX_ROOM * came and arena_bytes > _SMALL_ARENA_BYTES:
+        observed = max(prod(each[symbol] for symbol in limits) for each in self._observed)
+        if prod(limits.values()) > _MAX_GROWTH * observed and arena_bytes > _SMALL_ARENA_BYTES:
             expected = f"got {arena_bytes} bytes, expected at most {_SMALL_ARENA_BYTES}"
-            raise LimitError(f"arena: large for sizes {limits}, which never came together, {expected}")
+            raise LimitError(f"arena: large for sizes {limits}, which were never used together, {expected}")
 
     def settle(self, limits: Mapping[str, int], sizes: Mapping[str, int]) -> None:
-        """Takes limits that a program was planned for, beside other sizes as they came."""
+        """Set the limits of a new plan; the other sizes are fixed."""
         self.limits, self._fixed = dict(limits), dict(sizes)
 
     def refuse(self, error: IngotError) -> None:
-        """Takes why there is no plan for limits: smaller ones may have one, but for what no program can do."""
+        """Record why there is no plan for limits. Smaller limits may have one, unless no program can."""
         self.refusal = str(error)
         self._refusals = _MAX_REFUSALS if isinstance(error, UnsupportedError) else self._refusals + 1
 
@@ -238,13 +242,13 @@ def bindings_of(
     passes: tuple[str, ...] | None,
     weights: WeightStore,
 ) -> Bindings:
-    """The bindings of a model some of whose symbols have values. Its graph has yet to go through the passes.
+    """Return the bindings of a model with values for some symbols. Its graph has not been through the passes yet.
 
     Raises InputError for dims, and limits of dims, that the model does not have.
     """
     symbols = (model if isinstance(model, Graph) else model.interface).symbols
     if isinstance(model, ShapeDependentModel) and (known := dims.keys() & set(symbols)):
-        # An input has dims once it has a rank.
+        # An input has dims only when its rank is known.
         symbols += model.bound({name: dims[name] for name in known}).interface.symbols
     unknown = {*dims, *limits} - set(symbols)
     if unknown:
@@ -260,13 +264,13 @@ def bindings_of(
 
 
 def _most(sizes: Mapping[str, int], symbol: str, most: int, fit: Fit) -> int:
-    """The largest size of a symbol, up to `most`, that fits beside others."""
+    """Return the largest size of a symbol, up to `most`, that fits with the other sizes."""
     larger = range(sizes[symbol] + 1, most + 1)
     return sizes[symbol] + bisect_left(larger, True, key=lambda size: not fit({**sizes, symbol: size}))
 
 
 def exact_and_limits(dims: Mapping[str, int | Limit] | None) -> tuple[dict[str, int], dict[str, int]]:
-    """The dims of a session that have values, and the limits of others. Raises InputError for what is neither."""
+    """Split a session's dims into those with values and those with limits. Raises InputError for anything else."""
     exact: dict[str, int] = {}
     limits: dict[str, int] = {}
     if dims is not None and not isinstance(dims, Mapping):
@@ -283,5 +287,5 @@ def exact_and_limits(dims: Mapping[str, int | Limit] | None) -> tuple[dict[str, 
 
 
 def unbound(symbols: list[str]) -> InputError:
-    """The error for what is asked of a model before its dims have values."""
+    """Return the error for a request that needs values of a model's dims."""
     return InputError(f"dims have no values yet, got none, expected {given(symbols)}; or a run before")

@@ -1,4 +1,4 @@
-"""InferenceSession: a model from any source, what is compiled of it for each binding of its dims, and runs of it."""
+"""InferenceSession: a model from any source, its compiled programs for each binding of its dims, and their runs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from ingot.run.program import Program, print_checksums
 from ingot.run.store import WeightStore
 from ingot.session import dynamic_shapes
 from ingot.session import saved_program as saved
-from ingot.session.compile_cache import Keeping, entry_of, folder_of
+from ingot.session.compile_cache import PendingEntry, entry_of, folder_of
 from ingot.session.dynamic_shapes import BucketPolicy, GraphPerShape, Programs, SingleGraph
 from ingot.session.inputs import arrays, row_major
 from ingot.session.io_binding import IOBinding
@@ -66,6 +66,7 @@ from ingot.support.machine import usable_threads
 
 if TYPE_CHECKING:
     from ingot.load import Examples, ModelSource
+    from ingot.session.source import SessionKeywords
 
 assert ingot.ops  # the import registers every op
 
@@ -77,22 +78,22 @@ class InferenceSession:
 
     source: a path (.onnx, .pt2, a folder that `save` wrote, a Hugging Face folder of an encoder), the bytes of an ONNX
     model, an ExportedProgram, an nn.Module with `example_inputs`, or a Graph. example_inputs: the arguments of the
-    module's forward, a tuple, a dict by name, or one tensor, by whose shapes and dtypes it is exported. threads:
-    1..256; 0 means what the machine allows. executor: "native", "webgpu" for the device that INGOT_WGPU_ADAPTER
-    names, with rows in f32 and integers of 32 bits, or "interpret" for the reference. precision: what products are
-    computed in, "f32"; "bf16", for the CPU's dot products; "bf16w", which rounds fixed matrices alone; "int8" or
-    "int4", for codes of matrices and rows and images of 8 bits; None means what a saved program has, else f32.
-    strict: an op that only the reference can run is an error. dims: values for symbolic dims, bound at load, or
-    `ingot.at_most(n)`: one program for every size of a dim up to n, which computes only what there is; where the model
-    has none, `bindings` says why, and each size gets a program of its own, as each has of a dim that dims leave out.
-    Without dims, such a program is planned as soon as sizes keep changing. passes: names of the passes to run; None
-    means all. fuse: False makes each node a step of its own, without epilogues and fused programs. cache: where the
-    compiled programs of ONNX files are kept between processes: a folder, True for the user's own, False for nowhere,
-    None for INGOT_CACHE; what is not fused is not kept.
+    module's forward, as a tuple, a dict by name, or one tensor; the module is exported for their shapes and dtypes.
+    threads: 1..256; 0 means as many as the machine allows. executor: "native"; "webgpu" for the device that
+    INGOT_WGPU_ADAPTER names, with rows in f32 and 32-bit integers; or "interpret" for the reference. precision: the
+    precision of products: "f32"; "bf16", for the CPU's dot products; "bf16w", which rounds only constant weights;
+    "int8" or "int4", for quantized weights and 8-bit rows and images; None means the precision of a saved program, else
+    f32. strict: refuse ops that only the reference can run. dims: values for symbolic dims, bound at load, or
+    `ingot.at_most(n)`: one program for every size of a dim up to n, which computes only the used size. If the model has
+    no such program, `bindings` gives the reason, and each size gets a separate program, as for dims that are not
+    listed; for these, one is planned as soon as sizes keep changing. passes: names of the passes to run; None means
+    all. fuse: False makes each node a separate step, without epilogues and fused programs. cache: the folder of
+    compiled programs of ONNX files between processes: a path, True for the user's own, False for none, None for
+    INGOT_CACHE; programs without fusion are not cached.
 
-    Raises MissingFileError for a path with nothing there, LoadError, UnsupportedError or LimitError for a model that
-    cannot be had, InputError for a bad option, ResourceError where memory runs out.
-    Concurrent `run` calls are correct: they queue; `context()` gives another queue over the same weights.
+    Raises MissingFileError for a missing path, LoadError, UnsupportedError or LimitError for a model that cannot be
+    loaded, InputError for a bad option, ResourceError when out of memory. Concurrent `run` calls queue; `context()`
+    returns another queue over the same weights.
     """
 
     def __init__(
@@ -114,10 +115,9 @@ class InferenceSession:
         self.strict = strict
         self.threads = threads or usable_threads()
         self.passes = None if passes is None else tuple(passes)
-        self._origin = Origin.of(
-            source, threads=threads, executor=executor, precision=precision, strict=strict, dims=dims,
-            passes=self.passes, cache=cache,
-        )  # fmt: skip
+        options: SessionKeywords = {"threads": threads, "executor": executor, "precision": precision, "strict": strict}
+        options |= {"dims": dims, "passes": self.passes, "cache": cache}
+        self._origin = Origin.of(source, **options)
         with bounded(str(source) if isinstance(source, (str, os.PathLike)) else f"source {type(source).__name__}"):
             self._open(source, example_inputs, dims, precision, fuse, cache)
 
@@ -130,7 +130,7 @@ class InferenceSession:
         fuse: bool,
         cache: str | os.PathLike[str] | bool | None,
     ) -> None:
-        """Loads, binds, runs the passes, and compiles what has no symbols but those with a limit."""
+        """Load the source, bind dims, run the passes, and compile if all remaining symbols have limits."""
         self._shared = source if isinstance(source, Shared) else None
         weights = WeightStore(self.threads) if self._shared is None else self._shared.weights
         passes, executor = self.passes, self.executor
@@ -141,15 +141,15 @@ class InferenceSession:
         wanted, entry = None if precision is None else precision_of(precision), None
         if may_keep and is_onnx_file(source) and (root := folder_of(cache)) is not None:
             entry = entry_of(root, source, passes, exact, wanted or F32)
-        kept = None if entry is None else entry.read(weights)
-        loaded = open_source(source, example_inputs, weights) if kept is None else Opened(kept, is_compiled=True)
-        given = exact if kept is None else {}
+        cached = None if entry is None else entry.read(weights)
+        loaded = open_source(source, example_inputs, weights) if cached is None else Opened(cached, is_compiled=True)
+        given = exact if cached is None else {}
         self.precision = agreed_precision(wanted, loaded.precision)
         self._bindings = dynamic_shapes.bindings_of(loaded.graph, given, self._limits, self.precision, passes, weights)
-        self._keeping = Keeping(None if kept is not None else entry, loaded.files)
+        self._pending = PendingEntry(None if cached is not None else entry, loaded.files)
         self.source_node_count = len(self._bindings.interface)
         has_graph = isinstance(self._bindings, SingleGraph)
-        if has_graph and (not loaded.is_compiled or (kept is None and (exact or passes is not None))):
+        if has_graph and (not loaded.is_compiled or (cached is None and (exact or passes is not None))):
             optimize(self.graph, self.passes)
         if has_graph and executor == "interpret":
             round_operands(self.graph, self.precision)
@@ -157,60 +157,60 @@ class InferenceSession:
         target = target_of(executor, self.threads, self.precision)
         self.target = replace(target, unpacked=unpacked, fuses=fuse, epilogues=fuse)
         self.isa = self.target.isa
-        self._told: set[str] = set()  # ops on the reference that a warning has named
+        self._warned: set[str] = set()  # ops on the reference that a warning has named
         self._context = Context(self)
 
     def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any]) -> list[Any]:
-        """Runs once, with ONNX Runtime's signature: names, or None or none for all, and an array for each input.
+        """Run once, with ONNX Runtime's signature: names (None or an empty list for all), and an array for each input.
 
-        Lists and numbers are taken as arrays of the input's dtype, tensors of other libraries by `__array__` or DLPack;
-        a sequence is a list, an optional what it holds or None. Arrays are held during the call and mostly read where
-        they lie: what another thread writes into one meanwhile may count. Returns fresh arrays in the order of the
-        names. Raises InputError for a wrong name, dtype, rank, dim or index, UnsupportedError for an op without a
-        kernel where the session is strict, LoadError for a file of weights that has changed, and ResourceError where
-        memory runs out.
+        Lists and numbers are converted to arrays of the input's dtype, tensors of other libraries by `__array__` or
+        DLPack; a sequence is a list, an optional its value or None. Arrays are referenced during the call and mostly
+        read without a copy: concurrent writes of another thread may be visible. Returns fresh arrays in the order of
+        the names. Raises InputError for a wrong name, dtype, rank, dim or index, UnsupportedError for an op without a
+        kernel if the session is strict, LoadError for a file of weights that has changed, and ResourceError when out of
+        memory.
         """
         return self._context.run(output_names, input_feed)
 
     def get_inputs(self) -> list[NodeArg]:
-        """The inputs, in order."""
+        """Return the inputs, in order."""
         interface = self._bindings.interface
         return [node_arg(name, interface.values[name].type) for name in interface.inputs]
 
     def get_outputs(self) -> list[NodeArg]:
-        """The outputs, in order."""
+        """Return the outputs, in order."""
         return [node_arg(name, type) for name, type in self._bindings.outputs.items()]
 
     def io_binding(self) -> IOBinding:
-        """Buffers bound once, for runs without checks or allocation."""
+        """Return a binding of buffers, for runs without checks or allocation."""
         return IOBinding(self._context)
 
     def run_with_iobinding(self, binding: IOBinding) -> None:
-        """Runs once on the buffers of a binding; raises what `IOBinding.run` does."""
+        """Run once on the buffers of a binding; raises the errors of `IOBinding.run`."""
         binding.run()
 
     def context(self) -> Context:
-        """Another queue of calls, with memory of its own over the same weights."""
+        """Return another queue of calls, with separate memory over the same weights."""
         return Context(self)
 
     def explain(self, node: str | None = None) -> Explanation:
-        """Which kernel each node got and why; of one node when its output is named.
+        """Return the kernel of each node and the reasons; only for one node if its output is named.
 
-        Raises InputError for an unknown node, and for a symbolic model none of whose shapes has been bound yet.
+        Raises InputError for an unknown node, and for a symbolic model that no shape has been bound for yet.
         """
         program = self._context.current()
         return Explanation.of(program.native, program.fallback, self.bindings.plans(), node, program.external)
 
     def profile(self, input_feed: Mapping[str, Any], runs: int = 1) -> Profile:
-        """Runs with a clock around each step, and gives the median of each over `runs` runs, in nanoseconds.
+        """Measure each step; return its median over `runs` runs, in nanoseconds.
 
-        Raises InputError for less than one run, UnsupportedError for a model that runs in several segments, and what
-        `run` raises.
+        Raises InputError for less than one run, UnsupportedError for a model that runs in several segments, and the
+        errors of `run`.
         """
         if runs < 1:
             raise InputError(f"profile: option runs: out of range, got {runs}, expected at least 1")
         if self.executor == "interpret":
-            raise UnsupportedError("profile: no clock around steps, got executor 'interpret', expected another")
+            raise UnsupportedError("profile: no step times, got executor 'interpret', expected another")
         program, inputs, sizes = self._context.prepare(input_feed)
         if program.only is None:
             raise UnsupportedError(f"profile: the model runs in {len(program.segments)} segments, expected one")
@@ -218,12 +218,12 @@ class InferenceSession:
 
     @property
     def bindings(self) -> BindingReport:
-        """The programs kept for sizes of symbolic dims: how many, how often one was there, and their bytes."""
+        """The cached programs for sizes of symbolic dims: their number, cache hits, and bytes."""
         return self._context.bindings
 
     @property
     def plan(self) -> PlanReport:
-        """Where every byte of a run lies, for the binding used last. Raises InputError where there was none."""
+        """The location of every byte of a run, for the binding used last. Raises InputError if there is none."""
         program = self._context.current()
         return PlanReport.of(program.native, self._bindings.unfused, program.sizes)
 
@@ -233,17 +233,17 @@ class InferenceSession:
         return self._bindings.weight_bytes
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Writes a program that loads without torch or onnx: graph, packed weights, layout.
+        """Save a program that loads without torch or onnx: graph, packed weights, layout.
 
-        Whole or not at all, in place of one that is there. Raises OutputError for a folder that cannot be written or
-        holds other files, InputError for symbolic dims that no run has bound yet, UnsupportedError for a model that has
-        another graph for other dims.
+        The folder is written completely or not at all, and replaces an earlier program. Raises OutputError for a folder
+        that cannot be written or contains other files, InputError for symbolic dims that no run has bound yet,
+        UnsupportedError for a model that has another graph for other dims.
         """
         if isinstance(self._bindings, GraphPerShape):
             expected = given(self._bindings.interface.symbols)
             raise UnsupportedError(f"save: the model has another graph for other dims, got none, expected {expected}")
         if self.executor == "webgpu":
-            raise UnsupportedError("save: no program of its own, got executor 'webgpu', expected 'native'")
+            raise UnsupportedError("save: no native program, got executor 'webgpu', expected 'native'")
         if self._shared is not None:
             InferenceSession(self._shared.snapshot(), threads=self.threads).save(folder)
             return
@@ -251,9 +251,9 @@ class InferenceSession:
         saved.write(os.fspath(folder), self.graph, self.precision, program, self.weights)
 
     def __call__(self, *arrays: Any, **named: Any) -> Any:
-        """Runs once on arrays in the order of the inputs, or by their names: the array of a model with one output, else
-        the list of `run`. Raises InputError for more arrays than inputs and for an input given twice, and what `run`
-        raises.
+        """Run once on arrays in the order of the inputs, or by their names; return the array of a single output, else
+        the list of `run`. Raises InputError for more arrays than inputs and for an input given twice, and the
+        errors of `run`.
         """
         names = [argument.name for argument in self.get_inputs()]
         twice = [name for name in names[: len(arrays)] if name in named]
@@ -276,11 +276,11 @@ class InferenceSession:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Ends the session: its memory is free once no other context of it is left; later calls raise InputError."""
+        """Close the session: its memory is freed once it has no other context; later calls raise InputError."""
         self._context = self._bindings = Closed()  # type: ignore[assignment]
 
     def __reduce__(self) -> Any:
-        """A session is pickled as what it was made of, and made again from that; see `Origin`. States begin anew.
+        """Pickle a session as its source and options, from which it is built again; see `Origin`. States start anew.
 
         Raises KindError for a session over the parameters of a trainer.
         """
@@ -288,19 +288,16 @@ class InferenceSession:
             raise KindError(
                 "session: cannot be pickled, got one of a trainer, expected Trainer.snapshot() in a session"
             )
-        return reopened, (type(self), *self._origin.packed_weight(lambda: self.graph))
+        return reopened, (type(self), *self._origin.reopen_arguments(lambda: self.graph))
 
     @property
     def graph(self) -> Graph:
-        """What is computed; of a model that has another graph for other dims, that of the binding used last."""
+        """The graph; for a model that has another graph for other dims, that of the binding used last."""
         return self._bindings.graph
 
     @property
     def program(self) -> Program:
-        """The compiled program of the binding used last, for tools that print or emit it.
-
-        Raises InputError where dims have no values yet.
-        """
+        """The compiled program of the binding used last. Raises InputError if dims have no values yet."""
         return self._context.current()
 
     @property
@@ -310,27 +307,27 @@ class InferenceSession:
 
 
 class Context:
-    """A queue of calls over a session's weights, with an arena of its own; compiled bindings are kept, latest last.
+    """A queue of calls over a session's weights, with a separate arena and an LRU cache of compiled bindings.
 
-    It does not hold its session: one that is dropped goes at once, and its contexts may outlive it.
+    It has no reference to its session: a dropped session is freed at once, and its contexts may outlive it.
     """
 
     def __init__(self, session: InferenceSession):
         self._executor, self._target, self._passes = session.executor, session.target, session.passes
-        self._bindings, self._strict, self._keeping = session._bindings, session.strict, session._keeping
+        self._bindings, self._strict, self._pending = session._bindings, session.strict, session._pending
         self._interface = self._bindings.interface
         shared = session._shared
         self._arena, self._state = Arena(), Arena() if shared is None else shared.state
         self._is_shared = shared is not None
-        self._carries = None if shared is None else False  # whether states are arrays that segments hand on
-        self._states = {} if shared is None else shared.places  # where each lies, in whichever binding
+        self._carries = None if shared is None else False  # whether segments pass states on as arrays
+        self._states = {} if shared is None else shared.places  # the location of each state, in every binding
         self._compiling = OwnedLock("run")
         self._printing = OwnedLock("run")
         self._debug = debug()
         self._names = list(self._interface.inputs)
         types = [(name, self._interface.values[name].type) for name in self._names]
         self._symbols = self._interface.symbols
-        self._told = session._told
+        self._warned = session._warned
         self._limits = session._limits
         self._growth = (
             BucketPolicy(self._bindings.fits) if session._grows and isinstance(self._bindings, SingleGraph) else None
@@ -340,7 +337,7 @@ class Context:
         self._expected = [
             (name, None if self._symbols else t.shape, t.dtype.numpy) for name, t in types if isinstance(t, TensorType)
         ]
-        self._seen: dict[tuple[tuple[int, ...], ...], dict[str, int]] = {}
+        self._known_sizes: dict[tuple[tuple[int, ...], ...], dict[str, int]] = {}
         self._takes_arrays = len(self._expected) == len(types)
         self.output_names = list(self._bindings.outputs)
         self._static: Program | None = None
@@ -360,23 +357,23 @@ class Context:
             program, inputs, sizes = self.prepare(input_feed)
             outputs = program.run(inputs, sizes) if self._debug < 2 else self._run_and_print(program, inputs, sizes)
             if program.fallback:
-                self._tell(program)
+                self._warn(program)
         if not output_names:
             return outputs
         if isinstance(output_names, str) or not isinstance(output_names, Iterable):
             expected = [output_names] if isinstance(output_names, str) else self.output_names
-            raise KindError(f"run: a list of names is needed, got {output_names!r}, expected {expected}")
+            raise KindError(f"run: not a list of names, got {output_names!r}, expected {expected}")
         return [outputs[self._output_index(name)] for name in output_names]
 
     def prepare(self, input_feed: Mapping[str, Any]) -> tuple[Program, list[np.ndarray], Mapping[str, int]]:
-        """The program for these inputs, the inputs row-major in graph order, and the sizes that the run tells it.
+        """Return the program for these inputs, the inputs row-major in graph order, and the run-time sizes of the run.
 
         Raises InputError.
         """
         inputs = self._exact(input_feed) if self._takes_arrays else None
         if inputs is not None and self._static is not None:
             return self._static, inputs, {}
-        symbols = None if inputs is None else self._seen.get(tuple([array.shape for array in inputs]))
+        symbols = None if inputs is None else self._known_sizes.get(tuple([array.shape for array in inputs]))
         with bounded("run"):
             if inputs is None or symbols is None:
                 feeds = arrays(self._interface, input_feed)
@@ -384,31 +381,31 @@ class Context:
                 inputs = [row_major(feeds[name]) for name in self._names]
                 if self._static is not None:
                     return self._static, inputs, {}
-                self._see(inputs, symbols)
+                self._cache_sizes(inputs, symbols)
             program, sizes = self._program(symbols)
             return program, inputs, sizes
 
-    def _see(self, inputs: list[np.ndarray], symbols: dict[str, int]) -> None:
-        """Remembers which sizes the shapes of inputs say."""
+    def _cache_sizes(self, inputs: list[np.ndarray], symbols: dict[str, int]) -> None:
+        """Cache the sizes that follow from the shapes of inputs."""
         if self._takes_arrays:
-            if len(self._seen) >= MAX_SEEN:
-                self._seen.clear()
-            self._seen[tuple([array.shape for array in inputs])] = symbols
+            if len(self._known_sizes) >= MAX_SEEN:
+                self._known_sizes.clear()
+            self._known_sizes[tuple([array.shape for array in inputs])] = symbols
 
     def _sizes(self, input_feed: Mapping[str, Any]) -> dict[str, int]:
-        """The values of the symbols that these inputs say. Raises InputError, also for one above its limit."""
+        """Return the values of the symbols for these inputs. Raises InputError, also for a value above its limit."""
         symbols = bind_symbols(self._interface, input_feed)
         for symbol, limit in self._limits.items():
             if symbols[symbol] > limit:
                 name = next(n for n in self._names if symbol in type_symbols(self._interface.values[n].type))
                 raise InputError(
                     f"input {name!r}: dim {symbol!r} is too large, got {symbols[symbol]}, expected at most {limit}, "
-                    f"the limit that dims= gave"
+                    f"the limit from dims="
                 )
         return symbols
 
     def _exact(self, input_feed: Mapping[str, Any]) -> list[np.ndarray] | None:
-        """The inputs when they need neither copy nor complaint, symbolic shapes apart: the quick way to a run."""
+        """Return the inputs if they need no conversion, apart from symbolic shapes: the fast path of a run."""
         inputs = []
         try:
             if len(input_feed) != len(self._expected):
@@ -429,11 +426,11 @@ class Context:
 
     @property
     def programs_kept(self) -> int:
-        """How many bindings are compiled and kept."""
+        """The number of cached bindings."""
         return len(self._programs) + (self._static is not None)
 
     def current(self) -> Program:
-        """The program used last. Raises InputError when symbols have no values yet."""
+        """Return the program used last. Raises InputError when symbols have no values yet."""
         if self._static is not None:
             return self._static
         latest = self._programs.latest
@@ -446,12 +443,12 @@ class Context:
 
     # -- inside -------------------------------------------------------------------------------------------------
 
-    def _tell(self, program: Program) -> None:
-        """Warns of what the reference computed in the run that is over, of each op once in a session."""
-        new = {text.partition(" ")[0] for text in program.fallback} - self._told
+    def _warn(self, program: Program) -> None:
+        """Warn of ops that the reference computed in the last run, once per op and session."""
+        new = {text.partition(" ")[0] for text in program.fallback} - self._warned
         if not new:
             return
-        self._told |= new
+        self._warned |= new
         nodes = [text for text in program.fallback if text.partition(" ")[0] in new]
         more = f" and {len(nodes) - 3} more" if len(nodes) > 3 else ""
         warnings.warn(
@@ -473,8 +470,9 @@ class Context:
         )  # fmt: skip
 
     def _program(self, symbols: Mapping[str, int]) -> tuple[Program, Mapping[str, int]]:
-        """The program for values of all symbols, and the sizes that a run tells it. Raises InputError for values that
-        the model cannot have.
+        """Return the program for values of all symbols, and the run-time sizes of the run.
+
+        Raises InputError for values that the model does not accept.
         """
         if self._limits and not self._unplanned:
             sizes = {name: symbols[name] for name in self._limits}
@@ -484,25 +482,25 @@ class Context:
         if self._growth is not None and (grown := self._grown(self._growth, symbols)) is not None:
             return grown
         try:
-            return self._kept(symbols, lambda: self._compile(symbols)), {}
+            return self._cached_program(symbols, lambda: self._compile(symbols)), {}
         except ShapeError as error:
-            if not isinstance(self._bindings, SingleGraph):  # there may be no dims that the model has a graph for
+            if not isinstance(self._bindings, SingleGraph):  # the model may have no graph for these dims
                 raise
             got = ", ".join(f"{name} = {size}" for name, size in symbols.items())
             raise InputError(f"inputs: the model cannot have these sizes, got {got}: {error}") from error
 
     def _planned(self, others: Mapping[str, int]) -> Program | None:
-        """The program for every size up to the limits, and values of the other symbols; None where there is none."""
+        """Return the program for every size up to the limits and values of other symbols; None if there is none."""
         sizes = {name: AtMost(limit, name) for name, limit in self._limits.items()}
         try:
-            return self._kept({**others, **sizes}, lambda: self._compile({**others, **sizes}))
-        except (ShapeError, LimitError, UnsupportedError) as error:  # those of one size follow, if there are any
+            return self._cached_program({**others, **sizes}, lambda: self._compile({**others, **sizes}))
+        except (ShapeError, LimitError, UnsupportedError) as error:  # programs of single sizes may still exist
             self._unplanned = str(error)
         return None
 
     def _grown(self, growth: BucketPolicy, symbols: Mapping[str, int]) -> tuple[Program, Mapping[str, int]] | None:
-        """The program for these sizes and others, where sizes keep changing, and the sizes that a run tells it; None
-        where these are to have, or have, a program of their own.
+        """Return a program that covers these and other sizes, if sizes keep changing, and the run-time sizes of a run;
+        None if these sizes have or should get a separate program.
         """
         with self._compiling.once():
             if symbols in self._programs:
@@ -517,37 +515,37 @@ class Context:
                     continue
                 if not is_served:
                     growth.settle(limits, symbols)
-                told = {name: symbols[name] for name in limits}
-                return (program, told) if all(told[name] >= n for name, n in program.least.items()) else None
+                used = {name: symbols[name] for name in limits}
+                return (program, used) if all(used[name] >= n for name, n in program.least.items()) else None
         return None
 
-    def _kept(self, sizes: Mapping[str, int], compile: Callable[[], Program]) -> Program:
+    def _cached_program(self, sizes: Mapping[str, int], compile: Callable[[], Program]) -> Program:
         with self._compiling.once():
             return self._programs.find(sizes, compile)
 
     @uncollected()
     def _compile(self, sizes: Mapping[str, int], growth: BucketPolicy | None = None) -> Program:
-        """The program for sizes of all symbols. Raises UnsizedError where it cannot be one for all up to a limit, and
-        what `BucketPolicy.expect_room` raises.
+        """Compile the program for sizes of all symbols. Raises UnsizedError if one program cannot cover all sizes up to
+        a limit, and the errors of `BucketPolicy.expect_small_arena`.
         """
         bound, placement = self._bindings.bound(sizes), Placement(states=self._states)
         self._seed(bound.graph)
         compile = compile_at_most if any(isinstance(size, AtMost) for size in sizes.values()) else compile_mode
         compiled = compile(bound.graph, self._target, bound.mode, placement=placement, passes=self._passes)
         if growth is not None:
-            growth.expect_room(sizes, compiled.native[1].arena_bytes)
+            growth.expect_small_arena(sizes, compiled.native[1].arena_bytes)
         program = Program(compiled, bound.weights, self._arena, self._state)
         self._expect_one_home(program)
         if self._strict and program.fallback:
             which = "kernel" if self._executor == "native" else f"kernel of {self._executor}"
             raise UnsupportedError(f"strict: no {which}, got {', '.join(program.fallback)}, expected one for each node")
         if isinstance(self._bindings, SingleGraph):
-            self._keeping.keep(bound.graph, program, bound.weights)
+            self._pending.keep(bound.graph, program, bound.weights)
         return program
 
     def _expect_one_home(self, program: Program) -> None:
-        """Raises UnsupportedError where states would lie in two places: in memory that others write, or that another
-        binding's program has, and in the arrays that a program of several segments hands on.
+        """Raise UnsupportedError if states would be stored both in memory that others write or that another binding's
+        program uses, and in the arrays that a program of several segments passes on.
         """
         if not program.graph.states:
             return
@@ -555,12 +553,12 @@ class Context:
         if self._carries is None:
             self._carries = is_carried
         if self._carries != is_carried:
-            kept, missing = ", ".join(map(repr, program.graph.states)), ", ".join(program.fallback)
+            cached, missing = ", ".join(map(repr, program.graph.states)), ", ".join(program.fallback)
             expected = "kernels in each program that has these states, or in none"
-            raise UnsupportedError(f"states {kept}: no kernel, got {missing or 'none missing'}, expected {expected}")
+            raise UnsupportedError(f"states {cached}: no kernel, got {missing or 'none missing'}, expected {expected}")
 
     def _interpreted(self, input_feed: Mapping[str, Any]) -> Graph:
-        """The graph that the reference runs for these inputs."""
+        """Return the graph that the reference runs for these inputs."""
         symbols = self._sizes(input_feed)
         if isinstance(self._bindings, SingleGraph):
             return self._bindings.graph
@@ -568,19 +566,19 @@ class Context:
         return bound.mode.graph(bound.graph)
 
     def _interpret(self, graph: Graph, feeds: Mapping[str, Any]) -> dict[str, Any]:
-        """The results of one run by the reference, which finds in the states what the run before it left."""
+        """Run once on the reference; states have the values that the previous run left."""
         if not graph.states:
             return interpret(graph, feeds)
         carried = self._state.carried
         with carried.lock.once():
             self._seed(graph)
-            held = {name: array for name, array in carried.arrays.items() if name in graph.states}
-            results = interpret(graph, {**held, **feeds})
+            state_arrays = {name: array for name, array in carried.arrays.items() if name in graph.states}
+            results = interpret(graph, {**state_arrays, **feeds})
             carried.arrays = {**carried.arrays, **{name: results[f"state:{name}"] for name in graph.states}}
         return results
 
     def _seed(self, graph: Graph) -> None:
-        """Has the random ops of a graph that gives them no seed begin with one of this context's own."""
+        """Give a graph's random ops without a seed a seed of this context."""
         state = self._state
         if DRAWS in graph.states and DRAWS not in {**graph.initial, **state.beginnings} and not self._is_shared:
             begin = np.array([next_seed(), 0])
@@ -592,7 +590,7 @@ class Context:
         return self.output_names.index(name)
 
     def _run_and_print(self, program: Program, inputs: list[np.ndarray], sizes: Mapping[str, int]) -> list[np.ndarray]:
-        with self._printing.once():  # or the arena that is printed is another run's
+        with self._printing.once():  # otherwise it might print the arena of another run
             outputs = program.run(inputs, sizes)
             if program.single is not None:
                 print(Profile.of(program.single, program.single.profile(inputs, 1, sizes)), file=sys.stderr)

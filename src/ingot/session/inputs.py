@@ -1,4 +1,4 @@
-"""What callers feed -> arrays: lists, numbers, and tensors of other libraries."""
+"""Convert a caller's feed to arrays: lists, numbers, and tensors of other libraries."""
 
 from __future__ import annotations
 
@@ -13,28 +13,32 @@ from ingot.ir.dtype import DType, string
 from ingot.ir.graph import Graph
 from ingot.ir.types import MapType, OptionalType, SequenceType, Type
 
-# What has no dtype of its own, and so takes the input's.
+# Values without a dtype, which get the input's.
 _PLAIN = (list, tuple, bool, int, float, str)
 
 
 def arrays(interface: Graph, feed: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A feed with arrays in it for whatever can be read as one; the rest as it is, for checks to name.
+    """Convert the values of a feed to arrays where possible; other values stay, for checks to report.
 
-    Raises KindError for what has no names, InputError for a list that is no array of the input's dtype and for a tensor
-    that cannot be read.
+    Raises KindError for a feed without names, InputError for a list that is no array of the input's dtype and for a
+    tensor that cannot be read.
     """
     if not isinstance(feed, Mapping):
         expected = ", ".join(f"{name!r}: array" for name in interface.inputs)
         raise KindError(f"inputs: names are needed, got {type(feed).__name__}, expected {{{expected}}}")
     values = interface.values
-    return {name: _taken(name, value, values[name].type) if name in values else value for name, value in feed.items()}
+    return {
+        name: _as_array(name, value, values[name].type) if name in values else value for name, value in feed.items()
+    }
 
 
-def _taken(name: str, value: Any, declared: Type) -> Any:
+def _as_array(name: str, value: Any, declared: Type) -> Any:
     if isinstance(declared, OptionalType):
-        return None if value is None else _taken(name, value, declared.element)
+        return None if value is None else _as_array(name, value, declared.element)
     if isinstance(declared, SequenceType):
-        return [_taken(name, each, declared.element) for each in value] if isinstance(value, (list, tuple)) else value
+        return (
+            [_as_array(name, each, declared.element) for each in value] if isinstance(value, (list, tuple)) else value
+        )
     if isinstance(declared, MapType):
         return value
     if isinstance(value, np.ma.MaskedArray):
@@ -49,11 +53,11 @@ def _taken(name: str, value: Any, declared: Type) -> Any:
 
 
 def _array(name: str, value: Any, dtype: DType) -> np.ndarray:
-    """An array of a dtype that holds every number of a list; floats are rounded to it."""
+    """Return an array of a dtype that represents every number of a list; floats are rounded to it."""
     try:
         found = np.asarray(value, dtype=object if dtype is string else None)
     except ValueError as error:
-        raise InputError(f"input {name!r}: a {type(value).__name__} that is no array, {error}") from error
+        raise InputError(f"input {name!r}: a {type(value).__name__} that is not an array, {error}") from error
     if dtype is string:
         return found
     if found.size == 0:
@@ -61,15 +65,17 @@ def _array(name: str, value: Any, dtype: DType) -> np.ndarray:
     if found.dtype.kind not in "biuf":
         raise InputError(f"input {name!r}: a {type(value).__name__} of {found.dtype}, expected numbers for {dtype}")
     with np.errstate(all="ignore"):
-        made = found.astype(dtype.numpy)
-        if dtype.limits is not None and not np.array_equal(made, found):
-            lost = found[made != found].flat[0]
-            raise InputError(f"input {name!r}: a {type(value).__name__} of other numbers, got {lost}, expected {dtype}")
-    return made
+        converted = found.astype(dtype.numpy)
+        if dtype.limits is not None and not np.array_equal(converted, found):
+            lost = found[converted != found].flat[0]
+            raise InputError(
+                f"input {name!r}: a {type(value).__name__} of numbers out of range, got {lost}, expected {dtype}"
+            )
+    return converted
 
 
 def _foreign(name: str, value: Any) -> Any:
-    """A tensor of another library, by `__array__` or DLPack, without a copy where that can be."""
+    """Return a tensor of another library as an array, by `__array__` or DLPack, without a copy if possible."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):
         from ingot.load.aten import to_numpy

@@ -1,4 +1,4 @@
-"""Arrays that a queue of calls reads and writes in place."""
+"""Arrays that a queue of calls reads and writes without copies."""
 
 from __future__ import annotations
 
@@ -23,34 +23,37 @@ class Calls(Protocol):
 
 
 class IOBinding:
-    """Arrays bound to inputs and outputs; bind every input, then run as often as you like.
+    """Arrays bound to inputs and outputs: bind every input, then run any number of times.
 
-    Bound arrays are read and written in place at each run: they must stay row-major and alive.
+    Bound arrays are read and written directly at each run: they must stay row-major and alive.
     """
 
     def __init__(self, context: Calls):
         self._context = context
         self._inputs: dict[str, np.ndarray] = {}
         self._bound: dict[str, np.ndarray] = {}  # outputs, by the caller
-        self._made: dict[str, Any] = {}  # outputs, by runs
+        self._results: dict[str, Any] = {}  # outputs, by runs
         self._ready: tuple[Callable[[Any], None], Any] | None = None
 
     def bind_input(self, name: str, array: np.ndarray) -> None:
-        """Binds an input. Raises InputError for an array that is not row-major and aligned: it is read in place."""
+        """Bind an input.
+
+        Raises InputError for an array that is not row-major and aligned: it is read without a copy.
+        """
         if not isinstance(array, np.ndarray) or not (array.flags.c_contiguous and array.flags.aligned):
             raise InputError(f"bind_input {name!r}: a row-major array is needed, got {type(array).__name__}")
         self._ready = None
         self._inputs[name] = array
 
     def bind_output(self, name: str, array: np.ndarray | None = None) -> None:
-        """Binds an output to an array, or to one that is made at the first run.
+        """Bind an output to an array, or to an array that the first run allocates.
 
         Raises InputError for an array that is not writable, row-major and aligned.
         """
         if array is not None and not array.flags.carray:
             raise InputError(f"bind_output {name!r}: a writable row-major array is needed")
         self._ready = None
-        self._made.pop(name, None)
+        self._results.pop(name, None)
         if array is None:
             self._bound.pop(name, None)
         else:
@@ -60,29 +63,32 @@ class IOBinding:
         return shown_bindings(self._inputs, self._bound)[0]
 
     def __str__(self) -> str:
-        return table(*shown_bindings(self._inputs, self._bound | self._made))
+        return table(*shown_bindings(self._inputs, self._bound | self._results))
 
     @property
     def outputs(self) -> dict[str, Any]:
-        """The output arrays by name, in graph order; one that the first run is to make is not there before."""
-        found = self._bound | self._made
+        """Return the output arrays by name, in graph order; without those that the first run has yet to allocate."""
+        found = self._bound | self._results
         return {name: found[name] for name in self._context.output_names if name in found}
 
     def get_outputs(self) -> list[Any]:
-        """The arrays of `outputs`."""
+        """Return the arrays of `outputs`."""
         return list(self.outputs.values())
 
     def run(self) -> None:
-        """One run: a single C call after the first, where the model is one native segment; else results are copied.
+        """Run once: a single C call after the first run, if the model is one native segment; else results are copied.
 
         Raises InputError for arrays that are missing, have another dtype or shape, or share memory with an output, and
-        for an index outside.
+        for an index out of range.
         """
         call, table = self._ready or self.prepare()
         call(table)
 
     def prepare(self) -> tuple[Callable[[Any], None], Any]:
-        """Checks what is bound, and gives what does one run, with its operand. Raises InputError as `run` does."""
+        """Check the bound arrays, and return the function that runs once, with its operand.
+
+        Raises InputError as `run` does.
+        """
         program, inputs, sizes = self._context.prepare(self._inputs)
         native = program.single
         if native is None:
@@ -91,8 +97,8 @@ class IOBinding:
             return self._ready
         outputs = []
         for name, (shape, dtype) in zip(native.lowered.outputs, native.output_types(sizes), strict=True):
-            if name not in self._bound and name not in self._made:
-                self._made[name] = np.empty(shape, dtype)
+            if name not in self._bound and name not in self._results:
+                self._results[name] = np.empty(shape, dtype)
             outputs.append(self._fitting(name, shape, dtype))
         self._expect_split(outputs)
         self._ready = native.call, native.pointers([*inputs, *outputs], sizes)
@@ -118,7 +124,7 @@ class IOBinding:
             if name in self._bound:
                 np.copyto(self._fitting(name, result.shape, result.dtype), result)
             else:
-                self._made[name] = result
+                self._results[name] = result
 
 
 def shown_bindings(inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> tuple[str, list[tuple[str, ...]]]:

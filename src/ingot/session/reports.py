@@ -1,4 +1,4 @@
-"""What a session tells about itself: kernels and reasons, times, memory. Each prints, and gives plain data for JSON."""
+"""The reports of a session: kernels and reasons, times, memory. Each prints, and converts to plain data for JSON."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from ingot.support.columns import counted
 if TYPE_CHECKING:
     from ingot.run.webgpu import WebgpuProgram
 
-_ROUNDED = (bf16, i8, i4, u8, u4)  # what a precision keeps operands of products in
+_ROUNDED = (bf16, i8, i4, u8, u4)  # the dtypes of a precision's operands
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
     """For each node with a kernel: the candidates, the chosen one and why the others were refused.
 
-    sizes: for each dim with a limit, whether one program serves all its sizes, and why not. rounded: the names of what
-    is kept in bf16 or as codes, weights and what steps hand to one another, their kinds and dtypes; of a node alone it
-    says nothing. fused: the values whose kernels compute the one node that is explained, where it has none of its own.
-    trades: what passes chose that takes memory for time, by the values that they chose for; of a node alone its own.
-    sources: what the nodes of choices compute of the model that was loaded, where that has names.
+    sizes: for each dim with a limit, whether one program covers all its sizes, and why not. rounded: name, kind and
+    dtype of each bf16 or quantized tensor, of weights and of data between steps; empty for a single node. fused: the
+    values whose kernels also compute the explained node, if it has no separate kernel. trades: the decisions of passes
+    between memory and time, by the values concerned; for a single node only its own. sources: the named nodes of the
+    loaded model that each node stands for.
     """
 
     isa: str
@@ -57,9 +57,9 @@ class Explanation:
         node: str | None = None,
         external: Sequence[Choice] = (),
     ) -> Explanation:
-        """Explains compiled programs. Raises InputError when neither a step nor the reference computes the node.
+        """Explain compiled programs. Raises InputError when neither a step nor the reference computes the node.
 
-        node: the name of one value, or of a node of the model that was loaded.
+        node: the name of one value, or of a node of the loaded model.
 
         external: choices of kernels of shared libraries.
         """
@@ -89,7 +89,7 @@ class Explanation:
         )  # fmt: skip
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data."""
+        """Return plain data."""
         nodes = [
             {
                 "node": choice.node,
@@ -127,12 +127,12 @@ class Explanation:
 
 
 def sources_document(sources: Iterable[Source]) -> list[dict[str, str]]:
-    """Nodes of the model that was loaded, as JSON."""
+    """Return nodes of the loaded model as plain data."""
     return [{"name": s.name, "op": s.op, "domain": s.domain, "module": s.module} for s in sources]
 
 
 def refusals(refused: Iterable[tuple[str, str]]) -> list[str]:
-    """A line for each reason why kernels were refused, from kernels with theirs."""
+    """Return a line for each reason of a refusal, with the refused kernels."""
     found: dict[str, list[str]] = {}
     for kernel, reason in refused:
         found.setdefault(reason, []).append(kernel)
@@ -140,7 +140,7 @@ def refusals(refused: Iterable[tuple[str, str]]) -> list[str]:
 
 
 def _computed_in(node: str, graphs: Sequence[Graph], chosen: set[str]) -> tuple[str, ...]:
-    """The nearest values with a kernel of their own on the ways from a value to its readers; () for an unknown one."""
+    """Return the nearest values with separate kernels on the paths from a value to its readers; () if unknown."""
     found: dict[str, None] = {}
     for graph in graphs:
         waiting = [node] if node in graph.values and graph.producer(node) is not None else []
@@ -154,13 +154,12 @@ def _computed_in(node: str, graphs: Sequence[Graph], chosen: set[str]) -> tuple[
 
 @dataclass(frozen=True, slots=True)
 class BindingReport:
-    """The programs that are kept for sizes of symbolic dims.
+    """The cached programs for sizes of symbolic dims.
 
-    limits: of dims that have one, given or found as sizes changed. unplanned: why there is no one program for all sizes
-    up to limits that were given; "" where there is one. refusal: why sizes beyond limits that were found have programs
-    of their own; "" where there are none. hits, misses: runs whose program was there, and programs compiled. kept:
-    programs now, at most `most`. arena_bytes: memory that all of them share. weight_bytes: packed weights of all of
-    them.
+    limits: of dims with a limit, given or found as sizes changed. unplanned: why no single program covers all sizes up
+    to given limits; "" if one does. refusal: why sizes beyond found limits have separate programs; "" if none do. hits,
+    misses: runs with a cached program, and compiled programs. kept: cached programs, at most `most`. arena_bytes:
+    memory that all of them share. weight_bytes: packed weights of all of them.
     """
 
     limits: dict[str, int]
@@ -174,14 +173,14 @@ class BindingReport:
     weight_bytes: int
 
     def plans(self) -> tuple[str, ...]:
-        """A line for each dim with a limit, and one for what sizes beyond have."""
-        each = f"a program for each size, the last {self.most} kept, because "
+        """Return a line for each dim with a limit, and one for sizes beyond."""
+        each = f"a program for each size, at most {self.most} cached, because "
         what = f"{each}{self.unplanned}" if self.unplanned else "one program for every size"
         lines = [f"dim {name}, at most {limit}: {what}" for name, limit in self.limits.items()]
         return tuple([*lines, f"{'beyond: ' if lines else ''}{each}{self.refusal}"] if self.refusal else lines)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data."""
+        """Return plain data."""
         return asdict(self)
 
     def __repr__(self) -> str:
@@ -190,14 +189,15 @@ class BindingReport:
 
     def __str__(self) -> str:
         counts = f"{self.hits} hits, {self.misses} misses, {self.kept} of {self.most} programs kept"
-        held = f"arena {self.arena_bytes} bytes, weights {self.weight_bytes} bytes"
-        return "\n".join([*self.plans(), f"{counts}, {held}"])
+        memory = f"arena {self.arena_bytes} bytes, weights {self.weight_bytes} bytes"
+        return "\n".join([*self.plans(), f"{counts}, {memory}"])
 
 
 @dataclass(frozen=True, slots=True)
 class StepTime:
-    """One step of a profiled run, and what it costs at least. product: of one, its sizes m x k x n, as text. sources:
-    what it computes of the model that was loaded, where that has names.
+    """One step of a profiled run, with its minimum cost.
+
+    product: for a product, its sizes m x k x n, as text. sources: the named nodes of the loaded model that it computes.
     """
 
     kernel: str
@@ -213,7 +213,7 @@ class StepTime:
 
     @property
     def title(self) -> str:
-        """The node, and what it stands for in the model that was loaded."""
+        """The node, with its sources in the loaded model."""
         return f"{self.node}{shown_sources(self.sources, self.node)}"
 
     @property
@@ -223,16 +223,16 @@ class StepTime:
 
     @property
     def gflops(self) -> float:
-        """10^9 operations of product-sums a second."""
+        """10^9 operations of multiply-adds per second."""
         return self.cost.flops / max(self.nanoseconds, 1)
 
     @property
     def gigabytes_per_second(self) -> float:
-        """10^9 bytes read and written a second."""
+        """10^9 bytes read and written per second."""
         return self.bytes_touched / max(self.nanoseconds, 1)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data."""
+        """Return plain data."""
         return {
             "kernel": self.kernel, "node": self.node, "parts": self.parts, "microseconds": self.nanoseconds / 1000,
             "gflops": self.gflops, "gigabytes_per_second": self.gigabytes_per_second,
@@ -242,7 +242,7 @@ class StepTime:
 
 @dataclass(slots=True)
 class StepTotal:
-    """Equal steps together."""
+    """The sum of equal steps."""
 
     count: int = 0
     nanoseconds: int = 0
@@ -250,7 +250,7 @@ class StepTotal:
     nbytes: int = 0
 
     def add(self, step: StepTime) -> None:
-        """Counts a step."""
+        """Add a step."""
         self.count += 1
         self.nanoseconds += step.nanoseconds
         self.flops += step.cost.flops
@@ -265,7 +265,7 @@ class Profile:
 
     @staticmethod
     def of(program: NativeProgram | WebgpuProgram, nanoseconds: np.ndarray) -> Profile:
-        """Joins measured times, int64[runs, steps], with the steps they belong to; the median run counts."""
+        """Combine measured times, int64[runs, steps], with their steps; the run with the median total counts."""
         lowered = program.lowered
         medians = np.median(nanoseconds, axis=0).astype(int)
         return Profile(
@@ -279,7 +279,7 @@ class Profile:
         )  # fmt: skip
 
     def totals(self) -> dict[str, StepTotal]:
-        """Equal steps together, by kernel, parts and sizes of products."""
+        """Return sums of equal steps, by kernel, tasks and sizes of products."""
         found: dict[str, StepTotal] = {}
         for step in self.steps:
             found.setdefault(f"{step.kernel} x{step.parts} {step.product}".strip(), StepTotal()).add(step)
@@ -287,11 +287,11 @@ class Profile:
 
     @property
     def microseconds(self) -> float:
-        """All steps."""
+        """The time of all steps."""
         return sum(step.nanoseconds for step in self.steps) / 1000
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data."""
+        """Return plain data."""
         return {"microseconds": self.microseconds, "steps": [step.to_json() for step in self.steps]}
 
     def __repr__(self) -> str:
@@ -316,8 +316,8 @@ def _product(step: Step) -> str:
 class PlanReport:
     """Memory of a compiled program; with several native segments, sums over them.
 
-    unfused_bytes: the largest sum of bytes alive at once, were each node of the graph as it was loaded a step without
-    scratch; None where a shape is not known. A plan with much more gives memory away for time.
+    unfused_bytes: the peak of live bytes if each node of the loaded graph were a step without scratch; None if a shape
+    is unknown. A plan with much more trades memory for time.
     """
 
     programs: Sequence[CompiledSegment | NativeProgram | WebgpuProgram]
@@ -329,7 +329,10 @@ class PlanReport:
         unfused: Liveness | None,
         sizes: Mapping[str, int],
     ) -> PlanReport:
-        """The report of programs; unfused: the memory of their graph as it was loaded. sizes: of its symbols."""
+        """Return the report of programs.
+
+        unfused: the liveness of their graph as it was loaded. sizes: of its symbols.
+        """
         return PlanReport(programs, None if unfused is None else unfused.least(sizes))
 
     @property
@@ -343,22 +346,22 @@ class PlanReport:
 
     @property
     def lower_bound_bytes(self) -> int:
-        """The largest sum of bytes alive at once."""
+        """The peak of live bytes."""
         return max((p.lower_bound_bytes for p in self._plans), default=0)
 
     @property
     def activation_bytes(self) -> int:
-        """What activations and scratch would take if none shared memory."""
+        """Bytes of activations and scratch if no tensors shared memory."""
         return sum(p.activation_bytes for p in self._plans)
 
     def layout(self) -> dict[str, Any]:
-        """`layout.json`: every region and tensor, for each segment."""
+        """Return `layout.json`: every region and tensor, for each segment."""
         segments = [layout(program.lowered, program.plan) for program in self.programs]
         found = segments[0] if len(segments) == 1 else {"segments": segments}
         return found | {"unfused_bytes": self.unfused_bytes}
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data."""
+        """Return plain data."""
         return self.layout()
 
     def __repr__(self) -> str:

@@ -2,12 +2,11 @@
 
 graph.ingot    the graph after the passes, as text
 weights.bin    64-byte aligned arrays
-weights.json   key -> dtype, shape, offset, hash; "packed weight ..." for packed weights, "weight ..." for raw ones and
-what
-               states begin with
+weights.json   key -> dtype, shape, offset, hash; "packed_weight ..." for packed weights, "weight ..." for raw weights
+               and initial values of states
 layout.json    every byte of a run, for people and tools
 
-weights.json also says what precision the program computes in: that of the graph is in no node of it.
+weights.json also stores the precision of the program, which the graph's nodes do not contain.
 """
 
 from __future__ import annotations
@@ -44,9 +43,9 @@ _MAX_TEXT_BYTES = 1 << 30
 
 
 def write(folder: str, graph: Graph, precision: Precision, program: Program, weights: WeightStore) -> None:
-    """Writes a program, whole or not at all, in place of an earlier one of that name.
+    """Save a program, completely or not at all; an earlier program of that name is replaced.
 
-    Raises OutputError, also for a folder that holds anything but a program.
+    Raises OutputError, also for a folder with other contents than a program.
     """
     with written_folder(folder, FILES) as temporary:
         write_files(os.fspath(temporary), graph, precision, program, weights)
@@ -62,9 +61,9 @@ def write_files(
     mode: int = 0o666,
     durable: bool = True,
 ) -> None:
-    """Writes a program's files into a folder; mode: their permissions, before the umask.
+    """Write a program's files into a folder; mode: their permissions, before the umask.
 
-    Raises OutputError, and UnsupportedError for a graph that holds strings.
+    Raises OutputError, and UnsupportedError for a graph with string data.
     """
     arrays = {f"packed_weight {key}": array for key, array in weights.items()}
     arrays |= {f"weight {name}": data for name, data in _raw_weights(graph, program).items()}
@@ -72,7 +71,7 @@ def write_files(
     offset = 0
     for key, given in arrays.items():
         if given.dtype == object:
-            raise UnsupportedError(f"save: {key!r} holds strings, expected numbers alone")
+            raise UnsupportedError(f"save: {key!r} contains strings, expected only numbers")
         array = arrays[key] = np.require(given, requirements=("C", "A"))
         row = {"dtype": from_numpy(array.dtype).name, "shape": list(array.shape), "offset": offset}
         rows[key] = row | {"hash": row_hash(key, row, content_hash(array))}
@@ -96,12 +95,12 @@ def _digest(text: str) -> str:
 
 
 def row_hash(key: str, row: Mapping[str, Any], content: str) -> str:
-    """What binds an array's bytes to the packed weight or weight that they are, and to their dtype and shape."""
+    """Return a hash of an array's content hash, its key, and its dtype and shape."""
     return _digest(json.dumps([key, row["dtype"], row["shape"], content]))[:32]
 
 
 def _raw_weights(graph: Graph, program: Program) -> dict[str, np.ndarray]:
-    """Weights that are needed as they are: by interpreted segments, or because another binding may pack them anew."""
+    """Return the weights needed unpacked: by interpreted segments, or because another binding may pack them again."""
     packed: set[str] = set()
     for part in program.native:
         for tensor in part.lowered.tensors.values():
@@ -120,15 +119,15 @@ def _raw_weights(graph: Graph, program: Program) -> dict[str, np.ndarray]:
     } | {name: data for name, data in graph.initial.items() if data is not None}
 
 
-# Ops on the way to what is packed, and which operand of an op that may be.
+# Ops between a weight and its packed form, and the operand of an op that may be packed.
 _PACKED_MOVES = DECODERS | {"permute", "concat", "cast"}
 _PACKED_OPERAND = {"matmul": 1, "gather": 0}
 
 
 def _is_only_packed(graph: Graph, name: str, static: set[str]) -> bool:
-    """True when all that reads a static value, or static values made of it, are products and the tables they share.
+    """Return whether only products and the tables they share read a static value, or static values computed from it.
 
-    Anything else static may be folded once symbols have values, and that takes the weight itself.
+    Any other static value may be folded once symbols have values, and folding reads the weight itself.
     """
     for user in graph.users(name):
         if user.outputs[0] in static:
@@ -140,15 +139,15 @@ def _is_only_packed(graph: Graph, name: str, static: set[str]) -> bool:
 
 
 def read(folder: str, weights: WeightStore) -> tuple[Graph, Precision]:
-    """The graph of a saved program and its precision; its packed weights go into `weights`, mapped from the file.
+    """Return the graph and precision of a saved program; its packed weights go into `weights`, mapped from the file.
 
-    Raises LoadError for a folder that is not one, is damaged, or was packed for another panel width.
+    Raises LoadError for a folder that is not a saved program, is damaged, or was packed for another panel width.
     """
     text, manifest, arrays = _stored(folder)
     path = os.path.join(folder, "weights.bin")
-    load()  # before several threads ask for it
+    load()  # before several threads need it
     with ThreadPoolExecutor(weights.threads) as executor:
-        hashes = executor.map(content_hash, arrays.values())  # while this thread reads the text
+        hashes = executor.map(content_hash, arrays.values())  # while this thread parses the text
         graph = _graph(folder, text, arrays)
         for key, found in zip(arrays, hashes, strict=True):
             row = manifest["arrays"][key]
@@ -161,20 +160,20 @@ def read(folder: str, weights: WeightStore) -> tuple[Graph, Precision]:
 
 
 def read_headers(folder: str) -> tuple[Graph, Precision]:
-    """As `read`, of a program that is only looked at: its arrays are mapped, and neither read nor verified.
+    """As `read`, for inspection only: arrays are mapped, but neither read nor verified.
 
-    Weights that it holds packed alone have no data in the graph.
+    Weights that are stored only in packed form have no data in the graph.
     """
     text, manifest, arrays = _stored(folder)
     return _graph(folder, text, arrays), PRECISIONS[manifest["precision"]]
 
 
 def _stored(folder: str) -> tuple[str, dict[str, Any], dict[str, np.ndarray]]:
-    """The graph's text, weights.json, and the arrays of weights.bin by key, mapped."""
+    """Return the graph's text, weights.json, and the arrays of weights.bin by key, mapped."""
     text = _read_text(folder, "graph.ingot")
     manifest = _read_manifest(folder)
     if _digest(text) != manifest.get("graph_sha256"):
-        raise LoadError(f"{folder}: graph.ingot is not the one that weights.json belongs to")
+        raise LoadError(f"{folder}: graph.ingot does not match weights.json")
     path = os.path.join(folder, "weights.bin")
     if not os.path.isfile(path):
         raise LoadError(f"{folder}: not a saved program, got no weights.bin")
@@ -186,14 +185,14 @@ def _stored(folder: str) -> tuple[str, dict[str, Any], dict[str, np.ndarray]]:
 
 
 def _graph(folder: str, text: str, arrays: Mapping[str, np.ndarray]) -> Graph:
-    """The graph of a text, with the weights that are stored as they are."""
+    """Parse the text of a graph, with the weights that are stored unpacked."""
     graph = parse(text, {key.partition(" ")[2]: a for key, a in arrays.items() if key.startswith("weight ")})
     _expect_runnable(graph, folder)
     return graph
 
 
 def _expect_runnable(graph: Graph, folder: str) -> None:
-    """Raises LoadError unless all dims follow from those of the inputs, and all attributes too."""
+    """Raise LoadError unless all dims and attributes follow from the dims of inputs."""
     for name in (*graph.inputs, *graph.states):
         type = graph.values[name].type
         if not isinstance(type, TensorType) or None in type.shape:
@@ -202,7 +201,7 @@ def _expect_runnable(graph: Graph, folder: str) -> None:
     for node in graph.nodes:
         unknown = set().union(*map(_symbols, node.attributes.values())) - known
         if unknown:
-            raise LoadError(f"{folder}: node {node.outputs[0]!r} uses dims of no input, got {sorted(unknown)}")
+            raise LoadError(f"{folder}: node {node.outputs[0]!r} uses dims that no input has, got {sorted(unknown)}")
 
 
 def _symbols(attribute: Any) -> set[str]:
@@ -234,7 +233,7 @@ def _read_manifest(folder: str) -> dict[str, Any]:
     except (json.JSONDecodeError, RecursionError) as error:
         raise LoadError(f"{path}: not JSON, got {error}") from error
     if not isinstance(manifest, dict) or any(manifest.get(key) != value for key, value in FORMAT.items()):
-        raise LoadError(f"{path}: another format, expected {FORMAT}")
+        raise LoadError(f"{path}: unknown format, expected {FORMAT}")
     if not isinstance(manifest.get("arrays"), dict) or type(manifest.get("bytes")) is not int:
         raise LoadError(f"{path}: arrays or bytes missing")
     if not isinstance(manifest.get("precision"), str) or manifest["precision"] not in PRECISIONS:
@@ -244,7 +243,7 @@ def _read_manifest(folder: str) -> dict[str, Any]:
 
 
 def _slice(path: str, key: str, row: Any, blob: np.ndarray) -> np.ndarray:
-    """One array of weights.bin, every number of its row checked."""
+    """Return one array of weights.bin, after checking every number of its row."""
     well_formed = (
         isinstance(row, dict)
         and isinstance(row.get("dtype"), str)
@@ -264,5 +263,5 @@ def _slice(path: str, key: str, row: Any, blob: np.ndarray) -> np.ndarray:
         raise LoadError(f"{path}: {key!r} ends at {row['offset'] + size}, file has {blob.nbytes} bytes")
     found = blob[row["offset"] : row["offset"] + size]
     if dtype == np.bool_ and found.max(initial=0) > 1:
-        raise LoadError(f"{path}: {key!r} holds {found.max()}, expected 0 or 1")
+        raise LoadError(f"{path}: {key!r} contains {found.max()}, expected 0 or 1")
     return found.view(dtype).reshape(row["shape"])

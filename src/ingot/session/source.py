@@ -1,4 +1,4 @@
-"""What a session is made of: a graph from whatever its source is, and what its options say."""
+"""Open the source of a session as a graph, and check its options."""
 
 from __future__ import annotations
 
@@ -48,8 +48,10 @@ class SessionKeywords(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """A source of sessions: a graph over states, and weights, that others have. places: where each state lies.
-    unpacked: see `Target`. snapshot: makes the same graph of weights, with what states hold by then.
+    """A source of sessions with shared states and weights.
+
+    places: the location of each state. unpacked: see `Target`. snapshot: returns the same graph over weights, with the
+    current values of the states.
     """
 
     graph: Graph
@@ -62,8 +64,10 @@ class Shared:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What a session can be made of again. source: a whole path, the bytes of an ONNX model, or None for any other
-    source, of which the session's graph stands then. options: as they were given. kind: the type of the source.
+    """The source and options to build a session again.
+
+    source: an absolute path, the bytes of an ONNX model, or None for any other source; the session's graph is then used
+    instead. options: as they were given. kind: the type of the source.
     """
 
     source: str | bytes | None
@@ -75,34 +79,37 @@ class Origin:
 
     @staticmethod
     def of(source: ModelSource | Shared, **options: Unpack[SessionKeywords]) -> Origin:
-        """Of a session's source and options."""
+        """Return the origin of a session's source and options."""
         if isinstance(source, (str, os.PathLike)):
             return Origin(os.path.abspath(os.fspath(source)), options, "path")
         content = bytes(source) if isinstance(source, (bytes, bytearray, memoryview)) else None
         return Origin(content, options, type(source).__name__)
 
-    def packed_weight(self, graph: Callable[[], Graph]) -> tuple[Any, SessionKeywords]:
-        """What `reopened` takes. graph: the session's, after the passes, which is pickled as text and arrays."""
+    def reopen_arguments(self, graph: Callable[[], Graph]) -> tuple[Any, SessionKeywords]:
+        """Return the arguments of `reopened`.
+
+        graph: the session's, after the passes; it is pickled as text and arrays.
+        """
         if self.source is not None:
             return self.source, self.options
         found = graph()
         data = {name: value.data for name, value in found.values.items() if value.kind == "weight"} | found.initial
-        held = {name: np.asarray(array) for name, array in data.items() if array is not None}
-        return (dump(found), held), {**self.options, "passes": (), "dims": _limits_of(self.options["dims"])}
+        arrays = {name: np.asarray(array) for name, array in data.items() if array is not None}
+        return (dump(found), arrays), {**self.options, "passes": (), "dims": _limits_of(self.options["dims"])}
 
 
 def _limits_of(dims: Mapping[str, int | Limit] | None) -> dict[str, Limit] | None:
-    """The dims that a graph still has when the others were bound."""
+    """Return the dims that remain symbolic after the others were bound."""
     return None if dims is None else {name: dim for name, dim in dims.items() if isinstance(dim, Limit)}
 
 
 def reopened(kind: type[Any], source: Any, options: SessionKeywords) -> Any:
-    """The session that was pickled, made anew. Raises what its class raises, as for a file that is gone."""
+    """Rebuild a pickled session. Raises the errors of its class, such as for a missing file."""
     return kind(parse(*source) if isinstance(source, tuple) else source, **options)
 
 
 class Closed:
-    """What stands in the place of a session's parts once its `with` block is over."""
+    """Replaces the members of a session after its `with` block."""
 
     def __getattr__(self, name: str) -> NoReturn:
         raise InputError("session: closed, got a call after its `with` block, expected one inside")
@@ -110,8 +117,10 @@ class Closed:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A model. is_compiled: its passes have run. precision: of a saved program. files: identities of the files that it
-    was read from, if known.
+    """An opened model.
+
+    is_compiled: its passes have run. precision: of a saved program. files: identities of the files that it was read
+    from, if known.
     """
 
     graph: Graph | ShapeDependentModel
@@ -121,7 +130,7 @@ class Opened:
 
 
 def open_source(source: ModelSource | Shared, example_inputs: Examples | None, weights: WeightStore) -> Opened:
-    """The graph of whatever a source is."""
+    """Return the graph of any source."""
     if isinstance(source, Graph):
         return Opened(source.copy())
     if isinstance(source, Shared):
@@ -134,7 +143,10 @@ def open_source(source: ModelSource | Shared, example_inputs: Examples | None, w
 
 
 def target_of(executor: str, threads: int, precision: Precision) -> Target:
-    """What an executor lowers for. Raises what `open_device` does, InputError for a precision that it does not have."""
+    """Return the target of an executor.
+
+    Raises the errors of `open_device`, and InputError for an unsupported precision.
+    """
     if executor == "interpret":
         return Target(executor, threads)
     if executor == "webgpu":
@@ -155,17 +167,17 @@ def check_options(
     if executor not in EXECUTORS:
         raise InputError(f"option executor: unknown value, got {executor!r}, expected one of {', '.join(EXECUTORS)}")
     if isinstance(threads, bool) or not isinstance(threads, int | np.integer):
-        raise KindError(f"option threads: no whole number, got {threads!r}, expected 0..{MAX_THREADS}")
+        raise KindError(f"option threads: not an integer, got {threads!r}, expected 0..{MAX_THREADS}")
     if not 0 <= threads <= MAX_THREADS:
         raise InputError(f"option threads: out of range, got {threads}, expected 0..{MAX_THREADS}")
     if isinstance(passes, str):
-        raise KindError(f"option passes: a list of names is needed, got {passes!r}, expected [{passes!r}]")
+        raise KindError(f"option passes: not a list of names, got {passes!r}, expected [{passes!r}]")
     if cache is not None and not isinstance(cache, (str, os.PathLike, bool)):
         raise KindError(f"option cache: got {cache!r}, expected a folder, True, False or None")
 
 
 def agreed_precision(wanted: Precision | None, saved: Precision | None) -> Precision:
-    """What is wanted, or what a program was saved in. Raises InputError where these differ."""
+    """Return the requested precision, or a saved program's. Raises InputError if these differ."""
     if wanted is not None and saved is not None and wanted is not saved:
         raise InputError(f"option precision: not what was saved, got {wanted.name}, expected {saved.name}")
     return wanted or saved or F32
@@ -175,8 +187,8 @@ def agreed_precision(wanted: Precision | None, saved: Precision | None) -> Preci
 class NodeArg:
     """An input or output, as ONNX Runtime describes it: a type is "tensor(float)", and dims are ints, names, or None.
 
-    A sequence has no dims. The type of an output is "undefined" where the model does not declare it, and has another
-    graph for other dims.
+    A sequence has no dims. The type of an output is "undefined" if the model does not declare it, and has another graph
+    for other dims.
     """
 
     name: str

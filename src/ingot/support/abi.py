@@ -1,8 +1,8 @@
-"""What C declares, read from csrc/ and not repeated here: argument structs and constants (abi.h and what it includes),
-kernels and the scratch that each needs (kernels.def), element-wise ops (elementwise.def), the element types of casts
-(dtypes.def).
+"""The declarations of the C core, read from csrc/ and not repeated here.
 
-Files are read when they are first asked about, as text, in the few forms that they have.
+These are argument structs and constants (abi.h and its includes), kernels and their scratch (kernels.def), element-wise
+ops (elementwise.def), and the element types of casts (dtypes.def). Files are read on first use, as text, in the few
+forms that they use.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 CSRC = Path(__file__).parents[1] / "csrc"
-# What a library must have been built from.
+# The files that a library must have been built from.
 DECLARATIONS = (
     "abi.h", "quantized_args.def", "training_args.def", "image_args.def",
     "kernels.def", "elementwise.def", "dtypes.def",
@@ -29,7 +29,10 @@ _INCLUDED_ROWS = re.compile(rf'{_LINES}( *)#include "(\w+\.def)"\n', re.MULTILIN
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A field of a struct. type: as in C, of what a pointer points to. count: elements of an array, 1 for none."""
+    """A field of a struct.
+
+    type: in C; for a pointer, of its target. count: elements of an array, 1 for other fields.
+    """
 
     name: str
     type: str
@@ -39,9 +42,9 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Elementwise:
-    """A kernel of elementwise.def. op: its name in ops/, with the word among its attributes that chooses, if any.
+    """A kernel of elementwise.def. op: its name in ops/, with the string attribute that selects it, if any.
 
-    dtype: of the operands. is_vector: it works on 16 elements at once, and is also an op of fused programs.
+    dtype: of the operands. is_vector: it computes 16 elements at once, and is also an op of fused programs.
     is_activation: an epilogue may apply it.
     """
 
@@ -59,7 +62,7 @@ class Elementwise:
 
 @functools.cache
 def source(name: str) -> str:
-    """A file of csrc/ as text, with the rows or structs of a .def file standing where it includes one."""
+    """Return a file of csrc/ as text; an include of a .def file is replaced by the file's rows or structs."""
     text = (CSRC / name).read_text(encoding="utf-8")
     text = _INCLUDED_STRUCTS.sub(lambda m: (CSRC / m[1]).read_text(encoding="utf-8").partition("\n\n")[2], text)
     return _INCLUDED_ROWS.sub(_expand_rows, text)
@@ -67,7 +70,7 @@ def source(name: str) -> str:
 
 @functools.cache
 def constants() -> Mapping[str, int]:
-    """The integers that abi.h defines, by name: those of a #define and those of its enums."""
+    """Return the integers that abi.h defines, by name: from #define and enums."""
     text = _COMMENT.sub("", source("abi.h"))
     found = {name: int(value) for name, value in re.findall(r"^#define (\w+) (\d+)$", text, re.MULTILINE)}
     for members in re.findall(r"^enum \{\n(.*?)^\};", text, re.MULTILINE | re.DOTALL):
@@ -79,19 +82,19 @@ def constants() -> Mapping[str, int]:
 
 
 def constant(name: str) -> int:
-    """One of them."""
+    """Return a constant of abi.h."""
     return constants()[name]
 
 
 @functools.cache
 def constant_names(prefix: str) -> dict[int, str]:
-    """The constants of abi.h that begin with a prefix, by value."""
+    """Return the constants of abi.h that begin with a prefix, by value."""
     return {value: name for name, value in constants().items() if name.startswith(prefix)}
 
 
 @functools.cache
 def structs() -> Mapping[str, tuple[Field, ...]]:
-    """The structs of abi.h, and of each its fields in order."""
+    """Return the structs of abi.h, each with its fields in order."""
     text = _COMMENT.sub("", source("abi.h"))
     found = re.findall(r"^typedef struct \{([^}]*)\} (\w+);$", text, re.MULTILINE)
     declarator = re.compile(r"(?:const )?(\w+) (\**)(?:const \*)?(\w+)(?:\[(\d+)\])?;")
@@ -103,19 +106,19 @@ def structs() -> Mapping[str, tuple[Field, ...]]:
 
 @functools.cache
 def kernels() -> Mapping[str, str]:
-    """The kernels, in the table's order, and the struct that each takes."""
+    """Return the kernels, in the table's order, each with the name of its argument struct."""
     return dict(row for macro, *row in _rows("kernels.def") if macro == "KERNEL")
 
 
 @functools.cache
 def elementwise() -> Mapping[str, Elementwise]:
-    """The kernels of elementwise.def, by name."""
+    """Return the kernels of elementwise.def, by name."""
     found = (_elementwise(*row) for row in _rows("elementwise.def"))
     return {row.kernel: row for row in found}
 
 
 def scratch_floats(kernel: str, fields: Mapping[str, Any]) -> int:
-    """The floats of scratch that a part of a kernel needs for these fields of its argument struct; 0 for none."""
+    """Return the floats of scratch per task of a kernel for these fields of its argument struct; 0 for none."""
     sizes = _scratch_sizes()
     if kernel not in sizes:
         return 0
@@ -140,7 +143,7 @@ def _up(n: int, multiple: int = 0) -> int:
 
 @functools.cache
 def _scratch_names() -> dict[str, Any]:
-    """What sizes of scratch are computed with, beside fields and sizes of others."""
+    """Return the names that a scratch size may use in addition to fields and other kernels' sizes."""
     return {"__builtins__": {}, "min": min, "up": _up, **constants()}
 
 
@@ -157,18 +160,18 @@ def _elementwise(macro: str, op: str, *rest: str) -> Elementwise:
     return Elementwise(op, dtype, operands, cost == "COSTLY", not macro.endswith("_OF"), macro == "ACTIVATION")
 
 
-# -- the texts --------------------------------------------------------------------------------------------------
+# -- parsing ----------------------------------------------------------------------------------------------------
 
 
 @functools.cache
 def _rows(name: str) -> tuple[tuple[str, ...], ...]:
-    """The rows of a .def file: a macro's name and its arguments, of which the last may hold commas in brackets only."""
+    """Return the rows of a .def file: a macro's name and its arguments; only the last may have commas, in brackets."""
     text = re.sub(r"\n +", " ", _COMMENT.sub("", source(name)))
     return tuple((macro, *_arguments(inside)) for macro, inside in re.findall(r"^(\w+)\((.*)\)$", text, re.MULTILINE))
 
 
 def _arguments(text: str) -> Iterator[str]:
-    """The parts of a text between the commas that are in no brackets."""
+    """Split a text at the commas outside of brackets."""
     begin = depth = 0
     for i, letter in enumerate(text):
         depth += (letter == "(") - (letter == ")")
@@ -179,15 +182,15 @@ def _arguments(text: str) -> Iterator[str]:
 
 
 def _expand_rows(match: re.Match[str]) -> str:
-    """What the preprocessor makes of one-line macros above an #include of rows: a line for each row that they name."""
+    """Expand an #include of rows with the one-line macros above it, as the preprocessor does: one line per row."""
     lines, indent, name = match.groups()
     macros = {m[1]: (m[2].split(", "), m[3]) for m in re.finditer(r"#define (\w+)\(([\w, ]*)\) (.*)", lines)}
     aliases = re.findall(r"^#define (\w+) (\w+)$", (CSRC / name).read_text(encoding="utf-8"), re.MULTILINE)
     macros |= {alias: macros[macro] for alias, macro in aliases if alias not in macros and macro in macros}
-    made = ""
+    expanded = ""
     for macro, *arguments in _rows(name):
         if macro in macros:
             parameters, body = macros[macro]
             given = dict(zip(parameters, arguments, strict=True))
-            made += indent + re.sub(r"[A-Za-z]\w*", lambda m, given=given: given.get(m[0], m[0]), body) + "\n"
-    return made.replace("##", "")
+            expanded += indent + re.sub(r"[A-Za-z]\w*", lambda m, given=given: given.get(m[0], m[0]), body) + "\n"
+    return expanded.replace("##", "")

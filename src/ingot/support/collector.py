@@ -1,4 +1,4 @@
-"""Python's collector of cycles of references, and where it waits."""
+"""Pause Python's garbage collector of reference cycles."""
 
 import gc
 from collections.abc import Iterator
@@ -7,9 +7,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Looks for no cycles while graphs and programs are made, and torch exports: they have hardly any, are many, and
-    stay, so that the collector would look through all that the process holds again and again. What was made counts as
-    old afterwards, and is looked through when everything is.
+    """Disable the garbage collector while graphs and programs are built, and while torch exports.
+
+    These build many objects that stay alive and hardly any cycles, so the collector would scan the complete heap
+    repeatedly. Afterwards the new objects belong to the oldest generation, which only a full collection scans.
     """
     is_enabled = gc.isenabled()
     gc.disable()
@@ -17,7 +18,7 @@ def uncollected() -> Iterator[None]:
         yield
     finally:
         if is_enabled:
-            if not gc.get_freeze_count():  # else what the caller has set aside would come back
+            if not gc.get_freeze_count():  # otherwise objects that the caller has frozen would be unfrozen
                 gc.freeze()
                 gc.unfreeze()
             gc.enable()

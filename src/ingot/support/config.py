@@ -1,4 +1,4 @@
-"""Every INGOT_* knob, declared once. `ingot knobs` prints this table; nothing else reads the environment."""
+"""Every INGOT_* knob, declared once. `ingot knobs` prints this table; no other module reads the environment."""
 
 import os
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ class Knob:
     default: int | str
     help: str
     choices: tuple[str, ...] = ()
-    is_folder: bool = False  # or a word: one of _YES reads as "on", one of _NO as empty
+    is_folder: bool = False  # or a keyword: one of _YES reads as "on", one of _NO as empty
 
 
 _YES, _NO = ("on", "yes", "true", "1"), ("off", "no", "false", "0")
@@ -31,25 +31,25 @@ KNOBS = {
             "force a kernel set; empty means the best of this CPU",
             ("", "scalar", "avx2", "avx512", "neon"),
         ),
-        Knob("INGOT_AMX", 1, "0: products of integers do without AMX; the bits are the same"),
+        Knob("INGOT_AMX", 1, "0: products of integers run without AMX; the bits are the same"),
         Knob("INGOT_THREADS", 0, "threads of a run; 0 means from affinity and the cgroup quota"),
         Knob(
             "INGOT_CACHE",
             "",
-            "keep compiled ONNX files: on (yes, true, 1) in the user's cache folder, or a folder, told by a / in it or"
-            " a leading . or ~; empty or off (no, false, 0) nowhere",
+            "cache of compiled ONNX files: on (yes, true, 1) for the user's cache folder, or a folder with a / in it or"
+            " a leading . or ~; empty or off (no, false, 0) for none",
             is_folder=True,
         ),
         Knob("INGOT_WGPU_ADAPTER", "", "part of the name of the adapter that webgpu uses; empty means the first"),
         Knob(
             "INGOT_WGPU_BINDING_BYTES",
             128 << 20,
-            "bytes of a region of memory in programs of webgpu; the default is what every device can bind",
+            "bytes of a memory region in webgpu programs; every device can bind the default",
         ),
         Knob(
             "INGOT_WGPU_FEATURES",
             "",
-            "what programs of webgpu use beyond what every device has, as subgroups,shader-f16; empty means nothing",
+            "optional device features that webgpu programs may use, such as subgroups,shader-f16; empty means none",
         ),
         Knob("INGOT_LIBRARY", "", "path of another build of the native library (sanitizer builds use it)"),
     )
@@ -57,7 +57,7 @@ KNOBS = {
 
 
 def knob(name: str) -> int | str:
-    """The value of a declared knob. Raises ValueError when the environment holds something it cannot mean."""
+    """Return the value of a declared knob. Raises ValueError when the environment has an invalid value."""
     declared = KNOBS[name]
     text = os.environ.get(name, "")
     if not text:
@@ -82,10 +82,10 @@ def _folder(name: str, text: str) -> str:
 
 
 def debug() -> int:
-    """The debug level, 0 to 5."""
+    """Return the debug level, 0 to 5."""
     return int(knob("INGOT_DEBUG"))
 
 
 def check() -> int:
-    """The check level, 0 to 3."""
+    """Return the check level, 0 to 3."""
     return int(knob("INGOT_CHECK"))

@@ -1,4 +1,4 @@
-"""Files that are whole or absent when written, and mapped when read."""
+"""Write files completely or not at all, and map files for reading."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ import numpy as np
 
 from ingot.errors import EXHAUSTED, LoadError, OutputError, ResourceError
 
-COPIED_BYTES = 4 << 20  # a file of at most so many is copied, and not mapped where it lies
-_FOLIO = 2 << 20  # the most that Linux keeps together in the page cache, and may map whole when a page of it is read
+COPIED_BYTES = 4 << 20  # a file up to this size is copied instead of mapped
+_FOLIO = 2 << 20  # the largest unit of Linux's page cache, which it may map as a whole when one page of it is read
 
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _TOKEN_BYTES = 8
@@ -30,15 +30,15 @@ _STEM_CHARACTERS = 50  # of the target's name: a name has at most 255 bytes
 
 @contextlib.contextmanager
 def written(path: str | os.PathLike[str], mode: int = 0o666, *, durable: bool = True) -> Iterator[IO[bytes]]:
-    """A file that takes its name when the block ends well, and leaves nothing behind when it does not.
+    """Yield a file that gets its name when the block succeeds, and is removed when it fails.
 
-    mode: its permissions, before the umask. durable: it survives a crash of the machine too.
+    mode: its permissions, before the umask. durable: it also survives a crash of the machine.
 
     Raises OutputError when it cannot be created or written, by the block too.
     """
     target = Path(path)
     with _writing(target):
-        temporary, descriptor = _aside(target, lambda name: os.open(name, _NEW_FILE, mode))
+        temporary, descriptor = _create_replacement(target, lambda name: os.open(name, _NEW_FILE, mode))
         try:
             with os.fdopen(descriptor, "wb") as file:
                 yield file
@@ -54,20 +54,20 @@ def written(path: str | os.PathLike[str], mode: int = 0o666, *, durable: bool = 
 
 @contextlib.contextmanager
 def written_folder(path: str | os.PathLike[str], names: Collection[str]) -> Iterator[Path]:
-    """A folder to be filled, which takes its name when the block ends well, in place of an earlier one of that name.
+    """Yield a folder to fill, which gets its name when the block succeeds, replacing an earlier folder of that name.
 
-    Whenever the process dies, the earlier folder or the new one is there, whole. names: the only files that the earlier
-    one may hold, so that nothing else is lost.
+    Whenever the process dies, either the earlier or the new folder is complete. names: the only files that the earlier
+    folder may contain, so that nothing else is lost.
 
-    Raises OutputError when it cannot be written, and when the name is empty or that of something else.
+    Raises OutputError when it cannot be written, and when the name is empty or belongs to something else.
     """
-    if not os.fspath(path):  # which as a path would be the folder that one is in
+    if not os.fspath(path):  # as a path it would be the current folder
         raise OutputError("folder to write: an empty name, got '', expected a free name, or a folder to replace")
     target = Path(os.path.realpath(path))
     make_folder(target.parent)
     with _writing(target):
         _expect_replaceable(target, names)
-        temporary, descriptor = _aside(target, _make_and_open)
+        temporary, descriptor = _create_replacement(target, _make_and_open)
         try:
             yield temporary
             os.fsync(descriptor)
@@ -90,13 +90,13 @@ def _expect_replaceable(target: Path, names: Collection[str]) -> None:
     with os.scandir(target) as entries:
         others = sorted(entry.name for entry in entries if entry.name not in names or not entry.is_file())
     if others:
-        raise OutputError(f"{target}: holds other files, got {others[:3]}, expected at most {', '.join(names)}")
+        raise OutputError(f"{target}: contains other files, got {others[:3]}, expected at most {', '.join(names)}")
 
 
-def _aside(target: Path, make: Callable[[Path], int]) -> tuple[Path, int]:
-    """Makes what is to replace a target, beside it and under a name that none has had. Its path and descriptor.
+def _create_replacement(target: Path, make: Callable[[Path], int]) -> tuple[Path, int]:
+    """Create a replacement next to its target, under a unique name. Return its path and descriptor.
 
-    It is locked while the descriptor is open: what bears such a name and is not was left by a process that died, and is
+    It is locked while the descriptor is open. An unlocked file of such a name was left by a process that died, and is
     removed. On a file system without locks it stays.
     """
     stem = f".{target.name[:_STEM_CHARACTERS]}."
@@ -106,7 +106,7 @@ def _aside(target: Path, make: Callable[[Path], int]) -> tuple[Path, int]:
         descriptor = make(temporary)
         with contextlib.suppress(OSError):
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-        with contextlib.suppress(FileNotFoundError):  # taken for remains before it was locked
+        with contextlib.suppress(FileNotFoundError):  # another process removed it before it was locked
             if os.path.samestat(os.lstat(temporary), os.fstat(descriptor)):
                 return temporary, descriptor
         os.close(descriptor)
@@ -116,7 +116,7 @@ def _remove_remains(folder: Path, pattern: re.Pattern[str]) -> None:
     with os.scandir(folder) as entries:
         found = [folder / entry.name for entry in entries if pattern.fullmatch(entry.name)]
     for path in found:
-        with contextlib.suppress(OSError):  # it is in use, another's, or gone
+        with contextlib.suppress(OSError):  # it is in use, of another user, or gone
             descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -131,7 +131,7 @@ def _make_and_open(folder: Path) -> int:
 
 
 def _exchange(one: Path, other: Path) -> None:
-    """Two files or folders of one folder take each other's name, in one step."""
+    """Swap the names of two files or folders of one folder atomically."""
     libc = ctypes.CDLL(None, use_errno=True)
     at, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
     if libc.renameat2(at, os.fsencode(one), at, os.fsencode(other), exchange):
@@ -148,7 +148,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 def make_folder(path: str | os.PathLike[str]) -> None:
-    """Makes a folder and its parents, if need be. Raises OutputError."""
+    """Create a folder and its parents, if missing. Raises OutputError."""
     try:
         with _writing(Path(path)):
             os.makedirs(path, exist_ok=True)
@@ -159,21 +159,24 @@ def make_folder(path: str | os.PathLike[str]) -> None:
 
 
 def expect_writable(folder: str | os.PathLike[str]) -> None:
-    """Makes a folder, if need be, before the long work whose results go there. Raises OutputError where none can."""
-    import tempfile  # only now: it takes long to import
+    """Create a folder, if missing, before long work whose results go there.
+
+    Raises OutputError if it is not writable.
+    """
+    import tempfile  # imported on demand: it is slow
 
     make_folder(folder)
     with _writing(Path(folder)), tempfile.TemporaryFile(dir=folder):
         pass
 
 
-# A file system keeps what is written at once together in memory, up to a huge page; a mapping of such a file is as
-# quick to make and to read as anonymous huge pages.
+# A file system keeps data that is written at once together in memory, up to a huge page; a mapping of such a file is as
+# fast to create and to read as anonymous huge pages.
 _BLOCK_BYTES = 16 << 20
 
 
 def write_arrays(file: IO[bytes], arrays: Iterable[np.ndarray], alignment: int) -> None:
-    """Writes the bytes of arrays one after another, each from a multiple of `alignment` on, in large blocks."""
+    """Write the bytes of arrays one after another, each at a multiple of `alignment`, in large blocks."""
     block, filled = np.zeros(_BLOCK_BYTES, np.uint8), 0
     for array in arrays:
         flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
@@ -190,19 +193,19 @@ def write_arrays(file: IO[bytes], arrays: Iterable[np.ndarray], alignment: int) 
 
 
 def identity(status: os.stat_result) -> tuple[int, ...]:
-    """What tells one content of a file from another without reading it: device, inode, size, times of last change.
+    """Return the identity of a file's content without reading it: device, inode, size, times of last change.
 
-    The last is the inode's, which the kernel sets at every change and no call sets to a value of one's choice.
+    The last time is the inode's: the kernel sets it at every change, and no call can set it to a chosen value.
     """
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 class MappedFile(mmap.mmap):
-    """A file that is not empty, mapped to be read. Let go, its pages come back as they were.
+    """A mapping of a file that is not empty, for reading. Released pages are read again on the next access.
 
-    One of at most COPIED_BYTES is copied first: nobody can change it then. Of a larger one the pages belong to the page
-    cache; `expect_unchanged` tells whether it was shortened or written since. A change while its pages are being read
-    is seen by the next such look, and if the file was shortened, the system ends the process (SIGBUS).
+    A file of at most COPIED_BYTES is copied first, so nobody can change it. The pages of a larger file belong to the
+    page cache; `expect_unchanged` detects that it was shortened or written since. A change while pages are being read
+    is detected by the next such check; if the file was shortened, the system ends the process (SIGBUS).
 
     Raises ResourceError when it cannot be mapped, LoadError when it changes meanwhile.
     """
@@ -221,7 +224,7 @@ class MappedFile(mmap.mmap):
             else:
                 mapped = cls._copied(descriptor, status.st_size, path)
                 mapped._descriptor = None
-        except (OSError, ValueError, MemoryError) as error:  # ValueError: shorter than it was
+        except (OSError, ValueError, MemoryError) as error:  # ValueError: shorter than before
             why = error.strerror if isinstance(error, OSError) else error
             raise ResourceError(f"{path}: cannot be mapped, {why}, got {status.st_size} bytes") from error
         mapped.path, mapped.identity = path, identity(status)
@@ -229,7 +232,7 @@ class MappedFile(mmap.mmap):
 
     @classmethod
     def _copied(cls, descriptor: int, size: int, path: str) -> MappedFile:
-        """The content in memory that no other process has; as a file, so that its pages may be let go too."""
+        """Copy the content to a private memory file, so that its pages can be released, too."""
         memory = os.memfd_create("ingot", os.MFD_CLOEXEC)
         try:
             copied = 0
@@ -242,7 +245,7 @@ class MappedFile(mmap.mmap):
             os.close(memory)
 
     def expect_unchanged(self) -> None:
-        """Raises LoadError when the file's size or time of change is another than when it was mapped."""
+        """Raise LoadError when the file's size or time of change differs from the time of mapping."""
         if self._descriptor is None:
             return
         status = os.fstat(self._descriptor)
@@ -254,7 +257,7 @@ class MappedFile(mmap.mmap):
 
 
 def mapped_files(arrays: Iterable[np.ndarray]) -> tuple[MappedFile, ...]:
-    """The files that arrays lie in and that others may change, each once."""
+    """Return the files that arrays are mapped from and that others may change, each once."""
     found = {id(file): file for array in arrays if (file := _mapped_file(array)) is not None}
     return tuple(file for file in found.values() if file._descriptor is not None)
 
@@ -267,10 +270,10 @@ def _mapped_file(array: np.ndarray) -> MappedFile | None:
 
 
 def open_regular(folder: str, components: Sequence[str], described: str) -> int:
-    """The descriptor of a regular file below a folder; the caller closes it.
+    """Open a regular file below a folder; the caller closes the descriptor.
 
-    Each component is opened relative to its parent's descriptor and no link below the folder is followed, so what was
-    checked is what is read. Raises LoadError, which starts with `described`.
+    Each component is opened relative to its parent's descriptor, and no link below the folder is followed, so the
+    checked file is the file that is read. Raises LoadError, which starts with `described`.
     """
     *parents, name = components
     try:
@@ -285,7 +288,7 @@ def open_regular(folder: str, components: Sequence[str], described: str) -> int:
             if not stat.S_ISREG(kind):
                 what = "a symbolic link" if stat.S_ISLNK(kind) else "not a regular file"
                 raise LoadError(f"{described} is {what}")
-            # O_NONBLOCK and the second check: the name may have become a FIFO since it was looked at.
+            # O_NONBLOCK and the second check: the name may have become a FIFO after the first check.
             flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
             descriptor = os.open(name, flags, dir_fd=directory)
         finally:
@@ -302,7 +305,7 @@ def open_regular(folder: str, components: Sequence[str], described: str) -> int:
 
 
 def release(array: np.ndarray) -> None:
-    """Lets go of the pages of a mapped file that an array lies in, until they are read again."""
+    """Release the pages of a mapped file behind an array; the next access reads them again."""
     owner = _mapped_file(array)
     if owner is None or not array.size or not hasattr(mmap, "MADV_DONTNEED"):
         return
@@ -311,8 +314,12 @@ def release(array: np.ndarray) -> None:
 
 
 def pages(array: np.ndarray) -> tuple[int, int]:
-    """The first address and the bytes of the pages of a mapped file that an array lies in, and of those that the system
-    maps around them, so that of an array that is read and let go part by part none is left.
+    """Return the address and size of the pages of a mapped file behind an array.
+
+    They include the pages that the system maps around them, so an array that is read and released slice by slice leaves
+    no page in memory.
+
+    So an array that is read and released slice by slice leaves no page in memory.
     """
     owner = _mapped_file(array)
     assert owner is not None
@@ -323,7 +330,7 @@ def pages(array: np.ndarray) -> tuple[int, int]:
 
 
 def is_mapped(array: np.ndarray) -> bool:
-    """Whether an array lies in a mapped file, whose pages may be let go of."""
+    """Return whether an array is in a mapped file, whose pages can be released."""
     return _mapped_file(array) is not None
 
 

@@ -1,8 +1,8 @@
-"""Locks that an interrupt, a signal handler and a fork leave in order.
+"""Locks that stay consistent across an interrupt, a signal handler and a fork.
 
-What a lock of this kind guards is made aside and published by one assignment: whoever is interrupted, or is gone in a
-child of fork, leaves the old or the new behind. The memory of runs has locks of its own, in C, under which no line of
-Python runs.
+Data guarded by such a lock is prepared separately and published by one assignment: an interrupted thread, or one that
+is missing in a forked child, leaves either the old or the new data. The memory of runs has other locks, in C, under
+which no Python code runs.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from ingot.errors import InputError
 
 
 class OwnedLock:
-    """A lock that a thread takes once: one that is inside and asks again, as a signal handler does, is told so.
+    """A lock that a thread acquires once: a nested request of its owner, as from a signal handler, raises an error.
 
-    A child of fork finds it free, unless the thread that forked holds it. is_awaited: a fork waits until other threads
-    are out, because what they change takes several steps. lock: for what must be done even inside, as clearing up.
+    A forked child finds it free, unless the forking thread holds it. is_awaited: a fork waits until other threads have
+    released the lock, because their changes take several steps. lock: for work that is allowed even inside, such as
+    cleaning up.
     """
 
     def __init__(self, where: str, is_awaited: bool = False):
@@ -29,9 +30,9 @@ class OwnedLock:
         _locks.add(self)
 
     def once(self) -> threading.RLock:  # type: ignore[valid-type]
-        """The lock itself, because `with` takes and gives back one that is written in C without an interrupt between.
+        """Return the lock for a `with` block: it is written in C, so no interrupt comes between acquire and release.
 
-        Raises InputError in a thread that is inside.
+        Raises InputError in the thread that holds it.
         """
         if self.is_mine:
             raise InputError(
@@ -51,7 +52,10 @@ _held: list[list[threading.RLock]] = []  # type: ignore[valid-type]
 
 
 def _await_others() -> None:
-    """Before a fork. Should it be interrupted, what it holds by then is known: no line of Python runs between."""
+    """Acquire the awaited locks before a fork.
+
+    If it is interrupted, the list of held locks is exact: no Python code runs between.
+    """
     _held.append([])
     awaited = sorted((lock for lock in _locks if lock.is_awaited), key=id)
     _held[-1].extend(filter(operator.methodcaller("acquire"), [lock.lock for lock in awaited]))
@@ -63,7 +67,7 @@ def _release() -> None:
 
 
 def _free() -> None:
-    """In the child: no other thread lives that could give a lock back."""
+    """Free all locks in the child: no other thread exists that could release them."""
     for lock in _locks:
         if not lock.is_mine:
             lock.lock._at_fork_reinit()  # type: ignore[attr-defined]

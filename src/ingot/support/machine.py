@@ -1,4 +1,4 @@
-"""What this process may use of the computer: threads by affinity and cgroup quota, memory by cgroup limit."""
+"""The resources that this process may use: threads by affinity and cgroup quota, memory by cgroup limit."""
 
 import os
 import re
@@ -13,7 +13,7 @@ _UNITS = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "KB": 1
 
 
 def byte_number(text: str | int, option: str = "memory") -> int:
-    """A number of bytes with a unit or none, such as 4GiB. Raises InputError, which names the option."""
+    """Parse a number of bytes with an optional unit, such as 4GiB. Raises InputError, which names the option."""
     match = re.fullmatch(r"(\d{1,18}(?:\.\d{1,18})?)\s*([A-Za-z]*)", str(text).strip())
     if match is None or match[2].upper() not in _UNITS:
         raise InputError(f"option {option}: got {text!r}, expected bytes with a unit or none, such as 4GiB")
@@ -21,22 +21,22 @@ def byte_number(text: str | int, option: str = "memory") -> int:
 
 
 def threads() -> int:
-    """Threads of a run: INGOT_THREADS, or all that can run at once."""
+    """Return the threads of a run: INGOT_THREADS, or all usable threads."""
     return int(knob("INGOT_THREADS")) or usable_threads()
 
 
 def usable_threads(root: Path = ROOT) -> int:
-    """CPUs of the affinity mask, but no more than the whole CPUs of the cgroup quota, and at least one.
+    """Return the CPUs of the affinity mask, limited to the complete CPUs of the cgroup quota, and at least one.
 
-    `root` is the folder that holds `proc` and `sys`.
+    `root` is the folder that contains `proc` and `sys`.
     """
     quotas = [quota for folder in _cgroup_folders(root, "cpu") for quota in _cpu_quotas(folder)]
-    # A spinning thread over the quota gets all of them stopped for the rest of the period: round down.
+    # If a thread spins beyond the quota, all threads are stopped for the rest of the period: round down.
     return max(1, int(min([len(os.sched_getaffinity(0)), *quotas])))
 
 
 def memory_bytes(root: Path = ROOT) -> int:
-    """Bytes that this process may hold: the physical memory, or the lowest cgroup limit above it."""
+    """Return the bytes that this process may use: the physical memory, or the lowest cgroup limit above it."""
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     texts = (
         _read(folder / name)
@@ -54,7 +54,7 @@ def _read(path: Path) -> str:
 
 
 def _cpu_quotas(folder: Path) -> Iterator[float]:
-    """The quota of one cgroup in CPUs; nothing when it has none. Version 2 says `max`, version 1 says -1."""
+    """Yield the quota of one cgroup in CPUs; nothing when it has none. Version 2 writes `max`, version 1 writes -1."""
     for limit in (
         _read(folder / "cpu.max").split(),
         [_read(folder / "cpu.cfs_quota_us"), _read(folder / "cpu.cfs_period_us")],
@@ -64,7 +64,7 @@ def _cpu_quotas(folder: Path) -> Iterator[float]:
 
 
 def _cgroup_folders(root: Path, controller: str) -> Iterator[Path]:
-    """The folders of this process's cgroup and of those above it, in version 2 and in the controller's version 1."""
+    """Yield the folders of this process's cgroup and of its parents, in version 2 and in the controller's version 1."""
     own: dict[str, PurePosixPath] = {}
     for line in _read(root / "proc/self/cgroup").splitlines():
         _, controllers, cgroup = line.split(":", 2)
@@ -80,7 +80,7 @@ def _cgroup_folders(root: Path, controller: str) -> Iterator[Path]:
         else:
             continue
         top = root / mount_point.lstrip("/")
-        # Inside a container the path may be the host's and lie outside the mount: then the mount is the cgroup.
+        # Inside a container the path may be the host's and be outside the mount: then the mount is the cgroup.
         inside = path.relative_to(mount_root).parts if path and path.is_relative_to(mount_root) else ()
         inside = () if ".." in inside else inside
         yield from (top.joinpath(*inside[:depth]) for depth in range(len(inside), -1, -1))

@@ -1,4 +1,4 @@
-"""Small values that nobody changes, of which each binding makes thousands."""
+"""Small immutable values, of which each binding creates thousands."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ Made = TypeVar("Made")
 
 @dataclass_transform(frozen_default=True)
 def record(*, eq: bool = True) -> Callable[[type[Made]], type[Made]]:
-    """A dataclass with slots and a hash, frozen for type checkers alone: `frozen=True` triples what making one takes.
+    """Make a dataclass with slots and a hash, frozen for type checkers only: `frozen=True` triples construction time.
 
-    eq: whether equal fields make equal objects; else each is equal to itself alone.
+    eq: whether objects with equal fields are equal; otherwise each equals only itself.
     """
     return dataclass(slots=True, eq=eq, unsafe_hash=eq)

@@ -298,7 +298,7 @@ RUNS: list[Run] = [
         line("y = StringConcat(s, s)", "string[2] s", 20),
         {"s": np.array([1, None], object)},
         InputError,
-        "not strings alone",
+        "not only strings",
     ),
     _memory(
         "y = Expand(s, i)", "string[1] s, int64[2] i", {"s": _WORDS["s"][:1], "i": ints(2**16, 2**16)}, "many words"

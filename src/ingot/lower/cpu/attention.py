@@ -1,4 +1,4 @@
-"""Rows of attention: whole rows of scores, or online over tiles of them."""
+"""Kernel rules of attention: with complete rows of scores, or online over tiles of keys."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from ingot.support import abi
 
 # Nanoseconds on one thread: per multiply-add in a packed kernel, per weight of the softmax, per element packed.
 _FMA, _WEIGHT, _PACK = 0.018, 0.4, 0.3
-# Attention over as many keys of a dtype runs online, unless the rows that read a head of keys are one block: those need
-# no packed copy of the keys, and whole rows of their scores are small. Both ways round differently, so that the numbers
-# are of every instruction set.
+# With this many keys of a dtype, attention runs online. The exception: if all query rows of a key head form one block,
+# they need no packed copy of the keys, and their complete score rows are small. The two algorithms round differently,
+# so the thresholds are the same for every instruction set.
 _ONLINE_KEYS = {f32: 2048, bf16: 4096}
 _BLOCK_ROWS = abi.constant("INGOT_ATTENTION_ROWS")
 
 
 def _many_keys(dtype: DType) -> Condition:
-    """Refuses keys of a dtype that are too many for whole rows of scores."""
+    """Refuse if the number of keys of the dtype is too large for complete rows of scores."""
     limit = _ONLINE_KEYS[dtype]
 
     def refuse(lowering: Lowering, node: Node) -> str:
@@ -36,11 +36,11 @@ def _many_keys(dtype: DType) -> Condition:
 
 
 def _rounded(dtype: DType) -> Condition:
-    """Refuses queries, keys and values that were not rounded for dot products."""
+    """Refuse queries, keys and values that were not rounded for dot products."""
 
     def refuse(lowering: Lowering, node: Node) -> str:
         if dtype not in lowering.target.rounded:
-            return f"the target has no dot products of {dtype}, or they are not wanted"
+            return f"the target has no dot products of {dtype}, or they are disabled"
         if any(undecoded(lowering.graph, operand, dtype) is None for operand in node.operands[:3]):
             return f"queries, keys or values are not rounded to {dtype}"
         width = lowering.graph.type(str(node.operands[0])).dims[-1]
@@ -50,11 +50,11 @@ def _rounded(dtype: DType) -> Condition:
 
 
 def _in_tiles(lowering: Lowering, node: Node) -> str:
-    return "" if lowering.target.split_sums else "sums are not apart"
+    return "" if lowering.target.split_sums else "the target has no split sums"
 
 
 def _declare(kernel: str, dtype: DType, *conditions: Condition, avoid: Condition = accept) -> None:
-    """A kernel for queries, keys and values of a dtype; what is not f32 was rounded."""
+    """Declare a kernel for queries, keys and values of a dtype; operands other than f32 were rounded before."""
 
     @kernel_rule("attention", kernel, both(of(f32, f32, f32), *conditions), avoid)
     def lower(lowering: Lowering, node: Node) -> None:
@@ -85,7 +85,7 @@ def _lower_attention(lowering: Lowering, node: Node, kernel: str, q: View, k: Vi
         "q_strides": q.strides[:3], "k_strides": k.strides[:3], "v_strides": v.strides[:3],
         "out_strides": out.strides[:3], "scale": node.scale, "causal": int(node.causal),
         "causal_offset": node.causal_offset,
-        "safe": int(node.safe or kv_len == 0),  # values of no columns sum to zeros, whatever their weights
+        "safe": int(node.safe or kv_len == 0),  # without keys, the output is zero whatever the softmax weights
         "zero_nan": int(node.zero_nan), "rounds": int(rounding is not None),
     }  # fmt: skip
     if len(node.operands) > 3 and node.operands[3] is not None:
@@ -101,7 +101,7 @@ def _lower_attention(lowering: Lowering, node: Node, kernel: str, q: View, k: Vi
 
 
 def _drawn(lowering: Lowering, node: Node, first: int, reads: list[View]) -> dict[str, Field]:
-    """The fields that say which weights are dropped; step and part, the operands from `first` on, join the reads."""
+    """Return the dropout fields; the step and part operands, at index `first` and after, are appended to `reads`."""
     found = drawing_fields(node)
     for name, operand in zip(("step", "part"), node.operands[first:], strict=False):
         if operand is not None:
@@ -111,7 +111,7 @@ def _drawn(lowering: Lowering, node: Node, first: int, reads: list[View]) -> dic
 
 
 def _in_step(lowering: Lowering, node: Node) -> str:
-    return "" if node.operands[4] is not None else "nothing is dropped"
+    return "" if node.operands[4] is not None else "the node has no dropout"
 
 
 def _declare_dropout(kernel: str, avoid: Condition = accept) -> None:
@@ -148,7 +148,7 @@ def _attention_gradient(lowering: Lowering, node: Node) -> None:
 
 
 def _head_nanoseconds(q_len: int, kv_len: int, head_dim: int, v_dim: int) -> float:
-    """An estimate for one head on one thread: both products over whole panels, softmax, and packing k and v."""
+    """Estimate the time of one head on one thread: both products over panels, softmax, and packing of k and v."""
     keys, columns = (-(-n // PANEL) * PANEL for n in (kv_len, v_dim))
     products = q_len * keys * (head_dim + columns) * _FMA
     return products + q_len * keys * _WEIGHT + (keys * head_dim + kv_len * columns) * _PACK

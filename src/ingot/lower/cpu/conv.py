@@ -1,4 +1,4 @@
-"""Rows of convolution and pooling: images lie with their channels last, and products take them as rows of pixels.
+"""Kernel rules of convolution and pooling: images are channels last, and products read them as rows of pixels.
 
 A sequence is an image of one row.
 """
@@ -24,16 +24,16 @@ from ingot.lower.states import undecoded
 from ingot.lower.view import View, channels_last
 from ingot.support import abi
 
-# Nanoseconds on one thread: per multiply-add in a packed kernel, per multiply-add of a depthwise one, per element read
-# by a pooling window.
+# Nanoseconds on one thread: per multiply-add in a packed kernel, per multiply-add of a depthwise convolution, per
+# element that a pooling window reads.
 _FMA, _DEPTHWISE, _POOLED = 0.018, 0.03, 0.06
-_FEW_CHANNELS = 4  # planes of so few channels are gathered as they lie
-TRANSFORMED_LEAST, _TRANSFORMED_BYTES = 16, 1 << 19  # channels, and bytes of a tap of a filter
+_FEW_CHANNELS = 4  # up to this many channels, the kernel gathers from planes without a copy
+TRANSFORMED_LEAST, _TRANSFORMED_BYTES = 16, 1 << 19  # channels; bytes of one kernel position of a filter
 _LAST = channels_last(4)
 _FORMATS = tuple(format for format in reversed(FORMATS) if not format.is_quantized)  # of filters
 _GEMV_PIXELS = 4
-_MANY_PIXELS = 64  # for so many, packing a filter in each run costs little
-_PACKED = 0.25  # nanoseconds for an element that is packed, on one thread
+_MANY_PIXELS = 64  # from this many pixels on, packing a filter in each run costs little
+_PACKED = 0.25  # nanoseconds on one thread per packed element
 _TILE_PIXELS, _TILE_RUNS = abi.constant("INGOT_TILE_PIXELS"), abi.constant("INGOT_TILE_RUNS")
 
 
@@ -42,7 +42,7 @@ def _root(lowering: Lowering, node: Node) -> Node:
 
 
 def flat(lowering: Lowering, node: Node) -> str:
-    """Refuses images of more than two dims."""
+    """Refuse images of more than two dims."""
     rank = operand_type(lowering, node).rank
     return "" if rank in (3, 4) else f"rank is {rank}, expected 3 or 4"
 
@@ -52,7 +52,7 @@ def _fixed_filter(lowering: Lowering, node: Node) -> str:
 
 
 def _packable_filter(lowering: Lowering, node: Node) -> str:
-    """Refuses a filter that the run computes where packing it first would not pay."""
+    """Refuse a filter computed in the run if packing it first would not pay off."""
     root = _root(lowering, node)
     if root.operands[1] in lowering.static:
         return ""
@@ -105,12 +105,17 @@ def _halving_lines(lowering: Lowering, node: Node) -> str:
 def _few_products(lowering: Lowering, node: Node) -> str:
     out, channels = operand_type(lowering, node, 1).dims[:2]
     least = min(out, channels)
-    return f"{channels} channels make {out}, expected at least {TRANSFORMED_LEAST}" if least < TRANSFORMED_LEAST else ""
+    if least >= TRANSFORMED_LEAST:
+        return ""
+    return f"{channels} input and {out} output channels, expected at least {TRANSFORMED_LEAST}"
 
 
 def _badly_transformed(format: Format) -> Condition:
-    """Few channels cost more to transform than they save, and large filters, of which transformed ones have 16 / 9, are
-    as slow to read as to multiply. The filter is fixed: no size of a run says otherwise.
+    """Avoid filters with few channels, or filters that are too large.
+
+    Few channels cost more to transform than the transform saves. A transformed filter is 16 / 9 of the original, so a
+    large one takes as long to read as the multiplications it saves. The filter is constant, so the decision depends on
+    no size of a run.
     """
     most = _TRANSFORMED_BYTES // format.packed.size(format.packed.elements) * format.packed.elements
 
@@ -124,12 +129,12 @@ def _badly_transformed(format: Format) -> Condition:
 
 
 def _no_planes(dots: Dots | None) -> Condition:
-    """Avoids images that do not lie plane by plane."""
+    """Avoid images that are not stored plane by plane."""
 
     def misplaced(lowering: Lowering, node: Node) -> str:
         x = lowering.lowered.views.get(str(_image(lowering, _root(lowering, node).operands[0], dots)))
         if x is not None and (x.has_adjacent_channels or x.strides[-1] != 1):
-            return "channels lie side by side" if x.has_adjacent_channels else "columns do not lie side by side"
+            return "channels are adjacent" if x.has_adjacent_channels else "columns are not adjacent"
         return ""
 
     return misplaced
@@ -149,17 +154,17 @@ _CONV = both(of(f32, f32), flat, _fixed_filter)
 
 
 def _with_filter(format: Format) -> tuple[Condition, ...]:
-    """A run packs filters of f32 alone."""
+    """Return the conditions for filters of a format; a run packs filters of f32 only."""
     found = _packable_filter if format is F32 else _fixed_filter
     return both(of(f32, f32), flat, found, stored(1, format))
 
 
 def _rounded(dots: Dots) -> Condition:
-    """Refuses images that were not rounded for dot products."""
+    """Refuse images that were not rounded for dot products."""
 
     def refuse(lowering: Lowering, node: Node) -> str:
         if dots.rows not in lowering.target.rounded:
-            return f"the target has no dot products of {dots.rows}, or they are not wanted"
+            return f"the target has no dot products of {dots.rows}, or they are disabled"
         if undecoded(lowering.graph, _root(lowering, node).operands[0], dots.rows) is None:
             return f"the image is not rounded to {dots.rows}"
         return ""
@@ -168,13 +173,13 @@ def _rounded(dots: Dots) -> Condition:
 
 
 def _pairs(lowering: Lowering, node: Node) -> str:
-    """Refuses channels of which no pairs can be made."""
+    """Refuse an odd number of channels, which cannot be read in pairs."""
     channels = operand_type(lowering, node, 1).dims[1]
     return f"{channels} channels, expected an even number" if channels % 2 else ""
 
 
 def _image(lowering: Lowering, value: str | None, dots: Dots | None) -> str | None:
-    """The image that a convolution reads: what its f32 elements are decoded of where these go into dot products."""
+    """Return the image that a convolution reads; for dot products, the low-precision value that it is cast from."""
     return undecoded(lowering.graph, value, dots.rows) if dots else value
 
 
@@ -184,7 +189,7 @@ kernel_rule("conv", "integer_packed", both(_CONV, quantized_filter))(lower_quant
 def _product(kernel: str, format: Format, *conditions: Condition, dots: Dots | None = None) -> None:
     @kernel_rule("conv", kernel, both(_with_filter(format), _pointwise, *conditions))
     def lower(lowering: Lowering, node: Node) -> None:
-        """A product of the filter with the pixels, which are rows of channels."""
+        """Lower a convolution as a product of the filter with the pixels, which are rows of channels."""
         group = lowering.group(node)
         x = pixels(lowering, _image(lowering, group.root.operands[0], dots))
         weight = _packed_filter(lowering, group.root, _LAST, format)
@@ -201,15 +206,15 @@ def _product(kernel: str, format: Format, *conditions: Condition, dots: Dots | N
 
 for _format in _FORMATS:
     for _dots in _format.dots:
-        _takes = (_rounded(_dots), _pairs)
-        _product(f"gemv_{_dots.family}_packed", _format, *_takes, _few_pixels, dots=_dots)
-        _product(f"gemm_{_dots.family}_packed", _format, *_takes, dots=_dots)
+        _conditions = (_rounded(_dots), _pairs)
+        _product(f"gemv_{_dots.family}_packed", _format, *_conditions, _few_pixels, dots=_dots)
+        _product(f"gemm_{_dots.family}_packed", _format, *_conditions, dots=_dots)
     _product(f"gemv_{_format.products}_packed", _format, _few_pixels)
     _product(f"gemm_{_format.products}_packed", _format)
 
 
 def pixels(lowering: Lowering, value: str | None) -> View:
-    """An image [N, C, H, W] as [N * H * W, C] with adjacent channels; copied where its pixels do not lie evenly."""
+    """Return an image [N, C, H, W] as [N * H * W, C] with adjacent channels; copied if pixels are unevenly spaced."""
     image = lowering.image(value)
     rows = _as_rows(image) or _as_rows(lowering.copy(image, _LAST))
     assert rows is not None
@@ -217,7 +222,7 @@ def pixels(lowering: Lowering, value: str | None) -> View:
 
 
 def _as_rows(view: View) -> View | None:
-    """An image or a sequence as rows of channels; None where its pixels do not lie evenly."""
+    """Return an image or a sequence as rows of channels; None if its pixels are not equally spaced."""
     return view.as_image().permute(_LAST).rows()
 
 
@@ -226,7 +231,7 @@ def _bias(conv: Node) -> str | None:
 
 
 def _packed_filter(lowering: Lowering, conv: Node, order: tuple[int, ...], format: Format) -> View:
-    """The filter [O, C / groups, kh, kw] as panels of a product for each group, its dims in `order`."""
+    """Pack the filter [O, C / groups, kh, kw] into panels, one product per group, with its dims in `order`."""
     if conv.operands[1] not in lowering.static:
         return _packed_by_step(lowering, str(conv.operands[1]), order)
     weight = _filter(lowering, conv, format)
@@ -239,7 +244,7 @@ def _packed_filter(lowering: Lowering, conv: Node, order: tuple[int, ...], forma
 
 
 def _packed_by_step(lowering: Lowering, filter: str, order: tuple[int, ...]) -> View:
-    """The panels of a filter that the run computes."""
+    """Add a step that packs a filter computed in the run; return its panels."""
     transposed = lowering.view(filter).as_image().permute(order)
     shape = (transposed.shape[0], math.prod(transposed.shape[1:]))
     rows = transposed.reshape(shape) or lowering.copy(transposed).reshape(shape)
@@ -252,7 +257,7 @@ def _packed_by_step(lowering: Lowering, filter: str, order: tuple[int, ...]) -> 
 
 
 def _filter(lowering: Lowering, conv: Node, format: Format) -> WeightExpr:
-    """The fixed filter [O, C / groups, kh, kw] as it is stored in a format."""
+    """Return the constant filter [O, C / groups, kh, kw] as it is stored in a format."""
     (weight,) = lowering.weight_expr(str(conv.operands[1])).stored(format)
     out, channels, *kernel = weight.dims
     return weight if len(kernel) == 2 else weight.derive("reshape", shape=(out, channels, 1, *kernel))
@@ -263,15 +268,16 @@ def _conv_depthwise(kernel: str, image: Callable[[Lowering, str | None], str | N
     def lower(lowering: Lowering, node: Node) -> None:
         root = lowering.group(node).root
         weight = _filter(lowering, root, F32).derive("permute", axes=(2, 3, 1, 0))
-        taps = math.prod(weight.dims[:2])
-        work = math.prod(lowering.graph.type(root.output).dims) * taps * _DEPTHWISE
+        num_products = math.prod(weight.dims[:2])
+        work = math.prod(lowering.graph.type(root.output).dims) * num_products * _DEPTHWISE
         x = lowering.image(image(lowering, root.operands[0]))
         _emit(lowering, node, kernel, x, lowering.weight(weight), work, _row_means(lowering, node))
 
 
 def _row_means(lowering: Lowering, node: Node) -> View | None:
-    """Where a kernel writes the means of an image's rows beside it, [batch, rows, channels]: only where it is averaged
-    over both, which then reads these alone.
+    """Return the view for the means of an image's rows, [batch, rows, channels], an extra output of the kernel.
+
+    None unless a reader averages the image over rows and columns; that reader then reads only these means.
     """
     value = lowering.group(node).output
     type = lowering.graph.type(value)
@@ -287,7 +293,7 @@ def _narrow_image(lowering: Lowering, value: str | None) -> str | None:
 
 
 def _is_narrow(lowering: Lowering, node: Node) -> str:
-    """Refuses images that were not rounded to bf16."""
+    """Refuse images that were not rounded to bf16."""
     narrow = _narrow_image(lowering, _root(lowering, node).operands[0])
     return "" if narrow is not None else "the image is not rounded to bf16"
 
@@ -305,21 +311,21 @@ def _planes(kernel: str, format: Format, *conditions: Condition, dots: Dots | No
 
 
 def _not_in_pairs(lowering: Lowering, node: Node) -> str:
-    """Refuses what goes through dot products of pairs: quick ones are quicker than fewer products of floats."""
+    """Refuse images for dot products of pairs: these are faster than fewer multiplications of floats."""
     if bf16 in lowering.target.rounded and not _is_narrow(lowering, node) and not _pairs(lowering, node):
-        return "the image is rounded to bf16, and channels make pairs"
+        return "the image is rounded to bf16, and the number of channels is even"
     return ""
 
 
 def _in_tiles(lowering: Lowering, node: Node) -> str:
-    """Refuses convolutions that do not go by lines through sums that are apart."""
+    """Refuse convolutions that cannot run by tiles of lines with split sums."""
     if not lowering.target.split_sums:
-        return "sums are not apart"
+        return "the target has no split sums"
     kernel_h, kernel_w = two(operand_type(lowering, node, 1).dims[2:], 1)
     runs = kernel_h * (1 if _root(lowering, node).dilations[-1] == 1 else kernel_w)
     width = lowering.graph.type(node.output).dims[-1]
     if runs > _TILE_RUNS or width > _TILE_PIXELS:
-        return f"{runs} pieces and lines of {width}, expected at most {_TILE_RUNS} and {_TILE_PIXELS}"
+        return f"{runs} runs of pixels and rows of {width}, expected at most {_TILE_RUNS} and {_TILE_PIXELS}"
     return ""
 
 
@@ -364,9 +370,10 @@ def _lines(lowering: Lowering, node: Node) -> None:
 
 
 def _transformed(lowering: Lowering, weight: WeightExpr) -> WeightExpr:
-    """The filter [O, C, 3, 3] as the 16 matrices [O, C] of Winograd's F(2 x 2, 3 x 3).
+    """Return the filter [O, C, 3, 3] as the 16 matrices [O, C] of Winograd's F(2 x 2, 3 x 3).
 
-    Of numbers a, b and c along an axis it makes a, (a + c + b) / 2, (a + c - b) / 2 and c, in that order of additions.
+    Along an axis, the numbers a, b and c become a, (a + c + b) / 2, (a + c - b) / 2 and c, with additions in that
+    order.
     """
     half = lowering.weight_expr(lowering.constant(0.5, f32))
     for axis in (2, 3):
@@ -379,7 +386,7 @@ def _transformed(lowering: Lowering, weight: WeightExpr) -> WeightExpr:
 
 
 def _transformed_by_step(lowering: Lowering, filter: str) -> View:
-    """The panels of these matrices of a filter that the run computes, by the same additions."""
+    """Add steps that transform and pack a filter computed in the run, with the same additions as `_transformed`."""
     weight = lowering.view(filter)
     out, channels = weight.shape[:2]
     points = lowering.temporary(f"{filter}.points", f32, (16 * F32.panel_bytes(channels, out) // f32.itemsize,))
@@ -391,7 +398,7 @@ def _transformed_by_step(lowering: Lowering, filter: str) -> View:
 
 
 def _at(weight: WeightExpr, axis: int, index: int) -> WeightExpr:
-    """One row or column of a filter, which keeps its rank."""
+    """Return one row or column of a filter; the rank is unchanged."""
     starts, stops = [0] * weight.type.rank, [*weight.dims]
     starts[axis], stops[axis] = index, index + 1
     return weight.derive("slice", starts=tuple(starts), stops=tuple(stops), steps=(1,) * weight.type.rank)
@@ -417,14 +424,14 @@ def _lower_product(lowering: Lowering, node: Node, kernel: str, x: View, weight:
 
 
 def _multiply_add(x: View) -> float:
-    """Nanoseconds on one thread."""
+    """Return the nanoseconds of a multiply-add on one thread."""
     return _FMA if x.dtype is f32 else _FMA / 2
 
 
 def _emit(
     lowering: Lowering, node: Node, kernel: str, x: View, weight: View, work: float, means: View | None = None
 ) -> None:
-    """A step with `conv_args`; the result has its channels last. means: of its rows, where they are written, too."""
+    """Add a step with `conv_args`; the result is channels last. means: the view for the means of its rows."""
     group = lowering.group(node)
     root = group.root
     reads = [x, weight]
@@ -436,7 +443,8 @@ def _emit(
     writes = [view for view in (out, rounded) if view is not None]
     if group.residual is not None:
         residual = lowering.image(group.residual)
-        # The residual of an element is read before that element is written, so the sum may take its place.
+        # The kernel reads the residual of an element before it writes the element, so the result may overwrite the
+        # residual.
         inplace = (len(reads),) if out is not None and residual.strides == out.strides else ()
         reads.append(residual)
         fields |= {"residual": pointer(residual), "residual_strides": image_strides(residual)}
@@ -454,7 +462,7 @@ def _emit(
 
 @kernel_rule("conv", "conv2d_f32", both(of(f32, f32), flat))
 def _conv_nchw(lowering: Lowering, node: Node) -> None:
-    """For a filter that is computed in the same run."""
+    """Lower a convolution whose filter is computed in the same run."""
     group = lowering.group(node)
     root = group.root
     x, weight = (lowering.contiguous(operand).as_image() for operand in root.operands[:2])

@@ -1,4 +1,4 @@
-"""Rows of the gradients of filters and of max pooling."""
+"""Kernel rules of the gradients of filters and of max pooling."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def _three_by_three(lowering: Lowering, node: Node) -> str:
 
 
 def _little_saved(lowering: Lowering, node: Node) -> str:
-    """Avoids few channels, which cost more to transform than they save, and images that fill few of their tiles."""
-    channels, (_, out, *made) = operand_type(lowering, node).dims[1], operand_type(lowering, node, 1).dims
+    """Avoid few channels, which cost more to transform than it saves, and images that fill few of their tiles."""
+    channels, (_, out, *out_dims) = operand_type(lowering, node).dims[1], operand_type(lowering, node, 1).dims
     if min(out, channels) < TRANSFORMED_LEAST:
-        return f"{channels} channels make {out}, expected at least {TRANSFORMED_LEAST}"
-    tiles, count = math.prod(-(-size // 2) for size in made), math.prod(made)
+        return f"{channels} input and {out} output channels, expected at least {TRANSFORMED_LEAST}"
+    tiles, count = math.prod(-(-size // 2) for size in out_dims), math.prod(out_dims)
     return f"{count} pixels in {tiles} tiles of 4" if 5 * tiles > 2 * count else ""
 
 
@@ -40,9 +40,9 @@ def _filter_gradient(kernel: str, multiply_add: float, *conditions: Condition, a
     @kernel_rule("conv_filter_gradient", kernel, both(of(f32, f32), flat, _one_group, *conditions), avoid=avoid)
     def lower(lowering: Lowering, node: Node) -> None:
         x, d = lowering.image(node.operands[0]), pixels(lowering, node.operands[1])
-        out, made = lowering.result(node.output), lowering.view(node.operands[1]).as_image()
+        out, d_image = lowering.result(node.output), lowering.view(node.operands[1]).as_image()
         kernel_h, kernel_w = two(node.kernel, 1)
-        fields = image_fields(x, made, node) | {"x": pointer(x), "d": pointer(d), "out": pointer(out)}
+        fields = image_fields(x, d_image, node) | {"x": pointer(x), "d": pointer(d), "out": pointer(out)}
         fields |= {"channels": x.shape[1], "out_channels": d.shape[1], "kernel_h": kernel_h, "kernel_w": kernel_w}
         fields |= {"x_strides": image_strides(x), "d_stride": d.strides[0]}
         work = out.size * d.shape[0] * multiply_add

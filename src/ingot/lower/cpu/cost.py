@@ -1,4 +1,4 @@
-"""What a step costs a CPU at least: the operations of its kernel, and the bytes of the views that it touches."""
+"""The minimum cost of a step on a CPU: the operations of its kernel, and the bytes of its views."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from ingot.lower.lowered import Field, Lowered, Step
 
 
 def cost(lowered: Lowered, step: Step) -> Cost:
-    """The cost of one step of a lowered program; of a symbolic size, that of a full run."""
+    """Return the cost of one step of a lowered program; for symbolic sizes, the cost of the largest run."""
     count = FLOPS.get(step.args_type)
     weights = [view for view in step.reads if lowered.tensors[view.tensor].kind == "weight"]
     rest = [view for view in (*step.reads, *step.writes) if lowered.tensors[view.tensor].kind != "weight"]
     weight_bytes = sum(map(view_bytes, weights))
-    if step.args_type == "gather_args":  # of its table, a gather reads what it writes
+    if step.args_type == "gather_args":  # a gather reads only as many bytes of its table as it writes
         weight_bytes = min(weight_bytes, sum(map(view_bytes, step.writes)))
     return Cost(count(step.fields) if count else 0, weight_bytes, sum(map(view_bytes, rest)))
 
@@ -25,7 +25,7 @@ FLOPS: dict[str, Callable[[Numbers], int]] = {}
 
 
 def _flops(args_type: str) -> Callable[[Callable[[Numbers], int]], Callable[[Numbers], int]]:
-    """Declares the operations of every kernel that takes an argument struct, from that struct's fields."""
+    """Declare the operation count of every kernel with an argument struct, from the struct's fields."""
 
     def declare(count: Callable[[Numbers], int]) -> Callable[[Numbers], int]:
         FLOPS[args_type] = count
@@ -64,7 +64,7 @@ def _matmul(fields: Numbers) -> int:
 
 @_flops("attention_args")
 def _attention(fields: Numbers) -> int:
-    """Both products, over the keys that the causal mask leaves."""
+    """Count both products, over the keys that the causal mask leaves visible."""
     keys, rows = _number(fields, "kv_len"), _number(fields, "q_len")
     scores = keys * rows
     if _number(fields, "causal"):

@@ -1,4 +1,4 @@
-"""Rows of the element-wise ops and casts: one call over a collapsed loop nest with broadcast strides."""
+"""Kernel rules of element-wise ops and casts: one call over a collapsed loop nest with broadcast strides."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from ingot.lower.lowering import Lowering, pointer
 from ingot.lower.view import View, broadcast_view, collapse, image_order, with_long_rows
 from ingot.support.abi import Elementwise, constant, elementwise, kernels
 
-SHORT = 5  # elements of a row that cost more to begin with than to be read at a stride
+SHORT = 5  # a row of fewer elements costs more to start than its elements cost at a stride
 _CHEAP, _COSTLY = 0.12, 0.8  # estimated nanoseconds per element on one thread
 
 
 def vector_kernel(node: Node) -> Elementwise | None:
-    """The kernel of f32 on 16 elements at once, which is also an op of fused programs; None where there is none."""
+    """Return the f32 kernel of 16 elements at once, which is also an op of fused programs; None if there is none."""
     found = elementwise().get(f"{kernel_op(node)}_f32")
     return found if found is not None and found.is_vector else None
 
 
 def elementwise_fields(operands: Sequence[View], out: View, least: int = 0) -> dict[str, Field]:
-    """The fields of `elementwise_args`: operands as numpy broadcasts them to the result's shape.
+    """Return the fields of `elementwise_args`: operands are broadcast to the result's shape as in numpy.
 
-    least: elements of a row below which rows go along another dim.
+    least: if a row has fewer elements, another dim becomes the innermost one.
     """
     order = out.order
     views = [broadcast_view(view, out.shape).permute(order) for view in operands]
@@ -40,12 +40,12 @@ def elementwise_fields(operands: Sequence[View], out: View, least: int = 0) -> d
 
 
 def add_copy(lowering: Lowering, source: View, target: View) -> None:
-    """A step that copies elements of any dtype."""
+    """Add a step that copies elements of any dtype."""
     _lower_move(lowering, f"copy_b{source.dtype.itemsize}", source, target)
 
 
 def add_cast(lowering: Lowering, source: View, target: View) -> None:
-    """A step that copies elements into another dtype."""
+    """Add a step that casts elements to another dtype."""
     direct = f"cast_{source.dtype}_{target.dtype}"
     if direct in kernels():
         _lower_move(lowering, direct, source, target)
@@ -54,7 +54,7 @@ def add_cast(lowering: Lowering, source: View, target: View) -> None:
 
 
 def cast_fields(source: DType, target: DType) -> dict[str, int]:
-    """What the cast of any dtype to any other is told of them."""
+    """Return the fields of the cast from any dtype to any other."""
     return {"from": constant(f"INGOT_DTYPE_{source}"), "to": constant(f"INGOT_DTYPE_{target}")}
 
 
@@ -64,7 +64,7 @@ def _lower_move(lowering: Lowering, kernel: str, source: View, target: View, **n
 
 
 def _emit(lowering: Lowering, node: Node, kernel: str, nanoseconds: float, **scalars: float) -> None:
-    """A step whose operands broadcast; it may overwrite an operand of the result's shape and strides."""
+    """Add a step with broadcast operands; it may overwrite an operand with the result's shape and strides."""
     operands = [lowering.view(o) for o in node.operands]
     out = lowering.result(node.output, strided=True, order=image_order(operands, lowering.graph.type(node.output).rank))
     fields = elementwise_fields(operands, out, SHORT) | scalars

@@ -1,4 +1,4 @@
-"""The formats that a CPU has kernels for: one row each."""
+"""The weight formats that a CPU has kernels for, one table entry each."""
 
 from __future__ import annotations
 
@@ -26,13 +26,15 @@ _GROUPS = {_BLOCK: "", _WIDE: f"_{_WIDE}", _ROW: "_row"}
 
 
 def _rounded_dots(family: str) -> tuple[Dots, ...]:
-    """The kernels of codes, or blocks, that round rows to integers."""
+    """Return the dot-product families of a quantized format, which round rows to integers."""
     return Dots(family, i8, few=True), Dots(f"i24_{family}", i32, few=True)
 
 
 def _qweight(dtype: DType, group: int, scales: DType = f16) -> Format:
-    """Codes in panels with a scale, and for unsigned ones a zero point, for so many elements of a column. Rows are
-    rounded beside scales of f16 alone.
+    """Return the format of quantized weights in panels.
+
+    Each `group` elements of a column share a scale, and a zero point if the dtype is unsigned. Rows are rounded to
+    integers only for scales of f16.
     """
     zeros = dtype in (u4, u8)
     name = f"int{dtype.bits}{_GROUPS[group]}{'_zp' if zeros else ''}{'' if scales is f16 else f'_{scales}'}"
@@ -51,17 +53,17 @@ CODES = (
     *(_qweight(dtype, group, f32) for group, dtype in _KINDS),
 )
 
-# Integers of 8 bits that have no scale, as i8 in panels; products of integers read them.
+# 8-bit integers without scales, stored as i8 in panels; products of integers read them.
 WHOLE_I8, WHOLE_U8 = (
     Format(str(dtype), dtype, PANEL, Block(1, 1), Block(4, 4), None, frozenset(), "pack_bytes", None, "", flip=flip)
     for dtype, flip in ((i8, 0), (u8, 128))
 )
 
-_AS_QUANT = {"q4_0": "int4", "q8_0": "int8"}  # whose panels hold the same
+_AS_QUANT = {"q4_0": "int4", "q8_0": "int8"}  # these panels have the same layout
 
 
 def _blocks(type: str) -> Format:
-    """Blocks of GGUF files, whose panels take as many bytes as the file."""
+    """Return the format of GGUF blocks, whose panels take as many bytes as the file."""
     block, kernels = Block(BLOCKS[type].elements, BLOCKS[type].nbytes), _AS_QUANT.get(type, type)
     return Format(
         type, u8, PANEL, block, block, "decode_blocks", frozenset(("concat", "slice")), f"pack_{type}", None, kernels,
@@ -69,22 +71,22 @@ def _blocks(type: str) -> Format:
     )  # fmt: skip
 
 
-# The last that a matrix is stored in is taken; F32, the first, holds every matrix of floats.
+# A matrix uses the last format that it is stored in; F32, the first, fits every matrix of floats.
 FORMATS = (F32, BF16, F16, *CODES, *map(_blocks, BLOCKS))
 
 
-_DIGITS = {i8: 1, i32: 3}  # rows of bytes that a row becomes
+_LIMBS = {i8: 1, i32: 3}  # i8 values per element of a row: i24 takes three limbs
 
 
 def rounded_bytes(k: int, rows: DType) -> int:
-    """The bytes of a row of k elements that was rounded to i8, or to i32, up to where the next may begin."""
+    """Return the bytes of a row of k elements rounded to i8 or i32, up to the start of the next row."""
     group = abi.constant("INGOT_ROUND_GROUP")
     sums = Block(_BLOCK, 4).size(k) + Block(_WIDE, 4).size(k) + Block(group, 4 + 4).size(k)
     halves = Block(_BLOCK, 4).size(k) + Block(2 * _BLOCK, 4).size(k)
-    return _DIGITS[rows] * Block(64, 64).size(Block(_BLOCK, _BLOCK).size(k) + sums + halves)
+    return _LIMBS[rows] * Block(64, 64).size(Block(_BLOCK, _BLOCK).size(k) + sums + halves)
 
 
 def pack_fields(shape: Sequence[int], strides: Sequence[int], transposed: bool) -> dict[str, int | float]:
-    """The fields of pack_args that say how a matrix lies: [k, n], or [n, k] when transposed. strides: in items."""
+    """Return the pack_args fields for the layout of a matrix [k, n], or [n, k] when transposed. strides: in items."""
     n, k = (0, 1) if transposed else (1, 0)
     return {"n": shape[n], "k": shape[k], "n_stride": strides[n], "k_stride": strides[k], "scale": 1.0}

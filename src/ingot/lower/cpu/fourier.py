@@ -1,4 +1,4 @@
-"""Rows of Fourier transforms, and what their passes multiply by."""
+"""Kernel rules of Fourier transforms, and the factors of their passes."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from ingot.lower.packed_weight import WeightExpr
 from ingot.lower.view import View, collapse
 from ingot.support import abi
 
-_PASS = 0.35  # nanoseconds of an element in a pass, on one thread
+_PASS = 0.35  # nanoseconds per element and pass, on one thread
 LANES = {f32: 16, f64: 1}  # of a vector
 _LINES = abi.constant("INGOT_FFT_LINES")
-_MAX_IN_BLOCKS = 8192  # numbers of a line; a block of longer ones leaves the second-level cache
+_MAX_IN_BLOCKS = 8192  # numbers of a line; a block of longer lines does not fit in the second-level cache
 _PLAIN, _SPLIT, _JOIN, _MIRROR = (abi.constant(f"INGOT_FFT_{name}") for name in ("PLAIN", "SPLIT", "JOIN", "MIRROR"))
 _SIDES = (("real", "imaginary"), ("out_real", "out_imaginary"))
 _LARGEST = abi.constant("INGOT_FFT_RADIX")
 
 
 def radices(length: int) -> list[int]:
-    """The factors that passes take apart, of any length: fours first, whose strides soon fill all lanes."""
+    """Factor a length into the radices of passes, fours first: their strides fill all lanes soonest."""
     found: list[int] = []
     for factor in (4, 2, *range(3, math.isqrt(length) + 1, 2)):
         while length % factor == 0:
@@ -37,32 +37,32 @@ def radices(length: int) -> list[int]:
 
 
 def is_large(length: int) -> bool:
-    """Whether a length has a prime factor that is too large for a pass."""
+    """Return whether a length has a prime factor that is too large for a pass."""
     return max(radices(length), default=1) > _LARGEST
 
 
 def _small_factors(lowering: Lowering, node: Node) -> str:
     size = _size(lowering, node)
     if has_size(size):
-        return f"the length is {size}, of which only a run knows the factors"
+        return f"the length is {size}, whose factors only a run knows"
     length = _passed(node, size)
     return f"{length} has a prime factor above {_LARGEST}" if is_large(length) else ""
 
 
 def _size(lowering: Lowering, node: Node) -> int:
-    """How many elements a line has."""
+    """Return the number of elements of a line."""
     size = node.length if node.op.name == "irfft" else operand_type(lowering, node).dims[node.axis]
     assert isinstance(size, int)
     return size
 
 
 def _passed(node: Node, size: int) -> int:
-    """How many numbers go through passes: of a real line of even length, one for each two elements."""
+    """Return how many numbers go through the passes: for a real line of even length, one for each two elements."""
     return size if node.op.name == "fft" or size % 2 else size // 2
 
 
 def _factors(length: int, block: int, lanes: int, roots: int) -> tuple[np.ndarray, int]:
-    """The angles whose cosines passes multiply by, as fft.c reads them, and where the roots of a whole line begin."""
+    """Return the angles of the twiddle factors in the order of fft.c, and the index of the roots of a complete line."""
     parts: list[np.ndarray] = []
     count, stride = length, block
     for radix in radices(length):
@@ -82,13 +82,16 @@ def _factors(length: int, block: int, lanes: int, roots: int) -> tuple[np.ndarra
 
 
 def _angles(turns: np.ndarray, over: int, axis: int) -> np.ndarray:
-    """The angles of so many parts of a negative turn, and a quarter ahead, whose cosines are sines, along an axis."""
+    """Return the angles 2 pi turns / over, and the same plus a quarter turn, stacked along an axis.
+
+    Their cosines are the real and imaginary parts of exp(-2 pi i turns / over).
+    """
     quarters = 4 * (turns % over)
     return np.stack([quarters, (quarters + over) % (4 * over)], axis) * (2 * math.pi / (4 * over))
 
 
 def _first_elements(view: View, axis: int) -> View:
-    """The first element of each line along an axis."""
+    """Return a view of the first element of each line along an axis."""
     stops = tuple(1 if i == axis else dim for i, dim in enumerate(view.shape))
     return view.slice((0,) * len(stops), stops, (1,) * len(stops))
 
@@ -108,7 +111,7 @@ def _transform(kernel: str, dtype: DType, op: str) -> None:
             name: (pointer(view), own, view.strides[node.axis])
             for name, view, own in zip(names, (*given, *results), strides, strict=True)
         }
-        if is_paired:  # every second element is the imaginary part of the one before
+        if is_paired:  # every second element is the imaginary part of the element before it
             real, imaginary = _SIDES[op == "irfft"]
             first, own, step = places[real]
             places[real] = first, own, 2 * step

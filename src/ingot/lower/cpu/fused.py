@@ -1,4 +1,4 @@
-"""A fused group as one step: its program of ops, the slots that hold what passes between them, its operands."""
+"""Lower a fused group to one step: its program of ops, the slots of its intermediate values, and its operands."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ _LAST_REDUCTION = abi.constant("INGOT_FUSED_LAST_REDUCTION")
 _TOGETHER = abi.constant("INGOT_FUSED_ROWS")
 _SLOT, _SLOT_ROW, _SLOT_COLUMN = (abi.constant(f"INGOT_FUSED_SLOT{kind}") for kind in ("", "_ROW", "_COLUMN"))
 
-FUSED_FLOATS = 2048  # of a slot: two or three of them fit in the first-level cache
-REDUCED_FLOATS = 4096  # with reductions, which like long rows and several of them
+FUSED_FLOATS = 2048  # of a slot: two or three slots fit in the first-level cache
+REDUCED_FLOATS = 4096  # with reductions: they prefer long rows, several at once
 _CHEAP, _COSTLY = 0.06, 0.35  # estimated nanoseconds per element on one thread
 _MEMORY = abi.constant("INGOT_FUSED_MEMORY")
 FUSED_LIMITS = FusedLimits(
@@ -41,7 +41,7 @@ FUSED_LIMITS = FusedLimits(
     | {"layer_norm": 5, "rms_norm": 3, "cast_up": 1, "quantize": 1, "dequantize": 1},
     ops=abi.constant("INGOT_FUSED_OPS"),
     tensors=_MEMORY - 2,  # two are the constants of norms
-    # A row with reductions is one part's work and its values stay in scratch: longer ones are left to own kernels.
+    # One task reduces a row, and the row's values stay in scratch: longer rows use the kernels of single ops.
     reduced=16384,
 )
 
@@ -50,9 +50,9 @@ FUSED_LIMITS = FusedLimits(
 class _Op:
     """One op of a fused program, such as the `sum` of x. name: as in INGOT_FUSED_OP_*. out, operands: names of values.
 
-    column: whether `out` has one element a row, and not one for each element of the strip. alpha, beta: the op's float
-    attributes. segment: the pass over the strips of a row that it belongs to; what a reduction gives is there from the
-    next one on.
+    column: whether `out` has one element per row instead of one per element of the strip. alpha, beta: the op's float
+    attributes. segment: the pass over the strips of a row that the op belongs to; the result of a reduction is
+    available from the next segment on.
     """
 
     name: str
@@ -74,7 +74,7 @@ class _Op:
 
 
 def add_fused(lowering: Lowering, group: FusedGroup) -> None:
-    """One step for the whole group."""
+    """Add one step for the complete group."""
     ops = _in_segments(_with_copies(lowering, group, _ops(lowering, group)))
     memory = _Memory.of(lowering, group, ops)
     nest = memory.nest
@@ -112,9 +112,9 @@ def _ops(lowering: Lowering, group: FusedGroup) -> list[_Op]:
 
 
 def _node_ops(lowering: Lowering, node: Node, column: bool) -> list[_Op]:
-    """The ops of a fused program that one node becomes, such as pivot, offset, ..., normalise for layer_norm.
+    """Return the ops of a fused program for one node, such as pivot, offset, ..., normalise for layer_norm.
 
-    Together they are the arithmetic of the node's own kernel, in its order.
+    Together they compute the same arithmetic, in the same order, as the node's own kernel.
     """
     name, out, operands = node.op.name, node.output, streamed(node)
     if name in REDUCTIONS:
@@ -148,7 +148,7 @@ def _norm_ops(lowering: Lowering, node: Node, x: str) -> list[_Op]:
 
 
 def _with_copies(lowering: Lowering, group: FusedGroup, ops: list[_Op]) -> list[_Op]:
-    """Reductions end in slots, so those that leave the group are copied to memory."""
+    """Append copies to memory for reductions that leave the group, because reductions end in slots."""
     leaving = [value for value in escaping(lowering.graph, group) if value in group.columns]
     for value in leaving:
         for op in ops:
@@ -159,7 +159,7 @@ def _with_copies(lowering: Lowering, group: FusedGroup, ops: list[_Op]) -> list[
 
 
 def _in_segments(ops: list[_Op]) -> list[_Op]:
-    """Ops by segment: what a reduction gives is there from the next one on."""
+    """Assign ops to segments: the result of a reduction is available from the next segment on."""
     ready: dict[str, int] = {}
     for op in ops:
         op.segment = max((ready.get(o, 0) for o in op.operands), default=0)
@@ -181,8 +181,8 @@ class _Memory:
 
     @staticmethod
     def of(lowering: Lowering, group: FusedGroup, ops: Sequence[_Op]) -> _Memory:
-        made = {op.out for op in ops}
-        operands = list(dict.fromkeys(o for op in ops for o in op.operands if o not in made))
+        computed = {op.out for op in ops}
+        operands = list(dict.fromkeys(o for op in ops for o in op.operands if o not in computed))
         results = escaping(lowering.graph, group)
         assert len(operands) + len(results) <= _MEMORY
         reads = [lowering.view(value) for value in operands]
@@ -192,25 +192,26 @@ class _Memory:
         columns = [value in group.columns for value in results]
         plain = tuple(range(len(group.space)))
         own = plain if reduces else targets[0].order
-        # As things lie; operands copied; results too; and if the first result's order will not do, the plain one.
+        # Try in order: all views as they are; copied operands; copied operands and results; and the same in row-major
+        # order.
         for axes, copies, moves in ((own, False, False), (own, True, False), (own, True, True), (plain, True, True)):
-            seen = [_dense(view, axes) if copies else view for view in reads]
+            laid_out = [_dense(view, axes) if copies else view for view in reads]
             writes = [_dense(view, axes) if moves else view for view in targets]
-            nest = _nest(group.space, axes, seen, writes, columns, reduces)
+            nest = _nest(group.space, axes, laid_out, writes, columns, reduces)
             if nest is not None:
                 break
         assert nest is not None
-        pairs = zip(reads, seen, strict=True)
-        reads = [view if view == lying else lowering.copy(view, _order(view, axes)) for view, lying in pairs]
-        for i, (target, lying) in enumerate(zip(targets, writes, strict=True)):
-            if lying != target:
+        pairs = zip(reads, laid_out, strict=True)
+        reads = [view if view == wanted else lowering.copy(view, _order(view, axes)) for view, wanted in pairs]
+        for i, (target, wanted) in enumerate(zip(targets, writes, strict=True)):
+            if wanted != target:
                 writes[i] = lowering.stand_in(group.members[-1].output, target, _order(target, axes))
         return _Memory({v: i for i, v in enumerate([*operands, *results])}, reads, writes, nest)
 
     def inplace(self, ops: Sequence[_Op], recomputes: bool) -> tuple[int, ...]:
-        """Indices of the reads whose memory the first result may take: last read before it, and laid out alike.
+        """Return indices of the reads that the first result may overwrite: last read before it, with the same layout.
 
-        recomputes: whether later segments read again what they need.
+        recomputes: whether later segments read their operands again.
         """
         result = self.writes[0]
         first = len(self.reads)
@@ -230,12 +231,12 @@ class _Memory:
 
 
 def _order(view: View, axes: tuple[int, ...]) -> tuple[int, ...] | None:
-    """The axes for a copy of a view; one of another rank than the space is row-major."""
+    """Return the axis order for a copy of a view; None (row-major) if its rank differs from the rank of the space."""
     return axes if len(view.shape) == len(axes) else None
 
 
 def _dense(view: View, axes: tuple[int, ...]) -> View:
-    """A view of a dense tensor in the order of `axes`, as a copy of this one would be; itself where it is that."""
+    """Return the view that a dense copy in the order of `axes` would have; the view itself if it is already dense."""
     order = _order(view, axes)
     strides = contiguous_strides(view.shape) if order is None else ordered_strides(view.shape, order)
     same = all(dim == 1 or a == b for dim, a, b in zip(view.shape, view.strides, strides, strict=True))
@@ -250,13 +251,14 @@ def _nest(
     columns: Sequence[bool],
     reduces: bool,
 ) -> LoopNest | None:
-    """The loop nest of operands and then results over the space, axes in this order."""
-    ends = [_spread(view, space) if column else view for view, column in zip(writes, columns, strict=True)]
-    views = [broadcast_view(view, space).permute(axes) for view in (*reads, *ends)]
+    """Return the loop nest of operands, then results, over the space with its axes in this order."""
+    spread = [_spread(view, space) if column else view for view, column in zip(writes, columns, strict=True)]
+    views = [broadcast_view(view, space).permute(axes) for view in (*reads, *spread)]
     nest = loop_nest(views, reduces)
     if nest is None:
         return None
-    steps = [step if step in (0, 1) else 1 for _, _, step in nest.strides]  # 1: of a dim of one element
+    # A step other than 0 and 1 belongs to a dim of one element.
+    steps = [step if step in (0, 1) else 1 for _, _, step in nest.strides]
     for i, column in enumerate(columns, len(reads)):
         if not column and steps[i] != 1 and nest.cols > 1:
             return None
@@ -266,7 +268,7 @@ def _nest(
 
 
 def _spread(view: View, space: tuple[int, ...]) -> View:
-    """A column as a view of the space."""
+    """Return a column as a view of the space."""
     column = view.reshape(column_dims(space))
     assert column is not None
     return column.expand(space)
@@ -276,13 +278,13 @@ def _spread(view: View, space: tuple[int, ...]) -> View:
 
 
 class _Slots:
-    """Where each value is: memory by number, or a slot. Slots are reused once nothing reads what they hold."""
+    """Assign each value a location: a tensor in memory by number, or a slot. A slot is reused after its last reader."""
 
     def __init__(self, ops: Sequence[_Op], numbers: dict[str, int], nest: LoopNest):
         self.ops = ops
         self.places = dict(numbers)
         width = -(-int(nest.cols) // 16) * 16
-        # Reductions take some rows together, and blocks of rows are what parts share.
+        # Reductions process several rows together, and tasks share the work by blocks of rows.
         reduces = any(op.reduces for op in ops)
         floats = REDUCED_FLOATS if reduces else FUSED_FLOATS
         self.fused_cols = min(width, floats // _TOGETHER if reduces else floats)
@@ -311,7 +313,7 @@ class _Slots:
             dying.setdefault(when, []).append(value)
         for i, op in enumerate(self.ops):
             kind = self._kind(op)
-            # An element-wise op may write where it reads; other values are still needed by the strips to come.
+            # An element-wise op may overwrite its operand; other values are still needed by later strips.
             before = [v for v in dying.get(i, []) if self._is_fused(v)]
             for value in before:
                 self._release(value)
@@ -338,13 +340,13 @@ class _Slots:
         return _SLOT_ROW if later and self._whole_rows else _SLOT
 
     def _deaths(self) -> dict[str, int]:
-        """The op after which a slot is free: the last reader, or for what outlives a strip the end of its segment."""
+        """Return the op after which each slot is free: its last reader, or the segment's end if used across strips."""
         death: dict[str, int] = {}
-        ends = {op.segment: i for i, op in enumerate(self.ops)}
+        segment_ends = {op.segment: i for i, op in enumerate(self.ops)}
         for op in self.ops:
             if op.out in self.places:
                 continue
             readers = [i for i, reader in enumerate(self.ops) if op.out in reader.operands]
             last = max(readers)
-            death[op.out] = last if self._kind(op) == _SLOT else ends[self.ops[last].segment]
+            death[op.out] = last if self._kind(op) == _SLOT else segment_ends[self.ops[last].segment]
         return death

@@ -1,4 +1,4 @@
-"""How images lie for kernels of windows: with their channels side by side. A sequence is an image of one row."""
+"""The layout of images for window kernels: channels last. A sequence is an image of one row."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from ingot.lower.view import View, channels_last
 
 
 def two(values: Sequence[int], rowwise: int) -> tuple[int, ...]:
-    """Numbers of a window for rows and columns; for a sequence, the one for its row of columns."""
+    """Return the values of a window for rows and columns; for a sequence, `rowwise` and the only value."""
     return tuple(values) if len(values) > 1 else (rowwise, *values)
 
 
 def image_strides(view: View) -> tuple[int, ...]:
-    """The strides of batch, rows and columns."""
+    """Return the strides of batch, rows and columns."""
     return view.strides[0], view.strides[2], view.strides[3]
 
 
 def image_result(lowering: Lowering, value: str) -> View:
-    """Where a value is written as an image with its channels last."""
+    """Return the channels-last view that an image is written to."""
     order = channels_last(lowering.graph.type(value).rank)
     return lowering.accepted_result(value, lambda view: view.has_adjacent_channels, order).as_image()
 

@@ -1,4 +1,4 @@
-"""Rows of gather, topk and rotary."""
+"""Kernel rules of gather, scatter, topk, resampling and rotary embeddings."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from ingot.lower.view import View, broadcast_view, image_order, ordered_strides
 from ingot.support import abi
 
 _MAX_COLS = 1 << 32
-_HELD = 1 << 15  # doubles that a scatter holds in scratch
-_SHARED = 1 << 21  # doubles, where lines share their indices
-_LINES = 16  # of it at least, whose elements fill what is read at once
+_SCRATCH_DOUBLES = 1 << 15  # doubles that a scatter holds in scratch
+_SHARED_DOUBLES = 1 << 21  # the same, if lines share their indices
+_LINES = 16  # at least this many lines, so that a complete cache line is used
 _BYTE = 0.1  # nanoseconds per byte moved on one thread
 
 
@@ -34,7 +34,7 @@ def _from_panels(lowering: Lowering, node: Node) -> str:
 
 
 def _gather_rows(kernel: str, format: Format, layout: str, *conditions: Condition | tuple[Condition, ...]) -> None:
-    """Declares a kernel for rows of a static matrix of a format in a layout."""
+    """Declare a kernel that gathers rows of a constant matrix in a format and layout."""
 
     @kernel_rule("gather", kernel, both(of(f32), _rows_of_a_matrix, *conditions))
     def lower(lowering: Lowering, node: Node) -> None:
@@ -55,8 +55,9 @@ def _gather_rows(kernel: str, format: Format, layout: str, *conditions: Conditio
 def _tables(
     lowering: Lowering, value: str, format: Format, layout: str, transposed: bool
 ) -> Iterator[tuple[View, dict[str, Field]]]:
-    """A table, or the parts of one that is larger than a region of memory, and the fields that say which rows those
-    are: the step of each writes the rows that it has.
+    """Yield a table, or the parts of one larger than a memory region, and the fields with the rows of each part.
+
+    The step of each part writes the rows that the part contains.
     """
     runs = column_runs(lowering, value, format, layout, True)
     if len(runs) == 1:
@@ -74,7 +75,7 @@ for _format in reversed(FORMATS):
         _gather_rows(f"gather_{_format.tables}_panels", _format, "panels", stored(0, _format))
         continue
     _gather_rows(f"gather_{_format.tables}_panels", _format, "panels", stored(0, _format), _from_panels)
-    if _format.decoder:  # else any table will do
+    if _format.decoder:  # any table is accepted otherwise
         _gather_rows(f"gather_{_format.tables}", _format, "raw", stored(0, _format))
 
 
@@ -146,19 +147,21 @@ def _checked_index(lowering: Lowering, node: Node) -> None:
 
 @kernel_rule("resample", "resample_f32", of(f32))
 def _resample(lowering: Lowering, node: Node) -> None:
-    """An image whose channels lie side by side keeps them so."""
+    """Resample an image; channels-last images stay channels last."""
     x, indices, weights = lowering.view(node.operands[0]), *map(lowering.contiguous, node.operands[1:])
     order = image_order([x], len(x.shape)) or tuple(range(len(x.shape)))
     x = x if x.strides == ordered_strides(x.shape, order) else lowering.copy(x, order)
     out = lowering.accepted_result(node.output, lambda v: v.strides == ordered_strides(v.shape, order), order)
-    (count, taps), place = indices.shape, order.index(node.axis)
+    (count, num_samples), position = indices.shape, order.index(node.axis)
     fields: dict[str, Field] = {
         "x": pointer(x), "indices": pointer(indices), "weights": pointer(weights), "out": pointer(out),
-        "fault": Pointer(FAULT), "outer": math.prod(x.shape[axis] for axis in order[:place]),
-        "limit": x.shape[node.axis], "inner": math.prod(x.shape[axis] for axis in order[place + 1 :]),
-        "count": count, "taps": taps,
+        "fault": Pointer(FAULT), "outer": math.prod(x.shape[axis] for axis in order[:position]),
+        "limit": x.shape[node.axis], "inner": math.prod(x.shape[axis] for axis in order[position + 1 :]),
+        "count": count, "taps": num_samples,
     }  # fmt: skip
-    lowering.step("resample_f32", "resample_args", fields, [x, indices, weights], [out], work=out.size * taps * 0.5)
+    lowering.step(
+        "resample_f32", "resample_args", fields, [x, indices, weights], [out], work=out.size * num_samples * 0.5
+    )
 
 
 def _between_elements(lowering: Lowering, node: Node) -> str:
@@ -171,7 +174,7 @@ def _between_elements(lowering: Lowering, node: Node) -> str:
 
 @kernel_rule("grid_sample", "grid_sample_f32", both(of(f32), _between_elements))
 def _grid_sample(lowering: Lowering, node: Node) -> None:
-    """An image whose channels lie side by side keeps them so."""
+    """Sample an image; channels-last images stay channels last."""
     x, grid = lowering.view(node.operands[0]), lowering.contiguous(node.operands[1])
     order = image_order([x], 4) or (0, 1, 2, 3)
     out = lowering.accepted_result(node.output, lambda v: v.strides == ordered_strides(v.shape, order), order)
@@ -186,7 +189,7 @@ def _grid_sample(lowering: Lowering, node: Node) -> None:
 
 
 def _scatter(kernel: str, accepts: Condition) -> None:
-    """Declares a kernel that writes into what it is given: into x itself, or into a copy in its own dtype of sums."""
+    """Declare a kernel that overwrites its operand x, or a copy of x in the dtype of the sums."""
 
     @kernel_rule("scatter_elements", kernel, accepts)
     def lower(lowering: Lowering, node: Node) -> None:
@@ -194,27 +197,27 @@ def _scatter(kernel: str, accepts: Condition) -> None:
         if _is_last_reader(lowering, node, x):
             lowering.alias(node.output, x)
         out = lowering.result(node.output, strided=True)
-        # Nothing else may lie in the memory of a state that is overwritten step by step.
+        # A state that is overwritten by several steps must share its memory with nothing else.
         is_own = lowering.lowered.tensors[out.tensor].kind != "update"
-        held = out if is_own else lowering.temporary(f"{node.output}.aside", out.dtype, out.shape)
+        destination = out if is_own else lowering.temporary(f"{node.output}.aside", out.dtype, out.shape)
         updates = lowering.contiguous(updates)
-        if held != x:
-            lowering.move(x, held)
-        fields = _gather_fields(held.dtype.itemsize) | {
-            "indices": pointer(indices), "updates": pointer(updates), "out": pointer(held),
+        if destination != x:
+            lowering.move(x, destination)
+        fields = _gather_fields(destination.dtype.itemsize) | {
+            "indices": pointer(indices), "updates": pointer(updates), "out": pointer(destination),
             "rank": len(indices.shape), "axis": node.axis, "index_bytes": indices.dtype.itemsize,
             "merge": abi.constant(f"INGOT_MERGE_{node.reduction}"), "shape": indices.shape,
-            "index_strides": indices.strides, "out_strides": held.strides, "limit": held.shape[node.axis],
+            "index_strides": indices.strides, "out_strides": destination.strides, "limit": destination.shape[node.axis],
         }  # fmt: skip
-        fields["together"] = _together(indices, node.axis, held.shape[node.axis], lowering.target.threads)
-        reads = [indices, updates, held]
-        lowering.step(kernel, "scatter_args", fields, reads, [held], work=indices.size * 4.0, keeps=1)
-        if held is not out:
-            lowering.move(held, out)
+        fields["together"] = _together(indices, node.axis, destination.shape[node.axis], lowering.target.threads)
+        reads = [indices, updates, destination]
+        lowering.step(kernel, "scatter_args", fields, reads, [destination], work=indices.size * 4.0, keeps=1)
+        if destination is not out:
+            lowering.move(destination, out)
 
 
 def _is_last_reader(lowering: Lowering, node: Node, x: View) -> bool:
-    """Whether nothing but a node reads what a value lies in, so that it may be written over for what the node makes."""
+    """Return whether only this node reads the memory of a value, so that the node may overwrite it."""
     name, graph = str(node.operands[0]), lowering.graph
     if graph.only_user(name) is not node or graph.is_output(node.output) or node.operands.count(name) > 1:
         return False
@@ -223,20 +226,22 @@ def _is_last_reader(lowering: Lowering, node: Node, x: View) -> bool:
 
 
 def _together(indices: View, axis: int, limit: int, threads: int) -> int:
-    """The lines along an axis that scratch holds at a time, of those that lie side by side: as many as a cache has room
-    for, or a thread's share of lines that share their indices, whose updates are then read one after the other.
+    """Return how many adjacent lines along an axis scratch holds at once.
+
+    That is as many as fit in a cache. If lines share their indices, it is a thread's share of the lines: the kernel
+    then reads their updates one after the other.
     """
-    beside = 1 if axis == len(indices.shape) - 1 else indices.shape[-1]
-    most = _HELD // max(limit, 1)
+    adjacent_lines = 1 if axis == len(indices.shape) - 1 else indices.shape[-1]
+    most = _SCRATCH_DOUBLES // max(limit, 1)
     if indices.strides[-1] == 0:
-        most = min(-(-beside // threads), _SHARED // max(limit, 1))
-    return min(beside, max(_LINES, most))
+        most = min(-(-adjacent_lines // threads), _SHARED_DOUBLES // max(limit, 1))
+    return min(adjacent_lines, max(_LINES, most))
 
 
 def _merges(*dtypes: DType) -> Condition:
     def refuse(lowering: Lowering, node: Node) -> str:
         if node.reduction == "none":
-            return "updates replace what is there"
+            return "updates replace elements"
         found = operand_type(lowering, node).dtype
         return "" if found in dtypes else f"elements are {found}, expected one of {', '.join(map(str, dtypes))}"
 
@@ -244,7 +249,7 @@ def _merges(*dtypes: DType) -> Condition:
 
 
 def _replaces(lowering: Lowering, node: Node) -> str:
-    return "" if node.reduction == "none" else "updates are merged with what is there"
+    return "" if node.reduction == "none" else "updates are merged with elements"
 
 
 _scatter("scatter_b", _replaces)
@@ -255,7 +260,7 @@ _scatter("scatter_u64", _merges(u64))
 
 
 def _countable(lowering: Lowering, node: Node) -> str:
-    """The kernel of f32 keeps an element and its place in 64 bits."""
+    """Refuse rows whose index does not fit with an f32 element into 64 bits."""
     cols = operand_type(lowering, node).dims[-1]
     return "" if cols <= _MAX_COLS else f"rows of {int(cols)} elements, expected at most {_MAX_COLS}"
 

@@ -1,4 +1,4 @@
-"""Rows of products of integers of 8 bits, and of what makes such of floats."""
+"""Kernel rules of products of 8-bit integers, and of the conversions between floats and such integers."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from ingot.lower.view import View, broadcast_view, channels_last, image_order
 from ingot.ops.quantize import fixed_steps
 from ingot.support import abi
 
-# Nanoseconds on one thread: per multiply-add, per one of a depthwise convolution, per element that is rounded.
+# Nanoseconds on one thread: per multiply-add, per multiply-add of a depthwise convolution, per rounded element.
 _MULTIPLY_ADD, _DEPTHWISE, _ROUNDED = 0.005, 0.02, 0.1
-_FLIP = {i8: 128, u8: 0}  # what makes u8 of a factor
+_FLIP = {i8: 128, u8: 0}  # XOR mask that converts a factor to u8
 _ONES = (
     "batch", "height", "out_height", "groups", "kernel_h", "kernel_w", "stride_h", "stride_w", "dilation_h",
     "dilation_w",
 )  # fmt: skip
-_TAPS = abi.constant("INGOT_INTEGER_TAPS")
-_QUANTIZED_TAPS = 1 << 16  # products of a byte and a signed one that a sum of 32 bits holds
-_FOUR = 4  # bytes that a dot product takes together
+_MAX_PRODUCTS = abi.constant("INGOT_INTEGER_TAPS")
+_MAX_QUANTIZED_PRODUCTS = 1 << 16  # products of a byte and a signed byte that a 32-bit sum can hold
+_FOUR = 4  # bytes that one dot product multiplies
 _LANES = 16  # channels of a vector
-_FEW_PLANES = 4  # planes of so few channels are rounded as they lie
+_FEW_PLANES = 4  # up to this many channels, planes are rounded without a transposition
 
 
 def _root(lowering: Lowering, node: Node) -> Node:
@@ -48,14 +48,16 @@ def _fixed_weight(lowering: Lowering, node: Node) -> str:
 
 
 def _rest(root: Node) -> tuple[str | None, ...]:
-    """The operands behind the factors: bias, zero point of the left one, of the right one."""
+    """Return the operands after the factors: bias, zero point of the left factor, zero point of the right factor."""
     return (*root.operands[2:], None, None, None)[:3]
 
 
 def _short(lowering: Lowering, node: Node) -> str:
     x, weight = operand_type(lowering, node), operand_type(lowering, node, 1)
-    taps = math.prod(weight.dims[1:]) if _root(lowering, node).op.name == "conv_integer" else x.dims[-1]
-    return "" if taps < _TAPS else f"sums of {taps} products, expected fewer than {_TAPS}"
+    num_products = math.prod(weight.dims[1:]) if _root(lowering, node).op.name == "conv_integer" else x.dims[-1]
+    return (
+        "" if num_products < _MAX_PRODUCTS else f"sums of {num_products} products, expected fewer than {_MAX_PRODUCTS}"
+    )
 
 
 def _matrix(lowering: Lowering, node: Node) -> str:
@@ -71,7 +73,7 @@ def _channelwise(lowering: Lowering, node: Node) -> str:
     out_channels, channels = operand_type(lowering, node, 1).dims[:2]
     groups = _root(lowering, node).groups
     fits = channels == 1 and groups == out_channels
-    return "" if fits else f"{groups} groups of {channels} channels, expected each its own"
+    return "" if fits else f"{groups} groups of {channels} channels, expected one group per channel"
 
 
 _FIXED = both(_fixed_weight, _short)
@@ -80,8 +82,8 @@ _FIXED = both(_fixed_weight, _short)
 # -- what they share ------------------------------------------------------------------------------------------
 
 
-def _finish_fields(lowering: Lowering, group: Group, reads: list[View]) -> dict[str, Field]:
-    """The fields that say what becomes of sums."""
+def _epilogue_fields(lowering: Lowering, group: Group, reads: list[View]) -> dict[str, Field]:
+    """Return the fields of the epilogue of integer sums."""
     fields: dict[str, Field] = {
         "activation": abi.constant(f"INGOT_ACT_{group.activation or 'none'}"),
         "act_alpha": group.act_alpha, "act_beta": group.act_beta, "out_scale": 1.0, "out_zero": 0.0,
@@ -92,57 +94,58 @@ def _finish_fields(lowering: Lowering, group: Group, reads: list[View]) -> dict[
     fields["scale_step"] = int(lowering.view(group.scale).size > 1)
     if group.requantized is None:
         return fields | {"result": abi.constant("INGOT_INTEGER_F32")}
-    steps = _steps(lowering, group.requantized)
+    steps = _scale_and_zero_point(lowering, group.requantized)
     return fields | {"out_scale": steps[0], "out_zero": steps[1], "result": _kind(group.requantized.dtype)}
 
 
-def _steps(lowering: Lowering, node: Node) -> tuple[float, float]:
-    """The scale and zero point of a quantize or dequantize of a group."""
+def _scale_and_zero_point(lowering: Lowering, node: Node) -> tuple[float, float]:
+    """Return the scale and zero point of a quantize or dequantize of a group."""
     steps = fixed_steps(lowering.graph, node)
     assert steps is not None
     return steps
 
 
 def _kind(dtype: DType) -> int:
-    """The constant for what results or residuals are."""
+    """Return the INGOT_INTEGER_* constant for the dtype of results or residuals."""
     return abi.constant(f"INGOT_INTEGER_{str(dtype).upper()}")
 
 
 def _dtype(lowering: Lowering, value: str | None) -> DType:
-    """What the graph says: a device may hold it in another one."""
+    """Return the dtype in the graph; the storage dtype on a device may differ."""
     return lowering.graph.type(str(value)).dtype
 
 
 def _add_residual(
     lowering: Lowering, group: Group, fields: dict[str, Field], reads: list[View], out: View,
-    lying: Callable[[str | None], tuple[View, tuple[int, ...]]],
+    layout_of: Callable[[str | None], tuple[View, tuple[int, ...]]],
 ) -> tuple[int, ...]:  # fmt: skip
-    """The fields of what is added to results; gives its place in the reads where results may take its memory.
+    """Add the fields of the residual; return its index in `reads` if the result may overwrite its memory.
 
-    lying: how a value lies, with its strides of image, row and column.
+    layout_of: returns a value's view and its strides of image, row and column.
     """
     if group.residual is None:
         return ()
     fields["residual_first"] = int(group.residual_first)
     codes = group.residual_quant
     value = codes.operands[0] if codes else group.residual
-    residual, strides = lying(value)
+    residual, strides = layout_of(value)
     fields |= {"residual": pointer(residual), "residual_strides": strides}
     fields["residual_type"] = _kind(_dtype(lowering, value))
     if codes is not None:
-        fields["residual_scale"], fields["residual_zero"] = _steps(lowering, codes)
+        fields["residual_scale"], fields["residual_zero"] = _scale_and_zero_point(lowering, codes)
     if group.middle is not None:
         quantized, decoded = group.middle
-        zero, limits = _steps(lowering, quantized)[1], quantized.dtype.limits
+        zero, limits = _scale_and_zero_point(lowering, quantized)[1], quantized.dtype.limits
         fields |= {"middle_low": limits[0] - zero, "middle_high": limits[1] - zero}
-        fields["middle_scale"] = _steps(lowering, decoded)[0]
+        fields["middle_scale"] = _scale_and_zero_point(lowering, decoded)[0]
     reads.append(residual)
-    # The residual of an element is read before that element is written, so the sum may take its place.
+    # The kernel reads the residual of an element before it writes the element, so the result may overwrite the
+    # residual.
     return (len(reads) - 1,) if residual.strides == out.strides and residual.dtype.bits == out.dtype.bits else ()
 
 
 def _add_pointers(lowering: Lowering, fields: dict[str, Field], reads: list[View], **values: str | View | None) -> None:
-    """Fields for operands that lie row-major; none for those that are missing."""
+    """Add pointer fields for row-major operands; absent operands get no field."""
     for name, value in values.items():
         if value is not None:
             view = lowering.contiguous(value)
@@ -150,8 +153,8 @@ def _add_pointers(lowering: Lowering, fields: dict[str, Field], reads: list[View
             fields[name] = pointer(view)
 
 
-def _weight_zeros(lowering: Lowering, zeros: str | None, dtype: DType) -> str | None:
-    """Zero points of a fixed weight as a kernel wants them: None where each is the middle of u8, or 0 of i8."""
+def _weight_zero_points(lowering: Lowering, zeros: str | None, dtype: DType) -> str | None:
+    """Return the zero points of a constant weight as a kernel reads them: None if all are 128 for u8, or 0 for i8."""
     middle = 128 if dtype is u8 else 0
     if zeros is None:
         return lowering.constant(0, u8) if middle else None
@@ -159,12 +162,12 @@ def _weight_zeros(lowering: Lowering, zeros: str | None, dtype: DType) -> str | 
     return None if known is not None and bool(np.all(known == middle)) else zeros
 
 
-# -- fixed matrices and filters -------------------------------------------------------------------------------
+# -- constant matrices and filters ----------------------------------------------------------------------------
 
 
 @kernel_rule("matmul_integer", "integer_packed", both(_FIXED, _matrix))
 def _matmul(lowering: Lowering, node: Node) -> None:
-    """Rows are the pixels of one line."""
+    """Lower a product of integers with a constant matrix; its rows are the pixels of one image row."""
     group = lowering.group(node)
     root = group.root
     a, out = lowering.rows(root.operands[0]), lowering.result(group.output).rows()
@@ -176,13 +179,13 @@ def _matmul(lowering: Lowering, node: Node) -> None:
     fields |= {"x_strides": (m * a.strides[0], m * a.strides[0], a.strides[0]), "out_strides": (0, 0, out.strides[0])}
     sums = weight.derive("cast", dtype=i32).derive("reduce_sum", axes=(1 if root.transpose_b else 0,), keepdims=False)
 
-    def lying(value: str | None) -> tuple[View, tuple[int, ...]]:
+    def layout_of(value: str | None) -> tuple[View, tuple[int, ...]]:
         rows = lowering.rows(value)
         return rows, (0, 0, rows.strides[0])
 
     format = _format(weight)
     panels = lowering.weight(weight, "panels", root.transpose_b, format)
-    _lower(lowering, group, "integer_packed", (a, panels, out), sums, format.flip, fields, lying, m * n * k)
+    _lower(lowering, group, "integer_packed", (a, panels, out), sums, format.flip, fields, layout_of, m * n * k)
 
 
 def _format(weight: WeightExpr) -> Format:
@@ -191,27 +194,29 @@ def _format(weight: WeightExpr) -> Format:
 
 def _lower(
     lowering: Lowering, group: Group, kernel: str, views: tuple[View, View, View], column_sums: WeightExpr,
-    flip: int, fields: dict[str, Field], lying: Callable[[str | None], tuple[View, tuple[int, ...]]], products: int,
+    flip: int, fields: dict[str, Field], layout_of: Callable[[str | None], tuple[View, tuple[int, ...]]], products: int,
 ) -> None:  # fmt: skip
-    """A step with `integer_args`. views: x, the packed weight, and the result; flip: `weight_flip`."""
+    """Add a step with `integer_args`. views: x, the packed weight, and the result; flip: the field `weight_flip`."""
     x, weight, out = views
     bias, x_zero, weight_zero = _rest(group.root)
-    zeros = _weight_zeros(lowering, weight_zero, u8 if flip else i8)
+    zeros = _weight_zero_points(lowering, weight_zero, u8 if flip else i8)
     reads = [x, weight]
-    fields |= {"x": pointer(x), "weight": pointer(weight), "out": pointer(out)} | _finish_fields(lowering, group, reads)
+    fields |= {"x": pointer(x), "weight": pointer(weight), "out": pointer(out)} | _epilogue_fields(
+        lowering, group, reads
+    )
     sums = lowering.weight(column_sums)
     _add_pointers(lowering, fields, reads, column_sums=sums, bias=bias, x_zero=x_zero, weight_zero=zeros)
     if zeros is not None:
         fields["weight_zero_step"] = int(lowering.view(zeros).size > 1)
     fields |= {"x_flip": _FLIP[_dtype(lowering, group.root.operands[0])], "weight_flip": flip}
-    inplace = _add_residual(lowering, group, fields, reads, out, lying)
+    inplace = _add_residual(lowering, group, fields, reads, out, layout_of)
     multiply_add = _DEPTHWISE if kernel == "integer_depthwise" else _MULTIPLY_ADD
     work = products * multiply_add + out.size * _ROUNDED
     lowering.step(kernel, "integer_args", fields, reads, [out], work=work, inplace=inplace)
 
 
 def _conv_fields(lowering: Lowering, group: Group, x: View) -> tuple[View, dict[str, Field]]:
-    """The image that a convolution of another makes, and the fields that say how they lie."""
+    """Return the result image of a convolution, and the fields for the layout of both images."""
     root, out = group.root, image_result(lowering, group.output)
     kernel_h, kernel_w = two(lowering.graph.type(str(root.operands[1])).dims[2:], 1)
     fields = image_fields(x, out, root) | {"channels": x.shape[1], "out_channels": out.shape[1]}
@@ -219,22 +224,22 @@ def _conv_fields(lowering: Lowering, group: Group, x: View) -> tuple[View, dict[
     return out, fields | {"x_strides": image_strides(x), "out_strides": image_strides(out)}
 
 
-def _lying_image(lowering: Lowering) -> Callable[[str | None], tuple[View, tuple[int, ...]]]:
-    def lying(value: str | None) -> tuple[View, tuple[int, ...]]:
+def _image_layout(lowering: Lowering) -> Callable[[str | None], tuple[View, tuple[int, ...]]]:
+    def layout_of(value: str | None) -> tuple[View, tuple[int, ...]]:
         image = lowering.image(value)
         return image, image_strides(image)
 
-    return lying
+    return layout_of
 
 
 def _as_image_filter(weight: WeightExpr) -> WeightExpr:
-    """Filters [O, C / groups, kh, kw], also of sequences."""
+    """Return filters as [O, C / groups, kh, kw]; a filter of sequences gets kh = 1."""
     out, channels, *kernel = weight.dims
     return weight if len(kernel) == 2 else weight.derive("reshape", shape=(out, channels, 1, *kernel))
 
 
 def _filter_panels(lowering: Lowering, filters: WeightExpr, groups: int) -> tuple[View, WeightExpr]:
-    """The panels of filters [O, C / groups, kh, kw] of bytes, and the sum of each."""
+    """Return the panels of byte filters [O, C / groups, kh, kw], and the sum of each filter."""
     sums = filters.derive("cast", dtype=i32).derive("reduce_sum", axes=(1, 2, 3), keepdims=False)
     out, channels, lines, columns = filters.dims
     format = _format(filters)
@@ -261,8 +266,8 @@ def _conv_channelwise(lowering: Lowering, node: Node) -> None:
     filters = filters.derive("reshape", shape=(channels, lines // _FOUR, _FOUR, columns))
     weight = lowering.weight(filters.derive("permute", axes=(1, 3, 0, 2)))
     products = out.size * lines * columns
-    lying = _lying_image(lowering)
-    _lower(lowering, group, "integer_depthwise", (x, weight, out), sums, flip, fields, lying, products)
+    layout_of = _image_layout(lowering)
+    _lower(lowering, group, "integer_depthwise", (x, weight, out), sums, flip, fields, layout_of, products)
 
 
 @kernel_rule("conv_integer", "integer_packed", both(_FIXED, _flat))
@@ -273,37 +278,39 @@ def _conv(lowering: Lowering, node: Node) -> None:
     filters = _as_image_filter(lowering.weight_expr(str(group.root.operands[1])))
     panels, sums = _filter_panels(lowering, filters, group.root.groups)
     products = out.size * math.prod(filters.dims[1:])
-    flip, lying = _format(filters).flip, _lying_image(lowering)
-    _lower(lowering, group, "integer_packed", (x, panels, out), sums, flip, fields, lying, products)
+    flip, layout_of = _format(filters).flip, _image_layout(lowering)
+    _lower(lowering, group, "integer_packed", (x, panels, out), sums, flip, fields, layout_of, products)
 
 
 def _grown(value: WeightExpr, axis: int, unit: int, zero: int = 0) -> WeightExpr:
-    """A value with zeros behind it along an axis, up to a multiple of a unit."""
+    """Pad a value with zeros at the end of an axis, up to a multiple of a unit."""
     high = tuple(-dim % unit if i == axis else 0 for i, dim in enumerate(value.dims))
     return value.derive("pad", low=(0,) * len(high), high=high, value=zero) if any(high) else value
 
 
-# -- images of floats that are rounded by their own range, beside filters of codes -----------------------------
+# -- images of floats, quantized by their own range, with quantized filters ------------------------------------
 
 
 def quantized_filter(lowering: Lowering, node: Node) -> str:
-    """Refuses filters that are not codes of int8 with a scale for each output channel."""
+    """Refuse filters that are not int8 with a scale for each output channel."""
     if i8 not in lowering.target.rounded:
-        return "images are not to be rounded"
+        return "the target does not round images to int8"
     decoded = lowering.weight_expr(str(_root(lowering, node).operands[1]))
     types = tuple(operand.type.dtype for operand in decoded.inputs)
     if decoded.op != "dequantize" or types != (i8, f32):
-        return "the filter is not codes of int8"
+        return "the filter is not quantized to int8"
     assert decoded.node is not None
     out, *window = decoded.dims
     if decoded.inputs[1].dims != (out,) or decoded.node.axis or decoded.node.block:
         return "the filter has no scale for each output channel"
-    taps = math.prod(window)
-    return "" if taps < _QUANTIZED_TAPS else f"sums of {taps} products, expected fewer than {_QUANTIZED_TAPS}"
+    num_products = math.prod(window)
+    if num_products < _MAX_QUANTIZED_PRODUCTS:
+        return ""
+    return f"sums of {num_products} products, expected fewer than {_MAX_QUANTIZED_PRODUCTS}"
 
 
 def _rounded_image(lowering: Lowering, value: str | None) -> tuple[View, View, View]:
-    """An image [N, C, H, W] as bytes with its channels last, and the step and zero point of each [N]; made once."""
+    """Quantize an image [N, C, H, W] to bytes, channels last, once; return it, its scales [N] and zero points [N]."""
     x = lowering.view(value).as_image()
     if x.has_adjacent_channels or x.shape[1] > _FEW_PLANES or x.strides[3] != 1:
         x = lowering.image(value)
@@ -326,7 +333,7 @@ def _rounded_image(lowering: Lowering, value: str | None) -> tuple[View, View, V
 
 
 def lower_quantized(lowering: Lowering, node: Node) -> None:
-    """A convolution of floats with a filter that `quantized_filter` takes."""
+    """Lower a convolution of floats with a filter that `quantized_filter` accepts."""
     group = lowering.group(node)
     root = group.root
     x, steps, zeros = _rounded_image(lowering, root.operands[0])
@@ -342,18 +349,18 @@ def lower_quantized(lowering: Lowering, node: Node) -> None:
     bias = (*root.operands[2:], None)[0]
     views = {"scale": lowering.weight(scales), "column_sums": lowering.weight(sums), "shift": bias}
     _add_pointers(lowering, fields, reads, **views)
-    inplace = _add_residual(lowering, group, fields, reads, out, _lying_image(lowering))
+    inplace = _add_residual(lowering, group, fields, reads, out, _image_layout(lowering))
     work = out.size * (math.prod(filters.dims[1:]) * _MULTIPLY_ADD + _ROUNDED)
     lowering.step("integer_packed", "integer_args", fields, reads, [out], work=work, inplace=inplace)
 
 
-# -- computed matrices ----------------------------------------------------------------------------------------
+# -- two activations ------------------------------------------------------------------------------------------
 
 
 def _one_zero(lowering: Lowering, node: Node) -> str:
     bias, _, zero = _rest(_root(lowering, node))
     if bias is not None or lowering.group(node).bias is not None:
-        return "a bias beside a computed matrix"
+        return "a bias, with a right operand that is not constant"
     return "" if zero is None or lowering.graph.type(zero).size == 1 else "a zero point for each column"
 
 
@@ -371,7 +378,7 @@ def _matmul_computed(lowering: Lowering, node: Node) -> None:
     a, b = broadcast_view(a, (*batch, m, k)), broadcast_view(b, (*batch, k, n))
     reads = [a, b]
     fields: dict[str, Field] = {"m": m, "n": n, "k": k, "a": pointer(a), "b": pointer(b), "c": pointer(out)}
-    fields |= _finish_fields(lowering, group, reads) | {"batch_rank": len(batch), "batch_shape": batch}
+    fields |= _epilogue_fields(lowering, group, reads) | {"batch_rank": len(batch), "batch_shape": batch}
     _, a_zero, b_zero = _rest(root)
     _add_pointers(lowering, fields, reads, a_zero=a_zero, b_zero=b_zero)
     for name, view in (("a", a), ("b", b), ("c", out)):
@@ -387,7 +394,7 @@ def _matmul_computed(lowering: Lowering, node: Node) -> None:
 
 
 def _spread(view: View, rank: int, axis: int) -> View:
-    """Scales or zero points as they broadcast over a tensor."""
+    """Return scales or zero points in a shape that broadcasts over a tensor."""
     dims = view.shape if view.size > 1 else ()
     spread = view.reshape((*dims, *[1] * (rank - axis - 1)) if dims else ())
     assert spread is not None
@@ -395,7 +402,7 @@ def _spread(view: View, rank: int, axis: int) -> View:
 
 
 def _wanted_order(lowering: Lowering, value: str) -> tuple[int, ...] | None:
-    """Channels last, where a convolution of integers wants them so."""
+    """Return channels last if a convolution of integers reads the value; otherwise None."""
     users = lowering.graph.users(value)
     is_image = any(user.op.name == "conv_integer" and user.operands[0] == value for user in users)
     return channels_last(lowering.graph.type(value).rank) if is_image else None

@@ -1,4 +1,4 @@
-"""The table of CPU rows, and the conditions and steps that rows share. First match wins, in order of declaration."""
+"""The table of CPU kernel rules, with shared conditions and steps. The first match wins, in order of declaration."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Lower = Callable[[Lowering, Node], None]
 
 
 def accept(lowering: Lowering, node: Node) -> str:
-    """Refuses nothing."""
+    """Refuse nothing."""
     return ""
 
 
@@ -29,7 +29,7 @@ def kernel_rule(
     by_size: bool = True,
     misplaced: Condition = accept,
 ) -> Callable[[Lower], Lower]:
-    """Declares a kernel for an op; see `lowering.KernelRule`."""
+    """Declare a kernel for an op; see `lowering.KernelRule`."""
 
     def declare(lower: Lower) -> Lower:
         KERNEL_RULES.setdefault(op, []).append(KernelRule(op, kernel, both(refuse), lower, avoid, by_size, misplaced))
@@ -39,14 +39,14 @@ def kernel_rule(
 
 
 def operand_type(lowering: Lowering, node: Node, index: int = 0) -> TensorType:
-    """The type of a node's operand; of a group's root for the last node of a group."""
+    """Return the type of a node's operand; for the last node of a group, of its root's operand."""
     group = lowering.groups.get(node)
     return lowering.graph.type(str((group.root if group else node).operands[index]))
 
 
-@functools.cache  # so that rows share conditions, each of which is asked once for a node
+@functools.cache  # so that rules share one condition object, evaluated once per node
 def of(*dtypes: DType) -> Condition:
-    """Refuses unless the operands' dtypes begin with these."""
+    """Refuse unless the operands' dtypes begin with these."""
 
     def refuse(lowering: Lowering, node: Node) -> str:
         for i, dtype in enumerate(dtypes):
@@ -58,13 +58,15 @@ def of(*dtypes: DType) -> Condition:
     return refuse
 
 
-_OTHERWISE = "the weights are stored in another format"  # which the kernel's name says
+_OTHERWISE = "the weights are stored in another format"  # the kernel's name specifies the format
 
 
 @functools.cache
-def _made(index: int) -> Condition:
-    """Refuses an operand that no node makes: what is decoded is made, and most matrices of floats are not. So it does
-    where nothing is decoded.
+def _computed(index: int) -> Condition:
+    """Refuse an operand that no node computes.
+
+    A decoded operand is computed by a decoder node, but most matrices of floats are not, so this check is cheap. It
+    also refuses if the graph has no decoder.
     """
 
     def refuse(lowering: Lowering, node: Node) -> str:
@@ -77,11 +79,12 @@ def _made(index: int) -> Condition:
 
 
 def stored(index: int, format: Format, *, transposed: bool = False) -> tuple[Condition, ...]:
-    """Refuse unless an operand is what a file holds in a format, decoded where that is not f32. transposed: unless it
-    is one of codes whose groups lie along the columns of a product, not along what that sums over.
+    """Refuse unless an operand is stored in a format and decoded to f32 if the format is not f32.
+
+    transposed: also refuse unless it is quantized in groups along the columns of a product, not along the summed dim.
     """
     condition = _stored(index, format, transposed)
-    return (condition,) if format.decoder is None else (_made(index), condition)
+    return (condition,) if format.decoder is None else (_computed(index), condition)
 
 
 @functools.cache
@@ -107,20 +110,20 @@ def _stored(index: int, format: Format, transposed: bool) -> Condition:
 
 
 def both(*conditions: Condition | tuple[Condition, ...]) -> tuple[Condition, ...]:
-    """Refuse when any of them does, with the first reason."""
+    """Refuse if any of the conditions refuses, with the first reason."""
     return tuple(part for each in conditions for part in (each if isinstance(each, tuple) else (each,)))
 
 
 def last_axis(lowering: Lowering, node: Node) -> str:
-    """Refuses an `axis` that is not the last."""
+    """Refuse an `axis` other than the last."""
     rank = operand_type(lowering, node).rank
     return "" if node.axis == rank - 1 else f"axis is {node.axis}, expected {rank - 1}"
 
 
 def overwritten(lowering: Lowering, node: Node, index: int) -> tuple[View, View]:
-    """What a kernel that changes operand `index` in its place reads, and result `index`, which it writes.
+    """Return the view of operand `index` and the view of result `index` for a kernel that overwrites its operand.
 
-    Where that cannot be the operand's own memory, the operand is copied into the result first.
+    If the result cannot use the operand's memory, the operand is copied into the result first.
     """
     before, after = lowering.view(node.operands[index]), lowering.result(node.outputs[index])
     if lowering.replaces(after, before):

@@ -1,4 +1,4 @@
-"""Rows of the ops over a cache of keys and values."""
+"""Kernel rules of the ops over a cache of keys and values."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from ingot.ops.kv_cache import CACHE_BLOCK
 _APPEND, _FMA, _WEIGHT = 1.0, 0.02, 0.4
 
 
-def _places(
+def _position_views(
     lowering: Lowering, positions: str | None, owners: str | None, blocks: str | None
 ) -> tuple[list[View], dict[str, Field]]:
-    """The views that say where rows lie, and the fields that both argument structs have for them."""
+    """Return the views with the positions of rows, and the fields for them that both argument structs have."""
     views = [lowering.contiguous(value) for value in (positions, owners, blocks)]
     fields: dict[str, Field] = {
         "positions": pointer(views[0]), "owners": pointer(views[1]), "blocks": pointer(views[2]),
@@ -30,9 +30,9 @@ def _declare_append(op: str, kernel: str, *dtypes: DType) -> None:
     @kernel_rule(op, kernel, of(*dtypes))
     def lower(lowering: Lowering, node: Node) -> None:
         appended = [overwritten(lowering, node, i) for i in range(len(node.outputs))]
-        held, caches = [before for before, _ in appended], [after for _, after in appended]
+        inputs, caches = [before for before, _ in appended], [after for _, after in appended]
         rows = lowering.adjacent(node.operands[len(caches)])
-        views, fields = _places(lowering, *node.operands[len(caches) + 1 :])
+        views, fields = _position_views(lowering, *node.operands[len(caches) + 1 :])
         fields |= {
             "x": pointer(rows), "cache": pointer(caches[0]), "rows": rows.shape[0], "kv_heads": rows.shape[1],
             "dim": rows.shape[2], "x_strides": rows.strides[:2], "total_blocks": caches[0].shape[0],
@@ -40,7 +40,7 @@ def _declare_append(op: str, kernel: str, *dtypes: DType) -> None:
         if len(caches) > 1:
             fields["scales"] = pointer(caches[1])
         work = rows.size * _APPEND
-        lowering.step(kernel, "append_args", fields, [rows, *views, *held], caches, work=work, keeps=len(held))
+        lowering.step(kernel, "append_args", fields, [rows, *views, *inputs], caches, work=work, keeps=len(inputs))
 
 
 for _name in ("keys", "values"):
@@ -50,12 +50,12 @@ for _name in ("keys", "values"):
     _declare_append(f"append_{_name}_int4", f"append_{_name}_i4", u8, f16, f32)
 
 
-def _declare_attention(kernel: str, dtype: DType, *beside: DType) -> None:
-    @kernel_rule("cached_attention", kernel, of(f32, dtype, dtype, *beside))
+def _declare_attention(kernel: str, dtype: DType, *quantization: DType) -> None:
+    @kernel_rule("cached_attention", kernel, of(f32, dtype, dtype, *quantization))
     def lower(lowering: Lowering, node: Node) -> None:
         q = lowering.adjacent(node.operands[0])
         caches = [lowering.contiguous(o) for o in (*node.operands[1:3], *node.operands[6:]) if o is not None]
-        views, fields = _places(lowering, *node.operands[3:6])
+        views, fields = _position_views(lowering, *node.operands[3:6])
         out = lowering.accepted_result(node.output, lambda view: view.has_adjacent_columns)
         (rows, heads, head_dim), v_dim = q.shape, out.shape[-1]
         fields |= {
@@ -67,8 +67,8 @@ def _declare_attention(kernel: str, dtype: DType, *beside: DType) -> None:
         if len(caches) > 2:
             fields |= {"key_scales": pointer(caches[2]), "value_scales": pointer(caches[3])}
         positions = views[2].shape[1] * CACHE_BLOCK
-        seen = min(node.window or positions, positions) / 2
-        work = rows * heads * seen * ((head_dim + v_dim) * _FMA + _WEIGHT)
+        visible = min(node.window or positions, positions) / 2
+        work = rows * heads * visible * ((head_dim + v_dim) * _FMA + _WEIGHT)
         lowering.step(kernel, "cached_attention_args", fields, [q, *caches, *views], [out], work=work)
 
 

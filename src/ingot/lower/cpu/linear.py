@@ -1,4 +1,4 @@
-"""Rows of matmul and convolution: the packed kernels, with their epilogues and scratch."""
+"""Kernel rules of matmul: packed kernels, with their epilogues and scratch."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from ingot.support import abi
 
 # Nanoseconds per multiply-add on one thread in a packed kernel, and per weight byte when weights are streamed.
 _FMA, _BYTE = 0.018, 0.02
-_PACKED = 0.25  # and per element that is packed
-_ROUND = 0.1  # and that is rounded to int8
+_PACKED = 0.25  # per packed element
+_ROUND = 0.1  # per element rounded to int8
 EPILOGUES = EpilogueLimits(
     activations=frozenset(kernel.op for kernel in abi.elementwise().values() if kernel.is_activation),
-    gate_columns=PANEL // 2,  # a panel of a gated matmul holds so many of each half
+    gate_columns=PANEL // 2,  # a panel of a gated matmul holds this many columns of each half
     rounded=frozenset((bf16,)),
     slopes=True,
 )
-_ROUNDED = {i8: "i8", i32: "i24"}  # what rows become by a step of their own, as its kernel is named
+_ROUNDED = {i8: "i8", i32: "i24"}  # the suffix in kernel names of rows that a separate step has rounded
 _GEMV_ROWS = 4
-_MANY_ROWS = 64  # beside so many, packing a matrix in each product costs little
-_DOT_ROWS = 16  # up to so many are a batch that is decoded together, with the bits of a row alone
+_MANY_ROWS = 64  # from this many rows on, packing a matrix in each product costs little
+_DOT_ROWS = 16  # up to this many rows are a batch of decoding: each row must give the same bits as alone
 
 
 def _state_invariant_matrix(lowering: Lowering, node: Node) -> str:
@@ -42,42 +42,43 @@ def _state_invariant_matrix(lowering: Lowering, node: Node) -> str:
     if lowering.graph.type(str(root.operands[1])).rank != 2:
         return "the right operand is not a matrix"
     if replacing(lowering.graph, str(root.operands[1])) is not None:
-        return "the right operand is trained: what a run packs of it, it reads once"
+        return "the right operand is trained: a run would read its packed form only once"
     return "the left operand is transposed" if root.transpose_a else ""
 
 
-def _one_way(lowering: Lowering, node: Node) -> str:
-    """Refuses a fixed matrix that many rows are multiplied with as it is, and others transposed, as gradients are, here
-    or in another program.
+def _read_both_ways(lowering: Lowering, node: Node) -> str:
+    """Refuse a constant matrix that products of many rows read in both orientations, here or in another program.
+
+    Gradients read weights transposed, for example.
     """
     root, graph = lowering.group(node).root, lowering.graph
     matrix = str(root.operands[1])
     if lowering.group(node).gate or matrix not in lowering.static or _rows_of(graph, root) < _MANY_ROWS:
         return ""
-    if any(_rows_of(graph, other) >= _MANY_ROWS for other in _other_way(graph, root)):
-        return "the right operand is read transposed, too: it is kept once, and packed as it is read"
+    if any(_rows_of(graph, other) >= _MANY_ROWS for other in _readers_transposed(graph, root)):
+        return "the right operand is also read transposed: it is stored once, and packed by each product"
     if lowering.target.unpacked and _stored_name(lowering.weight_expr(matrix)) in lowering.target.unpacked:
-        return "the right operand lies unpacked for another program: it is kept once, and packed as it is read"
+        return "another program stores the right operand unpacked: it is stored once, and packed by each product"
     return ""
 
 
 def _stored_name(value: WeightExpr) -> str:
-    """The weight that a matrix is, however its elements are decoded and its axes lie."""
+    """Return the name of the weight that a matrix is, ignoring casts, permutes and reshapes."""
     while value.op in ("cast", "permute", "reshape"):
         value = value.source
     return value.name
 
 
-def _both_ways(lowering: Lowering, node: Node) -> str:
-    """Refuses a matrix that no product reads as it was packed: panels of this product's own are faster."""
+def _read_one_way(lowering: Lowering, node: Node) -> str:
+    """Refuse a matrix that a product reads in one orientation only: separate panels are then faster."""
     root, graph = lowering.group(node).root, lowering.graph
     if lowering.group(node).gate:
-        return "half of its columns gates the other"
-    return "" if _other_way(graph, root) else "the right operand is read one way alone"
+        return "the product has a gate"
+    return "" if _readers_transposed(graph, root) else "the right operand is read in one orientation only"
 
 
-def _other_way(graph: Graph, product: Node) -> list[Node]:
-    """The products that read the right operand of one transposed."""
+def _readers_transposed(graph: Graph, product: Node) -> list[Node]:
+    """Return the products that read the right operand of `product` in the other orientation."""
     matrix = str(product.operands[1])
     readers = (user for user in graph.users(matrix) if user.op is product.op and user.operands[1] == matrix)
     return [user for user in readers if user.transpose_b != product.transpose_b and not user.transpose_a]
@@ -97,15 +98,15 @@ def _few_rows(lowering: Lowering, node: Node) -> str:
 
 
 def _is_gated(lowering: Lowering, node: Node) -> str:
-    return "" if lowering.group(node).gate else "no half of its columns gates the other"
+    return "" if lowering.group(node).gate else "the product has no gate"
 
 
-def takes_dots(format: Format, dots: Dots) -> Condition:
-    """Refuses rows that are not to be rounded for dot products, or cannot be."""
+def accepts_dots(format: Format, dots: Dots) -> Condition:
+    """Refuse rows that must not or cannot be rounded for dot products."""
 
     def refuse(lowering: Lowering, node: Node) -> str:
         if dots.rows not in lowering.target.rounded:
-            return f"the target has no dot products of {dots.rows}, or they are not wanted"
+            return f"the target has no dot products of {dots.rows}, or they are disabled"
         if dots.few:
             return ""
         x = str(lowering.group(node).root.operands[0])
@@ -121,8 +122,10 @@ def takes_dots(format: Format, dots: Dots) -> Condition:
 def _packed(
     kernel: str, format: Format, *conditions: Condition, dots: Dots | None = None, transposed: bool = False
 ) -> None:
-    """Declares a kernel for products with fixed weights of a format. dots: what it rounds rows for, if it does.
-    transposed: it sums over the columns of panels.
+    """Declare a kernel for products with constant weights of a format.
+
+    dots: the dtype family that the kernel rounds rows for, or None. transposed: the kernel sums over the columns of
+    panels.
     """
 
     @kernel_rule("matmul", kernel, both(of(f32, f32), *conditions))
@@ -131,18 +134,18 @@ def _packed(
 
 
 def _products(format: Format, suffix: str, *conditions: Condition, few: bool) -> None:
-    """Declares a format's kernels for products, the most particular first. few: one of them is for few rows."""
-    if format in (F32, BF16):  # which products pack as they read them
-        conditions = (*conditions, _one_way)
+    """Declare a format's product kernels, the most specific first. few: one of them is for few rows."""
+    if format in (F32, BF16):  # their products can pack the matrix while they read it
+        conditions = (*conditions, _read_both_ways)
     conditions = both(*conditions, _state_invariant_matrix, stored(1, format))
     for dots in format.dots:
-        takes = takes_dots(format, dots)
+        takes = accepts_dots(format, dots)
         if few and not dots.few:
             _packed(f"gemv_{dots.family}_{suffix}", format, *conditions, takes, _few_rows, dots=dots)
         _packed(f"gemm_{dots.family}_{suffix}", format, *conditions, takes, dots=dots)
     if format.products is None:
         return
-    if few and format.scales is None:  # what decodes codes is for few rows, too
+    if few and format.scales is None:  # kernels that decode quantized weights also cover few rows
         _packed(f"gemv_{format.products}_{suffix}", format, *conditions, _few_rows)
     _packed(f"gemm_{format.products}_{suffix}", format, *conditions)
 
@@ -158,7 +161,7 @@ for _format in reversed(FORMATS):
             _format,
             _state_invariant_matrix,
             *_transposed,
-            _both_ways,
+            _read_one_way,
             transposed=True,
         )
 
@@ -179,7 +182,7 @@ def _lower_packed(
     residual = None if group.residual is None else lowering.rows(group.residual)
     c = None if lowering.is_only_rounded(group) else lowering.result(group.output).rows()
     rounded = None if group.rounding is None else lowering.result(group.rounding.output).rows()
-    if len(runs) == 1 or (group.gate and group.bias):  # both halves of a bias cannot be cut at once
+    if len(runs) == 1 or (group.gate and group.bias):  # the two halves of a bias cannot be sliced at once
         b = matrix(lowering, *operand)
         packed_step(lowering, kernel, format, group, a, b, group.bias, residual, c, rounded)
         return
@@ -190,7 +193,7 @@ def _lower_packed(
 
 
 def _columns(view: View, run: range) -> View:
-    """Columns of rows."""
+    """Return a range of columns of rows."""
     return view.slice((0, run.start), (view.shape[0], run.stop), (1, 1))
 
 
@@ -207,8 +210,10 @@ def packed_step(
     rounded: View | None,
     column: int = 0,
 ) -> None:
-    """A product of rows a[m, k] with a packed b, into rows c[m, n], with the group's epilogue; b of a gated one has 2n
-    columns. rounded: where c goes as bf16, too; one of them may be missing. column: the first of these of the product.
+    """Add a product of rows a[m, k] and a packed b into rows c[m, n], with the group's epilogue.
+
+    b of a gated product has 2n columns. rounded: the view for c as bf16; either c or rounded may be None. column: the
+    first column of this step within the product.
     """
     writes = [view for view in (c, rounded) if view is not None]
     (m, k), n = a.shape, writes[0].shape[1]
@@ -231,14 +236,16 @@ def packed_step(
     columns = 2 * n if group.gate else n
     fma = _FMA if a.dtype is f32 else _FMA / 2
     work = max(m * columns * k * fma, columns * k * format.element_bytes * _BYTE)
-    # The residual of an element is read before that element is written, so the sum may take its place.
+    # The kernel reads the residual of an element before it writes the element, so the result may overwrite the
+    # residual.
     inplace = (len(reads) - 1,) if residual is not None and c is not None and residual.strides == c.strides else ()
     lowering.step(kernel, "gemm_args", fields, reads, writes, work=work, inplace=inplace)
 
 
 def round_rows(lowering: Lowering, rows: View, dtype: DType) -> View:
-    """Rows [m, k] as int8, or as integers of 24 bits where the dtype is i32, made once for all that read them; behind
-    the codes of each lie their sums and steps.
+    """Round rows [m, k] to int8, or to 24-bit integers if the dtype is i32, once for all readers.
+
+    The sums and scales of each row are stored after its integers.
     """
     if rows not in lowering.rounded:
         m, k = rows.shape
@@ -253,14 +260,14 @@ def round_rows(lowering: Lowering, rows: View, dtype: DType) -> View:
 
 
 def add_pack(lowering: Lowering, packed_weight: PackedWeight, source: View, panels: View) -> None:
-    """A step that packs a matrix which may lie anyhow into the panels of a packed_weight."""
+    """Add a step that packs a matrix of any strides into the panels of a packed weight."""
     fields: dict[str, Field] = {"src": pointer(source), "dst": pointer(panels)}
     fields |= pack_fields(source.shape, source.strides, packed_weight.transposed)
     lowering.step(packed_weight.panels.pack, "pack_args", fields, [source], [panels], work=panels.size * _PACKED)
 
 
 def epilogue_fields(lowering: Lowering, group: Group, bias: str | None, reads: list[View]) -> dict[str, Field]:
-    """The fields of bias and activation; bias and slopes are added to the reads."""
+    """Return the fields of bias and activation; bias and slopes are appended to the reads."""
     activation = "" if group.slopes else group.activation
     fields: dict[str, Field] = {
         "activation": abi.constant(f"INGOT_ACT_{activation or 'none'}"),
@@ -283,16 +290,16 @@ def _left_transposed(lowering: Lowering, node: Node) -> str:
     return "" if lowering.group(node).root.transpose_a else "the left operand is not transposed"
 
 
-def _rows_apart(lowering: Lowering, node: Node) -> str:
+def _columns_not_adjacent(lowering: Lowering, node: Node) -> str:
     view = lowering.view(lowering.group(node).root.operands[0])
-    return "" if view.has_adjacent_columns else "the left operand's columns are apart"
+    return "" if view.has_adjacent_columns else "the left operand's columns are not adjacent"
 
 
 def _both_rounded(lowering: Lowering, node: Node) -> str:
-    """Refuses operands that are not both rounded for dot products, by pairs."""
+    """Refuse operands that are not both rounded for dot products of pairs."""
     root = lowering.group(node).root
     if bf16 not in lowering.target.rounded:
-        return "the target has no dot products of bf16, or they are not wanted"
+        return "the target has no dot products of bf16, or they are disabled"
     if any(undecoded(lowering.graph, operand, bf16) is None for operand in root.operands):
         return "the operands are not rounded to bf16"
     if lowering.graph.type(str(root.operands[1])).rank != 2:
@@ -303,13 +310,13 @@ def _both_rounded(lowering: Lowering, node: Node) -> str:
 
 @kernel_rule("matmul", "gemm_bf16_packed", both(of(f32, f32), _both_rounded))
 def _matmul_bf16(lowering: Lowering, node: Node) -> None:
-    """Of matrices that a run computes: the right one is packed by a step of its own."""
+    """Lower a GEMM of two activations; a separate step packs the right operand at run time."""
     group = lowering.group(node)
     root = group.root
     a, b = (lowering.view(undecoded(lowering.graph, operand, bf16)) for operand in root.operands)
     a, b = _swap(a) if root.transpose_a else a, _swap(b) if root.transpose_b else b
     rows = a.rows() if a.has_adjacent_columns else None
-    if rows is None or rows.offset % 2 or rows.strides[0] % 2:  # each begins with a pair
+    if rows is None or rows.offset % 2 or rows.strides[0] % 2:  # each row begins with a pair
         rows = lowering.copy(a).rows()
     assert rows is not None
     panels = lowering.temporary(f"{root.output}.panels", bf16, (BF16.panel_bytes(*b.shape) // bf16.itemsize,))
@@ -336,7 +343,7 @@ def _matmul_f32_bf16(lowering: Lowering, node: Node) -> None:
     _lower_matmul(lowering, group, "matmul_f32_bf16", a, b, {})
 
 
-@kernel_rule("matmul", "matmul_tn_f32", both(of(f32, f32), _left_transposed), misplaced=_rows_apart)
+@kernel_rule("matmul", "matmul_tn_f32", both(of(f32, f32), _left_transposed), misplaced=_columns_not_adjacent)
 def _matmul_tn(lowering: Lowering, node: Node) -> None:
     group = lowering.group(node)
     a = _swap(lowering.view(group.root.operands[0]))
@@ -356,7 +363,7 @@ def _matmul(lowering: Lowering, node: Node) -> None:
 
 
 def _lower_matmul(lowering: Lowering, group: Group, kernel: str, a: View, b: View, fields: dict[str, Field]) -> None:
-    """A product of a [..., m, k], as its kernel takes it, and a right operand that is packed as it is read."""
+    """Add a product of a [..., m, k] with a right operand that is packed while it is read."""
     root = group.root
     b = _swap(b) if root.transpose_b else b
     out = lowering.accepted_result(group.output, lambda view: view.has_adjacent_columns)
@@ -390,19 +397,24 @@ def _lower_matmul(lowering: Lowering, group: Group, kernel: str, a: View, b: Vie
 
 
 def _may_be_sums(kernel: str, fields: dict[str, Field], k: int) -> bool:
-    """Whether a residual may lie where the result goes: not where that holds other sums before the residual is read."""
+    """Return whether the result may overwrite the residual: not if partial sums are stored there before it is read."""
     if kernel == "matmul_tn_f32":
         return bool(fields["continues"])
     return kernel != "matmul_f32" or k <= abi.constant("INGOT_MATMUL_DEPTH")
 
 
 def _rows_together(a: View, out: View, residual: View | None) -> tuple[View, View, View | None]:
-    """The operands of a product whose batches share a matrix as rows of one batch, where they all lie so."""
-    rows, made = a.rows(), out.rows()
-    beside = None if residual is None else residual.rows()
-    if rows is None or made is None or (residual is not None and beside is None) or a.shape[:-1] != out.shape[:-1]:
+    """Flatten the batches of a product that share one right matrix into rows of one batch, if all views allow it."""
+    rows, out_rows = a.rows(), out.rows()
+    flat_residual = None if residual is None else residual.rows()
+    if (
+        rows is None
+        or out_rows is None
+        or (residual is not None and flat_residual is None)
+        or a.shape[:-1] != out.shape[:-1]
+    ):
         return a, out, residual
-    return rows, made, beside
+    return rows, out_rows, flat_residual
 
 
 def _unscaled(lowering: Lowering, node: Node) -> str:
@@ -411,7 +423,7 @@ def _unscaled(lowering: Lowering, node: Node) -> str:
 
 
 def _product(kernel: str, dtype: DType) -> None:
-    """Declares the product of a type of 64 bits, which has no epilogue."""
+    """Declare the product of a 64-bit type, which has no epilogue."""
 
     @kernel_rule("matmul", kernel, both(of(dtype, dtype), _unscaled))
     def lower(lowering: Lowering, node: Node) -> None:
@@ -434,7 +446,7 @@ def _product(kernel: str, dtype: DType) -> None:
 
 _product("product_f64", f64)
 _product("product_i64", i64)
-_product("product_i64", u64)  # which wraps alike
+_product("product_i64", u64)  # wraps in the same way
 
 
 def _swap(view: View) -> View:
@@ -458,7 +470,7 @@ def _experts(format: Format) -> None:
 def _quantized_experts(format: Format, dots: Dots) -> None:
     kernel = f"expert_matmul_{dots.family}_packed"
 
-    @kernel_rule("expert_matmul", kernel, both(of(f32), _static_experts, takes_dots(format, dots), _stacked(format)))
+    @kernel_rule("expert_matmul", kernel, both(of(f32), _static_experts, accepts_dots(format, dots), _stacked(format)))
     def lower(lowering: Lowering, node: Node) -> None:
         x = lowering.adjacent(node.operands[0])
         rounded = round_rows(lowering, lowering.rows(node.operands[0]), dots.rows)
@@ -467,14 +479,14 @@ def _quantized_experts(format: Format, dots: Dots) -> None:
 
 
 def _below(lowering: Lowering, node: Node) -> WeightExpr:
-    """The experts of a product below each other, [count * n, k], or as they are."""
+    """Return the experts of a product stacked as [count * n, k], or as they are."""
     value = lowering.weight_expr(str(node.operands[2]))
     is_stacked = value.op == "reshape" and value.source.type.rank == 2 and value.source.dims[1] == value.dims[2]
     return value.source if is_stacked else value
 
 
 def _stacked(format: Format) -> Condition:
-    """Refuses experts that are not codes below each other, each in panels of its own."""
+    """Refuse experts that are not quantized and stacked with each expert in separate panels."""
 
     def refuse(lowering: Lowering, node: Node) -> str:
         below = _below(lowering, node)
@@ -496,7 +508,7 @@ for _format in reversed(FORMATS):
 
 
 def _lower_experts(lowering: Lowering, node: Node, kernel: str, format: Format, x: View, experts: str) -> None:
-    """x: [rows, slots, k], perhaps rounded, and the experts as they are, or below each other where they are codes."""
+    """Add a product of x [rows, slots, k], possibly rounded, with experts; quantized experts are stacked."""
     chosen, matrices = lowering.contiguous(node.operands[1]), matrix(lowering, experts, format, "panels", True)
     out = lowering.result(node.output)
     (rows, slots), (count, n, k) = chosen.shape, lowering.graph.type(str(node.operands[2])).dims

@@ -1,4 +1,4 @@
-"""Rows of norms, softmax and reductions."""
+"""Kernel rules of norms, softmax and reductions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ingot.lower.view import View, channels_last, collapse
 from ingot.support.abi import constant, kernels
 
 _PER_ELEMENT = 0.4  # nanoseconds on one thread
-_BLOCK_ROWS = constant("INGOT_K_BLOCK")  # whose shares of a vector's gradient are summed together
+_BLOCK_ROWS = constant("INGOT_K_BLOCK")  # rows whose contributions to a vector's gradient are summed together
 _SIDE_BY_SIDE = 16  # rows whose elements fill a vector
 
 
@@ -29,20 +29,22 @@ def _has_vectors(lowering: Lowering, node: Node) -> str:
 
 
 def _few_side_by_side(lowering: Lowering, node: Node) -> str:
-    """Refuses rows that do not fill vectors where they lie side by side."""
+    """Refuse adjacent rows that are too few to fill vectors."""
     dims = operand_type(lowering, node).dims
     rank_and_rows = len(dims) == 3 and dims[1] >= _SIDE_BY_SIDE
     return "" if rank_and_rows else f"rows of {list(dims)}, expected {_SIDE_BY_SIDE} or more of each item"
 
 
-def _apart(lowering: Lowering, node: Node) -> str:
+def _not_adjacent(lowering: Lowering, node: Node) -> str:
     view = lowering.lowered.views.get(str(node.operands[0]))
-    return "" if view is not None and view.strides[1] == 1 else "rows do not lie side by side"
+    return "" if view is not None and view.strides[1] == 1 else "rows are not adjacent"
 
 
-@kernel_rule("layer_norm", "layer_norm_f32_columns", both(of(f32), _has_vectors, _few_side_by_side), misplaced=_apart)
+@kernel_rule(
+    "layer_norm", "layer_norm_f32_columns", both(of(f32), _has_vectors, _few_side_by_side), misplaced=_not_adjacent
+)
 def _norm_columns(lowering: Lowering, node: Node) -> None:
-    """Rows that lie side by side, as channels do, each of which is normalised for itself."""
+    """Normalise interleaved rows, such as the channels of an image, each row separately."""
     x = lowering.view(node.operands[0])
     out = lowering.accepted_result(node.output, lambda view: view.strides[1] == 1, channels_last(3))
     fields: dict[str, Field] = {"x": pointer(x), "out": pointer(out), "eps": node.eps}
@@ -116,7 +118,7 @@ _softmax("log_softmax")
 
 
 def _cross_entropy(lowering: Lowering, node: Node, out: View) -> None:
-    """Losses of rows of logits, or, with their gradients as a third operand, the gradient of the logits."""
+    """Compute the losses of rows of logits, or, given the gradients of losses, the gradient of the logits."""
     x, labels, *d = (lowering.rows(node.operands[0]), *map(lowering.contiguous, node.operands[1:]))
     fields: dict[str, Field] = {
         "x": pointer(x), "labels": pointer(labels), "out": pointer(out), "fault": Pointer(FAULT),
@@ -143,7 +145,7 @@ def _logits(lowering: Lowering, node: Node) -> None:
 
 
 def averages_images(node: Node) -> bool:
-    """Whether a node gives the mean of each channel of images [N, C, H, W]."""
+    """Return whether a node computes the mean of each channel of images [N, C, H, W]."""
     return node.op.name == "reduce_mean" and node.axes == (2, 3)
 
 
@@ -175,7 +177,7 @@ for _dtype in (f32, f64, i64, u64):
     for _op in ("argmax", "argmin"):
         _reduce(_op, f"{_op}_{_dtype}", _dtype, lambda node: (node.axis,))
 for _op in ("reduce_sum", "reduce_prod"):
-    _reduce(_op, f"{_op}_i64", u64, lambda node: node.axes)  # they wrap alike
+    _reduce(_op, f"{_op}_i64", u64, lambda node: node.axes)  # sums wrap in the same way
 
 
 def _running(op: str, kernel: str, dtype: DType) -> None:

@@ -1,5 +1,4 @@
-"""Rows of what training alone has: dropout, and the steps of optimisers, which write parameters and what is kept beside
-them over what they were."""
+"""Kernel rules of training ops: dropout, and optimiser steps, which overwrite parameters and optimiser states."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ from ingot.lower.lowered import Field
 from ingot.lower.lowering import Lowering, pointer
 from ingot.ops.dropout import threshold
 
-_ADAMW, _SGD, DRAWN = 1.2, 0.5, 3.0  # nanoseconds for an element on one thread
+_ADAMW, _SGD, DRAWN = 1.2, 0.5, 3.0  # nanoseconds per element on one thread
 
 
 def _lower_step(
@@ -23,7 +22,10 @@ def _lower_step(
     numbers: dict[str, Field],
     work: float,
 ) -> None:
-    """One step of an optimiser. held: the fields of what it overwrites, the first operands; given: of the others."""
+    """Add one step of an optimiser.
+
+    held: the fields of the overwritten operands, which come first; given: the fields of the others.
+    """
     pairs = [overwritten(lowering, node, i) for i in range(len(held))]
     others = [lowering.contiguous(operand) for operand in node.operands[len(held) :]]
     before, after = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
@@ -51,7 +53,7 @@ def _sgd(lowering: Lowering, node: Node) -> None:
 
 
 def drawing_fields(node: Node) -> dict[str, Field]:
-    """What decides which elements are dropped, beside the step and their places; kept: what others are times."""
+    """Return the fields that select dropped elements, except the step; kept: the factor of the other elements."""
     return {
         "seed": node.seed, "stream": node.stream, "threshold": threshold(node.rate), "kept": 1 / (1 - node.rate)
     }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Rows of recurrent layers: a kernel call of a turn for each step of time, with weights packed unit by unit."""
+"""Kernel rules of recurrent layers: one kernel call, an iteration per time step, weights packed unit by unit."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from ingot.lower.packed_weight import WeightExpr
 from ingot.lower.view import View
 from ingot.support import abi
 
-# Nanoseconds on one thread: per multiply-add, per byte of weights, per activation; and in f64.
+# Nanoseconds on one thread: per multiply-add, per byte of weights, per activation.
 _FMA, _BYTE, _ACTIVATION = 0.018, 0.02, 1.0
 _FMA_F64, _ACTIVATION_F64 = 0.25, 15.0
-_MAX_STEPS = 1 << 22  # turns and parts are counted together, in 32 bits
+_MAX_STEPS = 1 << 22  # iterations and tasks share one 32-bit counter
 
 
 def _activations(lowering: Lowering, node: Node) -> str:
@@ -31,14 +31,14 @@ def _countable(lowering: Lowering, node: Node) -> str:
     return "" if steps <= _MAX_STEPS else f"{steps} steps, expected at most {_MAX_STEPS}"
 
 
-def _takes_state(dots: Dots | None) -> Condition:
-    """Refuses unless the state is to be rounded for these dot products, or for none."""
+def _accepts_state(dots: Dots | None) -> Condition:
+    """Refuse unless the state is rounded for these dot products, or unrounded for None."""
 
     def refuse(lowering: Lowering, node: Node) -> str:
         if dots is None:
-            return "the state is to be rounded" if node.rounded else ""
+            return "the node rounds the state" if node.rounded else ""
         if not node.rounded:
-            return "the state is not to be rounded"
+            return "the node does not round the state"
         if dots.rows not in lowering.target.rounded:
             return f"the target has no dot products of {dots.rows}"
         hidden = lowering.graph.type(str(node.operands[1])).dims[1]
@@ -48,14 +48,14 @@ def _takes_state(dots: Dots | None) -> Condition:
 
 
 def _in_tiles(lowering: Lowering, node: Node) -> str:
-    return "" if lowering.target.split_sums else "sums are not apart"
+    return "" if lowering.target.split_sums else "the target has no split sums"
 
 
 def _recurrent(kernel: str, format: Format, dots: Dots | None, *conditions: Condition) -> None:
     op, _, _ = kernel.partition("_")
 
     @kernel_rule(
-        op, kernel, both(of(f32, f32), stored(1, format), _takes_state(dots), *conditions, _activations, _countable)
+        op, kernel, both(of(f32, f32), stored(1, format), _accepts_state(dots), *conditions, _activations, _countable)
     )
     def lower(lowering: Lowering, node: Node) -> None:
         _lower_recurrent(lowering, node, kernel, format)
@@ -70,14 +70,14 @@ for _op in ("lstm", "gru", "rnn"):
             _recurrent(f"{_op}_{_format.products}_packed", _format, None)
 
 
-_REAL_ACTIVATIONS = ("sigmoid", "tanh", "relu")  # that recurrent_f64.c has
+_REAL_ACTIVATIONS = ("sigmoid", "tanh", "relu")  # the activations of recurrent_f64.c
 
 
 def _real(lowering: Lowering, node: Node) -> str:
     unknown = [name for name in node.activations if name not in _REAL_ACTIVATIONS]
     if unknown:
         return f"no kernel of f64 applies {unknown[0]}"
-    return "the state is to be rounded" if node.rounded else ""
+    return "the node rounds the state" if node.rounded else ""
 
 
 def _recurrent_f64(op: str) -> None:
@@ -91,7 +91,7 @@ for _op in ("lstm", "gru", "rnn"):
 
 
 def _by_units(r: WeightExpr) -> WeightExpr:
-    """[gates * hidden, hidden] with the rows of 32 units together, gate by gate, before those of the next 32."""
+    """Reorder [gates * hidden, hidden] into blocks of 32 units; each block has its rows gate by gate."""
     rows, hidden = r.dims
     gates, whole = rows // hidden, hidden - hidden % PANEL
     cube = r.derive("reshape", shape=(gates, hidden, hidden))
@@ -108,8 +108,9 @@ def _by_units(r: WeightExpr) -> WeightExpr:
 
 
 def _lower_recurrent(lowering: Lowering, node: Node, kernel: str, format: Format | None) -> None:
-    """Reads what the op's operands are called; the results are out, last_h and, of LSTM, last_c. format: None in f64,
-    where weights are not packed.
+    """Add the step of a recurrent layer; the results are out, last_h and, for LSTM, last_c.
+
+    format: None for f64, whose weights are not packed.
     """
     given = dict(zip(node.op.operand_names, node.operands, strict=False))
     gates, r = lowering.adjacent(given.pop("gates")), str(given.pop("r"))
@@ -145,7 +146,7 @@ def _lower_recurrent(lowering: Lowering, node: Node, kernel: str, format: Format
 
 
 def _nanoseconds(gates: View, hidden: int, format: Format, dots: bool) -> float:
-    """An estimate for one thread. dots: products are dot products, of two numbers at once."""
+    """Estimate the time on one thread. dots: the products are dot products of pairs."""
     steps, batch, columns = map(int, gates.shape)
     fma = _FMA / 2 if dots else _FMA
     product = max(batch * columns * hidden * fma, columns * hidden * format.element_bytes * _BYTE)
@@ -153,6 +154,6 @@ def _nanoseconds(gates: View, hidden: int, format: Format, dots: bool) -> float:
 
 
 def _nanoseconds_f64(gates: View, hidden: int) -> float:
-    """The same in f64, whose libm computes activations."""
+    """Estimate the time on one thread in f64, where libm computes activations."""
     steps, batch, columns = map(int, gates.shape)
     return steps * batch * columns * (hidden * _FMA_F64 + _ACTIVATION_F64)

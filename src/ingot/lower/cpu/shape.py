@@ -1,4 +1,4 @@
-"""Rows of the shape ops: views where they can be, strided copies where they must be."""
+"""Kernel rules of the shape ops: views where possible, strided copies otherwise."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ VIEW = "view"  # no kernel: the result is the operand's memory
 
 
 def place(lowering: Lowering, node: Node, view: View | None) -> None:
-    """Lowers a node such as reshape: its result becomes `view`, or a copy where it already has a place, as in a concat.
+    """Lower a node such as reshape: its result is `view`, or a copy if it already has memory, as in a concat.
 
-    view: the operand seen in the shape of the result; None where strides cannot say that.
+    view: the operand in the shape of the result; None if strides cannot express it.
     """
     if view is None:
         _spread(lowering, node)
         return
-    placed = lowering.lowered.views.get(node.output)
-    if placed is None:
+    existing = lowering.lowered.views.get(node.output)
+    if existing is None:
         lowering.alias(node.output, view)
-    elif not _same_elements(view, placed):
-        lowering.add_copy(view, placed)
+    elif not _same_elements(view, existing):
+        lowering.add_copy(view, existing)
 
 
 def _spread(lowering: Lowering, node: Node) -> None:
-    """Copies a node's operand into the result, seen in the operand's shape.
+    """Copy a node's operand into the result, viewed in the operand's shape.
 
-    An image that was stretched or shuffled, with an axis more in between, stays with its channels last.
+    An image that is stretched or shuffled, with an extra axis in between, stays channels last.
     """
     source, shape = lowering.view(node.operands[0]), lowering.graph.type(node.output).dims
     out = lowering.result(node.output, strided=True, order=reshaped_order(source, shape))
-    seen = out.reshape(source.shape)
-    if seen is not None:
-        lowering.add_copy(source, seen)
+    viewed = out.reshape(source.shape)
+    if viewed is not None:
+        lowering.add_copy(source, viewed)
     else:
         copy = lowering.copy(source).reshape(shape)
         if copy is None:
             raise UnsizedError(
-                f"node {node.output!r}: sizes of a run do not divide, got {list(source.shape)} as {list(shape)}"
+                f"node {node.output!r}: run-time sizes are not divisible, got {list(source.shape)} as {list(shape)}"
             )
         lowering.add_copy(copy, out)
 
@@ -94,7 +94,7 @@ def _pad(lowering: Lowering, node: Node) -> None:
     starts = list(node.low)
     stops = [low + dim for low, dim in zip(starts, source.shape, strict=True)]
     fill = lowering.scalar(node.value, lowering.graph.type(node.output).dtype)
-    # Each border is a slab across what the earlier axes left over, so nothing is written twice.
+    # Each border is a slab within the sizes that earlier axes left, so no element is written twice.
     for axis in range(len(whole.shape)):
         for low, high in ((0, starts[axis]), (stops[axis], whole.shape[axis])):
             if low < high:

@@ -1,4 +1,4 @@
-"""Rows of ensembles of trees."""
+"""Kernel rules of tree ensembles."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ingot.lower.packed_weight import WeightExpr
 from ingot.ops.trees import FALSE, FEATURE, MEMBERS, MEMBERS_END, MISSING, MODE, TRUE
 from ingot.support import abi
 
-_STEP = 3.0  # nanoseconds of a row from one node to the next
+_STEP = 3.0  # nanoseconds for a row to go from one node to the next
 
 
 def _known(lowering: Lowering, node: Node) -> str:
@@ -28,7 +28,7 @@ def _columns(table: WeightExpr, first: int, stop: int) -> WeightExpr:
 
 
 def _packed_nodes(nodes: WeightExpr, splits: WeightExpr) -> WeightExpr:
-    """What each step of a walk reads, side by side in 32 bits; a number that does not fit stays out of range."""
+    """Pack the fields that each step of a walk reads into 32 bits; a number that does not fit becomes out of range."""
     kind = _columns(nodes, MODE, MODE + 1)
     for column, factor in ((MISSING, 8), (FEATURE, 16)):
         times = WeightExpr(str(factor), (TensorType(i64, ()),), data=np.array(factor))

@@ -1,7 +1,7 @@
-"""Nodes that have no kernel as they are, in other dims or plainer ops, where kernels compute the same.
+"""Legalize nodes without a kernel: express them by other dims or simpler ops that have kernels.
 
-An op's own expansion says what it means, whatever runs it; what stands here is known of static graphs, and of what
-kernels take: each restatement gives values that its node's are, or None where it knows no better.
+An op's own expansion defines its meaning for every executor. The legalizations here use static shapes and the limits of
+kernels. Each returns values equal to its node's, or None if it does not apply.
 """
 
 from ingot.lower.legalize import experts, fourier, grams, grids, loops, windows

@@ -1,14 +1,14 @@
-"""Products with experts that a run computes, as those that are trained are, by all of them."""
+"""Legalize products with experts that a run computes, such as trained experts, as products with all experts."""
 
 from __future__ import annotations
 
-from ingot.lower.legalize.table import restates
+from ingot.lower.legalize.table import legalizes
 from ingot.ops.define import Expansion
 
 
-@restates("expert_matmul")
+@legalizes("expert_matmul")
 def _expert_matmul(g: Expansion, x: str, chosen: str, experts: str) -> str:
-    """Every row times every expert, of which each slot takes its own."""
+    """Multiply every row with every expert, then select the product of each slot's expert."""
     (rows, slots), (_, out, size) = g.type(chosen).dims, g.type(experts).dims
     wide = g.reshape(g.expand(x, shape=(rows, slots, size)), shape=(1, rows * slots, size))
     products = g.matmul(wide, experts, transpose_b=True)

@@ -1,4 +1,4 @@
-"""Fourier transforms of lengths whose prime factors no pass takes apart."""
+"""Legalize Fourier transforms of lengths with prime factors that are too large for a pass."""
 
 from __future__ import annotations
 
@@ -7,64 +7,66 @@ from collections.abc import Sequence
 import numpy as np
 
 from ingot.ir.dim import has_size
-from ingot.lower.legalize.table import restates
+from ingot.lower.legalize.table import legalizes
 from ingot.ops.define import Expansion
 
 
-@restates("fft", again=True)
+@legalizes("fft", again=True)
 def _fft(g: Expansion, real: str, imaginary: str, *, axis: int, inverse: bool) -> tuple[str, ...] | None:
-    """A product of distances: Bluestein, "A linear filtering approach to the computation of the discrete Fourier
-    transform", 1968. exp(-2 pi i j k / n) is w[j] w[k] / w[k - j], with w[j] = exp(-pi i j j / n). The sum over j is a
-    convolution, which transforms of a power of two compute.
+    """Compute a Fourier transform as a convolution: Bluestein, "A linear filtering approach to the computation of the
+    discrete Fourier transform", 1968.
+
+    exp(-2 pi i j k / n) is w[j] w[k] / w[k - j], with w[j] = exp(-pi i j j / n). The sum over j is a convolution,
+    computed by transforms of a power-of-two length.
     """
     size = g.type(real).dims[axis]
     if has_size(size):
         return None
-    if inverse:  # that of numbers with their parts exchanged has its parts exchanged
-        made = g.add_all("fft", imaginary, real, axis=axis, inverse=False)
-        return g.mul(made[1], 1.0 / size), g.mul(made[0], 1.0 / size)
+    if inverse:  # swapping real and imaginary parts turns a transform into its inverse
+        transformed = g.add_all("fft", imaginary, real, axis=axis, inverse=False)
+        return g.mul(transformed[1], 1.0 / size), g.mul(transformed[0], 1.0 / size)
     length = 1 << (2 * size - 2).bit_length()
-    places = np.arange(size)
-    wave = np.exp(-1j * np.pi / size * (places * places % (2 * size)))
+    indices = np.arange(size)
+    wave = np.exp(-1j * np.pi / size * (indices * indices % (2 * size)))
     filter = np.zeros(length, complex)
     filter[:size] = wave.conj()
     filter[length - size + 1 :] = wave.conj()[:0:-1]
     x = _padded(g, _product(g, (real, imaginary), wave, axis), axis, length - size)
     spectrum = g.add_all("fft", *x, axis=axis, inverse=False)
     spread = _product(g, spectrum, np.fft.fft(filter), axis)
-    made = g.add_all("fft", *spread, axis=axis, inverse=True)
-    return _product(g, (_first(g, made[0], axis, size), _first(g, made[1], axis, size)), wave, axis)
+    transformed = g.add_all("fft", *spread, axis=axis, inverse=True)
+    return _product(g, (_first(g, transformed[0], axis, size), _first(g, transformed[1], axis, size)), wave, axis)
 
 
-@restates("rfft")
+@legalizes("rfft")
 def _rfft(g: Expansion, real: str, *, axis: int) -> tuple[str, ...] | None:
-    """The first half of the whole transform."""
+    """Return the first half of the complex transform."""
     size = g.type(real).dims[axis]
     if has_size(size):
         return None
     zeros = g.expand(g.constant(0.0, g.type(real).dtype), shape=g.type(real).dims)
-    made = g.add_all("fft", real, zeros, axis=axis, inverse=False)
-    return tuple(_first(g, part, axis, size // 2 + 1) for part in made)
+    transformed = g.add_all("fft", real, zeros, axis=axis, inverse=False)
+    return tuple(_first(g, part, axis, size // 2 + 1) for part in transformed)
 
 
-@restates("irfft")
+@legalizes("irfft")
 def _irfft(g: Expansion, real: str, imaginary: str, *, axis: int, length: int) -> tuple[str, ...] | None:
-    """The inverse of the whole spectrum, whose second half is the first one backward and conjugate."""
+    """Apply the inverse to the full spectrum, whose second half is the reversed conjugate of the first."""
     if has_size(length):
         return None
-    inner = (length + 1) // 2 - 1  # without the ends, which are real
+    inner = (length + 1) // 2 - 1  # without the boundary terms, which are real
     between = _cut(g, imaginary, axis, 1, 1 + inner, 1)
     back = g.neg(_cut(g, between, axis, inner - 1, -1, -1))
     first = _padded_one(g, between, axis, 1, 1 - length % 2)
-    whole = (
+    full_spectrum = (
         g.concat(real, _cut(g, real, axis, inner, 0, -1), axis=axis),
         g.concat(first, back, axis=axis),
     )
-    return (g.add_all("fft", *whole, axis=axis, inverse=True)[0],)
+    return (g.add_all("fft", *full_spectrum, axis=axis, inverse=True)[0],)
 
 
 def _product(g: Expansion, x: Sequence[str], factors: np.ndarray, axis: int) -> tuple[str, str]:
-    """Complex numbers times others along an axis."""
+    """Multiply complex numbers by constant complex factors along an axis."""
     dtype, rank = g.type(x[0]).dtype, g.type(x[0]).rank
     real, imaginary = (
         g.constant(part.reshape(-1, *[1] * (rank - 1 - axis)), dtype) for part in (factors.real, factors.imag)
@@ -77,7 +79,7 @@ def _padded(g: Expansion, x: tuple[str, str], axis: int, count: int) -> list[str
 
 
 def _padded_one(g: Expansion, x: str, axis: int, low: int, high: int) -> str:
-    """x with zeros before and behind, along an axis."""
+    """Pad x with `low` zeros before and `high` zeros after, along an axis."""
     rank = g.type(x).rank
     lows, highs = (tuple(count if i == axis else 0 for i in range(rank)) for count in (low, high))
     return g.pad(x, low=lows, high=highs, value=0.0)

@@ -1,4 +1,4 @@
-"""Counts of n-grams of numbers as comparisons of windows with all of a pool at once."""
+"""Legalize counts of n-grams as comparisons of all windows with the complete n-gram pool at once."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from ingot.ir.dtype import DType, i64
-from ingot.lower.legalize.table import restates
+from ingot.lower.legalize.table import legalizes
 from ingot.ops.define import Expansion
 
-_MAX_COMPARED = 1 << 22  # elements at once; a dictionary is quicker for more
+_MAX_COMPARED = 1 << 22  # elements at once; beyond that, the reference's dictionary is faster
 
 
-@restates("tfidf")
+@legalizes("tfidf")
 def _tfidf(
     g: Expansion,
     x: str,
@@ -29,7 +29,7 @@ def _tfidf(
     mode: str,
     dtype: DType,
 ) -> str | None:
-    """Of numbers, where the pool is small and names each n-gram once."""
+    """Legalize tfidf of numbers if the pool is small and its n-grams are distinct."""
     shape = g.type(x).dims
     rows, length = (shape if len(shape) == 2 else (1, *shape))[:2]
     pools = [
@@ -51,11 +51,11 @@ def _tfidf(
     scale = g.constant(np.array([1.0, *(weights or [1.0] * len(places))]), dtype)
     if mode != "tf":
         values = g.mul(g.cast(g.greater(values, 0.0), dtype=dtype) if mode == "idf" else values, scale)
-    return g.reshape(_placed(g, values, places), shape=(*shape[:-1], max(places) + 1))
+    return g.reshape(_scattered(g, values, places), shape=(*shape[:-1], max(places) + 1))
 
 
 def _counts(g: Expansion, elements: str, pool: np.ndarray, step: int, dtype: DType) -> str:
-    """How often each n-gram of the pool [count, n] is in each row, its elements so many steps apart: [rows, count]."""
+    """Count each n-gram of the pool [count, n] in each row, its elements `step` positions apart: [rows, count]."""
     rows, length = g.type(elements).dims
     n = pool.shape[1]
     width = length - (n - 1) * step
@@ -67,8 +67,8 @@ def _counts(g: Expansion, elements: str, pool: np.ndarray, step: int, dtype: DTy
     return g.reduce_sum(g.cast(is_there, dtype=dtype), axes=(2,), keepdims=False)
 
 
-def _placed(g: Expansion, values: str, places: Sequence[int]) -> str:
-    """Columns [rows, 1 + n-grams], the first of zeros, added up at their places, in order."""
+def _scattered(g: Expansion, values: str, places: Sequence[int]) -> str:
+    """Add up columns [rows, 1 + n-grams] at their output positions, in order; the first column is zeros."""
     columns: list[list[int]] = [[] for _ in range(max(places) + 1)]
     for column, place in enumerate(places, 1):
         columns[place].append(column)

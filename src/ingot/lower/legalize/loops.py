@@ -1,4 +1,4 @@
-"""Loops of a known number of turns, as their bodies one after the other."""
+"""Legalize loops with a known number of iterations by unrolling their bodies."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from typing import Any
 
 from ingot.ir.dtype import boolean, i64
 from ingot.ir.graph import Graph, TensorType
-from ingot.lower.legalize.table import restates
+from ingot.lower.legalize.table import legalizes
 from ingot.ops.define import Expansion
 
-MAX_UNROLLED = 1024  # nodes; longer loops keep to the reference, whose graph is short
+MAX_UNROLLED = 1024  # nodes; longer loops run on the reference, where the graph stays small
 
 
-@restates("scan")
+@legalizes("scan")
 def _scan(
     g: Expansion, *operands: str, body: Graph, carried: int, input_axes: tuple[int, ...],
     input_backward: tuple[bool, ...], output_axes: tuple[int, ...], output_backward: tuple[bool, ...],
 ) -> tuple[str, ...] | None:  # fmt: skip
-    """A slice of what is scanned for each turn; what turns make lies side by side."""
+    """Unroll a scan: each iteration reads a slice of the scanned inputs, and the scanned outputs are concatenated."""
     types = [g.graph.values[name].type for name in (*operands, *g.node.outputs)]
     if not all(isinstance(type, TensorType) and type.is_static for type in types):
         return None
@@ -26,26 +26,26 @@ def _scan(
     if not 0 < length * len(body) <= MAX_UNROLLED:
         return None
     values, captured = operands[:carried], operands[carried + len(scanned) :]
-    made: list[tuple[str, ...]] = []
+    scanned_rows: list[tuple[str, ...]] = []
     fixed: dict[str, str] = {}
     for turn in range(length):
         rows = [_row(g, x, axis, length - 1 - turn if backward else turn) for x, axis, backward in scanned]
         results = _inlined(g, body, [*values, *rows, *captured], fixed)
         values = results[:carried]
-        made.append(results[carried:])
+        scanned_rows.append(results[carried:])
     stacked = []
-    for column, axis, backward in zip(zip(*made, strict=True), output_axes, output_backward, strict=True):
+    for column, axis, backward in zip(zip(*scanned_rows, strict=True), output_axes, output_backward, strict=True):
         dims = g.type(column[0]).dims
         rows = [g.reshape(row, shape=(*dims[:axis], 1, *dims[axis:])) for row in column]
         stacked.append(rows[0] if length == 1 else g.concat(*(rows[::-1] if backward else rows), axis=axis))
     return (*values, *stacked)
 
 
-@restates("loop")
+@legalizes("loop")
 def _loop(
     g: Expansion, trips: str | None = None, condition: str | None = None, *operands: str, body: Graph, carried: int
 ) -> tuple[str, ...] | None:
-    """The turns of a loop that counts to a known number, and nothing else ends."""
+    """Unroll a loop with a known trip count and no other end condition."""
     types = [g.graph.values[name].type for name in (*operands, *g.node.outputs)]
     count = g.graph.data(trips)
     if count is None or not all(isinstance(type, TensorType) and type.is_static for type in types):
@@ -71,7 +71,7 @@ def _is_true(graph: Graph, name: str) -> bool:
 
 
 def _row(g: Expansion, x: str, axis: int, index: int) -> str:
-    """The slice of x at an index of an axis, without that axis."""
+    """Return the slice of x at an index of an axis, without that axis."""
     dims = g.type(x).dims
     starts = tuple(index if i == axis else 0 for i in range(len(dims)))
     stops = tuple(index + 1 if i == axis else dim for i, dim in enumerate(dims))
@@ -80,7 +80,10 @@ def _row(g: Expansion, x: str, axis: int, index: int) -> str:
 
 
 def _inlined(g: Expansion, body: Graph, operands: list[str], fixed: dict[str, str]) -> tuple[str, ...]:
-    """The results of a body for operands. fixed: its weights and constants in the graph, which it fills."""
+    """Inline a body for operands; return its results.
+
+    fixed: its weights and constants in the graph, filled on first use.
+    """
     for name, value in body.values.items():
         if value.kind in ("weight", "constant") and name not in fixed:
             fixed[name] = _copied(g.graph, g.graph.fresh(f"{g.node.outputs[0]}.{name}"), value)

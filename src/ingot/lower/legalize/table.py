@@ -1,4 +1,4 @@
-"""The table of restatements, by op."""
+"""The table of legalizations, by op."""
 
 from __future__ import annotations
 
@@ -9,56 +9,57 @@ from ingot.ir.dtype import f32
 from ingot.ir.graph import Graph, Node
 from ingot.ops.define import Expansion, replace_node
 
-Restatement = Callable[..., str | tuple[str, ...] | None]
+Legalization = Callable[..., str | tuple[str, ...] | None]
 
-LEGALIZATIONS: dict[str, Restatement] = {}
+LEGALIZATIONS: dict[str, Legalization] = {}
 LEGALIZED_AS_THEMSELVES: set[str] = set()
 
 
-def restates(*ops: str, again: bool = False) -> Callable[[Restatement], Restatement]:
-    """Declares f(g, *operands, **attributes) for ops, written as an op's expansion is.
+def legalizes(*ops: str, again: bool = False) -> Callable[[Legalization], Legalization]:
+    """Declare f(g, *operands, **attributes) for ops, written like an op's expansion.
 
-    again: what it makes has the op itself, as kernels take it: without any it would go on for ever.
+    again: the result contains the same op in a form that kernels accept. Without any kernel for the op, the
+    legalization would repeat forever.
     """
 
-    def declare(restatement: Restatement) -> Restatement:
-        LEGALIZATIONS.update(dict.fromkeys(ops, restatement))
+    def declare(legalization: Legalization) -> Legalization:
+        LEGALIZATIONS.update(dict.fromkeys(ops, legalization))
         LEGALIZED_AS_THEMSELVES.update(ops if again else ())
-        return restatement
+        return legalization
 
     return declare
 
 
 def legalize_node(graph: Graph, node: Node) -> bool:
-    """Replaces a node of static types, whose values keep their names; whether there was something to replace it by."""
-    restatement = LEGALIZATIONS.get(node.op.name)
-    results = None if restatement is None else restatement(Expansion(graph, node), *node.operands, **node.attributes)
+    """Replace a node of static types; its values keep their names. Return False if there is no replacement."""
+    legalization = LEGALIZATIONS.get(node.op.name)
+    results = None if legalization is None else legalization(Expansion(graph, node), *node.operands, **node.attributes)
     if results is None:
         return False
     replace_node(graph, node, results if isinstance(results, tuple) else (results,))
     return True
 
 
-@restates("matmul", again=True)
+@legalizes("matmul", again=True)
 def _matmul(g: Expansion, a: str, b: str, **settings: Any) -> str | None:
-    """The scale as a factor of its own."""
+    """Apply the scale as a separate multiplication."""
     if settings["scale"] == 1.0:
         return None
     return g.mul(g.matmul(a, b, **settings | {"scale": 1.0}), float(settings["scale"]))
 
 
-@restates("dynamic_quantize", again=True)
+@legalizes("dynamic_quantize", again=True)
 def _dynamic_quantize(g: Expansion, x: str) -> tuple[str, ...] | None:
-    """Doubles in f32, as the op is defined."""
+    """Cast f64 to f32, as the op is defined."""
     if g.type(x).dtype is f32:
         return None
-    codes, scale, zero = g.add_all("dynamic_quantize", g.cast(x, dtype=f32))
-    return codes, g.cast(scale, dtype=g.type(x).dtype), zero
+    quantized, scale, zero = g.add_all("dynamic_quantize", g.cast(x, dtype=f32))
+    return quantized, g.cast(scale, dtype=g.type(x).dtype), zero
 
 
-@restates("topk", again=True)
+@legalizes("topk", again=True)
 def _topk(g: Expansion, x: str, *, k: int, axis: int, largest: bool) -> tuple[str, ...] | None:
-    """Along the last axis."""
+    """Compute topk along the last axis."""
     last = g.type(x).rank - 1
     if axis == last:
         return None

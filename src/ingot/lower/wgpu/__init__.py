@@ -1,4 +1,4 @@
-"""What lowering takes for a device of WebGPU: the CPU's rows, as far as there are kernels in WGSL behind them."""
+"""The backend of WebGPU devices: the CPU's kernel rules for which WGSL kernels exist."""
 
 from __future__ import annotations
 
@@ -23,15 +23,17 @@ from ingot.lower.wgpu.wgsl import FEATURES, functions
 from ingot.passes.precision import Precision
 from ingot.support.config import knob
 
-# What every device of WebGPU has: bytes of a binding, and how far apart places in one may have to lie.
+# What every device of WebGPU guarantees: the bytes of a binding, and the largest alignment of an offset into one.
 REGION_BYTES, ALIGNMENT = 128 << 20, 256
-PRECISIONS = ("f32", "bf16w", "int8w", "int4w")  # whose rows stay f32
+PRECISIONS = ("f32", "bf16w", "int8w", "int4w")  # their rows stay f32
 WEBGPU = Target("wgsl", 1, alignment=ALIGNMENT, region_bytes=REGION_BYTES, device="webgpu")
 
 
 def webgpu_target(precision: Precision) -> Target:
-    """The target of the executor webgpu. Raises InputError for a precision that it does not have, for regions smaller
-    than a tensor may have to be aligned to, and as `wanted_features` does.
+    """Return the target of the executor webgpu.
+
+    Raises InputError for a precision that it does not have, for regions smaller than the alignment of tensors, and as
+    `wanted_features` does.
     """
     if precision.name not in PRECISIONS:
         expected = f"one of {', '.join(PRECISIONS)}"
@@ -43,7 +45,7 @@ def webgpu_target(precision: Precision) -> Target:
 
 
 def wanted_features() -> tuple[str, ...]:
-    """What INGOT_WGPU_FEATURES names, in the order of FEATURES. Raises InputError for a name that is not there."""
+    """Return the features of INGOT_WGPU_FEATURES, in the order of FEATURES. Raises InputError for an unknown name."""
     wanted = {name.strip() for name in str(knob("INGOT_WGPU_FEATURES")).split(",")} - {""}
     if unknown := sorted(wanted - FEATURES.keys()):
         expected = f"some of {', '.join(FEATURES)}"
@@ -51,19 +53,19 @@ def wanted_features() -> tuple[str, ...]:
     return tuple(name for name in FEATURES if name in wanted)
 
 
-_TAKEN = {*KERNELS, *ATTENTION, VIEW, "copy_b"}
+_KERNELS = {*KERNELS, *ATTENTION, VIEW, "copy_b"}
 
 
 def _four_bytes(lowering: Lowering, node: Node) -> str:
     sizes = {lowering.graph.type(str(name)).dtype.held.itemsize for name in (node.operands[0], node.output)}
-    return "" if sizes == {4} else "elements are held in another size"
+    return "" if sizes == {4} else "elements have another size in memory"
 
 
 def _rules() -> Mapping[str, Sequence[KernelRule]]:
-    """The rows whose kernels there are, and of what moves bits the part that has them as the CPU does."""
-    rows = {op: [row for row in rows if row.kernel in _TAKEN] for op, rows in KERNEL_RULES.items()}
-    rows["bitcast"] = [replace(row, conditions=(*row.conditions, _four_bytes)) for row in KERNEL_RULES["bitcast"]]
-    return rows
+    """Return the CPU rules with a WGSL kernel, reduced to the supported dtypes for kernels that move bits."""
+    found = {op: [rule for rule in rules if rule.kernel in _KERNELS] for op, rules in KERNEL_RULES.items()}
+    found["bitcast"] = [replace(rule, conditions=(*rule.conditions, _four_bytes)) for rule in KERNEL_RULES["bitcast"]]
+    return found
 
 
 def _cast(lowering: Lowering, source: View, target: View) -> None:

@@ -1,4 +1,4 @@
-"""How attention runs on a device of WebGPU: by tiles, by rows, or by parts of its keys."""
+"""Attention on WebGPU devices: by tiles, by rows, or by splits of the keys."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from ingot.lower.wgpu.kernels import Kernel, Numbers, kernel_of
 from ingot.lower.wgpu.wgsl import LANES
 from ingot.ops.kv_cache import CACHE_BLOCK
 
-_TILE_ROWS = 32  # as attention_tiles.wgsl has them
-_FEW_PAIRS = 8  # rows of heads with the same keys that are not worth a tile
-_LONG = 1024  # keys that are worth a dispatch more
-_FEW_GROUPS = 256  # workgroups that leave a GPU idle
+_TILE_ROWS = 32  # as in attention_tiles.wgsl
+_FEW_PAIRS = 8  # up to this many rows of heads with the same keys, a tile does not pay off
+_LONG = 1024  # from this many keys on, an additional dispatch pays off
+_FEW_GROUPS = 256  # up to this many workgroups leave a GPU idle
 _PART_KEYS, _MOST_PARTS = 256, 64
 _ONE_PART = """fn parts() -> i32 { return 1; }
 
@@ -32,10 +32,10 @@ fn leave(group: i32, out: i32, d: i32, sum: f32, most: f32, total: f32) {
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """How attention runs over keys that lie as a file of shaders/ says.
+    """Attention over keys in the layout of a file of shaders/.
 
-    rows: the fields that count its rows, the last of them those that may see the same keys. keys: how many a row may
-    see, at most. shares: whether rows see the same keys. baked: as a kernel's.
+    rows: the fields whose product is the number of rows; the last one counts the rows that may see the same keys. keys:
+    the maximum number of keys of a row. shares: whether rows see the same keys. baked: as in `Kernel`.
     """
 
     file: str
@@ -45,7 +45,7 @@ class Attention:
     baked: tuple[str, ...]
 
     def kernels(self, fields: Numbers) -> Sequence[Kernel]:
-        """Tiles for many rows; for few, which see many keys, parts of these and what joins them; else rows."""
+        """Return kernels: tiles for many rows; splits of keys and a join for few rows with many keys; else rows."""
         columns = f"const COLUMNS: i32 = {-(-int(_product(fields, 'v_dim')) // LANES)};"
         part = f"const PART_KEYS: i32 = {self._part_keys(fields)};"
         if self.shares(fields) and self._pairs(fields) > _FEW_PAIRS:
@@ -59,7 +59,7 @@ class Attention:
         ]
 
     def scratch_floats(self, fields: Numbers) -> int:
-        """What the parts of keys leave: sums, the largest score, and the total."""
+        """Return the scratch of the splits of keys: sums, the largest score, and the total."""
         if len(self.kernels(fields)) == 1:
             return 0
         return int(self._groups(fields)) * int(self._parts(fields)) * (_product(fields, "v_dim") + 2)
@@ -68,7 +68,7 @@ class Attention:
         return Kernel(f"attention_{body}", groups, lambda fields: "\n\n".join(own), self.baked, beside=self.file)
 
     def _pairs(self, fields: Numbers) -> int:
-        """Rows with the same keys, one for each of the heads that read one head of them."""
+        """Return the number of rows with the same keys, counting each query head of a key head."""
         return _product(fields, self.rows[-1]) * (_product(fields, "heads") // _product(fields, "kv_heads"))
 
     def _groups(self, fields: Numbers) -> int:
@@ -78,7 +78,7 @@ class Attention:
         return _product(fields, "kv_heads", *self.rows[:-1]) * -(-self._pairs(fields) // _TILE_ROWS)
 
     def _part_keys(self, fields: Numbers) -> int:
-        """Keys of a part: more where there would be too many parts."""
+        """Return the keys of a split; more if there would be too many splits."""
         return _PART_KEYS * max(1, -(-int(self.keys(fields)) // (_PART_KEYS * _MOST_PARTS)))
 
     def _parts(self, fields: Numbers) -> int:
@@ -103,7 +103,7 @@ ATTENTION = {"attention_f32": _DENSE, "attention_f32_online": _DENSE, "cached_at
 
 
 def _product(fields: Numbers, *names: str) -> int:
-    """Of numbers, 0 where a step leaves one out."""
+    """Multiply fields; 0 if a step omits one."""
     product = 1
     for name in names:
         value = fields.get(name, 0)
@@ -113,10 +113,10 @@ def _product(fields: Numbers, *names: str) -> int:
 
 
 def attention_floats(kernel: str, fields: Numbers) -> int:
-    """What a kernel of attention hands on between dispatches; 0 of another."""
+    """Return the f32 numbers that an attention kernel passes between dispatches; 0 for other kernels."""
     return ATTENTION[kernel].scratch_floats(fields) if kernel in ATTENTION else 0
 
 
 def kernels_of(step: Step) -> Sequence[Kernel]:
-    """What runs a step, one after another."""
+    """Return the kernels of a step, in order."""
     return ATTENTION[step.kernel].kernels(step.fields) if step.kernel in ATTENTION else [kernel_of(step)]

@@ -1,7 +1,7 @@
-"""A fused program as WGSL: the CPU's ops by number, its slots as variables.
+"""Emit a fused program as WGSL: the CPU's ops by number, its slots as variables.
 
-Without reductions a lane takes an element. With them a workgroup takes a row, and goes through it once for each
-segment; what a segment needs of those before, but for their reductions, it computes again.
+Without reductions, a lane computes an element. With reductions, a workgroup computes a row and passes over it once per
+segment; a segment recomputes the element values it needs from earlier segments.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from ingot.support import abi
 _MEMORY = abi.constant("INGOT_FUSED_MEMORY")
 _COLUMN = abi.constant("INGOT_FUSED_SLOT_COLUMN")
 _LAST_REDUCTION = abi.constant("INGOT_FUSED_LAST_REDUCTION")
-# Of reductions: what is added for an element, how two are joined, the first, how lanes meet, what is made of the total.
+# Of reductions: the contribution of an element, the join of two values, the initial value, the join of lanes, the
+# result.
 _REDUCTIONS = {
     "sum": ("{0}", "{0} + {1}", "0.0f", "group_sum({0}, lane)", "{0}"),
     "mean": ("{0}", "{0} + {1}", "0.0f", "group_sum({0}, lane)", "{0} / f32(arg_cols())"),
@@ -25,7 +26,7 @@ _REDUCTIONS = {
     "squares": ("squared({0} - ({1} + {2}))", "{0} + {1}", "0.0f", "group_sum({0}, lane)", "{0}"),
     "offset": ("{0} - {1}", "{0} + {1}", "0.0f", "group_sum({0}, lane)", "{0} / f32(arg_cols())"),
 }
-_REDUCTIONS["pivot"] = _REDUCTIONS["mean"]  # nearer to the middle of a row than any of its elements
+_REDUCTIONS["pivot"] = _REDUCTIONS["mean"]  # closer to the mean of a row than an arbitrary element
 _SQUARED = "fn squared(x: f32) -> f32 { return x * x; }"
 _LOWEST = """// What is missing from the rounded sum (Knuth, "The Art of Computer Programming", volume 2, 4.2.2).
 fn lost(x: f32, y: f32) -> f32 {
@@ -37,8 +38,9 @@ fn lost(x: f32, y: f32) -> f32 {
 
 @dataclass(frozen=True, slots=True)
 class _Op:
-    """An op of a program. operands: numbers of ops, or of tensors in memory below zero (~m). memory: the tensor that it
-    writes, or -1.
+    """An op of a program.
+
+    operands: numbers of ops, or of tensors in memory as ~m, below zero. memory: the tensor that the op writes, or -1.
     """
 
     number: int
@@ -56,7 +58,7 @@ class _Op:
 
 
 def fused_arguments(fields: Mapping[str, Field]) -> list[Argument]:
-    """The parameters of a fused step: its tensors, and where a row of each begins."""
+    """Return the parameters of a fused step: its tensors, and where a row of each begins."""
     memory = fields["memory"]
     assert isinstance(memory, tuple)
     pointers = [pointer for pointer in memory if isinstance(pointer, Pointer)]
@@ -67,14 +69,14 @@ def fused_arguments(fields: Mapping[str, Field]) -> list[Argument]:
 
 
 def fused_groups(fields: Mapping[str, Field]) -> int:
-    """Workgroups of a fused step."""
+    """Return the number of workgroups of a fused step."""
     outer, rows, cols = (fields[name] for name in ("outer", "rows", "cols"))
     assert isinstance(outer, int) and isinstance(rows, int) and isinstance(cols, int)
     return outer * rows if _reduces(_ops(fields)) else -(-outer * rows * cols // LANES)
 
 
 def fused_text(fields: Mapping[str, Field]) -> str:
-    """`work` of a fused program, and what it needs beside the functions of shaders/."""
+    """Return `work` of a fused program, and the functions it needs in addition to those of shaders/."""
     ops = _ops(fields)
     steps = _numbers(fields, "col_steps")
     begins = [f"let p{m} = outer * arg_outer_strides({m}) + row * arg_row_strides({m});" for m in range(len(steps))]
@@ -98,22 +100,22 @@ def fused_text(fields: Mapping[str, Field]) -> str:
 
 
 def _ops(fields: Mapping[str, Field]) -> list[_Op]:
-    """The program, with each operand resolved to the op that made it."""
+    """Return the program, with each operand resolved to the op that computes it."""
     kinds, steps = _numbers(fields, "slot_kinds"), _numbers(fields, "col_steps")
     names = abi.constant_names("INGOT_FUSED_OP_")
     places = [_numbers(fields, name) for name in "abcdef"]
     alpha, beta = fields["alpha"], fields["beta"]
     segments, code, out = (_numbers(fields, name) for name in ("segment", "code", "out"))
     assert isinstance(alpha, tuple) and isinstance(beta, tuple)
-    made: dict[int, int] = {}  # the op that a slot holds the result of
-    written: dict[int, tuple[int, int]] = {}  # by tensor: the op that wrote it, and its segment
+    writer_of: dict[int, int] = {}  # slot -> the op whose result it contains
+    written: dict[int, tuple[int, int]] = {}  # tensor -> the op that wrote it, and its segment
     ops = []
     for i, place in enumerate(out):
         operands = []
         for each in (column[i] for column in places if column[i] >= 0):
             if each >= _MEMORY:
-                operands.append(made[each])
-            else:  # what this segment has written is at hand
+                operands.append(writer_of[each])
+            else:  # a value written in this segment is still in a variable
                 operands.append(written[each][0] if written.get(each, (0, -1))[1] == segments[i] else ~each)
         name = names[code[i]].removeprefix("INGOT_FUSED_OP_")
         is_column = kinds[place - _MEMORY] == _COLUMN if place >= _MEMORY else steps[place] == 0
@@ -122,7 +124,7 @@ def _ops(fields: Mapping[str, Field]) -> list[_Op]:
             _Op(i, name, tuple(operands), memory, segments[i], is_column, float(alpha[i]), float(beta[i]))  # type: ignore[arg-type]
         )
         if place >= _MEMORY:
-            made[place] = i
+            writer_of[place] = i
         else:
             written[place] = i, segments[i]
     return ops
@@ -133,11 +135,11 @@ def _reduces(ops: list[_Op]) -> bool:
 
 
 def _segment(ops: list[_Op], segment: int, steps: tuple[int, ...]) -> list[str]:
-    """The statements of a segment: ops of columns, then one way through the row, then what its reductions give."""
+    """Return the statements of a segment: column ops, then a pass over the row, then the results of its reductions."""
     own = [op for op in ops if op.segment == segment]
     pivots = [op for op in own if op.name == "pivot"]
     lines = [line for op in own if op.is_column and not op.reduces for line in _statement(op, steps)]
-    # Nothing but a reduction of this segment is made of a pivot there.
+    # Within a segment, only reductions read its pivot.
     for some in (pivots, [op for op in own if op not in pivots and (op.reduces or not op.is_column)]):
         reductions = [op for op in some if op.reduces]
         if not some:
@@ -153,13 +155,13 @@ def _segment(ops: list[_Op], segment: int, steps: tuple[int, ...]) -> list[str]:
                 lines += [f"  {line}" for line in _statement(op, steps, again=op.segment < segment)]
         lines.append("}")
         for op in reductions:
-            _, _, _, meet, finish = _REDUCTIONS[op.name]
-            lines.append(f"let v{op.number} = {finish.format(meet.format(f's{op.number}'))};")
+            _, _, _, meet, result = _REDUCTIONS[op.name]
+            lines.append(f"let v{op.number} = {result.format(meet.format(f's{op.number}'))};")
     return lines
 
 
 def _needed(ops: list[_Op], some: list[_Op]) -> list[_Op]:
-    """Ops in order, and those of elements that they are computed of."""
+    """Return the given ops and the element ops that they depend on, in order."""
     found = {op.number for op in some}
     waiting = list(some)
     for op in waiting:
@@ -171,7 +173,7 @@ def _needed(ops: list[_Op], some: list[_Op]) -> list[_Op]:
 
 
 def _statement(op: _Op, steps: tuple[int, ...], again: bool = False) -> list[str]:
-    """What computes an op that is no reduction, and writes it where it is wanted in memory, unless it is done again."""
+    """Return the statements of an op that is no reduction; they also write memory unless it is recomputed (`again`)."""
     values = [_value(operand, [], steps) for operand in op.operands]
     lines = [f"let v{op.number} = {_expression(op, values)};"]
     if op.memory >= 0 and not again:

@@ -1,5 +1,6 @@
-"""The kernels that a device of WebGPU has, one line each: a body of shaders/, how many workgroups run it, and what a
-step adds to it. Their steps, argument structs and names are those of the CPU's rows.
+"""The kernels of WebGPU devices: for each a body of shaders/, its number of workgroups, and the text a step adds to it.
+
+Their steps, argument structs and names are those of the CPU's kernel rules.
 """
 
 from __future__ import annotations
@@ -19,19 +20,20 @@ from ingot.support import abi
 
 Numbers = Mapping[str, Field]
 
-PANEL_FORMATS = (F32, BF16, F16, *CODES)  # how products may have their matrices
+PANEL_FORMATS = (F32, BF16, F16, *CODES)  # the weight formats of products
 _FAR = 1 << 30
 _FEW_ROWS = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """How a kernel of some name runs: by a body of shaders/ and what a step adds to it.
+    """A WGSL kernel: a body of shaders/ and the text that a step adds to it.
 
-    groups: workgroups, of the fields of a step, and thus of the sizes of a run. text: functions that a step adds.
-    baked: fields that are part of its text, because they decide what is computed. element: the type of what it reads
-    and writes. more: numbers that a step may have beside its struct's. beside: a file of what the body asks for.
-    is_alone: whether it needs all the memory that a workgroup has, so that no other runs in its dispatch.
+    groups: the number of workgroups, from the fields of a step, and thus from the sizes of a run. text: functions that
+    a step adds. baked: fields that are compiled into the text as constants, because they select the computation.
+    element: the type of the elements read and written. more: additional numbers of a step that its struct does not
+    have. beside: a file with functions that the body calls. is_alone: whether the kernel needs all workgroup memory, so
+    that no other kernel shares its dispatch.
     """
 
     body: str
@@ -45,11 +47,11 @@ class Kernel:
 
     @property
     def bodies(self) -> list[str]:
-        """The files of shaders/ that are its own."""
+        """The kernel's files of shaders/."""
         return [name for name in (self.body, self.beside) if name]
 
     def arguments(self, step: Step) -> list[Argument]:
-        """The fields of a step's struct in order, those that it leaves out included."""
+        """Return the fields of a step's struct in order, including omitted ones."""
         if step.args_type == "fused_args":
             return fused_arguments(step.fields)
         extra = [Argument(name, step.fields.get(name, 0)) for name in self.more]
@@ -67,7 +69,7 @@ class Kernel:
 
 
 def _near(field: Field) -> Field:
-    """A number that no size comes near stands for any farther one, such as the offset of a mask that hides nothing."""
+    """Clamp a number to beyond all sizes but within 32 bits, such as the offset of a mask that hides nothing."""
     return max(-_FAR, min(_FAR, field)) if isinstance(field, int) else field
 
 
@@ -84,7 +86,7 @@ def _numbers(fields: Numbers, name: str) -> tuple[int, ...]:
 
 
 def _by_lanes(*names: str) -> Callable[[Numbers], int]:
-    """A lane for each of as many elements as numbers, or arrays of them, say."""
+    """Return the workgroups with one lane for each of the product of these fields or arrays."""
 
     def groups(fields: Numbers) -> int:
         counts = [
@@ -97,21 +99,21 @@ def _by_lanes(*names: str) -> Callable[[Numbers], int]:
 
 
 def _by_rows(*names: str) -> Callable[[Numbers], int]:
-    """A workgroup for each of as many rows."""
+    """Return one workgroup for each of the product of these fields."""
     return lambda fields: math.prod(_number(fields, name) for name in names)
 
 
 def _tiles(fields: Numbers, columns: int, rows: int) -> int:
-    """The tiles of a product of m rows and n columns, a batch of them where there is one."""
+    """Return the tiles of a product of m rows and n columns, for all batches."""
     batch = math.prod(_numbers(fields, "batch_shape")) if "batch_shape" in fields else 1
     return batch * -(-_number(fields, "n") // columns) * -(-_number(fields, "m") // rows)
 
 
-_MOST_ROWS = 8  # of a lane, which has four columns of each: sums, factors and places have room in registers
+_MOST_ROWS = 8  # per lane, with four columns each: sums, factors and offsets fit in registers
 
 
 def _lane_rows(fields: Numbers, rows: int) -> int:
-    """The rows that a lane makes where a workgroup makes `rows` times as many: no more than there are."""
+    """Return the rows that a lane computes if a workgroup computes `rows` times as many: at most the existing rows."""
     count, m = 1, _number(fields, "m")
     while count < _MOST_ROWS * 8 // rows and count * rows < m:
         count *= 2
@@ -123,10 +125,10 @@ def _gemm_tiles(columns: int, rows: int) -> Callable[[Numbers], int]:
 
 
 def _add_rows(rows: int, element: str, term: str = "Term") -> str:
-    """A product's inner step: element i of as many rows, times four columns. element: of the row at a place. term: the
-    type that it is done in.
+    """Return the inner statement of a product: add element i of several rows, times four columns.
 
-    It is written out, because drivers do not unroll loops over what is to be in registers.
+    element: the expression of a row's element at an offset. term: the type of the arithmetic. The loop over rows is
+    unrolled, because drivers do not unroll loops over values that must stay in registers.
     """
     sums, places = f"ptr<function, array<vec4<{term}>, ROWS>>", "ptr<function, array<i32, ROWS>>"
     given = f"sum: {sums}, a: {places}, i: i32, those: vec4<f32>"
@@ -136,7 +138,7 @@ def _add_rows(rows: int, element: str, term: str = "Term") -> str:
 
 
 def _gemm_rows(rows: int) -> Callable[[Numbers], str]:
-    """The inner step of a product whose workgroups make `rows` times what a lane makes."""
+    """Return the inner statement of a product whose workgroups compute `rows` times the rows of a lane."""
     return lambda fields: _add_rows(_lane_rows(fields, rows), "at_a({0} + i)")
 
 
@@ -155,12 +157,12 @@ def _expert_panels(fields: Numbers) -> int:
 
 
 def _panel_lanes(fields: Numbers) -> int:
-    """A lane for each element of panels."""
+    """Return the workgroups with a lane for each element of panels."""
     return -(-(-(-_number(fields, "n") // PANEL) * _number(fields, "k") * PANEL) // LANES)
 
 
 def _lines(fields: Numbers) -> int:
-    """A lane for each line along an axis."""
+    """Return the workgroups with a lane for each line along an axis."""
     axis = _number(fields, "axis")
     return -(-math.prod(dim for d, dim in enumerate(_numbers(fields, "shape")) if d != axis) // LANES)
 
@@ -169,11 +171,11 @@ def _outer(fields: Numbers) -> int:
     return math.prod(_numbers(fields, "outer_shape"))
 
 
-# -- what steps add to bodies -----------------------------------------------------------------------------------
+# -- text that steps add to bodies ------------------------------------------------------------------------------
 
 
 def _nest(function: str) -> Callable[[Numbers], str]:
-    """The store of a loop nest that applies a function of elementwise.wgsl."""
+    """Emit the store of a loop nest that applies a function of elementwise.wgsl."""
 
     def text(fields: Numbers) -> str:
         known = functions()[function]
@@ -199,7 +201,7 @@ def _where(fields: Numbers) -> str:
 
 
 def _convert(fields: Numbers) -> str:
-    """A cast that has no kernel of its own: of integers of 8 bits, which are held as others are, from and to any."""
+    """Emit a cast without a kernel of its own: from and to 8-bit integers, whose storage dtype is wider."""
     source, target = (
         abi.constant_names("INGOT_DTYPE_")[_number(fields, name)].removeprefix("INGOT_DTYPE_")
         for name in ("from", "to")
@@ -217,7 +219,7 @@ def _convert(fields: Numbers) -> str:
 
 
 def _activation(function: str, number: int, values: Mapping[str, Field]) -> str:
-    """A function that is an activation. number: which one, an INGOT_ACT_*. values: of its attributes."""
+    """Emit an activation function. number: its INGOT_ACT_*. values: its attributes."""
     name = abi.constant_names("INGOT_ACT_")[number].removeprefix("INGOT_ACT_")
     if name == "none":
         return f"fn {function}(x: f32) -> f32 {{ return x; }}"
@@ -230,13 +232,13 @@ def _activation(function: str, number: int, values: Mapping[str, Field]) -> str:
 
 
 def _activate(fields: Numbers) -> str:
-    """The activation of an epilogue."""
+    """Emit the activation of an epilogue."""
     values = {name: fields[f"act_{name}"] for name in ("alpha", "beta") if f"act_{name}" in fields}
     return _activation("activate", _number(fields, "activation"), values)
 
 
 def _cell(op: str) -> Callable[[Numbers], str]:
-    """The cell of a recurrent layer, and its activations."""
+    """Emit the cell of a recurrent layer, and its activations."""
     given = "gates: i32, h: i32, unit: i32, own: i32"
     cell = f"fn cell({given}) -> f32 {{ return {op}_cell(gates, h, unit, own); }}"
 
@@ -260,9 +262,9 @@ _FFT_ENDS = {
 }
 
 
-def _fft_ends(fields: Numbers) -> str:
-    """What passes begin and end with."""
-    forms = {abi.constant(f"INGOT_FFT_{name}"): ends for name, ends in _FFT_ENDS.items()}
+def _fft_load_store(fields: Numbers) -> str:
+    """Emit the load of the first pass and the store of the last pass."""
+    forms = {abi.constant(f"INGOT_FFT_{name}"): load_store for name, load_store in _FFT_ENDS.items()}
     first, last = forms[_number(fields, "form")]
     return (
         f"fn first(line: vec2<i32>, i: i32) -> vec2<f32> {{ return {first}; }}\n\n"
@@ -272,7 +274,7 @@ def _fft_ends(fields: Numbers) -> str:
 
 
 def _merged(element: str) -> Callable[[Numbers], str]:
-    """What scatter makes of what is there and of an update."""
+    """Emit how scatter combines an element with an update."""
 
     def text(fields: Numbers) -> str:
         merge = abi.constant_names("INGOT_MERGE_")[_number(fields, "merge")].removeprefix("INGOT_MERGE_")
@@ -283,7 +285,7 @@ def _merged(element: str) -> Callable[[Numbers], str]:
 
 
 def _is_better(fields: Numbers) -> str:
-    """Which of two votes of trees wins."""
+    """Emit the comparison of two votes of trees."""
     sign = "<" if fields.get("merge") == abi.constant("INGOT_MERGE_min") else ">"
     return f"fn is_better(x: f32, y: f32) -> bool {{ return x {sign} y; }}"
 
@@ -292,7 +294,7 @@ _SUMS, _FLOATS, _SIGNED = (abi.constant(f"INGOT_INTEGER_{name}") for name in ("I
 
 
 def _leave(pointer: str) -> Callable[[Numbers], str]:
-    """What becomes of exact sums, and what their residual is. pointer: where they go."""
+    """Emit the integer epilogue (requantize, add residual); `pointer` is the destination."""
 
     def text(fields: Numbers) -> str:
         result, residual = _number(fields, "result"), _number(fields, "residual_type")
@@ -343,20 +345,20 @@ _COMBINED = {
 
 
 def _better(op: str, element: str) -> Callable[[Numbers], str]:
-    """Whether an element is the one to choose, and not another; the first NaN is."""
+    """Emit whether one element is selected over another; the first NaN wins."""
     sign = ">" if op == "argmax" else "<"
     test = f"x {sign} y" if element == "i32" else f"select(x {sign} y && !is_nan(y), !is_nan(y), is_nan(x))"
     return lambda fields: f"fn better(x: T, y: T) -> bool {{ return {test}; }}"
 
 
 def _element_of(kind: str) -> Callable[[Numbers], str]:
-    """How a table holds the elements of a row."""
+    """Emit how a table's row elements are read."""
     text = f"fn element_of(outer: i32, row: i32, i: i32) -> i32 {{ return {kind}_element(outer, row, i); }}"
     return lambda fields: text
 
 
 def _panels(format: Format, matrix: str = "b", k: str = "k") -> Callable[[Numbers], str]:
-    """How a matrix holds its elements in panels. matrix: its pointer. k: the field that says how many rows it has."""
+    """Emit how elements of packed panels are read. matrix: the pointer. k: the field with the number of rows."""
 
     def four(place: str) -> str:
         reads = ", ".join(f"int_{matrix}({place} + {i})" for i in range(4))
@@ -409,7 +411,7 @@ def _together(*texts: Callable[[Numbers], str]) -> Callable[[Numbers], str]:
 
 
 def _key(key: str) -> Callable[[Numbers], str]:
-    """What topk looks for the largest of."""
+    """Emit the key by which topk selects the largest elements."""
     text = f"fn key(x: T) -> i32 {{ let best = {key}; return select(~best, best, arg_largest() != 0); }}"
     return lambda fields: text
 
@@ -420,7 +422,7 @@ def _slot_place(kind: str) -> Callable[[Numbers], str]:
 
 
 def _share(value: str) -> Callable[[Numbers], str]:
-    """What softmax makes of an element's distance to the largest, and of the sum."""
+    """Emit the output of softmax from an element's distance to the largest element, and from the sum."""
     return lambda fields: f"fn share(x: f32, total: f32) -> f32 {{ return {value}; }}"
 
 
@@ -466,7 +468,7 @@ KERNELS: dict[str, Kernel] = {
         ),
     ),
     "pack_f32": Kernel("pack", _panel_lanes),
-    "fft_f32": Kernel("fft", lambda f: math.prod(_numbers(f, "shape")), _fft_ends, ("radices",)),
+    "fft_f32": Kernel("fft", lambda f: math.prod(_numbers(f, "shape")), _fft_load_store, ("radices",)),
     "det_f32": Kernel("det", _by_lanes("count")),
     "product_i64": Kernel("product", _ELEMENTS, baked=("rank",), element="i32"),
     "tree_ensemble_f32": Kernel("trees", _by_lanes("rows"), _is_better),
@@ -518,7 +520,7 @@ for _name in ("i64", "u8", "i8"):
     KERNELS[f"max_pool_{_name}"] = Kernel(
         "pool", _by_lanes(*_PIXELS, "channels"), _reduction("max", "i32"), element="i32"
     )
-for _bytes in (1, 4, 8):  # which all are held in four
+for _bytes in (1, 4, 8):  # stored in four bytes each
     KERNELS[f"where_b{_bytes}"] = Kernel("nest", _ELEMENTS, _where, ("rank",))
 for _name in [*abi.elementwise(), *(name for name in abi.kernels() if name.startswith("cast_"))]:
     if _name in functions():
@@ -526,8 +528,10 @@ for _name in [*abi.elementwise(), *(name for name in abi.kernels() if name.start
 
 
 def kernel_of(step: Step) -> Kernel:
-    """The kernel of a step: of products that of few rows, for those with codes or gates, too, which have one name in
-    lowering, and of reductions that of few elements.
+    """Return the kernel of a step.
+
+    Some products have one name in lowering for few and many rows, and some reductions one name for few and many
+    elements; this picks the kernel of few.
     """
     short = KERNELS.get(f"{step.kernel}_few")
     if short is not None and math.prod(_numbers(step.fields, "reduced_shape")) <= LANES:
@@ -537,7 +541,7 @@ def kernel_of(step: Step) -> Kernel:
 
 
 def scratch_floats(kernel: str, fields: Numbers) -> int:
-    """What all workgroups of a step together need beside what it reads and writes."""
+    """Return the f32 scratch that all workgroups of a step need together."""
     if kernel == "fft_f32":
         return math.prod(_numbers(fields, "shape")) * 4 * _number(fields, "length")
     return _number(fields, "count") * _number(fields, "n") ** 2 if kernel == "det_f32" else 0

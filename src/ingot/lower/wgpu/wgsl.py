@@ -1,7 +1,7 @@
 """WGSL as text: the functions of shaders/ that a kernel reaches, and accessors for the fields of its argument struct.
 
-A body has `fn work(group: i32, lane: i32)` and knows no buffers: of a pointer `x` it says `at_x(i)`, `int_x(i)`,
-`set_x(i, value)` and `has_x`, of a number `arg_n()`, of an array `arg_strides(i)`.
+A body has `fn work(group: i32, lane: i32)` and accesses no buffer directly: for a pointer `x` it calls `at_x(i)`,
+`int_x(i)`, `set_x(i, value)` and `has_x`, for a number `arg_n()`, for an array `arg_strides(i)`.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from ingot.lower.lowered import FAULT, Field, Pointer
 SHADERS = Path(__file__).parents[2] / "shaders"
 LANES = 64  # of a workgroup, in every kernel
 PARAMETER_WORDS = 128  # of a step; steps begin at multiples of the 256 bytes that WebGPU aligns to
-# The memory that a program binds, in the order of bindings behind the parameters, unless it has more. WebGPU guarantees
-# eight.
+# The memory regions that a program binds by default, in the order of bindings after the parameters. WebGPU guarantees
+# eight storage buffers.
 REGIONS = ("arena0", "arena1", "arena2", "arena3", "inputs", "outputs", "weights", "state")
 READ_ONLY = frozenset(("inputs", "weights"))
-# What shaders may use beyond what every device of WebGPU has, by WebGPU's name, and what WGSL enables it by.
+# Optional features of shaders, by WebGPU's name, and the name in WGSL's `enable` directive.
 SUBGROUPS, F16 = "subgroups", "shader-f16"
 FEATURES = {SUBGROUPS: "subgroups", F16: "f16"}
 _LIBRARIES = (
@@ -44,9 +44,9 @@ fn main(
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """A field that a body may ask for: a pointer, a number or numbers. count: elements of an array, 0 for a number.
+    """A field that a body accesses: a pointer, a number or numbers. count: elements of an array, 0 for a number.
 
-    is_baked: whether the value is part of the text, and not a parameter.
+    is_baked: whether the value is a constant in the text instead of a parameter.
     """
 
     name: str
@@ -58,7 +58,7 @@ class Argument:
 
     @property
     def values(self) -> tuple[int | float, ...]:
-        """The numbers of one that is no pointer."""
+        """The numbers of an argument that is not a pointer."""
         given = self.value if isinstance(self.value, tuple) else (self.value or 0,)
         return (*given, *[0] * (self.count - len(given)))  # type: ignore[arg-type, return-value]
 
@@ -73,7 +73,7 @@ class Function:
 
 @functools.cache
 def functions() -> Mapping[str, Function]:
-    """The functions of elementwise.wgsl, by name."""
+    """Return the functions of elementwise.wgsl, by name."""
     found = re.findall(r"^fn (\w+)\(([^)]*)\) -> (\w+)", _read("elementwise"), re.MULTILINE)
     return {
         name: Function(dict(each.split(": ") for each in inside.split(", ") if each), result)
@@ -82,16 +82,15 @@ def functions() -> Mapping[str, Function]:
 
 
 def floating(value: float) -> str:
-    """An f32 as WGSL that keeps its bits, infinities included."""
+    """Return an f32 as WGSL with the same bits, infinities included."""
     return f"of_bits({struct.unpack('<I', struct.pack('<f', value))[0]:#010x}u)"
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A kernel for a shader, which may have several. bodies: files of shaders/. own: functions beside them.
+    """A kernel for a shader, which may contain several. bodies: files of shaders/. own: additional functions.
 
-    regions: of each pointer that is not null. element: the type of what pointers point to, where a body does not ask
-    for integers.
+    regions: of each pointer that is not null. element: the type that pointers point to, unless a body reads integers.
     """
 
     bodies: Sequence[str]
@@ -102,38 +101,41 @@ class Part:
 
 
 def is_read_only(region: str) -> bool:
-    """Whether steps only read a region, which may be one of several, as "weights1" is."""
+    """Return whether steps only read a region, which may be one of several, such as "weights1"."""
     return region.rstrip("0123456789") in READ_ONLY
 
 
 def shader(parts: Sequence[Part], bindings: Sequence[str], features: Sequence[str] = ()) -> str:
-    """The text of kernels that run side by side: equal for steps that differ in parameters alone. bindings: regions in
-    the order of their numbers. features: of FEATURES, those that it uses; `enabled` says so in the text.
+    """Return the text of kernels that run in one dispatch; it is equal for steps that differ only in parameters.
 
-    The first parameters say at which workgroup each part but the last ends; then follow those of the parts.
+    bindings: regions in the order of their numbers. features: the FEATURES that the kernels use; see `enabled` for the
+    directive. The first parameters are the workgroups at which each kernel but the last ends; then the kernels'
+    parameters follow.
     """
-    made: dict[str, str] = {}
+    declarations: dict[str, str] = {}
     shared, word = _of_any_kernel(bindings, features), len(parts) - 1
     for number, part in enumerate(parts):
         chunks = _reached(shared | _of_part(part, word))
-        made |= chunks if len(parts) == 1 else _apart(chunks, shared, number)
+        declarations |= chunks if len(parts) == 1 else _with_number(chunks, shared, number)
         word += _word_count(part.arguments)
-    order = [*shared, *(name for name in made if name not in shared)]
-    return "\n\n".join([made[name] for name in order if name in made] + [_MAIN.format(calls=_calls(len(parts)))])
+    order = [*shared, *(name for name in declarations if name not in shared)]
+    return "\n\n".join(
+        [declarations[name] for name in order if name in declarations] + [_MAIN.format(calls=_calls(len(parts)))]
+    )
 
 
 def enabled(text: str, features: Sequence[str]) -> str:
-    """A shader that says which features it may use."""
+    """Prepend the `enable` directives of features to a shader."""
     return "".join(f"enable {FEATURES[feature]};\n\n" for feature in features) + text
 
 
 def _calls(parts: int) -> str:
-    """What chooses the part of a workgroup."""
+    """Return the statements that select the kernel of a workgroup."""
     if parts == 1:
         return "  work(group, i32(lane));"
-    ends = [f"bitcast<i32>({_word(number)})" for number in range(parts - 1)]
-    begins = ["group", *(f"group - {end}" for end in ends)]
-    tests = [f"if (group < {ends[0]}) ", *(f"else if (group < {end}) " for end in ends[1:]), "else "]
+    task_ends = [f"bitcast<i32>({_word(number)})" for number in range(parts - 1)]
+    begins = ["group", *(f"group - {end}" for end in task_ends)]
+    tests = [f"if (group < {task_ends[0]}) ", *(f"else if (group < {end}) " for end in task_ends[1:]), "else "]
     return "\n".join(
         f"  {test}{{ work_{number}({begin}, i32(lane)); }}"
         for number, (test, begin) in enumerate(zip(tests, begins, strict=True))
@@ -141,7 +143,7 @@ def _calls(parts: int) -> str:
 
 
 def _of_any_kernel(bindings: Sequence[str], features: Sequence[str]) -> dict[str, str]:
-    """The declarations that any kernel may reach, by name."""
+    """Return the declarations that any kernel may reach, by name."""
     chunks = {"LANES": f"const LANES: i32 = {LANES};"}
     chunks["parameters"] = f"@group(0) @binding(0) var<uniform> parameters: array<vec4<u32>, {PARAMETER_WORDS // 4}>;"
     for number, region in enumerate(bindings, 1):
@@ -155,7 +157,7 @@ def _of_any_kernel(bindings: Sequence[str], features: Sequence[str]) -> dict[str
 
 
 def _of_part(part: Part, word: int) -> dict[str, str]:
-    """The declarations of a kernel alone. word: its first parameter."""
+    """Return the declarations of a single kernel. word: the index of its first parameter."""
     chunks = {"T": f"alias T = {part.element};"} | _accessors(part.arguments, part.regions, word)
     for body in part.bodies:
         chunks |= _chunks(_read(body))
@@ -163,7 +165,7 @@ def _of_part(part: Part, word: int) -> dict[str, str]:
 
 
 def _reached(chunks: Mapping[str, str]) -> dict[str, str]:
-    """The declarations that a kernel needs."""
+    """Return the declarations that a kernel needs."""
     reached: dict[str, None] = {}
     waiting = ["LANES", "parameters", "work"]
     for name in waiting:
@@ -177,8 +179,8 @@ def _mentioned(text: str) -> list[str]:
     return re.findall(r"[A-Za-z_]\w*", re.sub(r"//.*", "", text))
 
 
-def _apart(chunks: Mapping[str, str], shared: Mapping[str, str], number: int) -> dict[str, str]:
-    """Declarations with a number behind the names of those that are a part's own, or reach such."""
+def _with_number(chunks: Mapping[str, str], shared: Mapping[str, str], number: int) -> dict[str, str]:
+    """Append a number to the names of declarations that only one kernel has, or that refer to such a declaration."""
     own = {name for name, text in chunks.items() if shared.get(name) != text}
     while more := {name for name in chunks.keys() - own if own.intersection(_mentioned(chunks[name]))}:
         own |= more
@@ -192,15 +194,15 @@ def _word_count(arguments: Sequence[Argument]) -> int:
     return sum(1 if a.is_pointer else a.count or 1 for a in arguments if not a.is_baked)
 
 
-def words(arguments: Sequence[Argument], places: Mapping[str, int]) -> list[int]:
-    """The parameters of a step, as bits but for those that a run says, which stay what they are.
+def words(arguments: Sequence[Argument], element_offsets: Mapping[str, int]) -> list[int]:
+    """Return the parameters of a step as bits; parameters that each run sets stay symbolic.
 
-    places: of each pointer that is not null, its element in its region.
+    places: of each pointer that is not null, its element offset in its region.
     """
     found: list[int] = []
     for argument in arguments:
         if argument.is_pointer:
-            found.append(places.get(argument.name, 0))
+            found.append(element_offsets.get(argument.name, 0))
         elif not argument.is_baked:
             found += [_bits(value, argument.is_float) for value in argument.values]
     return found
@@ -214,26 +216,26 @@ def _bits(value: float, is_float: bool) -> int:
 
 
 def _accessors(arguments: Sequence[Argument], regions: Mapping[str, str], word: int) -> dict[str, str]:
-    made: dict[str, str] = {}
+    declarations: dict[str, str] = {}
     for argument in arguments:
         if argument.is_pointer:
-            made |= _pointer(argument, regions.get(argument.name), word)
+            declarations |= _pointer(argument, regions.get(argument.name), word)
             word += 1
             continue
         name, type = f"arg_{argument.name}", "f32" if argument.is_float else "i32"
         if argument.is_baked:
-            made[name] = _baked(
+            declarations[name] = _baked(
                 name, type, [floating(v) if argument.is_float else str(int(v)) for v in argument.values]
             )
             continue
         if argument.count:
             at = f"let w = u32(i) + {word}u;" if word else "let w = u32(i);"
             read = "parameters[w >> 2u][w & 3u]"
-            made[name] = f"fn {name}(i: i32) -> {type} {{\n  {at}\n  return bitcast<{type}>({read});\n}}"
+            declarations[name] = f"fn {name}(i: i32) -> {type} {{\n  {at}\n  return bitcast<{type}>({read});\n}}"
         else:
-            made[name] = f"fn {name}() -> {type} {{ return bitcast<{type}>({_word(word)}); }}"
+            declarations[name] = f"fn {name}() -> {type} {{ return bitcast<{type}>({_word(word)}); }}"
         word += argument.count or 1
-    return made
+    return declarations
 
 
 def _baked(name: str, type: str, values: list[str]) -> str:
@@ -249,22 +251,24 @@ def _word(number: int) -> str:
 
 def _pointer(argument: Argument, region: str | None, word: int) -> dict[str, str]:
     name = argument.name
-    made = {f"has_{name}": f"const has_{name}: bool = {'false' if region is None else 'true'};"}
+    declarations = {f"has_{name}": f"const has_{name}: bool = {'false' if region is None else 'true'};"}
     for prefix, type in (("at", "T"), ("int", "i32")):
         setter = f"set_{name}" if prefix == "at" else f"set_int_{name}"
         if region is None:
-            made[f"{prefix}_{name}"] = f"fn {prefix}_{name}(i: i32) -> {type} {{ return {type}(); }}"
-            made[setter] = f"fn {setter}(i: i32, value: {type}) {{}}"
+            declarations[f"{prefix}_{name}"] = f"fn {prefix}_{name}(i: i32) -> {type} {{ return {type}(); }}"
+            declarations[setter] = f"fn {setter}(i: i32, value: {type}) {{}}"
             continue
         place = f"{region}[u32(i + i32({_word(word)}))]"
-        made[f"{prefix}_{name}"] = f"fn {prefix}_{name}(i: i32) -> {type} {{ return bitcast<{type}>({place}); }}"
+        declarations[f"{prefix}_{name}"] = (
+            f"fn {prefix}_{name}(i: i32) -> {type} {{ return bitcast<{type}>({place}); }}"
+        )
         if not is_read_only(region):
-            made[setter] = f"fn {setter}(i: i32, value: {type}) {{ {place} = bitcast<u32>(value); }}"
-    return made
+            declarations[setter] = f"fn {setter}(i: i32, value: {type}) {{ {place} = bitcast<u32>(value); }}"
+    return declarations
 
 
 def pointers(arguments: Sequence[Argument]) -> dict[str, Pointer]:
-    """The pointers that are not null, by name; the fault slot has a place of its own."""
+    """Return the pointers that are not null, by name; the fault slot has a separate location."""
     found = {a.name: a.value for a in arguments if isinstance(a.value, Pointer)}
     return {name: value for name, value in found.items() if value.tensor != FAULT}
 
@@ -275,6 +279,6 @@ def _read(name: str) -> str:
 
 
 def _chunks(text: str) -> dict[str, str]:
-    """The declarations of a text by name, with the comments above them; blank lines part them, and nothing else."""
+    """Split a text into declarations by name, each with the comments above it; only blank lines separate them."""
     parts = [part.strip("\n") for part in text.split("\n\n")]
     return {match[1]: part for part in parts if (match := _NAME.search(part))}
