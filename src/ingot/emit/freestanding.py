@@ -1,4 +1,4 @@
-"""What stands around a model on a machine without files: its test vector as C, and what builds a library."""
+"""Files of a model for a freestanding target, without an operating system: a test vector as C, and a library build."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ingot.emit.weights import words
 
 
 def library_project(face: Interface, has_vector: bool) -> Project:
-    """What builds a library for the target of $(CC)."""
+    """Return the build of a library for the target of $(CC)."""
     sources = [*library_sources(face), face.file("weights.c"), *([face.file("check.c")] if has_vector else [])]
     headers = library_headers(face)
     return Project(face, sources, headers, headers[:2], freestanding=True)
@@ -24,7 +24,7 @@ def library_project(face: Interface, has_vector: bool) -> Project:
 def check(
     face: Interface, inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray], platform: Platform
 ) -> str:
-    """check.c: a function that runs the model on a test vector."""
+    """Return check.c: a function that runs the model on a test vector."""
     (entry,) = face.entries
     arrays = [_words(port, inputs[port.tensor.name], platform) for port in entry.inputs]
     arrays += [_words(port, outputs[port.tensor.name], platform) for port in entry.outputs]
@@ -39,7 +39,7 @@ def check(
         for port in entry.outputs
     )
     return f"""\
-/* {face.file("check.c")}: emitted by Ingot: inputs, and the outputs that the model must make of them. */
+/* {face.file("check.c")}: emitted by Ingot: inputs, and the outputs that the model must compute. */
 #include "{face.prefix}.h"
 
 {"".join(arrays)}
@@ -53,7 +53,7 @@ static uint64_t element(const unsigned char *data, int size) {{
   return bits;
 }}
 
-/* How many elements differ; what is no number, as those above infinity are, need only be none. */
+/* How many elements differ; two NaN, whose bits are above those of infinity, count as equal. */
 static long differences(const void *got, const void *expected, long count, int size, uint64_t infinity) {{
   const uint64_t magnitude = ((uint64_t)1 << (8 * size - 1)) - 1;
   long different = 0;

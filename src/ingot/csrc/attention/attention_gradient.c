@@ -1,8 +1,8 @@
-/* attention_gradient.c: the gradients of q, k and v of attention without a mask. Nothing is kept of the forward:
- * weights are computed again, whole rows of them, for INGOT_ATTENTION_GRADIENT_ROWS rows at a time.
+/* attention_gradient.c: the gradients of q, k and v of attention without a mask. Nothing is stored by the forward pass:
+ * weights are recomputed, in whole rows, for INGOT_ATTENTION_GRADIENT_ROWS rows at a time.
  *
- * A part takes heads of keys. Of each it goes through the query heads that read it and their rows in order, so that
- * what k and v get is summed in one order: within a block as a product over its rows, then block by block. */
+ * A task owns heads of keys. For each it processes the query heads that read it and their rows in order, so that the
+ * gradients of k and v are summed in one order: within a block as a product over its rows, then block by block. */
 #include <math.h>
 
 #include "attention/attention.h"
@@ -10,9 +10,9 @@
 #include "gemm/gemm.h"
 
 #define BACK_ROWS INGOT_ATTENTION_GRADIENT_ROWS
-#define BACK_SHARE 12 /* rows that are multiplied with the same number of keys: a tile's on AVX-512 */
+#define BACK_SHARE 12 /* rows that are multiplied with the same number of keys: the rows of an AVX-512 tile */
 
-/* A part's scratch. head and value: dims of a head of keys and of values, rounded up to panels. */
+/* A task's scratch. head and value: dims of a head of keys and of values, rounded up to panels. */
 typedef struct {
   int64_t head, value, stride;
   float *keys_across;   /* k^T: [kv_len / 32][head_dim][32] */
@@ -21,13 +21,14 @@ typedef struct {
   float *d;             /* a block of d: [value / 32][BACK_ROWS][32] */
   float *q;             /* and of q: [head / 32][BACK_ROWS][32] */
   float *weights;       /* [BACK_ROWS][stride] */
-  float *scores;        /* their gradients, alike */
+  float *scores;        /* the gradients of weights, in the same layout */
   float *sums;          /* of one share of rows: [BACK_SHARE][head] */
   float *dk, *dv;       /* [kv_len][head], [kv_len][value] */
-  float *kept;          /* what dropout multiplies a row of weights with: [kv_len] */
+  float *kept;          /* the dropout factors of a row of weights: [kv_len] */
 } back_slot;
 
-/* A block of rows of one query head. seen[r]: how many keys row r sees. row: the first, counted over all heads. */
+/* A block of rows of one query head. seen[r]: how many keys row r attends to. row: the first, counted over all
+ * heads. */
 typedef struct {
   const float *q, *d;
   float *dq;
@@ -35,11 +36,11 @@ typedef struct {
   int64_t seen[BACK_ROWS];
 } back_block;
 
-static inline back_slot back_open(const attention_gradient_args *g, int32_t part) {
+static inline back_slot back_open(const attention_gradient_args *g, int32_t task) {
   const int64_t keys = (g->kv_len + 31) / 32 * 32;
   back_slot s = {.head = (g->head_dim + 31) / 32 * 32, .value = (g->v_dim + 31) / 32 * 32,
                  .stride = keys + INGOT_ATTENTION_PAD};
-  s.keys_across = g->scratch + part * g->scratch_stride;
+  s.keys_across = g->scratch + task * g->scratch_stride;
   s.values_across = s.keys_across + keys * g->head_dim;
   s.keys = s.values_across + keys * g->v_dim;
   s.d = s.keys + keys * s.head;
@@ -53,7 +54,7 @@ static inline back_slot back_open(const attention_gradient_args *g, int32_t part
   return s;
 }
 
-/* Packs a matrix of k rows and n columns in panels, one behind the other. */
+/* Pack a matrix of k rows and n columns in panels, one after the other. */
 static inline void back_pack(const float *src, int64_t k, int64_t n, int64_t k_stride, int64_t n_stride, float *to,
                              int64_t panel_size) {
   for (int64_t column = 0; column < n; column += INGOT_PANEL, to += panel_size)
@@ -61,7 +62,7 @@ static inline void back_pack(const float *src, int64_t k, int64_t n, int64_t k_s
                   1.0f, to);
 }
 
-/* What a share of rows, those from `first` on, sees at most. */
+/* The most keys that a row of the share from `first` on attends to. */
 static inline int64_t back_reach(const back_block *b, int64_t first) {
   int64_t reach = 0;
   for (int64_t r = first; r < first + BACK_SHARE && r < b->rows; r++) reach = b->seen[r] > reach ? b->seen[r] : reach;
@@ -74,11 +75,11 @@ static inline void back_product(int64_t rows, int64_t panels, int64_t k, const f
   const int64_t tiles = gemm_blocks(rows, a_stride);
   for (int64_t panel = 0; panel < panels; panel++) {
     for (int64_t t = 0; t < tiles; t++) {
-      const int64_t row = part_begin(rows, (int32_t)t, (int32_t)tiles);
+      const int64_t row = task_begin(rows, (int32_t)t, (int32_t)tiles);
       const gemm_product product = {
           .k = k, .a = a + row * a_stride, .a_stride = a_stride, .b = b + panel * panel_size, .b_stride = INGOT_PANEL,
           .sums = to + row * to_stride + panel * INGOT_PANEL, .sums_stride = to_stride};
-      K(gemm_tile)(part_begin(rows, (int32_t)t + 1, (int32_t)tiles) - row, 1, &product);
+      K(gemm_tile)(task_begin(rows, (int32_t)t + 1, (int32_t)tiles) - row, 1, &product);
     }
   }
 }
@@ -97,7 +98,7 @@ static inline void back_add(int64_t rows, int64_t keys, int64_t panels, const fl
   }
 }
 
-/* A row of `seen` scores, unscaled, becomes weights; zeros follow up to `columns`. */
+/* Turn a row of `seen` unscaled scores into weights, followed by zeros up to `columns`. */
 static inline void back_weights(float scale, int64_t seen, int64_t columns, float *row) {
   const vf factor = v_set(scale * INGOT_LOG2E);
   vf largest = v_set(-INFINITY), sum = v_set(0.0f);
@@ -126,7 +127,8 @@ static inline void back_weights(float scale, int64_t seen, int64_t columns, floa
   for (; j < columns; j += 16) v_store(row + j, v_set(0.0f));
 }
 
-/* A row of what weights get becomes what scores get: weights times what each gets above the mean under them. */
+/* Turn the gradients of a row of weights into gradients of scores: each weight times its gradient minus their weighted
+ * mean. */
 static inline void back_scores(int64_t seen, int64_t columns, const float *weights, float *row) {
   float mean = 0.0f;
   vf sum = v_set(0.0f);
@@ -143,7 +145,7 @@ static inline void back_scores(int64_t seen, int64_t columns, const float *weigh
   for (; j < columns; j += 16) v_store(row + j, v_set(0.0f));
 }
 
-/* to[rows, columns] = scale * from, whose rows are panels one beside the other. */
+/* to[rows, columns] = scale * from, whose rows are adjacent panels. */
 static inline void back_write(float scale, int64_t rows, int64_t columns, const float *from, int64_t from_stride,
                               float *to, int64_t to_stride) {
   const vf factor = v_set(scale);
@@ -154,12 +156,13 @@ static inline void back_write(float scale, int64_t rows, int64_t columns, const 
   }
 }
 
-/* A row times what dropout multiplies weights with. */
+/* Multiply a row with its dropout factors. */
 static inline void back_keep(const back_slot *s, int64_t seen, float *row) {
   for (int64_t j = 0; j < seen; j += 16) v_store(row + j, v_mul(v_load(row + j), v_load(s->kept + j)));
 }
 
-/* Weights of a row, and of what they get what scores get. What was dropped gets nothing, and gives v nothing. */
+/* Compute the weights of a row, and the gradients of its scores from those of its weights. A dropped weight has no
+ * gradient and contributes nothing to v's. */
 static inline void back_row(const attention_gradient_args *g, const back_slot *s, const back_block *b, int64_t r,
                             int64_t columns, const int drops, float *weights, float *scores) {
   back_weights(g->scale, b->seen[r], columns, weights);
@@ -174,7 +177,7 @@ static inline void back_row(const attention_gradient_args *g, const back_slot *s
   if (drops) back_keep(s, b->seen[r], weights);
 }
 
-/* Block by block: weights, their gradients, those of scores, and with these what q, k and v get. */
+/* Block by block: weights, their gradients, the gradients of scores, and from these the gradients of q, k and v. */
 static inline void back_run(const attention_gradient_args *g, const back_slot *s, const back_block *b,
                             const int drops) {
   int64_t reach = 0;
@@ -199,7 +202,7 @@ static inline void back_run(const attention_gradient_args *g, const back_slot *s
   back_add(b->rows, reach, s->value / 32, s->weights, s->stride, s->d, s->dv, s->value);
 }
 
-/* All that reads one head of keys. */
+/* All query heads and rows that read one head of keys. */
 static inline void back_head(const attention_gradient_args *g, const back_slot *s, int64_t batch, int64_t kv_head,
                              const int drops) {
   const int64_t group = g->heads / g->kv_heads;
@@ -232,17 +235,19 @@ static inline void back_head(const attention_gradient_args *g, const back_slot *
              g->dv + batch * g->dv_strides[0] + kv_head * g->dv_strides[1], g->dv_strides[2]);
 }
 
-static inline void back_part(const attention_gradient_args *g, const int drops, int32_t part, int32_t parts) {
-  const back_slot slot = back_open(g, part);
-  const int64_t count = g->batch * g->kv_heads, end = part_begin(count, part + 1, parts);
-  for (int64_t i = part_begin(count, part, parts); i < end; i++)
+static inline void back_task(const attention_gradient_args *g, const int drops, int32_t task, int32_t num_tasks) {
+  const back_slot slot = back_open(g, task);
+  const int64_t count = g->batch * g->kv_heads, end = task_begin(count, task + 1, num_tasks);
+  for (int64_t i = task_begin(count, task, num_tasks); i < end; i++)
     back_head(g, &slot, i / g->kv_heads, i % g->kv_heads, drops);
 }
 
-void K(attention_gradient_f32)(const void *args, int32_t part, int32_t parts) { back_part(args, 0, part, parts); }
+void K(attention_gradient_f32)(const void *args, int32_t task, int32_t num_tasks) {
+  back_task(args, 0, task, num_tasks);
+}
 
-void K(attention_dropout_gradient_f32)(const void *args, int32_t part, int32_t parts) {
-  back_part(args, 1, part, parts);
+void K(attention_dropout_gradient_f32)(const void *args, int32_t task, int32_t num_tasks) {
+  back_task(args, 1, task, num_tasks);
 }
 
 #undef BACK_ROWS

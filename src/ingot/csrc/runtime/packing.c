@@ -1,4 +1,5 @@
-/* packing.c: many matrices into panels by one call, so that threads that share a list of them wait for nobody. */
+/* packing.c: pack a list of matrices in one call; several threads can work on one list and never wait for each
+ * other. */
 #define _GNU_SOURCE
 #include <sys/mman.h>
 

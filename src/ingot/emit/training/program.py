@@ -1,4 +1,4 @@
-"""`Trainer.emit_c` and `ingot emit-c --mode train`: training as a program in C, with native's bits."""
+"""`Trainer.emit_c` and `ingot emit-c --mode train`: emit training as a C program with the bits of native execution."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ingot.run.store import WeightStore
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What `make check` runs: rows of each input of a step, and the losses that they must give."""
+    """The test vector of `make check`: rows of each input of a step, and the expected losses."""
 
     inputs: Sequence[np.ndarray]
     losses: np.ndarray
@@ -39,13 +39,13 @@ def emit_training(
     threads: int,
     force: bool = False,
 ) -> Emission:
-    """Writes graphs over one set of states as C, each as a function, with a program around the first, which takes rows,
-    and, of a step in parts, the second, which updates what is kept; returns the paths.
+    """Write graphs over one set of states as C, each as a function, and a training program; return the paths.
 
-    states: what they begin with; force: as `emit` has it. Raises what `emit_entries` does.
+    The first graph reads rows; with gradient accumulation, the second graph updates the parameters. states: initial
+    values; force: as for `emit`. Raises the errors of `emit_entries`.
     """
     check_prefix(prefix)
-    # Kernels and places depend on no instruction set.
+    # Kernels and addresses depend on no instruction set.
     target, placement = Target("scalar", threads=threads), Placement()
     entries = {}
     for name, graph in graphs.items():

@@ -1,4 +1,4 @@
-"""main.c around a trainer: a program that takes files of rows, fits the model to them and writes a checkpoint."""
+"""Emit main.c of a trainer: a program that reads files of rows, fits the model to them and writes a checkpoint."""
 
 from __future__ import annotations
 
@@ -19,10 +19,12 @@ _PIECE = 400  # bytes of a string in C
 
 @dataclass(frozen=True, slots=True)
 class Fitting:
-    """What the program knows of a trainer. rate: the input that is the learning rate; given: what it is unless the
-    program is told. step: the state that counts steps. header: the JSON that a checkpoint begins with, a file of
-    safetensors; behind it lie the states, and at its end the digest. parts: in how many a step takes its rows; of
-    several, each adds to `sums`, states and their bytes, and may read which it is by the input `part`.
+    """The facts of a trainer for the program.
+
+    rate: the input with the learning rate; given: its default. step: the state that counts steps. header: the JSON
+    header of a checkpoint, a safetensors file; the states follow it, and at its end the digest. parts: the parts into
+    which a step divides its rows (gradient accumulation); each adds to `sums`, states by name with their bytes, and may
+    read its number from the input `part`.
     """
 
     rate: str
@@ -36,11 +38,11 @@ class Fitting:
 
 
 def kept_states(prefix: str, nbytes: int) -> Companion:
-    """What gives a caller the memory of parameters and moments."""
+    """Return the function that gives a caller the memory of parameters and moments."""
     name = f"{prefix}_kept"
     header = f"""
-/* What lives from step to step, of {nbytes} bytes: parameters, what the optimiser keeps beside them, and how many steps
- * there were. layout.json says where each lies. */
+/* The memory that lives from step to step, {nbytes} bytes: parameters, optimiser state, and the number of steps.
+ * layout.json has the offset of each. */
 void *{name}({prefix}_state *state);
 """
     return Companion(
@@ -49,7 +51,7 @@ void *{name}({prefix}_state *state);
 
 
 def training_program(face: Interface, fitting: Fitting, platform: Platform) -> str:
-    """main.c. The first entry takes rows; of a step in parts, the second updates what is kept."""
+    """Return main.c. The first entry reads rows; with gradient accumulation, the second updates the parameters."""
     entry, ports = face.entries[0], _files(face, fitting)
     (loss,) = entry.outputs
     rows = [_row(port, platform) for port in ports]
@@ -58,7 +60,7 @@ def training_program(face: Interface, fitting: Fitting, platform: Platform) -> s
     given = [f".{port.identifier} = {memory}" for port, memory in zip(entry.inputs, taken, strict=True)]
     places = face.kept_places
     *states, (_, _, digest_bytes) = _offsets(fitting.header)
-    assert digest_bytes == len(fitting.digest), "what has the smallest elements is the last"
+    assert digest_bytes == len(fitting.digest), "the tensor with the smallest elements is the last"
     stored = [f"{{{places[name]}, {nbytes}}}" for _, name, nbytes in states]
     values = {
         "PREFIX": face.prefix,
@@ -87,13 +89,13 @@ def training_program(face: Interface, fitting: Fitting, platform: Platform) -> s
 
 
 def _files(face: Interface, fitting: Fitting) -> list[Port]:
-    """The inputs that rows of files are for, and the rate."""
+    """Return the inputs that files of rows fill, and the learning rate."""
     entries = face.entries[: 1 if fitting.parts == 1 else 2]
     return [port for entry in entries for port in entry.inputs if port.tensor.name != fitting.part]
 
 
 def _in_parts(face: Interface, fitting: Fitting, rate: int) -> dict[str, str]:
-    """What main.c does around the parts of a step: nothing where there is one."""
+    """Return the C for gradient accumulation over the parts of a step; empty for one part."""
     if fitting.parts == 1:
         return dict.fromkeys(("@SUMS@", "@BEGIN@", "@UPDATE@", "@UPDATED@"), "")
     update, places = face.entries[1], face.kept_places
@@ -116,7 +118,7 @@ def _in_parts(face: Interface, fitting: Fitting, rate: int) -> dict[str, str]:
 def training_vector(
     face: Interface, fitting: Fitting, inputs: Sequence[np.ndarray], losses: np.ndarray
 ) -> dict[str, bytes]:
-    """The files of `--check`: rows of each input of a step, in order, and the losses that these must give."""
+    """Return the files of `--check`: rows of each input of a step, in order, and the expected losses."""
     files = {}
     for port, array in zip((*_files(face, fitting), *face.entries[0].outputs), (*inputs, losses), strict=True):
         file = io.BytesIO()
@@ -126,13 +128,13 @@ def training_vector(
 
 
 def _offsets(header: bytes) -> list[tuple[int, str, int]]:
-    """Where each tensor of a checkpoint begins behind its header, its name, and how many bytes it has; in order."""
+    """Return the offset after the header, the name and the bytes of each tensor of a checkpoint, in order."""
     rows = ((*row["data_offsets"], name) for name, row in json.loads(header).items())
     return sorted((begin, name, end - begin) for begin, end, name in rows)
 
 
 def _row(port: Port, platform: Platform) -> str:
-    """An input's line in the table of main.c: what a step takes of its file. One without axes is a row."""
+    """Return an input's line in the table of main.c: the rows of a step. An input without axes is one row."""
     tensor = port.tensor
     rows, *inner = map(int, tensor.shape or (1,))
     descr = np.lib.format.dtype_to_descr(platform.dtype(tensor.dtype.numpy))
@@ -143,8 +145,7 @@ def _row(port: Port, platform: Platform) -> str:
 
 
 def _pieces(content: bytes) -> Iterator[str]:
-    """Bytes as strings of C of which no compiler says that they are too long. What is not plain stands there as octal
-    digits, so that no name means anything in C."""
+    """Yield bytes as C strings, short enough for every compiler. Bytes other than plain text are octal escapes."""
     plain = {byte for byte in range(32, 127) if chr(byte) not in '"\\?'}
     for row in re.findall(rb".*?\},|.+", content, re.DOTALL):
         for at in range(0, len(row), _PIECE):
