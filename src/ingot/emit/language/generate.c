@@ -12,7 +12,7 @@ static void help(const char *program) {
          model_options_help);
 }
 
-/* Appends all of a file. what: it, in messages. */
+/* Appends the content of a file. what: its name in messages. */
 static void read_all(FILE *file, const char *what, model_byte_list *text) {
   char part[4096];
   for (size_t count; (count = fread(part, 1, sizeof part, file));) model_append_bytes(text, part, count);
@@ -37,7 +37,7 @@ static void take_token(void *given, int32_t token) {
   model_append_id(given, token);
 }
 
-/* Whether the model goes on with a prompt as a file says. */
+/* Whether the model's continuation of a prompt is that of a file. */
 static int is_expected(model_language *l, const char *folder) {
   model_byte_list prompt = {0}, text = {0};
   model_token_list wanted = {0}, got = {0};
@@ -64,7 +64,7 @@ static int is_expected(model_language *l, const char *folder) {
   return is_same;
 }
 
-/* Prints what follows a prompt; returns what the program ends with. */
+/* Prints the continuation of a prompt; returns the exit code. */
 static int go_on(model_language *l, const model_options *o, const model_byte_list *text) {
   model_token_list ids = {0};
   const int error = model_language_tokens(l, text->bytes, text->count, &ids);
