@@ -274,9 +274,9 @@ typedef struct {
  * to floats; results have the bits of f32 panels.
  * gemm_bf16: a is bf16 too; rows of a begin at multiples of 4 bytes, and k is even. A sum adds the two products of a
  * pair one after the other, the second first, each rounded as a fused multiply-add with denormals as zeros; pairs are
- * summed in blocks of INGOT_K_BLOCK. A rounded denormal may become zero; a NaN may keep its sign and upper bits.
- * split_sums: of each 16 pairs, instead, the products of even elements are summed in one chain from zero and those of
- * odd elements in another, with the same rounding; the total of both is added to the sum.
+ * summed in blocks of INGOT_K_BLOCK. A rounded denormal may become zero; a NaN may keep its sign and upper bits. With
+ * split_sums, the products of even elements of each 16 pairs are summed in one chain from zero and those of odd
+ * elements in another, with the same rounding; the total of both is added to the sum.
  * gemm_int8, gemm_i24_int8, gemm_q4_k, gemm_f32_int8 and so on: b has panels of quantized weights; see gemm_quant.c and
  * gemm_decoded.c. gemm_f32_int8_transposed and so on: b has the panels of a matrix [n, k], whose columns are k, and is
  * multiplied transposed.
@@ -507,8 +507,8 @@ typedef void (*ingot_kernel)(const void *args, int32_t task, int32_t num_tasks);
  * logits. occurrences, seen: for penalties; occurrences is 1 + how often the output holds a token, or 0 if neither
  * output nor prompt has it, and seen lists the tokens whose entry is not 0. mask: bit i % 32 of word i / 32 allows
  * token i; NULL: all are allowed. The candidates of the last call are the first `kept` of tokens and weights; a
- * probability is weight / `mass`. With all_kept, tokens is unused and weight i belongs to token i. logprob,
- * top_logprobs: natural logarithms of the model's own probabilities, from the unchanged logits. */
+ * probability is weight / `mass`. With all_kept, tokens is unused and weight i belongs to token i. The natural
+ * logarithms of the model's own probabilities, from the unchanged logits, are logprob and top_logprobs. */
 typedef struct {
   ingot_kernel kernel; const float *logits;
   const int32_t *bias_tokens; const float *biases; const uint32_t *mask;
@@ -565,8 +565,8 @@ const char *ingot_abi_hash(void);
 /* A hash of bytes that detects corruption; the same on every machine. data may be NULL when nbytes is 0. */
 uint64_t ingot_hash(const void *data, int64_t nbytes);
 /* Pack matrices one after another, each on one thread, until all are packed or claimed by other calls with the same
- * `taken`, which is 0 at first. */
-void ingot_pack(const ingot_packing *matrices, int64_t count, int64_t *taken);
+ * `claimed`, which is 0 at first. */
+void ingot_pack(const ingot_packing *matrices, int64_t count, int64_t *claimed);
 /* The best instruction set of this CPU: "scalar", "avx2", "avx512" or "neon". */
 const char *ingot_best_isa(void);
 /* Whether this CPU runs gemm_bf16's kernels of avx512. Every CPU runs those of the other sets, slowly. */

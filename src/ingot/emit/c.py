@@ -101,7 +101,7 @@ def emit(
     if open_dims := [symbol for symbol in graph.symbols if symbol not in limits]:
         raise InputError(f"emit: dims have no values, got none, expected {given(open_dims)}")
     if platform.freestanding and threads > 1:
-        raise InputError(f"option threads: there is no system to start them, got {threads}, expected 1")
+        raise InputError(f"option threads: a freestanding platform has none, got {threads}, expected 1")
     check_precision(precision)
     # Kernels and addresses depend on no instruction set. Sets without dot products compute the same bits.
     rounded = () if precision.rows is None else (precision.rows,)

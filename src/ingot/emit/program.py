@@ -81,7 +81,7 @@ static void fail(const char *what, const char *why, const char *more, int code) 
 
 static void *allocate(size_t bytes) {
   void *memory = aligned_alloc(64, bytes / 64 * 64 + 64);
-  if (!memory) fail("PREFIX", "no memory", "", 75);
+  if (!memory) fail("PREFIX", "out of memory", "", 75);
   return memory;
 }
 
@@ -164,13 +164,13 @@ static port ports[PORTS] = {
   printf("usage: %s [--weights FILE] [--threads N] NAME=FILE ...\n"
          "       %s [--weights FILE] [--threads N] --check FOLDER\n"
          "\n"
-         "Runs the model once. A FILE whose name ends in .npy is numpy's; any other holds the elements alone, row by\n"
-         "row. --weights: @WEIGHTS@, if it does not lie beside the program. --threads: the most that a run uses, of\n"
-         "the %d that it can. --check: FOLDER/NAME.npy holds each input, and what each output must be.\n",
+         "Runs the model once. A FILE whose name ends in .npy is a numpy file; any other has only the elements, row by\n"
+         "row. --weights: @WEIGHTS@, if it is not next to the program. --threads: the most that a run uses, at\n"
+         "most %d. --check: FOLDER/NAME.npy has each input, and the expected value of each output.\n",
          program, program, MACRO_THREADS);
   for (const port *p = ports; p < ports + PORTS; p++) {
-    if (p == ports && INPUTS > 0) printf("\ninputs, all of them needed:\n");
-    if (p == ports + INPUTS) printf("\noutputs; one without a file is printed, its first elements alone:\n");
+    if (p == ports && INPUTS > 0) printf("\ninputs, all of them required:\n");
+    if (p == ports + INPUTS) printf("\noutputs; the first elements of one without a file are printed:\n");
     printf("  %s  %s, @MOST@%zu bytes\n", p->name, p->type, p->count * p->size);
   }
 @HELP@}
@@ -210,7 +210,7 @@ static void read_header(FILE *file, const port *p, const char *path) {
 
 /* Reads a file of so many bytes into `to`; p: its port, whose .npy file has a header, or NULL. */
 static void read_file(const char *path, void *to, size_t bytes, const port *p) {
-  FILE *file = opened(path, p ? "" : "; --weights says where it lies");
+  FILE *file = opened(path, p ? "" : "; --weights gives its path");
   if (p && is_npy(path)) read_header(file, p, path);
   const size_t got = fread(to, 1, bytes, file);
   if (got != bytes || fgetc(file) != EOF) {
@@ -317,13 +317,13 @@ static const char *understood(int argc, char **argv, const char **weights, int *
     else if ((value = value_of("--check", argc, argv, &i))) folder = value;
     else if ((value = value_of("--threads", argc, argv, &i)))
       *threads = (int)number("--threads", value, MACRO_THREADS);@SAID@
-    else if (!p) fail(argv[i], "neither an option nor the NAME=FILE of an input or output; --help says more", "", 2);
+    else if (!p) fail(argv[i], "neither an option nor the NAME=FILE of an input or output; see --help", "", 2);
     else if (p->path) fail(argv[i], "given twice", "", 2);
     else p->path = sign + 1, named++;
   }
-  if (folder && named) fail("--check", "takes no files beside it", "", 2);
+  if (folder && named) fail("--check", "cannot be combined with files", "", 2);
   for (const port *p = ports; p < ports + INPUTS && !folder; p++)
-    if (!p->path) fail(p->name, "no file for this input; --help says more, expected ", p->type, 2);
+    if (!p->path) fail(p->name, "no file for this input; see --help, expected ", p->type, 2);
   return folder;
 }
 
@@ -358,7 +358,7 @@ int main(int argc, char **argv) {
   const PREFIX_inputs inputs = @IN@;
   @CONST@PREFIX_outputs outputs = @OUT@;
   const int result = PREFIX_run(PREFIX_init(memory, weights, threads), &inputs, &outputs);
-  if (result > 0) fail("PREFIX", "an index in the inputs lies outside its table", "", 65);
+  if (result > 0) fail("PREFIX", "an index in the inputs is outside of its table", "", 65);
   if (result < 0) { /* only in a checked run */
     fprintf(stderr, "PREFIX: step %d wrote outside of its results\n", -1 - result);
     return 70;

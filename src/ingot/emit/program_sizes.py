@@ -135,7 +135,7 @@ static void measure(void) {
   for (const port *p = ports; p < ports + INPUTS; p++)
     if (is_npy(p->path)) learn(p);
   for (const size *s = sizes; s < sizes + SIZES; s++) {
-    if (s->value < 0) fail(s->name, "not said; --help says more, expected NAME=N", "", 2);
+    if (s->value < 0) fail(s->name, "has no value; see --help, expected NAME=N", "", 2);
     if (s->value < s->least || s->value > s->most) {
       fprintf(stderr, "%s: out of range, got %lld, expected %lld to %lld\n", s->name, (long long)s->value,
               (long long)s->least, (long long)s->most);

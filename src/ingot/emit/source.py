@@ -35,7 +35,7 @@ def source(face: Interface, platform: Platform) -> str:
     counted = functions(body + points)
     for name in face.external:
         if re.search(rf"\b{name}\b", quoted.types + quoted.kernels):
-            raise InputError(f"option prefix: the model's own C has {name}, got {face.prefix!r}, expected another")
+            raise InputError(f"option prefix: the kernels define {name}, got {face.prefix!r}, expected another")
     pool, beside_it = (f"{face.prefix}_pool.{ending}" for ending in "hc") if face.threads > 1 else ("", "")
     included = f'#include "{pool}"\n\n' if pool else "\n"
     included += "#include <stdatomic.h>\n" if _ends(face) else ""

@@ -38,7 +38,7 @@ def check_byte_order(lowered: Lowered, platform: Platform) -> None:
     ]
     if platform.byte_order != "little" and coded:
         raise UnsupportedError(
-            f"emit: codes with scales among them are little-endian, got {some(coded)} for a"
+            f"emit: quantized weights are little-endian, got {some(coded)} for a"
             f" {platform.byte_order}-endian machine, expected weights of one dtype each"
         )
 

@@ -124,9 +124,9 @@ static inline void attention_scores(const attention_args *g, attention_slot *s, 
     for (int64_t block = 0; block < blocks; block++) {
       const int64_t row = task_begin(b->count, (int32_t)block, (int32_t)blocks);
       const int64_t end = task_begin(b->count, (int32_t)block + 1, (int32_t)blocks);
-      int64_t seen = 0;
-      for (int64_t r = row; r < end; r++) seen = view->visible[r] > seen ? view->visible[r] : seen;
-      if (seen <= panel * INGOT_PANEL) continue;
+      int64_t visible = 0;
+      for (int64_t r = row; r < end; r++) visible = view->visible[r] > visible ? view->visible[r] : visible;
+      if (visible <= panel * INGOT_PANEL) continue;
       const gemm_product product = {
         .k = g->head_dim, .a = s->queries + row * s->q_stride, .a_stride = s->q_stride, .b = keys,
         .b_stride = INGOT_PANEL, .panel_stride = INGOT_PANEL * g->head_dim,
@@ -269,7 +269,7 @@ static inline attention_view attention_view_of(const attention_args *g, const at
                                             int64_t end) {
   attention_view view = {.reach = {0, 0}};
   for (int64_t r = 0; r < b->count; r++) {
-    view.visible[r] = attention_seen(g, b->at[r], begin, end);
+    view.visible[r] = attention_visible(g, b->at[r], begin, end);
     if (view.visible[r] > view.reach[r / ATTENTION_HALF]) view.reach[r / ATTENTION_HALF] = view.visible[r];
   }
   return view;

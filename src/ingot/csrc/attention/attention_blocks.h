@@ -30,9 +30,9 @@ static inline attention_cut attention_plan(const attention_args *g, int64_t most
 }
 
 /* How many of columns [begin, end) a causal mask leaves visible to a row. */
-static inline int64_t attention_seen(const attention_args *g, int64_t row, int64_t begin, int64_t end) {
-  const int64_t seen = g->causal && g->causal_offset < end - row ? row + g->causal_offset + 1 : end;
-  return seen > begin ? seen - begin : 0;
+static inline int64_t attention_visible(const attention_args *g, int64_t row, int64_t begin, int64_t end) {
+  const int64_t end_visible = g->causal && g->causal_offset < end - row ? row + g->causal_offset + 1 : end;
+  return end_visible > begin ? end_visible - begin : 0;
 }
 
 /* The element of the mask for row r of a block and column j. */
@@ -123,7 +123,7 @@ static inline attention_block attention_begin(const attention_args *g, const att
 /* The cost of a block, in rows times columns. */
 static inline int64_t attention_cost(const attention_args *g, const attention_cut *cut, int64_t block) {
   const attention_block b = attention_begin(g, cut, block, NULL);
-  return b.count * (attention_seen(g, b.row + b.rows - 1, 0, g->kv_len) + INGOT_PANEL);
+  return b.count * (attention_visible(g, b.row + b.rows - 1, 0, g->kv_len) + INGOT_PANEL);
 }
 
 /* The first block of a task, such that tasks cost about the same. Every head of keys costs the same. */

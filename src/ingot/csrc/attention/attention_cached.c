@@ -132,8 +132,8 @@ static inline cached_unit cached_first(const cached_attention_args *g, const cac
 
 /* The cost of a unit, in pairs times positions. */
 static inline int64_t cached_cost(const cached_attention_args *g, const cached_unit *u) {
-  const int64_t seen = g->window && g->window + u->rows < u->visible ? g->window + u->rows : u->visible;
-  return u->rows * u->heads * (seen + INGOT_CACHE_BLOCK);
+  const int64_t visible = g->window && g->window + u->rows < u->visible ? g->window + u->rows : u->visible;
+  return u->rows * u->heads * (visible + INGOT_CACHE_BLOCK);
 }
 
 static inline cached_pairs cached_begin(const cached_attention_args *g, const paged_rows *t, const cached_unit *u,

@@ -27,13 +27,13 @@ typedef struct {
   float *kept;          /* the dropout factors of a row of weights: [kv_len] */
 } back_slot;
 
-/* A block of rows of one query head. seen[r]: how many keys row r attends to. row: the first, counted over all
+/* A block of rows of one query head. visible[r]: how many keys row r attends to. row: the first, counted over all
  * heads. */
 typedef struct {
   const float *q, *d;
   float *dq;
   int64_t rows, row;
-  int64_t seen[BACK_ROWS];
+  int64_t visible[BACK_ROWS];
 } back_block;
 
 static inline back_slot back_open(const attention_gradient_args *g, int32_t task) {
@@ -65,7 +65,8 @@ static inline void back_pack(const float *src, int64_t k, int64_t n, int64_t k_s
 /* The most keys that a row of the share from `first` on attends to. */
 static inline int64_t back_reach(const back_block *b, int64_t first) {
   int64_t reach = 0;
-  for (int64_t r = first; r < first + BACK_SHARE && r < b->rows; r++) reach = b->seen[r] > reach ? b->seen[r] : reach;
+  for (int64_t r = first; r < first + BACK_SHARE && r < b->rows; r++)
+    if (b->visible[r] > reach) reach = b->visible[r];
   return reach;
 }
 
@@ -98,20 +99,20 @@ static inline void back_add(int64_t rows, int64_t keys, int64_t panels, const fl
   }
 }
 
-/* Turn a row of `seen` unscaled scores into weights, followed by zeros up to `columns`. */
-static inline void back_weights(float scale, int64_t seen, int64_t columns, float *row) {
+/* Turn a row of `visible` unscaled scores into weights, followed by zeros up to `columns`. */
+static inline void back_weights(float scale, int64_t visible, int64_t columns, float *row) {
   const vf factor = v_set(scale * INGOT_LOG2E);
   vf largest = v_set(-INFINITY), sum = v_set(0.0f);
-  for (int64_t j = 0; j < seen; j += 16) {
+  for (int64_t j = 0; j < visible; j += 16) {
     vf x = v_mul(v_load(row + j), factor);
-    if (seen - j < 16) x = v_select(v_lt(v_load(attention_lanes), v_set((float)(seen - j))), x, v_set(-INFINITY));
+    if (visible - j < 16) x = v_select(v_lt(v_load(attention_lanes), v_set((float)(visible - j))), x, v_set(-INFINITY));
     v_store(row + j, x);
     largest = v_max(largest, x);
   }
   const float most = v_max_across(largest);
   const vf shift = v_set(most == -INFINITY ? 0.0f : most);
   float total = 0.0f;
-  for (int64_t j = 0; j < seen; j += 16) {
+  for (int64_t j = 0; j < visible; j += 16) {
     const vf weight = attention_power(v_load(row + j), shift);
     v_store(row + j, weight);
     sum = v_add(sum, weight);
@@ -123,16 +124,16 @@ static inline void back_weights(float scale, int64_t seen, int64_t columns, floa
   total += v_sum(sum);
   const vf share = v_set(total == 0.0f ? 0.0f : 1.0f / total);
   int64_t j = 0;
-  for (; j < seen; j += 16) v_store(row + j, v_mul(v_load(row + j), share));
+  for (; j < visible; j += 16) v_store(row + j, v_mul(v_load(row + j), share));
   for (; j < columns; j += 16) v_store(row + j, v_set(0.0f));
 }
 
 /* Turn the gradients of a row of weights into gradients of scores: each weight times its gradient minus their weighted
  * mean. */
-static inline void back_scores(int64_t seen, int64_t columns, const float *weights, float *row) {
+static inline void back_scores(int64_t visible, int64_t columns, const float *weights, float *row) {
   float mean = 0.0f;
   vf sum = v_set(0.0f);
-  for (int64_t j = 0; j < seen; j += 16) {
+  for (int64_t j = 0; j < visible; j += 16) {
     sum = v_fma(v_load(weights + j), v_load(row + j), sum);
     if ((j + 16) % INGOT_REDUCE_CHUNK == 0) {
       mean += v_sum(sum);
@@ -141,7 +142,7 @@ static inline void back_scores(int64_t seen, int64_t columns, const float *weigh
   }
   const vf shift = v_set(mean + v_sum(sum));
   int64_t j = 0;
-  for (; j < seen; j += 16) v_store(row + j, v_mul(v_load(weights + j), v_sub(v_load(row + j), shift)));
+  for (; j < visible; j += 16) v_store(row + j, v_mul(v_load(weights + j), v_sub(v_load(row + j), shift)));
   for (; j < columns; j += 16) v_store(row + j, v_set(0.0f));
 }
 
@@ -157,31 +158,31 @@ static inline void back_write(float scale, int64_t rows, int64_t columns, const 
 }
 
 /* Multiply a row with its dropout factors. */
-static inline void back_keep(const back_slot *s, int64_t seen, float *row) {
-  for (int64_t j = 0; j < seen; j += 16) v_store(row + j, v_mul(v_load(row + j), v_load(s->kept + j)));
+static inline void back_keep(const back_slot *s, int64_t visible, float *row) {
+  for (int64_t j = 0; j < visible; j += 16) v_store(row + j, v_mul(v_load(row + j), v_load(s->kept + j)));
 }
 
 /* Compute the weights of a row, and the gradients of its scores from those of its weights. A dropped weight has no
  * gradient and contributes nothing to v's. */
 static inline void back_row(const attention_gradient_args *g, const back_slot *s, const back_block *b, int64_t r,
                             int64_t columns, const int drops, float *weights, float *scores) {
-  back_weights(g->scale, b->seen[r], columns, weights);
+  back_weights(g->scale, b->visible[r], columns, weights);
   if (drops) {
     const dropout_draw draw = {(uint64_t)g->seed, (uint64_t)*g->step, g->stream, g->threshold, g->kept};
     const int64_t all = g->part ? (int64_t)*g->part * g->batch * g->heads * g->q_len : 0;
-    for (int64_t j = 0; j < b->seen[r]; j += 16) v_store(s->kept + j, v_set(1.0f));
-    dropout_elements(&draw, (uint64_t)((all + b->row + r) * g->kv_len), b->seen[r], s->kept, s->kept);
-    back_keep(s, b->seen[r], scores);
+    for (int64_t j = 0; j < b->visible[r]; j += 16) v_store(s->kept + j, v_set(1.0f));
+    dropout_elements(&draw, (uint64_t)((all + b->row + r) * g->kv_len), b->visible[r], s->kept, s->kept);
+    back_keep(s, b->visible[r], scores);
   }
-  back_scores(b->seen[r], columns, weights, scores);
-  if (drops) back_keep(s, b->seen[r], weights);
+  back_scores(b->visible[r], columns, weights, scores);
+  if (drops) back_keep(s, b->visible[r], weights);
 }
 
 /* Block by block: weights, their gradients, the gradients of scores, and from these the gradients of q, k and v. */
 static inline void back_run(const attention_gradient_args *g, const back_slot *s, const back_block *b,
                             const int drops) {
   int64_t reach = 0;
-  for (int64_t r = 0; r < b->rows; r++) reach = b->seen[r] > reach ? b->seen[r] : reach;
+  for (int64_t r = 0; r < b->rows; r++) reach = b->visible[r] > reach ? b->visible[r] : reach;
   const int64_t columns = (reach + 31) / 32 * 32;
   back_pack(b->q, b->rows, g->head_dim, g->q_strides[2], 1, s->q, BACK_ROWS * INGOT_PANEL);
   back_pack(b->d, b->rows, g->v_dim, g->d_strides[2], 1, s->d, BACK_ROWS * INGOT_PANEL);
@@ -221,10 +222,10 @@ static inline void back_head(const attention_gradient_args *g, const back_slot *
                       g->q_len - row < BACK_ROWS ? g->q_len - row : BACK_ROWS,
                       (batch * g->heads + head) * g->q_len + row, {0}};
       for (int64_t r = 0; r < b.rows; r++) {
-        int64_t seen = g->kv_len;
-        if (g->causal && g->causal_offset < seen - row - r) seen = row + r + g->causal_offset + 1;
-        if (seen > g->kv_len) seen = g->kv_len;
-        b.seen[r] = seen > 0 ? seen : 0;
+        int64_t visible = g->kv_len;
+        if (g->causal && g->causal_offset < visible - row - r) visible = row + r + g->causal_offset + 1;
+        if (visible > g->kv_len) visible = g->kv_len;
+        b.visible[r] = visible > 0 ? visible : 0;
       }
       back_run(g, s, &b, drops);
     }

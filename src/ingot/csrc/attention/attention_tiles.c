@@ -126,7 +126,7 @@ static inline void attend_softmax(const attend_task *t, attention_block *b, int6
   float shift[ATTENTION_MOST] = {0}, total[ATTENTION_MOST] = {0};
   const vf before[2] = {v_load(b->largest), v_load(b->largest + 16)};
   for (int64_t r = 0; r < b->count; r++) {
-    const int64_t visible = attention_seen(t->g, b->at[r], begin, end);
+    const int64_t visible = attention_visible(t->g, b->at[r], begin, end);
     const float largest = attend_largest(t, b, r, begin, visible);
     if (largest > b->largest[r]) b->largest[r] = largest;
     if (b->largest[r] != -INFINITY) shift[r] = b->largest[r];
@@ -146,8 +146,8 @@ static inline void attend_tile(attend_task *t, attention_block *b, int64_t begin
   const int64_t rows = b->count > SPLIT_ROWS / 2 ? SPLIT_ROWS : SPLIT_ROWS / 2;
   int64_t reach = 0;
   for (int64_t r = 0; r < b->count; r++) {
-    const int64_t seen = attention_seen(g, b->at[r], begin, end);
-    if (seen > reach) reach = seen;
+    const int64_t visible = attention_visible(g, b->at[r], begin, end);
+    if (visible > reach) reach = visible;
   }
   if (begin > 0 && reach == 0) return;
   if (t->head != b->batch * g->kv_heads + head || t->begin != begin) {

@@ -75,13 +75,13 @@ static inline void filter_read_d(const filter_tiles *t, int point, const filter_
   const vf zero = v_set(0.0f);
   float *to = t->d + run->at * t->stride;
   for (int64_t tile = 0; tile < run->count; tile++, from += 2 * g->d_stride, to += t->stride) {
-    const int64_t beside = 2 * (run->x + tile) + 1 < g->out_width ? g->d_stride : 0;
+    const int64_t next = 2 * (run->x + tile) + 1 < g->out_width ? g->d_stride : 0;
     for (int64_t row = 0; row < t->rows; row += 16) {
       const int64_t lanes = t->rows - row < 16 ? t->rows - row : 16;
       vf half[2] = {zero, zero};
       INGOT_UNROLL for (int j = 0; j < 2; j++) {
-        if (j && !beside) continue;
-        const float *at = from + j * beside + row;
+        if (j && !next) continue;
+        const float *at = from + j * next + row;
         const vf first = point == 3 ? zero : lanes < 16 ? v_load_n(at, lanes) : v_load(at);
         const vf second = !point || !below ? zero : lanes < 16 ? v_load_n(at + below, lanes) : v_load(at + below);
         half[j] = filter_point(point, first, second);

@@ -130,7 +130,7 @@ void K(conv2d_f32_lines)(const void *args, int32_t task, int32_t num_tasks) {
   t.values = t.sums + LINES_SUMS * INGOT_CONV_PAIRS * INGOT_PANEL;
   const int64_t pairs = g->batch * g->out_height * t.across;
   const int by_panels = conv_by_panels(4 * g->channels * g->out_channels, pairs, INGOT_CONV_PAIRS, num_tasks);
-  const gemm_share share = by_panels ? gemm_turn(gemm_cut(t.panels, pairs, task, num_tasks))
+  const gemm_share share = by_panels ? gemm_swap(gemm_cut(t.panels, pairs, task, num_tasks))
                                      : gemm_cut(pairs, t.panels, task, num_tasks);
   const int64_t count = share.panel_end - share.panel_begin;
   const int32_t blocks =

@@ -149,7 +149,7 @@ void K(conv2d_bf16_tiles)(const void *args, int32_t task, int32_t num_tasks) {
   const int64_t lines = g.batch * g.out_height, units = g.groups * t.panels;
   /* Only one task reads a filter that is larger than the L2 cache. */
   const int by_panels = t.runs * t.run * g.out_channels > 1 << 18;
-  const gemm_share share = by_panels ? gemm_turn(gemm_cut(units, lines, task, num_tasks))
+  const gemm_share share = by_panels ? gemm_swap(gemm_cut(units, lines, task, num_tasks))
                                      : gemm_cut(lines, units, task, num_tasks);
   K(split_begin)(SPLIT_ROWS, t.run);
   for (int64_t unit = share.row_begin; unit < share.row_end;) {

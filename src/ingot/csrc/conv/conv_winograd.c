@@ -217,7 +217,7 @@ static inline __attribute__((always_inline)) void winograd(const int narrow, win
   t.values = t.products + WINOGRAD_POINTS * t.most * INGOT_PANEL;
   const int64_t tiles = g->batch * t.down * t.across;
   const int by_panels = conv_by_panels(WINOGRAD_POINTS * t.steps * g->out_channels, tiles, t.most, num_tasks);
-  const gemm_share share = by_panels ? gemm_turn(gemm_cut(t.panels, tiles, task, num_tasks))
+  const gemm_share share = by_panels ? gemm_swap(gemm_cut(t.panels, tiles, task, num_tasks))
                                      : gemm_cut(tiles, t.panels, task, num_tasks);
   const int64_t count = share.panel_end - share.panel_begin;
   const int32_t blocks = share.row_end > share.row_begin ? (int32_t)((count + t.most - 1) / t.most) : 0;

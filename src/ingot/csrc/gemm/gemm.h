@@ -355,9 +355,9 @@ static inline gemm_share gemm_cut(int64_t panels, int64_t rows, int32_t task, in
                       task_begin(rows, row, (int32_t)down), task_begin(rows, row + 1, (int32_t)down)};
 }
 
-/* gemm_cut divides panels first. To divide rows first, call it with rows and panels exchanged; gemm_turn then exchanges
+/* gemm_cut divides panels first. To divide rows first, call it with rows and panels exchanged; gemm_swap then exchanges
  * the ranges of its result back. */
-static inline gemm_share gemm_turn(gemm_share s) {
+static inline gemm_share gemm_swap(gemm_share s) {
   return (gemm_share){s.row_begin, s.row_end, s.panel_begin, s.panel_end};
 }
 
@@ -367,7 +367,7 @@ static inline gemm_share gemm_turn(gemm_share s) {
  * operands are in its own cache. */
 static inline gemm_share gemm_cut_fixed(int64_t panels, int64_t rows, int32_t task, int32_t num_tasks) {
   return rows < GEMM_MANY_ROWS * num_tasks ? gemm_cut(panels, rows, task, num_tasks)
-                                       : gemm_turn(gemm_cut(rows, panels, task, num_tasks));
+                                       : gemm_swap(gemm_cut(rows, panels, task, num_tasks));
 }
 
 /* The share of a gemm; a preemption chunk has some of its panels. */

@@ -51,7 +51,7 @@ typedef struct {
 
 /* The share of a task. Rows that only one task has stay in its cache from step to step. */
 static inline gemm_share matmul_share(const matmul_args *g, int64_t panels, int32_t task, int32_t num_tasks) {
-  return panels > 0 && g->m >= MATMUL_MANY_ROWS * num_tasks ? gemm_turn(gemm_cut(g->m, panels, task, num_tasks))
+  return panels > 0 && g->m >= MATMUL_MANY_ROWS * num_tasks ? gemm_swap(gemm_cut(g->m, panels, task, num_tasks))
                                                         : gemm_cut(panels, g->m, task, num_tasks);
 }
 
@@ -169,7 +169,7 @@ static inline void matmul_panels(const matmul_args *g, const matmul_item *t, int
 }
 
 /* A panel that is read only once or twice, in place, if its rows are whole. */
-static inline void matmul_lying(const matmul_args *g, const matmul_item *t, int64_t panel) {
+static inline void matmul_in_place(const matmul_args *g, const matmul_item *t, int64_t panel) {
   const int64_t column = panel * INGOT_PANEL;
   const gemm_factors factors = {K(gemm_tile), g->k, t->a, g->a_stride, t->b + column, 0};
   gemm_panel(&t->epilogue, t->row_begin, t->row_end, column, INGOT_PANEL, &factors, g->b_k_stride, t->c + column,
@@ -205,7 +205,7 @@ void K(matmul_f32)(const void *args, int32_t task, int32_t num_tasks) {
                               share.row_end};
     const int few = item.row_end - item.row_begin <= 2 * GEMM_ROWS;
     if (g->b_n_stride == 1 && (begin + 1) * INGOT_PANEL <= g->n && few) {
-      matmul_lying(g, &item, begin);
+      matmul_in_place(g, &item, begin);
       next = unit + 1;
       continue;
     }
@@ -337,7 +337,7 @@ static inline void matmul_tn_panels(const matmul_args *g, const matmul_tn_item *
 
 /* Divide c so that a task copies as few rows of a and columns of b as possible. */
 static inline gemm_share matmul_tn_share(const matmul_args *g, int64_t panels, int32_t task, int32_t num_tasks) {
-  return panels > 0 && panels * INGOT_PANEL <= g->m ? gemm_turn(gemm_cut(g->m, panels, task, num_tasks))
+  return panels > 0 && panels * INGOT_PANEL <= g->m ? gemm_swap(gemm_cut(g->m, panels, task, num_tasks))
                                                    : gemm_cut(panels, g->m, task, num_tasks);
 }
 

@@ -34,14 +34,14 @@ static inline product_place product_at(const product_args *args, int32_t rank, i
 
 /* The same product with a and b exchanged. */
 static inline product_args product_transposed(const product_args *args) {
-  product_args turned = *args;
-  turned.a = args->b;
-  turned.b = args->a;
-  turned.a_k_stride = args->b_k_stride;
-  turned.b_k_stride = args->a_k_stride;
-  memcpy(turned.a_strides, args->b_strides, sizeof turned.a_strides);
-  memcpy(turned.b_strides, args->a_strides, sizeof turned.b_strides);
-  return turned;
+  product_args swapped = *args;
+  swapped.a = args->b;
+  swapped.b = args->a;
+  swapped.a_k_stride = args->b_k_stride;
+  swapped.b_k_stride = args->a_k_stride;
+  memcpy(swapped.a_strides, args->b_strides, sizeof swapped.a_strides);
+  memcpy(swapped.b_strides, args->a_strides, sizeof swapped.b_strides);
+  return swapped;
 }
 
 /* The product of rows of a with a panel, whose rows are panel_row apart and of which n columns are wanted. more: add to
@@ -117,8 +117,8 @@ static inline product_args product_transposed(const product_args *args) {
 #define PRODUCT(name, panels, type)                                                                                    \
   void K(name)(const void *args, int32_t task, int32_t num_tasks) {                                                    \
     const product_args *g = args;                                                                                      \
-    const product_args turned = product_transposed(g);                                                                 \
-    if (g->rank > 0 && g->a_strides[g->rank - 1] != 0) g = &turned;                                                    \
+    const product_args swapped = product_transposed(g);                                                                \
+    if (g->rank > 0 && g->a_strides[g->rank - 1] != 0) g = &swapped;                                                   \
     if (g->rank > 0 && g->a_strides[g->rank - 1] == 0) {                                                               \
       K(panels)(g, task, num_tasks);                                                                                   \
       return;                                                                                                          \

@@ -79,8 +79,9 @@ static inline int64_t scatter_line_begin(const scatter_args *args, const int64_t
   }
 
 /* How many lines from line i on are adjacent, before line `end`. */
-static inline int64_t scatter_beside(const scatter_args *args, int64_t i, int64_t end) {
-  const int64_t beside = args->axis == args->rank - 1 ? 1 : args->shape[args->rank - 1], left = beside - i % beside;
+static inline int64_t scatter_adjacent(const scatter_args *args, int64_t i, int64_t end) {
+  const int64_t adjacent = args->axis == args->rank - 1 ? 1 : args->shape[args->rank - 1];
+  const int64_t left = adjacent - i % adjacent;
   return left < end - i ? left : end - i;
 }
 
@@ -93,7 +94,7 @@ static inline int64_t scatter_beside(const scatter_args *args, int64_t i, int64_
     const scatter_lines lines = scatter_lines_of(args);                                                                \
     const int64_t end = task_begin(lines.count, task + 1, num_tasks);                                                  \
     for (int64_t i = task_begin(lines.count, task, num_tasks), count = 0; i < end; i += count) {                       \
-      count = scatter_beside(args, i, end);                                                                            \
+      count = scatter_adjacent(args, i, end);                                                                          \
       K(name##_group)(args, merge, bytes, &lines, i, count, NULL);                                                     \
     }                                                                                                                  \
   }
@@ -215,7 +216,7 @@ static inline __attribute__((always_inline)) void K(scatter_f32_lines)(const sca
   const int is_dense = lines.length >= args->limit; /* then skipping elements without an update is not worthwhile */
   double *held = (double *)(void *)(args->scratch + task * args->scratch_stride);
   for (int64_t i = task_begin(lines.count, task, num_tasks), count = 0; i < end; i += count) {
-    count = scatter_beside(args, i, end);
+    count = scatter_adjacent(args, i, end);
     if (count > args->together) count = args->together;
     if (is_dense)
       K(scatter_hold_all)(args, i, count, held);

@@ -102,16 +102,16 @@ static inline float tree_split(const int32_t *node) {
     const tree_args *args = p;                                                                                         \
     const int64_t begin = task_begin(args->rows, task, num_tasks), end = task_begin(args->rows, task + 1, num_tasks);  \
     const int64_t last = begin + (end - begin) / TREE_WALKS * TREE_WALKS, rest = end - last;                           \
-    const int64_t beside = rest ? TREE_WALKS / rest : 1;                                                               \
+    const int64_t together = rest ? TREE_WALKS / rest : 1;                                                             \
     for (int64_t i = begin * args->target_count; i < end * args->target_count; i++) {                                  \
       ((type *)args->out)[i] = 0;                                                                                      \
       if (args->voted) args->voted[i] = 0;                                                                             \
     }                                                                                                                  \
     for (int64_t tree = 0; tree < args->tree_count; tree++)                                                            \
       for (int64_t row = begin; row < last; row += TREE_WALKS) K(name##_walk)(args, tree, 1, row, TREE_WALKS);         \
-    for (int64_t tree = 0; rest && tree < args->tree_count; tree += beside) {                                          \
+    for (int64_t tree = 0; rest && tree < args->tree_count; tree += together) {                                        \
       const int64_t left = args->tree_count - tree;                                                                    \
-      K(name##_walk)(args, tree, left < beside ? left : beside, last, rest);                                           \
+      K(name##_walk)(args, tree, left < together ? left : together, last, rest);                                       \
     }                                                                                                                  \
   }
 

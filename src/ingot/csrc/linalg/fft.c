@@ -143,11 +143,11 @@ FFT_ENDS(fft_f64_ends, double, fft_planes_f64, double, 1, FFT_LOAD, FFT_STORE, F
                                                                   vec *im) {                                           \
     const int half = radix / 2;                                                                                        \
     vec sum_re[INGOT_FFT_RADIX / 2 + 1], sum_im[INGOT_FFT_RADIX / 2 + 1];                                              \
-    vec apart_re[INGOT_FFT_RADIX / 2 + 1], apart_im[INGOT_FFT_RADIX / 2 + 1];                                          \
+    vec diff_re[INGOT_FFT_RADIX / 2 + 1], diff_im[INGOT_FFT_RADIX / 2 + 1];                                            \
     const vec first_re = re[0], first_im = im[0];                                                                      \
     FFT_UNROLL for (int j = 1; j <= half; j++) {                                                                       \
       sum_re[j] = add(re[j], re[radix - j]), sum_im[j] = add(im[j], im[radix - j]);                                    \
-      apart_re[j] = sub(re[j], re[radix - j]), apart_im[j] = sub(im[j], im[radix - j]);                                \
+      diff_re[j] = sub(re[j], re[radix - j]), diff_im[j] = sub(im[j], im[radix - j]);                                  \
       re[0] = add(re[0], sum_re[j]), im[0] = add(im[0], sum_im[j]);                                                    \
     }                                                                                                                  \
     FFT_UNROLL for (int k = 1; k <= half; k++) {                                                                       \
@@ -155,7 +155,7 @@ FFT_ENDS(fft_f64_ends, double, fft_planes_f64, double, 1, FFT_LOAD, FFT_STORE, F
       FFT_UNROLL for (int j = 1; j <= half; j++) {                                                                     \
         const vec cosine = set(roots[2 * (j * k % radix)]), sine = set(roots[2 * (j * k % radix) + 1]);                \
         even_re = fma(cosine, sum_re[j], even_re), even_im = fma(cosine, sum_im[j], even_im);                          \
-        odd_re = fma(sine, apart_re[j], odd_re), odd_im = fma(sine, apart_im[j], odd_im);                              \
+        odd_re = fma(sine, diff_re[j], odd_re), odd_im = fma(sine, diff_im[j], odd_im);                                \
       }                                                                                                                \
       re[k] = sub(even_re, odd_im), im[k] = add(even_im, odd_re);                                                      \
       re[radix - k] = add(even_re, odd_im), im[radix - k] = sub(even_im, odd_re);                                      \

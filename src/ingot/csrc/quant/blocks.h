@@ -102,7 +102,7 @@ static inline quant_sizes blocks_sizes(const blocks_type t) { return (quant_size
 typedef struct blocks_opened {
   uint32_t bytes[INGOT_ROUND_GROUP / 4 * INGOT_PANEL];
   int32_t scales[INGOT_ROUND_GROUP / 16 * INGOT_PANEL];
-  uint32_t beside[INGOT_ROUND_GROUP / 32 * INGOT_PANEL];
+  uint32_t factors[INGOT_ROUND_GROUP / 32 * INGOT_PANEL];
   float d[INGOT_PANEL], m[INGOT_PANEL];
 } blocks_opened;
 

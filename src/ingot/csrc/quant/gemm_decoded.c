@@ -97,7 +97,7 @@ static inline __attribute__((always_inline)) void decoded_many(const gemm_args *
                                                                const float *a, const uint8_t *panel, float *sums) {
   const int fused = decoded_fused(zeros, scale);
   const int64_t blocks = (g->k + INGOT_QUANT_BLOCK - 1) / INGOT_QUANT_BLOCK, tiles = gemm_blocks(rows, g->a_stride);
-  float strip[INGOT_K_BLOCK * INGOT_PANEL];
+  float slice[INGOT_K_BLOCK * INGOT_PANEL];
   if (g->k == 0) memset(sums, 0, (size_t)rows * INGOT_PANEL * sizeof *sums);
   for (int64_t begin = 0; begin < g->k; begin += INGOT_K_BLOCK) {
     const int64_t count = g->k - begin < INGOT_K_BLOCK ? g->k - begin : INGOT_K_BLOCK;
@@ -105,13 +105,13 @@ static inline __attribute__((always_inline)) void decoded_many(const gemm_args *
       const decoded_block b = decoded_at(panel, begin + k, blocks, bits, zeros, span, scale);
       INGOT_UNROLL for (int i = 0; i < INGOT_QUANT_BLOCK; i++) {
         INGOT_UNROLL for (int j = 0; j < 2; j++)
-          v_store(strip + (k + i) * INGOT_PANEL + 16 * j, decoded_columns(&b, i, j, bits, fused));
+          v_store(slice + (k + i) * INGOT_PANEL + 16 * j, decoded_columns(&b, i, j, bits, fused));
       }
     }
     for (int64_t i = 0; i < tiles; i++) {
       const int64_t row = task_begin(rows, (int32_t)i, (int32_t)tiles);
       const gemm_product product = {
-        .k = count, .a = a + row * g->a_stride + begin, .a_stride = g->a_stride, .b = strip, .b_stride = INGOT_PANEL,
+        .k = count, .a = a + row * g->a_stride + begin, .a_stride = g->a_stride, .b = slice, .b_stride = INGOT_PANEL,
         .sums = sums + row * INGOT_PANEL, .sums_stride = INGOT_PANEL, .more = begin > 0};
       K(gemm_tile)(task_begin(rows, (int32_t)i + 1, (int32_t)tiles) - row, 1, &product);
     }
@@ -126,7 +126,7 @@ static inline __attribute__((always_inline)) void decoded_transposed(const gemm_
   const int fused = decoded_fused(zeros, scale);
   const int64_t blocks = (g->n + INGOT_QUANT_BLOCK - 1) / INGOT_QUANT_BLOCK, tiles = gemm_blocks(rows, g->a_stride);
   const int64_t panel_bytes = quant_bytes(blocks, bits, zeros, span, scale);
-  float strip[INGOT_K_BLOCK * INGOT_PANEL], tile[INGOT_QUANT_BLOCK * INGOT_PANEL];
+  float slice[INGOT_K_BLOCK * INGOT_PANEL], tile[INGOT_QUANT_BLOCK * INGOT_PANEL];
   if (g->k == 0) memset(sums, 0, (size_t)rows * INGOT_PANEL * sizeof *sums);
   for (int64_t begin = 0; begin < g->k; begin += INGOT_K_BLOCK) {
     const int64_t count = g->k - begin < INGOT_K_BLOCK ? g->k - begin : INGOT_K_BLOCK;
@@ -138,12 +138,12 @@ static inline __attribute__((always_inline)) void decoded_transposed(const gemm_
           v_store(tile + i * INGOT_PANEL + 16 * j, decoded_columns(&b, i, j, bits, fused));
       }
       K(pack_panel)(tile, count - k < INGOT_PANEL ? count - k : INGOT_PANEL, INGOT_QUANT_BLOCK, 1, INGOT_PANEL, 1.0f,
-                    strip + k * INGOT_PANEL);
+                    slice + k * INGOT_PANEL);
     }
     for (int64_t i = 0; i < tiles; i++) {
       const int64_t row = task_begin(rows, (int32_t)i, (int32_t)tiles);
       const gemm_product product = {
-        .k = count, .a = a + row * g->a_stride + begin, .a_stride = g->a_stride, .b = strip, .b_stride = INGOT_PANEL,
+        .k = count, .a = a + row * g->a_stride + begin, .a_stride = g->a_stride, .b = slice, .b_stride = INGOT_PANEL,
         .sums = sums + row * INGOT_PANEL, .sums_stride = INGOT_PANEL, .more = begin > 0};
       K(gemm_tile)(task_begin(rows, (int32_t)i + 1, (int32_t)tiles) - row, 1, &product);
     }

@@ -22,7 +22,7 @@
 #define QUANT_SMALLER(i) _mm512_srai_epi32(i, 4)
 #define QUANT_NONE() _mm512_setzero_si512()
 #define QUANT_ZEROS(p) _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(p)))
-#define QUANT_TAKEN(sum, z, offset) _mm512_add_epi32(sum, _mm512_srai_epi32(_mm512_mullo_epi32(z, offset), 7))
+#define QUANT_OFFSET(sum, z, offset) _mm512_add_epi32(sum, _mm512_srai_epi32(_mm512_mullo_epi32(z, offset), 7))
 #define QUANT_FLOATS(i) _mm512_cvtepi32_ps(i)
 #define QUANT_SCALES(p) _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(p)))
 #define QUANT_ZERO() _mm512_setzero_ps()

@@ -33,7 +33,7 @@
 #define QUANT_SMALLER(i) ((i) / 16)
 #define QUANT_NONE() 0
 #define QUANT_ZEROS(p) (*(p))
-#define QUANT_TAKEN(sum, z, offset) ((sum) + (z) * ((offset) / 128))
+#define QUANT_OFFSET(sum, z, offset) ((sum) + (z) * ((offset) / 128))
 #define QUANT_FLOATS(i) (float)(i)
 #define QUANT_SCALES(p) f16_to_float(*(p))
 #define QUANT_ZERO() 0.0f
@@ -93,7 +93,7 @@ static inline int32_t blocks_pairs(int32_t sum, uint32_t w, const int8_t *p) {
 #define QUANT_DOT(sum, w, p) quant_dot(sum, w, QUANT_SET(p))
 #define QUANT_NONE() _mm256_setzero_si256()
 #define QUANT_ZEROS(p) _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(p)))
-#define QUANT_TAKEN(sum, z, offset) _mm256_add_epi32(sum, _mm256_srai_epi32(_mm256_mullo_epi32(z, offset), 7))
+#define QUANT_OFFSET(sum, z, offset) _mm256_add_epi32(sum, _mm256_srai_epi32(_mm256_mullo_epi32(z, offset), 7))
 #define QUANT_FLOATS(i) _mm256_cvtepi32_ps(i)
 #define QUANT_SCALES(p) _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(p)))
 #define QUANT_ZERO() _mm256_setzero_ps()

@@ -15,7 +15,7 @@ typedef struct {
   const int32_t *added;
   const int8_t *zeros;
   uint8_t *interleaved;
-} integer_weave;
+} integer_rows4;
 
 /* Columns of an image that `pixels` output pixels read. */
 static inline int64_t integer_interleaved_columns(const integer_args *g, int64_t pixels) {
@@ -26,7 +26,7 @@ static inline int64_t integer_interleaved_columns(const integer_args *g, int64_t
 typedef struct { const uint8_t *a, *b, *c, *d; } integer_four;
 
 /* to[16][4] = 16 bytes of each of four rows, as u8. */
-static inline void integer_weave_16(integer_four l, uint8_t flip, uint8_t *to) {
+static inline void integer_interleave_16(integer_four l, uint8_t flip, uint8_t *to) {
   #if !defined(ISA_avx2) && !defined(ISA_avx512)
   for (int i = 0; i < 16; i++) {
     to[4 * i] = l.a[i] ^ flip;
@@ -54,7 +54,7 @@ static inline integer_four integer_four_at(integer_four l, int64_t i) {
 }
 
 /* The same of 64 bytes. */
-static inline void integer_weave_64(integer_four l, uint8_t flip, uint8_t *to) {
+static inline void integer_interleave_64(integer_four l, uint8_t flip, uint8_t *to) {
   #if defined(ISA_avx512)
   const __m512i flips = _mm512_set1_epi8((char)flip);
   const __m512i a = _mm512_xor_si512(_mm512_loadu_si512(l.a), flips);
@@ -73,28 +73,28 @@ static inline void integer_weave_64(integer_four l, uint8_t flip, uint8_t *to) {
   _mm512_storeu_si512(to + 128, _mm512_shuffle_i32x4(third, fourth, 0x88));
   _mm512_storeu_si512(to + 192, _mm512_shuffle_i32x4(third, fourth, 0xdd));
   #else
-  for (int i = 0; i < 64; i += 16) integer_weave_16(integer_four_at(l, i), flip, to + 4 * i);
+  for (int i = 0; i < 64; i += 16) integer_interleave_16(integer_four_at(l, i), flip, to + 4 * i);
   #endif
 }
 
 /* One column of four rows; to[channels][4], in whole vectors of 16. */
-static inline void integer_weave_column(integer_four l, int64_t channels, uint8_t flip, uint8_t *to) {
+static inline void integer_interleave_column(integer_four l, int64_t channels, uint8_t flip, uint8_t *to) {
   int64_t i = 0;
-  for (; i + 64 <= channels; i += 64) integer_weave_64(integer_four_at(l, i), flip, to + 4 * i);
-  for (; i + 16 <= channels; i += 16) integer_weave_16(integer_four_at(l, i), flip, to + 4 * i);
+  for (; i + 64 <= channels; i += 64) integer_interleave_64(integer_four_at(l, i), flip, to + 4 * i);
+  for (; i + 16 <= channels; i += 16) integer_interleave_16(integer_four_at(l, i), flip, to + 4 * i);
   if (i == channels) return;
   uint8_t some[4][16] = {{0}};
   integer_some(l.a + i, channels - i, some[0]);
   integer_some(l.b + i, channels - i, some[1]);
   integer_some(l.c + i, channels - i, some[2]);
   integer_some(l.d + i, channels - i, some[3]);
-  integer_weave_16((integer_four){some[0], some[1], some[2], some[3]}, flip, to + 4 * i);
+  integer_interleave_16((integer_four){some[0], some[1], some[2], some[3]}, flip, to + 4 * i);
 }
 
 /* One of the interleaved rows: its address, and the distance to the next column. */
 typedef struct { const uint8_t *from, *beyond; int64_t step; } integer_interleaved_line;
 
-static inline integer_interleaved_line integer_interleaved_line_at(const integer_weave *w, int64_t row) {
+static inline integer_interleaved_line integer_interleaved_line_at(const integer_rows4 *w, int64_t row) {
   const integer_args *g = w->g;
   const int64_t left = w->x * g->stride_w - g->pad_left, line = w->y * g->stride_h - g->pad_top + row * g->dilation_h;
   if (row >= g->kernel_h + w->lines - 1) return (integer_interleaved_line){w->none, w->none, 0};
@@ -104,7 +104,7 @@ static inline integer_interleaved_line integer_interleaved_line_at(const integer
 }
 
 /* Gather a block's input: interleaved[ceil(kernel_h / 4)][columns][INGOT_INTERLEAVED_CHANNELS][4]. */
-static inline void integer_weave_block(const integer_weave *w) {
+static inline void integer_interleave_block(const integer_rows4 *w) {
   const integer_args *g = w->g;
   const int64_t columns = integer_interleaved_columns(g, w->pixels), left = w->x * g->stride_w - g->pad_left;
   const uint8_t flip = (uint8_t)g->x_flip;
@@ -117,7 +117,7 @@ static inline void integer_weave_block(const integer_weave *w) {
     integer_four four = {a.from, b.from, c.from, d.from};
     for (int64_t i = 0; i < columns; i++, to += 4 * INGOT_INTERLEAVED_CHANNELS) {
       const int is_inside = left + i >= 0 && left + i < g->width;
-      integer_weave_column(is_inside ? four : beyond, w->channels, flip, to);
+      integer_interleave_column(is_inside ? four : beyond, w->channels, flip, to);
       four = (integer_four){four.a + a.step, four.b + b.step, four.c + c.step, four.d + d.step};
     }
   }
@@ -127,7 +127,7 @@ static inline void integer_weave_block(const integer_weave *w) {
  * [channels in whole vectors][4] from the first channel on; first, zeros: the added terms, and w_zero; line: of those
  * of the block. */
 typedef struct {
-  const integer_weave *w;
+  const integer_rows4 *w;
   int64_t at, line;
   const int8_t *weight;
   const int32_t *first;
@@ -197,13 +197,13 @@ INTEGER_DEPTHWISE(integer_depthwise_dots, INTEGER_VNNI, integer_dot)
 #endif
 
 /* The results of a block. */
-static inline void integer_depthwise_block(const integer_weave *w, const integer_store *f, integer_channels vector,
+static inline void integer_depthwise_block(const integer_rows4 *w, const integer_store *f, integer_channels vector,
                                            int64_t image) {
   const integer_args *g = w->g;
   const int64_t *o = g->out_strides, *r = g->residual_strides;
   integer_place to[INGOT_INTERLEAVED_PIXELS];
   int32_t sums[INGOT_INTERLEAVED_PIXELS * 16];
-  integer_weave_block(w);
+  integer_interleave_block(w);
   for (int64_t line = 0; line < w->lines; line++) {
     for (int64_t t = 0; t < w->pixels; t++) {
       to[t].out = image * o[0] + (w->y + line) * o[1] + (w->x + t) * o[2];
@@ -236,7 +236,7 @@ static inline void integer_depthwise_rows(const integer_args *g, int64_t image, 
     integer_added(g, g->kernel_h * g->kernel_w, zero, channel + at, columns, added + at, zeros);
     for (int i = 0; i < 4 * INGOT_PANEL; i++) zero_bytes[4 * at + i] = (int8_t)zeros[i / 4];
   }
-  integer_weave w = {.g = g, .image = (const uint8_t *)g->x + image * g->x_strides[0] + channel, .channel = channel,
+  integer_rows4 w = {.g = g, .image = (const uint8_t *)g->x + image * g->x_strides[0] + channel, .channel = channel,
                      .channels = channels, .outside = outside, .none = none, .added = added, .zeros = zero_bytes,
                      .interleaved = interleaved};
   /* Four rows are enough for two output rows of a filter of three rows. */

@@ -217,11 +217,11 @@ static inline __attribute__((always_inline)) void region_quant(const int is_u8, 
   for (int64_t i = 0; i < r.count; i += 2) {
     const int64_t j = i + 1 < r.count ? i + 1 : i;
     const int32_t *a = sums + i * INGOT_PANEL, *b = sums + j * INGOT_PANEL;
-    const int64_t at = r.residual + i * r.residual_step, beside = r.residual + j * r.residual_step;
+    const int64_t at = r.residual + i * r.residual_step, next = r.residual + j * r.residual_step;
     const vi a0 = region_rounded(residual, is_bound, 1, f, &low, a, at);
     const vi a1 = region_rounded(residual, is_bound, 1, f, &high, a + 16, at);
-    const vi b0 = region_rounded(residual, is_bound, 1, f, &low, b, beside);
-    const vi b1 = region_rounded(residual, is_bound, 1, f, &high, b + 16, beside);
+    const vi b0 = region_rounded(residual, is_bound, 1, f, &low, b, next);
+    const vi b1 = region_rounded(residual, is_bound, 1, f, &high, b + 16, next);
     const __m512i first = _mm512_adds_epi16(_mm512_packs_epi32(a0, a1), zero);
     const __m512i second = _mm512_adds_epi16(_mm512_packs_epi32(b0, b1), zero);
     const __m512i bytes = is_u8 ? _mm512_packus_epi16(first, second) : _mm512_packs_epi16(first, second);
@@ -456,7 +456,7 @@ static inline int integer_regions(const integer_args *args, int32_t task, int32_
   const int64_t units = g.groups * t.panels, each = is_line ? g.out_width : g.out_height, all = g.batch * each;
   const int by_panels = t.runs * t.run * g.out_channels > REGION_LARGE;
   const gemm_share share =
-      by_panels ? gemm_cut(units, all, task, num_tasks) : gemm_turn(gemm_cut(all, units, task, num_tasks));
+      by_panels ? gemm_cut(units, all, task, num_tasks) : gemm_swap(gemm_cut(all, units, task, num_tasks));
   amx_shape(AMX_ROWS, t.run_left);
   for (int64_t begin = share.row_begin, end; begin < share.row_end; begin = end) {
     region r = {.image = begin / each};

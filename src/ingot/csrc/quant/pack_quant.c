@@ -101,7 +101,7 @@ static inline __attribute__((always_inline)) void pack_quant_block(const pack_ar
 }
 
 /* The scales of such columns, and their zero points after those of all columns, for the group of row k. */
-static inline __attribute__((always_inline)) void pack_quant_beside(const pack_args *g, const pack_quant_source *src,
+static inline __attribute__((always_inline)) void pack_quant_scales(const pack_args *g, const pack_quant_source *src,
                                                                     const int bits, const int scale, int64_t k,
                                                                     int64_t begin, int64_t end, int64_t column,
                                                                     uint8_t *beside) {
@@ -132,7 +132,7 @@ static inline __attribute__((always_inline)) void pack_quant_columns(const pack_
     }
   }
   for (int64_t i = 0; i < blocks; i += span)
-    pack_quant_beside(g, src, bits, scale, i * INGOT_QUANT_BLOCK, begin, end, column,
+    pack_quant_scales(g, src, bits, scale, i * INGOT_QUANT_BLOCK, begin, end, column,
                       panel + quant_shared(sizes, i, blocks));
 }
 

@@ -67,15 +67,15 @@ static inline void quant_panel(int64_t k, int64_t stride, quant_way way, quant_s
     if (sizes.span > QUANT_BLOCKS && first == 0) __builtin_prefetch(shared, 0, 3); /* it is far from the quantized
                                                                                       values */
     for (int64_t i = 0, begin = 0; i < tiles; i++) {
-      const quant_slice strip = {
+      const quant_slice slice = {
         .a = a + begin * a_stride, .a_stride = a_stride, .offsets = offsets, .steps = row.steps,
         .halves = row.halves, .wholes = row.wholes, .first = first, .count = count, .b = b, .shared = shared,
         .opened = opens ? &opened : NULL, .prefetch = b + nbytes,
         .prefetch_step = (nbytes / (ends[i] - begin) + 63) / 64 * 64, .sums = sums + begin * INGOT_PANEL,
         .waiting = &waiting};
-      if (opens && i == 0) way.open(&strip, &opened);
+      if (opens && i == 0) way.open(&slice, &opened);
       if (!way.many) quant_expect(b + nbytes, i * prefetch, (i + 1) * prefetch);
-      (opens ? way.opened : way.tile)(ends[i] - begin, &strip);
+      (opens ? way.opened : way.tile)(ends[i] - begin, &slice);
       begin = ends[i];
     }
     b += nbytes;

@@ -5,9 +5,9 @@
 
 #include "kernel.h"
 
-INGOT_EXPORT void ingot_pack(const ingot_packing *matrices, int64_t count, int64_t *taken) {
+INGOT_EXPORT void ingot_pack(const ingot_packing *matrices, int64_t count, int64_t *claimed) {
   for (;;) {
-    const int64_t i = __atomic_fetch_add(taken, 1, __ATOMIC_RELAXED);
+    const int64_t i = __atomic_fetch_add(claimed, 1, __ATOMIC_RELAXED);
     if (i >= count) return;
     const ingot_packing *matrix = matrices + i;
     matrix->kernel(matrix->args, 0, 1);

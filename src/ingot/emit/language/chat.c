@@ -41,7 +41,7 @@ static model_byte_list *new_text(conversation *c) {
   if (c->count == c->room) {
     c->room = 2 * c->room + 16;
     c->said = realloc(c->said, c->room * sizeof *c->said);
-    if (!c->said) model_fail("chat", "no memory", "", 75);
+    if (!c->said) model_fail("chat", "out of memory", "", 75);
   }
   c->said[c->count] = (model_byte_list){0};
   model_append_bytes(&c->said[c->count], "", 0);
@@ -74,7 +74,7 @@ static model_message message_of(const model_byte_list *list) {
 static int encode(const model_language *l, const conversation *c, model_token_list *ids) {
   const model_message system = message_of(&c->system);
   model_message *said = malloc(c->count * sizeof *said);
-  if (!said) model_fail("chat", "no memory", "", 75);
+  if (!said) model_fail("chat", "out of memory", "", 75);
   for (size_t i = 0; i < c->count; i++) said[i] = message_of(&c->said[i]);
   const int error = model_chat_tokens(l, c->has_system ? &system : NULL, said, c->count, ids);
   free(said);
@@ -245,7 +245,7 @@ int main(int argc, char **argv) {
       model_expect_utf8("--system", c.system.bytes, c.system.count);
       c.has_system = 1;
     } else if (!model_take_option(&o, argc, argv, &i)) {
-      model_fail(argv[i], "no such option, or nothing behind it; --help says more", "", 2);
+      model_fail(argv[i], "unknown option, or no value; see --help", "", 2);
     }
   }
   model_language *l = model_open(&o, argv[0]);

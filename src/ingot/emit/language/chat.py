@@ -42,11 +42,11 @@ def chat_format(template: ChatTemplate, where: str) -> ChatFormat:
         if not _fits(template, found, ("system", "user"), _PADDED):
             found = replace(found, before_system=None, after_system=None)
     if not _fits(template, found, ("assistant",), ""):
-        raise UnsupportedError(f"{where}: chat template: leaves an empty answer out, got none, expected it kept")
+        raise UnsupportedError(f"{where}: chat template: leaves out an empty answer, got none, expected the message")
     for thoughts in range(3):
         if _fits(template, replace(found, thoughts=thoughts), ("assistant",), _THOUGHT):
             return replace(found, thoughts=thoughts)
-    raise UnsupportedError(f"{where}: chat template: changes what was thought, got a part, expected all or nothing")
+    raise UnsupportedError(f"{where}: chat template: changes thoughts, got a part, expected all or nothing")
 
 
 def chat_of(source: Folder, tokenizer: Tokenizer) -> tuple[ChatFormat | None, Collection[str]]:
@@ -147,5 +147,5 @@ def _split(text: str, markers: list[str], where: str) -> list[str]:
 def _refusal(where: str, text: str) -> UnsupportedError:
     return UnsupportedError(
         f"{where}: chat template: not of one form for every message, got {text[:200]!r}, expected texts before, between"
-        " and behind what is said"
+        " and after the last message"
     )

@@ -89,11 +89,11 @@ int main(int argc, char **argv) {
       continue;
     }
     if (prompt || (argv[i][0] == '-' && argv[i][1]))
-      model_fail(argv[i], prompt ? "a second prompt" : "no such option, or nothing behind it", "; --help says more", 2);
+      model_fail(argv[i], prompt ? "a second prompt" : "unknown option, or no value", "; see --help", 2);
     prompt = argv[i];
   }
   if (prompt && folder) model_fail("--check", "takes no prompt beside it", "", 2);
-  if (!prompt && !folder) model_fail("PROMPT", "none", "; --help says more", 2);
+  if (!prompt && !folder) model_fail("PROMPT", "none", "; see --help", 2);
   model_byte_list text = {0};
   if (prompt && strcmp(prompt, "-") == 0) read_all(stdin, "stdin", &text);
   else if (prompt) model_append_bytes(&text, prompt, strlen(prompt));

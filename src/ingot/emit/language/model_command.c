@@ -17,19 +17,19 @@
 volatile int model_interrupted;
 
 const char model_options_help[] =
-    "  --max-tokens N            longest answer; else what the context holds\n"
-    "  --temperature X           0 takes the most probable token\n"
+    "  --max-tokens N            longest answer; by default the rest of the context\n"
+    "  --temperature X           0: the most probable token\n"
     "  --top-k K                 only the K most probable tokens; 0: all\n"
-    "  --top-p X                 only the fewest tokens with so much probability together\n"
-    "  --min-p X                 only tokens with so much of the best one's probability\n"
-    "  --repetition-penalty X    above 1: tokens that were seen become less probable\n"
-    "  --presence-penalty X      taken from the logit of a token that the answer has\n"
-    "  --frequency-penalty X     and that, for each time that it has it\n"
-    "  --seed N                  the same one gives the same answer\n"
+    "  --top-p X                 only the most probable tokens with this total probability\n"
+    "  --min-p X                 only tokens with this fraction of the best probability\n"
+    "  --repetition-penalty X    above 1: earlier tokens become less probable\n"
+    "  --presence-penalty X      subtracted from the logits of tokens in the answer\n"
+    "  --frequency-penalty X     the same, times the number of their occurrences\n"
+    "  --seed N                  the same seed gives the same answer\n"
     "  --stop TEXT               ends the answer, and is no part of it; may be given several times\n"
     "  --ids                     print tokens, not text\n"
-    "  --threads N               the most that a run uses; else one for each CPU\n"
-    "  --folder PATH             of weights.bin and tokenizer.bin, if they do not lie beside the program\n";
+    "  --threads N               the most that a run uses; by default one for each CPU\n"
+    "  --folder PATH             of weights.bin and tokenizer.bin, if they are not next to the program\n";
 
 _Noreturn void model_fail(const char *what, const char *why, const char *more, int code) {
   fprintf(stderr, "%s: %s%s\n", what, why, more);
@@ -185,7 +185,7 @@ void model_expect_utf8(const char *what, const char *text, size_t count) {
 /* Ends the program after an error. folder: of the files, with / at its end, or "". */
 static _Noreturn void end_by(int error, const char *folder) {
   const int is_missing = error == MODEL_NO_WEIGHTS || error == MODEL_NO_TOKENIZER;
-  const char *more = is_missing ? "; --folder says where it lies" : "";
+  const char *more = is_missing ? "; --folder gives its path" : "";
   fprintf(stderr, "%s%s%s\n", folder, model_language_error(error), more);
   exit(is_missing ? 66 : error == MODEL_NO_MEMORY ? 75 : error == MODEL_STRAYED ? 70 : 65);
 }

@@ -19,7 +19,7 @@ struct model_language {
 };
 
 static const char *const errors[] = {
-    [-MODEL_NO_MEMORY] = "no memory",
+    [-MODEL_NO_MEMORY] = "out of memory",
     [-MODEL_NO_WEIGHTS] = "weights.bin: cannot be opened",
     [-MODEL_OTHER_WEIGHTS] = "weights.bin: not the weights of this model, or damaged",
     [-MODEL_NO_TOKENIZER] = "tokenizer.bin: cannot be opened",

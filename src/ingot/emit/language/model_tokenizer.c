@@ -76,7 +76,7 @@ static void *grown(void *items, size_t count, size_t *room, size_t size) {
   *room = 2 * *room + 64;
   items = realloc(items, *room * size);
   if (!items) {
-    fprintf(stderr, "no memory\n");
+    fprintf(stderr, "out of memory\n");
     exit(75);
   }
   return items;

@@ -163,9 +163,9 @@ _PROGRAM = r"""/* @MAIN@: emitted by Ingot: fits a model to files of rows. `./PR
 #include "PREFIX.h"
 #include "PREFIX_check.h"
 
-/* What is read from a file of rows, one behind the other. descr: its elements, as an .npy file has them; inner: the end
- * of its shape, behind the number of rows. batch: the rows that a step takes; size: bytes of a row. rows: those of the
- * file, `count` of them; data: those of a step. */
+/* An input that is read from a file of rows. descr: its dtype, as in an .npy file; inner: the rest of its shape after
+ * the number of rows. batch: the rows of a step; size: bytes of a row. rows: those of the file, `count` of them; data:
+ * those of a step. */
 typedef struct {
   const char *name, *type, *descr, *inner;
   size_t batch, size;
@@ -180,8 +180,8 @@ static input inputs[INPUTS] = {
 @ROWS@
 };
 
-/* A checkpoint, a file of safetensors: its header in pieces, then what lies at these places of what is kept, then what
- * says which model it is of. `Trainer.load` reads it, and --from what `Trainer.save` writes. */
+/* A checkpoint, a safetensors file: its header in pieces, then the states at these offsets, then a digest that identifies
+ * the model. `Trainer.load` reads it, and --from reads files of `Trainer.save`. */
 static const uint64_t header_bytes = @HEADER_BYTES@;
 static const char *const header[] = {
 @HEADER@
@@ -198,19 +198,19 @@ static void help(const char *program) {
   printf("usage: %s [--weights FILE] [--threads N] [--steps N] [--rate R] [--from FILE] [--save FILE] NAME=FILE ...\n"
          "       %s [--weights FILE] [--threads N] --check FOLDER\n"
          "\n"
-         "Fits the model to rows: each step takes the next ones, and behind the last the first again. A FILE whose\n"
-         "name ends in .npy is numpy's; any other holds the elements alone, row by row. --steps: how many, 100.\n"
-         "--rate: the learning rate, else %g; %s=FILE has one for each step. --save: where a checkpoint goes, --from:\n"
-         "the one to go on from, else as it was emitted. --weights: @WEIGHTS@, if it does not lie beside the\n"
-         "program. --threads: the most that a step uses, of the %d that it can. --check: FOLDER/NAME.npy holds each\n"
-         "input and the losses.\n"
+         "Fits the model to rows: each step reads the next rows, and after the last row the first again. A FILE whose\n"
+         "name ends in .npy is a numpy file; any other has only the elements, row by row. --steps: how many, by\n"
+         "default 100. --rate: the learning rate, by default %g; %s=FILE has one for each step. --save: the file of\n"
+         "the checkpoint. --from: a checkpoint to continue, by default the emitted states. --weights: @WEIGHTS@,\n"
+         "if it is not next to the program. --threads: the most that a step uses, at most %d. --check: FOLDER/NAME.npy\n"
+         "has each input and the losses.\n"
          "\ninputs:\n",
          program, program, @GIVEN@, inputs[RATE].name, MACRO_THREADS);
   for (const input *p = inputs; p < inputs + INPUTS; p++)
     printf("  %s  %s in a step, %zu bytes a row\n", p->name, p->type, p->size);
 }
 
-@SHARED@/* All bytes of a file. more: what is said if it cannot be opened. */
+@SHARED@/* Reads all bytes of a file. more: further text of the error message. */
 static char *content_of(const char *path, const char *more, size_t *bytes) {
   FILE *file = fopen(path, "rb");
   if (!file) fail(path, "cannot be opened", more, 66);
@@ -225,7 +225,7 @@ static char *content_of(const char *path, const char *more, size_t *bytes) {
   return content;
 }
 
-/* Where the elements of an .npy file begin, whose header must be that of a port's rows. */
+/* The offset of the elements in an .npy file, whose header must match a port's rows. */
 static size_t behind_header(const input *p, const char *path, const char *content, size_t bytes) {
   const unsigned char *start = (const unsigned char *)content;
   const int has_header = bytes >= 10 && memcmp(content, "\x93NUMPY\1", 7) == 0;
@@ -262,7 +262,7 @@ static void read_rows(input *p, const char *path) {
   memmove(content, content + begin, bytes - begin); /* which aligns them */
 }
 
-/* The rows of a step, or of a part of one. */
+/* Copies the rows of a step, or of a part of one. */
 static void take_rows(const input *p, uint64_t step) {
   for (size_t i = 0; i < p->batch && p->rows; i++)
     memcpy((char *)p->data + i * p->size, p->rows + (step * p->batch + i) % p->count * p->size, p->size);
@@ -275,7 +275,7 @@ static int comes(FILE *file, const void *expected, size_t bytes) {
   return 1;
 }
 
-/* The length of the header, as a file has it. */
+/* The length of the header, as stored in a file. */
 static void length_bytes(unsigned char to[8]) {
   for (int i = 0; i < 8; i++) to[i] = (unsigned char)(header_bytes >> 8 * i);
 }
@@ -294,7 +294,7 @@ static void load(const char *path, char *kept) {
   fclose(file);
 }
 
-/* Writes a checkpoint, whole or not at all. */
+/* Writes a checkpoint atomically. */
 static void save(const char *path, const char *kept) {
   char *part = joined(path, strlen(path), ".part", "");
   FILE *file = fopen(part, "wb");
@@ -314,7 +314,7 @@ static void save(const char *path, const char *kept) {
   free(part);
 }
 
-/* What the command line says. */
+/* Parses the command line. */
 typedef struct {
   const char *weights, *from, *save, *folder;
   double rate;
@@ -344,18 +344,18 @@ static options understood(int argc, char **argv) {
     else if ((value = value_of("--rate", argc, argv, &i))) {
       o.rate = strtod(value, &end);
       if (end == value || *end || !(o.rate >= 0) || isinf(o.rate)) fail("--rate", "not a rate, got ", value, 2);
-    } else fail(word, "neither an option nor the NAME=FILE of an input; --help says more", "", 2);
+    } else fail(word, "neither an option nor the NAME=FILE of an input; see --help", "", 2);
   }
-  if (o.folder && named) fail("--check", "takes no files beside it", "", 2);
+  if (o.folder && named) fail("--check", "cannot be combined with files", "", 2);
   return o;
 }
 
-/* What a run needs beside options: rows that fit together. */
+/* Checks that all inputs have rows, and as many as one another. */
 static void expect_rows(void) {
   const input *first = NULL;
   for (const input *p = inputs; p < inputs + INPUTS; p++) {
     if (p == inputs + RATE) continue;
-    if (!p->rows) fail(p->name, "no file for this input; --help says more, expected rows of ", p->type, 2);
+    if (!p->rows) fail(p->name, "no file for this input; see --help, expected rows of ", p->type, 2);
     if (!first) first = p;
     if (p->count * first->batch != first->count * p->batch)
       fail(p->name, "of another number of rows than ", first->name, 65);
@@ -368,7 +368,7 @@ int main(int argc, char **argv) {
   char *beside = joined(argv[0], slash ? (size_t)(slash - argv[0]) + 1 : 0, "@WEIGHTS@", "");
   const char *named = o.weights ? o.weights : beside;
   size_t bytes = 0;
-  char *weights = content_of(named, "; --weights says where it lies", &bytes);
+  char *weights = content_of(named, "; --weights gives its path", &bytes);
   if (!PREFIX_weights_fit(weights, bytes)) fail(named, "not the weights of this model, or damaged", "", 65);
   input expected = {"@LOSS@", "f32[]", "<f4", ",)", 1, 4, NULL, 0, NULL};
   for (int i = 0; o.folder && i <= INPUTS; i++) {
@@ -400,8 +400,8 @@ int main(int argc, char **argv) {
       for (const input *p = inputs; p < inputs + INPUTS; p++)
         take_rows(p, p == inputs + RATE ? at : at * PARTS + part);@NUMBERED@
       const int result = PREFIX_@TAKE@(state, &taken, &made);
-      if (result > 0) fail("PREFIX", "an index in the inputs lies outside its table", "", 65);
-      if (result < 0) fail("PREFIX", "wrote outside of its results", "", 70); /* in a checked run alone */
+      if (result > 0) fail("PREFIX", "an index in the inputs is outside of its table", "", 65);
+      if (result < 0) fail("PREFIX", "wrote outside of its results", "", 70); /* only in a checked run */
       if (!isfinite(loss)) {
         fprintf(stderr, "PREFIX: the loss of step %.0f is %g, expected a number\n", done + 1, (double)loss);
         return 65;
