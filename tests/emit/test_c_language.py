@@ -406,7 +406,7 @@ def test_layers_stand_there_once(tmp_path: Path):
         assert not re.search(r"\bmodel_(prefill|decode|sample|memory)\b", text)
         lines.append(len(text.splitlines()))
         assert not (folder / "out" / "small-chat.c").exists()
-    assert lines[1] - lines[0] <= 6 * len(modes_of(1)) and lines[1] < MOST_LINES  # a row of places for each layer
+    assert lines[1] - lines[0] <= 6 * len(modes_of(1)) and lines[1] < MOST_LINES  # a row of offsets for each layer
 
 
 TWO = """\

@@ -333,9 +333,9 @@ typedef struct {{
 def _members(ports: Sequence[Port], kind: str, sizes: str = "") -> str:
     """Return the members of a struct: pointers, then sizes, then dims that a run sets."""
     rows = [f"  {declared(port.tensor, port.identifier)}; /* {dims(port.tensor)} */\n" for port in ports]
-    told = [
+    run_dims = [
         f"  int64_t {port.dims}[{len(port.tensor.shape)}]; /* of {port.identifier}: set by a run */\n"
         for port in ports
         if port.dims
     ]
-    return "".join([*rows, sizes, *told]) or f"  void *none; /* the model has no {kind} */\n"
+    return "".join([*rows, sizes, *run_dims]) or f"  void *none; /* the model has no {kind} */\n"

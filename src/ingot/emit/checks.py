@@ -97,7 +97,7 @@ def _tables(entry: Entry) -> str:
     spans: list[Span] = [(0, 0)]
     rows = [(0, 0, 0, 0)]
     for index in range(len(entry.planned.steps)):
-        written, dead = _joined(_places(entry, _written(entry, index))), _dead(entry, index)
+        written, dead = _joined(_spans(entry, _written(entry, index))), _dead(entry, index)
         rows.append((len(spans), len(written), len(spans) + len(written), len(dead)))
         spans += [*written, *dead]
     rows.append((0, 0, 0, 0))
@@ -118,8 +118,8 @@ def _braced(rows: Iterable[tuple[int, ...]]) -> str:
 def _dead(entry: Entry, index: int) -> list[Span]:
     """Return the spans that no step after this one needs."""
     live = entry.planned.live
-    dead = _joined(_places(entry, (id for id, (_, death) in live.items() if death == index)))
-    needed = _joined(_places(entry, (id for id, (birth, death) in live.items() if birth <= index < death)))
+    dead = _joined(_spans(entry, (id for id, (_, death) in live.items() if death == index)))
+    needed = _joined(_spans(entry, (id for id, (birth, death) in live.items() if birth <= index < death)))
     return _without(dead, needed)
 
 
@@ -130,7 +130,7 @@ def _written(entry: Entry, index: int) -> set[str]:
     return {view.tensor for view in step.writes} | scratch
 
 
-def _places(entry: Entry, ids: Iterable[str]) -> list[Span]:
+def _spans(entry: Entry, ids: Iterable[str]) -> list[Span]:
     """Return the spans of tensors in the arena."""
     found = []
     for id in ids:

@@ -10,7 +10,7 @@ from ingot.emit.interface import Interface, Port, dims, wrapped
 from ingot.emit.platform import Platform
 from ingot.emit.program import INFINITIES
 from ingot.emit.project import Project, library_headers, library_sources
-from ingot.emit.sizes import sizes_said
+from ingot.emit.sizes import sizes_from_shapes
 from ingot.emit.weights import words
 
 
@@ -28,11 +28,11 @@ def check(
     (entry,) = face.entries
     arrays = [_words(port, inputs[port.tensor.name], platform) for port in entry.inputs]
     arrays += [_words(port, outputs[port.tensor.name], platform) for port in entry.outputs]
-    rooms = [f"static _Alignas(64) char {_got(port)}[{max(1, port.tensor.nbytes)}];" for port in entry.outputs]
+    buffers = [f"static _Alignas(64) char {_got(port)}[{max(1, port.tensor.nbytes)}];" for port in entry.outputs]
     given = [f".{port.identifier} = (const void *){port.identifier}" for port in entry.inputs]
-    sizes = sizes_said([port.tensor for port in entry.inputs], inputs)
+    sizes = sizes_from_shapes([port.tensor for port in entry.inputs], inputs)
     given += [f".{size.identifier} = {sizes[size.symbol]}" for size in entry.sizes]
-    taken = [f".{port.identifier} = (void *){_got(port)}" for port in entry.outputs]
+    received = [f".{port.identifier} = (void *){_got(port)}" for port in entry.outputs]
     compared = "".join(
         f"  count += differences({_got(port)}, {port.identifier}, {outputs[port.tensor.name].size},"
         f" {port.tensor.dtype.itemsize}, {INFINITIES.get(port.tensor.dtype.name, '0')});\n"
@@ -43,7 +43,7 @@ def check(
 #include "{face.prefix}.h"
 
 {"".join(arrays)}
-{chr(10).join(rooms)}
+{chr(10).join(buffers)}
 static _Alignas(64) char memory[{face.macro}_STATE_BYTES];
 
 /* The bits of an element. */
@@ -70,7 +70,7 @@ long {face.prefix}_check(void) {{
 {wrapped(given or [".none = 0"], ", ", " " * 6)}
   }};
   {face.const(entry)}{face.outputs(entry)} outputs = {{
-{wrapped(taken, ", ", " " * 6)}
+{wrapped(received, ", ", " " * 6)}
   }};
   {face.prefix}_state *const state = {face.prefix}_init(memory, {face.prefix}_weights, 1);
   long count = {face.function(entry)}(state, &inputs, &outputs);

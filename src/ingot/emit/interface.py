@@ -170,7 +170,7 @@ class Interface:
         return max([weights, *(begun.stored + begun.data.nbytes for begun in self.beginnings)])
 
     @property
-    def kept_places(self) -> dict[str, int]:
+    def state_offsets(self) -> dict[str, int]:
         """The offset of each state in the state region, by name."""
         return {
             tensor.name: entry.planned.addresses[tensor.id].offset
@@ -244,11 +244,11 @@ def interface(
     check_prefix(prefix)
     entries = tuple(_entry(name, compiled) for name, compiled in programs.items())
     face = _with_tensor_names(Interface(prefix, entries, can_stop, companion))
-    places, end, beginnings = face.kept_places, face.weights_bytes, []
+    offsets, end, beginnings = face.state_offsets, face.weights_bytes, []
     for name, data in initial.items():
         if np.ascontiguousarray(data).reshape(-1).view(np.uint8).any():
             stored = -(-end // LINE_BYTES) * LINE_BYTES
-            beginnings.append(Beginning(data, places[name], stored))
+            beginnings.append(Beginning(data, offsets[name], stored))
             end = stored + data.nbytes
     return replace(face, beginnings=tuple(beginnings))
 
@@ -301,7 +301,7 @@ def _with_tensor_names(face: Interface) -> Interface:
     return replace(face, entries=tuple(named))
 
 
-def said(entry: Entry) -> dict[str, str]:
+def run_sizes(entry: Entry) -> dict[str, str]:
     """Return the C expression of each symbol whose size a run passes."""
     return {size.symbol: f"inputs->{size.identifier}" for size in entry.sizes}
 

@@ -120,8 +120,8 @@ def kernel_source(
     again = _shared(others)
     alike = _alike(others, again)
     first = [piece for piece in mine if piece in alike]
-    said = {piece.title for piece in first}
-    rest = [replace(p, title="" if p.title in said else p.title) for p in others if p not in alike]
+    titles = {piece.title for piece in first}
+    rest = [replace(p, title="" if p.title in titles else p.title) for p in others if p not in alike]
     plain = _several((p, (name for name in p.plain if not (p.unit and name in again))) for p in rest)
     varying = _several(
         (p, (name for name in p.macros if not (p.unit and name in again)))

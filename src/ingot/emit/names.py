@@ -49,7 +49,7 @@ _OTHERS = """
 
     size_t ptrdiff_t intptr_t uintptr_t intmax_t uintmax_t max_align_t float_t double_t index_t div_t
 
-    call check_span check_row given inputs kept layer member never num_tasks outputs places pool_body pool_member run
+    call check_span check_row given inputs kept layer member never num_tasks offsets outputs pool_body pool_member run
     run_call s size_max size_min size_quotient state steps thread turn
 """.split()
 _INTEGERS = [

@@ -164,8 +164,8 @@ static port ports[PORTS] = {
   printf("usage: %s [--weights FILE] [--threads N] NAME=FILE ...\n"
          "       %s [--weights FILE] [--threads N] --check FOLDER\n"
          "\n"
-         "Runs the model once. A FILE whose name ends in .npy is a numpy file; any other has only the elements, row by\n"
-         "row. --weights: @WEIGHTS@, if it is not next to the program. --threads: the most that a run uses, at\n"
+         "Runs the model once. A FILE whose name ends in .npy is a numpy file; any other has only the elements, row\n"
+         "by row. --weights: @WEIGHTS@, if it is not next to the program. --threads: the most that a run uses, at\n"
          "most %d. --check: FOLDER/NAME.npy has each input, and the expected value of each output.\n",
          program, program, MACRO_THREADS);
   for (const port *p = ports; p < ports + PORTS; p++) {

@@ -78,7 +78,7 @@ def functions(text: str) -> str:
     return "".join(code for name, code in _FUNCTIONS.values() if re.search(rf"\b{name}\(", text))
 
 
-def sizes_said(tensors: Sequence[Tensor], arrays: Mapping[str, np.ndarray]) -> dict[str, int]:
+def sizes_from_shapes(tensors: Sequence[Tensor], arrays: Mapping[str, np.ndarray]) -> dict[str, int]:
     """Return the values of symbols that follow from the shapes of arrays, which are given by tensor names."""
     found: dict[str, int] = {}
     for tensor in tensors:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from ingot.emit.checks import check_hooks
 from ingot.emit.dispatch import by_best, inclusions
-from ingot.emit.interface import BAD_INDEX, BAD_SIZE, LINE_BYTES, STOPPED, Entry, Interface, comment, said, wrapped
+from ingot.emit.interface import BAD_INDEX, BAD_SIZE, LINE_BYTES, STOPPED, Entry, Interface, comment, run_sizes, wrapped
 from ingot.emit.kernels import kernel_source
 from ingot.emit.platform import Platform
 from ingot.emit.sizes import c_text, functions
@@ -25,10 +25,10 @@ def source(face: Interface, platform: Platform) -> str:
     fault = {"ingot_fault"} if face.can_fail else set()
     steps = [step for entry in face.entries for step in entry.lowered.steps]
     constants = {name for s in steps for name in chosen(s)}
-    beside = face.companion
+    companion = face.companion
     kernels, types = {s.kernel for s in steps}, {s.args_type for s in steps}
     quoted = kernel_source(
-        {*kernels, *beside.kernels}, {*types, *fault, *beside.types}, constants, small=platform.freestanding
+        {*kernels, *companion.kernels}, {*types, *fault, *companion.types}, constants, small=platform.freestanding
     )
     has_longs = face.can_fail or any(t.dtype is not f32 for e in face.entries for t in e.lowered.tensors.values())
     body, points = steps_text(face), _entry_points(face, quoted.features)
@@ -36,13 +36,13 @@ def source(face: Interface, platform: Platform) -> str:
     for name in face.external:
         if re.search(rf"\b{name}\b", quoted.types + quoted.kernels):
             raise InputError(f"option prefix: the kernels define {name}, got {face.prefix!r}, expected another")
-    pool, beside_it = (f"{face.prefix}_pool.{ending}" for ending in "hc") if face.threads > 1 else ("", "")
+    pool, pool_source = (f"{face.prefix}_pool.{ending}" for ending in "hc") if face.threads > 1 else ("", "")
     included = f'#include "{pool}"\n\n' if pool else "\n"
     included += "#include <stdatomic.h>\n" if _ends(face) else ""
     hooks = f"\n{check_hooks(face)}" if face.arena_bytes else ""
     return f"""\
 /* {face.prefix}.c: emitted by Ingot. `cc -O2 -c {face.prefix}.c` builds it.
- * It needs {platform.needs}{beside_it and f" and {beside_it}"}, and allocates nothing.
+ * It needs {platform.needs}{pool_source and f" and {pool_source}"}, and allocates nothing.
  *
  * In reading order: argument structs, kernels, the model's steps, the entry point. Kernels and steps are compiled once
  * per instruction set: at its end this file includes itself, each time with another ISA defined. The results are the
@@ -67,14 +67,14 @@ def source(face: Interface, platform: Platform) -> str:
 /* Kernels. If ISA is avx2, K(relu_f32) is relu_f32_avx2; the same holds for every name in this list. */
 
 {platform.code(quoted.kernels, has_longs)}
-{body}{"".join(map(_alone, beside.kernels))}
+{body}{"".join(map(_alone, companion.kernels))}
 #endif
 
 #ifndef ISA
 
 {inclusions(face.prefix, quoted.features)}
-{points}{"".join(_called_alone(name, quoted.features) for name in beside.kernels)}
-{beside.functions}#endif
+{points}{"".join(_called_alone(name, quoted.features) for name in companion.kernels)}
+{companion.functions}#endif
 """
 
 
@@ -214,7 +214,7 @@ def _entry_point(face: Interface, number: int, entry: Entry) -> str:
 
 def _measured(entry: Entry) -> str:
     """Return statements that check the range of sizes, and set the dims of the outputs."""
-    symbols = said(entry)
+    symbols = run_sizes(entry)
     text = "".join(
         f"  if ({symbols[size.symbol]} < {size.least} || {symbols[size.symbol]} > {size.most}) return {BAD_SIZE};\n"
         for size in entry.sizes

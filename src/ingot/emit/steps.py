@@ -11,7 +11,7 @@ from itertools import groupby, pairwise, takewhile
 import numpy as np
 
 from ingot.emit.branches import Guard
-from ingot.emit.interface import C_TYPES, LINE, Entry, Interface, comment, declared, dims, said, wrapped
+from ingot.emit.interface import C_TYPES, LINE, Entry, Interface, comment, declared, dims, run_sizes, wrapped
 from ingot.emit.layout import offset
 from ingot.emit.sizes import Sizes
 from ingot.ir.dim import AtMost, dim_of, divides
@@ -29,7 +29,7 @@ _GIVEN = {
     "slopes": "INGOT_SLOPES", "residual": "INGOT_RESIDUAL", "rounded": "INGOT_ROUNDED", "rounds": "INGOT_ROUNDED",
     "means": "INGOT_MEANS",
 }  # fmt: skip
-_FINISHED = ("INGOT_ACT_none", "INGOT_ACT_relu", "INGOT_ACT_clip")  # activations of the vectorized epilogue
+_VECTORIZED = ("INGOT_ACT_none", "INGOT_ACT_relu", "INGOT_ACT_clip")  # activations of the vectorized epilogue
 _MOST_PERIOD = 1 << 10  # most steps of a loop body
 _LEAST_TIMES = 3
 _LEAST_SAVED = 16  # fewest steps that a loop saves
@@ -73,7 +73,7 @@ def chosen(step: Step) -> Iterator[str]:
         yield from (abi.constant_names(prefix)[number] for number in numbers if isinstance(number, int))
     yield from (row for name, row in _GIVEN.items() if step.fields.get(name))
     activation = step.fields.get("activation")
-    if isinstance(activation, int) and activation not in map(abi.constant, _FINISHED):
+    if isinstance(activation, int) and activation not in map(abi.constant, _VECTORIZED):
         yield "INGOT_ACTIVATED"
 
 
@@ -121,13 +121,13 @@ def _fields(fields: Iterable[str], indent: str) -> str:
 
 def _commented(rows: list[tuple[str, str]]) -> str:
     """Join lines of code with comments after them, aligned where they fit; else above."""
-    room = len("  /*  */")
+    space = len("  /*  */")
     last = {code: code.rpartition("\n")[2] for code, _ in rows}
-    fitting = [len(last[code]) for code, about in rows if about and len(last[code] + about) + room <= LINE]
+    fitting = [len(last[code]) for code, about in rows if about and len(last[code] + about) + space <= LINE]
     text = ""
     for code, about in rows:
-        column = min(max(fitting, default=0), LINE - room - len(about))
-        if about and len(last[code] + about) + room > LINE:
+        column = min(max(fitting, default=0), LINE - space - len(about))
+        if about and len(last[code] + about) + space > LINE:
             text += f"{comment(about, '  ')}\n{code}\n"
         else:
             text += f"{code}{' ' * (column - len(last[code]))} /* {about} */\n" if about else f"{code}\n"
@@ -225,7 +225,7 @@ class _Writer:
     def _ports(self, used: list[Tensor]) -> str:
         """Return the declarations of inputs and outputs by the names that the steps use, and of run-time sizes."""
         rows = []
-        sizes = self._sizes.declared(said(self._entry))
+        sizes = self._sizes.declared(run_sizes(self._entry))
         for title, struct, ports in (
             ("inputs", self._face.inputs(self._entry), self._entry.inputs),
             ("outputs", self._face.outputs(self._entry), self._entry.outputs),
@@ -308,15 +308,15 @@ class _Writer:
         steps = range(stretch.begin, stretch.begin + stretch.period)
         body = "".join(self._step(stretch, index, "      ") for index in steps)
         rows = ("{" + ", ".join(str(column[i]) for column in self._table) + "}" for i in range(stretch.times))
-        places = ""
+        table = ""
         if self._table:
-            declared = f"static const int64_t places[{stretch.times}][{len(self._table)}]"
-            places = f"    {declared} = {{\n{wrapped(rows, ', ', ' ' * 6)}\n    }};\n"
+            declared = f"static const int64_t offsets[{stretch.times}][{len(self._table)}]"
+            table = f"    {declared} = {{\n{wrapped(rows, ', ', ' ' * 6)}\n    }};\n"
         last = stretch.begin + stretch.period * stretch.times - 1
         return f"""\
   /* Steps {stretch.begin} to {last}: the same {stretch.period} steps, {stretch.times} times over different memory. */
   {{
-{places}    for (int64_t layer = 0; layer < {stretch.times}; layer++) {{
+{table}    for (int64_t layer = 0; layer < {stretch.times}; layer++) {{
 {self._stop("      ")}{body}    }}
   }}
 """
@@ -433,13 +433,13 @@ class _Writer:
         offset = pointers[0].byte_offset
         grown = f" + {self._sizes.text(offset)}" if isinstance(offset, AtMost) else ""
         addresses = self._planned.addresses
-        behind = [addresses[p.tensor].offset + (0 if grown else p.byte_offset) for p in pointers]
-        strides = {after - before for before, after in pairwise(behind)}
+        offsets = [addresses[p.tensor].offset + (0 if grown else p.byte_offset) for p in pointers]
+        strides = {after - before for before, after in pairwise(offsets)}
         if strides == {0}:
-            return f"{behind[0]}{grown}"
+            return f"{offsets[0]}{grown}"
         if len(strides) == 1:
-            begin = f"{behind[0]} + " if behind[0] else ""
+            begin = f"{offsets[0]} + " if offsets[0] else ""
             return f"{begin}layer * {strides.pop()}{grown}"
-        if behind not in self._table:
-            self._table.append(behind)
-        return f"places[layer][{self._table.index(behind)}]{grown}"
+        if offsets not in self._table:
+            self._table.append(offsets)
+        return f"offsets[layer][{self._table.index(offsets)}]{grown}"

@@ -13,7 +13,7 @@ from ingot.emit.c import HOSTED, Emission, emit_entries
 from ingot.emit.interface import Interface, check_prefix
 from ingot.emit.program import project
 from ingot.emit.project import project_files
-from ingot.emit.training.source import Fitting, kept_states, training_program, training_vector
+from ingot.emit.training.source import Fitting, state_memory, training_program, training_vector
 from ingot.ir.graph import Graph
 from ingot.lower import Target
 from ingot.plan.memory import Placement
@@ -61,6 +61,6 @@ def emit_training(
 
     nbytes = max(entry.native[1].regions["state"] for entry in entries.values())
     return emit_entries(
-        entries, WeightStore(threads), folder, prefix=prefix, companion=kept_states(prefix, nbytes), initial=states,
+        entries, WeightStore(threads), folder, prefix=prefix, companion=state_memory(prefix, nbytes), initial=states,
         programs=programs, force=force,
     )  # fmt: skip

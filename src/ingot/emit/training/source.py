@@ -37,7 +37,7 @@ class Fitting:
     sums: Mapping[str, int]
 
 
-def kept_states(prefix: str, nbytes: int) -> Companion:
+def state_memory(prefix: str, nbytes: int) -> Companion:
     """Return the function that gives a caller the memory of parameters and moments."""
     name = f"{prefix}_kept"
     header = f"""
@@ -58,10 +58,10 @@ def training_program(face: Interface, fitting: Fitting, platform: Platform) -> s
     rate = next(i for i, port in enumerate(ports) if port.tensor.name == fitting.rate)
     taken = [f"inputs[{ports.index(port)}].data" if port in ports else "&number" for port in entry.inputs]
     given = [f".{port.identifier} = {memory}" for port, memory in zip(entry.inputs, taken, strict=True)]
-    places = face.kept_places
+    offsets = face.state_offsets
     *states, (_, _, digest_bytes) = _offsets(fitting.header)
     assert digest_bytes == len(fitting.digest), "the tensor with the smallest elements is the last"
-    stored = [f"{{{places[name]}, {nbytes}}}" for _, name, nbytes in states]
+    stored = [f"{{{offsets[name]}, {nbytes}}}" for _, name, nbytes in states]
     values = {
         "PREFIX": face.prefix,
         "MACRO": face.macro,
@@ -71,7 +71,7 @@ def training_program(face: Interface, fitting: Fitting, platform: Platform) -> s
         "@ROWS@": "\n".join(rows),
         "@RATE@": str(rate),
         "@GIVEN@": repr(float(fitting.given)),
-        "@STEP@": str(places[fitting.step]),
+        "@STEP@": str(offsets[fitting.step]),
         "@HEADER@": "\n".join(f"    {piece}," for piece in _pieces(fitting.header)),
         "@HEADER_BYTES@": str(len(fitting.header)),
         "@STORED@": wrapped(stored, ", ", "  "),
@@ -80,7 +80,7 @@ def training_program(face: Interface, fitting: Fitting, platform: Platform) -> s
         "@IN@": wrapped(given, ", ", "      "),
         "@LOSS@": loss.identifier,
         "@PARTS@": str(fitting.parts),
-        "@TAKE@": entry.name,
+        "@TRAIN@": entry.name,
         "@NUMBER@": "\n  double number = 0; /* of a part */" if "&number" in taken else "",
         "@NUMBERED@": "\n      number = (double)part;" if "&number" in taken else "",
         **_in_parts(face, fitting, rate),
@@ -98,10 +98,10 @@ def _in_parts(face: Interface, fitting: Fitting, rate: int) -> dict[str, str]:
     """Return the C for gradient accumulation over the parts of a step; empty for one part."""
     if fitting.parts == 1:
         return dict.fromkeys(("@SUMS@", "@BEGIN@", "@UPDATE@", "@UPDATED@"), "")
-    update, places = face.entries[1], face.kept_places
+    update, offsets = face.entries[1], face.state_offsets
     (count,) = update.outputs
     (given,) = update.inputs
-    rows = wrapped((f"{{{places[name]}, {nbytes}}}" for name, nbytes in fitting.sums.items()), ", ", "  ")
+    rows = wrapped((f"{{{offsets[name]}, {nbytes}}}" for name, nbytes in fitting.sums.items()), ", ", "  ")
     call = f"{face.function(update)}(state, &by, &after)"
     return {
         "@SUMS@": f"\n/* Where the parts of a step add up gradients. */\nstatic const struct {{ size_t at, bytes; }} "
@@ -180,8 +180,8 @@ static input inputs[INPUTS] = {
 @ROWS@
 };
 
-/* A checkpoint, a safetensors file: its header in pieces, then the states at these offsets, then a digest that identifies
- * the model. `Trainer.load` reads it, and --from reads files of `Trainer.save`. */
+/* A checkpoint, a safetensors file: its header in pieces, then the states at these offsets, then a digest that
+ * identifies the model. `Trainer.load` reads it, and --from reads files of `Trainer.save`. */
 static const uint64_t header_bytes = @HEADER_BYTES@;
 static const char *const header[] = {
 @HEADER@
@@ -202,8 +202,8 @@ static void help(const char *program) {
          "name ends in .npy is a numpy file; any other has only the elements, row by row. --steps: how many, by\n"
          "default 100. --rate: the learning rate, by default %g; %s=FILE has one for each step. --save: the file of\n"
          "the checkpoint. --from: a checkpoint to continue, by default the emitted states. --weights: @WEIGHTS@,\n"
-         "if it is not next to the program. --threads: the most that a step uses, at most %d. --check: FOLDER/NAME.npy\n"
-         "has each input and the losses.\n"
+         "if it is not next to the program. --threads: the most that a step uses, at most %d. --check:\n"
+         "FOLDER/NAME.npy has each input and the losses.\n"
          "\ninputs:\n",
          program, program, @GIVEN@, inputs[RATE].name, MACRO_THREADS);
   for (const input *p = inputs; p < inputs + INPUTS; p++)
@@ -386,10 +386,10 @@ int main(int argc, char **argv) {
   char *kept = PREFIX_kept(state);
   if (o.from) load(o.from, kept);
   float loss = 0;@NUMBER@
-  const PREFIX_@TAKE@_inputs taken = {
+  const PREFIX_@TRAIN@_inputs taken = {
 @IN@
   };
-  const PREFIX_@TAKE@_outputs made = {.@LOSS@ = &loss};@UPDATE@
+  const PREFIX_@TRAIN@_outputs made = {.@LOSS@ = &loss};@UPDATE@
   const long steps = o.folder ? (long)expected.count : o.steps, apart = steps < LINES ? 1 : steps / LINES;
   long differing = 0;
   for (long i = 0; i < steps; i++) {
@@ -399,7 +399,7 @@ int main(int argc, char **argv) {
     for (uint64_t part = 0; part < PARTS; part++) {
       for (const input *p = inputs; p < inputs + INPUTS; p++)
         take_rows(p, p == inputs + RATE ? at : at * PARTS + part);@NUMBERED@
-      const int result = PREFIX_@TAKE@(state, &taken, &made);
+      const int result = PREFIX_@TRAIN@(state, &taken, &made);
       if (result > 0) fail("PREFIX", "an index in the inputs is outside of its table", "", 65);
       if (result < 0) fail("PREFIX", "wrote outside of its results", "", 70); /* only in a checked run */
       if (!isfinite(loss)) {
