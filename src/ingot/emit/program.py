@@ -340,11 +340,11 @@ int main(int argc, char **argv) {
   int threads = MACRO_THREADS;
   const char *folder = understood(argc, argv, &named, &threads);
   const char *slash = strrchr(argv[0], '/');
-  char *beside = joined(argv[0], slash ? (size_t)(slash - argv[0]) + 1 : 0, "@WEIGHTS@", "");
+  char *default_path = joined(argv[0], slash ? (size_t)(slash - argv[0]) + 1 : 0, "@WEIGHTS@", "");
   void *weights = allocate(MACRO_WEIGHTS_BYTES), *memory = allocate(MACRO_STATE_BYTES);
-  read_file(named ? named : beside, weights, MACRO_WEIGHTS_BYTES, NULL);
+  read_file(named ? named : default_path, weights, MACRO_WEIGHTS_BYTES, NULL);
   if (!PREFIX_weights_fit(weights, MACRO_WEIGHTS_BYTES))
-    fail(named ? named : beside, "not the weights of this model, or damaged", "", 65);
+    fail(named ? named : default_path, "not the weights of this model, or damaged", "", 65);
   char *arrays[PORTS]; /* the files of --check, "" without it */
   for (int i = 0; i < PORTS; i++) {
     port *p = &ports[i];
@@ -367,7 +367,7 @@ int main(int argc, char **argv) {
   for (int i = INPUTS; i < PORTS; i++) is_expected &= given_out(&ports[i], folder ? arrays[i] : NULL);
   expect_printed();
   for (int i = 0; i < PORTS; i++) free(arrays[i]), free(ports[i].data);
-  free(beside);
+  free(default_path);
   free(weights);
   free(memory);
   return is_expected ? 0 : 1;

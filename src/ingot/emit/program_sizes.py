@@ -27,14 +27,14 @@ def size_texts(entry: Entry) -> dict[str, str]:
         "@SHAPES@": shapes,
     }.items():
         learned = learned.replace(mark, text)
-    told = "".join(
+    shaped = "".join(
         f"  shape_port(&ports[{len(entry.inputs) + i}], outputs.{port.dims}, {len(port.tensor.shape)});\n"
         for i, port in enumerate(entry.outputs)
         if port.dims
     )
     texts = (
         _SIZES.replace("@COUNT@", str(len(rows))).replace("@SIZES@", wrapped(rows, ", ", "  ")),
-        "at most ", _HELP, learned, "\n    else if (took_size(argv[i], sign)) continue;", "  measure();\n", told,
+        "at most ", _HELP, learned, "\n    else if (took_size(argv[i], sign)) continue;", "  measure();\n", shaped,
     )  # fmt: skip
     return dict(zip(names, texts, strict=True))
 

@@ -195,7 +195,7 @@ static void K(normalise_fused)(const fused_call *call) {
  * others. */
 typedef struct { vf row[INGOT_FUSED_ROWS]; } fused_lanes;
 
-/* Rows row..row+3; after the last row, the last row again. */
+/* Rows row..row+3; the last row is repeated. */
 typedef struct { const float *row[INGOT_FUSED_ROWS]; } fused_four;
 
 static inline fused_four fused_four_at(const float *p, int64_t stride, int64_t row, int64_t rows) {

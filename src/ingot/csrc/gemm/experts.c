@@ -6,7 +6,7 @@
 #include "quant/quant_panel.h"
 #include "gemm/gemm.h"
 
-#define EXPERT_FEW 4    /* with at most this many rows, several panels are read at once */
+#define EXPERT_FEW 4    /* most rows for which several panels are read at once */
 #define EXPERT_PANELS 4 /* the widest tile of any instruction set */
 
 /* Panels [begin, end) of one expert's product with `rows` rows; row i is pair members[i] of out. */

@@ -2,7 +2,7 @@
  * 16 columns of each half, so that the sums of one tile have both factors of a result. */
 #include "gemm/gemm.h"
 
-#define GATED_ROWS 4   /* with at most this many rows, several panels are read at once */
+#define GATED_ROWS 4   /* most rows for which several panels are read at once */
 #define GATED_PANELS 4 /* the widest tile of any instruction set */
 
 static inline void gemm_gated(const gemm_args *g, const gemm_factors *f, int32_t task, int32_t num_tasks) {

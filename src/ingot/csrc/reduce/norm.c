@@ -66,7 +66,7 @@ static inline void norm_run(const norm_args *args, int centred, int32_t task, in
 typedef struct { const float *x[4]; } norm_rows;
 typedef struct { float row[16]; } norm_values; /* of four rows; the rest is unused */
 
-/* Rows row..row+3; after the last row, the last row again. */
+/* Rows row..row+3; the last row is repeated. */
 static inline norm_rows norm_rows_at(const norm_args *args, int64_t row, int64_t end) {
   norm_rows r;
   for (int64_t k = 0; k < 4; k++) r.x[k] = args->x + (row + k < end ? row + k : end - 1) * args->x_stride;

@@ -31,10 +31,10 @@ def chat_format(template: ChatTemplate, where: str) -> ChatFormat:
     found = ChatFormat(first, None, None, to_model, to_user, last, (), 0)
     if (begin, end) != (first, last):
         raise _refusal(where, two)
-    if (told := _told(template)) is not None:
-        before, after, _ = _split(told, ["system 0", "user 1"], where)
+    if (with_system := _with_system(template)) is not None:
+        before, after, _ = _split(with_system, ["system 0", "user 1"], where)
         found = replace(found, before_system=before, after_system=after)
-        if not _is_told(template, found):
+        if not _keeps_system(template, found):
             found = replace(found, before_system=None, after_system=None)
     found = replace(found, trims={role for role in _ROLES if _loses_space(template, found, role, where)})
     if found.before_system is not None and not _fits(template, found, ("system", "user"), _PADDED):
@@ -98,7 +98,7 @@ def _rendered(template: ChatTemplate, said: list[str], system: str | None = None
     return template.render(messages)
 
 
-def _told(template: ChatTemplate) -> str | None:
+def _with_system(template: ChatTemplate) -> str | None:
     """Return a rendered conversation with a system message; None if the template rejects it."""
     try:
         return _rendered(template, ["user 1"], "system 0")
@@ -106,7 +106,7 @@ def _told(template: ChatTemplate) -> str | None:
         return None
 
 
-def _is_told(template: ChatTemplate, found: ChatFormat) -> bool:
+def _keeps_system(template: ChatTemplate, found: ChatFormat) -> bool:
     conversations = map(_conversation, range(1, _TURNS))
     return all(_rendered(template, said, "system 0") == written(found, "system 0", said) for said in conversations)
 

@@ -69,7 +69,7 @@ def emit_language_model(
     if has_vector:
         llm = LLM(path, context=context, precision=precision, cache_dtype=cache_dtype, sequences=1)
         program.vector = _continuation(llm)
-    beside = sampler(
+    companion = sampler(
         prefix,
         vocab=model.vocab_size,
         context=model.context,
@@ -82,7 +82,7 @@ def emit_language_model(
         folder,
         prefix=prefix,
         can_stop=True,
-        companion=beside,
+        companion=companion,
         programs=program.files,
         platform=platform,
         force=force,

@@ -97,7 +97,7 @@ def _facts(ends: Collection[int], sampling: Mapping[str, float | int], chat: Cha
     fields = [f".{name} = {_number(value)}" for name, value in sampling.items()]
     numbers = wrapped(fields, ", ", "  ").replace("\n", " \\\n")
     text = f"""\
-/* model_facts.h: emitted by Ingot: what the folder of the model says beside its weights. */
+/* model_facts.h: emitted by Ingot: facts of the model folder besides its weights. */
 #define MODEL_DEFAULT_SAMPLING {{ \\
 {numbers} \\
 }}

@@ -35,7 +35,7 @@ def reshape(builder: Builder, node: Node, x: str) -> str:
         dims = [dim if isinstance(dim, int) else -1 for dim in node.shape]
         return builder.Reshape(x, np.array(dims, np.int64))
     if None in node.shape:
-        raise UnsupportedError(f"a dim that is unknown beside others, {list(node.shape)}, is not supported")
+        raise UnsupportedError(f"an unknown dim among others, {list(node.shape)}, is not supported")
     return builder.Reshape(x, builder.sizes(node.shape), allowzero=1 if free or 0 in node.shape else None)
 
 

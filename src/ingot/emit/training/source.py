@@ -365,8 +365,8 @@ static void expect_rows(void) {
 int main(int argc, char **argv) {
   options o = understood(argc, argv);
   const char *slash = strrchr(argv[0], '/');
-  char *beside = joined(argv[0], slash ? (size_t)(slash - argv[0]) + 1 : 0, "@WEIGHTS@", "");
-  const char *named = o.weights ? o.weights : beside;
+  char *default_path = joined(argv[0], slash ? (size_t)(slash - argv[0]) + 1 : 0, "@WEIGHTS@", "");
+  const char *named = o.weights ? o.weights : default_path;
   size_t bytes = 0;
   char *weights = content_of(named, "; --weights gives its path", &bytes);
   if (!PREFIX_weights_fit(weights, bytes)) fail(named, "not the weights of this model, or damaged", "", 65);
@@ -417,7 +417,7 @@ int main(int argc, char **argv) {
   if (o.save) save(o.save, kept);
   expect_printed();
   for (input *p = inputs; p < inputs + INPUTS; p++) free(p->rows), free(p->data);
-  free(expected.rows), free(beside), free(weights), free(memory);
+  free(expected.rows), free(default_path), free(weights), free(memory);
   return differing > 0;
 }
 """
