@@ -41,7 +41,7 @@ WITH_SCALES = [(*each, F16) for each in WITH_ZEROS] + [(*each, has, F32) for eac
 
 def named(bits: int, group: int, has_zeros: bool = False, scale: type = F16) -> str:
     shared = {BLOCK: "", LONGEST: "_row"}.get(group, f"_{group}")
-    return f"int{bits}{shared}{'_zeros' if has_zeros else ''}{'_f32' if scale is F32 else ''}"
+    return f"int{bits}{shared}{'_zp' if has_zeros else ''}{'_f32' if scale is F32 else ''}"
 
 
 def defined(x: np.ndarray, codes: np.ndarray, scales: np.ndarray, size: int) -> np.ndarray:
@@ -210,7 +210,7 @@ def test_largest_sums(bits: int, group: int, has_zeros: bool) -> None:
     for zero in (0, 2 * CENTRE[bits] - 1):
         unsigned, zeros = (codes - least).astype(np.uint8), np.full(scales.shape, zero, np.uint8)
         given = fields | {"b": panels(unsigned, scales, bits, group, zeros)}
-        result = every(f"gemm_{named(bits, group)}_zeros_packed", given, "c", (20, 6))
+        result = every(f"gemm_{named(bits, group)}_zp_packed", given, "c", (20, 6))
         np.testing.assert_array_equal(result, defined(x, codes - least - zero, scales, group))
 
 
@@ -224,7 +224,7 @@ def test_products_with_zeros(m: int, n: int, k: int, bits: int, group: int) -> N
     zeros = generator.choice([0, 1, CENTRE[bits], 2 * CENTRE[bits] - 1], scales.shape).astype(np.uint8)
     points = spread(zeros, group, k).astype(np.int16)
     x, expected = random(m, k), panels(codes, scales, bits, group, zeros)
-    name = f"{named(bits, group)}_zeros"
+    name = f"{named(bits, group)}_zp"
     fields = {"m": m, "n": n, "k": k, "alpha": 1.0, "a": row_image(x), "a_stride": row_bytes(k), "c_stride": n + 1}
     result = every(f"gemm_{name}_packed", fields | {"b": at_page_end(expected)}, "c", (m, n), row_pad=1)
     np.testing.assert_array_equal(result, defined(x, codes.astype(np.int16) - points, scales, group))
@@ -423,7 +423,7 @@ def test_products_of_digits(index: int, shape: tuple[int, int, int], bits: int, 
     zeros = generator.integers(0, 2 * CENTRE[bits], scales.shape).astype(np.uint8) if with_zeros else None
     held = codes if zeros is None else (codes.astype(np.int16) + CENTRE[bits]).astype(np.uint8)
     points = 0 if zeros is None else spread(zeros, group, k).astype(np.int16)
-    name, stride = f"i24_{named(bits, group)}{'_zeros' if with_zeros else ''}", up(row_bytes(k), 4) + 4 * (index % 3)
+    name, stride = f"i24_{named(bits, group)}{'_zp' if with_zeros else ''}", up(row_bytes(k), 4) + 4 * (index % 3)
     image = digit_image(x, stride)
     fields = {"m": m, "n": n, "k": k, "alpha": 1.0, "a": at_page_end(image), "a_stride": 3 * stride, "c_stride": n + 1}
     b = at_page_end(panels(held, scales, bits, group, zeros))
