@@ -28,7 +28,7 @@ typedef struct {
   int64_t sums_stride;
   const void *prefetch; /* prefetched meanwhile: k * prefetch_step bytes */
   int64_t prefetch_step;
-  const gemm_store *store; /* or null: then the results are the sums */
+  const gemm_store *store;   /* or null: then the results are the sums */
   int32_t more;              /* add to the sums of earlier elements in `sums` */
   int32_t halved;            /* only the first 16 columns of the last panel are wanted */
 } gemm_product;
