@@ -48,8 +48,7 @@ typedef struct {
 } attention_slot;
 
 /* The causal view of a tile of keys. visible[r]: how many of its first columns row r of the block attends to. reach:
- * how many columns are multiplied for the first and for the second half of the rows: the most visible to one of
- * them. */
+ * how many columns are multiplied for the first and for the second half of the rows: the most visible to one. */
 typedef struct { int64_t visible[ATTENTION_ROWS], reach[2]; } attention_view;
 
 static inline attention_slot attention_open(const attention_args *g, attention_form form, int64_t tile, int keep,
@@ -310,7 +309,7 @@ static inline void attention_tile(const attention_args *g, attention_slot *s, at
   }
 }
 
-/* Blocks are in the order batch, head of keys, query head, row; a task owns adjacent blocks, which mostly share packed
+/* Blocks are in the order batch, head of keys, query head, row; a task owns adjacent blocks, which share packed
  * keys. */
 static inline void attention_run(const attention_args *g, attention_form form, int64_t tile, int32_t task,
                                  int32_t num_tasks) {

@@ -1,5 +1,4 @@
-/* attention_blocks.h: blocks of rows that read the same keys, their distribution over tasks, and masks and results of a
- * row. */
+/* attention_blocks.h: blocks of rows that read the same keys, their division into tasks, masks and results. */
 #ifndef INGOT_ATTENTION_BLOCKS_H
 #define INGOT_ATTENTION_BLOCKS_H
 
@@ -70,8 +69,8 @@ static inline vf attention_mask(const attention_args *g, vf score, int64_t eleme
   return score;
 }
 
-/* out = sums / total; zeros or NaN in a row without visible columns, or whose weights are NaN. Strides: between rows of
- * sums, and between 32 columns of them. */
+/* out = sums / total; zeros or NaN in a row without visible columns or with NaN. Strides: of rows, and of 32 columns,
+ * of sums. */
 static inline void attention_store(const attention_args *g, const attention_block *b, int64_t row_stride,
                                    int64_t panel_stride) {
   for (int64_t r = 0; r < b->count; r++) {

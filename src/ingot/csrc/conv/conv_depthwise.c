@@ -282,7 +282,9 @@ static inline __attribute__((always_inline)) void depthwise(const int narrow, co
     depthwise_channels(narrow, g, share.panel_begin, share.panel_end, whole * 16, g->channels - whole * 16);
 }
 
-void K(conv2d_f32_depthwise)(const void *args, int32_t task, int32_t num_tasks) { depthwise(0, args, task, num_tasks); }
+void K(conv2d_f32_depthwise)(const void *args, int32_t task, int32_t num_tasks) {
+  depthwise(0, args, task, num_tasks);
+}
 
 void K(conv2d_bf16_depthwise)(const void *args, int32_t task, int32_t num_tasks) {
   depthwise(1, args, task, num_tasks);

@@ -191,7 +191,7 @@ static void K(normalise_fused)(const fused_call *call) {
   }
 }
 
-/* Lanes of the rows that reductions read together, so that the dependent additions of one row overlap with those of the
+/* Lanes of the rows that reductions read together, so that the additions of one row overlap with those of the
  * others. */
 typedef struct { vf row[INGOT_FUSED_ROWS]; } fused_lanes;
 

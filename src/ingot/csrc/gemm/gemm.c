@@ -1,4 +1,4 @@
-/* gemm.c: c[m, n] = activation(alpha * a[m, k] @ b[k, n] + bias) + residual, with b packed in panels, for 5 rows and
+/* gemm.c: c[m, n] = activation(alpha * a[m, k] @ b[k, n] + bias) + residual, b packed in panels, for 5 rows and
  * more. */
 #include "gemm/split_sums.h"
 
@@ -10,8 +10,7 @@ static inline void gemm_packed(const gemm_args *g, gemm_factors f, int32_t task,
   const gemm_epilogue epilogue = gemm_args_epilogue(g);
   const gemm_share share = gemm_args_share(g, (g->n + INGOT_PANEL - 1) / INGOT_PANEL, task, num_tasks);
   const int64_t rows = share.row_end - share.row_begin, panels = share.panel_end - share.panel_begin;
-  /* With a small matrix, rows are multiplied in chunks that stay in the cache too, so that they are read and written
-   * once. */
+  /* With a small matrix, rows are multiplied in chunks that stay in the cache too, to be read and written once. */
   const int64_t bytes = rows * (f.k + panels * INGOT_PANEL) * 4, most = rows / GEMM_CHUNK;
   int64_t chunks = panels > 1 && panels * f.panel_size * 4 <= GEMM_NEAR ? (bytes + GEMM_NEAR - 1) / GEMM_NEAR : 1;
   if (chunks > most) chunks = most ? most : 1;

@@ -16,7 +16,7 @@ typedef struct {
   float low, high; int32_t residual_first;
 } gemm_store;
 
-/* sums[rows, 32 * panels] = a[rows, k] @ b[k, 32 * panels]; row j of panel p of b is at b + p * panel_stride + j *
+/* sums[rows, 32 * panels] = a[rows, k] @ b[k, 32 * panels]; row j of panel p is at b + p * panel_stride + j *
  * b_stride. */
 typedef struct {
   int64_t k;
@@ -34,8 +34,7 @@ typedef struct {
 } gemm_product;
 
 /* A tile computes a product of 1 <= rows <= GEMM_ROWS; it writes all wanted columns, also where k is 0. With few rows
- * it reads several panels at once. Each element is summed in blocks of INGOT_K_BLOCK from zero; block sums are added in
- * order. */
+ * it reads several panels at once. Each element is summed in blocks of INGOT_K_BLOCK from zero, added in order. */
 void K(gemm_tile)(int64_t rows, int64_t panels, const gemm_product *p);
 
 /* The same with a stored by columns: element j of row i is at a + j * a_stride + i. */
@@ -86,13 +85,11 @@ static inline gemm_factors gemm_bf16_factors(const gemm_args *g) {
   return (gemm_factors){GEMM_BF16_TILE(g), g->k / 2, g->a, g->a_stride / 2, g->b, g->k / 2 * INGOT_PANEL};
 }
 
-/* panel[k][32] = scale * src, where element (i, j) of src is at i * k_stride + j * n_stride; columns from n on are
- * zero. */
+/* panel[k][32] = scale * src, with element (i, j) at i * k_stride + j * n_stride; columns from n on are zero. */
 void K(pack_panel)(const float *src, int64_t k, int64_t n, int64_t k_stride, int64_t n_stride,
                    float scale, float *panel);
 
-/* panel[(k + 1) / 2][32][2] of bf16, where element (i, j) of src is at i * k_stride + j * n_stride; the rest is
- * zeros. */
+/* panel[(k + 1) / 2][32][2] of bf16, with element (i, j) at i * k_stride + j * n_stride; the rest is zeros. */
 void K(pack_pairs)(const uint16_t *src, int64_t k, int64_t n, int64_t k_stride, int64_t n_stride,
                    float *panel);
 
@@ -152,8 +149,7 @@ static inline gemm_store epilogue_store(const gemm_epilogue *e, int64_t row, int
   return f;
 }
 
-/* Cases of is_given: slopes, a residual, results stored as bf16. Emitted C has only the cases that the model's steps
- * use. */
+/* Cases of is_given: slopes, a residual, results stored as bf16. Emitted C has only the cases that its steps use. */
 #define INGOT_SLOPES 1
 #define INGOT_RESIDUAL 1
 #define INGOT_ROUNDED 1
@@ -161,8 +157,7 @@ static inline gemm_store epilogue_store(const gemm_epilogue *e, int64_t row, int
 /* Whether p is not null. */
 static inline int32_t is_given(const void *p) { return p != NULL; }
 
-/* Apply the vectorized epilogue to 16 sums at (row, column) of its operands, with that column's bias, and store
- * them. */
+/* Apply the vectorized epilogue to 16 sums at (row, column) with that column's bias, and store them. */
 static inline void store_sums(const gemm_store *f, vf bias, int64_t row, int64_t column, vf v) {
   const vf rest = f->residual ? v_load(f->residual + row * f->residual_stride + column) : v_set(-0.0f);
   v = v_add(v, bias);
@@ -187,8 +182,7 @@ static inline vf epilogue_load(const float *x, int64_t lanes) { return lanes < 1
 
 #define INGOT_ACTIVATED 1 /* a case of epilogue_is_plain; emitted C has it if some epilogue is not vectorized */
 
-/* Whether an epilogue is only a bias and an activation, on whole registers. With INGOT_SMALL there is one general
- * path. */
+/* Whether an epilogue is only a bias and an activation, on whole registers. With INGOT_SMALL none counts as such. */
 #if defined(INGOT_SMALL)
 static inline int32_t epilogue_is_plain(const gemm_epilogue *e, int64_t lanes, const float *c) {
   (void)e, (void)lanes, (void)c;

@@ -169,9 +169,13 @@ static inline void real_turn(const recurrent_f64_args *r, real_cell cell, int32_
   if (task / num_tasks < r->steps) real_advance(r, task / num_tasks, cell, task % num_tasks, num_tasks);
 }
 
-void K(lstm_f64)(const void *args, int32_t task, int32_t num_tasks) { real_turn(args, real_lstm, task, num_tasks); }
+void K(lstm_f64)(const void *args, int32_t task, int32_t num_tasks) {
+  real_turn(args, real_lstm, task, num_tasks);
+}
 
-void K(rnn_f64)(const void *args, int32_t task, int32_t num_tasks) { real_turn(args, real_rnn, task, num_tasks); }
+void K(rnn_f64)(const void *args, int32_t task, int32_t num_tasks) {
+  real_turn(args, real_rnn, task, num_tasks);
+}
 
 /* An iteration is half a step where the reset gate precedes the product: the reset gates of all units, then the new
  * state. */

@@ -167,5 +167,7 @@ static inline void norm_run(const norm_args *args, int centred, int32_t task, in
 }
 #endif
 
-void K(layer_norm_f32)(const void *p, int32_t task, int32_t num_tasks) { norm_run(p, 1, task, num_tasks); }
+void K(layer_norm_f32)(const void *p, int32_t task, int32_t num_tasks) {
+  norm_run(p, 1, task, num_tasks);
+}
 void K(rms_norm_f32)(const void *p, int32_t task, int32_t num_tasks) { norm_run(p, 0, task, num_tasks); }

@@ -121,4 +121,6 @@ static inline void norm_back_rows(const norm_gradient_args *g, int centred, int3
 void K(layer_norm_gradient_f32)(const void *p, int32_t task, int32_t num_tasks) {
   norm_back_rows(p, 1, task, num_tasks);
 }
-void K(rms_norm_gradient_f32)(const void *p, int32_t task, int32_t num_tasks) { norm_back_rows(p, 0, task, num_tasks); }
+void K(rms_norm_gradient_f32)(const void *p, int32_t task, int32_t num_tasks) {
+  norm_back_rows(p, 0, task, num_tasks);
+}

@@ -175,8 +175,13 @@ static inline void reduce_positions(const reduce_args *args, int direction, int3
   }
 }
 
-void K(argmax_f32)(const void *p, int32_t task, int32_t num_tasks) { reduce_positions(p, 1, task, num_tasks); }
-void K(argmin_f32)(const void *p, int32_t task, int32_t num_tasks) { reduce_positions(p, -1, task, num_tasks); }
+void K(argmax_f32)(const void *p, int32_t task, int32_t num_tasks) {
+  reduce_positions(p, 1, task, num_tasks);
+}
+
+void K(argmin_f32)(const void *p, int32_t task, int32_t num_tasks) {
+  reduce_positions(p, -1, task, num_tasks);
+}
 
 #undef REDUCE_VECTORS
 #undef REDUCE_FEW
