@@ -39,19 +39,19 @@ FREE_SUM(sum_plain, term_plain)
 FREE_SUM(sum_squares, term_square)
 FREE_SUM(sum_exp, term_exp)
 
-void K(reduce_sum_f32)(const void *p, int32_t part, int32_t parts) {
+void K(reduce_sum_f32)(const void *p, int32_t task, int32_t num_tasks) {
   const reduce_args *args = p;
-  const int64_t rows = args->outer_shape[0], end = part_begin(rows, part + 1, parts);
-  for (int64_t row = part_begin(rows, part, parts); row < end; row++) {
+  const int64_t rows = args->outer_shape[0], end = task_begin(rows, task + 1, num_tasks);
+  for (int64_t row = task_begin(rows, task, num_tasks); row < end; row++) {
     const float *x = (const float *)args->x + row * args->outer_strides[0];
     ((float *)args->out)[row] = sum_plain(x, args->reduced_shape[0], v_set(0), (float *)args->out);
   }
 }
 
-void K(layer_norm_f32)(const void *p, int32_t part, int32_t parts) {
+void K(layer_norm_f32)(const void *p, int32_t task, int32_t num_tasks) {
   const norm_args *args = p;
-  const int64_t end = part_begin(args->rows, part + 1, parts), cols = args->cols;
-  for (int64_t row = part_begin(args->rows, part, parts); row < end; row++) {
+  const int64_t end = task_begin(args->rows, task + 1, num_tasks), cols = args->cols;
+  for (int64_t row = task_begin(args->rows, task, num_tasks); row < end; row++) {
     const float *x = args->x + row * args->x_stride;
     float *out = args->out + row * args->out_stride;
     const vf mean = v_set(sum_plain(x, cols, v_set(0), out) / (float)cols);
@@ -64,10 +64,10 @@ void K(layer_norm_f32)(const void *p, int32_t part, int32_t parts) {
   }
 }
 
-void K(softmax_f32)(const void *p, int32_t part, int32_t parts) {
+void K(softmax_f32)(const void *p, int32_t task, int32_t num_tasks) {
   const softmax_args *args = p;
-  const int64_t end = part_begin(args->rows, part + 1, parts), cols = args->cols;
-  for (int64_t row = part_begin(args->rows, part, parts); row < end; row++) {
+  const int64_t end = task_begin(args->rows, task + 1, num_tasks), cols = args->cols;
+  for (int64_t row = task_begin(args->rows, task, num_tasks); row < end; row++) {
     const float *x = args->x + row * args->x_stride;
     float *out = args->out + row * args->out_stride;
     vf largest = v_load(x);

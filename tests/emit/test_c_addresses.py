@@ -53,4 +53,4 @@ def test_emitted_c_refuses_what_lies_outside(tmp_path: Path) -> None:
                 wrong = feeds[f"x{number}.{place}"].copy()
                 wrong[...] = bad
                 code, said = run(feeds | {f"x{number}.{place}": wrong})
-                assert code == 65 and "an index in the inputs lies outside its table" in said, (op.name, name, bad)
+                assert code == 65 and "an index in the inputs is outside of its table" in said, (op.name, name, bad)

@@ -271,11 +271,11 @@ def test_what_is_wrong_is_said(built: Path, tmp_path: Path):
         (["--seed", "1.5", "a"], 2, "seed: no 64-bit number"),
         (["--threads", "9", "a"], 2, "threads: got 9, expected an integer, 1 to 8"),
         (["--top-k"], 2, "top_k: got nothing, expected an integer, 0 to 2147483647"),
-        (["--folder"], 2, "--folder: no such option, or nothing behind it"),
+        (["--folder"], 2, "--folder: unknown option, or no value"),
         (["--stop", "a"] * 17 + ["a"], 2, "stop: given too often"),
         (["x " * 2000], 65, "prompt: got "),
-        (["--folder", tmp_path, "a"], 66, f"{tmp_path}/weights.bin: cannot be opened; --folder says where it lies"),
-        (["--folder", weights, "a"], 66, f"{weights}/tokenizer.bin: cannot be opened; --folder says where it lies"),
+        (["--folder", tmp_path, "a"], 66, f"{tmp_path}/weights.bin: cannot be opened; --folder gives its path"),
+        (["--folder", weights, "a"], 66, f"{weights}/tokenizer.bin: cannot be opened; --folder gives its path"),
         (["--temperature=hot", "a"], 2, "temperature: got hot"),
         (["--top-k=", "a"], 2, "top_k: got nothing"),
         (["--temperatur=1", "a"], 2, "--temperatur=1: no such option"),
@@ -409,7 +409,7 @@ def test_layers_stand_there_once(tmp_path: Path):
         assert not re.search(r"\bmodel_(prefill|decode|sample|memory)\b", text)
         lines.append(len(text.splitlines()))
         assert not (folder / "out" / "small-chat.c").exists()
-    assert lines[1] - lines[0] <= 6 * len(modes_of(1)) and lines[1] < MOST_LINES  # a row of places for each layer
+    assert lines[1] - lines[0] <= 6 * len(modes_of(1)) and lines[1] < MOST_LINES  # a row of offsets for each layer
 
 
 TWO = """\

@@ -425,8 +425,8 @@ def test_names_reach_the_c_as_identifiers(tmp_path: Path, compiler: str) -> None
 # What means something else where the steps are: to C, its library, its compilers, the kernels, the steps themselves.
 TAKEN = """
     int restrict unix signgam gamma index y0 sinhf memcpy size_t uint8_t abs_f32 K INGOT_ACT_none elementwise_args
-    INGOT_MAX_RANK call member thread threads layer places n0 turn parts s inputs outputs weights arena kept run steps
-    arena_2 a A a_2 \u00e9 1 isnan CHECKED model_run model_state model_inputs model_pool_barrier
+    INGOT_MAX_RANK call member thread threads layer offsets n0 turn num_tasks s inputs outputs weights arena kept run
+    steps arena_2 a A a_2 \u00e9 1 isnan CHECKED model_run model_state model_inputs model_pool_barrier
 """.split()
 
 

@@ -412,7 +412,7 @@ def test_what_cannot_be_written_is_named_at_once():
     graph = Graph()
     graph.add_input("x", TensorType(f32, (symbol("A") * symbol("B"),)))
     graph.set_output("y", graph.add("dims", [], values=(symbol("A"),)).output)
-    with pytest.raises(UnsupportedError, match=r"node 't' \(dims\): symbol 'A' stands alone in no dim"):
+    with pytest.raises(UnsupportedError, match=r"node 't' \(dims\): symbol 'A' is not a dim by itself"):
         export_onnx(graph)
 
 

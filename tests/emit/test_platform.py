@@ -152,7 +152,7 @@ def test_a_big_endian_test_vector(tmp_path: Path) -> None:
 
 def test_a_freestanding_model_has_one_thread(tmp_path: Path) -> None:
     graph, store, _ = every_size()
-    with pytest.raises(InputError, match="option threads: there is no system to start them, got 2, expected 1"):
+    with pytest.raises(InputError, match="option threads: a freestanding platform has none, got 2, expected 1"):
         emit(graph, store, tmp_path / "out", threads=2, platform=Platform(freestanding=True))
     assert not (tmp_path / "out").exists()
 

@@ -104,7 +104,7 @@ def test_it_explains_itself(digits: Path) -> None:
 
 
 REFUSED = [
-    ((), 2, "image: no file for this input; --help says more, expected f32[2, 1, 8, 8]"),
+    ((), 2, "image: no file for this input; see --help, expected f32[2, 1, 8, 8]"),
     (("image=image.npy", "image=image.npy"), 2, "image=image.npy: given twice"),
     (("picture=image.npy",), 2, "picture=image.npy: neither an option nor the NAME=FILE of an input or output"),
     (("image.npy",), 2, "image.npy: neither"),
@@ -112,7 +112,7 @@ REFUSED = [
     (("--weight=out/weights.bin",), 2, "--weight=out/weights.bin: neither"),
     (("--threads=2", "image=image.npy"), 2, "--threads: out of range, got 2, expected 1 to 1"),
     (("--check=none",), 66, "none/image.npy: cannot be opened"),
-    (("--check", "out/test", "image=image.npy"), 2, "--check: takes no files beside it"),
+    (("--check", "out/test", "image=image.npy"), 2, "--check: cannot be combined with files"),
     (("image=none.npy",), 66, "none.npy: cannot be opened"),
     (("image=image.raw.npy",), 66, "image.raw.npy: cannot be opened"),
     (("image=wide.npy",), 65, "wide.npy: of another shape or type, got {'descr': '<f8'"),
@@ -126,7 +126,7 @@ REFUSED = [
     (("image=image.npy", "probabilities=none/y"), 73, "none/y: cannot be written"),
     (("image=image.npy", "probabilities=/dev/full"), 74, "/dev/full: cannot be written whole"),
     (("--check", "none"), 66, "none/image.npy: cannot be opened"),
-    (("--weights", "none", "image=image.npy"), 66, "none: cannot be opened; --weights says where it lies"),
+    (("--weights", "none", "image=image.npy"), 66, "none: cannot be opened; --weights gives its path"),
 ]
 
 

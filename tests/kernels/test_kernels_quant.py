@@ -459,7 +459,7 @@ def test_codes_of_floats(rows: int, k: int, bits: int, group: int, dtype: type) 
     expected = quantize_groups(x.astype(np.float32), group=group, dtype=kind)
     for isa, parts in ways():
         codes, scales = np.zeros((rows, k), np.int8), np.zeros((rows, -(-k // group)), np.float16)
-        fields = {"x": at_page_end(x), "codes": codes, "scales": scales, "rows": rows, "cols": k, "x_stride": k}
+        fields = {"x": at_page_end(x), "values": codes, "scales": scales, "rows": rows, "cols": k, "x_stride": k}
         fields |= {"group": group, "bits": bits, "is_bf16": int(dtype is not np.float32)}
         run("quantize_rows", isa, parts, fields)
         np.testing.assert_array_equal(codes, expected[0].astype(np.int8))

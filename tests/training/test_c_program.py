@@ -72,7 +72,7 @@ def test_xor_is_learnt_with_natives_bits(xor, tmp_path):
         (("input=none", "target=y.npy"), 66, "none: cannot be opened"),
         (("input=x.npy", "target=nan.raw"), 65, "the loss of step 1 is nan, expected a number"),
         (("--weights", "x.npy"), 65, "x.npy: not the weights of this model"),
-        (("--weights", "none"), 66, "none: cannot be opened; --weights says where it lies"),
+        (("--weights", "none"), 66, "none: cannot be opened; --weights gives its path"),
     ],
 )
 def test_what_is_wrong_is_said(xor, words, code, message):

@@ -445,7 +445,7 @@ def test_states_begin_with_their_data_wherever_they_run(tmp_path):
     for each in (session, ingot.InferenceSession(str(tmp_path / "saved"))):
         assert [each.run(None, {"x": x})[0].tolist() for _ in range(2)] == [[4, 6], [5, 8]]
     assert refusals(compile_mode(counter(), Target())) == []
-    without = "emit: states have no data, got total, expected what they begin with"
+    without = "emit: states have no data, got total, expected initial values"
     assert refusals(compile_mode(parse(COUNTER), Target())) == [without]
     with pytest.raises(LoadError, match=r"state 'total': has no data"):
         interpret(parse(COUNTER), {"x": x})

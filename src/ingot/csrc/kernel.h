@@ -1,6 +1,6 @@
-/* kernel.h: what every kernel file includes. A file is compiled once per instruction set, with -DISA=<isa> and that
- * set's flags; K(name) is the kernel's symbol there. Every name that a macro pastes together is written so: emitted C
- * holds all sets in one file, where K keeps them apart. */
+/* kernel.h: the header that every kernel file includes. A file is compiled once per instruction set, with -DISA=<isa>
+ * and the flags of that set; K(name) is the kernel's symbol there. Names that a macro pastes together are written as
+ * K(name) too, because emitted C holds all sets in one file, where K makes them distinct. */
 #ifndef INGOT_KERNEL_H
 #define INGOT_KERNEL_H
 
@@ -9,7 +9,7 @@
 
 #include "abi.h"
 
-/* The library hides every symbol; the entry points that abi.h declares are defined with this. */
+/* The library hides all symbols except the entry points that abi.h declares, which are defined with this. */
 #define INGOT_EXPORT __attribute__((visibility("default")))
 
 #define INGOT_JOIN2(a, b) a##_##b
@@ -39,30 +39,30 @@
 #include "simd/scalar.h"
 #endif
 
-/* The first of `count` items that part `part` of `parts` owns; it ends where the next part begins. */
-static inline int64_t part_begin(int64_t count, int32_t part, int32_t parts) {
-  return count / parts * part + (count % parts < part ? count % parts : part);
+/* The first of `count` items that task `task` of `num_tasks` owns; the next task's first item is its end. */
+static inline int64_t task_begin(int64_t count, int32_t task, int32_t num_tasks) {
+  return count / num_tasks * task + (count % num_tasks < task ? count % num_tasks : task);
 }
 
-/* The same in units of `grain` items: borders fall on multiples of it. */
-static inline int64_t part_begin_grain(int64_t count, int64_t grain, int32_t part, int32_t parts) {
-  int64_t begin = part_begin((count + grain - 1) / grain, part, parts) * grain;
+/* The same in units of `grain` items: boundaries are multiples of it. */
+static inline int64_t task_begin_grain(int64_t count, int64_t grain, int32_t task, int32_t num_tasks) {
+  int64_t begin = task_begin((count + grain - 1) / grain, task, num_tasks) * grain;
   return begin < count ? begin : count;
 }
 
-/* Leaves one of its portions of the items [*begin, *end) of a part; 0 portions are one, and emitted C has no others. */
+/* Select one preemption chunk of a task's items [*begin, *end); 0 chunks mean 1. Emitted C has no preemption chunks. */
 #if defined(INGOT_LIBRARY)
 static inline void chunk_cut(int64_t *begin, int64_t *end, int32_t chunk, int32_t chunks) {
   const int64_t first = *begin, count = *end - first;
   if (chunks < 2) return;
-  *begin = first + part_begin(count, chunk, chunks);
-  *end = first + part_begin(count, chunk + 1, chunks);
+  *begin = first + task_begin(count, chunk, chunks);
+  *end = first + task_begin(count, chunk + 1, chunks);
 }
 #else
 #define chunk_cut(begin, end, chunk, chunks)
 #endif
 
-/* Reports a bad index from any thread; the first report of a run stays. The kernel then reads nothing and goes on. */
+/* Report an invalid index from any thread; the first report of a run is retained. The kernel then skips the item. */
 static inline void report_fault(ingot_fault *fault, int32_t code, int32_t step, int64_t index, int64_t limit) {
   int32_t none = 0;
   if (__atomic_compare_exchange_n(&fault->code, &none, code, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {

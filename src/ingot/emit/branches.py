@@ -1,4 +1,4 @@
-"""A model whose runs choose between branches, as one list of steps; some of them only some runs take."""
+"""Flatten a model with run-time branches into one list of steps, each guarded by the conditions of its branch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ingot.lower.view import View, contiguous_strides
 from ingot.ops.control import inner_graphs
 from ingot.plan.memory import Address, Plan
 
-Guard = tuple[tuple[str, bool], ...]  # the tensors that must be true, or false, where a run takes a step
+Guard = tuple[tuple[str, bool], ...]  # the tensors that must be true, or false, for a step to run
 
 _ALIGNMENT = 64
 
@@ -37,9 +37,9 @@ def _branches(segment: CompiledSegment, node: Node) -> list[Compiled | None]:
 
 
 def joined(compiled: Compiled) -> tuple[Lowered, Plan, tuple[Guard, ...]]:
-    """The steps and places of all segments of what `is_joinable` takes, and the guard of each step.
+    """Return the steps and plan of all segments of a program that `is_joinable`, and the guard of each step.
 
-    Values that cross from one segment to another have a place of their own behind the arena.
+    Values that cross from one segment to another are stored after the arena.
     """
     joiner = _Joiner(next(_targets(compiled)))
     graph = compiled.graph
@@ -63,7 +63,7 @@ class _Joiner:
         self._crossing: list[Tensor] = []
 
     def port(self, name: str, type: TensorType, kind: str) -> str:
-        """An input or output of the whole; its id."""
+        """Add an input or output of the whole program; return its id."""
         tensor = self._tensor(name, type, kind)
         view = View(tensor.id, tensor.dtype, 0, type.dims, contiguous_strides(type.dims))
         (self._lowered.inputs if kind == "input" else self._lowered.outputs)[name] = view
@@ -78,7 +78,7 @@ class _Joiner:
         return tensor
 
     def add(self, compiled: Compiled, inputs: Mapping[str, str], outputs: Sequence[str], guard: Guard) -> None:
-        """A program. inputs: the tensors of its inputs by name; outputs: those of its outputs, in order."""
+        """Add a program. inputs: the tensors of its inputs by name; outputs: those of its outputs, in order."""
         graph = compiled.graph
         if len(compiled.segments) == 1 and compiled.segments[0].native is not None:
             self._steps(compiled.segments[0], inputs, dict(zip(graph.outputs, outputs, strict=True)), guard)
@@ -105,7 +105,7 @@ class _Joiner:
             self._copy(type, place, id, guard)
 
     def _copy(self, type: TensorType, source: str, target: str, guard: Guard) -> None:
-        """An input that is a result, or a result once more."""
+        """Copy an input that is an output, or an output that is returned twice."""
         graph = Graph("copy")
         graph.set_output("y", graph.add_input("x", type))
         (segment,) = compile_mode(graph, self._lowered.target, Mode()).segments

@@ -1,6 +1,6 @@
-"""A model as plain C, from the same Plan that native runs: its source, its weights, a program around it, a test vector.
+"""Emit a model as plain C from the plan of native execution: source, weights, a command-line program, a test vector.
 
-Nothing of the source model reaches the C but names of tensors, made identifiers; layout.json says what each was.
+The C contains nothing of the source model except tensor names, as identifiers; layout.json maps them to the originals.
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ HOSTED = Platform()
 
 @dataclass(frozen=True, slots=True)
 class Vector:
-    """Inputs and the outputs that native makes of them, each by its name in the graph."""
+    """Inputs, and the outputs of native execution for them, by their names in the graph."""
 
     inputs: Mapping[str, np.ndarray]
     outputs: Mapping[str, np.ndarray]
 
 
 class Emission(list[str]):
-    """The paths that were written. memory: what the model takes."""
+    """The paths that were written. memory: the memory that the model needs."""
 
     def __init__(self, paths: Iterable[str], memory: Memory):
         super().__init__(paths)
@@ -86,24 +86,24 @@ def emit(
     platform: Platform = HOSTED,
     force: bool = False,
 ) -> Emission:
-    """Writes a graph as C into a folder; returns the paths.
+    """Write a graph as C into a folder; return the paths.
 
-    prefix: of everything that a linker sees, of the source files and of the program. threads: the most that a run can
-    use; with 1, no pool is written. limits: of each of the graph's symbols, which a run then says. vector: what `make
-    check` runs, or, where there is no system, `<prefix>_check`. force: replace files of these names that are there and
-    that are not of an earlier emission of this prefix.
+    prefix: of all external symbols, source files and the program. threads: the most that a run can use; with 1, no
+    thread pool is written. limits: the largest size of each of the graph's symbols, whose sizes a run then passes.
+    vector: the test vector of `make check`, or of `<prefix>_check` on a freestanding platform. force: replace existing
+    files of these names that are not from an earlier emission of this prefix.
 
-    Raises UnsupportedError when part of the model has no kernel, or a branch that a run may take has none, or its
-    weights have one byte order, or there is no one program for all sizes up to the limits, InputError when dims have
-    neither values nor limits, C cannot have the prefix or the platform no threads, OutputError when the folder cannot
-    be written, or holds such files.
+    Raises UnsupportedError when part of the model or a possible branch has no kernel, when weights cannot have the
+    platform's byte order, or when no single program serves all sizes up to the limits; InputError when dims have
+    neither values nor limits, the prefix is no C name, or the platform has no threads; OutputError when the folder
+    cannot be written, or has such files.
     """
     if open_dims := [symbol for symbol in graph.symbols if symbol not in limits]:
         raise InputError(f"emit: dims have no values, got none, expected {given(open_dims)}")
     if platform.freestanding and threads > 1:
-        raise InputError(f"option threads: there is no system to start them, got {threads}, expected 1")
+        raise InputError(f"option threads: a freestanding platform has none, got {threads}, expected 1")
     check_precision(precision)
-    # Kernels and places depend on no instruction set. Those without dot products have their bits in other ways.
+    # Kernels and addresses depend on no instruction set. Sets without dot products compute the same bits.
     rounded = () if precision.rows is None else (precision.rows,)
     target = Target("scalar", threads=threads, rounded=rounded)
     sizes = {symbol: AtMost(most, symbol) for symbol, most in limits.items()}
@@ -140,11 +140,10 @@ def emit_entries(
     platform: Platform = HOSTED,
     force: bool = False,
 ) -> Emission:
-    """Writes modes of one graph, compiled with one placement, as C with a function for each, by its name; returns the
-    paths. They share weights and states.
+    """Write modes of one graph, compiled with one placement, as C with one entry function each; return the paths.
 
-    can_stop: whether a run can be told to end early. initial: what states begin with, in the place of what their graphs
-    say. programs: files around the model, by name. force: as for `emit`.
+    The entries share weights and states. can_stop: whether a run can be stopped early. initial: initial values of
+    states that replace those of the graphs. programs: further files, by name. force: as for `emit`.
 
     Raises UnsupportedError, InputError and OutputError as `emit`.
     """
@@ -157,7 +156,7 @@ def emit_entries(
 
 
 def refusals(compiled: Compiled) -> list[str]:
-    """Why a program cannot be emitted."""
+    """Return the reasons why a program cannot be emitted."""
     found = []
     if compiled.fallback:
         found.append(f"emit: no kernel, got {some(compiled.fallback)}, expected one for each node")
@@ -166,15 +165,15 @@ def refusals(compiled: Compiled) -> list[str]:
         found.append(f"emit: kernels of shared libraries, got {named}, expected Ingot's own")
     if compiled.choosing and not is_joinable(compiled):
         named = some(compiled.choosing)
-        expected = "none beside states" if compiled.graph.states else "native branches of known shapes"
+        expected = "no branches in a graph with states" if compiled.graph.states else "native branches of known shapes"
         found.append(f"emit: a run chooses between programs, got {named}, expected {expected}")
     if without := [name for name, data in compiled.graph.initial.items() if data is None]:
-        found.append(f"emit: states have no data, got {some(without)}, expected what they begin with")
+        found.append(f"emit: states have no data, got {some(without)}, expected initial values")
     return found
 
 
 def _initial(compiled: Iterable[Compiled]) -> dict[str, np.ndarray]:
-    """What the states of programs begin with, by name."""
+    """Return the initial values of the states of programs, by name."""
     return {name: data for each in compiled for name, data in each.graph.initial.items() if data is not None}
 
 
@@ -216,7 +215,7 @@ def _write(
 
 
 def _layout(face: Interface) -> dict[str, Any]:
-    """layout.json: of each entry under its name, if there are several."""
+    """Return layout.json: of each entry by its name, if there are several."""
     found = {}
     for entry in face.entries:
         found[entry.name] = {
@@ -233,7 +232,7 @@ def _layout(face: Interface) -> dict[str, Any]:
 
 
 def _arrays(face: Interface, vector: Vector | None, platform: Platform) -> dict[str, bytes]:
-    """The .npy files of a test vector."""
+    """Return the .npy files of a test vector."""
     files: dict[str, bytes] = {}
     entry = face.entries[0]
     for ports, arrays in ((entry.inputs, vector.inputs), (entry.outputs, vector.outputs)) if vector else ():
@@ -245,25 +244,25 @@ def _arrays(face: Interface, vector: Vector | None, platform: Platform) -> dict[
 
 
 def header(face: Interface, platform: Platform, has_check: bool) -> str:
-    """model.h."""
+    """Return model.h."""
     prefix, macro = face.prefix, face.macro
     stored, entries = face.file("weights.bin"), "".join(f"\n{_declaration(face, entry)}" for entry in face.entries)
     if platform.freestanding:
         stored = f"{prefix}_weights"
         entries = f"""
-/* The weights; the linker puts them where constants are. */
+/* The weights, in the section of constants. */
 extern const uint32_t {stored}[];
 {entries}"""
-    kept = "; nothing is kept from an earlier run" if face.kept_bytes else ""
+    kept = "; nothing of an earlier run remains" if face.kept_bytes else ""
     init = (
-        f"Makes a state of memory of {prefix}_state_bytes(){kept}. weights: the bytes of {stored}, which stay there "
-        f"for as long as runs go on; both {LINE_BYTES}-byte aligned. threads: the most that a run uses, the caller's "
-        "among them."
+        f"Initialises a state in memory of {prefix}_state_bytes(){kept}. weights: the bytes of {stored}, which must "
+        f"outlive all runs; both are {LINE_BYTES}-byte aligned. threads: the most that a run uses, including the "
+        "caller's."
     )
     entries += face.companion.header
     if has_check:
         entries += f"""
-/* Runs the model on a test vector. Returns how many elements of its outputs have other bits than they must have. */
+/* Runs the model on a test vector. Returns how many elements of its outputs have unexpected bits. */
 long {prefix}_check(void);
 """
     entries += layout_constants(face)
@@ -283,11 +282,11 @@ extern "C" {{
 #define {macro}_STATE_BYTES {face.state_bytes}
 #define {macro}_THREADS {face.threads} /* the most that a run can use */
 
-/* The same, for whoever links without this file. */
+/* The same sizes as functions, for callers that do not include this header. */
 size_t {prefix}_weights_bytes(void);
 size_t {prefix}_state_bytes(void);
 
-/* What runs work in{" and keep" if face.kept_bytes else ""}. Runs on states of their own may go on at the same time. */
+/* The memory of runs{" and between them" if face.kept_bytes else ""}. Runs on different states may be concurrent. */
 typedef struct {prefix}_state {prefix}_state;
 
 {comment(init, "")}
@@ -303,22 +302,22 @@ typedef struct {prefix}_state {prefix}_state;
 
 def _watched(prefix: str) -> str:
     return f"""
-/* Has runs on a state end early once *stop is not 0; until then, and for NULL, they do not. */
+/* Lets *stop, once it is not 0, end runs on this state early; NULL: they never end early. */
 void {prefix}_watch({prefix}_state *state, const volatile int *stop);
 """
 
 
 def _declaration(face: Interface, entry: Entry) -> str:
-    """An entry's structs and function."""
+    """Return the declarations of an entry's structs and function."""
     codes = ["Returns 0"]
     if entry.can_fail:
-        codes.append(f"{BAD_INDEX} when an index lay outside its table; the outputs are then meaningless")
+        codes.append(f"{BAD_INDEX} when an index was outside its table; the outputs are then undefined")
     if entry.sizes:
-        codes.append(f"{BAD_SIZE} when a size is none that it was made for; then it has done nothing")
+        codes.append(f"{BAD_SIZE} when a size is out of range; then nothing was computed")
     if face.can_stop:
-        codes.append(f"{STOPPED} when it was stopped; what it was to write is then half written")
+        codes.append(f"{STOPPED} when it was stopped; the outputs are then incomplete")
     sizes = "".join(f"  int64_t {size.identifier}; /* {size.least} to {size.most} */\n" for size in entry.sizes)
-    about = f"Runs the model once, on rows of elements one behind the other. {', or '.join(codes)}."
+    about = f"Runs the model once; all tensors are dense and row-major. {', or '.join(codes)}."
     return f"""\
 typedef struct {{
 {_members(entry.inputs, "inputs", sizes)}}} {face.inputs(entry)};
@@ -332,11 +331,11 @@ typedef struct {{
 
 
 def _members(ports: Sequence[Port], kind: str, sizes: str = "") -> str:
-    """Pointers, then what else there is: sizes, and dims that a run tells."""
+    """Return the members of a struct: pointers, then sizes, then dims that a run sets."""
     rows = [f"  {declared(port.tensor, port.identifier)}; /* {dims(port.tensor)} */\n" for port in ports]
-    told = [
+    run_dims = [
         f"  int64_t {port.dims}[{len(port.tensor.shape)}]; /* of {port.identifier}: set by a run */\n"
         for port in ports
         if port.dims
     ]
-    return "".join([*rows, sizes, *told]) or f"  void *none; /* the model has no {kind} */\n"
+    return "".join([*rows, sizes, *run_dims]) or f"  void *none; /* the model has no {kind} */\n"

@@ -1,7 +1,7 @@
-"""<prefix>_check.h: whether weights are a model's, and what a run checks of itself where <PREFIX>_CHECK is defined.
+"""Emit <prefix>_check.h: a check of the weights, and checks during a run if <PREFIX>_CHECK is defined.
 
-There a step writes what it makes and nothing else of the arena: the rest keeps its bytes, to the hash. What no later
-step needs becomes NaN, as is all of the arena before a run.
+A checked run verifies by a hash that a step writes only its results in the arena. Memory that no later step needs is
+set to NaN, as is the whole arena before a run.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ Span = tuple[int, int]  # the first byte, and one past the last
 
 
 def check_header(face: Interface, hash: int) -> str:
-    """The file. hash: of the bytes of weights.bin."""
+    """Return the file. hash: of the bytes of weights.bin."""
     prefix, macro = face.prefix, face.macro
     return f"""\
-/* {prefix}_check.h: emitted by Ingot: whether weights are the model's, and what a checked run watches. */
+/* {prefix}_check.h: emitted by Ingot: a check of the weights, and checks during a run. */
 #ifndef {macro}_CHECK_H
 #define {macro}_CHECK_H
 
@@ -31,7 +31,7 @@ def check_header(face: Interface, hash: int) -> str:
 #define INGOT_HASH
 {_hash()}#endif
 
-/* Whether these are the bytes of weights.bin. What a run makes of others is undefined. */
+/* Whether these are the bytes of weights.bin. The results of a run with other bytes are undefined. */
 static inline int {prefix}_weights_fit(const void *weights, size_t nbytes) {{
   return nbytes == {macro}_WEIGHTS_BYTES && ingot_hash(weights, (int64_t)nbytes) == UINT64_C(0x{hash:016x});
 }}
@@ -40,10 +40,10 @@ static inline int {prefix}_weights_fit(const void *weights, size_t nbytes) {{
 /* Some bytes of the arena. */
 typedef struct {{ int64_t first, end; }} check_span;
 
-/* What a step may write, and what no later one needs: spans in order, from one of a table on. */
+/* The spans that a step may write, and those that no later step needs: consecutive rows of a table, in order. */
 typedef struct {{ int64_t written, written_count, dead, dead_count; }} check_row;
 
-/* A hash of all bytes of the arena but some, which are in order. */
+/* A hash of all bytes of the arena except some spans, which are in order. */
 static inline uint64_t check_others(const char *arena, int64_t nbytes, const check_span *some, size_t count) {{
   uint64_t others = 0;
   int64_t done = 0;
@@ -55,8 +55,8 @@ static inline uint64_t check_others(const char *arena, int64_t nbytes, const che
   return others;
 }}
 
-/* After a step, or before the first, -1: whether it wrote what it may alone, and the hash that holds the next one to
- * that. What is dead becomes NaN, or -1, as is all of the arena before a run. */
+/* After a step, or before the first, -1: checks that it wrote only its own spans, and computes the hash for the next
+ * step. Dead spans are set to NaN, or -1, as is the whole arena before a run. */
 static inline void check_step(char *arena, int64_t nbytes, const check_span *spans, const check_row *rows, int step,
                               uint64_t *others, int32_t *strayed) {{
   const check_row *row = rows + 1 + step;
@@ -77,12 +77,12 @@ static inline void check_step(char *arena, int64_t nbytes, const check_span *spa
 
 
 def _hash() -> str:
-    """hash.c, without string.h, which a freestanding program may not have."""
+    """Return hash.c without string.h, which a freestanding program may not have."""
     return whole_source("runtime/hash.c").replace("memcpy(", "__builtin_memcpy(")
 
 
 def check_hooks(face: Interface) -> str:
-    """What stands around the steps in <prefix>.c."""
+    """Return the definition of CHECKED in <prefix>.c."""
     return f"""\
 #if defined({face.macro}_CHECK)
 #include "{face.prefix}_check.h"
@@ -93,11 +93,11 @@ def check_hooks(face: Interface) -> str:
 
 
 def _tables(entry: Entry) -> str:
-    """The spans of an entry's steps; before the first and behind the last is one that writes nothing."""
+    """Return the spans of an entry's steps, with an empty row before the first and after the last."""
     spans: list[Span] = [(0, 0)]
     rows = [(0, 0, 0, 0)]
     for index in range(len(entry.planned.steps)):
-        written, dead = _joined(_places(entry, _written(entry, index))), _dead(entry, index)
+        written, dead = _joined(_spans(entry, _written(entry, index))), _dead(entry, index)
         rows.append((len(spans), len(written), len(spans) + len(written), len(dead)))
         spans += [*written, *dead]
     rows.append((0, 0, 0, 0))
@@ -116,22 +116,22 @@ def _braced(rows: Iterable[tuple[int, ...]]) -> str:
 
 
 def _dead(entry: Entry, index: int) -> list[Span]:
-    """What no step behind one needs."""
+    """Return the spans that no step after this one needs."""
     live = entry.planned.live
-    dead = _joined(_places(entry, (id for id, (_, death) in live.items() if death == index)))
-    needed = _joined(_places(entry, (id for id, (birth, death) in live.items() if birth <= index < death)))
+    dead = _joined(_spans(entry, (id for id, (_, death) in live.items() if death == index)))
+    needed = _joined(_spans(entry, (id for id, (birth, death) in live.items() if birth <= index < death)))
     return _without(dead, needed)
 
 
 def _written(entry: Entry, index: int) -> set[str]:
-    """The tensors of the arena that a step writes: its results, and what it works in."""
+    """Return the tensors of the arena that a step writes: its results and its scratch."""
     step, tensors = entry.planned.steps[index], entry.lowered.tensors
     scratch = {p.tensor for p in step.pointers if p.tensor in tensors and tensors[p.tensor].kind == "scratch"}
     return {view.tensor for view in step.writes} | scratch
 
 
-def _places(entry: Entry, ids: Iterable[str]) -> list[Span]:
-    """Where tensors lie, of those that the arena has."""
+def _spans(entry: Entry, ids: Iterable[str]) -> list[Span]:
+    """Return the spans of tensors in the arena."""
     found = []
     for id in ids:
         if id in entry.planned.live:
@@ -141,7 +141,7 @@ def _places(entry: Entry, ids: Iterable[str]) -> list[Span]:
 
 
 def _joined(spans: Iterable[Span]) -> list[Span]:
-    """The same bytes in order, each once."""
+    """Return the union of spans, in order."""
     joined: list[Span] = []
     for first, end in sorted(spans):
         if joined and first <= joined[-1][1]:
@@ -152,7 +152,7 @@ def _joined(spans: Iterable[Span]) -> list[Span]:
 
 
 def _without(spans: list[Span], others: list[Span]) -> list[Span]:
-    """The bytes of some spans that others do not have; both are in order."""
+    """Return the difference of spans; both are in order."""
     for low, high in others:
         spans = [
             part

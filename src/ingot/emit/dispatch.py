@@ -1,4 +1,4 @@
-"""The bodies that model.c has for each instruction set, and which of them a CPU gets."""
+"""Instruction set dispatch of model.c: the bodies for each set, and the selection for a CPU at run time."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from ingot.emit.kernels import AMX, kinds
 
 Sets = Mapping[str, tuple[str, ...]]
 
-# What a CPU has with the other features of a set, and what not every compiler can ask for by name.
+# Features implied by the others of a set, and features that some compilers cannot test by name.
 _NOT_ASKED = ("f16c", "amx-tile", "amx-int8")
 _TILES = """\
-/* Linux lets a process use the registers of AMX once it asked; older compilers do not know them. */
+/* Linux lets a process use the AMX registers after a request; older compilers do not support them. */
 #if defined(__x86_64__) && defined(__linux__) && (defined(__clang__) || __GNUC__ > 10)
 #define HAS_AMX 1
 #include <cpuid.h>
 
-/* Whether the CPU has tiles of bytes and the process may use them, which is asked once. */
+/* Whether the CPU has AMX for bytes and the process may use it; requested once. */
 static int may_use_amx(void) {
-  static int answer; /* 0: not asked yet; 1: no; 2: yes */
+  static int answer; /* 0: unknown; 1: no; 2: yes */
   int known = __atomic_load_n(&answer, __ATOMIC_RELAXED);
   if (!known) {
     unsigned a, b, c, d;
@@ -38,7 +38,7 @@ static int may_use_amx(void) {
 
 
 def inclusions(prefix: str, sets: Sets) -> str:
-    """The inclusions of the file by itself: NEON's on AArch64, plain C elsewhere, sets of features on x86-64 beside."""
+    """Return the self-inclusions of the file: NEON on AArch64, else plain C, and the feature sets of x86-64."""
     others, previous = "", _Pragmas("", "")
     for isa, features in sets.items():
         if features and isa != AMX:
@@ -59,7 +59,7 @@ def inclusions(prefix: str, sets: Sets) -> str:
 
 
 def _included(prefix: str, isa: str) -> str:
-    """The inclusion of the file by itself for one instruction set, and for those that it also is."""
+    """Return the self-inclusion of the file for one instruction set; it also defines the sets that it extends."""
     defined = [f"ISA_{each}" for each in kinds(isa)]
     lines = [
         f"#define ISA {isa}",
@@ -72,7 +72,7 @@ def _included(prefix: str, isa: str) -> str:
 
 @dataclass(frozen=True)
 class _Pragmas:
-    """What clang, and what GCC, is told about the functions that follow."""
+    """Pragmas of clang and of GCC for the functions that follow."""
 
     clang: str
     gcc: str
@@ -81,7 +81,7 @@ class _Pragmas:
         return _Pragmas(self.clang + after.clang, self.gcc + after.gcc)
 
     def text(self) -> str:
-        """The lines for both, "" for none."""
+        """Return the lines for both compilers, "" for none."""
         return f"#if defined(__clang__)\n{self.clang}#else\n{self.gcc}#endif\n" if self.gcc else ""
 
 
@@ -89,7 +89,7 @@ _POP = _Pragmas("#pragma clang attribute pop\n", "#pragma GCC pop_options\n")
 
 
 def _asked(features: Iterable[str]) -> _Pragmas:
-    """What compiles functions for a CPU that has some features, until _POP."""
+    """Return pragmas that compile functions for a CPU with some features, until _POP."""
     target = ",".join(features)
     return _Pragmas(
         f'#pragma clang attribute push(__attribute__((target("{target}"))), \\\n{" " * 29}apply_to = function)\n',
@@ -98,13 +98,15 @@ def _asked(features: Iterable[str]) -> _Pragmas:
 
 
 def _where_known(text: str) -> str:
-    """C about tiles of bytes, which not every system has."""
+    """Guard C of a set that not every system has."""
     return f"#if defined(HAS_AMX)\n{text}#endif\n"
 
 
 def by_best(declared: str, name: str, sets: Sets, calls: str) -> str:
-    """Statements that call the best body of a function that each set has. declared: `body`, a pointer to it. calls:
-    what calls that."""
+    """Return statements that call a function's body of the best set.
+
+    declared: the declaration of the pointer `body`. calls: the statements that call it.
+    """
     tests = {
         isa: f"if ({_supported(features)})\n    body = {name}_{isa};" for isa, features in sets.items() if features
     }
@@ -117,7 +119,7 @@ def by_best(declared: str, name: str, sets: Sets, calls: str) -> str:
   {declared} = {name}_scalar;
 #endif
 #if defined(__x86_64__)
-  /* The host may have set another rounding, or denormals to zero: the bits of a result must not depend on it. */
+  /* The host may have set another rounding mode or flush-to-zero: no bit of a result may depend on it. */
   const unsigned host_mode = _mm_getcsr();
   _mm_setcsr(_MM_MASK_MASK);
   __builtin_cpu_init();
@@ -131,7 +133,7 @@ def by_best(declared: str, name: str, sets: Sets, calls: str) -> str:
 
 
 def _supported(features: Iterable[str]) -> str:
-    """The C of whether this CPU has some features."""
+    """Return a C condition: whether this CPU has some features."""
     tests = [f'__builtin_cpu_supports("{feature}")' for feature in features if feature not in _NOT_ASKED]
     if "amx-tile" in features:
         tests.insert(0, "may_use_amx()")

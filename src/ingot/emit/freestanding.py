@@ -1,4 +1,4 @@
-"""What stands around a model on a machine without files: its test vector as C, and what builds a library."""
+"""Files of a model for a freestanding target, without an operating system: a test vector as C, and a library build."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from ingot.emit.interface import Interface, Port, dims, wrapped
 from ingot.emit.platform import Platform
 from ingot.emit.program import INFINITIES
 from ingot.emit.project import Project, library_headers, library_sources
-from ingot.emit.sizes import sizes_said
+from ingot.emit.sizes import sizes_from_shapes
 from ingot.emit.weights import words
 
 
 def library_project(face: Interface, has_vector: bool) -> Project:
-    """What builds a library for the target of $(CC)."""
+    """Return the build of a library for the target of $(CC)."""
     sources = [*library_sources(face), face.file("weights.c"), *([face.file("check.c")] if has_vector else [])]
     headers = library_headers(face)
     return Project(face, sources, headers, headers[:2], freestanding=True)
@@ -24,26 +24,26 @@ def library_project(face: Interface, has_vector: bool) -> Project:
 def check(
     face: Interface, inputs: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray], platform: Platform
 ) -> str:
-    """check.c: a function that runs the model on a test vector."""
+    """Return check.c: a function that runs the model on a test vector."""
     (entry,) = face.entries
     arrays = [_words(port, inputs[port.tensor.name], platform) for port in entry.inputs]
     arrays += [_words(port, outputs[port.tensor.name], platform) for port in entry.outputs]
-    rooms = [f"static _Alignas(64) char {_got(port)}[{max(1, port.tensor.nbytes)}];" for port in entry.outputs]
+    buffers = [f"static _Alignas(64) char {_got(port)}[{max(1, port.tensor.nbytes)}];" for port in entry.outputs]
     given = [f".{port.identifier} = (const void *){port.identifier}" for port in entry.inputs]
-    sizes = sizes_said([port.tensor for port in entry.inputs], inputs)
+    sizes = sizes_from_shapes([port.tensor for port in entry.inputs], inputs)
     given += [f".{size.identifier} = {sizes[size.symbol]}" for size in entry.sizes]
-    taken = [f".{port.identifier} = (void *){_got(port)}" for port in entry.outputs]
+    received = [f".{port.identifier} = (void *){_got(port)}" for port in entry.outputs]
     compared = "".join(
         f"  count += differences({_got(port)}, {port.identifier}, {outputs[port.tensor.name].size},"
         f" {port.tensor.dtype.itemsize}, {INFINITIES.get(port.tensor.dtype.name, '0')});\n"
         for port in entry.outputs
     )
     return f"""\
-/* {face.file("check.c")}: emitted by Ingot: inputs, and the outputs that the model must make of them. */
+/* {face.file("check.c")}: emitted by Ingot: inputs, and the outputs that the model must compute. */
 #include "{face.prefix}.h"
 
 {"".join(arrays)}
-{chr(10).join(rooms)}
+{chr(10).join(buffers)}
 static _Alignas(64) char memory[{face.macro}_STATE_BYTES];
 
 /* The bits of an element. */
@@ -53,7 +53,7 @@ static uint64_t element(const unsigned char *data, int size) {{
   return bits;
 }}
 
-/* How many elements differ; what is no number, as those above infinity are, need only be none. */
+/* How many elements differ; two NaN, whose bits are above those of infinity, count as equal. */
 static long differences(const void *got, const void *expected, long count, int size, uint64_t infinity) {{
   const uint64_t magnitude = ((uint64_t)1 << (8 * size - 1)) - 1;
   long different = 0;
@@ -70,7 +70,7 @@ long {face.prefix}_check(void) {{
 {wrapped(given or [".none = 0"], ", ", " " * 6)}
   }};
   {face.const(entry)}{face.outputs(entry)} outputs = {{
-{wrapped(taken, ", ", " " * 6)}
+{wrapped(received, ", ", " " * 6)}
   }};
   {face.prefix}_state *const state = {face.prefix}_init(memory, {face.prefix}_weights, 1);
   long count = {face.function(entry)}(state, &inputs, &outputs);

@@ -1,4 +1,4 @@
-"""What a program in C sees of a model: a prefix of its own, and C names of its inputs and outputs."""
+"""The C interface of a model: its prefix, entry functions, and identifiers of inputs and outputs."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ C_TYPES = {
     "u64": "uint64_t", "u32": "uint32_t", "u16": "uint16_t", "u8": "uint8_t", "bool": "uint8_t",
     "f16": "uint16_t", "bf16": "uint16_t", **dict.fromkeys((dtype.name for dtype in NARROW), "uint8_t"),
 }  # fmt: skip
-LINE = 117  # letters; the end of a struct or comment may follow, up to the 120 of the kernels
-LINE_BYTES = 64  # of a cache: where weights and the state begin, and each region of the state
-BAD_INDEX, BAD_SIZE, STOPPED = 1, 2, 3  # what a run returns for what it cannot take, or where it was told to end
+LINE = 117  # characters; the end of a struct or comment may follow, up to the 120 of the kernels
+LINE_BYTES = 64  # a cache line: the alignment of weights, of the state, and of each region of the state
+BAD_INDEX, BAD_SIZE, STOPPED = 1, 2, 3  # return codes of a run for invalid inputs, or when it was stopped
 RUN = "run"  # the entry of a model that has one
-PREFIX = "model"  # where nothing else is said; its files have their plain names
+PREFIX = "model"  # the default; its files have plain names
 _PREFIX_LETTERS = 31
 
-# Prefixes that would take the name of another file or folder, or of a target of the Makefile.
+# Prefixes that would collide with another file or folder, or with a target of the Makefile.
 _TAKEN = frozenset(("all", "check", "clean", "install", "main", "size", "stack", "test"))
-# Headers of C and of what it stands on: where the folder is searched for headers, <math.h> would be the model's.
+# Headers of C and POSIX: if the folder is searched for headers, <math.h> would be found there.
 _HEADERS = frozenset(
     """
     alloca assert complex ctype endian errno features fenv float inttypes iso646 limits locale malloc math memory
@@ -44,8 +44,10 @@ _HEADERS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """An input or output: what it is called in C, and its tensor. dims: of an output whose dims each run says, the
-    member that takes them; else ""."""
+    """An input or output: its C identifier, and its tensor.
+
+    dims: the member of the outputs struct that receives the dims, for an output with run-time dims; else "".
+    """
 
     identifier: str
     tensor: Tensor
@@ -54,7 +56,7 @@ class Port:
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """A dim that each run says, from `least` to `most`: its name in the graph, and what it is called in C."""
+    """A run-time size, from `least` to `most`: its symbol in the graph, and its C identifier."""
 
     symbol: str
     identifier: str
@@ -64,9 +66,12 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One way to run the model. name: of its function, behind the prefix. sizes: that a run says beside its inputs.
-    can_fail: an index may lie outside. guards: of each step, where runs choose between branches; else none. names: of
-    tensors in C, by id."""
+    """An entry function of the model.
+
+    name: of its function, after the prefix. sizes: that a run passes along with its inputs. can_fail: whether an index
+    may be outside of its table. guards: one for each step, if runs choose between branches; else none. names: of
+    tensors in C, by id.
+    """
 
     name: str
     lowered: Lowered
@@ -85,14 +90,17 @@ class Entry:
 
     @property
     def threads(self) -> int:
-        """How many threads it can use at most."""
+        """The most threads that the entry can use."""
         return max((step.parts for step in self.planned.steps), default=1)
 
 
 @dataclass(frozen=True, slots=True)
 class Companion:
-    """What a model has beside its entries. kernels: that its functions call, by `alone_<kernel>(args)`. types: argument
-    structs. functions: C behind the entries. header: of their declarations. names: of theirs that a linker sees."""
+    """Further C functions of a model besides its entries.
+
+    kernels: that the functions call, as `alone_<kernel>(args)`. types: argument structs. functions: their C, after the
+    entries. header: their declarations. names: their external symbols.
+    """
 
     kernels: tuple[str, ...] = ()
     types: tuple[str, ...] = ()
@@ -106,8 +114,7 @@ NO_COMPANION = Companion()
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """What a state holds before the first run. kept: where it lies in what is kept; stored: where its bytes are in the
-    weights."""
+    """The initial value of a state. kept: its offset in the state region; stored: its offset in the weights."""
 
     data: np.ndarray
     kept: int
@@ -116,8 +123,11 @@ class Beginning:
 
 @dataclass(frozen=True, slots=True)
 class Interface:
-    """A model from outside. prefix: what everything external begins with. Its entries share weights and state.
-    can_stop: whether a run can be told to end early. beginnings: of the states that do not begin with zeros."""
+    """The public interface of a model, whose entries share weights and state.
+
+    prefix: of all external names. can_stop: whether a run can be stopped early. beginnings: the initial values of the
+    states that do not begin with zeros.
+    """
 
     prefix: str
     entries: tuple[Entry, ...]
@@ -127,29 +137,29 @@ class Interface:
 
     @property
     def macro(self) -> str:
-        """What its macros begin with."""
+        """The prefix of its macros."""
         return self.prefix.upper()
 
     @property
     def threads(self) -> int:
-        """How many threads a run can use at most."""
+        """The most threads that a run can use."""
         return max(entry.threads for entry in self.entries)
 
     @property
     def can_fail(self) -> bool:
-        """Whether an entry may find an index that lies outside of its table."""
+        """Whether an entry may find an index outside of its table."""
         return any(entry.can_fail for entry in self.entries)
 
     @property
     def external(self) -> list[str]:
-        """Every name that others see, but for macros."""
+        """All external names except macros."""
         own = [name for e in self.entries for name in (self.function(e), self.inputs(e), self.outputs(e))]
         names = ["state", "init", "state_bytes", "weights_bytes", *["watch"] * self.can_stop]
         return own + [f"{self.prefix}_{name}" for name in names] + [*self.companion.names]
 
     @property
     def declared(self) -> list[str]:
-        """Every name that begins with the prefix where the steps are."""
+        """All names with the prefix that are visible to the steps."""
         within = ("check", "pool_barrier", "pool_run", "weights_fit")
         return self.external + [f"{self.prefix}_{name}" for name in within]
 
@@ -160,8 +170,8 @@ class Interface:
         return max([weights, *(begun.stored + begun.data.nbytes for begun in self.beginnings)])
 
     @property
-    def kept_places(self) -> dict[str, int]:
-        """Where each state lies in what is kept, by name."""
+    def state_offsets(self) -> dict[str, int]:
+        """The offset of each state in the state region, by name."""
         return {
             tensor.name: entry.planned.addresses[tensor.id].offset
             for entry in self.entries
@@ -171,45 +181,45 @@ class Interface:
 
     @property
     def arena_bytes(self) -> int:
-        """What a run works in."""
+        """The size of the arena, the working memory of a run."""
         return max(entry.planned.arena_bytes for entry in self.entries)
 
     @property
     def kept_bytes(self) -> int:
-        """What lives from run to run."""
+        """The size of the state region, which lives from run to run."""
         return max(entry.planned.regions.get("state", 0) for entry in self.entries)
 
     @property
     def state_bytes(self) -> int:
-        """All that a caller gives memory for, in lines of a cache as C lays it out."""
+        """The memory that a caller provides, in cache lines as the C struct is laid out."""
         return sum(-(-nbytes // LINE_BYTES) * LINE_BYTES for nbytes in (1, self.arena_bytes, self.kept_bytes))
 
     def file(self, name: str) -> str:
-        """The name of a file beside the C, which is not that of a model with another prefix in the same folder."""
+        """Return the name of a further file, distinct from that of a model with another prefix in the same folder."""
         return name if self.prefix == PREFIX else f"{self.prefix}-{name}"
 
     def function(self, entry: Entry) -> str:
-        """The name of an entry's function."""
+        """Return the name of an entry's function."""
         return f"{self.prefix}_{entry.name}"
 
     def inputs(self, entry: Entry) -> str:
-        """The name of the struct of its inputs."""
+        """Return the name of the struct of its inputs."""
         return self._own(entry, "inputs")
 
     def outputs(self, entry: Entry) -> str:
-        """The name of the struct of its outputs."""
+        """Return the name of the struct of its outputs."""
         return self._own(entry, "outputs")
 
     def const(self, entry: Entry) -> str:
-        """The qualifier of that: a run writes dims there."""
+        """Return the qualifier of the outputs struct, to which a run may write dims."""
         return "" if any(port.dims for port in entry.outputs) else "const "
 
     def _own(self, entry: Entry, name: str) -> str:
-        """An entry that is called `run` needs no name for what is its own."""
+        """Return a name of an entry; the entry `run` adds no word to it."""
         return "_".join((self.prefix, name) if entry.name == RUN else (self.prefix, entry.name, name))
 
     def signature(self, entry: Entry) -> str:
-        """An entry's function as it is declared."""
+        """Return the declaration of an entry's function."""
         opening = f"int {self.function(entry)}("
         arguments = (
             f"{self.prefix}_state *state",
@@ -227,24 +237,24 @@ def interface(
     companion: Companion = NO_COMPANION,
     initial: Mapping[str, np.ndarray] = {},
 ) -> Interface:
-    """The interface of programs by the names of their entries. initial: what states begin with, if not with zeros.
+    """Return the interface of programs by entry name. initial: initial values of states that do not begin with zeros.
 
-    Raises InputError for a prefix that C cannot have.
+    Raises InputError for a prefix that is no valid C name.
     """
     check_prefix(prefix)
     entries = tuple(_entry(name, compiled) for name, compiled in programs.items())
     face = _with_tensor_names(Interface(prefix, entries, can_stop, companion))
-    places, end, beginnings = face.kept_places, face.weights_bytes, []
+    offsets, end, beginnings = face.state_offsets, face.weights_bytes, []
     for name, data in initial.items():
         if np.ascontiguousarray(data).reshape(-1).view(np.uint8).any():
             stored = -(-end // LINE_BYTES) * LINE_BYTES
-            beginnings.append(Beginning(data, places[name], stored))
+            beginnings.append(Beginning(data, offsets[name], stored))
             end = stored + data.nbytes
     return replace(face, beginnings=tuple(beginnings))
 
 
 def check_prefix(prefix: str) -> None:
-    """Raises InputError for a prefix that C cannot have."""
+    """Raise InputError for a prefix that is no valid C name or is reserved."""
     is_name = re.fullmatch(rf"[A-Za-z]\w{{0,{_PREFIX_LETTERS - 1}}}", prefix, re.ASCII)
     if not is_name or prefix in _TAKEN | _HEADERS:
         named = f"{', '.join(sorted(_TAKEN))} or a header of C"
@@ -291,29 +301,29 @@ def _with_tensor_names(face: Interface) -> Interface:
     return replace(face, entries=tuple(named))
 
 
-def said(entry: Entry) -> dict[str, str]:
-    """The C of each symbol that a run says."""
+def run_sizes(entry: Entry) -> dict[str, str]:
+    """Return the C expression of each symbol whose size a run passes."""
     return {size.symbol: f"inputs->{size.identifier}" for size in entry.sizes}
 
 
 def is_sized(tensor: Tensor) -> bool:
-    """Whether a run says a dim of it."""
+    """Return whether the tensor has a run-time dim."""
     return has_size(tensor.shape)
 
 
 def dims(tensor: Tensor) -> str:
-    """A tensor's dtype and shape, for a comment; sizes of a run by their names."""
+    """Return a tensor's dtype and shape for a comment; run-time sizes are named."""
     return f"{tensor.dtype}[{', '.join(str(dim_of(dim)) for dim in tensor.shape)}]"
 
 
 def declared(tensor: Tensor, name: str) -> str:
-    """The C of a pointer to a tensor."""
+    """Return the C declaration of a pointer to a tensor."""
     const = "const " if tensor.kind in ("input", "weight") else ""
     return f"{const}{C_TYPES[tensor.dtype.name]} *{name}"
 
 
 def wrapped(items: Iterable[str], separator: str, indent: str) -> str:
-    """Items joined, in lines of a readable length."""
+    """Join items, wrapped at LINE columns."""
     lines = [""]
     for item in items:
         if lines[-1] and len(indent + lines[-1] + separator + item) > LINE:
@@ -325,6 +335,6 @@ def wrapped(items: Iterable[str], separator: str, indent: str) -> str:
 
 
 def comment(text: str, indent: str) -> str:
-    """A comment in lines of a readable length."""
+    """Return a C comment, wrapped at LINE columns."""
     lines = wrapped(text.split(" "), " ", f"{indent} * ")
     return f"{indent}/* {lines[len(indent) + 3 :]} */"

@@ -1,9 +1,9 @@
-"""The C of the kernels that a model uses, taken from csrc/ as it stands.
+"""Extract the C of the kernels that a model uses from csrc/, unchanged.
 
-Native compiles each kernel file once per instruction set; model.c includes itself once per set, so one text serves all
-of them there too. csrc/ is cut into top-level definitions, and those that the wanted kernels reach are kept. Every
-name that they define gets the set behind it, by macros, because one file then holds all sets. What a definition may
-look like is written down in docs/emit-c.md.
+The library compiles each kernel file once per instruction set; model.c includes itself once per set, so one text serves
+all sets there too. csrc/ is split into top-level definitions, and those that the wanted kernels reach are copied.
+Macros append the set to every name that they define, because one file then has all sets. docs/emit-c.md specifies the
+form of a definition.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ from ingot.support import abi
 _AVX512 = ("avx512f", "avx512dq", "avx512bw", "avx512vl", "avx2", "fma", "f16c")
 _VNNI = ("avx512vnni", *_AVX512)
 AMX = "amx"
-# The sets that emitted C has bodies for, the least first, and what a CPU must have for each: every CPU of AArch64 has
-# NEON. The last two of x86-64 are for kernels that multiply codes, or integers: native chooses between their tiles and
-# those of avx512 within that set.
+# The sets of emitted C, the most basic first, and the features that a CPU must have for each; every AArch64 CPU has
+# NEON. The last two sets are for kernels of quantized weights and of integers; native selects between their tiles and
+# those of avx512 within the set avx512.
 FEATURES = {
     "scalar": (), "neon": (), "avx2": ("avx2", "fma", "f16c"), "avx512": _AVX512, "avx512vnni": _VNNI,
     AMX: ("amx-tile", "amx-int8", *_VNNI),
 }  # fmt: skip
-# Sets that a model has where a body of its kernels asks for them, and what else each is.
+# Sets that a model has only if a kernel has a body for them, and the sets that each extends.
 _BEYOND = {"avx512vnni": ("avx512",), AMX: ("avx512vnni", "avx512")}
 
 _COMMENT = r"/\*(?:[^*]|\*(?!/))*\*/"
-# A comment, and below it a conditional region or a definition: its lines after the first are indented, close a brace,
+# A comment, followed by a conditional region or a definition, whose lines after the first are indented, close a brace,
 # or are blank before such a line.
 _DEFINITION = re.compile(rf"((?:{_COMMENT}\n)?)(#if(?s:.*?)\n#endif|[^\s/}}].*(?:\n+[ }}].*)*)", re.MULTILINE)
 _CONDITIONAL_INCLUDE = re.compile(r'(defined\(ISA_(\w+)\))\n#include "([\w./]+)"')
 _ATTRIBUTE = r" ?__attribute__\(\((?:[^()]|\([^()]*\))*\)\)"
-# Files that are compiled for themselves: each defines macros that what it includes behind them goes by. What those of
-# a unit include is read once for all of them, whatever other units make of the same names. Units by name: their files,
-# and the sets that each is for.
+# Files that are compiled separately: each defines macros that parametrize the files that it then includes. The included
+# files of a unit are read once for all its files, independent of other units. Units by name: their files, and the sets
+# that each is for.
 _UNITS = {
     "floats": {f"gemm/gemm_micro_{isa}.c": f"defined(ISA_{isa})" for isa in ("scalar", "neon", "avx2", "avx512")},
     "pairs": {"gemm/gemm_micro_avx512bf16.c": "defined(ISA_avx512)", "gemm/gemm_micro_dots.c": "!defined(ISA_avx512)"},
-    "codes": {
+    "quant": {
         "quant/gemm_micro_avx512vnni.c": "defined(ISA_avx512vnni)",
         "quant/gemm_micro_quant_widened.c": "!defined(ISA_avx512vnni)",
     },
@@ -55,9 +55,9 @@ _UNITS = {
 class _Piece:
     """A top-level definition.
 
-    comment: above it. names: what it defines; plain: those of them that are not macros and not written K(name). uses:
-    every word in it. condition: of the sets that it is for, "" for all. title: the comment at the head of its file.
-    unit: that it belongs to, "" for none. small: whether it is for machines with little room, None for all.
+    comment: above it. names: that it defines; plain: those that are no macros and not written K(name). uses: every
+    word in it. condition: of the sets that it is for, "" for all. title: the comment at the head of its file. unit: its
+    unit, "" for none. small: whether it is for machines with little code space, None for all.
     """
 
     comment: str
@@ -78,9 +78,11 @@ class _Piece:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What a model needs of csrc/. types: constants and argument structs of abi.h, and what else is the same on every
-    set. kernels: the rest, to be compiled with ISA and ISA_<isa> defined, once per set. features: the sets, and what a
-    CPU must have for each."""
+    """The C of csrc/ that a model needs.
+
+    types: constants and argument structs of abi.h, and other definitions that are the same in every set. kernels: the
+    rest, compiled once per set with ISA and ISA_<isa> defined. features: the sets, and the CPU features of each.
+    """
 
     types: str
     kernels: str
@@ -88,7 +90,7 @@ class Source:
 
 
 def check_precision(precision: Precision) -> None:
-    """Raises UnsupportedError for sums that no body of emitted C makes."""
+    """Raise UnsupportedError for split sums, which emitted C does not have."""
     if precision.split_sums:
         raise UnsupportedError(f"option precision: C has no sums of AMX, got {precision.name!r}, expected bf16")
 
@@ -96,11 +98,10 @@ def check_precision(precision: Precision) -> None:
 def kernel_source(
     kernels: Iterable[str], types: Iterable[str], constants: Iterable[str] | None = None, *, small: bool = False
 ) -> Source:
-    """The C behind kernels and argument structs, named as in kernels.def and abi.h. small: where there is little room
-    for code; plain C alone then.
+    """Return the C of kernels and argument structs, named as in kernels.def and abi.h.
 
-    Of tables and switches with a line for each constant, [NAME] = ... or case NAME: ..., those of `constants` are kept;
-    None: all.
+    small: for little code space: plain C only. Tables and switches with a line for each constant, [NAME] = ... or
+    case NAME: ..., have the lines of `constants` only; None: all.
     """
     declarations, pieces = _csrc()
     pieces = tuple(piece for piece in pieces if piece.small is None or piece.small == small)
@@ -110,7 +111,7 @@ def kernel_source(
     wanted = {*kernels, *types, "K"}
     if constants is not None:
         bare = _reached((*declarations, *(_with_rows(piece, {*constants}) for piece in pieces)), wanted)
-        named = {*constants}.union(*(piece.uses for piece in bare))  # some are named by what a kernel is made of
+        named = {*constants}.union(*(piece.uses for piece in bare))  # definitions that a kernel uses name some, too
         pieces = tuple(_with_rows(piece, named) for piece in pieces)
     kept = _reached((*declarations, *pieces), wanted)
     mine = [piece for piece in pieces if piece in kept]
@@ -119,8 +120,8 @@ def kernel_source(
     again = _shared(others)
     alike = _alike(others, again)
     first = [piece for piece in mine if piece in alike]
-    said = {piece.title for piece in first}
-    rest = [replace(p, title="" if p.title in said else p.title) for p in others if p not in alike]
+    titles = {piece.title for piece in first}
+    rest = [replace(p, title="" if p.title in titles else p.title) for p in others if p not in alike]
     plain = _several((p, (name for name in p.plain if not (p.unit and name in again))) for p in rest)
     varying = _several(
         (p, (name for name in p.macros if not (p.unit and name in again)))
@@ -130,14 +131,14 @@ def kernel_source(
     sections = (
         _joined(own) + "".join(f"#define {name} K({name})\n" for name in plain),
         *(_static(_unit(list(group), again, plain)) for _, group in groupby(rest, key=lambda piece: piece.unit)),
-        "".join(f"#undef {name} /* each set has its own */\n" for name in varying),
+        "".join(f"#undef {name} /* each set defines it */\n" for name in varying),
     )
     types_text = _joined([*(_about(piece, kernels) for piece in declarations if piece in kept), *first])
     return Source(types_text, "\n".join(filter(None, sections)), _features(mine))
 
 
 def _several(pieces: Iterable[tuple[_Piece, Iterable[str]]]) -> dict[str, int]:
-    """The names that several sets have, of pieces with some that they define."""
+    """Return the names that several sets define, with their number, from pieces and some of their names."""
     sets: Counter[str] = Counter()
     for piece, names in pieces:
         isa = re.fullmatch(r"defined\(ISA_(\w+)\)", piece.condition)
@@ -147,7 +148,7 @@ def _several(pieces: Iterable[tuple[_Piece, Iterable[str]]]) -> dict[str, int]:
 
 
 def _alike(pieces: list[_Piece], again: set[str]) -> set[_Piece]:
-    """The pieces that mean the same on every set: they name no set, and use none that does."""
+    """Return the pieces that are the same in every set: neither they nor pieces that they use name a set."""
     own = re.compile(r"\bISA_|\bK\(")
     alike = {p for p in pieces if not (p.unit or p.condition or p.names & again or own.search(p.code))}
     while True:
@@ -159,7 +160,7 @@ def _alike(pieces: list[_Piece], again: set[str]) -> set[_Piece]:
 
 
 def _about(piece: _Piece, kernels: Iterable[str]) -> _Piece:
-    """An argument struct whose comment leaves out what it says of other kernels, from `name:` or `_ending:` on."""
+    """Remove the paragraphs about other kernels, which begin with `name:` or `_ending:`, from a struct's comment."""
     paragraphs = re.split(r"\n(?= \* [\w, ]+: )", piece.comment.partition("*/")[0])
     for text in paragraphs[1:]:
         names = re.findall(r"\b[a-z]\w*_\w+|\b_\w+", text.partition(":")[0])
@@ -169,13 +170,15 @@ def _about(piece: _Piece, kernels: Iterable[str]) -> _Piece:
 
 
 def kinds(isa: str) -> tuple[str, ...]:
-    """A set, and the sets whose bodies it has where it has no others."""
+    """Return a set, and the sets whose bodies it uses where it has none of its own."""
     return (isa, *_BEYOND.get(isa, ()))
 
 
 def _features(pieces: list[_Piece]) -> dict[str, tuple[str, ...]]:
-    """The sets of a model with some pieces. Where there are dot products of pairs, sets of AVX-512 are for CPUs that
-    have them: others take what gives the same bits."""
+    """Return the sets of a model with some pieces.
+
+    With dot products of bf16 pairs, the AVX-512 sets require AVX512_BF16; other CPUs use sets that give the same bits.
+    """
     pairs = ("avx512bf16",) if any(piece.unit == "pairs" for piece in pieces) else ()
     asked = {piece.condition for piece in pieces}
     return {
@@ -186,7 +189,7 @@ def _features(pieces: list[_Piece]) -> dict[str, tuple[str, ...]]:
 
 
 def _shared(pieces: list[_Piece]) -> set[str]:
-    """Names that mean one thing in a unit and another elsewhere."""
+    """Return the names that have different definitions in a unit and elsewhere."""
     scopes: dict[str, set[str]] = {}
     for piece in pieces:
         for name in (*piece.plain, *piece.macros):
@@ -195,8 +198,8 @@ def _shared(pieces: list[_Piece]) -> set[str]:
 
 
 def _unit(pieces: list[_Piece], again: set[str], everybody: Container[str]) -> str:
-    """The text of pieces of one unit. again: names that mean something else elsewhere, too; everybody: of these, and of
-    all, those that do so outside of units."""
+    """Return the text of pieces of one unit. again: names with other definitions elsewhere; everybody: names that are
+    defined outside of units."""
     unit = pieces[0].unit
     if not unit:
         return _joined(pieces)
@@ -217,7 +220,7 @@ def _unit(pieces: list[_Piece], again: set[str], everybody: Container[str]) -> s
 
 @functools.cache
 def _csrc() -> tuple[tuple[_Piece, ...], tuple[_Piece, ...]]:
-    """All definitions of abi.h, and all of the kernel files in an order that compiles."""
+    """Return all definitions of abi.h, and all those of the kernel files in an order that compiles."""
     paths = sorted(abi.CSRC.rglob("*.c"), key=lambda path: path.name)
     names = [path.relative_to(abi.CSRC).as_posix() for path in paths if not path.name.startswith("gemm_micro_")]
     sources = [name for name in names if "K(" in abi.source(name)]
@@ -248,10 +251,10 @@ def _cut(
     unit: str = "",
     bodies: dict[str, str] | None = None,
 ) -> Iterator[_Piece]:
-    """The definitions of a file in order, those of the files that it includes before them, each file once.
+    """Yield the definitions of a file in order, after those of the files that it includes, each file once.
 
-    bodies: takes the names of files that a file of a unit includes behind its macros, which are left out here, and the
-    condition on each. Those that it includes before are everybody's, and so not of the unit.
+    bodies: receives the files that a file of a unit includes after its macros, with the condition of each; they are not
+    yielded here. Files that it includes before its macros do not belong to the unit.
     """
     if file in seen:
         return
@@ -272,7 +275,7 @@ def _cut(
                     bodies[header] = branch
                 elif isa in FEATURES:
                     yield from _cut(header, branch, seen, macros)
-        elif code.startswith("enum {"):  # each constant on its own, so that a model has those that it uses
+        elif code.startswith("enum {"):  # one piece for each constant, so that a model has only those that it uses
             for name in re.findall(r"^  (\w+)", code, re.MULTILINE):
                 define = f"#define {name} {abi.constant(name)}"
                 yield _Piece("", define, frozenset({name}), (), frozenset({name}), condition, title, unit)
@@ -281,15 +284,17 @@ def _cut(
                 macros[macro[1]] = code
             names, plain = defined_names(code, macros)
             call = re.match(r"(\w+)\((\w+)", code) if condition else None
-            if call and call[1] in macros:  # what only some sets have in the place of a name goes along with it
+            if call and call[1] in macros:  # a body that only some sets have belongs to the name
                 names |= {call[2]}
             has_begun = True
             yield _Piece(comment, code, names, plain, _words(code), condition, title, unit, small)
 
 
 def _resolved(text: str) -> Iterator[tuple[str, str, bool | None]]:
-    """The definitions of a text, and the machines that each is for: those with little room, others, or None for all. Of
-    what the library has in another way, the way of everybody else."""
+    """Yield the definitions of a text, and whether each is for little code space, or None for all.
+
+    Of regions that differ in the library, the other branch is used.
+    """
     for comment, code in definitions(text):
         first, _, second = code.rpartition("#endif")[0].partition("\n#else\n")
         if code.startswith("#if defined(INGOT_LIBRARY)"):
@@ -305,20 +310,20 @@ def _resolved(text: str) -> Iterator[tuple[str, str, bool | None]]:
 
 
 def defined() -> frozenset[str]:
-    """Every name that a definition of csrc/ gives."""
+    """Return every name that csrc/ defines."""
     declarations, pieces = _csrc()
     return frozenset(name for piece in (*declarations, *pieces) for name in (*piece.names, *piece.macros))
 
 
 def whole_source(file: str) -> str:
-    """All of a file that has no kernels, to be compiled once; what it exports is static."""
+    """Return a whole file without kernels, to be compiled once; its exported functions become static."""
     title, text = opened(file)
     kept = [comment + code for comment, code in definitions(text) if not code.startswith("#include")]
     return "\n\n".join([title, *kept]).replace("INGOT_EXPORT ", "static ") + "\n"
 
 
 def opened(file: str) -> tuple[str, str]:
-    """The comment at a file's head, and the text below it inside the include guard."""
+    """Return the comment at a file's head, and the text after it, inside the include guard."""
     match = re.match(rf"({_COMMENT})\n((?s:.*))", abi.source(file))
     assert match, f"{file}: no comment at its head"
     title, text = match.groups()
@@ -328,7 +333,7 @@ def opened(file: str) -> tuple[str, str]:
 
 
 def definitions(text: str) -> Iterator[tuple[str, str]]:
-    """The comment above each top-level definition, or "", and its code; between them a text has blank lines alone."""
+    """Yield the comment above each top-level definition, or "", and its code; only blank lines are between them."""
     end = 0
     for match in _DEFINITION.finditer(text):
         assert not text[end : match.start()].strip(), f"csrc: in no definition:\n{text[end : match.start()]}"
@@ -342,7 +347,7 @@ def _words(code: str) -> frozenset[str]:
 
 
 def defined_names(code: str, macros: Mapping[str, str]) -> tuple[frozenset[str], tuple[str, ...]]:
-    """The names that a definition gives, and which of them are plain. macros: the code of those with parameters."""
+    """Return the names that a definition defines, and the plain ones. macros: the code of function-like macros."""
     code = re.sub(_ATTRIBUTE, "", re.sub(rf" *{_COMMENT}", "", code))
     defined = re.findall(r"^#define (\w+)", code, re.MULTILINE)
     if code.startswith("#"):
@@ -350,7 +355,7 @@ def defined_names(code: str, macros: Mapping[str, str]) -> tuple[frozenset[str],
         found = dict.fromkeys(name for names in plain for name in names if name)
         return frozenset([*defined, *found]), tuple(found)
     call = re.match(r"(\w+)\((\w+)", code)
-    if call and call[1] in macros:  # a macro that makes functions takes their name first
+    if call and call[1] in macros:  # the first argument of a macro that defines functions is their name
         parameter, body = re.match(r"#define \w+\((\w+)((?s:.*))", macros[call[1]]).groups()  # type: ignore[union-attr]
         made = re.findall(rf"\bK\({parameter}(?:##(\w+))?\)\(", body)
         return frozenset(call[2] + ending for ending in made), ()
@@ -364,7 +369,7 @@ def defined_names(code: str, macros: Mapping[str, str]) -> tuple[frozenset[str],
 
 
 def _with_rows(piece: _Piece, constants: set[str]) -> _Piece:
-    """A table or switch with the lines of these constants alone, and no switch of none; any other piece as it is."""
+    """Return a table or switch with only the lines of these constants, without empty switches; others unchanged."""
     line = re.compile(r"^ +(?:\[|case )(INGOT_\w+)(?:\] = |: ).*\n", re.MULTILINE)
     text = line.sub(lambda m: m[0] if m[1] in constants else "", piece.code)
     text = re.sub(r"^ +switch \(.*\) \{\n +\}\n", "", text, flags=re.MULTILINE)
@@ -372,15 +377,15 @@ def _with_rows(piece: _Piece, constants: set[str]) -> _Piece:
         return piece
     head, brace, body = text.partition(" {\n")
     parameters = re.findall(r"(\w+)[,)]", re.sub(rf"{_ATTRIBUTE}|\bK\(\w+\)", "", head)) if head.endswith(")") else []
-    unused = [name for name in parameters if not re.search(rf"\b{name}\b", body)]  # now, which compilers warn of
+    unused = [name for name in parameters if not re.search(rf"\b{name}\b", body)]  # now unused, which compilers warn of
     text = head + brace + "".join(f"  (void){name};\n" for name in unused) + body
     return replace(piece, code=text, uses=_words(text))
 
 
 def _reached(pieces: tuple[_Piece, ...], wanted: set[str]) -> set[_Piece]:
-    """The pieces that define the wanted names, and those that these use, directly or not.
+    """Return the pieces that define the wanted names, and those that these use, directly or not.
 
-    A word means what it does in the unit that has it, and elsewhere what everybody has, kernels and tiles of units too.
+    A word refers to the definition in its unit, or else to one outside of units; kernels and tiles of units are both.
     """
     by_name: dict[tuple[str, str], list[_Piece]] = {}
     for piece in pieces:
@@ -400,7 +405,7 @@ def _reached(pieces: tuple[_Piece, ...], wanted: set[str]) -> set[_Piece]:
 
 
 def _joined(pieces: list[_Piece]) -> str:
-    """The pieces in order, their files' titles above them, one-liners and macros together, sets under conditions."""
+    """Join the pieces in order, with the titles of their files, one-liners grouped, and conditions of the sets."""
     text = title = condition = before = ""
     for piece in pieces:
         code = piece.comment + piece.code
@@ -419,7 +424,7 @@ def _joined(pieces: list[_Piece]) -> str:
 
 
 def _static(text: str) -> str:
-    """The text with its kernels static: csrc/ exports them, here they are called below. Alignment stays."""
+    """Return the text with static kernels, which csrc/ exports; alignment is preserved."""
 
     def inlined(match: re.Match[str]) -> str:
         return match[1] + "static inline " + match[2].replace("\n", "\n" + " " * len("static inline "))

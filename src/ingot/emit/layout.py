@@ -1,4 +1,4 @@
-"""Where the tensors of a model lie, and their shapes, as constants of C in <prefix>.h; what memory it takes."""
+"""Offsets and shapes of a model's tensors as C constants in <prefix>.h, and the memory that the model needs."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ from ingot.emit.interface import RUN, Entry, Interface, comment, dims
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What a model takes, in bytes. arena: what a run works in; kept: what lives from run to run; state: both, and a
-    line of a cache beside them; inputs, outputs: of the largest entry, which the caller has; weights: read alone."""
+    """The memory of a model in bytes.
+
+    arena: working memory of a run; kept: state that lives from run to run; state: both and one more cache line;
+    inputs, outputs: buffers of the caller, for the largest entry; weights: read-only.
+    """
 
     arena: int
     kept: int
@@ -21,12 +24,12 @@ class Memory:
 
     @property
     def ram(self) -> int:
-        """All that is written to, but for the stack."""
+        """All writable memory except the stack."""
         return self.state + self.inputs + self.outputs
 
 
 def memory(face: Interface) -> Memory:
-    """What a model takes by its plans. Code and stack depend on the compiler."""
+    """Return the memory of a model by its plans. Code and stack depend on the compiler."""
     inputs, outputs = (
         max(sum(port.tensor.nbytes for port in ports) for ports in both)
         for both in zip(*((entry.inputs, entry.outputs) for entry in face.entries), strict=True)
@@ -35,17 +38,16 @@ def memory(face: Interface) -> Memory:
 
 
 def offset(face: Interface, entry: Entry, id: str) -> str:
-    """The constant that says where a tensor lies in its memory, in bytes."""
+    """Return the name of the constant for a tensor's byte offset in its region."""
     return f"{_opening(face, entry)}_OFFSET_{entry.names[id].upper()}"
 
 
 def layout_constants(face: Interface) -> str:
-    """The part of <prefix>.h."""
+    """Return the constants of <prefix>.h."""
     about = (
-        f"Each tensor by its name, sanitised; {face.file('layout.json')} has the names of the source model. OFFSET: "
-        "bytes from the beginning of the weights, of the arena, or of what is kept from run to run. BYTES: all of it. "
-        "RANK and SHAPE: dims in order, of a packed weight those of the matrix; the most that one can be where a run "
-        "says it."
+        f"Constants of each tensor, by its C name; {face.file('layout.json')} has the names of the source model. "
+        "OFFSET: bytes from the start of the weights, of the arena, or of the state. BYTES: its size. RANK and SHAPE: "
+        "its dims; of a packed weight those of the matrix; of a run-time dim the largest size."
     )
     return f"\n{comment(about, '')}\n{''.join(_section(face, entry) for entry in face.entries)}"
 
@@ -56,7 +58,7 @@ def _section(face: Interface, entry: Entry) -> str:
     works = [id for id in placed if entry.lowered.tensors[id].kind in ("activation", "scratch", "update")]
     text = title + "".join(_tensor(face, entry, id) for id in placed if id not in works)
     rows = [f"#define {offset(face, entry, id)} {entry.planned.addresses[id].offset}\n" for id in works]
-    return text + ("\n/* What a run works in. */\n" + "".join(rows) if rows else "")
+    return text + ("\n/* The arena. */\n" + "".join(rows) if rows else "")
 
 
 def _tensor(face: Interface, entry: Entry, id: str) -> str:

@@ -1,4 +1,4 @@
-"""Names in C of the tensors of a model: like those of the source model, sanitised, each once in a program."""
+"""C names of a model's tensors: the names of the source model as valid identifiers, unique in a program."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ingot.lower.lowered import Tensor
 
 _NAME_LETTERS = 48
 
-# Keywords of C and C++, what headers define in small letters, gcc's own macros, and the other parameters of a model.
+# Keywords of C and C++, lower-case names of headers, gcc's own macros, and the other parameters of a model.
 _RESERVED = frozenset(
     """
     alignas alignof and and_eq asm atomic_cancel atomic_commit atomic_noexcept auto bitand bitor bool break case catch
@@ -26,8 +26,8 @@ _RESERVED = frozenset(
     arena threads weights
     """.split()
 )
-# Functions that a compiler has built in, with a variant for each floating-point type: a variable of such a name is
-# legal and draws a warning.
+# Built-in functions of compilers, with a variant for each floating-point type: a variable of such a name is legal but
+# causes a warning.
 _MATH = """
     acos acosh asin asinh atan atan2 atanh cabs cacos cacosh carg casin casinh catan catanh cbrt ccos ccosh ceil cexp
     cimag clog clog10 conj copysign cos cosh cpow cproj creal csin csinh csqrt ctan ctanh drem erf erfc exp exp10 exp2
@@ -49,7 +49,7 @@ _OTHERS = """
 
     size_t ptrdiff_t intptr_t uintptr_t intmax_t uintmax_t max_align_t float_t double_t index_t div_t
 
-    call check_span check_row given inputs kept layer member never outputs parts places pool_body pool_member run
+    call check_span check_row given inputs kept layer member never num_tasks offsets outputs pool_body pool_member run
     run_call s size_max size_min size_quotient state steps thread turn
 """.split()
 _INTEGERS = [
@@ -59,16 +59,16 @@ _INTEGERS = [
 
 @functools.cache
 def _taken() -> frozenset[str]:
-    """Every name that steps may use for something else, in small letters."""
+    """Every name that steps may use otherwise, in lower case."""
     math = (name + ending for name in _MATH for ending in ("", "f", "l"))
     return frozenset(name.lower() for name in (*_RESERVED, *math, *_OTHERS, *_INTEGERS, *defined()))
 
 
 def tensor_names(tensors: Mapping[str, Tensor], ports: Mapping[str, str], other: Iterable[str]) -> dict[str, str]:
-    """The name in C of each tensor, by its id.
+    """Return the C name of each tensor, by its id.
 
-    No two are alike when letters are made large, as in the names of constants. ports: what inputs and outputs are
-    called, by id; they come first. other: names of the program's functions, types and sizes of a run.
+    Names stay distinct in upper case, which the names of constants use. ports: the identifiers of inputs and outputs,
+    by id; they take precedence. other: names of the program's functions and types, and of run-time sizes.
     """
     taken = {*_taken(), *(name.lower() for name in other)}
     called = {id: identifier("tensor", ports.get(id, tensor.name)) for id, tensor in tensors.items()}
@@ -80,10 +80,10 @@ def tensor_names(tensors: Mapping[str, Tensor], ports: Mapping[str, str], other:
 
 
 def identifiers(names: Iterable[tuple[str, str]]) -> Iterator[str]:
-    """A C identifier for each (kind, name), like the name, none twice and none that means something else.
+    """Yield a C identifier for each (kind, name), similar to the name, unique and not reserved.
 
-    One without small letters gets small ones: macros are written large. One without a letter at its front is called
-    after its kind.
+    A name without lower-case letters is converted to lower case, because macros are upper case. A name that does not
+    begin with a letter is prefixed with its kind.
     """
     taken = set(_RESERVED)
     for kind, name in names:
@@ -93,13 +93,13 @@ def identifiers(names: Iterable[tuple[str, str]]) -> Iterator[str]:
 
 
 def identifier(kind: str, name: str) -> str:
-    """A word of C like a name of a model: letters, digits and _, some small, a letter first; see `identifiers`."""
+    """Return a C word similar to a model's name: letters, digits and _, some lower case, a letter first."""
     word = re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_")[:_NAME_LETTERS].strip("_")
     word = word if re.search("[a-z]", word) else word.lower()
     return word if word[:1].isalpha() else f"{kind}_{word}".rstrip("_")
 
 
 def numbered(word: str) -> Iterator[str]:
-    """A word, and others like it for where it is taken."""
+    """Yield a word, then numbered variants of it for when it is in use."""
     yield word
     yield from (f"{word}_{number}" for number in itertools.count(2))

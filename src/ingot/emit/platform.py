@@ -1,4 +1,4 @@
-"""What emitted C may ask of the machine that it is compiled for."""
+"""Target platforms of emitted C: hosted or freestanding, and byte order."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ _HOSTED = """\
 """
 _BUILTINS = "memcpy memset sqrtf sqrt fabsf fabs copysignf copysign floor ceil rint".split()
 _FREESTANDING = f"""\
-/* Plain C alone: bodies for vectors would take several times the room. */
+/* Plain C only: bodies for vector instruction sets would need several times the space. */
 #undef __x86_64__
 #undef __aarch64__
 
 #if defined(__GNUC__) && !defined(__clang__)
-/* One body for several counts of rows: that they stay the same within it, a compiler does not see. */
+/* One body serves several numbers of rows; the compiler does not see that a number is constant within it. */
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #define SMALL_UNROLL _Pragma("GCC unroll 8")
 #else
 #define SMALL_UNROLL
 #endif
 
-/* There is no math.h and no string.h: what compilers have built in, instructions where the CPU has them. */
+/* There is no math.h and no string.h: use built-in functions, and instructions where the CPU has them. */
 #if defined(__FP_FAST_FMAF) || defined(__ARM_FEATURE_FMA) || defined(__FMA__)
 #define fmaf __builtin_fmaf
 #else
@@ -49,27 +49,26 @@ typedef ptrdiff_t index_t;
 
 @dataclass(frozen=True, slots=True)
 class Platform:
-    """A kind of machine. freestanding: it has no libc but memcpy, memmove and memset, no files, and little room for
-    code."""
+    """A target platform. freestanding: no libc except memcpy, memmove and memset, no files, and little code space."""
 
     byte_order: ByteOrder = "little"
     freestanding: bool = False
 
     def dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
-        """The same elements in its byte order."""
+        """Return the dtype in the platform's byte order."""
         return dtype.newbyteorder(self.byte_order)
 
     @property
     def needs(self) -> str:
-        """What its C needs beside itself, as its comment says."""
+        """What the emitted C depends on, for its comment."""
         return "memcpy, memmove and memset" if self.freestanding else "only libc and libm"
 
     def ordered(self, array: np.ndarray) -> np.ndarray:
-        """An array, row by row, in its byte order."""
+        """Return an array in row-major order and the platform's byte order."""
         return np.asarray(array, self.dtype(array.dtype), order="C")
 
     def opening(self, macro: str) -> str:
-        """What model.c begins with: headers, and refusals of other machines. macro: what the model's begin with."""
+        """Return the start of model.c: headers, and errors for other machines. macro: the prefix of macros."""
         return f"""\
 {_FREESTANDING if self.freestanding else _HOSTED}
 #if __BYTE_ORDER__ != __ORDER_{self.byte_order.upper()}_ENDIAN__
@@ -82,9 +81,11 @@ class Platform:
 """
 
     def code(self, quoted: str, has_longs: bool) -> str:
-        """Quoted C as the machine wants it. Where there is little room, a body is there once and not for each case, but
-        for the tile of products, which has one case, and counts are as wide as addresses, unless elements have 64 bits:
-        has_longs."""
+        """Return quoted C adapted to the platform.
+
+        On a freestanding platform functions are not inlined for each constant argument, except the product tile, and
+        integers of sizes are as wide as addresses, unless has_longs: elements have 64 bits.
+        """
         if not self.freestanding:
             return quoted
         quoted = re.sub(r' ?__attribute__\(\(always_inline\)\)(?!.* tile_)|_Pragma\("(clang|GCC) .*"\)', "", quoted)

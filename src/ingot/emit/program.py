@@ -1,4 +1,4 @@
-"""main.c, a program around an emitted model that takes named files and explains itself, and what builds it."""
+"""Emit main.c, a command-line program that runs an emitted model on files, and its build."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from ingot.emit.program_sizes import size_texts
 from ingot.emit.project import Project, library_headers, library_sources
 from ingot.ir.dtype import DTYPES
 
-VECTOR = "test"  # the folder of inputs, and of what they must give
+VECTOR = "test"  # the folder of the test vector: inputs and expected outputs
 
-# The bits of infinity; what is above is no number.
+# The bits of infinity; larger bits are NaN.
 INFINITIES = {"f64": "0x7ff0000000000000", "f32": "0x7f800000", "f16": "0x7c00", "bf16": "0x7f80"}
 _SHORT = 60  # letters that fit behind what is declared, in one line
 _KINDS = {"f64": "d", "f32": "f"} | {dtype.name: dtype.kind for dtype in DTYPES.values() if dtype.kind in "iu"}
 
 
 def project(face: Interface, has_vector: bool) -> Project:
-    """What builds a program around a model, which checks itself where there is a test vector."""
+    """Return the build of a program around a model; with a test vector `make check` runs it."""
     headers, weights = library_headers(face), face.file("weights.bin")
     check = f"--weights {{place}}/{weights} --check {{place}}/{face.file(VECTOR)}" if has_vector else ""
     programs = {face.prefix: [face.file("main.c")]}
@@ -30,7 +30,7 @@ def project(face: Interface, has_vector: bool) -> Project:
 
 
 def main(face: Interface, platform: Platform) -> str:
-    """main.c, around the only entry."""
+    """Return main.c for the only entry."""
     (entry,) = face.entries
     values = {
         "PREFIX": face.prefix,
@@ -49,7 +49,7 @@ def main(face: Interface, platform: Platform) -> str:
 
 
 def _filled(ports: Sequence[Port], first: int, sizes: Sequence[Size] = ()) -> str:
-    """The members of the struct of inputs, with sizes, or of outputs."""
+    """Return the initialiser of the struct of inputs, with sizes, or of outputs."""
     rows = [f".{port.identifier} = ports[{first + i}].data" for i, port in enumerate(ports)]
     rows += [f".{size.identifier} = sizes[{i}].value" for i, size in enumerate(sizes)]
     text = ", ".join(rows or [".none = NULL"])
@@ -57,9 +57,9 @@ def _filled(ports: Sequence[Port], first: int, sizes: Sequence[Size] = ()) -> st
 
 
 def _row(port: Port, platform: Platform) -> str:
-    """A port's line in the table of main.c."""
+    """Return a port's line in the table of main.c."""
     tensor = port.tensor
-    shape = tuple(int(dim) for dim in tensor.shape)  # what is planned, until a run says what it is
+    shape = tuple(int(dim) for dim in tensor.shape)  # the largest; a run sets the actual one
     descr = np.lib.format.dtype_to_descr(platform.dtype(tensor.dtype.numpy))
     kind = _KINDS.get(tensor.dtype.name, " ")
     words = [f'"{word}"' for word in (port.identifier, dims(tensor), descr, shape)]
@@ -68,14 +68,14 @@ def _row(port: Port, platform: Platform) -> str:
     return "  {" + wrapped(words, ", ", "   ").lstrip() + "},"
 
 
-# What programs around models share, behind their includes.
+# C that all programs share, after their includes.
 SHARED = r"""#if defined(_WIN32)
 #include <malloc.h>
 #define aligned_alloc(alignment, bytes) _aligned_malloc(bytes, alignment)
 #define free(memory) _aligned_free(memory)
 #endif
 
-/* Ends the program: a message about something, and the exit code. */
+/* Ends the program with a message and an exit code. */
 static void fail(const char *what, const char *why, const char *more, int code) {
   fprintf(stderr, "%s: %s%s\n", what, why, more);
   exit(code);
@@ -83,11 +83,11 @@ static void fail(const char *what, const char *why, const char *more, int code) 
 
 static void *allocate(size_t bytes) {
   void *memory = aligned_alloc(64, bytes / 64 * 64 + 64);
-  if (!memory) fail("PREFIX", "no memory", "", 75);
+  if (!memory) fail("PREFIX", "out of memory", "", 75);
   return memory;
 }
 
-/* Ends the program where what it printed has not arrived. */
+/* Ends the program if its output could not be written. */
 static void expect_printed(void) {
   if (fflush(stdout) || ferror(stdout)) fail("stdout", "cannot be written whole", "", 74);
 }
@@ -97,14 +97,14 @@ static int is_npy(const char *path) {
   return length >= 4 && strcmp(path + length - 4, ".npy") == 0;
 }
 
-/* Cuts off what is behind the dict in the header of an .npy file. */
+/* Truncates the header of an .npy file after its dict. */
 static void cut_behind(char *text) {
   char *end = strrchr(text, '}');
   if (end) end[1] = 0;
   text[strcspn(text, "\n")] = 0;
 }
 
-/* The first `length` letters of a folder, a name in it, and its ending; the caller frees it. */
+/* Concatenates the first `length` bytes of a folder, a name and an extension; the caller frees the result. */
 static char *joined(const char *folder, size_t length, const char *name, const char *ending) {
   char *path = allocate(length + strlen(name) + strlen(ending) + 1);
   memcpy(path, folder, length);
@@ -112,8 +112,8 @@ static char *joined(const char *folder, size_t length, const char *name, const c
   return strcat(strcat(path, name), ending);
 }
 
-/* What is given to the option argv[*i] of a name: what is behind its =, or the next word, which *i is then moved to.
- * NULL where it is another option, or nothing is given. */
+/* The value of the option argv[*i], if it has this name: the text after =, or the next word, to which *i then moves.
+ * NULL for another option, or without a value. */
 static const char *value_of(const char *name, int argc, char **argv, int *i) {
   const size_t length = strlen(name);
   const char *word = argv[*i];
@@ -122,7 +122,7 @@ static const char *value_of(const char *name, int argc, char **argv, int *i) {
   return word[length] || *i + 1 >= argc ? NULL : argv[++*i];
 }
 
-/* The number behind an option, from 1 on. */
+/* The number of an option, from 1 to `most`. */
 static long number(const char *option, const char *word, long most) {
   char *end;
   const long value = strtol(word, &end, 10);
@@ -144,9 +144,9 @@ _PROGRAM = r"""/* @MAIN@: emitted by Ingot: the model as a program. `make` build
 #include "PREFIX.h"
 #include "PREFIX_check.h"
 
-/* An input or output. descr and shape: as an .npy file has them. kind: 'f' float, 'd' double, 'i' and 'u' integers, ' '
- * what is not printed. infinity: the bits of it, above which no number is; 0 where every element is a number. path: of
- * the file that is read or written, NULL for none. */
+/* An input or output. descr and shape: of the header of an .npy file. kind: 'f' float, 'd' double, 'i' and 'u'
+ * integers, ' ' not printed. infinity: its bits; larger bits are NaN; 0 for types without NaN. path: of its
+ * file, NULL for none. */
 typedef struct {
   const char *name, *type, *descr, *shape;
   char kind;
@@ -166,25 +166,25 @@ static port ports[PORTS] = {
   printf("usage: %s [--weights FILE] [--threads N] NAME=FILE ...\n"
          "       %s [--weights FILE] [--threads N] --check FOLDER\n"
          "\n"
-         "Runs the model once. A FILE whose name ends in .npy is numpy's; any other holds the elements alone, row by\n"
-         "row. --weights: @WEIGHTS@, if it does not lie beside the program. --threads: the most that a run uses, of\n"
-         "the %d that it can. --check: FOLDER/NAME.npy holds each input, and what each output must be.\n",
+         "Runs the model once. A FILE whose name ends in .npy is a numpy file; any other has only the elements, row\n"
+         "by row. --weights: @WEIGHTS@, if it is not next to the program. --threads: the most that a run uses, at\n"
+         "most %d. --check: FOLDER/NAME.npy has each input, and the expected value of each output.\n",
          program, program, MACRO_THREADS);
   for (const port *p = ports; p < ports + PORTS; p++) {
-    if (p == ports && INPUTS > 0) printf("\ninputs, all of them needed:\n");
-    if (p == ports + INPUTS) printf("\noutputs; one without a file is printed, its first elements alone:\n");
+    if (p == ports && INPUTS > 0) printf("\ninputs, all of them required:\n");
+    if (p == ports + INPUTS) printf("\noutputs; the first elements of one without a file are printed:\n");
     printf("  %s  %s, @MOST@%zu bytes\n", p->name, p->type, p->count * p->size);
   }
 @HELP@}
 
-@SHARED@/* A file to read. more: what is said if it cannot be opened. */
+@SHARED@/* Opens a file to read. more: further text of the error message. */
 static FILE *opened(const char *path, const char *more) {
   FILE *file = fopen(path, "rb");
   if (!file) fail(path, "cannot be opened", more, 66);
   return file;
 }
 
-/* Reads what the header of an .npy file says, with room for that. */
+/* Reads the text of the header of an .npy file. */
 static void read_text(FILE *file, const char *path, char text[HEADER]) {
   unsigned char start[12] = {0};
   size_t length = 0;
@@ -197,7 +197,7 @@ static void read_text(FILE *file, const char *path, char text[HEADER]) {
   text[length] = 0;
 }
 
-/* Reads the header of an .npy file and expects the elements of a port behind it, in the order of C. */
+/* Reads the header of an .npy file, which must have the elements of a port in row-major order. */
 static void read_header(FILE *file, const port *p, const char *path) {
   char text[HEADER], descr[64], shape[1024];
   read_text(file, path, text);
@@ -210,9 +210,9 @@ static void read_header(FILE *file, const port *p, const char *path) {
   }
 }
 
-/* Fills `to` with a file of so many bytes; p: the port that it is for, whose file has a header if it is numpy's. */
+/* Reads a file of so many bytes into `to`; p: its port, whose .npy file has a header, or NULL. */
 static void read_file(const char *path, void *to, size_t bytes, const port *p) {
-  FILE *file = opened(path, p ? "" : "; --weights says where it lies");
+  FILE *file = opened(path, p ? "" : "; --weights gives its path");
   if (p && is_npy(path)) read_header(file, p, path);
   const size_t got = fread(to, 1, bytes, file);
   if (got != bytes || fgetc(file) != EOF) {
@@ -276,13 +276,13 @@ static void show(const port *p) {
   printf("%s\n", p->kind != ' ' && p->count > SHOWN ? " ..." : "");
 }
 
-/* Whether an element is no number. */
+/* Whether an element is NaN. */
 static int is_nan(const port *p, uint64_t bits) {
   const uint64_t sign = (uint64_t)1 << (8 * p->size - 1);
   return p->infinity && (bits & (sign - 1)) > p->infinity;
 }
 
-/* How many elements of an output are not to the bit what a file says; what is no number need only be none there. */
+/* How many elements of an output differ in a bit from those of a file; two NaN count as equal. */
 static size_t differences(const port *p, const char *path) {
   void *expected = allocate(p->count * p->size);
   size_t count = 0;
@@ -304,8 +304,7 @@ static size_t differences(const port *p, const char *path) {
   return NULL;
 }
 
-/* What the command line says: the files of ports, that of the weights, threads. Returns the folder to check by, or
- * NULL. */
+/* Parses the command line: the files of ports and of the weights, threads. Returns the folder of --check, or NULL. */
 static const char *understood(int argc, char **argv, const char **weights, int *threads) {
   const char *folder = NULL, *value;
   int named = 0;
@@ -320,17 +319,17 @@ static const char *understood(int argc, char **argv, const char **weights, int *
     else if ((value = value_of("--check", argc, argv, &i))) folder = value;
     else if ((value = value_of("--threads", argc, argv, &i)))
       *threads = (int)number("--threads", value, MACRO_THREADS);@SAID@
-    else if (!p) fail(argv[i], "neither an option nor the NAME=FILE of an input or output; --help says more", "", 2);
+    else if (!p) fail(argv[i], "neither an option nor the NAME=FILE of an input or output; see --help", "", 2);
     else if (p->path) fail(argv[i], "given twice", "", 2);
     else p->path = sign + 1, named++;
   }
-  if (folder && named) fail("--check", "takes no files beside it", "", 2);
+  if (folder && named) fail("--check", "cannot be combined with files", "", 2);
   for (const port *p = ports; p < ports + INPUTS && !folder; p++)
-    if (!p->path) fail(p->name, "no file for this input; --help says more, expected ", p->type, 2);
+    if (!p->path) fail(p->name, "no file for this input; see --help, expected ", p->type, 2);
   return folder;
 }
 
-/* Writes, shows or compares an output. Returns whether it is as expected. */
+/* Writes, prints or compares an output. Returns whether it is as expected. */
 static int given_out(const port *p, const char *expected) {
   if (expected) return differences(p, expected) == 0;
   if (p->path) write_file(p), printf("%s %s: %s\n", p->name, p->type, p->path);
@@ -343,11 +342,11 @@ int main(int argc, char **argv) {
   int threads = MACRO_THREADS;
   const char *folder = understood(argc, argv, &named, &threads);
   const char *slash = strrchr(argv[0], '/');
-  char *beside = joined(argv[0], slash ? (size_t)(slash - argv[0]) + 1 : 0, "@WEIGHTS@", "");
+  char *default_path = joined(argv[0], slash ? (size_t)(slash - argv[0]) + 1 : 0, "@WEIGHTS@", "");
   void *weights = allocate(MACRO_WEIGHTS_BYTES), *memory = allocate(MACRO_STATE_BYTES);
-  read_file(named ? named : beside, weights, MACRO_WEIGHTS_BYTES, NULL);
+  read_file(named ? named : default_path, weights, MACRO_WEIGHTS_BYTES, NULL);
   if (!PREFIX_weights_fit(weights, MACRO_WEIGHTS_BYTES))
-    fail(named ? named : beside, "not the weights of this model, or damaged", "", 65);
+    fail(named ? named : default_path, "not the weights of this model, or damaged", "", 65);
   char *arrays[PORTS]; /* the files of --check, "" without it */
   for (int i = 0; i < PORTS; i++) {
     port *p = &ports[i];
@@ -361,8 +360,8 @@ int main(int argc, char **argv) {
   const PREFIX_inputs inputs = @IN@;
   @CONST@PREFIX_outputs outputs = @OUT@;
   const int result = PREFIX_run(PREFIX_init(memory, weights, threads), &inputs, &outputs);
-  if (result > 0) fail("PREFIX", "an index in the inputs lies outside its table", "", 65);
-  if (result < 0) { /* of a checked run alone */
+  if (result > 0) fail("PREFIX", "an index in the inputs is outside of its table", "", 65);
+  if (result < 0) { /* only in a checked run */
     fprintf(stderr, "PREFIX: step %d wrote outside of its results\n", -1 - result);
     return 70;
   }
@@ -370,7 +369,7 @@ int main(int argc, char **argv) {
   for (int i = INPUTS; i < PORTS; i++) is_expected &= given_out(&ports[i], folder ? arrays[i] : NULL);
   expect_printed();
   for (int i = 0; i < PORTS; i++) free(arrays[i]), free(ports[i].data);
-  free(beside);
+  free(default_path);
   free(weights);
   free(memory);
   return is_expected ? 0 : 1;

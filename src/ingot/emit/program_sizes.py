@@ -1,4 +1,4 @@
-"""What main.c has of a model whose dims each run says: sizes that its command line or its files give."""
+"""Parts of main.c for a model with run-time sizes, which its command line or its input files give."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ingot.ir.dim import Atom, Expr, dim_of
 
 
 def size_texts(entry: Entry) -> dict[str, str]:
-    """The pieces by their marks in the program; none has text where no run says a dim."""
+    """Return the pieces by their marks in the program; all are empty without run-time sizes."""
     names = "@SIZES@ @MOST@ @HELP@ @LEARNED@ @SAID@ @MEASURED@ @TOLD@".split()
     if not entry.sizes:
         return dict.fromkeys(names, "")
@@ -27,26 +27,26 @@ def size_texts(entry: Entry) -> dict[str, str]:
         "@SHAPES@": shapes,
     }.items():
         learned = learned.replace(mark, text)
-    told = "".join(
+    shaped = "".join(
         f"  shape_port(&ports[{len(entry.inputs) + i}], outputs.{port.dims}, {len(port.tensor.shape)});\n"
         for i, port in enumerate(entry.outputs)
         if port.dims
     )
     texts = (
         _SIZES.replace("@COUNT@", str(len(rows))).replace("@SIZES@", wrapped(rows, ", ", "  ")),
-        "at most ", _HELP, learned, "\n    else if (took_size(argv[i], sign)) continue;", "  measure();\n", told,
+        "at most ", _HELP, learned, "\n    else if (took_size(argv[i], sign)) continue;", "  measure();\n", shaped,
     )  # fmt: skip
     return dict(zip(names, texts, strict=True))
 
 
 def _dims(entry: Entry, index: int) -> str:
-    """The dims of an input in a run."""
+    """Return the dims of an input in a run."""
     symbols = {size.symbol: f"sizes[{i}].value" for i, size in enumerate(entry.sizes)}
     return ", ".join(c_text(dim_of(dim), symbols) for dim in entry.inputs[index].tensor.shape)
 
 
 def _saying(entry: Entry) -> list[str]:
-    """A row for each axis of an input that is a * size + b."""
+    """Return a row for each axis of an input that is a * size + b."""
     order = {size.symbol: i for i, size in enumerate(entry.sizes)}
     rows = []
     for i, port in enumerate(entry.inputs):
@@ -59,8 +59,7 @@ def _saying(entry: Entry) -> list[str]:
     return rows
 
 
-_SIZES = r"""/* A size that each run says: its name, the least and the most that it may be, and what it is, -1 until
- * that is known. */
+_SIZES = r"""/* A run-time size: its name, its range, and its value, -1 until it is known. */
 typedef struct {
   const char *name;
   int64_t least, most, value;
@@ -79,12 +78,12 @@ _HELP = r"""  printf("\nsizes, given as NAME=N or by the shapes of .npy files:\n
     printf("  %s  %lld to %lld\n", s->name, (long long)s->least, (long long)s->most);
 """
 
-_LEARNED = r"""@FUNCTIONS@/* An axis of an input that says a size: it is that times a factor, and an offset. */
+_LEARNED = r"""@FUNCTIONS@/* Axes of inputs that determine a size: the axis is size * factor + offset. */
 static const struct { int port, axis, size; int64_t factor, offset; } saying[@COUNT@] = {
 @SAYING@
 };
 
-/* Takes NAME=N, N being a size. Returns whether it is one. */
+/* Parses NAME=N, where NAME is a size. Returns whether it is one. */
 static int took_size(const char *word, const char *sign) {
   for (size *s = sizes; s < sizes + SIZES && sign; s++) {
     if (strlen(s->name) != (size_t)(sign - word) || strncmp(s->name, word, strlen(s->name)) != 0) continue;
@@ -96,7 +95,7 @@ static int took_size(const char *word, const char *sign) {
   return 0;
 }
 
-/* Learns sizes that nobody gave from the shape of an .npy file. */
+/* Derives sizes that the command line does not give from the shape of an .npy file. */
 static void learn(const port *p) {
   char text[HEADER];
   FILE *file = opened(p->path, "");
@@ -115,7 +114,7 @@ static void learn(const port *p) {
   }
 }
 
-/* Gives a port the dims that it has in this run. */
+/* Sets the dims of a port in this run. */
 static void shape_port(port *p, const int64_t *dims, int rank) {
   static char shapes[PORTS][256], types[PORTS][256];
   char list[200] = "";
@@ -131,12 +130,12 @@ static void shape_port(port *p, const int64_t *dims, int rank) {
   p->type = types[p - ports];
 }
 
-/* Finds the sizes of this run, and the shapes of its inputs. */
+/* Determines the sizes of this run, and the shapes of its inputs. */
 static void measure(void) {
   for (const port *p = ports; p < ports + INPUTS; p++)
     if (is_npy(p->path)) learn(p);
   for (const size *s = sizes; s < sizes + SIZES; s++) {
-    if (s->value < 0) fail(s->name, "not said; --help says more, expected NAME=N", "", 2);
+    if (s->value < 0) fail(s->name, "has no value; see --help, expected NAME=N", "", 2);
     if (s->value < s->least || s->value > s->most) {
       fprintf(stderr, "%s: out of range, got %lld, expected %lld to %lld\n", s->name, (long long)s->value,
               (long long)s->least, (long long)s->most);

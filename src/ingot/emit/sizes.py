@@ -1,4 +1,4 @@
-"""C for the sizes that a run says, and for what is computed of them."""
+"""C expressions of run-time sizes, and of dims computed from them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ static inline int64_t size_quotient(int64_t a, int64_t b) {
 
 
 class Sizes:
-    """The sizes of a program, each by a name in C: `n0`, of which fields of steps are multiples."""
+    """The dims of a program that fields of steps are multiples of, with C names `n0` and so on."""
 
     def __init__(self, lowered: Lowered):
         self._names = {dim: f"n{i}" for i, dim in enumerate(dict.fromkeys(sizes_of(lowered)))}
@@ -37,15 +37,15 @@ class Sizes:
 
     @property
     def names(self) -> list[str]:
-        """What the sizes are called in C."""
+        """The C names of the dims."""
         return [*self._names.values()]
 
     def declared(self, symbols: Mapping[str, str]) -> list[tuple[str, str]]:
-        """Statements that compute them, and what they are. symbols: the C of each symbol."""
+        """Return the C statements that compute the dims, with comments. symbols: the C of each symbol."""
         return [(f"  const int64_t {name} = {c_text(dim, symbols)};", str(dim)) for dim, name in self._names.items()]
 
     def text(self, size: AtMost, divisor: int = 1) -> str:
-        """The C of a size, or of a whole part of it."""
+        """Return the C of a size divided by a divisor of it."""
         factor, rest = content_of(size.dim)
         assert factor % divisor == 0, f"{size.dim} in {divisor} parts"
         factor //= divisor
@@ -53,7 +53,7 @@ class Sizes:
 
 
 def c_text(dim: Known, symbols: Mapping[str, str]) -> str:
-    """The C of a dim, an int64_t. symbols: the C of each. Raises UnsupportedError for what sizes of a run never are."""
+    """Return the C of a dim, an int64_t. symbols: the C of each. Raises UnsupportedError for unsupported operations."""
     if not isinstance(dim, Expr):
         return str(dim)
     terms = []
@@ -74,12 +74,12 @@ def _atom(atom: Atom, symbols: Mapping[str, str]) -> str:
 
 
 def functions(text: str) -> str:
-    """The functions that some C of sizes calls."""
+    """Return the helper functions that some C of sizes calls."""
     return "".join(code for name, code in _FUNCTIONS.values() if re.search(rf"\b{name}\(", text))
 
 
-def sizes_said(tensors: Sequence[Tensor], arrays: Mapping[str, np.ndarray]) -> dict[str, int]:
-    """The values of symbols that the shapes of arrays say, by the names of tensors that they are for."""
+def sizes_from_shapes(tensors: Sequence[Tensor], arrays: Mapping[str, np.ndarray]) -> dict[str, int]:
+    """Return the values of symbols that follow from the shapes of arrays, which are given by tensor names."""
     found: dict[str, int] = {}
     for tensor in tensors:
         pairs = zip(tensor.shape, arrays[tensor.name].shape, strict=True)

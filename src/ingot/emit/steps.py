@@ -1,4 +1,4 @@
-"""The steps of a model as C: those of layers that are alike stand there once, in a loop over their places."""
+"""Emit the step functions; identical layers are rolled into a loop over an address table."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from itertools import groupby, pairwise, takewhile
 import numpy as np
 
 from ingot.emit.branches import Guard
-from ingot.emit.interface import C_TYPES, LINE, Entry, Interface, comment, declared, dims, said, wrapped
+from ingot.emit.interface import C_TYPES, LINE, Entry, Interface, comment, declared, dims, run_sizes, wrapped
 from ingot.emit.layout import offset
 from ingot.emit.sizes import Sizes
 from ingot.ir.dim import AtMost, dim_of, divides
@@ -19,27 +19,27 @@ from ingot.lower.lowered import FAULT, Field, Pointer, Step, Tensor
 from ingot.lower.view import View
 from ingot.support import abi
 
-# Fields whose numbers have names in abi.h.
+# Fields whose values are named constants of abi.h.
 _NAMED = {
     "activation": "INGOT_ACT_", "mask_kind": "INGOT_MASK_", "code": "INGOT_FUSED_OP_", "merge": "INGOT_MERGE_",
     "from": "INGOT_DTYPE_", "to": "INGOT_DTYPE_", "rounding": "INGOT_ROUND_",
 }  # fmt: skip
-# Fields of what a kernel need not have, and the constants of the rows for it.
+# Optional operands, and the constants that select the code for them.
 _GIVEN = {
     "slopes": "INGOT_SLOPES", "residual": "INGOT_RESIDUAL", "rounded": "INGOT_ROUNDED", "rounds": "INGOT_ROUNDED",
     "means": "INGOT_MEANS",
 }  # fmt: skip
-_FINISHED = ("INGOT_ACT_none", "INGOT_ACT_relu", "INGOT_ACT_clip")  # activations that a tile applies itself
-_MOST_PERIOD = 1 << 10  # steps of what repeats
+_VECTORIZED = ("INGOT_ACT_none", "INGOT_ACT_relu", "INGOT_ACT_clip")  # activations of the vectorized epilogue
+_MOST_PERIOD = 1 << 10  # most steps of a loop body
 _LEAST_TIMES = 3
-_LEAST_SAVED = 16  # steps that need not stand there again
+_LEAST_SAVED = 16  # fewest steps that a loop saves
 _OPENED = "  run_call *const call = given;\n"
 _STOP = "if (*call->state->stop) return;\n"
 
 
 @dataclass(frozen=True, slots=True)
 class _Stretch:
-    """Steps that follow one another: `times` times `period` of them, from `begin` on."""
+    """Consecutive steps: `period` steps, repeated `times` times, from `begin` on."""
 
     begin: int
     period: int
@@ -47,10 +47,10 @@ class _Stretch:
 
 
 def steps_text(face: Interface) -> str:
-    """The functions of each entry's steps, and what chooses between them."""
-    about = "A kernel computes part 0 of 1: all of it, or of a turn."
+    """Return the functions of each entry's steps, and the dispatch between them."""
+    about = "A kernel computes task 0 of 1: all of its work, or all of an iteration."
     if face.threads > 1:
-        about = "Each thread computes its part of a step, thread 0 alone what is not worth more of them."
+        about = "Each thread computes its task of a step; thread 0 alone computes steps of one task."
     text = comment(
         f"The model's steps. {about} noinline keeps the arithmetic between the changes of floating-point mode around"
         " the call.",
@@ -66,19 +66,19 @@ def steps_text(face: Interface) -> str:
 
 
 def chosen(step: Step) -> Iterator[str]:
-    """The constants that choose what a kernel does: the ops of a fused program, what an epilogue has."""
+    """Yield the constants that select code of a kernel: the ops of a fused program, the operands of an epilogue."""
     for field, prefix in _NAMED.items():
         value = step.fields.get(field, ())
         numbers = value if isinstance(value, tuple) else (value,)
         yield from (abi.constant_names(prefix)[number] for number in numbers if isinstance(number, int))
     yield from (row for name, row in _GIVEN.items() if step.fields.get(name))
     activation = step.fields.get("activation")
-    if isinstance(activation, int) and activation not in map(abi.constant, _FINISHED):
+    if isinstance(activation, int) and activation not in map(abi.constant, _VECTORIZED):
         yield "INGOT_ACTIVATED"
 
 
 def float_text(value: float) -> str:
-    """The shortest decimal that is this float."""
+    """Return the shortest decimal of this float."""
     with np.errstate(over="ignore"):
         rounded = np.float32(value)
     if np.isnan(rounded):
@@ -89,27 +89,27 @@ def float_text(value: float) -> str:
 
 
 def _shared(face: Interface) -> str:
-    """Kernels as the steps of several entries call them."""
+    """Return wrappers of kernels for the steps of several entries."""
     names = sorted({step.kernel for entry in face.entries for step in entry.planned.steps})
     functions = "".join(
         f"""\
-static __attribute__((noinline)) void K(step_{name})(const void *s, int32_t part, int32_t parts) {{
-  K({name})(s, part, parts);
+static __attribute__((noinline)) void K(step_{name})(const void *s, int32_t task, int32_t num_tasks) {{
+  K({name})(s, task, num_tasks);
 }}
 """
         for name in names
     )
-    return f"/* Kernels as steps call them: compiled once, not into the steps of each function. */\n{functions}\n"
+    return f"/* Kernels as steps call them: compiled once, not inlined into the steps of each entry. */\n{functions}\n"
 
 
 def _signature(face: Interface, name: str) -> str:
-    """How steps are declared: those of several threads are what a region of the pool runs."""
+    """Return the declaration of the steps, with threads as the body of a region of the thread pool."""
     parameters = "void *given, pool_member *member" if face.threads > 1 else "run_call *call"
     return f"__attribute__((noinline)) void K({name})({parameters})"
 
 
 def _fields(fields: Iterable[str], indent: str) -> str:
-    """Fields of a struct in lines that end between them; one that is longer than a line has lines of its own."""
+    """Wrap the fields of a struct between fields; a field that is longer than a line has its own lines."""
     parts = []
     for is_long, group in groupby(fields, lambda field: len(indent + field) > LINE):
         if is_long:
@@ -120,14 +120,14 @@ def _fields(fields: Iterable[str], indent: str) -> str:
 
 
 def _commented(rows: list[tuple[str, str]]) -> str:
-    """Lines of code with comments behind them, one below the other as far as there is room; else above."""
-    room = len("  /*  */")
+    """Join lines of code with comments after them, aligned where they fit; else above."""
+    space = len("  /*  */")
     last = {code: code.rpartition("\n")[2] for code, _ in rows}
-    fitting = [len(last[code]) for code, about in rows if about and len(last[code] + about) + room <= LINE]
+    fitting = [len(last[code]) for code, about in rows if about and len(last[code] + about) + space <= LINE]
     text = ""
     for code, about in rows:
-        column = min(max(fitting, default=0), LINE - room - len(about))
-        if about and len(last[code] + about) + room > LINE:
+        column = min(max(fitting, default=0), LINE - space - len(about))
+        if about and len(last[code] + about) + space > LINE:
             text += f"{comment(about, '  ')}\n{code}\n"
         else:
             text += f"{code}{' ' * (column - len(last[code]))} /* {about} */\n" if about else f"{code}\n"
@@ -135,7 +135,7 @@ def _commented(rows: list[tuple[str, str]]) -> str:
 
 
 def _assigned(pointer: str, value: str, place: str) -> str:
-    """A pointer that is some bytes behind another, in lines of a readable length."""
+    """Return the assignment of a pointer as another plus an offset, wrapped at LINE columns."""
     if len(line := f"  {pointer} = {value} + {place});") <= LINE:
         return line
     if len(line := f"      {value} + {place});") <= LINE:
@@ -144,7 +144,7 @@ def _assigned(pointer: str, value: str, place: str) -> str:
 
 
 def _is_zero(value: Field) -> bool:
-    """Whether a field may be left out, which makes it all zero bits."""
+    """Return whether a field may be omitted, because all its bits are zero."""
     if isinstance(value, float):
         return value == 0 and math.copysign(1, value) > 0
     if isinstance(value, tuple):
@@ -153,7 +153,7 @@ def _is_zero(value: Field) -> bool:
 
 
 def _stretches(forms: Sequence[object]) -> Iterator[_Stretch]:
-    """What repeats, from left to right, and what lies between: there with period 1 and once."""
+    """Yield the repeated stretches from left to right, and the steps between them with period 1, once."""
     numbers = {form: number for number, form in enumerate(dict.fromkeys(forms))}
     row, at = [numbers[form] for form in forms], 0
     while at < len(row):
@@ -171,19 +171,19 @@ def _stretches(forms: Sequence[object]) -> Iterator[_Stretch]:
 
 
 class _Writer:
-    """Writes the steps of an entry."""
+    """Emit the steps of an entry."""
 
     def __init__(self, face: Interface, entry: Entry):
         self._face, self._entry, self._lowered, self._planned = face, entry, entry.lowered, entry.planned
         self._sizes, self._names = Sizes(entry.lowered), entry.names
         steps = entry.planned.steps
         self._stretches = list(_stretches([self._form(index, step) for index, step in enumerate(steps)]))
-        self._table: list[list[int]] = []  # of the loop that is being written: columns of offsets
+        self._table: list[list[int]] = []  # of the current loop: columns of offsets
 
     # -- the function -------------------------------------------------------------------------------------------
 
     def function(self, name: str) -> str:
-        """All of it."""
+        """Return the whole function."""
         alone = [self._planned.steps[each.begin] for each in self._stretches if each.times == 1]
         looped = [
             step
@@ -202,19 +202,19 @@ class _Writer:
             self._pointers("Weights.", "weights", named, homes),
             self._pointers("The arena: tensors that are not needed at the same time share it.", "arena", named, homes)
             + (f"  CHECKED({self._entry.name}, -1)\n" if self._planned.live else ""),
-            self._pointers("What a run leaves to the next one.", "kept", named, homes),
+            self._pointers("State that lives from run to run.", "kept", named, homes),
             *(self._guarded() if self._entry.guards else map(self._stretch, self._stretches)),
         ]
         body = "\n".join(filter(None, blocks))
         return f"static {_signature(self._face, name)} {{\n{body}}}\n"
 
     def _tensors(self, pointers: Sequence[Pointer]) -> list[Tensor]:
-        """The tensors that are pointed to, in the order of their numbers."""
+        """Return the tensors that are pointed to, in the order of their ids."""
         ids = {pointer.tensor for pointer in pointers}
         return [tensor for id, tensor in self._lowered.tensors.items() if id in ids]
 
     def _opening(self, has_call: bool) -> str:
-        """What steps are given, as they name it. has_call: whether they use the call."""
+        """Return the declarations of the arguments of steps. has_call: whether they use the call."""
         if self._face.threads == 1:
             return "" if has_call else "  (void)call;\n"
         text = _OPENED if has_call else "  (void)given;\n"
@@ -223,9 +223,9 @@ class _Writer:
         return text + (f"  const int32_t {', '.join(place)};\n" if place else "  (void)member;\n")
 
     def _ports(self, used: list[Tensor]) -> str:
-        """The inputs and outputs, by the names that the steps have for them, and sizes that a run says."""
+        """Return the declarations of inputs and outputs by the names that the steps use, and of run-time sizes."""
         rows = []
-        sizes = self._sizes.declared(said(self._entry))
+        sizes = self._sizes.declared(run_sizes(self._entry))
         for title, struct, ports in (
             ("inputs", self._face.inputs(self._entry), self._entry.inputs),
             ("outputs", self._face.outputs(self._entry), self._entry.outputs),
@@ -240,7 +240,7 @@ class _Writer:
         return _commented(rows)
 
     def _pointers(self, title: str, home: str, named: list[Tensor], homes: set[str]) -> str:
-        """Tensors of a region that has a place in the state: home, whose name it gets here. homes: that loops use."""
+        """Return the declarations of tensors in the region `home` of the state. homes: the regions that loops use."""
         tensors = [tensor for tensor in named if self._home(Pointer(tensor.id)) == home]
         if not tensors and home not in homes:
             return ""
@@ -263,7 +263,7 @@ class _Writer:
         return f"  /* {title} */\n  {const}char *const {home} = call->state->{home};\n{_commented(rows)}"
 
     def _guarded(self) -> Iterator[str]:
-        """The steps of a model whose runs choose between branches, one under the other of each branch."""
+        """Yield the steps of a model whose runs choose between branches, nested in `if` statements."""
         held: Guard = ()
         for stretch, guard in zip(self._stretches, self._entry.guards, strict=True):
             shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(held, guard, strict=False)))
@@ -280,7 +280,7 @@ class _Writer:
     # -- steps --------------------------------------------------------------------------------------------------
 
     def _form(self, index: int, step: Step) -> object:
-        """What steps have alike that differ in where their operands lie alone. Where runs choose, no two are alike."""
+        """Return a key, equal for steps that differ only in operand addresses. With branches, no two are equal."""
         if self._entry.guards:
             return index
         fields = tuple((name, self._field_form(value)) for name, value in step.fields.items())
@@ -297,7 +297,7 @@ class _Writer:
         return type(value), repr(value) if isinstance(value, float) else value  # 0.0 is no -0.0
 
     def _home(self, pointer: Pointer) -> str:
-        """The name of the memory that it points into; "" for an input, an output or the fault."""
+        """Return the region that it points into; "" for an input, an output or the fault."""
         if pointer.tensor == FAULT:
             return ""
         region = self._planned.addresses[pointer.tensor].region
@@ -310,21 +310,21 @@ class _Writer:
         steps = range(stretch.begin, stretch.begin + stretch.period)
         body = "".join(self._step(stretch, index, "      ") for index in steps)
         rows = ("{" + ", ".join(str(column[i]) for column in self._table) + "}" for i in range(stretch.times))
-        places = ""
+        table = ""
         if self._table:
-            declared = f"static const int64_t places[{stretch.times}][{len(self._table)}]"
-            places = f"    {declared} = {{\n{wrapped(rows, ', ', ' ' * 6)}\n    }};\n"
+            declared = f"static const int64_t offsets[{stretch.times}][{len(self._table)}]"
+            table = f"    {declared} = {{\n{wrapped(rows, ', ', ' ' * 6)}\n    }};\n"
         last = stretch.begin + stretch.period * stretch.times - 1
         return f"""\
-  /* Steps {stretch.begin} to {last}: {stretch.times} times the same {stretch.period}, over other memory. */
+  /* Steps {stretch.begin} to {last}: the same {stretch.period} steps, {stretch.times} times over different memory. */
   {{
-{places}    for (int64_t layer = 0; layer < {stretch.times}; layer++) {{
+{table}    for (int64_t layer = 0; layer < {stretch.times}; layer++) {{
 {self._stop("      ")}{body}    }}
   }}
 """
 
     def _stop(self, indent: str) -> str:
-        """Where a run of one thread may end."""
+        """Return the statement at which a run of one thread may end."""
         return indent + _STOP if self._face.can_stop and self._entry.threads == 1 else ""
 
     def _step(self, stretch: _Stretch, index: int, indent: str) -> str:
@@ -349,7 +349,7 @@ class _Writer:
 """
 
     def _operand(self, view: View) -> str:
-        """A view in a comment."""
+        """Return a view for a comment."""
         return f"{self._names[view.tensor]}[{', '.join(str(dim_of(size)) for size in view.shape)}]"
 
     def _barrier(self, index: int, number: str, indent: str) -> str:
@@ -360,34 +360,34 @@ class _Writer:
         return f"{indent}{self._face.prefix}_pool_barrier(member);\n"
 
     def _guard(self, step: Step) -> str:
-        """The threads that have a part of a step; those that none of its turns waits for."""
+        """Return the condition for threads that have a task of a step, unless all threads need its barriers."""
         if self._face.threads == 1 or (step.parts > 1 and (step.iterations > 1 or step.parts == self._entry.threads)):
             return ""
         return f"if (thread < {step.parts}) " if step.parts > 1 else "if (thread == 0) "
 
     def _calls(self, step: Step, indent: str) -> str:
-        """The calls of a step's kernel. A run with fewer threads than were planned for cuts it into fewer parts."""
+        """Return the calls of a step's kernel. A run with fewer threads than planned divides it into fewer tasks."""
         assert step.chunks == 1, "runs of emitted C end between steps"
         kernel = f"K({step.kernel})" if len(self._face.entries) == 1 else f"K(step_{step.kernel})"
         iterations = f"{indent}  for (int32_t turn = 0; turn < {step.iterations}; turn++) "
         if step.parts == 1:
             return f"{indent}  {kernel}(&s, 0, 1);" if step.iterations == 1 else f"{iterations}{kernel}(&s, turn, 1);"
-        parts = "threads"
+        tasks = "threads"
         if step.parts < self._entry.threads:
-            parts = f"threads < {step.parts} ? threads : {step.parts}"
+            tasks = f"threads < {step.parts} ? threads : {step.parts}"
         if step.iterations == 1:
-            return f"{indent}  {kernel}(&s, thread, {parts});"
+            return f"{indent}  {kernel}(&s, thread, {tasks});"
         return f"""\
-{indent}  const int32_t parts = {parts};
+{indent}  const int32_t num_tasks = {tasks};
 {iterations}{{
 {indent}    if (turn > 0) {self._face.prefix}_pool_barrier(member);
-{indent}    if (thread < parts) {kernel}(&s, turn * parts + thread, parts);
+{indent}    if (thread < num_tasks) {kernel}(&s, turn * num_tasks + thread, num_tasks);
 {indent}  }}"""
 
     # -- fields -------------------------------------------------------------------------------------------------
 
     def _field(self, field: abi.Field, values: Sequence[Field]) -> str:
-        """A field of a step that is done once for each of these values, alike but for where pointers point."""
+        """Return a field of a step that is repeated for each of these values, which differ only in pointers."""
         match values[0]:
             case Pointer():
                 return self._pointer(field, values)  # type: ignore[arg-type]
@@ -402,7 +402,7 @@ class _Writer:
             case int() as number if field.name in _NAMED:
                 return abi.constant_names(_NAMED[field.name])[number]
             case int() as number if number == -(2**63):
-                return "-9223372036854775807 - 1"  # C has no literal of it
+                return "-9223372036854775807 - 1"  # C has no literal for it
         return str(values[0])
 
     def _pointer(self, field: abi.Field, pointers: Sequence[Pointer]) -> str:
@@ -419,29 +419,29 @@ class _Writer:
         place = f"{name} + {elements}" if elements else name
         if field.type in ("void", C_TYPES[tensor.dtype.name]):
             return place
-        # A kernel whose elements are pairs, or whatever a format has, takes them under its own name.
+        # A kernel of packed elements, such as pairs, has another element type.
         return f"({untyped})({place})" if elements else f"({untyped}){place}"
 
     def _elements(self, tensor: Tensor, pointer: Pointer) -> str:
-        """How many elements behind a tensor's first one it points; "" for none."""
+        """Return the offset from a tensor's first element, in elements; "" for 0."""
         size, offset = -(-tensor.dtype.bits // 8), pointer.byte_offset
-        assert divides(size, offset), f"{pointer} lies between elements"
+        assert divides(size, offset), f"{pointer} is between elements"
         if isinstance(offset, AtMost):
             return self._sizes.text(offset, size)
         return str(offset // size) if offset else ""
 
     def _place(self, pointers: Sequence[Pointer]) -> str:
-        """Bytes behind the beginning of the memory that they point into, each time that a loop is run."""
+        """Return the byte offset in the region, as an expression of the loop's iteration."""
         offset = pointers[0].byte_offset
         grown = f" + {self._sizes.text(offset)}" if isinstance(offset, AtMost) else ""
         addresses = self._planned.addresses
-        behind = [addresses[p.tensor].offset + (0 if grown else p.byte_offset) for p in pointers]
-        strides = {after - before for before, after in pairwise(behind)}
+        offsets = [addresses[p.tensor].offset + (0 if grown else p.byte_offset) for p in pointers]
+        strides = {after - before for before, after in pairwise(offsets)}
         if strides == {0}:
-            return f"{behind[0]}{grown}"
+            return f"{offsets[0]}{grown}"
         if len(strides) == 1:
-            begin = f"{behind[0]} + " if behind[0] else ""
+            begin = f"{offsets[0]} + " if offsets[0] else ""
             return f"{begin}layer * {strides.pop()}{grown}"
-        if behind not in self._table:
-            self._table.append(behind)
-        return f"places[layer][{self._table.index(behind)}]{grown}"
+        if offsets not in self._table:
+            self._table.append(offsets)
+        return f"offsets[layer][{self._table.index(offsets)}]{grown}"

@@ -1,4 +1,4 @@
-"""The bytes of a model's weights: weights.bin, or weights.c for a machine without files."""
+"""Write a model's weights: weights.bin, or weights.c for a freestanding platform."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _WORD = 4  # bytes of a word of weights.c
 
 
 class WeightSource(Protocol):
-    """What has the bytes of weights, such as a session's `weights`."""
+    """A source of the bytes of weights, such as a session's `weights`."""
 
     def array(self, packed_weight: PackedWeight) -> np.ndarray:
-        """The bytes of a packed weight as a flat array."""
+        """Return the bytes of a packed weight as a flat array."""
 
     def hash(self, array: np.ndarray) -> int:
-        """`ingot_hash` of an array's bytes."""
+        """Return `ingot_hash` of an array's bytes."""
 
 
 def check_byte_order(lowered: Lowered, platform: Platform) -> None:
-    """Raises UnsupportedError for weights that cannot be had in another byte order than the packer's."""
+    """Raise UnsupportedError for quantized weights on a big-endian platform."""
     packed_weights = ((tensor.name, tensor.packed_weight) for tensor in lowered.tensors.values())
     coded = [
         name
@@ -38,13 +38,13 @@ def check_byte_order(lowered: Lowered, platform: Platform) -> None:
     ]
     if platform.byte_order != "little" and coded:
         raise UnsupportedError(
-            f"emit: codes with scales among them are little-endian, got {some(coded)} for a"
+            f"emit: quantized weights are little-endian, got {some(coded)} for a"
             f" {platform.byte_order}-endian machine, expected weights of one dtype each"
         )
 
 
 def write_binary(path: str, face: Interface, weights: WeightSource, platform: Platform) -> int:
-    """Writes weights.bin; returns its hash."""
+    """Write weights.bin; return its hash."""
     with written(path) as file:
         for offset, array in _placed(face, weights, platform):
             file.seek(offset)
@@ -54,7 +54,7 @@ def write_binary(path: str, face: Interface, weights: WeightSource, platform: Pl
 
 
 def write_source(path: str, face: Interface, weights: WeightSource, platform: Platform) -> int:
-    """Writes weights.c; returns the hash of its bytes."""
+    """Write weights.c; return the hash of its bytes."""
     whole = np.zeros(max(face.weights_bytes, _WORD), np.uint8)
     for offset, array in _placed(face, weights, platform):
         whole[offset : offset + array.size] = array
@@ -71,7 +71,7 @@ def write_source(path: str, face: Interface, weights: WeightSource, platform: Pl
 
 
 def words(content: np.ndarray, declared: str, platform: Platform) -> str:
-    """The definition of an array of words that has these bytes, zeros behind them."""
+    """Return the definition of an array of words with these bytes, zero-padded."""
     padded = np.concatenate([content, np.zeros(-content.size % _WORD, np.uint8)])
     numbers = padded.view(platform.dtype(np.dtype(np.uint32)))
     rows = wrapped((f"0x{number:08x}" for number in numbers.tolist()), ", ", "  ")
@@ -79,7 +79,7 @@ def words(content: np.ndarray, declared: str, platform: Platform) -> str:
 
 
 def _placed(face: Interface, weights: WeightSource, platform: Platform) -> Iterator[tuple[int, np.ndarray]]:
-    """The offset and bytes of each weight, once if several entries have it, and of what states begin with."""
+    """Yield the offset and bytes of each weight, once if entries share it, and of the initial values of states."""
     placed = {
         entry.planned.addresses[id].offset: tensor
         for entry in face.entries
@@ -96,7 +96,7 @@ def _placed(face: Interface, weights: WeightSource, platform: Platform) -> Itera
 
 
 def _ordered(content: np.ndarray, itemsize: int, platform: Platform) -> np.ndarray:
-    """Bytes of elements, in the platform's order."""
+    """Return bytes of elements in the platform's order."""
     if platform.byte_order == "little":
         return content
     return content.view(f"u{itemsize}").byteswap().view(np.uint8)

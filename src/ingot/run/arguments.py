@@ -50,7 +50,7 @@ class Arguments:
             row = steps[index]
             row.kernel = library.kernel(step.kernel, isa)
             row.args = self._arguments(step, index)
-            row.parts, row.barrier = step.parts, self._plan.barriers[index]
+            row.num_tasks, row.barrier = step.parts, self._plan.barriers[index]
             row.iterations, row.chunks = step.iterations, step.chunks
         patches = library.new("ingot_patch[]", max(1, len(self._patches)))
         for index, (where, slot, offset) in enumerate(self._patches):

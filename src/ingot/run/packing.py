@@ -119,7 +119,7 @@ def quantized(value: WeightExpr, rows: slice) -> tuple[np.ndarray, np.ndarray]:
     scales = np.empty((len(x), -(-x.shape[1] // node.group)), np.float16)
     library = load()
     pointers = (library.cast("void*", array.ctypes.data) for array in (contiguous, values, scales))
-    fields = dict(zip(("x", "codes", "scales"), pointers, strict=True))
+    fields = dict(zip(("x", "values", "scales"), pointers, strict=True))
     sizes = {"rows": len(x), "cols": x.shape[1], "x_stride": x.shape[1], "group": node.group}
     kind = {"bits": node.dtype.bits, "is_bf16": int(source.type.dtype is bf16)}
     library.kernel("quantize_rows", library.isa())(library.new("quantize_args", fields | sizes | kind), 0, 1)

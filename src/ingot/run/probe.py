@@ -41,7 +41,7 @@ class Probe:
         self._steps = ffi.new("ingot_step[1]")
         self._steps[0].kernel = library.kernel(kernel, isa)
         self._steps[0].args = self._args
-        self._steps[0].parts, self._steps[0].iterations = threads, 1
+        self._steps[0].num_tasks, self._steps[0].iterations = threads, 1
         self._program = ffi.new("ingot_program*", {"steps": self._steps, "step_count": 1, "threads": threads})
         self._null, self._run = ffi.NULL, library.entry.ingot_run
 

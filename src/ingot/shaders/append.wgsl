@@ -1,5 +1,5 @@
-// append.wgsl: rows of keys or values go to their places in a cache; `slot_place` is the kernel's. A workgroup takes a head
-// of a row, unless a later row goes to the same place.
+// append.wgsl: write rows of keys or values to their slots in a cache; the kernel defines `slot_place`. A workgroup
+// writes a head of a row, unless a later row has the same slot.
 
 fn keys_place(slot: i32, d: i32) -> i32 { return d * 64 + slot; }
 

@@ -1,5 +1,5 @@
-// arg_reduce.wgsl: the place of the first of the best elements of x[outer, reduced]; `better` is the kernel's. A workgroup
-// finds one.
+// arg_reduce.wgsl: the index of the first of the best elements of x[outer, reduced]; the kernel defines `better`. A
+// workgroup computes one index.
 
 var<workgroup> found_places: array<i32, LANES>;
 

@@ -1,4 +1,4 @@
-// attention_cached.wgsl: rows of attention whose keys lie in a cache, in blocks of 64 positions, which are its tiles.
+// attention_cached.wgsl: attention whose keys are in a cache, in blocks of 64 positions, which are its tiles.
 
 fn batch_count() -> i32 { return 1; }
 
@@ -10,14 +10,14 @@ fn q_place(batch: i32, head: i32, row: i32) -> i32 { return row * arg_q_strides(
 
 fn out_place(batch: i32, head: i32, row: i32) -> i32 { return row * arg_out_strides(0) + head * arg_out_strides(1); }
 
-// Whose keys a row sees, from the first on and up to the end: none after a fault.
+// The owner of the keys that a row attends to, the first of them and their end; an empty range after a fault.
 fn seen_by(batch: i32, row: i32) -> vec3<i32> {
   if (!has_place(row)) { return vec3<i32>(0, 0, 0); }
   let last = int_positions(row);
   return vec3<i32>(int_owners(row), select(0, max(0, last - arg_window() + 1), arg_window() > 0), last + 1);
 }
 
-// Where the keys of a block lie; anywhere after a fault.
+// The offset of the keys of a block; any offset after a fault.
 fn keys_place(owner: i32, head: i32, begin: i32) -> i32 {
   return (max(0, block_of(owner, begin / 64)) * arg_kv_heads() + head) * arg_head_dim() * 64;
 }
@@ -30,7 +30,7 @@ fn key_at(place: i32, key: i32, dim: i32) -> f32 { return at_keys(place + dim * 
 
 fn value_at(place: i32, key: i32, dim: i32) -> f32 { return at_values(place + key * arg_v_dim() + dim); }
 
-// A score after what is done to it before the softmax.
+// A score as the softmax reads it: scaled and masked.
 fn bent(score: f32, batch: i32, head: i32, row: i32, key: i32) -> f32 {
   if (arg_softcap() == 0.0f) { return score; }
   return arg_softcap() * tanh_f32(score / arg_softcap());

@@ -1,4 +1,4 @@
-// attention_dense.wgsl: rows of attention and their keys in tensors [batch, head, row, dim].
+// attention_dense.wgsl: attention whose rows and keys are in tensors [batch, head, row, dim].
 
 fn batch_count() -> i32 { return arg_batch(); }
 
@@ -14,14 +14,14 @@ fn out_place(batch: i32, head: i32, row: i32) -> i32 {
   return batch * arg_out_strides(0) + head * arg_out_strides(1) + row * arg_out_strides(2);
 }
 
-// Whose keys a row sees, from the first on and up to the end.
+// The owner of the keys that a row attends to, the first of them and their end.
 fn seen_by(batch: i32, row: i32) -> vec3<i32> {
   var end = arg_kv_len();
   if (arg_causal() != 0) { end = clamp(row + arg_causal_offset() + 1, 0, end); }
   return vec3<i32>(batch, 0, end);
 }
 
-// Where the keys from one on lie, which is the first of a tile.
+// The offset of the keys of a tile, from its first key on.
 fn keys_place(owner: i32, head: i32, begin: i32) -> i32 {
   return owner * arg_k_strides(0) + head * arg_k_strides(1) + begin * arg_k_strides(2);
 }
@@ -34,7 +34,7 @@ fn key_at(place: i32, key: i32, dim: i32) -> f32 { return at_k(place + key * arg
 
 fn value_at(place: i32, key: i32, dim: i32) -> f32 { return at_v(place + key * arg_v_strides(2) + dim); }
 
-// A score after what is done to it before the softmax.
+// A score as the softmax reads it: scaled and masked.
 fn bent(score: f32, batch: i32, head: i32, row: i32, key: i32) -> f32 {
   if (arg_mask_kind() == 0) { return score; }
   let rows = batch * arg_mask_strides(0) + head * arg_mask_strides(1) + row * arg_mask_strides(2);

@@ -1,4 +1,4 @@
-// attention_join.wgsl: a row of a head of attention, of what the parts of its keys have left in scratch.
+// attention_join.wgsl: join the partial results of a row of a head of attention from scratch.
 
 fn work(group: i32, lane: i32) {
   let row = group % row_count();

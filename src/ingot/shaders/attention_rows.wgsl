@@ -1,11 +1,12 @@
-// attention_rows.wgsl: attention for few rows. A workgroup makes a row of a head, or what a part of its keys adds to it: a
-// lane has a key of a tile, then dims of out. `parts` and `leave` are a kernel's.
+// attention_rows.wgsl: attention for few rows. A workgroup computes a row of a head, or the partial result of a part of
+// its keys: a lane first has a key of a tile, then dims of out. The kernel defines `parts` and `leave`.
 
 var<workgroup> weights_found: array<f32, LANES>;
 
 var<workgroup> seen_found: vec3<i32>;
 
-// What a row sees: every lane gets the same, which is known to the compiler, so that barriers may follow.
+// The keys that a row attends to. Every lane gets the same value, and the compiler knows that it is uniform, so that
+// barriers may follow.
 fn row_seen(batch: i32, row: i32, lane: i32) -> vec3<i32> {
   if (lane == 0) { seen_found = seen_by(batch, row); }
   return workgroupUniformLoad(&seen_found);

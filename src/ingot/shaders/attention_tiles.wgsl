@@ -1,11 +1,11 @@
-// attention_tiles.wgsl: attention for many rows that see the same keys. A workgroup makes 32 rows, of all heads that read
-// one head of keys, over tiles of 64 keys; a lane 4 rows by 8 columns of both products. Their factors go through memory of
-// the workgroup, 16 dims of queries and keys, or 16 keys of values, at a time.
+// attention_tiles.wgsl: attention for many rows that read the same keys. A workgroup computes 32 rows, of all heads
+// that read one head of keys, over tiles of 64 keys; a lane computes 4 rows by 8 columns of both products. Operands are
+// staged in workgroup memory, 16 dims of queries and keys, or 16 keys of values, at a time.
 
-// By dim or key, rows in fours: queries, then scores, then weights.
+// By dim or key, rows in groups of four: queries, then scores, then weights.
 var<workgroup> left: array<vec4<f32>, 512>;
 
-// By dim or key, columns in fours: keys or values.
+// By dim or key, columns in groups of four: keys or values.
 var<workgroup> right: array<vec4<f32>, 256>;
 
 var<workgroup> seen_found: array<vec3<i32>, 32>;
@@ -18,10 +18,10 @@ var<workgroup> kept_found: array<f32, 32>;
 
 var<workgroup> total_found: array<f32, 32>;
 
-// Of columns, rows in fours.
+// By column, rows in groups of four.
 alias Sums = array<vec4<f32>, 8>;
 
-// Adds 16 products of a lane's rows and columns, in `left` from a place on.
+// Add 16 products of a lane's rows and columns, in `left` from an index on.
 fn add_products(sums: ptr<function, Sums>, begin: i32, rows: i32, columns: i32) {
   for (var i = 0; i < 16; i++) {
     let x = left[(begin + i) * 8 + rows];
@@ -38,7 +38,7 @@ fn add_products(sums: ptr<function, Sums>, begin: i32, rows: i32, columns: i32) 
   }
 }
 
-// What any row of the tile sees: every lane gets the same.
+// The keys that any row of the tile attends to; every lane gets the same value.
 fn tile_seen(batch: i32, first: i32, lane: i32) -> vec3<i32> {
   let each = arg_heads() / arg_kv_heads();
   if (lane < 32) {
@@ -95,7 +95,7 @@ fn stage_values(place: i32, count: i32, begin: i32, column: i32, lane: i32) {
   }
 }
 
-// A lane's scores, bent, with -inf for what a row does not see.
+// A lane's scores, scaled and masked, with -inf for keys that a row does not attend to.
 fn bend(scores: ptr<function, Sums>, batch: i32, kv: i32, first: i32, begin: i32, lane: i32) {
   let each = arg_heads() / arg_kv_heads();
   for (var r = 0; r < 4; r++) {
@@ -112,7 +112,7 @@ fn bend(scores: ptr<function, Sums>, batch: i32, kv: i32, first: i32, begin: i32
   }
 }
 
-// A lane's scores become weights, in `left`, beside the largest of their rows so far.
+// Turn a lane's scores into weights, in `left`, relative to the largest score of their rows so far.
 fn weigh(scores: ptr<function, Sums>, lane: i32) {
   let place = lane % 8 * 64 + lane / 8;
   for (var c = 0; c < 8; c++) { left[place + c * 8] = (*scores)[c]; }

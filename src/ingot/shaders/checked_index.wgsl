@@ -1,4 +1,4 @@
-// checked_index.wgsl: out[i] = x[i], an index below the limit; a lane takes an element.
+// checked_index.wgsl: out[i] = x[i], checked to be an index below the limit; a lane checks one element.
 
 fn work(group: i32, lane: i32) {
   let element = group * LANES + lane;

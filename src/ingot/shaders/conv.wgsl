@@ -1,5 +1,5 @@
-// conv.wgsl: 2-D convolution with a filter that is computed in the same run; images and filter lie row-major, channel by
-// channel. A lane makes an element.
+// conv.wgsl: 2-D convolution with an activation as its filter; images and filter are row-major, channel by channel. A
+// lane computes one element.
 
 fn work(group: i32, lane: i32) {
   let element = group * LANES + lane;

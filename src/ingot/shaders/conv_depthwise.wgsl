@@ -1,5 +1,5 @@
-// conv_depthwise.wgsl: 2-D convolution of each channel with a filter of its own, [kernel row][kernel column][channels]; a
-// lane makes an element, neighbours those of the next channels.
+// conv_depthwise.wgsl: depthwise 2-D convolution with the filter as [kernel row][kernel column][channels]; a lane
+// computes one element, and adjacent lanes adjacent channels.
 
 fn work(group: i32, lane: i32) {
   let element = group * LANES + lane;

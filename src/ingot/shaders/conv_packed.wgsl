@@ -1,6 +1,6 @@
-// conv_packed.wgsl: 2-D convolution of images with adjacent channels, and a filter in panels of 32 outputs for each group,
-// k over kernel row, kernel column and channel. A workgroup makes 32 pixels of a panel, a lane 4 of its outputs for ROWS,
-// which are 4. `add_rows` and ROWS are the kernel's.
+// conv_packed.wgsl: 2-D convolution of images with adjacent channels, with a filter in panels of 32 outputs for each
+// group, k over kernel row, kernel column and channel. A workgroup computes 32 pixels of a panel, a lane 4 outputs of
+// ROWS pixels; ROWS is 4. The kernel defines `add_rows` and ROWS.
 
 fn filter_row(i: i32) -> vec4<f32> {
   return vec4<f32>(at_weight(i), at_weight(i + 1), at_weight(i + 2), at_weight(i + 3));

@@ -1,7 +1,7 @@
-// det.wgsl: out[i] = the determinant of x[i, n, n], by Gaussian elimination with the largest element of each column as its
-// pivot. A lane has a matrix, and changes a copy of it in scratch.
+// det.wgsl: out[i] = the determinant of x[i, n, n], by Gaussian elimination with partial pivoting. A lane has one
+// matrix and changes a copy of it in scratch.
 
-// The row from k on whose element of column k is the largest, NaN being larger than any.
+// The row from k on with the largest element of column k; NaN counts as the largest.
 fn pivot_of(a: i32, k: i32) -> i32 {
   var best = k;
   for (var i = k + 1; i < arg_n(); i++) {

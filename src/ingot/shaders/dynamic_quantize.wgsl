@@ -1,5 +1,5 @@
-// dynamic_quantize.wgsl: codes of u8 for all elements of x, whose range, with 0 in it, is that of the codes; one workgroup
-// makes them. NaN does not count.
+// dynamic_quantize.wgsl: quantize all elements of x to u8 by their range, which includes 0; one workgroup does it. NaN
+// is not part of the range.
 
 fn counted(x: f32) -> f32 { return select(x, 0.0f, is_nan(x)); }
 

@@ -1,9 +1,9 @@
-// elementwise.wgsl: the functions behind the rows of csrc/elementwise.def, by the names of their kernels.
+// elementwise.wgsl: the functions of the lines of csrc/elementwise.def, by the names of their kernels.
 //
-// x and y are operands, alpha and beta the op's float attributes. WGSL's fma() may round twice, exp(), tanh(), log() and
-// sin() may be off by thousands of units in the last place, max() may drop a NaN, and what compares a NaN may be folded
-// away: so these are vmath.h's sequences, and NaN is told by its bits. i64 and i32 are held in 32 bits and wrap there;
-// bool is 0 or 1.
+// x and y are operands, alpha and beta the op's float attributes. WGSL's fma() may round twice, exp(), tanh(), log()
+// and sin() may be off by thousands of units in the last place, max() may drop a NaN, and comparisons with NaN may be
+// optimised away. So these functions repeat the operations of vmath.h, and test for NaN by its bits. i64 and i32 have
+// 32 bits here and wrap; bool is 0 or 1.
 
 fn of_bits(bits: u32) -> f32 { return bitcast<f32>(bits); }
 
@@ -13,7 +13,7 @@ fn nan() -> f32 { return of_bits(0x7fc00000u); }
 
 fn infinity() -> f32 { return of_bits(0x7f800000u); }
 
-// An integer for each float, in the order of floats: one for both zeros, and for NaN the largest.
+// An integer for each float, in the order of floats: both zeros have the same one, and NaN has the largest.
 fn float_key(x: f32) -> i32 {
   let bits = bitcast<i32>(select(x, 0.0f, x == 0.0f));
   return select(bits ^ ((bits >> 31u) & 0x7fffffff), 0x7fffffff, is_nan(x));
@@ -34,7 +34,7 @@ fn scaled(x: f32, n: f32) -> f32 {
   return x * power_of_two(half) * power_of_two(n - half);
 }
 
-// x - n ln2, ln2 in two parts of which the first is short enough that its product is exact.
+// x - n ln2, where ln2 is two parts, the first short enough that its product is exact.
 fn without_ln2(x: f32, n: f32) -> f32 { return (x - n * 0x1.63p-1f) + n * 0x1.bd0106p-13f; }
 
 fn exp_f32(x: f32) -> f32 {
@@ -87,7 +87,7 @@ fn log_f32(x: f32) -> f32 {
   return select(r, x, is_nan(x));
 }
 
-// What rounding 1 + x lost is added back divided by 1 + x; at -1 and infinity the logarithm alone is the limit.
+// The rounding error of 1 + x is added back, divided by 1 + x; at -1 and infinity the logarithm alone is the limit.
 fn log1p_f32(x: f32) -> f32 {
   let u = x + 1.0f;
   let lost = (x - (u - 1.0f)) / u;
@@ -240,8 +240,8 @@ fn mish_f32(x: f32) -> f32 {
   return x * above / (above + rest);
 }
 
-// sin(x + phase pi/2). pi/2 is in four parts, of which three are short enough that their products are exact up to
-// |x| = 1e5; beyond that digits are lost.
+// sin(x + phase pi/2). pi/2 is four parts, three of them short enough that their products are exact up to |x| = 1e5;
+// for larger x precision is lost.
 fn sin_phase(x: f32, phase: i32) -> f32 {
   let n = round(x * 0x1.45f306p-1f);
   let r = ((x - n * 0x1.92p+0f) - n * 0x1.fap-12f) - n * 0x1.54p-20f - n * 0x1.10b462p-30f;
@@ -324,14 +324,14 @@ fn greater_f32(x: f32, y: f32) -> i32 { return less_f32(y, x); }
 
 fn greater_equal_f32(x: f32, y: f32) -> i32 { return less_equal_f32(y, x); }
 
-// -- powers and remainders: what f32 cannot hold is kept beside it. Drivers take (x + y) - x for y, so numbers are cut by
-// their bits, and nothing is gained from what a sum has lost --
+// Powers and remainders: numbers with more precision than f32 are pairs of floats. Drivers may simplify (x + y) - x to
+// y, so numbers are split by their bits, and the rounding error of a sum is never computed from the sum.
 
 // The first 12 bits: products of such are exact (Dekker, "A floating-point technique for extending the available
 // precision", 1971).
 fn first_half(x: f32) -> f32 { return of_bits(bitcast<u32>(x) & 0xfffff000u); }
 
-// The rounded product, and what it misses.
+// The rounded product, and its rounding error.
 fn two_product(x: f32, y: f32) -> vec2<f32> {
   let high = x * y;
   let a = first_half(x);
@@ -339,8 +339,8 @@ fn two_product(x: f32, y: f32) -> vec2<f32> {
   return vec2<f32>(high, ((a * b - high) + a * (y - b) + (x - a) * b) + (x - a) * (y - b));
 }
 
-// 2^(y log2 x) for finite positive x and finite y: log2 x = e + 2 / ln2 (s + s^3 / 3 + ...), s = (m - 1) / (m + 1), of
-// which the first bits go through the series and the rest through its slope.
+// 2^(y log2 x) for finite positive x and finite y: log2 x = e + 2 / ln2 (s + s^3 / 3 + ...), s = (m - 1) / (m + 1). The
+// series is evaluated at the first bits of s, and the rest is added by its derivative.
 fn power_of_positive(x: f32, y: f32) -> f32 {
   let tiny = x < 0x1p-126f;
   let offset = bitcast<i32>(select(x, x * 0x1p23f, tiny)) - 0x3f3504f3;
@@ -380,7 +380,7 @@ fn pow_f32(x: f32, y: f32) -> f32 {
   return sign * power_of_positive(magnitude, y);
 }
 
-// What is left of |x| after taking |y| off, exactly, and how often that went, rounded; for finite x and y other than 0.
+// The exact remainder of |x| divided by |y|, and the quotient, rounded; for finite x and y other than 0.
 fn divided(x: f32, y: f32) -> vec2<f32> {
   let a = bitcast<u32>(x) & 0x7fffffffu;
   let b = bitcast<u32>(y) & 0x7fffffffu;
@@ -419,7 +419,7 @@ fn floor_div_f32(x: f32, y: f32) -> f32 {
   return select(found.y, -found.y - select(0.0f, 1.0f, found.x != 0.0f), differ);
 }
 
-// -- gradients --
+// Gradients.
 
 fn relu_gradient_f32(x: f32, y: f32) -> f32 { return select(y, 0.0f, x <= 0.0f); }
 
@@ -518,7 +518,7 @@ fn logical_or_bool(x: i32, y: i32) -> i32 { return x | y; }
 
 fn logical_xor_bool(x: i32, y: i32) -> i32 { return x ^ y; }
 
-// Casts, by the names of their kernels. A float outside of 32 bits becomes the nearest number that is not.
+// Casts, by the names of their kernels. A float outside of the range of 32-bit integers becomes the nearest one in it.
 fn cast_f32_i64(x: f32) -> i32 { return i32(x); }
 
 fn cast_f32_i32(x: f32) -> i32 { return i32(x); }
@@ -541,17 +541,17 @@ fn cast_bool_i64(x: i32) -> i32 { return x; }
 
 fn cast_bool_i32(x: i32) -> i32 { return x; }
 
-// Integers of 8 bits for floats: x / y, rounded and moved by a zero point. And back.
+// Quantize floats to 8-bit integers: x / y, rounded, plus a zero point; and dequantize.
 fn quantize_u8(x: f32, y: f32, z: i32) -> i32 { return code_of_float(x / y, f32(z), 0.0f, 255.0f); }
 
 fn quantize_i8(x: f32, y: f32, z: i32) -> i32 { return code_of_float(x / y, f32(z), -128.0f, 127.0f); }
 
 fn dequantize(x: i32, y: f32, z: i32) -> f32 { return (f32(x) - f32(z)) * y; }
 
-// A number rounded, with halves to even, and moved by the zero point, which NaN becomes.
+// A number rounded, with halves to even, plus the zero point; NaN becomes the zero point.
 fn code_of_float(x: f32, zero: f32, low: f32, high: f32) -> i32 {
   return i32(clamp(select(round(clamp(x, -0x1p30f, 0x1p30f)), 0.0f, is_nan(x)) + zero, low, high));
 }
 
-// Elements of any type, moved as bits.
+// Elements of any type, copied as bits.
 fn copy_b(x: i32) -> i32 { return x; }

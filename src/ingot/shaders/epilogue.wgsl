@@ -1,5 +1,5 @@
-// epilogue.wgsl: what a product makes of a sum that is scaled: activation(sum + bias) + residual, or with
-// residual_first the activation of all.
+// epilogue.wgsl: the epilogue of a product's scaled sum: activation(sum + bias) + residual, or with residual_first the
+// activation of all.
 
 fn epilogue(sum: f32, column: i32, place: i32) -> f32 {
   var y = sum;
@@ -10,7 +10,7 @@ fn epilogue(sum: f32, column: i32, place: i32) -> f32 {
   return y;
 }
 
-// What a gated product makes of the sums of both halves.
+// The gated epilogue of the sums of both halves.
 fn gated(first: f32, second: f32, column: i32) -> f32 {
   var x = arg_alpha() * first;
   var y = arg_alpha() * second;

@@ -1,5 +1,5 @@
-// experts.wgsl: out[r, s, n] = experts[chosen[r, s]][n, k] @ x[r, s, k], experts one after another, each in panels of 32
-// columns. A workgroup makes a panel's columns of a row and a slot as gemv_packed does.
+// experts.wgsl: out[r, s, n] = experts[chosen[r, s]][n, k] @ x[r, s, k], with contiguous experts in panels of 32
+// columns. A workgroup computes a panel's columns for a row and a slot, as in gemv_packed.
 
 var<workgroup> sums: array<vec4<f32>, LANES>;
 

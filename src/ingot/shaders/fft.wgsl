@@ -1,20 +1,20 @@
-// fft.wgsl: discrete Fourier transforms, by passes that go from one half of scratch to the other (Stockham; see Van Loan,
-// "Computational Frameworks for the Fast Fourier Transform", 1992). A workgroup has a line, whose numbers lie in scratch
-// as real parts, then imaginary ones. `first` gives the numbers that passes begin with and `last` those that they end
-// with: both are the kernel's.
+// fft.wgsl: discrete Fourier transforms, in passes that alternate between two halves of scratch (Stockham; see Van
+// Loan, "Computational Frameworks for the Fast Fourier Transform", 1992). A workgroup has one line, stored in scratch
+// as real parts, then imaginary parts. The kernel defines `first`, which loads the input of the first pass, and `last`,
+// which stores the output of the last pass.
 
 fn times(x: vec2<f32>, y: vec2<f32>) -> vec2<f32> { return vec2<f32>(x.x * y.x - x.y * y.y, x.x * y.y + x.y * y.x); }
 
 fn factor(place: i32) -> vec2<f32> { return vec2<f32>(at_factors(place), at_factors(place + 1)); }
 
-// Number i of a line whose parts begin at `line`.
+// Number i of a line whose real and imaginary parts begin at `line`.
 fn given(line: vec2<i32>, i: i32) -> vec2<f32> {
   var z = vec2<f32>(at_real(line.x + i * arg_real_step()), 0.0f);
   if (has_imaginary) { z.y = at_imaginary(line.y + i * arg_imaginary_step()); }
   return z;
 }
 
-// The same of half a spectrum of odd length, whose other half mirrors it.
+// The same for half a spectrum of odd length, whose other half mirrors it.
 fn mirrored(line: vec2<i32>, i: i32) -> vec2<f32> {
   if (i == 0) { return vec2<f32>(given(line, 0).x, 0.0f); }
   if (i < arg_read()) { return given(line, i); }
@@ -22,7 +22,7 @@ fn mirrored(line: vec2<i32>, i: i32) -> vec2<f32> {
   return vec2<f32>(z.x, -z.y);
 }
 
-// The spectrum of pairs of elements, from half of that of the elements, doubled, whose ends are real.
+// The spectrum of pairs of elements, from half of that of the elements, doubled, whose first and last numbers are real.
 fn joined(line: vec2<i32>, k: i32) -> vec2<f32> {
   var a = given(line, k);
   var b = given(line, arg_length() - k);
@@ -45,7 +45,7 @@ fn hold(x: i32, i: i32, z: vec2<f32>) {
   set_scratch(x + arg_length() + i, select(z.y, z.x, arg_inverse() != 0));
 }
 
-// The way back from `joined`: the spectrum of the elements.
+// The inverse of `joined`: the spectrum of the elements.
 fn parted(x: i32, k: i32) -> vec2<f32> {
   let a = held(x, k % arg_length());
   let b = held(x, (arg_length() - k) % arg_length());
@@ -53,7 +53,7 @@ fn parted(x: i32, k: i32) -> vec2<f32> {
   return vec2<f32>((a.x + b.x) / 2.0f + odd.x, (a.y - b.y) / 2.0f + odd.y);
 }
 
-// x times the turn by -2 pi i / radix; those of odd radices are at `roots`.
+// x rotated by -2 pi i / radix; the rotations of odd radices are at `roots`.
 fn turned(x: vec2<f32>, i: i32, radix: i32, roots: i32) -> vec2<f32> {
   if (radix % 2 != 0) { return times(x, factor(roots + 2 * i)); }
   switch (i * 4 / radix) {
@@ -64,8 +64,8 @@ fn turned(x: vec2<f32>, i: i32, radix: i32, roots: i32) -> vec2<f32> {
   }
 }
 
-// Numbers of a line as passes see them: an inverse transform is that of numbers with their parts exchanged, which they are
-// as they lie.
+// Numbers of a line in the order of the passes. An inverse transform is a forward transform with real and imaginary
+// parts exchanged, as they are stored here.
 fn lying(x: i32, i: i32) -> vec2<f32> { return vec2<f32>(at_scratch(x + i), at_scratch(x + arg_length() + i)); }
 
 fn work(group: i32, lane: i32) {

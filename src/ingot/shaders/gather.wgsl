@@ -1,5 +1,6 @@
-// gather.wgsl: out[outer, i, inner] = table[outer, indices[i], inner]; a lane takes an element. `element_of` is the
-// kernel's: what a table has there. With an end, the table has only the rows from begin to it, and out gets no others.
+// gather.wgsl: out[outer, i, inner] = table[outer, indices[i], inner]; a lane copies one element. The kernel defines
+// `element_of`, which reads the table. With an end, the table has only the rows from begin to end, and only these are
+// written to out.
 
 fn rows_element(outer: i32, row: i32, i: i32) -> i32 { return int_table((outer * arg_limit() + row) * arg_inner() + i); }
 

@@ -1,4 +1,4 @@
-// gather_elements.wgsl: out[i...] = x[i... with indices[i...] at `axis`]; a lane takes an element.
+// gather_elements.wgsl: out[i...] = x[i... with indices[i...] at `axis`]; a lane copies one element.
 
 fn work(group: i32, lane: i32) {
   let element = group * LANES + lane;

@@ -1,6 +1,6 @@
-// gemm_gated.wgsl: c[m, n] = activation(gate) * up, the halves of alpha a[m, k] @ b[k, 2n] + bias. A panel of b holds 16
-// columns of the first half, then 16 of the second. A workgroup makes 16 ROWS rows of 16 columns, a lane 4 columns of
-// ROWS. `add_rows` and ROWS are the kernel's.
+// gemm_gated.wgsl: c[m, n] = activation(gate) * up, the halves of alpha a[m, k] @ b[k, 2n] + bias. A panel of b has 16
+// columns of the first half, then 16 of the second. A workgroup computes 16 ROWS rows of 16 columns, a lane 4 columns
+// of ROWS rows. The kernel defines `add_rows` and ROWS.
 
 fn work(group: i32, lane: i32) {
   let tiles = (arg_m() + 16 * ROWS - 1) / (16 * ROWS);

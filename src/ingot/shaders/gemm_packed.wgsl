@@ -1,6 +1,6 @@
-// gemm_packed.wgsl: c[m, n] = epilogue(alpha a[m, k] @ b[k, n]), b in panels of 32 columns. A workgroup makes 8 ROWS rows
-// of a panel's 32 columns, a lane 4 columns of ROWS. Sums go in blocks of TERMS along k, added in order. `add_rows` and
-// ROWS are the kernel's.
+// gemm_packed.wgsl: c[m, n] = epilogue(alpha a[m, k] @ b[k, n]), b in panels of 32 columns. A workgroup computes 8 ROWS
+// rows of a panel's 32 columns, a lane 4 columns of ROWS rows. Sums are computed in blocks of TERMS along k, added in
+// order. The kernel defines `add_rows` and ROWS.
 
 fn work(group: i32, lane: i32) {
   let tiles = (arg_m() + 8 * ROWS - 1) / (8 * ROWS);

@@ -1,5 +1,5 @@
-// gemv.wgsl: a row times the 32 columns of a panel, by a workgroup: a lane takes 4 columns and every eighth element of k,
-// and those with the same columns add up what they found in order.
+// gemv.wgsl: a row times the 32 columns of a panel, by a workgroup: a lane has 4 columns and every eighth element of k;
+// the partial sums of lanes with the same columns are added in order.
 
 var<workgroup> row_sums: array<vec4<f32>, LANES>;
 

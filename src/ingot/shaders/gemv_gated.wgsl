@@ -1,5 +1,5 @@
-// gemv_gated.wgsl: gemm_gated for few rows. A workgroup makes one row of a panel's 16 columns: the sums of both halves are
-// found alike.
+// gemv_gated.wgsl: gemm_gated for few rows. A workgroup computes one row of a panel's 16 columns, with the sums of both
+// halves.
 
 fn work(group: i32, lane: i32) {
   let row = group % arg_m();

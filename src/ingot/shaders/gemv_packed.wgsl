@@ -1,4 +1,4 @@
-// gemv_packed.wgsl: gemm_packed for few rows. A workgroup makes one row of a panel's 32 columns.
+// gemv_packed.wgsl: gemm_packed for few rows. A workgroup computes one row of a panel's 32 columns.
 
 fn work(group: i32, lane: i32) {
   let row = group % arg_m();

@@ -1,6 +1,6 @@
-// group.wgsl: what the lanes of a workgroup make together: eight of them what eight lanes have found each, in order, then
-// all of them what those eight have, so that every run gives the same bits. Two barriers are enough: who writes for the
-// next time has passed the one behind which all have read.
+// group.wgsl: reductions over the lanes of a workgroup: eight lanes each reduce the values of eight lanes, in order,
+// then all lanes reduce these eight results, so that every run gives the same bits. Two barriers are enough: a lane
+// that writes for the next reduction has passed the barrier after which all lanes have read.
 
 var<workgroup> found: array<f32, LANES>;
 
@@ -20,7 +20,7 @@ fn group_sum(x: f32, lane: i32) -> f32 {
   return total;
 }
 
-// A NaN wins.
+// NaN in any lane is the result.
 fn group_max(x: f32, lane: i32) -> f32 {
   found[lane] = x;
   workgroupBarrier();
@@ -37,7 +37,7 @@ fn group_max(x: f32, lane: i32) -> f32 {
 
 var<workgroup> found_values: array<T, LANES>;
 
-// What the first `count` lanes have found, by a kernel's `combine`: the first lane gets it.
+// Reduce the values of the first `count` lanes by the kernel's `combine`; the first lane gets the result.
 fn group_combined(value: T, count: i32, lane: i32) -> T {
   found_values[lane] = value;
   workgroupBarrier();

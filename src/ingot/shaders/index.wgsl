@@ -1,4 +1,4 @@
-// index.wgsl: indices that a run brings. A bad one goes to the fault slot, before the outputs.
+// index.wgsl: run-time indices. An invalid one is written to the fault slot, before the outputs.
 
 // The index counted from the front, or -1 after a fault.
 fn from_front(index: i32, limit: i32) -> i32 {
@@ -8,7 +8,7 @@ fn from_front(index: i32, limit: i32) -> i32 {
   return -1;
 }
 
-// Whether an index that counts from the front alone is in range; a fault otherwise.
+// Whether an index counted from the front is in range; reports a fault otherwise.
 fn within(index: i32, limit: i32) -> bool {
   if (index >= 0 && index < limit) { return true; }
   report_fault(2u, index, limit);

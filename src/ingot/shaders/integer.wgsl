@@ -1,9 +1,9 @@
-// integer.wgsl: what becomes of exact sums of products of integers of 8 bits, which are held in 32. `leave` is the
-// kernel's, and so are `least`, the smallest of codes, and `residual_of`.
+// integer.wgsl: the epilogue of exact sums of products of 8-bit integers, which are 32-bit integers. The kernel defines
+// `leave`, `least`, the smallest quantized value, and `residual_of`.
 
 fn code_of_sum(y: f32) -> i32 { return code_of_float(y / arg_out_scale(), arg_out_zero(), least, least + 255.0f); }
 
-// activation(sum * scale * step + shift) + residual, or the activation of all. place: of the residual.
+// activation(sum * scale * step + shift) + residual, or the activation of all. place: the offset of the residual.
 fn scaled_sum(sum: i32, step: f32, channel: i32, place: i32) -> f32 {
   var y = f32(sum) * at_scale(channel * arg_scale_step()) * step;
   if (has_shift) { y += at_shift(channel); }

@@ -1,8 +1,8 @@
-// integer_conv.wgsl: 2-D convolution of integers of 8 bits with adjacent channels, and thus products of matrices of them. A
-// lane makes an element. `weight_of` is the kernel's: what a tap of the filter of a channel is.
+// integer_conv.wgsl: 2-D convolution of 8-bit integers with adjacent channels, and products of matrices as
+// convolutions. A lane computes one element. The kernel defines `weight_of`: a weight of a channel's filter.
 
-// In panels of 32 channels of a group, four elements of a channel side by side, k over kernel row, column and channel; zeros
-// fill up the last four of each row.
+// In panels of 32 channels of a group, four elements of a channel adjacent, k over kernel row, kernel column and
+// channel; each row is zero-padded to a multiple of 4.
 fn packed_weight(part: i32, channel: i32, ky: i32, kx: i32, c: i32) -> i32 {
   let channels = arg_channels() / arg_groups();
   let each = arg_out_channels() / arg_groups();
@@ -14,7 +14,7 @@ fn packed_weight(part: i32, channel: i32, ky: i32, kx: i32, c: i32) -> i32 {
   return extractBits(word, u32(i % 4) * 8u, 8u);
 }
 
-// Four rows of the kernel side by side, of each kernel column and channel, of which there are multiples of 16.
+// Four rows of the kernel interleaved, for each kernel column and channel; channels are padded to a multiple of 16.
 fn depthwise_weight(part: i32, channel: i32, ky: i32, kx: i32, c: i32) -> i32 {
   let channels = (arg_channels() + 15) / 16 * 16;
   return int_weight(((ky / 4 * arg_kernel_w() + kx) * channels + channel) * 4 + ky % 4);

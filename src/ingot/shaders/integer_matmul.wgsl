@@ -1,4 +1,4 @@
-// integer_matmul.wgsl: products of computed matrices of integers of 8 bits, for each of a batch; a lane makes an element.
+// integer_matmul.wgsl: products of two activations of 8-bit integers, for each of a batch; a lane computes one element.
 
 fn work(group: i32, lane: i32) {
   let element = group * LANES + lane;

@@ -1,5 +1,5 @@
-// matmul.wgsl: gemm_packed for each of a batch, with a b that lies anyhow. A workgroup makes 8 ROWS rows of 32 columns, a
-// lane 4 columns of ROWS, both of which lie 8 apart. `add_rows` and ROWS are the kernel's.
+// matmul.wgsl: gemm_packed for each of a batch, with a strided b. A workgroup computes 8 ROWS rows of 32 columns, a
+// lane 4 columns of ROWS rows, both 8 apart. The kernel defines `add_rows` and ROWS.
 
 fn work(group: i32, lane: i32) {
   let rows = (arg_m() + 8 * ROWS - 1) / (8 * ROWS);

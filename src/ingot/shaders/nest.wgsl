@@ -1,5 +1,5 @@
-// nest.wgsl: a loop nest over the elements of a result, of which a lane takes one; operands broadcast by strides of 0.
-// `store` is the kernel's.
+// nest.wgsl: a loop nest over the elements of a result, one for each lane; operands broadcast by strides of 0. The
+// kernel defines `store`.
 
 fn work(group: i32, lane: i32) {
   var rest = group * LANES + lane;

@@ -1,5 +1,5 @@
-// norm.wgsl: layer_norm, where it is centred, and rms_norm over rows of adjacent elements; a workgroup makes a row. The
-// centre is the mean as it was rounded, and what it misses is taken off again.
+// norm.wgsl: layer_norm, where it is centred, and rms_norm over rows of adjacent elements; a workgroup computes one
+// row. The centre is the rounded mean; its rounding error is subtracted afterwards.
 
 fn work(group: i32, lane: i32) {
   if (group >= arg_rows()) { return; }

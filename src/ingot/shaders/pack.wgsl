@@ -1,5 +1,5 @@
-// pack.wgsl: a matrix of k rows and n columns, which may lie anyhow, in panels of 32 columns, [n / 32][k][32], with zeros
-// behind the last column. A lane makes an element.
+// pack.wgsl: pack a strided matrix of k rows and n columns in panels of 32 columns, [n / 32][k][32], with zeros after
+// the last column. A lane packs one element.
 
 fn work(group: i32, lane: i32) {
   let element = group * LANES + lane;

@@ -1,4 +1,4 @@
-// paged.wgsl: where positions of sequences lie in a cache of keys or values, by blocks of 64.
+// paged.wgsl: addresses of sequence positions in a cache of keys or values, by blocks of 64.
 
 // The block of positions 64i.. of a sequence, or -1 after a fault.
 fn block_of(owner: i32, i: i32) -> i32 {
@@ -6,12 +6,12 @@ fn block_of(owner: i32, i: i32) -> i32 {
   return select(-1, block, within(block, arg_total_blocks()));
 }
 
-// Whether row r has an owner and a position in range; a fault otherwise.
+// Whether row r has a valid owner and position; reports a fault otherwise.
 fn has_place(r: i32) -> bool {
   return within(int_owners(r), arg_sequences()) && within(int_positions(r), arg_blocks_each() * 64);
 }
 
-// The place of row r among all positions of the cache, or -1 after a fault.
+// The index of row r's slot among all positions of the cache, or -1 after a fault.
 fn row_place(r: i32) -> i32 {
   if (!has_place(r)) { return -1; }
   let position = int_positions(r);

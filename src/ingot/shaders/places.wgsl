@@ -1,4 +1,4 @@
-// places.wgsl: where elements lie in the two loop nests of a reduction, and how many there are.
+// places.wgsl: offsets of elements in the two loop nests of a reduction, and their number.
 
 fn outer_place(element: i32) -> i32 {
   var rest = element;

@@ -1,5 +1,5 @@
-// pool.wgsl: 2-D max and average pooling of images with adjacent channels; a lane makes an element. `combine`, `neutral`
-// and `finish` are the kernel's.
+// pool.wgsl: 2-D max and average pooling of images with adjacent channels; a lane computes one element. The kernel
+// defines `combine`, `neutral` and `finish`.
 
 fn work(group: i32, lane: i32) {
   let element = group * LANES + lane;

@@ -1,4 +1,4 @@
-// product.wgsl: out[i] = sum over k of a[i, k] b[i, k]; a lane makes an element.
+// product.wgsl: out[i] = sum over k of a[i, k] b[i, k]; a lane computes one element.
 
 fn work(group: i32, lane: i32) {
   var rest = group * LANES + lane;

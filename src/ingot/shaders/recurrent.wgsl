@@ -1,9 +1,9 @@
-// recurrent.wgsl: one direction of an LSTM, GRU or plain recurrent layer. A workgroup has a sequence, from its first step
-// to its last, and a lane every 64th unit. What steps leave for each other is in `state`: [2][batch][hidden], and behind
-// it, of a GRU whose reset gate comes before its product, what the gate leaves of h, and the update gates. `cell`, of a
-// unit, and the three of `activate_0` are the kernel's.
+// recurrent.wgsl: one direction of an LSTM, GRU or plain recurrent layer. A workgroup has one sequence, from its first
+// step to its last, and a lane every 64th unit. `state` carries values between steps: [2][batch][hidden], and after it,
+// for a GRU whose reset gate comes before its product, reset * h and the update gates. The kernel defines `cell`, which
+// computes a unit, and `activate_0` to `activate_2`.
 
-// Where the weights of a unit have their column: 32 units of all gates come before the next 32.
+// The column of a unit's weights: 32 units of all gates come before the next 32.
 fn column_of(gate: i32, unit: i32) -> i32 {
   let gates = arg_columns() / arg_hidden();
   let whole = arg_hidden() / 32 * 32;
@@ -11,7 +11,8 @@ fn column_of(gate: i32, unit: i32) -> i32 {
   return whole * gates + gate * (arg_hidden() - whole) + unit - whole;
 }
 
-// What a state gives a gate of a unit: four sums, because steps go on with what each has lost.
+// The state's contribution to a gate of a unit: four partial sums, so that a step's additions do not wait for each
+// other.
 fn of_state(h: i32, gate: i32, unit: i32) -> f32 {
   let column = column_of(gate, unit);
   let panel = column / 32 * panel_words(arg_hidden());
@@ -32,12 +33,12 @@ fn of_input(gates: i32, gate: i32, unit: i32) -> f32 { return at_gates(gates + g
 
 fn clipped(x: f32) -> f32 { return select(x, clamp(x, -arg_clip(), arg_clip()), arg_clip() > 0.0f); }
 
-// The first activation of what input and state give a gate.
+// The first activation of the contributions of input and state to a gate.
 fn opened(gates: i32, h: i32, gate: i32, unit: i32) -> f32 {
   return activate_0(clipped(of_input(gates, gate, unit) + of_state(h, gate, unit)));
 }
 
-// The gates: input, output, forget, cell. own: the place of the unit in last_c.
+// The gates: input, output, forget, cell. own: the index of the unit in last_c.
 fn lstm_cell(gates: i32, h: i32, unit: i32, own: i32) -> f32 {
   var c = at_last_c(own);
   var input = of_input(gates, 0, unit) + of_state(h, 0, unit);

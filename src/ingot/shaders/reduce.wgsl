@@ -1,5 +1,5 @@
-// reduce.wgsl: out[outer] = reduce(x[outer, reduced]); a workgroup makes an element. `combine`, `neutral` and `finish` are
-// the kernel's.
+// reduce.wgsl: out[outer] = reduce(x[outer, reduced]); a workgroup computes one element. The kernel defines `combine`,
+// `neutral` and `finish`.
 
 fn work(group: i32, lane: i32) {
   if (group >= outer_count()) { return; }

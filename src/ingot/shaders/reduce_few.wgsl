@@ -1,5 +1,5 @@
-// reduce_few.wgsl: reduce for no more elements than a workgroup has lanes, in the same order; a lane makes an element of
-// out.
+// reduce_few.wgsl: reduce for at most as many elements as a workgroup has lanes, in the same order; a lane computes one
+// element of out.
 
 fn work(group: i32, lane: i32) {
   let element = group * LANES + lane;

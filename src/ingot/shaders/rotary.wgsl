@@ -1,4 +1,4 @@
-// rotary.wgsl: out = x cos + rotate_half(x) sin, where rotate_half(x) = (-second, first); a lane takes a pair.
+// rotary.wgsl: out = x cos + rotate_half(x) sin, where rotate_half(x) = (-second, first); a lane rotates one pair.
 
 fn work(group: i32, lane: i32) {
   let half = arg_head_dim() / 2;

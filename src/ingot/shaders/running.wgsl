@@ -1,5 +1,5 @@
-// running.wgsl: out[o, i, j] = the sum or product of x[o, 0..i, j]; a lane takes a line. `combine` and `neutral` are the
-// kernel's.
+// running.wgsl: out[o, i, j] = the sum or product of x[o, 0..i, j]; a lane computes one line. The kernel defines
+// `combine` and `neutral`.
 
 fn work(group: i32, lane: i32) {
   let line = group * LANES + lane;

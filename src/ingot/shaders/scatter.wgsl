@@ -1,5 +1,5 @@
-// scatter.wgsl: out[i... with indices[i...] at `axis`] = updates[i...], or that merged with what is there. A lane takes a
-// line along the axis, in order. `merged` is the kernel's.
+// scatter.wgsl: out[i... with indices[i...] at `axis`] = updates[i...], or the merge of it with the present element. A
+// lane updates one line along the axis, in order. The kernel defines `merged`.
 
 fn work(group: i32, lane: i32) {
   var rest = group * LANES + lane;

@@ -1,5 +1,5 @@
-// softmax.wgsl: e^(x - max) / sum of them over rows of adjacent elements; a workgroup makes a row. A row with NaN, or with
-// nothing above -inf, gives NaN throughout.
+// softmax.wgsl: e^(x - max) divided by its sum over rows of adjacent elements; a workgroup computes one row. A row with
+// NaN, or with no element above -inf, gives NaN throughout.
 
 fn work(group: i32, lane: i32) {
   if (group >= arg_rows()) { return; }

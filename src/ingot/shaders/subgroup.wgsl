@@ -1,6 +1,6 @@
-// subgroup.wgsl: group.wgsl by subgroups: each reads what all lanes have found, a lane of it every so many, and adds that
-// up among its own. So every lane gets the same, however a device cuts a workgroup into subgroups, of which WebGPU says
-// nothing. The second barrier is for who writes next.
+// subgroup.wgsl: group.wgsl by subgroups: each subgroup reads the values of all lanes, its lanes with a stride, and
+// reduces them among its own lanes. So every lane gets the same result, however a device divides a workgroup into
+// subgroups, which WebGPU does not specify. The second barrier protects the next write.
 
 var<workgroup> found: array<f32, LANES>;
 
@@ -17,7 +17,7 @@ fn group_sum(x: f32, lane: i32) -> f32 {
   return total;
 }
 
-// A NaN wins.
+// NaN in any lane is the result.
 fn group_max(x: f32, lane: i32) -> f32 {
   found[lane] = x;
   workgroupBarrier();
@@ -29,8 +29,8 @@ fn group_max(x: f32, lane: i32) -> f32 {
   return all;
 }
 
-// What lanes have found, by a kernel's `combine`. Of those behind the first `count` that is `neutral`: they are not left
-// out, so that no lane of a subgroup leaves the loop before others.
+// Reduce the values of the lanes by the kernel's `combine`. Lanes after the first `count` contribute `neutral` rather
+// than nothing, so that all lanes of a subgroup leave the loop together.
 fn group_combined(value: T, count: i32, lane: i32) -> T {
   found_values[lane] = value;
   workgroupBarrier();
@@ -52,7 +52,7 @@ fn max_of_subgroup_i32(x: i32) -> i32 { return subgroupMax(x); }
 
 fn min_of_subgroup_i32(x: i32) -> i32 { return subgroupMin(x); }
 
-// By keys, because WebGPU lets subgroups drop NaN.
+// By keys, because WebGPU allows subgroup operations to drop NaN.
 fn max_of_subgroup_f32(x: f32) -> f32 { return float_of_key(subgroupMax(float_key(x))); }
 
 fn min_of_subgroup_f32(x: f32) -> f32 { return -max_of_subgroup_f32(-x); }

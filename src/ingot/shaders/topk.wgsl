@@ -1,6 +1,6 @@
-// topk.wgsl: the k best of rows of adjacent elements, in order, and their places; equal ones by place, NaN is the largest.
-// A workgroup makes a row: each round finds the best of those that come after the last. `key` is the kernel's: larger
-// for better ones.
+// topk.wgsl: the k best of rows of adjacent elements, in order, and their indices; equal elements by index, NaN is the
+// largest. A workgroup computes one row: each round finds the best element after the one before. The kernel defines
+// `key`: larger for better elements.
 
 var<workgroup> found_keys: array<i32, LANES>;
 

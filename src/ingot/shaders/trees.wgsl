@@ -1,7 +1,6 @@
-// trees.wgsl: the votes of ensembles of decision trees, each row of x down every tree; a lane has a row. A number in the
-// tables of something that is not there goes to the fault slot when a row meets it, and that row votes no further in
-// that tree. `is_better` is the
-// kernel's.
+// trees.wgsl: the votes of ensembles of decision trees, each row of x down every tree; a lane has one row. An invalid
+// number in the tables is written to the fault slot when a row reaches it, and that row has no further votes in that
+// tree. The kernel defines `is_better`.
 
 const LOST: i32 = -2147483647 - 1;
 
@@ -27,7 +26,7 @@ fn holds(node: i32, value: f32, kind: i32) -> bool {
   }
 }
 
-// What follows a node: another, or below 0 a leaf.
+// The next node, or below 0 a leaf.
 fn next(node: i32, x: i32) -> i32 {
   if (!within(node, arg_node_count())) { return LOST; }
   let feature = int_nodes(4 * node) >> 4u;

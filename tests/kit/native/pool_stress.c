@@ -67,11 +67,11 @@ typedef struct {
 
 #define UNTOUCHED (-1) /* a number of out before it is made */
 
-/* out[i] = 31 * sum(x) + i, in 64 bits that wrap; i counts the portions of each part. */
-static void mix(const void *args, int32_t part, int32_t parts) {
+/* out[i] = 31 * sum(x) + i, in 64 bits that wrap; i counts the portions of each task. */
+static void mix(const void *args, int32_t task, int32_t num_tasks) {
   const mix_args *a = args;
-  REQUIRE(part >= 0 && part < parts * a->portions);
-  const int32_t i = part % parts * a->portions + part / parts;
+  REQUIRE(task >= 0 && task < num_tasks * a->portions);
+  const int32_t i = task % num_tasks * a->portions + task / num_tasks;
   uint64_t sum = 0;
   for (int32_t k = 0; k < a->count; k++) sum += (uint64_t)a->x[k];
   a->out[i] = (int64_t)(sum * 31 + (uint64_t)i);
@@ -89,14 +89,14 @@ typedef struct {
   int32_t stop;
 } chain;
 
-static int32_t items(const chain *c, int32_t s) { return c->steps[s].parts * c->args[s].portions; }
+static int32_t items(const chain *c, int32_t s) { return c->steps[s].num_tasks * c->args[s].portions; }
 
-static chain *chain_make(int32_t threads, int32_t parts, int32_t seed) {
+static chain *chain_make(int32_t threads, int32_t num_tasks, int32_t seed) {
   chain *c = calloc(1, sizeof *c);
   REQUIRE(c != NULL);
   for (int32_t i = 0; i < MAX_PARTS; i++) c->first[i] = seed * 1000 + i;
   for (int32_t s = 0; s < STEPS; s++) {
-    const int32_t pieces = (s + seed) % 4 == 0 ? 1 : parts, most = MAX_PARTS / pieces;
+    const int32_t pieces = (s + seed) % 4 == 0 ? 1 : num_tasks, most = MAX_PARTS / pieces;
     const int32_t portions = 1 + (s + seed) % 3 < most ? 1 + (s + seed) % 3 : most;
     const int32_t is_beside = s % 4 == 2;
     mix_args *a = &c->args[s];
@@ -238,31 +238,31 @@ typedef struct {
   int64_t x[MAX_PARTS];
 } ripple_args;
 
-/* values[turn][part] = 31 * the sum of the turn before + part. */
-static void ripple(const void *args, int32_t part, int32_t parts) {
+/* values[turn][task] = 31 * the sum of the turn before + task. */
+static void ripple(const void *args, int32_t task, int32_t num_tasks) {
   ripple_args *a = (void *)args;
-  const int32_t turn = part / parts;
-  const mix_args row = {turn ? a->values[turn - 1] : a->x, a->values[turn], turn ? parts : MAX_PARTS, 1};
-  mix(&row, part % parts, parts);
+  const int32_t turn = task / num_tasks;
+  const mix_args row = {turn ? a->values[turn - 1] : a->x, a->values[turn], turn ? num_tasks : MAX_PARTS, 1};
+  mix(&row, task % num_tasks, num_tasks);
 }
 
-/* One step of many turns, in which each part needs what all others made in the turn before. */
+/* One step of many turns, in which each task needs what all others made in the turn before. */
 static void turns(void) {
   ripple_args *args = calloc(1, sizeof *args);
   REQUIRE(args != NULL);
   for (int32_t i = 0; i < MAX_PARTS; i++) args->x[i] = 77 * i;
   for (int32_t i = 0; i < rounds; i++) {
-    const int32_t parts = 1 + i % MAX_PARTS, count = 1 + i % 64;
+    const int32_t num_tasks = 1 + i % MAX_PARTS, count = 1 + i % 64;
     memset(args->values, 0xff, sizeof args->values);
-    ingot_step step = {ripple, args, parts, 0, count, 1};
+    ingot_step step = {ripple, args, num_tasks, 0, count, 1};
     ingot_program program = {.steps = &step, .step_count = 1, .threads = 1 + i % 5};
     int64_t nanoseconds;
     REQUIRE((i % 3 ? ingot_run(&program, NULL, NULL) : ingot_run_profiled(&program, NULL, NULL, &nanoseconds)) == 0);
     for (int32_t turn = 0; turn < count; turn++) {
       uint64_t sum = 0;
-      for (int32_t k = 0; k < (turn ? parts : MAX_PARTS); k++)
+      for (int32_t k = 0; k < (turn ? num_tasks : MAX_PARTS); k++)
         sum += (uint64_t)(turn ? args->values[turn - 1][k] : args->x[k]);
-      for (int32_t k = 0; k < parts; k++) REQUIRE(args->values[turn][k] == (int64_t)(sum * 31 + (uint64_t)k));
+      for (int32_t k = 0; k < num_tasks; k++) REQUIRE(args->values[turn][k] == (int64_t)(sum * 31 + (uint64_t)k));
     }
     for (int32_t k = 0; k < MAX_PARTS; k++) REQUIRE(args->values[count][k] == -1);
   }
@@ -336,11 +336,11 @@ static void refusals(void) {
 
 static int loses_one; /* in the run to come */
 
-/* Says who computes it; all others wait for the first part. */
-static void drowse(const void *args, int32_t part, int32_t parts) {
-  REQUIRE(part < parts);
-  ((pthread_t *)args)[part] = pthread_self();
-  if (part != 0) return;
+/* Says who computes it; all others wait for the first task. */
+static void drowse(const void *args, int32_t task, int32_t num_tasks) {
+  REQUIRE(task < num_tasks);
+  ((pthread_t *)args)[task] = pthread_self();
+  if (task != 0) return;
   losses += loses_one;
   loses_one = 0;
   usleep(2000);
@@ -377,9 +377,9 @@ static void crowded(void) {
 }
 
 /* Quotients that are rounded, and quotients so small that a flush to zero would show. */
-static void divide(const void *args, int32_t part, int32_t parts) {
+static void divide(const void *args, int32_t task, int32_t num_tasks) {
   float *x = *(float *const *)args;
-  for (int32_t i = part; i < 64; i += parts) x[i] = i % 2 ? 1e-38f / (float)(i + 3) : 1.0f / (float)(i + 3);
+  for (int32_t i = task; i < 64; i += num_tasks) x[i] = i % 2 ? 1e-38f / (float)(i + 3) : 1.0f / (float)(i + 3);
 }
 
 static void host_modes(void) {

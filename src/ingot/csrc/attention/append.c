@@ -1,5 +1,5 @@
-/* append.c: rows of keys or values go to their places in a cache, in its dtype. Parts share heads and dims, not rows:
- * rows that meet in one place are then written in order. */
+/* append.c: write rows of keys or values to their slots in a cache, in its dtype. Tasks divide heads and dims, not
+ * rows, so that several rows with one slot are written in order. */
 #include <math.h>
 
 #include "math/f16.h"
@@ -11,8 +11,8 @@ static inline paged_rows append_rows(const append_args *g) {
                       g->step};
 }
 
-/* The place of row r for a head: its block and slot among all of that head's, block * kv_heads + head and slot; or a
- * block of -1 after a fault. */
+/* The slot of row r for a head: the block's index among all blocks of all heads, block * kv_heads + head, and the slot
+ * in it; or a block of -1 after a fault. */
 static inline int64_t append_block(const append_args *g, const paged_rows *t, int64_t r, int64_t head) {
   if (!paged_row(t, r)) return -1;
   const int64_t block = paged_block(t, t->owners[r], t->positions[r] / INGOT_CACHE_BLOCK);
@@ -24,7 +24,7 @@ static inline vf append_load(const float *x, int64_t lanes) { return lanes < 16 
 static inline void append_round_f32(float *to, vf x) { v_store(to, x); }
 static inline void append_round_bf16(uint16_t *to, vf x) { v_store_bf16(to, x); }
 
-/* Distances of a place's elements: keys lie with positions side by side, values with dims side by side. */
+/* Strides of a slot's elements: keys are stored with positions adjacent, values with dims adjacent. */
 #define APPEND_KEYS_SLOT(dim) 1
 #define APPEND_KEYS_STEP INGOT_CACHE_BLOCK
 #define APPEND_VALUES_SLOT(dim) (dim)
@@ -32,11 +32,11 @@ static inline void append_round_bf16(uint16_t *to, vf x) { v_store_bf16(to, x); 
 
 /* Items are 16 dims of a head. */
 #define APPEND_FLOATS(name, type, round, slot_step, step)                                                              \
-  void K(name)(const void *p, int32_t part, int32_t parts) {                                                           \
+  void K(name)(const void *p, int32_t task, int32_t num_tasks) {                                                       \
     const append_args *g = p;                                                                                          \
     const paged_rows t = append_rows(g);                                                                               \
-    const int64_t groups = (g->dim + 15) / 16, end = part_begin(g->kv_heads * groups, part + 1, parts);                \
-    for (int64_t i = part_begin(g->kv_heads * groups, part, parts); i < end; i++) {                                    \
+    const int64_t groups = (g->dim + 15) / 16, end = task_begin(g->kv_heads * groups, task + 1, num_tasks);            \
+    for (int64_t i = task_begin(g->kv_heads * groups, task, num_tasks); i < end; i++) {                                \
       const int64_t head = i / groups, d = i % groups * 16, lanes = g->dim - d < 16 ? g->dim - d : 16;                 \
       for (int64_t r = 0; r < g->rows; r++) {                                                                          \
         const int64_t block = append_block(g, &t, r, head);                                                            \
@@ -65,24 +65,25 @@ static inline float append_scale(const float *x, int64_t dim) {
   return most / 127;
 }
 
-/* One head of a row as int8: codes x / scale, half to even, `step` apart. A scale of 0, infinity or NaN has codes 0. */
+/* Quantize one head of a row to int8: x / scale, half to even, elements `step` apart. A scale of 0, infinity or NaN
+ * gives zeros. */
 static inline void append_quant(const float *x, int64_t dim, float scale, int8_t *to, int64_t step) {
   const int usable = scale > 0 && scale < INFINITY;
   for (int64_t d = 0; d < dim; d += 16) {
-    float codes[16];
+    float values[16];
     const vf code = v_round(v_div(append_load(x + d, dim - d), v_set(usable ? scale : 1)));
-    v_store(codes, v_min(v_set(127), v_max(v_set(-127), code)));
-    for (int64_t l = 0; l < 16 && d + l < dim; l++) to[(d + l) * step] = usable ? (int8_t)codes[l] : 0;
+    v_store(values, v_min(v_set(127), v_max(v_set(-127), code)));
+    for (int64_t l = 0; l < 16 && d + l < dim; l++) to[(d + l) * step] = usable ? (int8_t)values[l] : 0;
   }
 }
 
-/* Items are heads, whose scale is one of all dims. */
+/* Items are heads; all dims of a head share a scale. */
 #define APPEND_INT8(name, slot_step, step)                                                                             \
-  void K(name)(const void *p, int32_t part, int32_t parts) {                                                           \
+  void K(name)(const void *p, int32_t task, int32_t num_tasks) {                                                       \
     const append_args *g = p;                                                                                          \
     const paged_rows t = append_rows(g);                                                                               \
-    const int64_t end = part_begin(g->kv_heads, part + 1, parts);                                                      \
-    for (int64_t head = part_begin(g->kv_heads, part, parts); head < end; head++) {                                    \
+    const int64_t end = task_begin(g->kv_heads, task + 1, num_tasks);                                                  \
+    for (int64_t head = task_begin(g->kv_heads, task, num_tasks); head < end; head++) {                                \
       for (int64_t r = 0; r < g->rows; r++) {                                                                          \
         const int64_t block = append_block(g, &t, r, head), slot = t.positions[r] % INGOT_CACHE_BLOCK;                 \
         if (block < 0) continue;                                                                                       \
@@ -98,7 +99,7 @@ static inline void append_quant(const float *x, int64_t dim, float scale, int8_t
 APPEND_INT8(append_keys_i8, APPEND_KEYS_SLOT, APPEND_KEYS_STEP)
 APPEND_INT8(append_values_i8, APPEND_VALUES_SLOT, APPEND_VALUES_STEP)
 
-/* The least and the largest of up to 32 numbers; NaN where one is. */
+/* The smallest and the largest of up to 32 numbers; NaN where one is. */
 static inline void append_range(const float *x, int64_t count, float *least, float *most) {
   vf low = append_load(x, count), high = low;
   float lows[16], highs[16];
@@ -116,11 +117,11 @@ static inline void append_range(const float *x, int64_t count, float *least, flo
   }
 }
 
-/* A group of a head as int4: codes (x - least) / step, half to even; `step` and `least` are f16. A step of 0, infinity
- * or NaN has codes 0. to: bytes `distance` apart. */
+/* Quantize a group of a head to int4: (x - least) / step, half to even; the scale `step` and the min `least` are f16. A
+ * scale of 0, infinity or NaN gives zeros. to: bytes `distance` apart. */
 static inline void append_quads(const float *x, int64_t count, uint16_t *scale, uint16_t *least, uint8_t *to,
                                 int64_t distance) {
-  float low, high, codes[2 * INGOT_CACHE_GROUP];
+  float low, high, values[2 * INGOT_CACHE_GROUP];
   append_range(x, count, &low, &high);
   *scale = float_to_f16((high - low) / 15);
   *least = float_to_f16(low);
@@ -128,20 +129,20 @@ static inline void append_quads(const float *x, int64_t count, uint16_t *scale, 
   const int usable = step > 0 && step < INFINITY && begin - begin == 0;
   for (int64_t d = 0; d < count; d += 16) {
     const vf code = v_round(v_div(v_sub(append_load(x + d, count - d), v_set(begin)), v_set(usable ? step : 1)));
-    v_store(codes + d, v_min(v_set(15), v_max(v_set(0), code)));
+    v_store(values + d, v_min(v_set(15), v_max(v_set(0), code)));
   }
   for (int64_t l = 0; l < count / 2; l++)
-    to[l * distance] = usable ? (uint8_t)((int)codes[l] | (int)codes[count / 2 + l] << 4) : 0;
+    to[l * distance] = usable ? (uint8_t)((int)values[l] | (int)values[count / 2 + l] << 4) : 0;
 }
 
 /* Items are heads. */
 #define APPEND_INT4(name, slot_step, step)                                                                             \
-  void K(name)(const void *p, int32_t part, int32_t parts) {                                                           \
+  void K(name)(const void *p, int32_t task, int32_t num_tasks) {                                                       \
     const append_args *g = p;                                                                                          \
     const paged_rows t = append_rows(g);                                                                               \
     const int64_t half = g->dim / 2, groups = (g->dim + INGOT_CACHE_GROUP - 1) / INGOT_CACHE_GROUP;                    \
-    const int64_t end = part_begin(g->kv_heads, part + 1, parts);                                                      \
-    for (int64_t head = part_begin(g->kv_heads, part, parts); head < end; head++) {                                    \
+    const int64_t end = task_begin(g->kv_heads, task + 1, num_tasks);                                                  \
+    for (int64_t head = task_begin(g->kv_heads, task, num_tasks); head < end; head++) {                                \
       for (int64_t r = 0; r < g->rows; r++) {                                                                          \
         const int64_t block = append_block(g, &t, r, head), slot = t.positions[r] % INGOT_CACHE_BLOCK;                 \
         if (block < 0) continue;                                                                                       \

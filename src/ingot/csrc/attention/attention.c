@@ -1,15 +1,15 @@
 /* attention.c: out = softmax(scale * q @ k^T + mask) @ v, a block of query rows at a time.
  *
- * Columns (keys) are taken in tiles: attention_f32 has one tile of kv_len columns, attention_f32_online tiles of
+ * Columns (keys) are processed in tiles: attention_f32 has one tile of kv_len columns, attention_f32_online tiles of
  * INGOT_KV_TILE whose partial results are rescaled to the largest score so far (online softmax: Milakov and Gimelshein,
- * 2018). A block is up to 24 rows that read the same keys: rows of one query head, or, where a head has few, whole
- * heads of a group (Ainslie et al., "GQA", 2023). A causal block reads keys up to its last row's diagonal. All of that
- * depends on shapes only. Scores are in units of log2(e), so that a weight is a power of two; a masked score is -inf
- * and its weight exactly 0.
+ * 2018). A block is up to 24 rows that read the same keys: rows of one query head, or, where a head has few rows,
+ * several heads of a group (Ainslie et al., "GQA", 2023). A causal block reads keys up to its last row's diagonal. All
+ * of this depends on shapes only. Scores are in units of log2(e), so that a weight is a power of two; a masked score is
+ * -inf and its weight exactly 0.
  *
- * attention_bf16 multiplies pairs of bf16, which lie in the place of floats: in queries and keys along head_dim, in
- * weights and values along the columns. Scores are scaled after the product; weights are rounded for the second one,
- * not for their sum. */
+ * attention_bf16 multiplies pairs of bf16, each stored in the space of a float: in queries and keys pairs along
+ * head_dim, in weights and values along the columns. Scores are scaled after the product; weights are rounded for the
+ * second product, but not for their sum. */
 #include <math.h>
 #include <string.h>
 
@@ -17,12 +17,12 @@
 #include "elementwise/dropout.h"
 
 #define ATTENTION_ROWS INGOT_ATTENTION_ROWS
-#define ATTENTION_HALF 12 /* rows that are multiplied with the same number of values: a tile's on AVX-512 */
+#define ATTENTION_HALF 12 /* rows that are multiplied with the same number of values: the rows of an AVX-512 tile */
 #define ATTENTION_BLOCKS INGOT_ATTENTION_BLOCKS
 #define ATTENTION_FEW INGOT_ATTENTION_FEW
 
-/* What is multiplied: floats, or pairs of bf16, which `pairs` packs; their scores are scaled after the product, and
- * weights narrowed. drop: what becomes of the first weights of row r of a block, which begin at a column, or null. */
+/* The element type: floats, or pairs of bf16, which `pairs` packs; scores of pairs are scaled after the product, and
+ * their weights rounded. drop: applies dropout to the first weights of row r of a block, from a column on; or null. */
 typedef struct {
   void (*tile)(int64_t rows, int64_t panels, const gemm_product *p);
   void (*pairs)(const uint16_t *src, int64_t k, int64_t n, int64_t k_stride, int64_t n_stride, float *panel);
@@ -31,28 +31,28 @@ typedef struct {
   void (*drop)(const attention_args *g, const attention_block *b, int64_t r, int64_t begin, int64_t count, float *w);
 } attention_form;
 
-/* A part's scratch slot, and which keys and values it holds. head_dim counts floats or pairs. */
+/* A task's scratch slot, and the keys and values that are packed in it. head_dim counts floats or pairs. */
 typedef struct {
   attention_form form;
-  float *queries;  /* [24][q_stride]: q, of floats scale * log2(e) * q */
+  float *queries;  /* [24][q_stride]: q; for floats scale * log2(e) * q */
   float *keys;     /* packed k^T: [tile / 32][head_dim][32], or a few panels of it */
-  float *values;   /* the last panel of v when it is not whole: [tile][32]; of pairs all: [v_dim / 32][tile / 2][32] */
+  float *values;   /* a partial last panel of v: [tile][32]; of pairs all panels: [v_dim / 32][tile / 2][32] */
   float *scores;   /* [24][score_stride] */
   float *sums;     /* [16 * 24][v_stride]: weights @ v so far */
-  float *addend;   /* [24][v_stride]: the same of one tile */
+  float *addend;   /* [24][v_stride]: weights @ v of one tile */
   int64_t q_stride, score_stride, v_stride;
   int64_t value_stride;               /* floats from a panel of values to the next */
-  int keep;                           /* whether several blocks read what is packed */
-  int64_t head, begin;                /* what is packed: this head of keys from column `begin` on, */
+  int keep;                           /* whether several blocks read the packed tile */
+  int64_t head, begin;                /* the packed tile: this head of keys from column `begin` on, */
   int64_t packed_keys, packed_values; /* so many of its columns */
 } attention_slot;
 
-/* What a causal mask leaves of a tile of keys. visible[r]: how many of its first columns row r of the block sees.
- * reach: how many are multiplied for the first and for the second half of the rows, the most that one of them sees. */
+/* The causal view of a tile of keys. visible[r]: how many of its first columns row r of the block attends to. reach:
+ * how many columns are multiplied for the first and for the second half of the rows: the most visible to one. */
 typedef struct { int64_t visible[ATTENTION_ROWS], reach[2]; } attention_view;
 
 static inline attention_slot attention_open(const attention_args *g, attention_form form, int64_t tile, int keep,
-                                            int32_t part) {
+                                            int32_t task) {
   attention_slot s = {.form = form, .keep = keep, .head = -1};
   const int64_t columns = (tile + 31) / 32 * 32;
   const int64_t rows = g->heads / g->kv_heads * g->q_len, few = ATTENTION_FEW * INGOT_PANEL;
@@ -60,7 +60,7 @@ static inline attention_slot attention_open(const attention_args *g, attention_f
   s.q_stride = (g->head_dim + 15) / 16 * 16;
   s.score_stride = columns + INGOT_ATTENTION_PAD;
   s.value_stride = form.pairs ? columns / 2 * INGOT_PANEL : INGOT_PANEL;
-  s.queries = g->scratch + part * g->scratch_stride;
+  s.queries = g->scratch + task * g->scratch_stride;
   s.scores = s.queries + ATTENTION_ROWS * s.q_stride;
   s.addend = s.scores + (rows < ATTENTION_ROWS ? rows : ATTENTION_ROWS) * s.score_stride;
   s.sums = s.addend + ATTENTION_ROWS * s.v_stride;
@@ -69,7 +69,7 @@ static inline attention_slot attention_open(const attention_args *g, attention_f
   return s;
 }
 
-/* The block's rows of q into the slot, floats scaled. */
+/* Copy the block's rows of q to the slot; floats are scaled. */
 static inline void attention_queries(const attention_args *g, const attention_slot *s, const attention_block *b) {
   const vf scale = v_set(g->scale * INGOT_LOG2E);
   for (int64_t r = 0; r < b->count; r++) {
@@ -83,7 +83,7 @@ static inline void attention_queries(const attention_args *g, const attention_sl
   }
 }
 
-/* Panel `panel` of the tile's keys, packed now unless it is there; `count` columns are in the tile. */
+/* Panel `panel` of the tile's keys; it is packed now unless it already is. `count` columns are in the tile. */
 static inline float *attention_keys(const attention_args *g, attention_slot *s, const float *k, int64_t panel,
                                     int64_t count) {
   const int64_t column = panel * INGOT_PANEL, columns = count - column;
@@ -100,7 +100,7 @@ static inline float *attention_keys(const attention_args *g, attention_slot *s, 
   return keys;
 }
 
-/* The scores of pairs, scaled as queries of floats are. */
+/* Scale the scores of pairs; for floats the queries are scaled instead. */
 static inline void attention_scale(const attention_args *g, const gemm_product *p, int64_t rows, int64_t panels) {
   const vf scale = v_set(g->scale * INGOT_LOG2E);
   for (int64_t i = 0; i < rows; i++) {
@@ -109,7 +109,7 @@ static inline void attention_scale(const attention_args *g, const gemm_product *
   }
 }
 
-/* scores = queries @ k^T where a row of the register tile sees a column of the panel. */
+/* scores = queries @ k^T, for tiles in which some row attends to a column of the panel. */
 static inline void attention_scores(const attention_args *g, attention_slot *s, const attention_block *b,
                                     const attention_view *view, const float *k, int64_t count) {
   const int64_t blocks = gemm_blocks(b->count, s->q_stride);
@@ -121,11 +121,11 @@ static inline void attention_scores(const attention_args *g, attention_slot *s, 
     const float *keys = attention_keys(g, s, k, panel, count);
     for (int64_t i = 1; i < width; i++) attention_keys(g, s, k, panel + i, count);
     for (int64_t block = 0; block < blocks; block++) {
-      const int64_t row = part_begin(b->count, (int32_t)block, (int32_t)blocks);
-      const int64_t end = part_begin(b->count, (int32_t)block + 1, (int32_t)blocks);
-      int64_t seen = 0;
-      for (int64_t r = row; r < end; r++) seen = view->visible[r] > seen ? view->visible[r] : seen;
-      if (seen <= panel * INGOT_PANEL) continue;
+      const int64_t row = task_begin(b->count, (int32_t)block, (int32_t)blocks);
+      const int64_t end = task_begin(b->count, (int32_t)block + 1, (int32_t)blocks);
+      int64_t visible = 0;
+      for (int64_t r = row; r < end; r++) visible = view->visible[r] > visible ? view->visible[r] : visible;
+      if (visible <= panel * INGOT_PANEL) continue;
       const gemm_product product = {
         .k = g->head_dim, .a = s->queries + row * s->q_stride, .a_stride = s->q_stride, .b = keys,
         .b_stride = INGOT_PANEL, .panel_stride = INGOT_PANEL * g->head_dim,
@@ -136,7 +136,7 @@ static inline void attention_scores(const attention_args *g, attention_slot *s, 
   }
 }
 
-/* Masks scores[0, visible) of row r; returns the largest. */
+/* Mask scores[0, visible) of row r; return the largest. */
 static inline float attention_largest(const attention_args *g, const attention_block *b, int64_t r, int64_t begin,
                                       int64_t visible, float *scores) {
   const int64_t mask = attention_mask_at(g, b, r, begin);
@@ -172,7 +172,7 @@ static inline float attention_weights(float shift, int64_t visible, int64_t colu
   return total + v_sum(sum);
 }
 
-/* A row of weights as pairs, in its own place. */
+/* Round a row of weights to pairs, in place. */
 static inline void attention_narrow(int64_t columns, float *weights) {
   for (int64_t j = 0; j < columns; j += 16) {
     uint16_t pairs[16];
@@ -181,7 +181,7 @@ static inline void attention_narrow(int64_t columns, float *weights) {
   }
 }
 
-/* Drops weights, whose sum is known by now, drawn by their places. */
+/* Apply dropout to weights after they were summed; the index of a weight selects its random number. */
 static inline void attention_drop(const attention_args *g, const attention_block *b, int64_t r, int64_t begin,
                                   int64_t count, float *weights) {
   const dropout_draw draw = {(uint64_t)g->seed, (uint64_t)*g->step, g->stream, g->threshold, g->kept};
@@ -190,7 +190,7 @@ static inline void attention_drop(const attention_args *g, const attention_block
   dropout_elements(&draw, (uint64_t)((all + row) * g->kv_len + begin), count, weights, weights);
 }
 
-/* The block's scores become weights; fade gets what the sums of earlier tiles are to be multiplied with. */
+/* Turn the block's scores into weights; fade gets the factor for the sums of earlier tiles. */
 static inline void attention_softmax(const attention_args *g, const attention_slot *s, attention_block *b,
                                      const attention_view *view, int64_t begin, float *fade) {
   float shift[32] = {0}, total[32] = {0};
@@ -216,7 +216,7 @@ static inline void attention_softmax(const attention_args *g, const attention_sl
   }
 }
 
-/* The last panel of v, which is not whole, packed as far as column `count` of the tile. */
+/* The partial last panel of v, packed up to column `count` of the tile. */
 static inline float *attention_values(const attention_args *g, attention_slot *s, const float *v, int64_t count) {
   const int64_t from = s->packed_values, column = g->v_dim / INGOT_PANEL * INGOT_PANEL;
   if (from < count) {
@@ -227,7 +227,7 @@ static inline float *attention_values(const attention_args *g, attention_slot *s
   return s->values;
 }
 
-/* All of v as pairs, packed as far as column `count` of the tile. v points to its first element. */
+/* All of v as pairs, packed up to column `count` of the tile. v points to its first element. */
 static inline float *attention_pairs(const attention_args *g, attention_slot *s, const uint16_t *v, int64_t count) {
   const int64_t from = s->packed_values / 2 * 2;
   if (s->packed_values < count) {
@@ -241,7 +241,7 @@ static inline float *attention_pairs(const attention_args *g, attention_slot *s,
   return s->values;
 }
 
-/* to = weights @ panels of values, for the columns that each half of the block sees. */
+/* to = weights @ panels of values, for the columns that each half of the block attends to. */
 static inline void attention_mix(const attention_slot *s, const attention_block *b, const attention_view *view,
                                  int64_t panels, int32_t halved, const float *values, int64_t stride, float *to) {
   const int64_t together = b->count <= ATTENTION_FEW ? panels : 1;
@@ -250,8 +250,8 @@ static inline void attention_mix(const attention_slot *s, const attention_block 
       const int64_t rows = b->count - first < ATTENTION_HALF ? b->count - first : ATTENTION_HALF;
       const int64_t tiles = gemm_blocks(rows, s->score_stride);
       for (int64_t t = 0; t < tiles; t++) {
-        const int64_t row = first + part_begin(rows, (int32_t)t, (int32_t)tiles);
-        const int64_t end = first + part_begin(rows, (int32_t)t + 1, (int32_t)tiles);
+        const int64_t row = first + task_begin(rows, (int32_t)t, (int32_t)tiles);
+        const int64_t end = first + task_begin(rows, (int32_t)t + 1, (int32_t)tiles);
         const gemm_product product = {
             .k = s->form.pairs ? (view->reach[half] + 1) / 2 : view->reach[half],
             .a = s->scores + row * s->score_stride, .a_stride = s->score_stride,
@@ -263,18 +263,18 @@ static inline void attention_mix(const attention_slot *s, const attention_block 
   }
 }
 
-/* What the block sees of columns [begin, end). */
+/* The block's view of columns [begin, end). */
 static inline attention_view attention_view_of(const attention_args *g, const attention_block *b, int64_t begin,
                                             int64_t end) {
   attention_view view = {.reach = {0, 0}};
   for (int64_t r = 0; r < b->count; r++) {
-    view.visible[r] = attention_seen(g, b->at[r], begin, end);
+    view.visible[r] = attention_visible(g, b->at[r], begin, end);
     if (view.visible[r] > view.reach[r / ATTENTION_HALF]) view.reach[r / ATTENTION_HALF] = view.visible[r];
   }
   return view;
 }
 
-/* Adds columns [begin, end) to the block's sums. */
+/* Add columns [begin, end) to the block's sums. */
 static inline void attention_tile(const attention_args *g, attention_slot *s, attention_block *b, int64_t begin,
                                   int64_t end) {
   const attention_view view = attention_view_of(g, b, begin, end);
@@ -309,13 +309,14 @@ static inline void attention_tile(const attention_args *g, attention_slot *s, at
   }
 }
 
-/* Blocks in the order batch, head of keys, query head, row; a part takes neighbours, which mostly share packed keys. */
-static inline void attention_run(const attention_args *g, attention_form form, int64_t tile, int32_t part,
-                                 int32_t parts) {
+/* Blocks are in the order batch, head of keys, query head, row; a task owns adjacent blocks, which share packed
+ * keys. */
+static inline void attention_run(const attention_args *g, attention_form form, int64_t tile, int32_t task,
+                                 int32_t num_tasks) {
   const attention_cut cut = attention_plan(g, ATTENTION_ROWS);
-  attention_slot slot = attention_open(g, form, tile, cut.blocks > 1, part);
-  const int64_t end = attention_share(g, &cut, part + 1, parts), most = tile < g->kv_len ? ATTENTION_BLOCKS : 1;
-  for (int64_t index = attention_share(g, &cut, part, parts); index < end;) {
+  attention_slot slot = attention_open(g, form, tile, cut.blocks > 1, task);
+  const int64_t end = attention_share(g, &cut, task + 1, num_tasks), most = tile < g->kv_len ? ATTENTION_BLOCKS : 1;
+  for (int64_t index = attention_share(g, &cut, task, num_tasks); index < end;) {
     attention_block group[ATTENTION_BLOCKS];
     const int64_t head_end = (index / cut.blocks + 1) * cut.blocks < end ? (index / cut.blocks + 1) * cut.blocks : end;
     const int64_t count = head_end - index < most ? head_end - index : most;
@@ -325,46 +326,46 @@ static inline void attention_run(const attention_args *g, attention_form form, i
       const int64_t tile_end = g->kv_len - begin < tile ? g->kv_len : begin + tile;
       for (int64_t i = 0; i < count; i++) attention_tile(g, &slot, &group[i], begin, tile_end);
     }
-    for (int64_t i = 0; i < count; i++) attention_finish(g, &group[i], slot.v_stride, INGOT_PANEL);
+    for (int64_t i = 0; i < count; i++) attention_store(g, &group[i], slot.v_stride, INGOT_PANEL);
     index += count;
   }
 }
 
-void K(attention_f32)(const void *args, int32_t part, int32_t parts) {
+void K(attention_f32)(const void *args, int32_t task, int32_t num_tasks) {
   const attention_args *g = args;
-  attention_run(g, (attention_form){.tile = K(gemm_tile)}, g->kv_len, part, parts);
+  attention_run(g, (attention_form){.tile = K(gemm_tile)}, g->kv_len, task, num_tasks);
 }
 
-void K(attention_f32_online)(const void *args, int32_t part, int32_t parts) {
+void K(attention_f32_online)(const void *args, int32_t task, int32_t num_tasks) {
   const attention_args *g = args;
   const int64_t tile = g->kv_len < INGOT_KV_TILE ? g->kv_len : INGOT_KV_TILE;
-  attention_run(g, (attention_form){.tile = K(gemm_tile)}, tile, part, parts);
+  attention_run(g, (attention_form){.tile = K(gemm_tile)}, tile, task, num_tasks);
 }
 
-void K(attention_dropout_f32)(const void *args, int32_t part, int32_t parts) {
+void K(attention_dropout_f32)(const void *args, int32_t task, int32_t num_tasks) {
   const attention_args *g = args;
-  attention_run(g, (attention_form){.tile = K(gemm_tile), .drop = attention_drop}, g->kv_len, part, parts);
+  attention_run(g, (attention_form){.tile = K(gemm_tile), .drop = attention_drop}, g->kv_len, task, num_tasks);
 }
 
-void K(attention_dropout_f32_online)(const void *args, int32_t part, int32_t parts) {
+void K(attention_dropout_f32_online)(const void *args, int32_t task, int32_t num_tasks) {
   const attention_args *g = args;
   const int64_t tile = g->kv_len < INGOT_KV_TILE ? g->kv_len : INGOT_KV_TILE;
-  attention_run(g, (attention_form){.tile = K(gemm_tile), .drop = attention_drop}, tile, part, parts);
+  attention_run(g, (attention_form){.tile = K(gemm_tile), .drop = attention_drop}, tile, task, num_tasks);
 }
 
 static inline attention_form attention_of_pairs(void) {
   return (attention_form){K(gemm_tile_dots), K(pack_pairs), attention_scale, attention_narrow, NULL};
 }
 
-void K(attention_bf16)(const void *args, int32_t part, int32_t parts) {
+void K(attention_bf16)(const void *args, int32_t task, int32_t num_tasks) {
   const attention_args g = attention_in_pairs(args);
-  attention_run(&g, attention_of_pairs(), g.kv_len, part, parts);
+  attention_run(&g, attention_of_pairs(), g.kv_len, task, num_tasks);
 }
 
-void K(attention_bf16_online)(const void *args, int32_t part, int32_t parts) {
+void K(attention_bf16_online)(const void *args, int32_t task, int32_t num_tasks) {
   const attention_args g = attention_in_pairs(args);
   const int64_t tile = g.kv_len < INGOT_KV_TILE ? g.kv_len : INGOT_KV_TILE;
-  attention_run(&g, attention_of_pairs(), tile, part, parts);
+  attention_run(&g, attention_of_pairs(), tile, task, num_tasks);
 }
 
 #undef ATTENTION_ROWS

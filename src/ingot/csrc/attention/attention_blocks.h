@@ -1,5 +1,4 @@
-/* attention_blocks.h: the blocks of rows that read the same keys, how parts share them, and what is done to the scores
- * and sums of one row. */
+/* attention_blocks.h: blocks of rows that read the same keys, their division into tasks, masks and results. */
 #ifndef INGOT_ATTENTION_BLOCKS_H
 #define INGOT_ATTENTION_BLOCKS_H
 
@@ -8,12 +7,12 @@
 
 #define ATTENTION_MOST 32 /* rows of a block */
 
-/* How the rows of a head of keys are cut into `blocks` of at most `most` rows: per_head for each of its `group` query
- * heads, or one for up to heads_each of them where that is more than 1. */
+/* How the rows of a head of keys are divided into `blocks` of at most `most` rows: per_head blocks for each of its
+ * `group` query heads; or, where heads_each is more than 1, one block for up to heads_each query heads. */
 typedef struct { int64_t most, group, heads_each, per_head, blocks; } attention_cut;
 
-/* Rows [row, row + rows) of query heads from `head` on. Row r of the block is row `at[r]` of query head `of[r]`; scores
- * so far were at most largest[r], and their weights add up to total[r]. */
+/* Rows [row, row + rows) of query heads from `head` on. Row r of the block is row `at[r]` of query head `of[r]`; its
+ * largest score so far is largest[r], and its weights add up to total[r]. */
 typedef struct {
   int64_t batch, head, row, rows, count;
   float *sums;
@@ -29,10 +28,10 @@ static inline attention_cut attention_plan(const attention_args *g, int64_t most
   return c;
 }
 
-/* How many of columns [begin, end) a causal mask leaves a row. */
-static inline int64_t attention_seen(const attention_args *g, int64_t row, int64_t begin, int64_t end) {
-  const int64_t seen = g->causal && g->causal_offset < end - row ? row + g->causal_offset + 1 : end;
-  return seen > begin ? seen - begin : 0;
+/* How many of columns [begin, end) a causal mask leaves visible to a row. */
+static inline int64_t attention_visible(const attention_args *g, int64_t row, int64_t begin, int64_t end) {
+  const int64_t end_visible = g->causal && g->causal_offset < end - row ? row + g->causal_offset + 1 : end;
+  return end_visible > begin ? end_visible - begin : 0;
 }
 
 /* The element of the mask for row r of a block and column j. */
@@ -41,26 +40,26 @@ static inline int64_t attention_mask_at(const attention_args *g, const attention
          j * g->mask_strides[3];
 }
 
-/* What is added to scores. */
+/* The float mask's contribution to scores. */
 static inline vf attention_added(const attention_args *g, const float *mask, int64_t lanes) {
   float m[16];
   if (lanes < 16 || g->mask_strides[3] != 1) {
     for (int64_t l = 0; l < 16; l++) m[l] = l < lanes ? mask[l * g->mask_strides[3]] : 0.0f;
     mask = m;
   }
-  /* The lowest float is a popular mask and must not become -inf. */
+  /* The lowest float is often used as a mask and must not become -inf. */
   const vf added = v_load(mask), low = v_set(-0x1.fffffep+127f), scaled = v_mul(added, v_set(INGOT_LOG2E));
   return v_select(v_lt(added, low), added, v_max(low, scaled));
 }
 
-/* Scores where the mask keeps them. */
+/* Scores where the boolean mask is true, else -inf. */
 static inline vf attention_kept(const attention_args *g, vf score, const uint8_t *mask, int64_t lanes) {
   float m[16];
   for (int64_t l = 0; l < 16; l++) m[l] = l < lanes && mask[l * g->mask_strides[3]] ? 1.0f : 0.0f;
   return v_select(v_eq(v_load(m), v_set(0.0f)), v_set(-INFINITY), score);
 }
 
-/* `lanes` scores with the mask from an element on applied; a lane past them gets -inf. */
+/* Apply the mask from an element on to `lanes` scores; lanes after them get -inf. */
 static inline vf attention_mask(const attention_args *g, vf score, int64_t element, int64_t lanes) {
   switch (g->mask_kind) {
     case INGOT_MASK_BOOL: score = attention_kept(g, score, (const uint8_t *)g->mask + element, lanes); break;
@@ -70,10 +69,10 @@ static inline vf attention_mask(const attention_args *g, vf score, int64_t eleme
   return score;
 }
 
-/* out = sums / total; zeros or NaN in a row that saw nothing, or whose weights are NaN. Strides: of rows of sums, and
- * of 32 columns of them. */
-static inline void attention_finish(const attention_args *g, const attention_block *b, int64_t row_stride,
-                                    int64_t panel_stride) {
+/* out = sums / total; zeros or NaN in a row without visible columns or with NaN. Strides: of rows, and of 32 columns,
+ * of sums. */
+static inline void attention_store(const attention_args *g, const attention_block *b, int64_t row_stride,
+                                   int64_t panel_stride) {
   for (int64_t r = 0; r < b->count; r++) {
     const float total = b->total[r];
     const int is_nan = total != total || (total == 0.0f && !g->safe);
@@ -101,9 +100,9 @@ static inline attention_block attention_begin(const attention_args *g, const att
   const int64_t keys = index / cut->blocks, block = index % cut->blocks;
   attention_block b = {.batch = keys / g->kv_heads, .head = keys % g->kv_heads * cut->group, .sums = sums};
   if (cut->heads_each > 1) {
-    const int64_t first = part_begin(cut->group, (int32_t)block, (int32_t)cut->blocks);
+    const int64_t first = task_begin(cut->group, (int32_t)block, (int32_t)cut->blocks);
     b.rows = g->q_len;
-    b.count = (part_begin(cut->group, (int32_t)block + 1, (int32_t)cut->blocks) - first) * b.rows;
+    b.count = (task_begin(cut->group, (int32_t)block + 1, (int32_t)cut->blocks) - first) * b.rows;
     b.head += first;
   } else {
     b.head += block / cut->per_head;
@@ -120,24 +119,25 @@ static inline attention_block attention_begin(const attention_args *g, const att
   return b;
 }
 
-/* What a block costs, in rows times columns. */
+/* The cost of a block, in rows times columns. */
 static inline int64_t attention_cost(const attention_args *g, const attention_cut *cut, int64_t block) {
   const attention_block b = attention_begin(g, cut, block, NULL);
-  return b.count * (attention_seen(g, b.row + b.rows - 1, 0, g->kv_len) + INGOT_PANEL);
+  return b.count * (attention_visible(g, b.row + b.rows - 1, 0, g->kv_len) + INGOT_PANEL);
 }
 
-/* The first block of a part, such that parts cost the same. Every head of keys costs the same. */
-static inline int64_t attention_share(const attention_args *g, const attention_cut *cut, int32_t part, int32_t parts) {
+/* The first block of a task, such that tasks cost about the same. Every head of keys costs the same. */
+static inline int64_t attention_share(const attention_args *g, const attention_cut *cut, int32_t task,
+                                      int32_t num_tasks) {
   int64_t head_cost = 0, block = 0;
   for (int64_t i = 0; i < cut->blocks; i++) head_cost += attention_cost(g, cut, i);
   if (head_cost == 0) return 0;
-  const int64_t heads = g->batch * g->kv_heads, share = heads * head_cost * part / parts;
+  const int64_t heads = g->batch * g->kv_heads, share = heads * head_cost * task / num_tasks;
   int64_t rest = share % head_cost;
   while (rest > 0 && 2 * rest > attention_cost(g, cut, block)) rest -= attention_cost(g, cut, block++);
   return share / head_cost * cut->blocks + block;
 }
 
-/* The same, with head_dim and what lies along it counted in pairs. */
+/* The same arguments with head_dim and the strides along it counted in pairs. */
 static inline attention_args attention_in_pairs(const attention_args *g) {
   attention_args pairs = *g;
   pairs.head_dim /= 2;

@@ -1,11 +1,11 @@
 /* attention_cached.c: attention of new rows to the cached positions of their sequences.
  *
- * A unit is up to 24 pairs of row and query head that read one head of keys of one sequence: neighbouring rows, each
- * with the heads of a group (Ainslie et al., "GQA", 2023). Positions are taken in chunks of INGOT_CACHE_CHUNK, the
- * first beginning at 0. In a chunk a pair has a softmax of its own; its sums over values run in chains of a block's 64
- * positions, added in order. Chunks are joined in order, rescaled to the largest score so far (Milakov and Gimelshein,
- * 2018). What a row does not see has the weight 0 and changes no bit, so that a row's result depends on its own
- * position only: not on the unit it is in, the rows of the call, the parts or where they were cut. */
+ * A unit is up to 24 (row, query head) pairs that read one head of keys of one sequence: adjacent rows, each with the
+ * heads of a group (Ainslie et al., "GQA", 2023). Positions are processed in chunks of INGOT_CACHE_CHUNK, the first
+ * beginning at 0. In a chunk each pair has its own softmax; its sums over values are chains over the 64 positions of a
+ * block, added in order. Chunks are joined in order and rescaled to the largest score so far (Milakov and Gimelshein,
+ * 2018). A masked position has the weight 0 and changes no bit, so a row's result depends on its own position only, not
+ * on its unit, the other rows of the call, or the division into tasks. */
 #include <string.h>
 
 #include "attention/attention.h"
@@ -21,50 +21,50 @@
 #define CACHED_I8 2
 #define CACHED_I4 3
 
-/* How the pairs of a head of keys are cut into units. */
+/* How the pairs of a head of keys are divided into units. */
 typedef struct { int64_t group, pieces, heads_each, rows_each; } cached_cut;
 
-/* Rows [row, row + rows) of a run of rows with one owner, query heads [head, head + heads). visible: the positions up
- * to the last that is seen. */
+/* Rows [row, row + rows) of a run of rows with one owner, query heads [head, head + heads). visible: the number of
+ * positions up to the last that a row attends to. */
 typedef struct {
   int64_t run, run_end, kv_head, piece;
   int64_t row, rows, head, heads, visible;
 } cached_unit;
 
-/* A unit's pairs, row by row, while chunks are added to them; and what they see of a chunk: [begin, end). */
+/* A unit's pairs, row by row, while chunks are added to them; and their visible range of a chunk: [begin, end). */
 typedef struct {
   cached_unit unit;
   int64_t count;
-  int64_t first[CACHED_PAIRS], last[CACHED_PAIRS]; /* positions seen: [first, last) */
+  int64_t first[CACHED_PAIRS], last[CACHED_PAIRS]; /* visible positions: [first, last) */
   float largest[32], total[32];
   float *sums; /* [24][v_stride]: weights @ values so far */
 } cached_pairs;
 
-/* A part's scratch slot. */
+/* A task's scratch slot. */
 typedef struct {
   float *queries; /* [24][q_stride]: scaled */
   float *scores;  /* [24][score_stride] of a chunk */
   float *addend;  /* [24][v_stride]: weights @ values of a chunk */
   float *sums;    /* [CACHED_UNITS][24][v_stride] */
-  float *wide_keys, *wide_values; /* a chunk as f32, or a block of it; where the cache cannot be read as it lies */
+  float *wide_keys, *wide_values; /* a chunk as f32, or a block of it, where the cache cannot be read in place */
   int64_t q_stride, score_stride, v_stride;
   int32_t kind;               /* of the cache */
-  int32_t direct;             /* whether values are read as they lie */
+  int32_t direct;             /* whether values are read in place */
   int32_t shared;             /* whether several units read a chunk */
-  const cached_pairs *loaded; /* whose queries are there */
-  const char *prefetch;          /* what will be read next, to be prefetched on the way, */
-  int64_t prefetch_bytes;        /* and how much of it */
+  const cached_pairs *loaded; /* the pairs whose queries are loaded */
+  const char *prefetch;          /* memory that is read next, to prefetch meanwhile, */
+  int64_t prefetch_bytes;        /* and its size */
 } cached_slot;
 
-/* Positions [begin, high) of a chunk, by blocks of 64: the number of a head's block in the cache, and what was widened
- * of it for all units. */
+/* Positions [begin, high) of a chunk, by blocks of 64: the index of a head's block in the cache, and its widened copy
+ * for all units. */
 typedef struct {
   int64_t begin, high;
   int64_t block[CACHED_BLOCKS], next; /* next: the block after the chunk, or -1 */
   const float *keys[CACHED_BLOCKS], *values[CACHED_BLOCKS];
 } cached_chunk;
 
-/* What the pairs [pair, end) of a register tile see of a chunk together: positions [low, high). */
+/* The range of a chunk that is visible to some pair in [pair, end) of a register tile: positions [low, high). */
 typedef struct { int64_t pair, end, low, high; } cached_tile;
 
 static inline paged_rows cached_rows(const cached_attention_args *g) {
@@ -80,11 +80,11 @@ static inline cached_cut cached_plan(const cached_attention_args *g) {
   return c;
 }
 
-static inline cached_slot cached_open(const cached_attention_args *g, int32_t kind, int32_t part) {
+static inline cached_slot cached_open(const cached_attention_args *g, int32_t kind, int32_t task) {
   cached_slot s = {.kind = kind, .direct = kind == CACHED_F32 && g->v_dim % 16 == 0,
                    .q_stride = (g->head_dim + 15) / 16 * 16, .v_stride = (g->v_dim + 31) / 32 * 32,
                    .score_stride = INGOT_CACHE_CHUNK + INGOT_ATTENTION_PAD};
-  s.queries = g->scratch + part * g->scratch_stride;
+  s.queries = g->scratch + task * g->scratch_stride;
   s.scores = s.queries + CACHED_PAIRS * s.q_stride;
   s.addend = s.scores + CACHED_PAIRS * s.score_stride;
   s.sums = s.addend + CACHED_PAIRS * s.v_stride;
@@ -93,12 +93,12 @@ static inline cached_slot cached_open(const cached_attention_args *g, int32_t ki
   return s;
 }
 
-/* The positions up to row r's own; 0 for a row that lies nowhere. */
+/* The number of positions up to row r's own; 0 for a row without a valid slot. */
 static inline int64_t cached_visible(const paged_rows *t, int64_t r) {
   return paged_row(t, r) ? t->positions[r] + 1 : 0;
 }
 
-/* Goes on to the next unit, in the order run, head of keys, piece of its group, row; 0 after the last. */
+/* Advance to the next unit, in the order run, head of keys, piece of its group, row; 0 after the last. */
 static inline int cached_next(const cached_attention_args *g, const paged_rows *t, const cached_cut *cut,
                               cached_unit *u) {
   u->row += u->rows;
@@ -113,8 +113,8 @@ static inline int cached_next(const cached_attention_args *g, const paged_rows *
         while (u->run_end < g->rows && g->owners[u->run_end] == g->owners[u->run]) u->run_end++;
       }
     }
-    u->head = part_begin(cut->group, (int32_t)u->piece, (int32_t)cut->pieces);
-    u->heads = part_begin(cut->group, (int32_t)u->piece + 1, (int32_t)cut->pieces) - u->head;
+    u->head = task_begin(cut->group, (int32_t)u->piece, (int32_t)cut->pieces);
+    u->heads = task_begin(cut->group, (int32_t)u->piece + 1, (int32_t)cut->pieces) - u->head;
     u->head += u->kv_head * cut->group;
   }
   u->rows = u->run_end - u->row < cut->rows_each ? u->run_end - u->row : cut->rows_each;
@@ -130,10 +130,10 @@ static inline cached_unit cached_first(const cached_attention_args *g, const cac
   return (cached_unit){.kv_head = g->kv_heads - 1, .piece = cut->pieces - 1};
 }
 
-/* What a unit costs, in pairs times positions. */
+/* The cost of a unit, in pairs times positions. */
 static inline int64_t cached_cost(const cached_attention_args *g, const cached_unit *u) {
-  const int64_t seen = g->window && g->window + u->rows < u->visible ? g->window + u->rows : u->visible;
-  return u->rows * u->heads * (seen + INGOT_CACHE_BLOCK);
+  const int64_t visible = g->window && g->window + u->rows < u->visible ? g->window + u->rows : u->visible;
+  return u->rows * u->heads * (visible + INGOT_CACHE_BLOCK);
 }
 
 static inline cached_pairs cached_begin(const cached_attention_args *g, const paged_rows *t, const cached_unit *u,
@@ -148,7 +148,7 @@ static inline cached_pairs cached_begin(const cached_attention_args *g, const pa
   return p;
 }
 
-/* The unit's rows of q into the slot, scaled so that scores are in units of log2(e), or of the softcap. */
+/* Copy the unit's rows of q to the slot, scaled so that scores are in units of log2(e), or of the softcap. */
 static inline void cached_queries(const cached_attention_args *g, cached_slot *s, const cached_pairs *p) {
   if (s->loaded == p) return;
   s->loaded = p;
@@ -162,7 +162,7 @@ static inline void cached_queries(const cached_attention_args *g, cached_slot *s
   }
 }
 
-/* to = `count` elements of a bf16 cache, to a multiple of 16. */
+/* to = `count` elements of a bf16 cache, rounded up to a multiple of 16. */
 static inline void cached_widen_bf16(const uint16_t *from, int64_t count, float *to) {
   int64_t j = 0;
   for (; j + 16 <= count; j += 16) v_store(to + j, v_load_bf16(from + j));
@@ -172,7 +172,7 @@ static inline void cached_widen_bf16(const uint16_t *from, int64_t count, float 
   v_store(to + j, v_load_bf16(rest));
 }
 
-/* to = scale times `count` elements of an int8 cache, to a multiple of 16. */
+/* to = scale times `count` elements of an int8 cache, rounded up to a multiple of 16. */
 static inline void cached_widen_i8(const int8_t *from, int64_t count, float scale, float *to) {
   const vf scales = v_set(scale);
   int64_t j = 0;
@@ -183,28 +183,28 @@ static inline void cached_widen_i8(const int8_t *from, int64_t count, float scal
   v_store(to + j, v_mul(v_load_i8(rest), scales));
 }
 
-/* to = `count` elements of an f32 cache, to a multiple of 16. */
+/* to = `count` elements of an f32 cache, rounded up to a multiple of 16. */
 static inline void cached_copy_f32(const float *from, int64_t count, float *to) {
   int64_t j = 0;
   for (; j + 16 <= count; j += 16) v_store(to + j, v_load(from + j));
   if (j < count) v_store(to + j, v_load_n(from + j, count - j));
 }
 
-/* to = keys [head_dim][64] of an int8 cache, whose positions have scales of their own. */
+/* to = keys [head_dim][64] of an int8 cache, in which each position has a scale. */
 static inline void cached_widen_keys_i8(const int8_t *from, const float *scales, int64_t head_dim, float *to) {
   for (int64_t k = 0; k < head_dim; k++, from += INGOT_CACHE_BLOCK, to += INGOT_CACHE_BLOCK)
     for (int64_t j = 0; j < INGOT_CACHE_BLOCK; j += 16) v_store(to + j, v_mul(v_load_i8(from + j), v_load(scales + j)));
 }
 
-/* Sixteen bytes of an int4 cache: the codes of both halves as floats. */
+/* Sixteen bytes of an int4 cache: the values of both halves as floats. */
 static inline void cached_quads(const uint8_t *from, vf *low, vf *high) {
   const vi both = v_to_int(v_load_u8(from));
   *low = v_from_int(vi_and(both, vi_set(15)));
   *high = v_from_int(vi_sar(both, 4));
 }
 
-/* to = `count` elements of a position of an int4 cache, and what a multiple of 16 leaves behind them; steps and least
- * numbers of its groups lie INGOT_CACHE_BLOCK apart. */
+/* to = `count` elements of a position of an int4 cache, padded to a multiple of 16; scales and mins of its groups are
+ * INGOT_CACHE_BLOCK apart. */
 static inline void cached_widen_i4(const uint8_t *from, int64_t count, const uint16_t *scales, float *to) {
   for (int64_t d = 0; d < count; d += INGOT_CACHE_GROUP, scales += 2 * INGOT_CACHE_BLOCK) {
     const int64_t half = (count - d < INGOT_CACHE_GROUP ? count - d : INGOT_CACHE_GROUP) / 2;
@@ -234,10 +234,11 @@ static inline void cached_widen_keys_i4(const uint8_t *from, const uint16_t *sca
   }
 }
 
-/* How many steps and least numbers a position of a head has in an int4 cache. */
+/* How many scales and mins a position of a head has in an int4 cache. */
 static inline int64_t cached_scales(int64_t dim) { return (dim + INGOT_CACHE_GROUP - 1) / INGOT_CACHE_GROUP * 2; }
 
-/* Block i's keys as f32. What units do not share is widened just before it is read, to where it stays in L1. */
+/* Block i's keys as f32. A block that only one unit reads is widened just before it is read, to memory that stays in
+ * the L1 cache. */
 static inline const float *cached_keys(const cached_attention_args *g, const cached_slot *s, cached_chunk *c,
                                        int64_t i) {
   const int64_t from = c->block[i] * g->head_dim * INGOT_CACHE_BLOCK;
@@ -256,7 +257,7 @@ static inline const float *cached_keys(const cached_attention_args *g, const cac
   return to;
 }
 
-/* Block i's values as f32, as far as they are visible. */
+/* Block i's values as f32, up to the last visible position. */
 static inline const float *cached_values(const cached_attention_args *g, const cached_slot *s, cached_chunk *c,
                                          int64_t i) {
   const int64_t from = c->block[i] * INGOT_CACHE_BLOCK, left = c->high - c->begin - i * INGOT_CACHE_BLOCK;
@@ -278,7 +279,7 @@ static inline const float *cached_values(const cached_attention_args *g, const c
   return to;
 }
 
-/* Finds the blocks of positions [low, c->high) of one owner and head; 0 after a fault. */
+/* Look up the blocks of positions [low, c->high) of one owner and head; 0 after a fault. */
 static inline int cached_find(const cached_attention_args *g, const paged_rows *t, const cached_unit *u, int64_t low,
                               cached_chunk *c) {
   for (int64_t i = (low - c->begin) / INGOT_CACHE_BLOCK; c->begin + i * INGOT_CACHE_BLOCK < c->high; i++) {
@@ -295,7 +296,7 @@ static inline int cached_find(const cached_attention_args *g, const paged_rows *
   return 1;
 }
 
-/* What pairs [pair, end) see of the chunk at `begin`; low == high where that is nothing. */
+/* The visible range of pairs [pair, end) in the chunk at `begin`; low == high where nothing is visible. */
 static inline cached_tile cached_view(const cached_pairs *p, int64_t begin, int64_t pair, int64_t end) {
   cached_tile t = {.pair = pair, .end = end, .low = begin + INGOT_CACHE_CHUNK, .high = begin};
   for (int64_t i = pair; i < end; i++) {
@@ -309,8 +310,8 @@ static inline cached_tile cached_view(const cached_pairs *p, int64_t begin, int6
   return t;
 }
 
-/* A product of a tile's rows and `panels` panels. What is read next is fetched meanwhile, a panel's share with each: a
- * step of k asks for one line, and where that is too little all are asked for before. */
+/* A product of a tile's rows and `panels` panels. Memory that is read next is prefetched meanwhile, a share with each
+ * panel: a step of k prefetches one line; where that is not enough, all lines are prefetched before. */
 static inline void cached_product(cached_slot *s, int64_t rows, int64_t panels, gemm_product product) {
   if (s->prefetch_bytes == 0) {
     K(gemm_tile)(rows, panels, &product);
@@ -331,7 +332,7 @@ static inline void cached_product(cached_slot *s, int64_t rows, int64_t panels, 
   s->prefetch_bytes = 0;
 }
 
-/* scores = queries @ keys of a block, which a tile sees to some extent; to a multiple of 16 positions. */
+/* scores = queries @ keys of a block that is partly visible to a tile; rounded up to a multiple of 16 positions. */
 static inline void cached_scores(const cached_attention_args *g, cached_slot *s, const cached_tile *t,
                                  int64_t position, const float *keys) {
   const int64_t left = t->high - position, panels = left > INGOT_PANEL ? 2 : 1;
@@ -343,7 +344,7 @@ static inline void cached_scores(const cached_attention_args *g, cached_slot *s,
   cached_product(s, t->end - t->pair, panels, product);
 }
 
-/* addend += weights @ values of a block; in the first that the tile sees, addend = them. */
+/* addend += weights @ values of a block; for the tile's first visible block, addend = weights @ values. */
 static inline void cached_mix(const cached_attention_args *g, cached_slot *s, const cached_tile *t, int64_t position,
                               const float *values) {
   const int64_t left = t->high - position, rest = g->v_dim % INGOT_PANEL;
@@ -356,7 +357,7 @@ static inline void cached_mix(const cached_attention_args *g, cached_slot *s, co
   cached_product(s, t->end - t->pair, (g->v_dim + INGOT_PANEL - 1) / INGOT_PANEL, product);
 }
 
-/* Notes the block of keys or values (dim wide) that a lone unit reads next; a shared chunk is fetched only once. */
+/* Record the block of keys or values (dim wide) that a lone unit reads next; a shared chunk is prefetched only once. */
 static inline void cached_expect(cached_slot *s, const void *cache, int64_t block, int64_t dim) {
   const int64_t bits = s->kind == CACHED_F32 ? 32 : s->kind == CACHED_BF16 ? 16 : s->kind == CACHED_I8 ? 8 : 4;
   const int64_t nbytes = dim * INGOT_CACHE_BLOCK * bits / 8;
@@ -364,12 +365,12 @@ static inline void cached_expect(cached_slot *s, const void *cache, int64_t bloc
   s->prefetch = (const char *)cache + block * nbytes;
 }
 
-/* Whether a tile sees some of the block at a position. */
+/* Whether some of the block at a position is visible to a tile. */
 static inline int cached_sees(const cached_tile *t, int64_t position) {
   return t->low < position + INGOT_CACHE_BLOCK && position < t->high;
 }
 
-/* Caps 16 scores, and sets those outside [begin, end) to -inf; the first is number j. */
+/* Cap 16 scores, and set those outside [begin, end) to -inf; the first is number j. */
 static inline vf cached_cap(const cached_attention_args *g, vf score, int64_t j, int64_t begin, int64_t end) {
   if (g->softcap > 0) score = v_mul(v_tanh(score), v_set(g->softcap * INGOT_LOG2E));
   const vf lanes = v_load(attention_lanes);
@@ -378,8 +379,8 @@ static inline vf cached_cap(const cached_attention_args *g, vf score, int64_t j,
   return score;
 }
 
-/* Scores [begin, end) of a chunk become weights, the rest of [low, high) zeros. Returns the largest score, -inf where
- * there is none; *total, which is 0, gets the sum of the weights. low and high are multiples of 16. */
+/* Turn scores [begin, end) of a chunk into weights, and the rest of [low, high) into zeros. Returns the largest score,
+ * -inf where there is none; *total, which is 0, gets the sum of the weights. low and high are multiples of 16. */
 static inline float cached_weights(const cached_attention_args *g, int64_t begin, int64_t end, int64_t low,
                                    int64_t high, float *scores, float *total) {
   vf most = v_set(-INFINITY), sum = v_set(0);
@@ -410,7 +411,7 @@ static inline float cached_weights(const cached_attention_args *g, int64_t begin
   return largest;
 }
 
-/* Joins the addend and the softmax of a chunk to what the pairs have; pairs that see none of it stay as they are. */
+/* Join the addend and the softmax of a chunk to the pairs' sums; pairs without a visible position are unchanged. */
 static inline void cached_join(const cached_slot *s, cached_pairs *p, const float *largest, const float *total) {
   float kept[32], fresh[32];
   for (int64_t i = 0; i < 32; i += 16) {
@@ -442,15 +443,15 @@ static inline void cached_softmax(const cached_attention_args *g, const cached_s
   }
 }
 
-/* Adds a chunk to a unit's pairs. */
+/* Add a chunk to a unit's pairs. */
 static inline void cached_add(const cached_attention_args *g, cached_slot *s, cached_pairs *p, cached_chunk *c) {
   const cached_tile all = cached_view(p, c->begin, 0, p->count);
   if (all.low == all.high) return;
   cached_tile tiles[CACHED_PAIRS];
   const int64_t count = gemm_blocks(p->count, s->score_stride);
   for (int64_t b = 0; b < count; b++)
-    tiles[b] = cached_view(p, c->begin, part_begin(p->count, (int32_t)b, (int32_t)count),
-                           part_begin(p->count, (int32_t)b + 1, (int32_t)count));
+    tiles[b] = cached_view(p, c->begin, task_begin(p->count, (int32_t)b, (int32_t)count),
+                           task_begin(p->count, (int32_t)b + 1, (int32_t)count));
   const int64_t first = (all.low - c->begin) / INGOT_CACHE_BLOCK;
   const int64_t end = (all.high - c->begin + INGOT_CACHE_BLOCK - 1) / INGOT_CACHE_BLOCK;
   cached_queries(g, s, p);
@@ -479,8 +480,8 @@ static inline void cached_add(const cached_attention_args *g, cached_slot *s, ca
   cached_join(s, p, largest, total);
 }
 
-/* out = sums / total, zeros for a row that saw nothing. */
-static inline void cached_finish(const cached_attention_args *g, const cached_slot *s, const cached_pairs *p) {
+/* out = sums / total, zeros for a row without visible positions. */
+static inline void cached_store(const cached_attention_args *g, const cached_slot *s, const cached_pairs *p) {
   for (int64_t i = 0; i < p->count; i++) {
     float *out = g->out + (p->unit.row + i / p->unit.heads) * g->out_strides[0] +
                  (p->unit.head + i % p->unit.heads) * g->out_strides[1];
@@ -515,18 +516,19 @@ static inline void cached_units(const cached_attention_args *g, const paged_rows
     if (!cached_find(g, t, &units[0], low > begin ? low : begin, &chunk)) break;
     for (int64_t i = 0; i < count; i++) cached_add(g, s, &pairs[i], &chunk);
   }
-  for (int64_t i = 0; i < count; i++) cached_finish(g, s, &pairs[i]);
+  for (int64_t i = 0; i < count; i++) cached_store(g, s, &pairs[i]);
 }
 
-/* A part takes neighbouring units of about its share of the cost, and so does a portion of it. */
-static inline void cached_run(const cached_attention_args *g, int32_t kind, int32_t part, int32_t parts) {
+/* A task owns adjacent units of about its share of the cost; so does a preemption chunk of it. */
+static inline void cached_run(const cached_attention_args *g, int32_t kind, int32_t task, int32_t num_tasks) {
   const paged_rows t = cached_rows(g);
   const cached_cut cut = cached_plan(g);
   int64_t whole = 1, done = 0, count = 0;
   for (cached_unit u = cached_first(g, &cut); cached_next(g, &t, &cut, &u);) whole += cached_cost(g, &u);
-  int64_t begin = part_begin(whole, part % parts, parts), end = part_begin(whole, part % parts + 1, parts);
-  chunk_cut(&begin, &end, part / parts, g->chunks);
-  cached_slot slot = cached_open(g, kind, part % parts);
+  int64_t begin = task_begin(whole, task % num_tasks, num_tasks);
+  int64_t end = task_begin(whole, task % num_tasks + 1, num_tasks);
+  chunk_cut(&begin, &end, task / num_tasks, g->chunks);
+  cached_slot slot = cached_open(g, kind, task % num_tasks);
   cached_unit units[CACHED_UNITS];
   for (cached_unit u = cached_first(g, &cut); cached_next(g, &t, &cut, &u);) {
     const int64_t cost = cached_cost(g, &u), middle = done + cost / 2;
@@ -542,20 +544,20 @@ static inline void cached_run(const cached_attention_args *g, int32_t kind, int3
   if (count > 0) cached_units(g, &t, &slot, units, count);
 }
 
-void K(cached_attention_f32)(const void *args, int32_t part, int32_t parts) {
-  cached_run(args, CACHED_F32, part, parts);
+void K(cached_attention_f32)(const void *args, int32_t task, int32_t num_tasks) {
+  cached_run(args, CACHED_F32, task, num_tasks);
 }
 
-void K(cached_attention_bf16)(const void *args, int32_t part, int32_t parts) {
-  cached_run(args, CACHED_BF16, part, parts);
+void K(cached_attention_bf16)(const void *args, int32_t task, int32_t num_tasks) {
+  cached_run(args, CACHED_BF16, task, num_tasks);
 }
 
-void K(cached_attention_i8)(const void *args, int32_t part, int32_t parts) {
-  cached_run(args, CACHED_I8, part, parts);
+void K(cached_attention_i8)(const void *args, int32_t task, int32_t num_tasks) {
+  cached_run(args, CACHED_I8, task, num_tasks);
 }
 
-void K(cached_attention_i4)(const void *args, int32_t part, int32_t parts) {
-  cached_run(args, CACHED_I4, part, parts);
+void K(cached_attention_i4)(const void *args, int32_t task, int32_t num_tasks) {
+  cached_run(args, CACHED_I4, task, num_tasks);
 }
 
 #undef CACHED_PAIRS

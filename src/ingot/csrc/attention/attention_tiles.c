@@ -1,5 +1,5 @@
-/* attention_tiles.c: attention_bf16_tiles, as attention.c has it online, by products of 32 rows whose sums are apart.
- * Scores lie in the panels that products are summed in, and weights in their place. */
+/* attention_tiles.c: attention_bf16_tiles, the online algorithm of attention.c with split sums, in products of 32 rows.
+ * Scores are stored in the panels in which products are summed; weights replace them in place. */
 #include <math.h>
 
 #include "gemm/split_sums.h"
@@ -10,28 +10,28 @@
 #define ATTEND_PANEL (ATTEND_SUMS + INGOT_PANEL) /* floats from a panel of scores to the next: no power of two */
 #define ATTEND_PANELS (INGOT_KV_TILE / INGOT_PANEL)
 
-/* A part's scratch, and which keys and values it holds; head_dim is counted in pairs. */
+/* A task's scratch, and the keys and values that are packed in it; head_dim is counted in pairs. */
 typedef struct {
   const attention_args *g;
-  int64_t width;    /* pairs of queries and keys, with zeros behind them */
+  int64_t width;    /* pairs of queries and keys, zero-padded */
   int64_t v_panels;
   float *queries;   /* [32][width] */
   float *keys;      /* [panels][width][32] */
   float *values;    /* [v_panels][panels][16][32] */
-  float *scores;    /* [panels], of [32][32]; of weights, rows of 32 numbers in bf16 at the beginning of these */
+  float *scores;    /* [panels], of [32][32]; weights are rows of 32 bf16 at the beginning of these */
   float *addend;    /* [v_panels][32][32]: weights @ v of a tile */
-  float *sums;      /* [blocks][v_panels][32][32]: of all so far */
+  float *sums;      /* [blocks][v_panels][32][32]: of all tiles so far */
   int64_t panels;   /* of a whole tile */
-  int64_t head, begin, packed_keys, packed_values; /* what is packed: panels of this head of keys from `begin` on */
+  int64_t head, begin, packed_keys, packed_values; /* the packed tile: panels of this head of keys from `begin` on */
   int64_t offsets[ATTEND_PANELS]; /* of panels of scores */
 } attend_task;
 
-static inline attend_task attend_open(const attention_args *g, int32_t part) {
+static inline attend_task attend_open(const attention_args *g, int32_t task) {
   const int64_t tile = g->kv_len < INGOT_KV_TILE ? g->kv_len : INGOT_KV_TILE;
   attend_task t = {.g = g, .head = -1, .width = (g->head_dim + SPLIT_PAIRS - 1) / SPLIT_PAIRS * SPLIT_PAIRS};
   t.panels = (tile + INGOT_PANEL - 1) / INGOT_PANEL;
   t.v_panels = (g->v_dim + INGOT_PANEL - 1) / INGOT_PANEL;
-  t.queries = g->scratch + part * g->scratch_stride;
+  t.queries = g->scratch + task * g->scratch_stride;
   t.keys = t.queries + SPLIT_ROWS * t.width;
   t.values = t.keys + t.panels * t.width * INGOT_PANEL;
   t.scores = t.values + t.v_panels * t.panels * SPLIT_PAIRS * INGOT_PANEL;
@@ -56,7 +56,7 @@ static inline void attend_queries(const attend_task *t, const attention_block *b
   }
 }
 
-/* Panels of keys up to `panels`, of `count` columns in the tile. k points to its first. */
+/* Pack panels of keys up to `panels`, of `count` columns in the tile. k points to its first. */
 static inline void attend_keys(attend_task *t, const float *k, int64_t panels, int64_t count) {
   const attention_args *g = t->g;
   for (; t->packed_keys < panels; t->packed_keys++) {
@@ -68,7 +68,7 @@ static inline void attend_keys(attend_task *t, const float *k, int64_t panels, i
   }
 }
 
-/* The same of values: rows of them, and zeros behind the last. */
+/* Pack values in the same way: rows of them, then zeros. */
 static inline void attend_values(attend_task *t, const uint16_t *v, int64_t panels, int64_t count) {
   const attention_args *g = t->g;
   for (; t->packed_values < panels; t->packed_values++) {
@@ -88,7 +88,7 @@ static inline float *attend_scores(const attend_task *t, int64_t r, int64_t colu
   return t->scores + column / INGOT_PANEL * ATTEND_PANEL + r * INGOT_PANEL + column % INGOT_PANEL;
 }
 
-/* Scales and masks the scores that row r sees; returns the largest. */
+/* Scale and mask the scores visible to row r; return the largest. */
 static inline float attend_largest(const attend_task *t, const attention_block *b, int64_t r, int64_t begin,
                                    int64_t visible) {
   const attention_args *g = t->g;
@@ -106,7 +106,7 @@ static inline float attend_largest(const attend_task *t, const attention_block *
   return v_max_across(largest);
 }
 
-/* Row r's scores become weights 2^(score - shift), and zeros where it sees nothing; returns their sum. */
+/* Turn row r's scores into weights 2^(score - shift), and zeros where they are not visible; return their sum. */
 static inline float attend_weights(const attend_task *t, int64_t r, float shift, int64_t visible, int64_t panels) {
   const vf shifts = v_set(shift);
   vf sum = v_set(0.0f);
@@ -120,13 +120,13 @@ static inline float attend_weights(const attend_task *t, int64_t r, float shift,
   return v_sum(sum);
 }
 
-/* The block's scores become weights; fade gets what the sums of earlier tiles are to be multiplied with. */
+/* Turn the block's scores into weights; fade gets the factor for the sums of earlier tiles. */
 static inline void attend_softmax(const attend_task *t, attention_block *b, int64_t begin, int64_t end, int64_t panels,
                                   float *fade) {
   float shift[ATTENTION_MOST] = {0}, total[ATTENTION_MOST] = {0};
   const vf before[2] = {v_load(b->largest), v_load(b->largest + 16)};
   for (int64_t r = 0; r < b->count; r++) {
-    const int64_t visible = attention_seen(t->g, b->at[r], begin, end);
+    const int64_t visible = attention_visible(t->g, b->at[r], begin, end);
     const float largest = attend_largest(t, b, r, begin, visible);
     if (largest > b->largest[r]) b->largest[r] = largest;
     if (b->largest[r] != -INFINITY) shift[r] = b->largest[r];
@@ -139,15 +139,15 @@ static inline void attend_softmax(const attend_task *t, attention_block *b, int6
   }
 }
 
-/* Adds columns [begin, end) to the block's sums. */
+/* Add columns [begin, end) to the block's sums. */
 static inline void attend_tile(attend_task *t, attention_block *b, int64_t begin, int64_t end) {
   const attention_args *g = t->g;
   const int64_t head = b->head / (g->heads / g->kv_heads);
   const int64_t rows = b->count > SPLIT_ROWS / 2 ? SPLIT_ROWS : SPLIT_ROWS / 2;
   int64_t reach = 0;
   for (int64_t r = 0; r < b->count; r++) {
-    const int64_t seen = attention_seen(g, b->at[r], begin, end);
-    if (seen > reach) reach = seen;
+    const int64_t visible = attention_visible(g, b->at[r], begin, end);
+    if (visible > reach) reach = visible;
   }
   if (begin > 0 && reach == 0) return;
   if (t->head != b->batch * g->kv_heads + head || t->begin != begin) {
@@ -180,24 +180,24 @@ static inline void attend_tile(attend_task *t, attention_block *b, int64_t begin
   }
 }
 
-void K(attention_bf16_tiles)(const void *args, int32_t part, int32_t parts) {
+void K(attention_bf16_tiles)(const void *args, int32_t task, int32_t num_tasks) {
   const attention_args g = attention_in_pairs(args);
   const attention_cut cut = attention_plan(&g, SPLIT_ROWS);
-  attend_task task = attend_open(&g, part);
-  const int64_t end = attention_share(&g, &cut, part + 1, parts);
-  const int64_t tile = task.panels * INGOT_PANEL, most = g.kv_len > tile ? INGOT_ATTENTION_BLOCKS : 1;
+  attend_task state = attend_open(&g, task);
+  const int64_t end = attention_share(&g, &cut, task + 1, num_tasks);
+  const int64_t tile = state.panels * INGOT_PANEL, most = g.kv_len > tile ? INGOT_ATTENTION_BLOCKS : 1;
   K(split_begin)(SPLIT_ROWS, SPLIT_PAIRS);
-  for (int64_t index = attention_share(&g, &cut, part, parts); index < end;) {
+  for (int64_t index = attention_share(&g, &cut, task, num_tasks); index < end;) {
     attention_block group[INGOT_ATTENTION_BLOCKS];
     const int64_t head_end = (index / cut.blocks + 1) * cut.blocks < end ? (index / cut.blocks + 1) * cut.blocks : end;
     const int64_t count = head_end - index < most ? head_end - index : most;
     for (int64_t i = 0; i < count; i++)
-      group[i] = attention_begin(&g, &cut, index + i, task.sums + i * task.v_panels * ATTEND_SUMS);
+      group[i] = attention_begin(&g, &cut, index + i, state.sums + i * state.v_panels * ATTEND_SUMS);
     for (int64_t begin = 0; begin < g.kv_len; begin += tile) {
       const int64_t tile_end = g.kv_len - begin < tile ? g.kv_len : begin + tile;
-      for (int64_t i = 0; i < count; i++) attend_tile(&task, &group[i], begin, tile_end);
+      for (int64_t i = 0; i < count; i++) attend_tile(&state, &group[i], begin, tile_end);
     }
-    for (int64_t i = 0; i < count; i++) attention_finish(&g, &group[i], INGOT_PANEL, ATTEND_SUMS);
+    for (int64_t i = 0; i < count; i++) attention_store(&g, &group[i], INGOT_PANEL, ATTEND_SUMS);
     index += count;
   }
   K(split_end)();

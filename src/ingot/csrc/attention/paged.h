@@ -1,10 +1,10 @@
-/* paged.h: where positions of sequences lie in a cache of keys or values. */
+/* paged.h: addresses of sequence positions in a paged cache of keys or values. */
 #ifndef INGOT_PAGED_H
 #define INGOT_PAGED_H
 
 #include "kernel.h"
 
-/* The tables that say where a position lies, and what is in range. */
+/* The tables that map rows to cache slots, and their limits. */
 typedef struct {
   const int32_t *positions, *owners, *blocks;
   int64_t sequences, blocks_each, total_blocks;
@@ -12,7 +12,7 @@ typedef struct {
   int32_t step;
 } paged_rows;
 
-/* Whether 0 <= index < limit; a fault otherwise. */
+/* Whether 0 <= index < limit; reports a fault otherwise. */
 static inline int paged_within(const paged_rows *t, int64_t index, int64_t limit) {
   if (index >= 0 && index < limit) return 1;
   report_fault(t->fault, 2, t->step, index, limit);
@@ -25,7 +25,7 @@ static inline int64_t paged_block(const paged_rows *t, int64_t owner, int64_t i)
   return paged_within(t, block, t->total_blocks) ? block : -1;
 }
 
-/* Whether row r has an owner and a position in range; a fault otherwise. */
+/* Whether row r has a valid owner and position; reports a fault otherwise. */
 static inline int paged_row(const paged_rows *t, int64_t r) {
   return paged_within(t, t->owners[r], t->sequences) &&
          paged_within(t, t->positions[r], t->blocks_each * INGOT_CACHE_BLOCK);

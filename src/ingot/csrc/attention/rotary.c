@@ -2,11 +2,11 @@
 #include "kernel.h"
 #include "elementwise/strided.h"
 
-void K(rotary_f32)(const void *p, int32_t part, int32_t parts) {
+void K(rotary_f32)(const void *p, int32_t task, int32_t num_tasks) {
   const rotary_args *args = p;
   int64_t half = args->head_dim / 2, rows = args->batch * args->heads * args->rows;
-  int64_t end = part_begin(rows, part + 1, parts);
-  for (int64_t i = part_begin(rows, part, parts); i < end; i++) {
+  int64_t end = task_begin(rows, task + 1, num_tasks);
+  for (int64_t i = task_begin(rows, task, num_tasks); i < end; i++) {
     int64_t at[3] = {i / args->rows / args->heads, i / args->rows % args->heads, i % args->rows};
     const float *x = args->x, *cos = args->cos, *sin = args->sin;
     float *out = args->out;
@@ -19,10 +19,10 @@ void K(rotary_f32)(const void *p, int32_t part, int32_t parts) {
     for (int64_t k = 0; k < half; k += 16) {
       int64_t n = half - k < 16 ? half - k : 16, second = half + k;
       vf a = load_lanes(x + k, 1, n), b = load_lanes(x + second, 1, n);
-      vf turned = v_mul(b, v_mul(load_lanes(sin + k, 1, n), v_set(-1)));
-      store_lanes(out + k, 1, n, v_fma(a, load_lanes(cos + k, 1, n), turned));
-      turned = v_mul(a, load_lanes(sin + second, 1, n));
-      store_lanes(out + second, 1, n, v_fma(b, load_lanes(cos + second, 1, n), turned));
+      vf rotated = v_mul(b, v_mul(load_lanes(sin + k, 1, n), v_set(-1)));
+      store_lanes(out + k, 1, n, v_fma(a, load_lanes(cos + k, 1, n), rotated));
+      rotated = v_mul(a, load_lanes(sin + second, 1, n));
+      store_lanes(out + second, 1, n, v_fma(b, load_lanes(cos + second, 1, n), rotated));
     }
   }
 }

@@ -1,11 +1,11 @@
-/* conv.c: 2-D convolution as a product. 32 output pixels are gathered into a panel [k][32], k over (channel, kernel
- * row, kernel column); the rows of the weight are the rows of a. */
+/* conv.c: 2-D convolution as a matrix product (im2col). The windows of 32 output pixels are gathered into a panel
+ * [k][32], k over (channel, kernel row, kernel column); the rows of the weight are the rows of a. */
 #include "gemm/gemm.h"
 
 /* Output pixels of one panel that are adjacent in one output row. */
 typedef struct { int64_t at, count, y, x; } conv_run;
 
-/* Cuts pixels [first, first + count) at the ends of output rows. */
+/* Split pixels [first, first + count) at the ends of output rows. */
 static inline int64_t conv_runs(const conv_nchw_args *g, int64_t first, int64_t count, conv_run *runs) {
   int64_t n = 0;
   for (int64_t at = 0; at < count; n++) {
@@ -56,13 +56,13 @@ static inline void conv_panel(const conv_nchw_args *g, const float *x, int64_t f
   }
 }
 
-void K(conv2d_f32)(const void *args, int32_t part, int32_t parts) {
+void K(conv2d_f32)(const void *args, int32_t task, int32_t num_tasks) {
   const conv_nchw_args *g = args;
   const int64_t pixels = g->out_height * g->out_width, panels = (pixels + INGOT_PANEL - 1) / INGOT_PANEL;
   const int64_t rows = g->out_channels / g->groups, channels = g->channels / g->groups;
   const int64_t k = channels * g->kernel_h * g->kernel_w;
-  float *panel = g->scratch + part * g->scratch_stride;
-  const gemm_share share = gemm_cut(g->batch * g->groups * panels, rows, part, parts);
+  float *panel = g->scratch + task * g->scratch_stride;
+  const gemm_share share = gemm_cut(g->batch * g->groups * panels, rows, task, num_tasks);
   for (int64_t unit = share.panel_begin; unit < share.panel_end; unit++) {
     const int64_t image = unit / panels; /* batch and group */
     const int64_t first = unit % panels * INGOT_PANEL;

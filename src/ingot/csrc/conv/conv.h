@@ -1,10 +1,11 @@
-/* conv.h: what convolutions read of images of either kind, floats or with `narrow` bf16, and where their results go. */
+/* conv.h: shared by convolutions: loads from images of floats or, with `narrow`, bf16, and epilogues of output
+ * pixels. */
 #ifndef INGOT_CONV_H
 #define INGOT_CONV_H
 
 #include "gemm/gemm.h"
 
-/* Elements [at, at + lanes) of x as floats; 16 of them at most, behind which are zeros. */
+/* Elements [at, at + lanes) of x as floats; at most 16, zero-padded. */
 static inline __attribute__((always_inline)) vf conv_load(const int narrow, const void *x, int64_t at, int64_t lanes) {
   if (!narrow) return lanes < 16 ? v_load_n((const float *)x + at, lanes) : v_load((const float *)x + at);
   if (lanes == 16) return v_load_bf16((const uint16_t *)x + at);
@@ -13,7 +14,7 @@ static inline __attribute__((always_inline)) vf conv_load(const int narrow, cons
   return v_load_bf16(some);
 }
 
-/* Where an output pixel lies. */
+/* The coordinates of an output pixel. */
 typedef struct { int64_t image, y, x; } conv_pixel;
 
 static inline conv_pixel conv_pixel_at(const conv_args *g, int64_t pixel) {
@@ -21,7 +22,7 @@ static inline conv_pixel conv_pixel_at(const conv_args *g, int64_t pixel) {
                       pixel % g->out_width};
 }
 
-/* The epilogue of channels from `channel` on, for output pixels that lie evenly from `at` on. */
+/* The epilogue of channels from `channel` on, for evenly spaced output pixels from `at` on. */
 static inline gemm_epilogue conv_epilogue(const conv_args *g, conv_pixel at) {
   const int64_t residual = at.image * g->residual_strides[0] + at.y * g->residual_strides[1] +
                            at.x * g->residual_strides[2];
@@ -36,25 +37,25 @@ static inline float *conv_out(const conv_args *g, conv_pixel at) {
   return g->out ? g->out + at.image * g->out_strides[0] + at.y * g->out_strides[1] + at.x * g->out_strides[2] : NULL;
 }
 
-/* What becomes of sums[count][32] of channels from `channel` on, for output pixels that lie evenly. */
+/* Apply the epilogue to sums[count][32] of channels from `channel` on, for evenly spaced output pixels. */
 static inline void conv_apply(const gemm_epilogue *e, int64_t channel, int64_t count, int64_t columns,
                               const float *sums, float *out, int64_t out_stride) {
-  if (columns % 16 || !epilogue_is_light(e)) {
+  if (columns % 16 || !epilogue_is_vectorized(e)) {
     epilogue_apply(e, 0, channel, count, columns, sums, INGOT_PANEL, out, out_stride);
     return;
   }
-  const gemm_finish finish = epilogue_finish(e, 0, channel, out, out_stride);
+  const gemm_store store = epilogue_store(e, 0, channel, out, out_stride);
   for (int64_t j = 0; j < columns; j += 16) {
-    const vf bias = finish.bias ? v_load(finish.bias + j) : v_set(-0.0f);
-    for (int64_t i = 0; i < count; i++) finish_sums(&finish, bias, i, j, v_load(sums + i * INGOT_PANEL + j));
+    const vf bias = store.bias ? v_load(store.bias + j) : v_set(-0.0f);
+    for (int64_t i = 0; i < count; i++) store_sums(&store, bias, i, j, v_load(sums + i * INGOT_PANEL + j));
   }
 }
 
-/* Whether parts take panels of a filter rather than some of the `units` that it is read for, `most` at a time: of a
- * filter larger than the second cache, where a part reads clearly less of it so. */
-static inline int conv_by_panels(int64_t elements, int64_t units, int64_t most, int32_t parts) {
-  const int64_t own = (units + parts - 1) / parts, blocks = (own + most - 1) / most;
-  return elements > 1 << 18 && 4 * ((units + most - 1) / most) < 3 * parts * blocks;
+/* Whether tasks divide the panels of a filter rather than the `units` that it is applied to, `most` at a time: if the
+ * filter is larger than the L2 cache and a task then reads clearly less of it. */
+static inline int conv_by_panels(int64_t elements, int64_t units, int64_t most, int32_t num_tasks) {
+  const int64_t own = (units + num_tasks - 1) / num_tasks, blocks = (own + most - 1) / most;
+  return elements > 1 << 18 && 4 * ((units + most - 1) / most) < 3 * num_tasks * blocks;
 }
 
 #endif

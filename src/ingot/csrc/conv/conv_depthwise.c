@@ -1,37 +1,37 @@
-/* conv_depthwise.c: 2-D convolution of each channel with its own filter. Channels are the lanes; some pixels of one or
- * two output rows go together, so that a weight in a register serves all of them, and an element all it is read for. */
+/* conv_depthwise.c: depthwise 2-D convolution. Channels are the lanes; some pixels of one or two output rows are
+ * computed together, so that a weight is loaded once for all of them, and an element once for all its uses. */
 #include "conv/conv.h"
 
-/* Output pixels of a row, and rows, that go together: what the registers hold beside rows of a filter. Image widths
- * that networks halve from 224 are multiples of 7. */
+/* Output pixels of a row, and rows, that are computed together: as many as fit the registers with rows of a filter.
+ * Image widths in networks, halved from 224, are multiples of 7. */
 #if defined(ISA_avx512)
 #define DEPTHWISE_PIXELS 7
 #define DEPTHWISE_ROWS 2
-#define DEPTHWISE_NARROW 1 /* images of bf16 have bodies of their own, too: no other set is offered for them */
+#define DEPTHWISE_NARROW 1 /* whether bf16 images have specialised bodies; they do in every set that has bf16 kernels */
 #else
 #define DEPTHWISE_PIXELS 4
 #define DEPTHWISE_ROWS 1
 #define DEPTHWISE_NARROW 0
 #endif
-#define INGOT_MEANS 1 /* where is_given says so: those of rows */
-#define DEPTHWISE_TAPS 7 /* of the widest filter with a body of its own */
-#define DEPTHWISE_CHANNELS 128 /* that go together: their windows stay in the first cache */
+#define INGOT_MEANS 1 /* the case of is_given for the means of rows */
+#define DEPTHWISE_TAPS 7 /* the widest filter with a specialised body */
+#define DEPTHWISE_CHANNELS 128 /* computed together: their windows stay in the L1 cache */
 
 /* Output pixels [x, x + pixels) of rows [y, y + rows) of image n. One vector of channels is computed from `channel` on,
- * of which only `lanes` may exist; from `skip` on they are wanted. light: the epilogue is applied in registers. */
+ * of which only `lanes` exist; those from `skip` on are wanted. vectorized: the epilogue is applied in registers. */
 typedef struct {
   const conv_args *g;
   int64_t n, y, x, rows, pixels, channel, lanes, skip;
   const gemm_epilogue *epilogue;
-  int light;
+  int vectorized;
 } depthwise_block;
 
-/* Where the block's channels of its image begin, counted in elements of x. */
+/* The offset of the block's channels of its image, in elements of x. */
 static inline int64_t depthwise_image(const depthwise_block *b) {
   return b->n * b->g->x_strides[0] + b->channel;
 }
 
-/* The results of an output row from the pixel x on, for the first channel that is wanted. */
+/* The destinations in an output row from pixel x on, for the first wanted channel. */
 typedef struct { const float *residual; float *out; uint16_t *rounded; } depthwise_place;
 
 static inline depthwise_place depthwise_place_at(const depthwise_block *b, int64_t row) {
@@ -66,7 +66,7 @@ static inline __attribute__((always_inline)) void depthwise_any(const int narrow
   }
 }
 
-/* 16 elements at x, or zeros where those are not inside of the image; without a jump. */
+/* 16 elements at x, or zeros where they are outside of the image; branch-free. */
 static inline __attribute__((always_inline)) vf depthwise_load(const int narrow, const float *x, int64_t from,
                                                                const int inside) {
   static const float outside[16];
@@ -74,8 +74,8 @@ static inline __attribute__((always_inline)) vf depthwise_load(const int narrow,
   return conv_load(narrow, inside ? at : outside, 0, 16);
 }
 
-/* One line of the image for output rows [first, last): weight points to the row of the filter for row 0, that for row 1
- * lies `back` before it. `left` is the first column, counted in elements at `from`. */
+/* One row of the image for output rows [first, last): weight points to the row of the filter for row 0; the one for row
+ * 1 is `back` before it. `left` is the first column, in elements of `from`. */
 static inline __attribute__((always_inline)) void depthwise_line(
     const int taps, const int stride, const int inner, const int narrow, const int first, const int last,
     const depthwise_block *b, int64_t from, int64_t left, int64_t width, const float *weight, int64_t back,
@@ -95,10 +95,10 @@ static inline __attribute__((always_inline)) void depthwise_line(
   }
 }
 
-/* A light epilogue. */
-static inline __attribute__((always_inline)) void depthwise_finish(const depthwise_block *b,
-                                                                   vf sum[DEPTHWISE_ROWS][DEPTHWISE_PIXELS]) {
-  const gemm_finish f = epilogue_finish(b->epilogue, 0, b->channel, NULL, 0);
+/* The vectorized epilogue store. */
+static inline __attribute__((always_inline)) void depthwise_store(const depthwise_block *b,
+                                                                  vf sum[DEPTHWISE_ROWS][DEPTHWISE_PIXELS]) {
+  const gemm_store f = epilogue_store(b->epilogue, 0, b->channel, NULL, 0);
   const vf bias = f.bias ? v_load(f.bias) : v_set(-0.0f), low = v_set(f.low), high = v_set(f.high);
   INGOT_UNROLL for (int row = 0; row < DEPTHWISE_ROWS; row++) {
     if (row >= b->rows) break;
@@ -116,8 +116,8 @@ static inline __attribute__((always_inline)) void depthwise_finish(const depthwi
   }
 }
 
-/* sums[row][DEPTHWISE_PIXELS][16], or results where the epilogue is light, for filters `taps` wide with a stride, both
- * constants at every call, without dilation. With `inner` the windows lie inside the image. */
+/* sums[row][DEPTHWISE_PIXELS][16], or results where the epilogue is vectorized, for filters `taps` wide with a stride,
+ * both constants at every call, without dilation. inner: the windows are inside the image. */
 static inline __attribute__((always_inline)) void depthwise_body(const int taps, const int stride, const int inner,
                                                                  const int narrow, const depthwise_block *b,
                                                                  float *sums) {
@@ -141,8 +141,8 @@ static inline __attribute__((always_inline)) void depthwise_body(const int taps,
     else if (lower)
       depthwise_line(taps, stride, inner, narrow, 1, DEPTHWISE_ROWS, b, from, left, width, weight, back, sum);
   }
-  if (b->light) {
-    depthwise_finish(b, sum);
+  if (b->vectorized) {
+    depthwise_store(b, sum);
     return;
   }
   INGOT_UNROLL for (int row = 0; row < DEPTHWISE_ROWS; row++, sums += DEPTHWISE_PIXELS * 16) {
@@ -150,7 +150,7 @@ static inline __attribute__((always_inline)) void depthwise_body(const int taps,
   }
 }
 
-/* Whether the block's windows lie inside the image. */
+/* Whether the block's windows are inside the image. */
 static inline int depthwise_is_inner(const depthwise_block *b) {
   const conv_args *g = b->g;
   const int64_t top = b->y * g->stride_h - g->pad_top, left = b->x * g->stride_w - g->pad_left;
@@ -158,7 +158,7 @@ static inline int depthwise_is_inner(const depthwise_block *b) {
          left + (DEPTHWISE_PIXELS - 1) * g->stride_w + g->kernel_w <= g->width;
 }
 
-/* Filters that have a body of their own, as width * 10 + stride; else 0. */
+/* The shape of a filter with a specialised body, as width * 10 + stride; else 0. */
 static inline int64_t depthwise_shape(const conv_args *g) {
   const int64_t shape = g->kernel_w * 10 + g->stride_w;
   if (g->channels < 16 || g->dilation_w != 1 || g->dilation_h != 1) return 0;
@@ -202,7 +202,7 @@ static inline void depthwise_apply(const depthwise_block *b, const float *sums) 
   }
 }
 
-/* The same of a plain epilogue, for a vector of channels that are all there. */
+/* The same for a bias and an activation only, on a full vector of channels. */
 static inline void depthwise_activate(const depthwise_block *b, const float *sums) {
   const conv_args *g = b->g;
   const vf bias = g->bias ? v_load(g->bias + b->channel) : v_set(-0.0f);
@@ -211,7 +211,7 @@ static inline void depthwise_activate(const depthwise_block *b, const float *sum
                       depthwise_place_at(b, row).out, g->out_strides[2]);
 }
 
-/* Adds the block's results to the sums of their rows, which become means at the end. */
+/* Add the block's results to the sums of their rows, which become means at the end. */
 static inline void depthwise_mean(const depthwise_block *b) {
   const conv_args *g = b->g;
   const int64_t channel = b->channel + b->skip, lanes = b->lanes - b->skip;
@@ -229,19 +229,19 @@ static inline void depthwise_mean(const depthwise_block *b) {
   }
 }
 
-/* Channels [channel, channel + count) of output rows [begin, end), which count over the batch. */
+/* Channels [channel, channel + count) of output rows [begin, end), counted over the batch. */
 static inline __attribute__((always_inline)) void depthwise_channels(const int narrow, const conv_args *g,
                                                                      int64_t begin, int64_t end, int64_t channel,
                                                                      int64_t count) {
   float sums[DEPTHWISE_ROWS * DEPTHWISE_PIXELS * 16 + 16];
   const gemm_epilogue epilogue = {g->bias, g->slopes, NULL, g->residual, g->residual_strides[2], 1.0f, g->act_alpha,
                                   g->act_beta, g->activation, g->residual_first, g->rounded, g->rounded_strides[2]};
-  /* Channels that do not fill the lanes are computed together with some before them. */
+  /* Channels that do not fill the lanes are computed together with some channels before them. */
   const int64_t lanes = g->channels < 16 ? g->channels : 16, skip = count < lanes ? lanes - count : 0;
   const int64_t shape = narrow && !DEPTHWISE_NARROW ? 0 : depthwise_shape(g);
-  const int light = shape && count % 16 == 0 && epilogue_is_light(&epilogue);
-  const int plain = !light && count % 16 == 0 && epilogue_is_plain(&epilogue, 16, g->out);
-  depthwise_block b = {.g = g, .lanes = lanes, .skip = skip, .epilogue = &epilogue, .light = light};
+  const int vectorized = shape && count % 16 == 0 && epilogue_is_vectorized(&epilogue);
+  const int plain = !vectorized && count % 16 == 0 && epilogue_is_plain(&epilogue, 16, g->out);
+  depthwise_block b = {.g = g, .lanes = lanes, .skip = skip, .epilogue = &epilogue, .vectorized = vectorized};
   for (; begin < end; begin += b.rows) {
     b.n = begin / g->out_height;
     b.y = begin % g->out_height;
@@ -255,7 +255,7 @@ static inline __attribute__((always_inline)) void depthwise_channels(const int n
         switch (plain) {
           case INGOT_ACTIVATED: depthwise_activate(&b, sums); break;
           default:
-            if (!light) depthwise_apply(&b, sums);
+            if (!vectorized) depthwise_apply(&b, sums);
         }
         switch (is_given(g->means)) {
           case INGOT_MEANS: depthwise_mean(&b);
@@ -265,26 +265,30 @@ static inline __attribute__((always_inline)) void depthwise_channels(const int n
   }
 }
 
-static inline __attribute__((always_inline)) void depthwise(const int narrow, const conv_args *g, int32_t part,
-                                                            int32_t parts) {
+static inline __attribute__((always_inline)) void depthwise(const int narrow, const conv_args *g, int32_t task,
+                                                            int32_t num_tasks) {
   /* Panels are rows of pixels here, and rows are vectors of channels. */
-  const gemm_share share = gemm_cut(g->batch * g->out_height, (g->channels + 15) / 16, part, parts);
+  const gemm_share share = gemm_cut(g->batch * g->out_height, (g->channels + 15) / 16, task, num_tasks);
   const int64_t whole = g->channels / 16 < share.row_end ? g->channels / 16 : share.row_end;
   const int64_t vectors = whole > share.row_begin ? whole - share.row_begin : 0, most = DEPTHWISE_CHANNELS / 16;
   const int32_t groups = (int32_t)((vectors + most - 1) / most);
   for (int32_t group = 0; group < groups; group++) {
-    const int64_t first = share.row_begin + part_begin(vectors, group, groups);
-    const int64_t last = share.row_begin + part_begin(vectors, group + 1, groups);
+    const int64_t first = share.row_begin + task_begin(vectors, group, groups);
+    const int64_t last = share.row_begin + task_begin(vectors, group + 1, groups);
     depthwise_channels(narrow, g, share.panel_begin, share.panel_end, first * 16, (last - first) * 16);
   }
-  /* Channels that do not fill the lanes go by themselves. */
+  /* Channels that do not fill the lanes are computed separately. */
   if (whole < share.row_end)
     depthwise_channels(narrow, g, share.panel_begin, share.panel_end, whole * 16, g->channels - whole * 16);
 }
 
-void K(conv2d_f32_depthwise)(const void *args, int32_t part, int32_t parts) { depthwise(0, args, part, parts); }
+void K(conv2d_f32_depthwise)(const void *args, int32_t task, int32_t num_tasks) {
+  depthwise(0, args, task, num_tasks);
+}
 
-void K(conv2d_bf16_depthwise)(const void *args, int32_t part, int32_t parts) { depthwise(1, args, part, parts); }
+void K(conv2d_bf16_depthwise)(const void *args, int32_t task, int32_t num_tasks) {
+  depthwise(1, args, task, num_tasks);
+}
 
 #undef DEPTHWISE_PIXELS
 #undef DEPTHWISE_ROWS

@@ -1,28 +1,28 @@
-/* conv_filter.c: what trained filters need: their gradient, and their transform for conv2d_f32_winograd.
+/* conv_filter.c: the gradient of filters, and their Winograd transform for conv2d_f32_winograd.
  *
- * A gradient sums over all output pixels of a batch, INGOT_K_BLOCK of them after the other: what the filter's elements
- * read at those is gathered as a panel, and d^T @ panel is added to sums that stay in the second cache. They are the
- * elements of one block of channels, all taps of it, so that they leave in the order of the filter. */
+ * A gradient sums over all output pixels of a batch, INGOT_K_BLOCK of them at a time: the image elements that the
+ * filter reads there are gathered as a panel, and d^T @ panel is added to sums that stay in the L2 cache. The sums
+ * belong to one block of channels and all its kernel positions, so that they are stored in the order of the filter. */
 #include <string.h>
 
 #include "gemm/gemm_columns.h"
 
-#define FILTER_CHANNELS INGOT_PANEL /* of a block: then each panel is a tap */
+#define FILTER_CHANNELS INGOT_PANEL /* of a block: each panel is then one kernel position */
 
-/* A gradient under way. Columns of a block count over (tap, channel); `line` of them lie side by side in x: those of a
- * tap, or, where taps are adjacent there, of a row of taps. */
+/* A gradient in progress. Columns of a block count over (kernel position, channel); `line` of them are adjacent in x:
+ * those of one kernel position, or of a kernel row where its positions are adjacent in x. */
 typedef struct {
   const conv_filter_args *g;
   int64_t channel, channels; /* the block */
   int64_t columns, line;
-  int joined; /* a line is a row of taps */
+  int joined; /* a line is a kernel row */
   float *panel, *tiles, *sums;
 } filter_task;
 
-/* Columns [at, at + count) of a panel: `skip` elements behind the first of a line, which begins at a tap. */
+/* Columns [at, at + count) of a panel: `skip` elements after the first of a line, which begins at a kernel position. */
 typedef struct { int64_t row, column, skip, at, count; } filter_piece;
 
-/* Elements [begin, end) of a piece come from a pixel, the others are zeros. */
+/* Copy elements [begin, end) of a piece from a pixel; the others are zeros. */
 static inline void filter_copy(const float *from, int64_t begin, int64_t end, int64_t count, float *to) {
   for (int64_t i = 0; i < count; i += 16) {
     const int64_t lanes = count - i < 16 ? count - i : 16;
@@ -37,7 +37,7 @@ static inline void filter_copy(const float *from, int64_t begin, int64_t end, in
   }
 }
 
-/* A piece of `count` output pixels that lie side by side, from (image, y, x) on. */
+/* A piece of `count` adjacent output pixels, from (image, y, x) on. */
 static inline void filter_gather(const filter_task *t, const filter_piece *p, int64_t image, int64_t y, int64_t x,
                                  int64_t count, float *to) {
   const conv_filter_args *g = t->g;
@@ -57,7 +57,7 @@ static inline void filter_gather(const filter_task *t, const filter_piece *p, in
   }
 }
 
-/* Column block `index` of the task at output pixels [first, first + count): [count][32]. */
+/* Column block `index` at output pixels [first, first + count): [count][32]. */
 static inline void filter_panel(const filter_task *t, int64_t index, int64_t first, int64_t count) {
   const conv_filter_args *g = t->g;
   const int64_t begin = index * INGOT_PANEL, left = t->columns - begin;
@@ -80,7 +80,7 @@ static inline void filter_panel(const filter_task *t, int64_t index, int64_t fir
     memset(t->panel + i * INGOT_PANEL + columns, 0, (size_t)(INGOT_PANEL - columns) * sizeof(float));
 }
 
-/* Adds to the sums of rows [row_begin, row_end) what some pixels give, panel by panel. */
+/* Add the contributions of some pixels to the sums of rows [row_begin, row_end), panel by panel. */
 static inline void filter_add(const filter_task *t, int64_t first, int64_t count, int64_t row_begin, int64_t row_end) {
   const conv_filter_args *g = t->g;
   const int64_t rows = row_end - row_begin, panels = (t->columns + INGOT_PANEL - 1) / INGOT_PANEL;
@@ -89,17 +89,17 @@ static inline void filter_add(const filter_task *t, int64_t first, int64_t count
   for (int64_t index = 0; index < panels; index++) {
     filter_panel(t, index, first, count);
     for (int32_t tile = 0; tile < tiles; tile++) {
-      const int64_t row = part_begin(rows, tile, tiles);
+      const int64_t row = task_begin(rows, tile, tiles);
       const gemm_product product = {
           .k = count, .a = t->tiles + tile * count * GEMM_ROWS, .a_stride = GEMM_ROWS, .b = t->panel,
           .b_stride = INGOT_PANEL, .sums = t->sums + (index * rows + row) * INGOT_PANEL, .sums_stride = INGOT_PANEL,
           .more = first > 0, .halved = t->columns - index * INGOT_PANEL <= INGOT_PANEL / 2};
-      K(gemm_tile_columns)(part_begin(rows, tile + 1, tiles) - row, 1, &product);
+      K(gemm_tile_columns)(task_begin(rows, tile + 1, tiles) - row, 1, &product);
     }
   }
 }
 
-/* The sums of rows [row_begin, row_end) in the order of the filter. */
+/* Store the sums of rows [row_begin, row_end) in the order of the filter. */
 static inline void filter_write(const filter_task *t, int64_t row_begin, int64_t row_end) {
   const conv_filter_args *g = t->g;
   const int64_t taps = g->kernel_h * g->kernel_w, rows = row_end - row_begin, panel = rows * INGOT_PANEL;
@@ -117,30 +117,31 @@ static inline void filter_write(const filter_task *t, int64_t row_begin, int64_t
   }
 }
 
-void K(conv2d_filter_gradient_f32)(const void *args, int32_t part, int32_t parts) {
+void K(conv2d_filter_gradient_f32)(const void *args, int32_t task, int32_t num_tasks) {
   const conv_filter_args *g = args;
   const int64_t pixels = g->batch * g->out_height * g->out_width;
   const int64_t blocks = (g->channels + FILTER_CHANNELS - 1) / FILTER_CHANNELS;
-  const gemm_share share = gemm_cut(blocks, g->out_channels, part, parts);
-  float *panel = g->scratch + part * g->scratch_stride;
+  const gemm_share share = gemm_cut(blocks, g->out_channels, task, num_tasks);
+  float *panel = g->scratch + task * g->scratch_stride;
   for (int64_t block = share.panel_begin; block < share.panel_end; block++) {
     const int64_t channel = block * FILTER_CHANNELS, left = g->channels - channel;
     const int64_t channels = left < FILTER_CHANNELS ? left : FILTER_CHANNELS;
     const int joined = g->dilation_w == 1 && g->x_strides[2] == channels;
-    const filter_task task = {
+    const filter_task state = {
         .g = g, .channel = channel, .channels = channels, .columns = g->kernel_h * g->kernel_w * channels,
         .line = joined ? g->kernel_w * channels : channels, .joined = joined, .panel = panel,
         .tiles = panel + INGOT_K_BLOCK * INGOT_PANEL,
         .sums = panel + INGOT_K_BLOCK * (INGOT_PANEL + g->out_channels + GEMM_ROWS)};
     for (int64_t first = 0; first == 0 || first < pixels; first += INGOT_K_BLOCK) {
       const int64_t count = pixels - first < INGOT_K_BLOCK ? pixels - first : INGOT_K_BLOCK;
-      filter_add(&task, first, count, share.row_begin, share.row_end);
+      filter_add(&state, first, count, share.row_begin, share.row_end);
     }
-    filter_write(&task, share.row_begin, share.row_end);
+    filter_write(&state, share.row_begin, share.row_end);
   }
 }
 
-/* Three taps as four points: the first, half the sum of all and half that with the middle one taken off, the last. */
+/* Transform three filter weights to four points: the first, half the sum of all, half the sum with the middle one
+ * negated, the last. */
 static inline void filter_points(const vf from[3], vf to[4]) {
   const vf outer = v_add(from[0], from[2]), half = v_set(0.5f);
   to[0] = from[0];
@@ -149,11 +150,11 @@ static inline void filter_points(const vf from[3], vf to[4]) {
   to[3] = from[2];
 }
 
-void K(conv2d_filter_points_f32)(const void *args, int32_t part, int32_t parts) {
+void K(conv2d_filter_points_f32)(const void *args, int32_t task, int32_t num_tasks) {
   const filter_points_args *g = args;
   const int64_t panels = (g->out_channels + INGOT_PANEL - 1) / INGOT_PANEL;
-  const int64_t end = part_begin(g->channels, part + 1, parts);
-  for (int64_t channel = part_begin(g->channels, part, parts); channel < end; channel++) {
+  const int64_t end = task_begin(g->channels, task + 1, num_tasks);
+  for (int64_t channel = task_begin(g->channels, task, num_tasks); channel < end; channel++) {
     for (int64_t column = 0; column < panels * INGOT_PANEL; column += 16) {
       const int64_t left = g->out_channels - column, lanes = left < 0 ? 0 : left < 16 ? left : 16;
       const float *from = g->weight + channel * g->strides[1] + (lanes ? column : 0) * g->strides[0];

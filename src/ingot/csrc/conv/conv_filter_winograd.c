@@ -1,15 +1,16 @@
-/* conv_filter_winograd.c: the gradient of filters of 3 x 3 by F(3 x 3, 2 x 2) of Winograd (Lavin and Gray, "Fast
- * algorithms for convolutional neural networks", 2016): 2 x 2 pixels of d and the 4 x 4 of x that their windows read
- * take 16 products for a pair of channels instead of 36. Both become 4 x 4 points, of which a row is made at a time,
- * for INGOT_K_BLOCK tiles; d^T @ x of each point is added to sums that stay in the second cache. Additions go in one
- * order everywhere. */
+/* conv_filter_winograd.c: the gradient of 3 x 3 filters by Winograd's F(3 x 3, 2 x 2) (Lavin and Gray, "Fast algorithms
+ * for convolutional neural networks", 2016): 2 x 2 pixels of d and the 4 x 4 pixels of x that their windows read need
+ * 16 products for a pair of channels instead of 36. Both are transformed to 4 x 4 points, one row of points at a time,
+ * for INGOT_K_BLOCK tiles; d^T @ x of each point is added to sums that stay in the L2 cache. Additions have the same
+ * order on every instruction set. */
 #include "gemm/gemm.h"
 
-#define FILTER_COLUMNS 64 /* channels of x that go together, and of d, so that sums stay near. kernels.def knows both */
+#define FILTER_COLUMNS 64 /* channels of x, and of d, computed together, so that sums stay in the cache; kernels.def
+                             uses both */
 #define FILTER_ROWS 128
 
-/* A gradient under way. Points of x: [4][panel][INGOT_K_BLOCK][32], those of d: [4][INGOT_K_BLOCK][stride], and
- * sums: [16][panel][rows][32]. */
+/* A gradient in progress. Points of x: [4][panel][INGOT_K_BLOCK][32], of d: [4][INGOT_K_BLOCK][stride]; sums:
+ * [16][panel][rows][32]. */
 typedef struct {
   const conv_filter_args *g;
   int64_t row, rows, channel, channels, panels; /* of d's channels, and of x's */
@@ -17,10 +18,10 @@ typedef struct {
   float *x, *d, *sums;
 } filter_tiles;
 
-/* Tiles beside one another: the place of the first in an image, and in a block. */
+/* Adjacent tiles: the coordinates of the first in an image, and its index in a block. */
 typedef struct { int64_t image, y, x, at, count; } filter_run;
 
-/* Of 16 channels of column x, what two rows make of them; a row outside of the image is null. */
+/* The combination of two rows for 16 channels of column x; a row outside of the image is null. */
 static inline vf filter_column(const conv_filter_args *g, const float *first, const float *second, int64_t x,
                                int64_t lanes, int adds) {
   const vf zero = v_set(0.0f);
@@ -31,7 +32,7 @@ static inline vf filter_column(const conv_filter_args *g, const float *first, co
   return adds ? v_add(a, b) : v_sub(a, b);
 }
 
-/* Row `point` of the points of x. Two columns of a tile are also the next one's. */
+/* Row `point` of the points of x. Two columns of a tile belong to the next tile too. */
 static inline void filter_read_x(const filter_tiles *t, int point, const filter_run *run) {
   static const int8_t pairs[4][2] = {{0, 2}, {1, 2}, {2, 1}, {3, 1}};
   const conv_filter_args *g = t->g;
@@ -60,7 +61,7 @@ static inline void filter_read_x(const filter_tiles *t, int point, const filter_
   }
 }
 
-/* Two pixels of an axis as a point of it. */
+/* Transform two pixels of an axis to a point of it. */
 static inline vf filter_point(int point, vf first, vf second) {
   return point == 0 ? first : point == 1 ? v_add(first, second) : point == 2 ? v_sub(first, second) : second;
 }
@@ -74,13 +75,13 @@ static inline void filter_read_d(const filter_tiles *t, int point, const filter_
   const vf zero = v_set(0.0f);
   float *to = t->d + run->at * t->stride;
   for (int64_t tile = 0; tile < run->count; tile++, from += 2 * g->d_stride, to += t->stride) {
-    const int64_t beside = 2 * (run->x + tile) + 1 < g->out_width ? g->d_stride : 0;
+    const int64_t next = 2 * (run->x + tile) + 1 < g->out_width ? g->d_stride : 0;
     for (int64_t row = 0; row < t->rows; row += 16) {
       const int64_t lanes = t->rows - row < 16 ? t->rows - row : 16;
       vf half[2] = {zero, zero};
       INGOT_UNROLL for (int j = 0; j < 2; j++) {
-        if (j && !beside) continue;
-        const float *at = from + j * beside + row;
+        if (j && !next) continue;
+        const float *at = from + j * next + row;
         const vf first = point == 3 ? zero : lanes < 16 ? v_load_n(at, lanes) : v_load(at);
         const vf second = !point || !below ? zero : lanes < 16 ? v_load_n(at + below, lanes) : v_load(at + below);
         half[j] = filter_point(point, first, second);
@@ -91,13 +92,13 @@ static inline void filter_read_d(const filter_tiles *t, int point, const filter_
   }
 }
 
-/* Adds to the sums of the four points of row `point` what `count` tiles give. more: after others. */
+/* Add the products of `count` tiles to the sums of the four points of row `point`. more: not the first tiles. */
 static inline void filter_multiply(const filter_tiles *t, int point, int64_t count, int more) {
   const int32_t tiles = (int32_t)((t->rows + GEMM_ROWS - 1) / GEMM_ROWS);
   for (int64_t i = 0; i < 4 * t->panels; i++) { /* panels of the row */
     float *sums = t->sums + (point * 4 * t->panels + i) * t->rows * INGOT_PANEL;
     for (int32_t tile = 0; tile < tiles; tile++) {
-      const int64_t row = part_begin(t->rows, tile, tiles), rows = part_begin(t->rows, tile + 1, tiles) - row;
+      const int64_t row = task_begin(t->rows, tile, tiles), rows = task_begin(t->rows, tile + 1, tiles) - row;
       const gemm_product product = {
           .k = count, .a = t->d + i / t->panels * INGOT_K_BLOCK * t->stride + row, .a_stride = t->stride,
           .b = t->x + i * INGOT_K_BLOCK * INGOT_PANEL, .b_stride = INGOT_PANEL, .sums = sums + row * INGOT_PANEL,
@@ -109,7 +110,7 @@ static inline void filter_multiply(const filter_tiles *t, int point, int64_t cou
   }
 }
 
-/* Four points of an axis as three taps. */
+/* Transform four points of an axis to three filter weights. */
 static inline void filter_taps(const vf from[4], vf to[3]) {
   const vf half = v_set(0.5f), sum = v_mul(v_add(from[1], from[2]), half);
   to[0] = v_add(from[0], sum);
@@ -117,7 +118,7 @@ static inline void filter_taps(const vf from[4], vf to[3]) {
   to[2] = v_add(sum, from[3]);
 }
 
-/* The sums of a block in the order of the filter. */
+/* Store the sums of a block in the order of the filter. */
 static inline void filter_write_taps(const filter_tiles *t) {
   const int64_t point_stride = t->panels * t->rows * INGOT_PANEL;
   for (int64_t row = 0; row < t->rows; row++) {
@@ -164,23 +165,23 @@ static inline void filter_block(const filter_tiles *t) {
   filter_write_taps(t);
 }
 
-void K(conv2d_filter_gradient_f32_winograd)(const void *args, int32_t part, int32_t parts) {
+void K(conv2d_filter_gradient_f32_winograd)(const void *args, int32_t task, int32_t num_tasks) {
   const conv_filter_args *g = args;
   const int64_t blocks = (g->channels + FILTER_COLUMNS - 1) / FILTER_COLUMNS;
-  const gemm_share share = gemm_cut(blocks, g->out_channels, part, parts);
+  const gemm_share share = gemm_cut(blocks, g->out_channels, task, num_tasks);
   const int64_t rows = share.row_end - share.row_begin;
   const int32_t pieces = (int32_t)((rows + FILTER_ROWS - 1) / FILTER_ROWS);
-  float *scratch = g->scratch + part * g->scratch_stride;
+  float *scratch = g->scratch + task * g->scratch_stride;
   for (int64_t block = share.panel_begin; block < share.panel_end; block++) {
     for (int32_t piece = 0; piece < pieces; piece++) {
-      const int64_t row = share.row_begin + part_begin(rows, piece, pieces);
+      const int64_t row = share.row_begin + task_begin(rows, piece, pieces);
       const int64_t channel = block * FILTER_COLUMNS, left = g->channels - channel;
       filter_tiles t = {
-          .g = g, .row = row, .rows = share.row_begin + part_begin(rows, piece + 1, pieces) - row, .channel = channel,
+          .g = g, .row = row, .rows = share.row_begin + task_begin(rows, piece + 1, pieces) - row, .channel = channel,
           .channels = left < FILTER_COLUMNS ? left : FILTER_COLUMNS, .across = (g->out_width + 1) / 2,
           .down = (g->out_height + 1) / 2, .x = scratch};
       t.panels = (t.channels + INGOT_PANEL - 1) / INGOT_PANEL;
-      t.stride = (t.rows + 15) / 16 * 16 + 16; /* so that rows do not all share a set of the cache */
+      t.stride = (t.rows + 15) / 16 * 16 + 16; /* so that rows do not all share a cache set */
       t.d = t.x + 4 * t.panels * INGOT_K_BLOCK * INGOT_PANEL;
       t.sums = t.d + 4 * INGOT_K_BLOCK * t.stride;
       filter_block(&t);

@@ -1,17 +1,17 @@
-/* conv_lines.c: 2-D convolution with filters of 1 x 3 that take every other pixel of a line, by F(2, 2) of Winograd for
- * the two taps that share pixels (Winograd, "Arithmetic complexity of computations", 1980): two output pixels take 5
- * products a channel instead of 6. Of the pixels x0 to x4 that they see, the outputs are w0 (x0 - x2) + w1 x1 + s and
- * w1 x3 + w2 (x4 - x2) + s with s = (w0 + w2) x2; additions go in one order everywhere. */
+/* conv_lines.c: 2-D convolution with 1 x 3 filters and stride 2, by Winograd's F(2, 2) for the two weights that share
+ * pixels (Winograd, "Arithmetic complexity of computations", 1980): two output pixels need 5 products a channel instead
+ * of 6. With their input pixels x0 to x4, the outputs are w0 (x0 - x2) + w1 x1 + s and w1 x3 + w2 (x4 - x2) + s with s
+ * = (w0 + w2) x2; additions have the same order on every instruction set. */
 #include "conv/conv.h"
 
-#define LINES_PIXELS 5 /* that two output pixels see */
-#define LINES_SUMS 3   /* of products: each output's own, and what they share */
+#define LINES_PIXELS 5 /* input pixels of two output pixels */
+#define LINES_SUMS 3   /* sums of products: one for each output, and the shared one */
 
-/* Output pixels 2x and 2x + 1 of a line. */
+/* Output pixels 2x and 2x + 1 of a row. */
 typedef struct { int64_t image, y, x; } lines_pair;
 
-/* What is multiplied: values[pair][row_stride] of INGOT_CONV_PAIRS pairs, five pieces of the image's channels each, and
- * sums[LINES_SUMS][pair][32] of these and one panel; `across` pairs lie beside one another. */
+/* The operands: values[pair][row_stride] of INGOT_CONV_PAIRS pairs, five pieces with all channels each, and
+ * sums[LINES_SUMS][pair][32] of these and one panel; `across` pairs are in a row. */
 typedef struct {
   const conv_args *g;
   float *values, *sums;
@@ -22,8 +22,8 @@ static inline lines_pair lines_pair_at(const lines_task *t, int64_t pair) {
   return (lines_pair){pair / t->across / t->g->out_height, pair / t->across % t->g->out_height, pair % t->across};
 }
 
-/* The values of a pair: x0 - x2, x1, x3, x4 - x2 and x2 of all channels. With `inner` what it reads lies inside the
- * line and fills vectors. */
+/* The values of a pair: x0 - x2, x1, x3, x4 - x2 and x2 of all channels. inner: the input is inside the row and fills
+ * vectors. */
 static inline __attribute__((always_inline)) void lines_read(const lines_task *t, lines_pair at, const int inner,
                                                              float *to) {
   const conv_args *g = t->g;
@@ -61,8 +61,8 @@ static inline void lines_read_pairs(const lines_task *t, int64_t first, int64_t 
   }
 }
 
-/* The output pixels of at most GEMM_ROWS pairs of one panel, of which `first` is the first; line by line. sums: theirs,
- * the first of LINES_SUMS. */
+/* The output pixels of at most GEMM_ROWS pairs of one panel from `first` on, row by row. sums: theirs, the first of
+ * LINES_SUMS. */
 static inline void lines_write(const lines_task *t, int64_t first, int64_t count, int64_t panel, const float *sums) {
   const conv_args *g = t->g;
   const int64_t channel = panel * INGOT_PANEL, left = g->out_channels - channel, size = INGOT_CONV_PAIRS * INGOT_PANEL;
@@ -87,8 +87,8 @@ static inline void lines_write(const lines_task *t, int64_t first, int64_t count
   }
 }
 
-/* `count` pairs, of which the values are there, for panels [begin, end): INGOT_K_BLOCK rows of a panel stay in the
- * first cache while all pairs pass. */
+/* `count` pairs, whose values are computed, times panels [begin, end): INGOT_K_BLOCK rows of a panel stay in the L1
+ * cache for all pairs. */
 static inline void lines_multiply(const lines_task *t, int64_t first, int64_t count, int64_t begin, int64_t end) {
   const conv_args *g = t->g;
   const int64_t panel_size = 4 * g->channels * INGOT_PANEL, sums_size = INGOT_CONV_PAIRS * INGOT_PANEL;
@@ -103,7 +103,7 @@ static inline void lines_multiply(const lines_task *t, int64_t first, int64_t co
       for (int64_t done = 0; done < k; done += INGOT_K_BLOCK) {
         const int64_t steps = k - done < INGOT_K_BLOCK ? k - done : INGOT_K_BLOCK;
         for (int32_t block = 0; block < blocks; block++) {
-          const int64_t skip = part_begin(count, block, blocks), rows = part_begin(count, block + 1, blocks) - skip;
+          const int64_t skip = task_begin(count, block, blocks), rows = task_begin(count, block + 1, blocks) - skip;
           const gemm_product product = {
             .k = steps, .a = t->values + skip * t->row_stride + 2 * sum * g->channels + done,
             .a_stride = t->row_stride, .b = weight + (row + done) * INGOT_PANEL, .b_stride = INGOT_PANEL,
@@ -116,28 +116,28 @@ static inline void lines_multiply(const lines_task *t, int64_t first, int64_t co
       }
     }
     for (int32_t block = 0; block < blocks; block++) {
-      const int64_t skip = part_begin(count, block, blocks), pairs = part_begin(count, block + 1, blocks) - skip;
+      const int64_t skip = task_begin(count, block, blocks), pairs = task_begin(count, block + 1, blocks) - skip;
       lines_write(t, first + skip, pairs, panel, t->sums + skip * INGOT_PANEL);
     }
   }
 }
 
-void K(conv2d_f32_lines)(const void *args, int32_t part, int32_t parts) {
+void K(conv2d_f32_lines)(const void *args, int32_t task, int32_t num_tasks) {
   const conv_args *g = args;
   lines_task t = {.g = g, .row_stride = (LINES_PIXELS * g->channels + 15) / 16 * 16 + 16, /* no power of two */
                   .across = (g->out_width + 1) / 2, .panels = (g->out_channels + INGOT_PANEL - 1) / INGOT_PANEL};
-  t.sums = g->scratch + part * g->scratch_stride;
+  t.sums = g->scratch + task * g->scratch_stride;
   t.values = t.sums + LINES_SUMS * INGOT_CONV_PAIRS * INGOT_PANEL;
   const int64_t pairs = g->batch * g->out_height * t.across;
-  const int by_panels = conv_by_panels(4 * g->channels * g->out_channels, pairs, INGOT_CONV_PAIRS, parts);
-  const gemm_share share = by_panels ? gemm_turn(gemm_cut(t.panels, pairs, part, parts))
-                                     : gemm_cut(pairs, t.panels, part, parts);
+  const int by_panels = conv_by_panels(4 * g->channels * g->out_channels, pairs, INGOT_CONV_PAIRS, num_tasks);
+  const gemm_share share = by_panels ? gemm_swap(gemm_cut(t.panels, pairs, task, num_tasks))
+                                     : gemm_cut(pairs, t.panels, task, num_tasks);
   const int64_t count = share.panel_end - share.panel_begin;
   const int32_t blocks =
       share.row_end > share.row_begin ? (int32_t)((count + INGOT_CONV_PAIRS - 1) / INGOT_CONV_PAIRS) : 0;
   for (int32_t i = 0; i < blocks; i++) {
-    const int64_t first = share.panel_begin + part_begin(count, i, blocks);
-    const int64_t end = share.panel_begin + part_begin(count, i + 1, blocks);
+    const int64_t first = share.panel_begin + task_begin(count, i, blocks);
+    const int64_t end = share.panel_begin + task_begin(count, i + 1, blocks);
     lines_read_pairs(&t, first, end - first);
     lines_multiply(&t, first, end - first, share.row_begin, share.row_end);
   }

@@ -1,25 +1,27 @@
 /* conv_packed.c: 2-D convolution as a product of windows and packed panels of the weight. Windows are gathered as rows
- * in scratch, some pixels and a piece of k at a time, so that they and a panel stay in the second cache; short ones
- * that lie inside the image are read in place. */
+ * in scratch (im2col), for some pixels and a piece of k at a time, so that they and a panel stay in the L2 cache; short
+ * windows inside the image are read in place. */
 #include <string.h>
 
 #include "gemm/split_sums.h"
 #include "conv/conv.h"
 
-/* The elements of a window that may be read in place; with little room none is, as what gathers windows is needed
- * anyway, and gives the same bits. */
+/* Most elements of a window that is read in place; with INGOT_SMALL none is, because the code that gathers windows is
+ * needed anyway and gives the same bits. */
 #if defined(INGOT_SMALL)
 #define CONV_SHORT 1
 #else
 #define CONV_SHORT 1152
 #endif
 
-#define INGOT_CONV_NARROW 1  /* images of bf16 are read plane by plane */
-#define CONV_SMALL (1 << 15) /* the elements of a filter for which a longer window than INGOT_K_BLOCK is read so */
+#define INGOT_CONV_NARROW 1  /* the variant for bf16 images, which are read plane by plane */
+#define CONV_SMALL (1 << 15) /* most elements of a filter for which a window longer than INGOT_K_BLOCK is read in
+                                place */
 
-/* How the windows lie: `planes` planes `plane_stride` apart, in which a tap is `unit` adjacent elements; k elements
- * altogether. An element is what `tile` multiplies, a float or a pair of bf16. narrow: planes are bf16, two adjacent
- * taps are an element, and `end` is where the image ends. Per group: `channels`, `out_channels`, `panels`. */
+/* The layout of windows: `planes` planes `plane_stride` apart, in which a kernel position has `unit` adjacent elements;
+ * k elements in total. An element is the tile's, a float or a pair of bf16. narrow: planes are bf16, two adjacent
+ * kernel positions are an element, and `end` is the end of the image. Per group: `channels`, `out_channels`,
+ * `panels`. */
 typedef struct {
   const conv_args *g;
   void (*tile)(int64_t rows, int64_t panels, const gemm_product *p);
@@ -27,12 +29,12 @@ typedef struct {
   int64_t channels, out_channels, panels;
   int narrow;
   const uint16_t *end;
-  int even;                         /* all pixels of what is written, and of the residual, lie evenly */
-  float *rows, *sums;               /* scratch: windows, and a panel after the other of [pixels][32] */
-  int64_t offsets[CONV_SHORT];      /* of a window's elements, when they are read in place */
+  int even;                         /* all pixels of the results, and of the residual, are evenly spaced */
+  float *rows, *sums;               /* scratch: windows, and one panel after the other of [pixels][32] */
+  int64_t offsets[CONV_SHORT];      /* of a window's elements that are read in place */
 } conv_task;
 
-/* Output pixels that one part computes together, for some panels of a group. Pixels count over the batch. */
+/* Output pixels that one task computes together, for some panels of a group. Pixels count over the batch. */
 typedef struct { int64_t pixel, count, group, panel_begin, panel_end; } conv_block;
 
 static inline conv_pixel conv_pixel_after(const conv_args *g, conv_pixel at) {
@@ -42,8 +44,8 @@ static inline conv_pixel conv_pixel_after(const conv_args *g, conv_pixel at) {
   return at;
 }
 
-/* Elements [at, at + count) of a window, of which [begin, end) are wanted in row: from, or without it zeros. Up to 15
- * elements behind are overwritten. */
+/* Copy elements [at, at + count) of a window, of which [begin, end) are wanted in row, from `from`, or zeros if it is
+ * null. Up to 15 elements after them are overwritten. */
 static inline void conv_copy(const float *from, int64_t at, int64_t count, int64_t begin, int64_t end, float *row) {
   const int64_t skip = at < begin ? begin - at : 0;
   const int64_t stop = at + count < end ? count : end - at;
@@ -57,7 +59,7 @@ static inline void conv_copy(const float *from, int64_t at, int64_t count, int64
   if (i < stop) v_store(row + i, v_load_n(from + i, stop - i));
 }
 
-/* Taps of a window that starts at `start` before the first one inside [0, size). */
+/* Kernel positions of a window that starts at `start` before the first one inside [0, size). */
 static inline int64_t conv_taps_before(int64_t start, int64_t dilation, int64_t taps) {
   const int64_t before = start >= 0 ? 0 : (-start + dilation - 1) / dilation;
   return before < taps ? before : taps;
@@ -73,7 +75,7 @@ static inline void conv_read_window(const conv_task *t, const float *image, conv
   int64_t last = left < g->width ? (g->width - 1 - left) / g->dilation_w + 1 : 0;
   if (last > g->kernel_w) last = g->kernel_w;
   if (last < first) last = first;
-  /* Adjacent taps go in one piece. */
+  /* Adjacent kernel positions are copied in one piece. */
   const int64_t together = tap_stride == unit ? last - first : 1;
   int64_t k = 0;
   for (int64_t plane = 0; plane < t->planes; plane++) {
@@ -93,8 +95,8 @@ static inline void conv_read_window(const conv_task *t, const float *image, conv
   }
 }
 
-/* The whole window of an output pixel of bf16 planes that begins at (top, left), where it lies inside the image and is
- * not dilated. Up to 7 taps behind it are overwritten, and as many are read. Returns whether it is so. */
+/* The whole window at (top, left) of an output pixel of bf16 planes, if it is inside the image and not dilated. Up to 7
+ * elements after it are read and overwritten. Returns whether it did. */
 static inline int conv_read_inner(const conv_task *t, const uint16_t *image, int64_t top, int64_t left, uint16_t *row) {
   const conv_args *g = t->g;
   const int64_t planes = t->planes, plane_stride = t->plane_stride, lines = g->kernel_h, width = g->kernel_w;
@@ -112,7 +114,7 @@ static inline int conv_read_inner(const conv_task *t, const uint16_t *image, int
   return 1;
 }
 
-/* Pairs [begin, end) of the window of an output pixel of bf16 planes; behind the last tap is a zero. */
+/* Pairs [begin, end) of the window of an output pixel of bf16 planes; a zero follows the last element. */
 static inline void conv_read_taps(const conv_task *t, const uint16_t *image, conv_pixel at, int64_t begin, int64_t end,
                                   uint16_t *row) {
   const conv_args *g = t->g;
@@ -145,9 +147,9 @@ static inline int64_t conv_columns(const conv_task *t, int64_t panel) {
   return left < INGOT_PANEL ? left : INGOT_PANEL;
 }
 
-/* out = the epilogue of sums[count][32], which belong to the output pixels from `pixel` on; row by row of the image. */
-static inline void conv_finish(const conv_task *t, int64_t pixel, int64_t count, int64_t group, int64_t panel,
-                               const float *sums) {
+/* out = the epilogue of sums[count][32] of the output pixels from `pixel` on; row by row of the image. */
+static inline void conv_store(const conv_task *t, int64_t pixel, int64_t count, int64_t group, int64_t panel,
+                              const float *sums) {
   const conv_args *g = t->g;
   const int64_t channel = group * t->out_channels + panel * INGOT_PANEL, columns = conv_columns(t, panel);
   for (int64_t done = 0; done < count;) {
@@ -161,22 +163,22 @@ static inline void conv_finish(const conv_task *t, int64_t pixel, int64_t count,
   }
 }
 
-/* Whether a tile may finish the sums of some pixels of a panel in its registers: the epilogue is light, the columns
- * fill registers, and the pixels lie evenly. Then fills in how. */
-static inline int conv_finish_in_tile(const conv_task *t, int64_t pixel, int64_t count, int64_t group, int64_t panel,
-                                      gemm_finish *finish) {
+/* Whether the tile may apply the epilogue to some pixels of a panel: it is vectorized, the columns fill registers, and
+ * the pixels are evenly spaced. If so, fills in its parameters. */
+static inline int conv_store_in_tile(const conv_task *t, int64_t pixel, int64_t count, int64_t group, int64_t panel,
+                                     gemm_store *store) {
   const conv_args *g = t->g;
   const int64_t channel = group * t->out_channels + panel * INGOT_PANEL;
   const conv_pixel at = conv_pixel_at(g, pixel);
   const gemm_epilogue epilogue = conv_epilogue(g, at);
-  if (conv_columns(t, panel) % (INGOT_PANEL / 2) || !epilogue_is_light(&epilogue)) return 0;
+  if (conv_columns(t, panel) % (INGOT_PANEL / 2) || !epilogue_is_vectorized(&epilogue)) return 0;
   if (at.x + count > g->out_width && !t->even) return 0;
   float *out = conv_out(g, at);
-  *finish = epilogue_finish(&epilogue, 0, channel, out ? out + channel : NULL, g->out_strides[2]);
+  *store = epilogue_store(&epilogue, 0, channel, out ? out + channel : NULL, g->out_strides[2]);
   return 1;
 }
 
-/* The blocks that so many rows are multiplied in. */
+/* The number of blocks that so many rows are multiplied in. */
 #if defined(INGOT_LIBRARY)
 #define CONV_BLOCKS(t, rows, stride)                                                                                   \
   ((t)->tile == K(gemm_tile_split) ? ((rows) + SPLIT_ROWS - 1) / SPLIT_ROWS : gemm_blocks(rows, stride))
@@ -184,7 +186,7 @@ static inline int conv_finish_in_tile(const conv_task *t, int64_t pixel, int64_t
 #define CONV_BLOCKS(t, rows, stride) gemm_blocks(rows, stride)
 #endif
 
-/* Adds elements [begin, end) of the sums of one panel, from the gathered rows; next: what is read afterwards. */
+/* Add elements [begin, end) of the gathered rows to the sums of one panel; next: what is read afterwards. */
 static inline void conv_add_panel(const conv_task *t, const conv_block *b, int64_t panel, int64_t begin, int64_t end,
                               int64_t row_stride, const float *next) {
   const int whole = end - begin == t->k;
@@ -192,19 +194,19 @@ static inline void conv_add_panel(const conv_task *t, const conv_block *b, int64
   const int64_t prefetch_step = next ? (INGOT_PANEL * 4 + blocks - 1) / blocks : 0;
   const float *weight = t->g->weight + ((b->group * t->panels + panel) * t->k + begin) * INGOT_PANEL;
   for (int64_t block = 0; block < blocks; block++) {
-    const int64_t first = part_begin(b->count, (int32_t)block, (int32_t)blocks);
-    const int64_t length = part_begin(b->count, (int32_t)block + 1, (int32_t)blocks) - first;
+    const int64_t first = task_begin(b->count, (int32_t)block, (int32_t)blocks);
+    const int64_t length = task_begin(b->count, (int32_t)block + 1, (int32_t)blocks) - first;
     const float *rows = t->rows + first * row_stride;
     float *sums = whole ? t->sums : t->sums + ((panel - b->panel_begin) * b->count + first) * INGOT_PANEL;
-    gemm_finish finish;
-    const int done = end == t->k && conv_finish_in_tile(t, b->pixel + first, length, b->group, panel, &finish);
+    gemm_store store;
+    const int done = end == t->k && conv_store_in_tile(t, b->pixel + first, length, b->group, panel, &store);
     const gemm_product product = {
       .k = steps, .a = rows, .a_stride = row_stride, .b = weight, .b_stride = INGOT_PANEL, .sums = sums,
-      .sums_stride = INGOT_PANEL, .more = begin > 0, .prefetch_step = prefetch_step, .finish = done ? &finish : NULL,
+      .sums_stride = INGOT_PANEL, .more = begin > 0, .prefetch_step = prefetch_step, .store = done ? &store : NULL,
       .prefetch = next ? (const char *)next + block * steps * prefetch_step : NULL,
       .halved = t->out_channels - panel * INGOT_PANEL <= INGOT_PANEL / 2};
     t->tile(length, 1, &product);
-    if (end == t->k && !done) conv_finish(t, b->pixel + first, length, b->group, panel, sums);
+    if (end == t->k && !done) conv_store(t, b->pixel + first, length, b->group, panel, sums);
   }
 }
 
@@ -212,13 +214,13 @@ static inline void conv_add_panel(const conv_task *t, const conv_block *b, int64
 static inline void conv_gathered(const conv_task *t, const conv_block *b) {
   const conv_args *g = t->g;
   const int64_t k_blocks = (t->k + INGOT_K_BLOCK - 1) / INGOT_K_BLOCK;
-  /* One at least: a window of no elements sums to zeros, which get their epilogue. */
+  /* At least one: a window without elements sums to zeros, which also get their epilogue. */
   const int32_t pieces = t->k ? (int32_t)((t->k + INGOT_CONV_K - 1) / INGOT_CONV_K) : 1;
   int64_t begin = 0;
   for (int32_t piece = 0; piece < pieces; piece++) {
-    int64_t end = part_begin(k_blocks, piece + 1, pieces) * INGOT_K_BLOCK;
+    int64_t end = task_begin(k_blocks, piece + 1, pieces) * INGOT_K_BLOCK;
     if (end > t->k) end = t->k;
-    /* 16 more, so that rows do not all share a set of the cache. */
+    /* 16 more, so that rows do not all share a cache set. */
     const int64_t row_stride = (end - begin + 15) / 16 * 16 + 16;
     conv_pixel at = conv_pixel_at(g, b->pixel);
     for (int64_t i = 0; i < b->count; i++, at = conv_pixel_after(g, at))
@@ -235,7 +237,7 @@ static inline void conv_gathered(const conv_task *t, const conv_block *b) {
 }
 
 /* sums[rows][32] for pixels of one output row whose windows are read in place: x points to the first one, the others
- * lie x_stride apart. `most`, the number of rows, and `width`, of registers in a row, are constants at every call;
+ * are x_stride apart. `most`, the number of rows, and `width`, of registers in a row, are constants at every call;
  * wanted: registers of the panel, 1 or 2. */
 static inline __attribute__((always_inline)) void conv_tile(const int most, const int width, int64_t wanted,
                                                             const conv_task *t, const float *x, int64_t x_stride,
@@ -269,7 +271,7 @@ static inline __attribute__((always_inline)) void conv_tile(const int most, cons
   }
 }
 
-/* The same for any number of rows up to GEMM_ROWS: two registers in a row where so many fit, unless one is wanted. */
+/* The same for any number of rows up to GEMM_ROWS, with two registers in a row if they fit and are wanted. */
 static void K(conv_tile_rows)(int64_t rows, int64_t wanted, const conv_task *t, const float *x, int64_t x_stride,
                               const float *panel, float *sums) {
   #define CONV_TILE(rows)                                                                                              \
@@ -296,22 +298,23 @@ static void K(conv_tile_rows)(int64_t rows, int64_t wanted, const conv_task *t, 
   #undef CONV_TILE
 }
 
-/* sums[rows][32] as above of pairs, whose windows lie in one piece for each row of the kernel; or what finish makes. */
+/* The same for pairs, whose windows are one piece for each kernel row: sums[rows][32], or the results of the epilogue
+ * store. */
 static inline void conv_pairs_in_place(const conv_task *t, int64_t rows, int32_t halved, const float *x,
                                        int64_t x_stride, const float *panel, float *sums,
-                                       const gemm_finish *finish) {
+                                       const gemm_store *store) {
   const conv_args *g = t->g;
   const int64_t width = g->kernel_w * t->unit;
   for (int64_t i = 0; i < g->kernel_h; i++) {
     const gemm_product product = {
       .k = width, .a = x + i * g->dilation_h * g->x_strides[1], .a_stride = x_stride,
       .b = panel + i * width * INGOT_PANEL, .b_stride = INGOT_PANEL, .sums = sums, .sums_stride = INGOT_PANEL,
-      .more = i > 0, .finish = i + 1 == g->kernel_h ? finish : NULL, .halved = halved};
+      .more = i > 0, .store = i + 1 == g->kernel_h ? store : NULL, .halved = halved};
     t->tile(rows, 1, &product);
   }
 }
 
-/* Pixels of one output row whose windows lie inside the image. */
+/* Pixels of one output row whose windows are inside the image. */
 static inline void conv_in_place(const conv_task *t, const conv_block *b) {
   const conv_args *g = t->g;
   const conv_pixel at = conv_pixel_at(g, b->pixel);
@@ -323,23 +326,23 @@ static inline void conv_in_place(const conv_task *t, const conv_block *b) {
   for (int64_t panel = b->panel_begin; panel < b->panel_end; panel++) {
     const int64_t wanted = t->out_channels - panel * INGOT_PANEL <= INGOT_PANEL / 2 ? 1 : 2;
     for (int32_t tile = 0; tile < tiles; tile++) {
-      const int64_t first = part_begin(b->count, tile, tiles);
-      const int64_t length = part_begin(b->count, tile + 1, tiles) - first;
+      const int64_t first = task_begin(b->count, tile, tiles);
+      const int64_t length = task_begin(b->count, tile + 1, tiles) - first;
       const float *weight = g->weight + (b->group * t->panels + panel) * t->k * INGOT_PANEL;
-      gemm_finish finish;
+      gemm_store store;
       const int pairs = t->tile != K(gemm_tile);
-      const int done = pairs && conv_finish_in_tile(t, b->pixel + first, length, b->group, panel, &finish);
+      const int done = pairs && conv_store_in_tile(t, b->pixel + first, length, b->group, panel, &store);
       if (pairs)
         conv_pairs_in_place(t, length, wanted == 1, x + first * x_stride, x_stride, weight, t->sums,
-                            done ? &finish : NULL);
+                            done ? &store : NULL);
       else
         K(conv_tile_rows)(length, wanted, t, x + first * x_stride, x_stride, weight, t->sums);
-      if (!done) conv_finish(t, b->pixel + first, length, b->group, panel, t->sums);
+      if (!done) conv_store(t, b->pixel + first, length, b->group, panel, t->sums);
     }
   }
 }
 
-/* Blocks of pixels with short windows: in each output row, those that reach into the padding are gathered. */
+/* Blocks of pixels with short windows: in each output row, windows that reach into the padding are gathered. */
 static inline void conv_short(const conv_task *t, const conv_block *b) {
   const conv_args *g = t->g;
   for (int64_t done = 0; done < b->count;) {
@@ -369,7 +372,7 @@ static inline void conv_short(const conv_task *t, const conv_block *b) {
   }
 }
 
-/* Whether windows are read in place: gathering them pays where much is made of them. */
+/* Whether windows are read in place: gathering them pays if they are multiplied with many panels. */
 #if defined(INGOT_SMALL)
 static inline int conv_is_short(const conv_task *t) { (void)t; return 0; }
 #else
@@ -381,12 +384,12 @@ static inline int conv_is_short(const conv_task *t) {
 }
 #endif
 
-/* The share of one part, group by group and block by block. */
-static inline void conv_share(conv_task *t, int32_t part, int32_t parts) {
+/* The share of one task, group by group and block by block. */
+static inline void conv_share(conv_task *t, int32_t task, int32_t num_tasks) {
   const conv_args *g = t->g;
   const int64_t pixels = g->batch * g->out_height * g->out_width, units = g->groups * t->panels;
-  const int by_panels = conv_by_panels(t->k * g->out_channels, pixels, INGOT_CONV_PIXELS, parts);
-  gemm_share share = by_panels ? gemm_cut(units, pixels, part, parts) : gemm_cut(pixels, units, part, parts);
+  const int by_panels = conv_by_panels(t->k * g->out_channels, pixels, INGOT_CONV_PIXELS, num_tasks);
+  gemm_share share = by_panels ? gemm_cut(units, pixels, task, num_tasks) : gemm_cut(pixels, units, task, num_tasks);
   if (by_panels) share = (gemm_share){share.row_begin, share.row_end, share.panel_begin, share.panel_end};
   const int is_short = conv_is_short(t);
   const int64_t most = is_short ? share.panel_end - share.panel_begin : INGOT_CONV_PIXELS;
@@ -395,8 +398,8 @@ static inline void conv_share(conv_task *t, int32_t part, int32_t parts) {
     const int64_t group = unit / t->panels, left = (group + 1) * t->panels;
     const int64_t stop = left < share.row_end ? left : share.row_end;
     for (int32_t i = 0; i < blocks; i++) {
-      const int64_t pixel = share.panel_begin + part_begin(share.panel_end - share.panel_begin, i, blocks);
-      const int64_t end = share.panel_begin + part_begin(share.panel_end - share.panel_begin, i + 1, blocks);
+      const int64_t pixel = share.panel_begin + task_begin(share.panel_end - share.panel_begin, i, blocks);
+      const int64_t end = share.panel_begin + task_begin(share.panel_end - share.panel_begin, i + 1, blocks);
       const conv_block block = {pixel, end - pixel, group, unit - group * t->panels, stop - group * t->panels};
       if (is_short)
         conv_short(t, &block);
@@ -407,14 +410,14 @@ static inline void conv_share(conv_task *t, int32_t part, int32_t parts) {
   }
 }
 
-/* Whether lines, and images, of a view follow one another as pixels do. */
+/* Whether the pixels of a view are evenly spaced over rows and images. */
 static inline int conv_is_even(const conv_args *g, const int64_t strides[3]) {
   return (g->out_height == 1 || strides[1] == g->out_width * strides[2]) &&
          (g->batch == 1 || strides[0] == g->out_height * g->out_width * strides[2]);
 }
 
-/* Fills in what follows from the rest of the task, and does it. */
-static inline void conv_perform(conv_task *t, int32_t part, int32_t parts) {
+/* Derive the remaining fields, and compute the task. */
+static inline void conv_perform(conv_task *t, int32_t task, int32_t num_tasks) {
   const conv_args *g = t->g;
   t->channels = g->channels / g->groups;
   t->out_channels = g->out_channels / g->groups;
@@ -427,7 +430,7 @@ static inline void conv_perform(conv_task *t, int32_t part, int32_t parts) {
   }
   t->even = (!g->out || conv_is_even(g, g->out_strides)) && (!g->rounded || conv_is_even(g, g->rounded_strides)) &&
             (!g->residual || conv_is_even(g, g->residual_strides));
-  t->sums = g->scratch + part * g->scratch_stride;
+  t->sums = g->scratch + task * g->scratch_stride;
   t->rows = t->sums + INGOT_CONV_PIXELS * t->panels * INGOT_PANEL;
   if (conv_is_short(t) && t->tile == K(gemm_tile)) {
     int64_t *offset = t->offsets;
@@ -438,33 +441,33 @@ static inline void conv_perform(conv_task *t, int32_t part, int32_t parts) {
             *offset++ = plane * t->plane_stride + i * g->dilation_h * g->x_strides[1] +
                         j * g->dilation_w * g->x_strides[2] + c;
   }
-  conv_share(t, part, parts);
+  conv_share(t, task, num_tasks);
 }
 
-void K(conv2d_f32_packed)(const void *args, int32_t part, int32_t parts) {
+void K(conv2d_f32_packed)(const void *args, int32_t task, int32_t num_tasks) {
   const conv_args *g = args;
-  conv_task task = {.g = g, .tile = K(gemm_tile), .planes = 1, .unit = g->channels / g->groups};
-  conv_perform(&task, part, parts);
+  conv_task state = {.g = g, .tile = K(gemm_tile), .planes = 1, .unit = g->channels / g->groups};
+  conv_perform(&state, task, num_tasks);
 }
 
-void K(conv2d_bf16_packed)(const void *args, int32_t part, int32_t parts) {
+void K(conv2d_bf16_packed)(const void *args, int32_t task, int32_t num_tasks) {
   conv_args g = *(const conv_args *)args; /* counted in pairs */
   g.channels /= 2;
   for (int i = 0; i < 3; i++) g.x_strides[i] /= 2;
-  conv_task task = {.g = &g, .tile = GEMM_BF16_TILE(&g), .planes = 1, .unit = g.channels / g.groups};
-  conv_perform(&task, part, parts);
+  conv_task state = {.g = &g, .tile = GEMM_BF16_TILE(&g), .planes = 1, .unit = g.channels / g.groups};
+  conv_perform(&state, task, num_tasks);
 }
 
-void K(conv2d_f32_planes)(const void *args, int32_t part, int32_t parts) {
+void K(conv2d_f32_planes)(const void *args, int32_t task, int32_t num_tasks) {
   const conv_args *g = args;
-  conv_task task = {.g = g, .tile = K(gemm_tile), .planes = g->channels / g->groups,
-                    .plane_stride = g->x_strides[3], .unit = 1};
-  conv_perform(&task, part, parts);
+  conv_task state = {.g = g, .tile = K(gemm_tile), .planes = g->channels / g->groups,
+                     .plane_stride = g->x_strides[3], .unit = 1};
+  conv_perform(&state, task, num_tasks);
 }
 
-void K(conv2d_bf16_planes)(const void *args, int32_t part, int32_t parts) {
+void K(conv2d_bf16_planes)(const void *args, int32_t task, int32_t num_tasks) {
   const conv_args *g = args;
-  conv_task task = {.g = g, .tile = GEMM_BF16_TILE(g), .planes = g->channels / g->groups,
-                    .plane_stride = g->x_strides[3], .narrow = INGOT_CONV_NARROW};
-  conv_perform(&task, part, parts);
+  conv_task state = {.g = g, .tile = GEMM_BF16_TILE(g), .planes = g->channels / g->groups,
+                     .plane_stride = g->x_strides[3], .narrow = INGOT_CONV_NARROW};
+  conv_perform(&state, task, num_tasks);
 }

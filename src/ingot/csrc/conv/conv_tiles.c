@@ -1,16 +1,16 @@
-/* conv_tiles.c: 2-D convolution of pairs of bf16 whose sums are apart, without gathered windows: lines of the image are
- * copied once with the padding around them, so that windows of pixels beside one another lie evenly, and those of the
- * next line behind them. Between lines are pixels that nobody wants; they are multiplied along. */
+/* conv_tiles.c: 2-D convolution of bf16 pairs with split sums, without gathered windows: rows of the image are copied
+ * once with their padding, so that the windows of adjacent pixels are evenly spaced, and the next row's windows follow
+ * them. The pixels between rows are multiplied too, but their results are discarded. */
 #include <string.h>
 
 #include "gemm/split_sums.h"
 #include "conv/conv.h"
 
 #if defined(INGOT_LIBRARY)
-/* Lines of an image that are computed together, `lines` at most: as many as scratch has room for. Of those that they
- * read, every stride_h-th lies in one plane; there are `planes` of them, of `depth` lines, and `pitch` output pixels
- * fit in a line. A row of a window, or of a dilated one a tap, is a run of `run` pairs, `runs` of them. Per group:
- * `channels`, pairs, and so on. */
+/* Rows of an image that are computed together, at most `lines`: as many as scratch has space for. Of their input rows
+ * every stride_h-th is in the same plane; there are `planes` planes of `depth` rows, and a row has space for `pitch`
+ * output pixels. A row of a window, or of a dilated window each kernel position, is a run of `run` pairs; there are
+ * `runs` of them. Per group: `channels` in pairs, and so on. */
 typedef struct {
   const conv_args *g;
   int64_t channels, out_channels, panels;
@@ -19,12 +19,12 @@ typedef struct {
   int64_t offsets[INGOT_TILE_RUNS];
 } tiles_task;
 
-/* The output lines [y, y + count) of an image, for panels of a group. */
+/* The output rows [y, y + count) of an image, for panels of a group. */
 typedef struct { int64_t image, y, count, group, panel_begin, panel_end; } tiles_block;
 
 static inline int64_t tiles_line(const tiles_task *t) { return t->pitch * t->g->stride_w * t->channels; }
 
-/* One line of the image with its padding. from: the group's first channel of column 0, or null for a line of zeros. */
+/* One row of the image with its padding. from: the group's first channel of column 0, or null for a row of zeros. */
 static inline void tiles_copy(const tiles_task *t, const float *from, float *to) {
   const conv_args *g = t->g;
   const int64_t pixels = t->pitch * g->stride_w, unit = t->channels, left = g->pad_left < pixels ? g->pad_left : pixels;
@@ -42,7 +42,7 @@ static inline void tiles_copy(const tiles_task *t, const float *from, float *to)
   memset(to + count * unit, 0, (size_t)((pixels - left - count) * unit) * sizeof *to);
 }
 
-/* All lines that a block reads. */
+/* Copy all rows that a block reads. */
 static inline void tiles_read(const tiles_task *t, const tiles_block *b) {
   const conv_args *g = t->g;
   const float *image = g->x + b->image * g->x_strides[0] + b->group * t->channels;
@@ -55,9 +55,9 @@ static inline void tiles_read(const tiles_task *t, const tiles_block *b) {
   }
 }
 
-/* What becomes of the sums of `rows` positions of a block from `first` on. */
-static inline void tiles_finish(const tiles_task *t, const tiles_block *b, int64_t panel, int64_t first, int64_t rows,
-                                const float *sums) {
+/* Store the results of `rows` positions of a block from `first` on. */
+static inline void tiles_store(const tiles_task *t, const tiles_block *b, int64_t panel, int64_t first, int64_t rows,
+                               const float *sums) {
   const conv_args *g = t->g;
   const int64_t column = panel * INGOT_PANEL, left = t->out_channels - column;
   const int64_t channel = b->group * t->out_channels + column, columns = left < INGOT_PANEL ? left : INGOT_PANEL;
@@ -71,17 +71,17 @@ static inline void tiles_finish(const tiles_task *t, const tiles_block *b, int64
     const float *of = sums + (at - first) * INGOT_PANEL;
     float *out = conv_out(g, pixel);
     if (out) out += channel;
-    if (epilogue_is_light(&epilogue)) {
-      const gemm_finish finish = epilogue_finish(&epilogue, 0, channel, out, g->out_strides[2]);
-      K(split_finish)(&finish, count, columns, of);
+    if (epilogue_is_vectorized(&epilogue)) {
+      const gemm_store store = epilogue_store(&epilogue, 0, channel, out, g->out_strides[2]);
+      K(split_store)(&store, count, columns, of);
     } else {
       epilogue_apply(&epilogue, 0, channel, count, columns, of, INGOT_PANEL, out, g->out_strides[2]);
     }
   }
 }
 
-/* A piece of a window, as many runs as stay near or a part of one, of all positions. product: all but the positions'
- * own. next: the piece that is read afterwards. */
+/* A piece of a window, as many runs as stay in the cache or a slice of one, for all positions. product: all fields
+ * except the positions' own. next: the piece that is read afterwards. */
 static inline void tiles_piece(const tiles_task *t, const tiles_block *b, split_product product, int64_t panel,
                                const float *next, int last) {
   const int64_t positions = (b->count - 1) * t->pitch + t->g->out_width, half = SPLIT_ROWS / 2;
@@ -95,7 +95,7 @@ static inline void tiles_piece(const tiles_task *t, const tiles_block *b, split_
     product.a = a + first * product.a_stride;
     product.prefetch = next ? (const char *)next + block * steps * product.prefetch_step : NULL;
     K(split_sums)(rows, &product, sums);
-    if (last) tiles_finish(t, b, panel, first, rows, sums);
+    if (last) tiles_store(t, b, panel, first, rows, sums);
   }
 }
 
@@ -118,7 +118,7 @@ static inline void tiles_multiply(const tiles_task *t, const tiles_block *b) {
   }
 }
 
-static inline tiles_task tiles_task_of(const conv_args *g, int32_t part) {
+static inline tiles_task tiles_task_of(const conv_args *g, int32_t task) {
   const int64_t across = (g->kernel_w - 1) * g->dilation_w, span = (g->kernel_h - 1) * g->dilation_h;
   tiles_task t = {.g = g, .channels = g->channels / g->groups, .out_channels = g->out_channels / g->groups};
   t.panels = (t.out_channels + INGOT_PANEL - 1) / INGOT_PANEL;
@@ -128,7 +128,7 @@ static inline tiles_task tiles_task_of(const conv_args *g, int32_t part) {
   const int64_t beyond = SPLIT_ROWS * INGOT_PANEL + t.channels * ((SPLIT_ROWS - 1) * g->stride_w + across + 1) + 16;
   t.lines = (g->scratch_stride - beyond - below * read) / (t.pitch * INGOT_PANEL + read);
   t.depth = t.lines + below;
-  t.sums = g->scratch + part * g->scratch_stride;
+  t.sums = g->scratch + task * g->scratch_stride;
   t.image = t.sums + (t.lines * t.pitch + SPLIT_ROWS) * INGOT_PANEL;
   const int64_t taps = g->dilation_w == 1 ? 1 : g->kernel_w;
   t.run = t.channels * g->kernel_w / taps;
@@ -141,16 +141,16 @@ static inline tiles_task tiles_task_of(const conv_args *g, int32_t part) {
   return t;
 }
 
-void K(conv2d_bf16_tiles)(const void *args, int32_t part, int32_t parts) {
+void K(conv2d_bf16_tiles)(const void *args, int32_t task, int32_t num_tasks) {
   conv_args g = *(const conv_args *)args; /* counted in pairs */
   g.channels /= 2;
   for (int i = 0; i < 3; i++) g.x_strides[i] /= 2;
-  const tiles_task t = tiles_task_of(&g, part);
+  const tiles_task t = tiles_task_of(&g, task);
   const int64_t lines = g.batch * g.out_height, units = g.groups * t.panels;
-  /* A filter larger than the second cache is read by one part only. */
+  /* Only one task reads a filter that is larger than the L2 cache. */
   const int by_panels = t.runs * t.run * g.out_channels > 1 << 18;
-  const gemm_share share = by_panels ? gemm_turn(gemm_cut(units, lines, part, parts))
-                                     : gemm_cut(lines, units, part, parts);
+  const gemm_share share = by_panels ? gemm_swap(gemm_cut(units, lines, task, num_tasks))
+                                     : gemm_cut(lines, units, task, num_tasks);
   K(split_begin)(SPLIT_ROWS, t.run);
   for (int64_t unit = share.row_begin; unit < share.row_end;) {
     const int64_t group = unit / t.panels, left = (group + 1) * t.panels;

@@ -1,8 +1,8 @@
-/* conv_winograd.c: 2-D convolution with filters of 3 x 3 by F(2 x 2, 3 x 3) of Winograd (Lavin and Gray, "Fast
- * algorithms for convolutional neural networks", 2016): a tile of 2 x 2 output pixels takes 16 products a channel
- * instead of 36. Tiles are transformed into 16 matrices [tile][channel], which are multiplied with those of the filter;
- * additions go in one order everywhere. With `narrow` images are bf16 and so are both factors of the products; what is
- * added is f32. */
+/* conv_winograd.c: 2-D convolution with 3 x 3 filters by Winograd's F(2 x 2, 3 x 3) (Lavin and Gray, "Fast algorithms
+ * for convolutional neural networks", 2016): a tile of 2 x 2 output pixels needs 16 products a channel instead of 36.
+ * Tiles are transformed into 16 matrices [tile][channel], which are multiplied with those of the filter; additions have
+ * the same order on every instruction set. With `narrow` images and both factors of the products are bf16, and sums are
+ * f32. */
 #include "conv/conv.h"
 
 #define WINOGRAD_POINTS 16 /* matrices */
@@ -15,9 +15,9 @@
 /* Output pixels (2y, 2x) to (2y + 1, 2x + 1) of an image. */
 typedef struct { int64_t image, y, x; } winograd_tile;
 
-/* What is multiplied: values[point][tile][row_stride] of `most` tiles, and products[point][tile][32] of these and one
- * panel; `across` tiles lie beside one another. An element of k is what `tile` multiplies, a channel or a pair of them;
- * there are `steps`. */
+/* The operands: values[point][tile][row_stride] of `most` tiles, and products[point][tile][32] of these and one panel;
+ * `across` tiles are in a row. An element of k is the tile function's, a channel or a pair of them; there are
+ * `steps`. */
 typedef struct {
   const conv_args *g;
   void (*tile)(int64_t rows, int64_t panels, const gemm_product *p);
@@ -29,7 +29,7 @@ static inline winograd_tile winograd_tile_at(const winograd_task *t, int64_t til
   return (winograd_tile){tile / t->across / t->down, tile / t->across % t->down, tile % t->across};
 }
 
-/* Four rows or columns of a tile as four points. */
+/* Transform four rows or columns of a tile to four points. */
 static inline void winograd_forward(const vf from[4], vf to[4]) {
   to[0] = v_sub(from[0], from[2]);
   to[1] = v_add(from[1], from[2]);
@@ -37,8 +37,8 @@ static inline void winograd_forward(const vf from[4], vf to[4]) {
   to[3] = v_sub(from[1], from[3]);
 }
 
-/* Up to 16 channels of four pixels of a column as four points; from: the first of them. With `whole` all pixels of a
- * column inside the image are, too, and there are 16 channels. */
+/* Transform up to 16 channels of four pixels of a column to four points; from: the first of them. whole: 16 channels,
+ * and all pixels of a column that is inside the image are inside too. */
 static inline __attribute__((always_inline)) void winograd_column(const winograd_task *t, const int narrow, int whole,
                                                                   int64_t from, int64_t top, int64_t column,
                                                                   int64_t lanes, vf points[4][4], int at) {
@@ -58,8 +58,7 @@ static inline __attribute__((always_inline)) void winograd_column(const winograd
   INGOT_UNROLL for (int i = 0; i < 4; i++) points[i][at] = to[i];
 }
 
-/* The values of `count` tiles beside one another, of which `at` is the first. Two columns of a tile are also the next
- * one's. */
+/* The values of `count` adjacent tiles from `at` on. Two columns of a tile belong to the next tile too. */
 static inline __attribute__((always_inline)) void winograd_read(const winograd_task *t, winograd_tile at,
                                                                 int64_t count, const int narrow, float *values) {
   const conv_args *g = t->g;
@@ -102,13 +101,14 @@ static inline __attribute__((always_inline)) void winograd_read_tiles(const wino
   }
 }
 
-/* Four points as two rows or columns of pixels. */
+/* Transform four points to two rows or columns of pixels. */
 static inline void winograd_backward(vf a, vf b, vf c, vf d, vf to[2]) {
   to[0] = v_add(v_add(a, b), c);
   to[1] = v_sub(v_sub(b, c), d);
 }
 
-/* 16 columns of a tile's pixels from its products, those of a point `point` floats behind those of the one before. */
+/* 16 columns of a tile's pixels from its products; the products of a point are `point` floats after those of the point
+ * before. */
 static inline void winograd_pixels(const float *products, int64_t point, vf pixels[2][2]) {
   vf half[2][4];
   INGOT_UNROLL for (int j = 0; j < 4; j++) {
@@ -123,9 +123,9 @@ static inline void winograd_pixels(const float *products, int64_t point, vf pixe
 }
 
 /* A row of output pixels. */
-typedef struct { gemm_epilogue epilogue; gemm_finish finish; float *out; } winograd_row;
+typedef struct { gemm_epilogue epilogue; gemm_store store; float *out; } winograd_row;
 
-/* The pixels of at most WINOGRAD_RUN tiles beside one another, of which `at` is the first, from their products. */
+/* The pixels of at most WINOGRAD_RUN adjacent tiles from `at` on, from their products. */
 static inline void winograd_write_run(const winograd_task *t, winograd_tile at, int64_t run, int64_t panel,
                                       const float *products) {
   const conv_args *g = t->g;
@@ -140,26 +140,26 @@ static inline void winograd_write_run(const winograd_task *t, winograd_tile at, 
     float *out = conv_out(g, pixel);
     if (out) out += channel;
     const gemm_epilogue epilogue = conv_epilogue(g, pixel);
-    to[row] = (winograd_row){epilogue, epilogue_finish(&epilogue, 0, channel, out, g->out_strides[2]), out};
+    to[row] = (winograd_row){epilogue, epilogue_store(&epilogue, 0, channel, out, g->out_strides[2]), out};
   }
-  const int light = columns % 16 == 0 && epilogue_is_light(&to[0].epilogue);
+  const int vectorized = columns % 16 == 0 && epilogue_is_vectorized(&to[0].epilogue);
   for (int64_t j = 0; j < columns; j += 16) {
-    const vf bias = light && g->bias ? v_load(g->bias + channel + j) : v_set(-0.0f);
+    const vf bias = vectorized && g->bias ? v_load(g->bias + channel + j) : v_set(-0.0f);
     for (int64_t i = 0; i < run; i++) {
       vf pixels[2][2];
       winograd_pixels(products + i * INGOT_PANEL + j, t->most * INGOT_PANEL, pixels);
       INGOT_UNROLL for (int row = 0; row < 2; row++) {
         INGOT_UNROLL for (int column = 0; column < 2; column++) {
           const int64_t pixel = 2 * i + column;
-          if (!light)
+          if (!vectorized)
             v_store(waiting[row] + pixel * INGOT_PANEL + j, pixels[row][column]);
           else if (row < rows && pixel < length)
-            finish_sums(&to[row].finish, bias, pixel, j, pixels[row][column]);
+            store_sums(&to[row].store, bias, pixel, j, pixels[row][column]);
         }
       }
     }
   }
-  for (int64_t row = 0; row < rows && !light; row++)
+  for (int64_t row = 0; row < rows && !vectorized; row++)
     epilogue_apply(&to[row].epilogue, 0, channel, length, columns, waiting[row], INGOT_PANEL, to[row].out,
                    g->out_strides[2]);
 }
@@ -174,8 +174,8 @@ static inline void winograd_write(const winograd_task *t, int64_t first, int64_t
   }
 }
 
-/* `count` tiles, of which the values are there, for panels [begin, end): a panel of a point stays in the first cache
- * while all tiles pass. */
+/* `count` tiles, whose values are computed, times panels [begin, end): a panel of a point stays in the L1 cache for all
+ * tiles. */
 static inline void winograd_multiply(const winograd_task *t, int64_t first, int64_t count, int64_t begin, int64_t end) {
   const conv_args *g = t->g;
   const int64_t panel_size = t->steps * INGOT_PANEL;
@@ -188,7 +188,7 @@ static inline void winograd_multiply(const winograd_task *t, int64_t first, int6
                           : panel + 1 < end           ? g->weight + (panel + 1) * panel_size
                                                       : NULL;
       for (int32_t block = 0; block < blocks; block++) {
-        const int64_t skip = part_begin(count, block, blocks), rows = part_begin(count, block + 1, blocks) - skip;
+        const int64_t skip = task_begin(count, block, blocks), rows = task_begin(count, block + 1, blocks) - skip;
         const gemm_product product = {
           .k = t->steps, .a = t->values + (point * t->most + skip) * t->row_stride, .a_stride = t->row_stride,
           .b = weight, .b_stride = INGOT_PANEL, .sums = t->products + (point * t->most + skip) * INGOT_PANEL,
@@ -202,40 +202,40 @@ static inline void winograd_multiply(const winograd_task *t, int64_t first, int6
   }
 }
 
-/* t holds what images of a kind, floats or bf16, are multiplied by. */
-static inline __attribute__((always_inline)) void winograd(const int narrow, winograd_task t, int32_t part,
-                                                           int32_t parts) {
+/* t holds the tile function and its fields for images of floats or bf16. */
+static inline __attribute__((always_inline)) void winograd(const int narrow, winograd_task t, int32_t task,
+                                                           int32_t num_tasks) {
   const conv_args *g = t.g;
   t.steps = narrow ? g->channels / 2 : g->channels;
   t.across = (g->out_width + 1) / 2;
   t.down = (g->out_height + 1) / 2;
   t.panels = (g->out_channels + INGOT_PANEL - 1) / INGOT_PANEL;
   t.row_stride = (t.steps + 15) / 16 * 16;
-  if (t.steps > INGOT_WINOGRAD_FEW) t.row_stride += 16; /* so that rows do not all share a set of the cache */
+  if (t.steps > INGOT_WINOGRAD_FEW) t.row_stride += 16; /* so that rows do not all share a cache set */
   t.most = g->scratch_stride / (WINOGRAD_POINTS * (t.row_stride + INGOT_PANEL));
-  t.products = g->scratch + part * g->scratch_stride;
+  t.products = g->scratch + task * g->scratch_stride;
   t.values = t.products + WINOGRAD_POINTS * t.most * INGOT_PANEL;
   const int64_t tiles = g->batch * t.down * t.across;
-  const int by_panels = conv_by_panels(WINOGRAD_POINTS * t.steps * g->out_channels, tiles, t.most, parts);
-  const gemm_share share = by_panels ? gemm_turn(gemm_cut(t.panels, tiles, part, parts))
-                                     : gemm_cut(tiles, t.panels, part, parts);
+  const int by_panels = conv_by_panels(WINOGRAD_POINTS * t.steps * g->out_channels, tiles, t.most, num_tasks);
+  const gemm_share share = by_panels ? gemm_swap(gemm_cut(t.panels, tiles, task, num_tasks))
+                                     : gemm_cut(tiles, t.panels, task, num_tasks);
   const int64_t count = share.panel_end - share.panel_begin;
   const int32_t blocks = share.row_end > share.row_begin ? (int32_t)((count + t.most - 1) / t.most) : 0;
   for (int32_t i = 0; i < blocks; i++) {
-    const int64_t first = share.panel_begin + part_begin(count, i, blocks);
-    const int64_t end = share.panel_begin + part_begin(count, i + 1, blocks);
+    const int64_t first = share.panel_begin + task_begin(count, i, blocks);
+    const int64_t end = share.panel_begin + task_begin(count, i + 1, blocks);
     winograd_read_tiles(&t, narrow, first, end - first);
     winograd_multiply(&t, first, end - first, share.row_begin, share.row_end);
   }
 }
 
-void K(conv2d_f32_winograd)(const void *args, int32_t part, int32_t parts) {
-  winograd(0, (winograd_task){.g = args, .tile = K(gemm_tile)}, part, parts);
+void K(conv2d_f32_winograd)(const void *args, int32_t task, int32_t num_tasks) {
+  winograd(0, (winograd_task){.g = args, .tile = K(gemm_tile)}, task, num_tasks);
 }
 
-void K(conv2d_bf16_winograd)(const void *args, int32_t part, int32_t parts) {
+void K(conv2d_bf16_winograd)(const void *args, int32_t task, int32_t num_tasks) {
   const conv_args *g = args;
-  winograd(1, (winograd_task){.g = g, .tile = GEMM_BF16_TILE(g)}, part, parts);
+  winograd(1, (winograd_task){.g = g, .tile = GEMM_BF16_TILE(g)}, task, num_tasks);
 }
 
 #undef WINOGRAD_POINTS

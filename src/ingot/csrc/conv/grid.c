@@ -1,17 +1,18 @@
-/* grid.c: images read between their elements at points of a grid. Elements are added in the order of rows, then
- * columns, each times the product of its row's weight and its column's; what lies outside is not read. */
+/* grid.c: grid_sample: read images between their elements at points of a grid. Elements are added in the order of rows,
+ * then columns, each times the product of its row's weight and its column's; elements outside of the image are not
+ * read. */
 #include "kernel.h"
 #include "elementwise/strided.h"
 #include "math/vmath.h"
 
-#define GRID_POINTS 64 /* whose elements and weights are found before channels are walked */
-#define GRID_FAR 1e9f  /* elements from an image: what is farther, or NaN, is as far */
+#define GRID_POINTS 64 /* whose elements and weights are computed before the loop over channels */
+#define GRID_FAR 1e9f  /* limit of the distance from an image, in elements; larger ones and NaN are set to it */
 
-/* Where an axis is read at 16 points: two elements as offsets, their weights, and whether they count. */
+/* The samples of an axis at 16 points: two elements as offsets, their weights, and whether they count. */
 typedef struct { int64_t offset[2][16]; float weight[2][16]; uint8_t counts[2][16]; } grid_taps;
 
-/* Of some points, the elements that each reads, as offsets in a channel, their weights, and whether they count. whole:
- * whether all of all points do. */
+/* For some points, the elements that each reads, as offsets in a channel, their weights, and whether they count. whole:
+ * whether all of them count. */
 typedef struct {
   int64_t offset[4][GRID_POINTS];
   float weight[4][GRID_POINTS];
@@ -19,7 +20,7 @@ typedef struct {
   int32_t whole;
 } grid_chunk;
 
-/* at: coordinates of the grid, -1 to 1 over the axis. To the nearest element, ties go to the even one. */
+/* at: coordinates of the grid, -1 to 1 over the axis. Ties of the nearest mode go to the even element. */
 static inline void grid_axis(const grid_args *args, vf at, int64_t size, int64_t stride, grid_taps *taps) {
   const vf one = v_set(1.0f), two = v_set(2.0f), end = v_set((float)(size - 1)), far = v_set(GRID_FAR);
   const vf from_edge = v_add(at, one);
@@ -28,11 +29,11 @@ static inline void grid_axis(const grid_args *args, vf at, int64_t size, int64_t
   c = v_select(v_lt(v_set(-GRID_FAR), c), c, v_set(-GRID_FAR));
   c = v_select(v_lt(far, c), far, c);
   if (args->border) c = v_select(v_lt(c, v_set(0.0f)), v_set(0.0f), v_select(v_lt(end, c), end, c));
-  const vf first = args->linear ? v_floor(c) : v_round(c), part = v_sub(c, first);
+  const vf first = args->linear ? v_floor(c) : v_round(c), task = v_sub(c, first);
   float whole[16];
   v_store(whole, first);
-  v_store(taps->weight[0], args->linear ? v_sub(one, part) : one);
-  v_store(taps->weight[1], part);
+  v_store(taps->weight[0], args->linear ? v_sub(one, task) : one);
+  v_store(taps->weight[1], task);
   for (int32_t i = 0; i < 2; i++)
     for (int32_t l = 0; l < 16; l++) {
       const int64_t place = (int64_t)whole[l] + i, last = size - 1;
@@ -42,7 +43,7 @@ static inline void grid_axis(const grid_args *args, vf at, int64_t size, int64_t
     }
 }
 
-/* Points k to k + 16 of a chunk, of which `count` are in the grid; of the nearest mode there is one element each. */
+/* Points k to k + 16 of a chunk, of which `count` are in the grid; in the nearest mode each reads one element. */
 static inline void grid_points(const grid_args *args, const float *at, int64_t count, grid_chunk *chunk, int64_t k) {
   const int32_t taps = args->linear ? 2 : 1;
   grid_taps rows, columns;
@@ -60,7 +61,7 @@ static inline void grid_points(const grid_args *args, const float *at, int64_t c
     }
 }
 
-/* Point k of all channels, which lie side by side. */
+/* Point k of all channels, which are adjacent. */
 static inline void grid_pixel(const grid_args *args, const grid_chunk *chunk, int64_t k, const float *x, float *out) {
   const int32_t taps = args->linear ? 4 : 1;
   for (int64_t c = 0; c < args->channels; c += 16) {
@@ -73,7 +74,7 @@ static inline void grid_pixel(const grid_args *args, const grid_chunk *chunk, in
   }
 }
 
-/* Some points of one channel. What does not count adds a zero, which leaves a sum as it is. */
+/* Some points of one channel. An element that does not count adds a zero, which does not change the sum. */
 static inline __attribute__((always_inline)) void grid_line(const grid_args *args, const grid_chunk *chunk,
                                                             const int taps, const int whole, int64_t points,
                                                             const float *x, float *out) {
@@ -98,12 +99,12 @@ static inline void grid_lines(const grid_args *args, const grid_chunk *chunk, in
       grid_line(args, chunk, 1, 0, points, x, out);
 }
 
-void K(grid_sample_f32)(const void *p, int32_t part, int32_t parts) {
+void K(grid_sample_f32)(const void *p, int32_t task, int32_t num_tasks) {
   const grid_args *args = p;
-  const int64_t end = part_begin(args->batch * args->points, part + 1, parts);
+  const int64_t end = task_begin(args->batch * args->points, task + 1, num_tasks);
   const int is_last = args->x_strides[1] == 1 && args->out_strides[1] == 1;
   int64_t count = 0;
-  for (int64_t i = part_begin(args->batch * args->points, part, parts); i < end; i += count) {
+  for (int64_t i = task_begin(args->batch * args->points, task, num_tasks); i < end; i += count) {
     const int64_t image = i / args->points, first = i % args->points;
     const float *x = args->x + image * args->x_strides[0], *grid = args->grid + 2 * i;
     float *out = args->out + image * args->out_strides[0] + first * args->out_strides[2];

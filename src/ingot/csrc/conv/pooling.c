@@ -1,10 +1,11 @@
-/* pooling.c: 2-D max and average pooling; channels are the lanes, a window's elements go in row-major order. */
+/* pooling.c: 2-D max and average pooling; channels are the lanes, and a window's elements are combined in row-major
+ * order. */
 #include <string.h>
 
 #include "kernel.h"
 #include "math/vmath.h"
 
-/* The kernel positions [begin, end) that fall inside an image. */
+/* The kernel positions [begin, end) that are inside an image. */
 typedef struct { int64_t begin, end; } pooling_taps;
 
 static inline pooling_taps pooling_inside(int64_t start, int64_t dilation, int64_t kernel, int64_t size) {
@@ -14,7 +15,7 @@ static inline pooling_taps pooling_inside(int64_t start, int64_t dilation, int64
   return (pooling_taps){begin, end < kernel ? end : kernel};
 }
 
-/* The window of an output pixel: where it begins in x, where the pixel lies in out, and how many elements count. */
+/* The window of an output pixel: its offset in x, the pixel's offset in out, and how many elements count. */
 typedef struct { int64_t x; int64_t out; pooling_taps rows; pooling_taps columns; int64_t count; } pooling_window;
 
 /* An output pixel. */
@@ -44,7 +45,7 @@ static inline pooling_window pooling_window_at(const pool_args *g, pooling_place
   return w;
 }
 
-/* 1 <= lanes <= 16 elements, floats or bf16, and back. */
+/* Load and store 1 <= lanes <= 16 elements, floats or bf16. */
 static inline vf pooling_load_f32(const float *p, int64_t lanes) { return lanes < 16 ? v_load_n(p, lanes) : v_load(p); }
 
 static inline void pooling_store_f32(float *p, vf v, int64_t lanes) {
@@ -66,7 +67,7 @@ static inline void pooling_store_bf16(uint16_t *p, vf v, int64_t lanes) {
   if (lanes < 16) memcpy(p, some, (size_t)lanes * sizeof *p);
 }
 
-#define POOL(name, type, load, store, neutral, combine, finish)                                                        \
+#define POOL(name, type, load, store, neutral, combine, finalize)                                                      \
   /* Up to 16 channels of one output pixel; x points to the first of them at the window's first position. */           \
   static inline vf K(name##_window)(const pool_args *g, const type *x, pooling_taps rows, pooling_taps columns,        \
                                     int64_t lanes) {                                                                   \
@@ -79,10 +80,10 @@ static inline void pooling_store_bf16(uint16_t *p, vf v, int64_t lanes) {
     return total;                                                                                                      \
   }                                                                                                                    \
                                                                                                                        \
-  void K(name)(const void *p, int32_t part, int32_t parts) {                                                           \
+  void K(name)(const void *p, int32_t task, int32_t num_tasks) {                                                       \
     const pool_args *g = p;                                                                                            \
-    const int64_t pixels = g->batch * g->out_height * g->out_width, end = part_begin(pixels, part + 1, parts);         \
-    int64_t pixel = part_begin(pixels, part, parts);                                                                   \
+    const int64_t pixels = g->batch * g->out_height * g->out_width, end = task_begin(pixels, task + 1, num_tasks);     \
+    int64_t pixel = task_begin(pixels, task, num_tasks);                                                               \
     for (pooling_place place = pooling_place_at(g, pixel); pixel < end; pixel++, place = pooling_next(g, place)) {     \
       const pooling_window w = pooling_window_at(g, place);                                                            \
       const vf count = v_set((float)w.count);                                                                          \
@@ -92,7 +93,7 @@ static inline void pooling_store_bf16(uint16_t *p, vf v, int64_t lanes) {
       for (int64_t channel = 0; channel < g->channels; channel += 16) {                                                \
         const int64_t lanes = g->channels - channel < 16 ? g->channels - channel : 16;                                 \
         const vf total = K(name##_window)(g, x + channel, w.rows, w.columns, lanes);                                   \
-        store(out + channel, finish, lanes);                                                                           \
+        store(out + channel, finalize, lanes);                                                                         \
       }                                                                                                                \
     }                                                                                                                  \
   }
@@ -101,12 +102,12 @@ POOL(max_pool_f32, float, pooling_load_f32, pooling_store_f32, -INFINITY, v_maxi
 POOL(max_pool_bf16, uint16_t, pooling_load_bf16, pooling_store_bf16, -INFINITY, v_maximum, total)
 POOL(avg_pool_f32, float, pooling_load_f32, pooling_store_f32, 0, v_add, v_div(total, count))
 
-/* x: an element of the window, total: what came before it. */
-#define POOL_WIDE(name, type, neutral, expression, finish)                                                             \
-  void K(name)(const void *p, int32_t part, int32_t parts) {                                                           \
+/* x: an element of the window, total: the result for the elements before it. */
+#define POOL_WIDE(name, type, neutral, expression, finalize)                                                           \
+  void K(name)(const void *p, int32_t task, int32_t num_tasks) {                                                       \
     const pool_args *g = p;                                                                                            \
-    const int64_t pixels = g->batch * g->out_height * g->out_width, end = part_begin(pixels, part + 1, parts);         \
-    int64_t pixel = part_begin(pixels, part, parts);                                                                   \
+    const int64_t pixels = g->batch * g->out_height * g->out_width, end = task_begin(pixels, task + 1, num_tasks);     \
+    int64_t pixel = task_begin(pixels, task, num_tasks);                                                               \
     for (pooling_place place = pooling_place_at(g, pixel); pixel < end; pixel++, place = pooling_next(g, place)) {     \
       const pooling_window w = pooling_window_at(g, place);                                                            \
       for (int64_t channel = 0; channel < g->channels; channel++) {                                                    \
@@ -117,7 +118,7 @@ POOL(avg_pool_f32, float, pooling_load_f32, pooling_store_f32, 0, v_add, v_div(t
             const type x = from[i * g->dilation_h * g->x_strides[1] + j * g->dilation_w * g->x_strides[2]];            \
             total = expression;                                                                                        \
           }                                                                                                            \
-        ((type *)g->out)[w.out + channel] = finish;                                                                    \
+        ((type *)g->out)[w.out + channel] = finalize;                                                                  \
       }                                                                                                                \
     }                                                                                                                  \
   }
@@ -128,7 +129,7 @@ POOL_WIDE(avg_pool_f64, double, 0, total + x, total / (double)w.count)
 
 /* Bytes, 64 channels at a time, then 16. */
 #define POOL_BYTES(name, type, neutral)                                                                                \
-  /* `width` channels, a constant, of which there are `lanes`, of one output pixel; x points to the first of them. */  \
+  /* `width` channels, a constant, of which `lanes` exist, of one output pixel; x points to the first of them. */      \
   static inline __attribute__((always_inline)) void K(name##_window)(const int width, const pool_args *g,              \
                                                                      const pooling_window *w, size_t lanes,            \
                                                                      const type *x, type *out) {                       \
@@ -143,10 +144,10 @@ POOL_WIDE(avg_pool_f64, double, 0, total + x, total / (double)w.count)
     memcpy(out, total, lanes);                                                                                         \
   }                                                                                                                    \
                                                                                                                        \
-  void K(name)(const void *p, int32_t part, int32_t parts) {                                                           \
+  void K(name)(const void *p, int32_t task, int32_t num_tasks) {                                                       \
     const pool_args *g = p;                                                                                            \
-    const int64_t pixels = g->batch * g->out_height * g->out_width, end = part_begin(pixels, part + 1, parts);         \
-    int64_t pixel = part_begin(pixels, part, parts);                                                                   \
+    const int64_t pixels = g->batch * g->out_height * g->out_width, end = task_begin(pixels, task + 1, num_tasks);     \
+    int64_t pixel = task_begin(pixels, task, num_tasks);                                                               \
     for (pooling_place place = pooling_place_at(g, pixel); pixel < end; pixel++, place = pooling_next(g, place)) {     \
       const pooling_window w = pooling_window_at(g, place);                                                            \
       const type *x = (const type *)g->x + w.x;                                                                        \

@@ -2,7 +2,7 @@
 #include "kernel.h"
 #include "math/vmath.h"
 
-/* Taps [begin, end) of a window along an axis that lie inside an image, and where it begins. */
+/* Positions [begin, end) of a window along an axis that are inside an image, and its start. */
 typedef struct { int64_t start, begin, end; } pooled_span;
 
 static inline pooled_span pooled_at(int64_t start, int64_t dilation, int64_t kernel, int64_t size) {
@@ -20,7 +20,7 @@ static inline void pooled_store(float *p, vf v, int64_t lanes) {
     v_store(p, v);
 }
 
-/* d goes to the largest of a window, for up to 16 channels; x and out point to the image's first pixel. */
+/* Add d to the largest element of a window, for up to 16 channels; x and out point to the image's first pixel. */
 static inline void pooled_window(const max_pool_gradient_args *g, pooled_span rows, pooled_span columns, const float *x,
                                  vf d, int64_t lanes, float *out) {
   vf best = v_set(-INFINITY), found = v_set(-1), tap = v_set(0);
@@ -43,7 +43,7 @@ static inline void pooled_window(const max_pool_gradient_args *g, pooled_span ro
   }
 }
 
-/* Lines [begin, end) of an image's gradient begin as zeros, in `channels` channels. */
+/* Set rows [begin, end) of an image's gradient to zeros, in `channels` channels. */
 static inline void pooled_clear(const max_pool_gradient_args *g, int64_t begin, int64_t end, int64_t channels,
                                 float *out) {
   for (int64_t y = begin; y < end; y++) {
@@ -55,7 +55,7 @@ static inline void pooled_clear(const max_pool_gradient_args *g, int64_t begin, 
   }
 }
 
-/* Channels side by side of an image. Lines are cleared just before the first window that reaches them. */
+/* Adjacent channels of an image. Rows are cleared just before the first window that reaches them. */
 static inline void pooled_image(const max_pool_gradient_args *g, const float *x, const float *d, int64_t channels,
                                 float *out) {
   int64_t cleared = 0;
@@ -76,11 +76,11 @@ static inline void pooled_image(const max_pool_gradient_args *g, const float *x,
   pooled_clear(g, cleared, g->height, channels, out);
 }
 
-/* A part takes images, some groups of 16 channels of the first and of the last. */
-void K(max_pool_gradient_f32)(const void *p, int32_t part, int32_t parts) {
+/* A task owns images, and some groups of 16 channels of its first and last image. */
+void K(max_pool_gradient_f32)(const void *p, int32_t task, int32_t num_tasks) {
   const max_pool_gradient_args *g = p;
-  const int64_t groups = (g->channels + 15) / 16, end = part_begin(g->batch * groups, part + 1, parts);
-  for (int64_t i = part_begin(g->batch * groups, part, parts), next; i < end; i = next) {
+  const int64_t groups = (g->channels + 15) / 16, end = task_begin(g->batch * groups, task + 1, num_tasks);
+  for (int64_t i = task_begin(g->batch * groups, task, num_tasks), next; i < end; i = next) {
     const int64_t image = i / groups, channel = i % groups * 16;
     next = (image + 1) * groups < end ? (image + 1) * groups : end;
     const int64_t left = g->channels - channel, count = (next - i) * 16;

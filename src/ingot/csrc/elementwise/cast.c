@@ -1,5 +1,5 @@
-/* cast.c: elements of any type as elements of any other. A block of them becomes doubles or integers of 64 bits, which
- * hold what every type can say, and these are rounded once: a row of dtypes.def is all that a type needs. */
+/* cast.c: casts between all element types. A block of elements is converted to doubles or 64-bit integers, which
+ * represent every value of every type, and these are rounded once: a type needs only its line of dtypes.def. */
 #include <math.h>
 #include <string.h>
 
@@ -11,13 +11,13 @@
 #define CAST_SIGNED 1
 #define CAST_UNSIGNED 2
 
-/* Elements on the way, in `real` or in `whole`, as `kind` says. */
+/* Elements during conversion, in `real` or in `whole`, as `kind` specifies. */
 typedef struct { int32_t kind; double real[CAST_BLOCK]; int64_t whole[CAST_BLOCK]; } cast_block;
 
-/* How floats are rounded: whether what is too large becomes the largest, and where f8e8m0 lies between powers. */
+/* The rounding of floats: whether overflow becomes the largest number, and the rounding of f8e8m0 between powers. */
 typedef struct { int32_t saturate; int32_t rounding; } cast_mode;
 
-/* An integer of a block wraps; a float is cut, and saturates. */
+/* An integer of a block wraps; a float is truncated, and saturates. */
 #define CAST_WHOLE(x, low, high) _Generic((x), double: cast_whole((double)(x), low, high), default: (uint64_t)(x))
 
 typedef void (*cast_load)(const void *from, int64_t first, int64_t step, int64_t count, cast_block *block);
@@ -37,7 +37,7 @@ static inline int64_t cast_extend(uint8_t x, int bits, int is_signed) {
   return is_signed && low >> (bits - 1) ? low - (1 << bits) : low;
 }
 
-/* 2^exponent, for those of normal doubles. */
+/* 2^exponent, for exponents of normal doubles. */
 static inline double cast_power(int64_t exponent) {
   const uint64_t bits = (uint64_t)(exponent + 1023) << 52;
   double power;
@@ -45,17 +45,17 @@ static inline double cast_power(int64_t exponent) {
   return power;
 }
 
-/* The exponent of |x|, which is normal or 0: then it is very small. */
+/* The exponent of |x|, which is normal or 0; for 0 it is very small. */
 static inline int64_t cast_exponent(double x) {
   uint64_t bits;
   memcpy(&bits, &x, sizeof bits);
   return (int64_t)(bits >> 52 & 0x7ff) - 1023;
 }
 
-/* A row of CODED. */
+/* A CODED line. */
 typedef struct { int bits; int mantissa; int least; uint32_t largest; uint32_t infinity; uint32_t nan; } cast_format;
 
-/* The value of a coded float. */
+/* The value of a float in bits. */
 static inline double cast_decode(uint32_t code, cast_format f) {
   const uint32_t magnitude = code & ((1u << (f.bits - 1)) - 1), fraction = magnitude & ((1u << f.mantissa) - 1);
   const int is_negative = code >> (f.bits - 1) & 1;
@@ -68,8 +68,8 @@ static inline double cast_decode(uint32_t code, cast_format f) {
   return is_negative ? -value : value;
 }
 
-/* The nearest coded float, halves to even: |x| as a whole number of its steps, which for each exponent go on counting
- * where those of the one below end. A format whose NaN is what would be -0 has no such zero. */
+/* The nearest float in bits, halves to even: |x| as an integer number of steps; the numbering of steps continues from
+ * each exponent to the next. A format whose NaN has the bits of -0 has no negative zero. */
 static inline uint32_t cast_encode(double x, cast_format f, cast_mode mode) {
   const uint32_t top = 1u << (f.bits - 1), sign = signbit(x) ? top : 0;
   if (x != x) return f.nan ? f.nan : sign ^ top;
@@ -85,7 +85,7 @@ static inline uint32_t cast_encode(double x, cast_format f, cast_mode mode) {
   return code || f.nan != top ? sign | (uint32_t)code : 0;
 }
 
-/* 2^(code - 127), the nearest or the next one; what is not positive is the smallest. */
+/* 2^(x - 127), the nearest or the next one; numbers that are not positive give the smallest. */
 static inline uint8_t cast_to_power(double x, cast_mode mode) {
   if (x != x || (x == INFINITY && !mode.saturate)) return 255;
   if (x == INFINITY) return 254;
@@ -102,7 +102,7 @@ static inline uint8_t cast_to_power(double x, cast_mode mode) {
 #define CAST_DECODE(x, b, m, e, l, i, q) cast_decode(x, (cast_format){b, m, e, l, i, q})
 #define CAST_ENCODE(x, b, m, e, l, i, q) cast_encode((double)(x), (cast_format){b, m, e, l, i, q}, mode)
 
-/* x: an element. value: what it stands for, in `member` of a block. */
+/* x: an element. value: its value, for `member` of a block. */
 #define CAST_LOAD(name, type, block_kind, member, value)                                                               \
   static void K(name##_load)(const void *from, int64_t first, int64_t step, int64_t count, cast_block *block) {        \
     const type *a = (const type *)from + first;                                                                        \
@@ -113,7 +113,7 @@ static inline uint8_t cast_to_power(double x, cast_mode mode) {
     }                                                                                                                  \
   }
 
-/* Of a float that C has; adjacent ones eight at a time, by vectors. */
+/* For a float type of C; adjacent elements eight at a time, by vectors. */
 #define CAST_LOAD_PLAIN(name, type)                                                                                    \
   static void K(name##_load)(const void *from, int64_t first, int64_t step, int64_t count, cast_block *block) {        \
     const type *a = (const type *)from + first;                                                                        \
@@ -133,7 +133,7 @@ static inline uint8_t cast_to_power(double x, cast_mode mode) {
 #define POWER(name) CAST_LOAD(name, uint8_t, CAST_REAL, real, x == 255 ? NAN : cast_power((int64_t)x - 127))
 #include "dtypes.def"
 
-/* Floats of a block, where they go as they are; adjacent ones eight at a time, by vectors. */
+/* Store floats of a block that need no conversion; adjacent ones eight at a time, by vectors. */
 #define CAST_STORE_REALS(type)                                                                                         \
   int64_t i = 0;                                                                                                       \
   for (; step == 1 && i + 8 <= count; i += 8) {                                                                        \
@@ -141,14 +141,14 @@ static inline uint8_t cast_to_power(double x, cast_mode mode) {
   }                                                                                                                    \
   for (; i < count; i++) out[i * step] = (type)block->real[i];
 
-/* Elements of one kind that a block holds. */
+/* Store elements of one kind of block. */
 #define CAST_STORE_LOOP(type, held_type, member, expression)                                                           \
   for (int64_t i = 0; i < count; i++) {                                                                                \
     const held_type x = (held_type)block->member[i];                                                                   \
     out[i * step] = (type)(expression);                                                                                \
   }
 
-/* x: what an element stands for, a double or an integer of 64 bits. */
+/* x: the value of an element, a double or a 64-bit integer. */
 #define CAST_STORE(name, type, expression)                                                                             \
   static void K(name##_store)(const cast_block *block, void *to, int64_t first, int64_t step, int64_t count,           \
                               cast_mode mode) {                                                                        \
@@ -198,13 +198,13 @@ static const cast_store cast_stores[] = {
   #include "dtypes.def"
 };
 
-void K(convert)(const void *p, int32_t part, int32_t parts) {
+void K(convert)(const void *p, int32_t task, int32_t num_tasks) {
   const elementwise_args *args = p;
   const cast_load load = cast_loads[args->from];
   const cast_store store = cast_stores[args->to];
   const cast_mode mode = {args->saturate, args->rounding};
   cast_block block;
-  for (row_walk w = row_walk_begin(args, part, parts); w.rows; row_walk_next(&w)) {
+  for (row_walk w = row_walk_begin(args, task, num_tasks); w.rows; row_walk_next(&w)) {
     for (int64_t i = 0; i < w.count; i += CAST_BLOCK) {
       const int64_t n = w.count - i < CAST_BLOCK ? w.count - i : CAST_BLOCK;
       load(args->a, w.a + i * w.a_step, w.a_step, n, &block);

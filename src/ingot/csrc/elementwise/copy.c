@@ -5,7 +5,7 @@
 #include "elementwise/strided.h"
 #include "elementwise/transpose.h"
 
-/* The dim whose elements are adjacent in `a` when the copy transposes: out's last dim is adjacent, a's is not. */
+/* The dim whose elements are adjacent in `a`, if the copy transposes: out's last dim is adjacent, a's is not. */
 static inline int32_t copy_transposed_dim(const elementwise_args *args) {
   int32_t last = args->rank - 1;
   if (last < 1 || args->out_strides[last] != 1 || args->a_strides[last] == 1 || args->shape[last] < 4) return -1;
@@ -14,8 +14,8 @@ static inline int32_t copy_transposed_dim(const elementwise_args *args) {
   return -1;
 }
 
-/* The work of a transposing copy in bands: 16 of the adjacent dim, by the whole last dim. Strip `band` begins at
- * these offsets and holds `height` of the adjacent dim. */
+/* The work of a transposing copy in bands: 16 elements of the adjacent dim times the whole last dim. A band begins at
+ * these offsets and has `height` elements of the adjacent dim. */
 typedef struct { int64_t a; int64_t out; int64_t height; } copy_band;
 
 static inline copy_band copy_band_at(const elementwise_args *args, int32_t adjacent, int64_t band) {
@@ -39,15 +39,16 @@ static inline int64_t copy_band_count(const elementwise_args *args, int32_t adja
   return args->shape[args->rank - 1] ? count : 0;
 }
 
-/* How often each element of the dim before the last one is repeated, if that is all that the last one does; else 1. */
+/* How often each element of the second last dim is repeated, if the last dim only repeats; else 1. */
 static inline int64_t copy_repeats(const elementwise_args *args) {
   int32_t last = args->rank - 1;
   if (last < 1 || args->a_strides[last] != 0 || args->out_strides[last] != 1 || args->shape[last] >= 16) return 1;
   return args->out_strides[last - 1] == args->shape[last] ? args->shape[last] : 1;
 }
 
-/* A band goes by blocks of 16 x 16, which read each cache line of `a` while it is near, turned in registers where they
- * are whole. In a row of which each element is repeated, restricted pointers let two repetitions be one shuffle. */
+/* A band is copied in blocks of 16 x 16, which read each cache line of `a` while it is in the cache; whole blocks are
+ * transposed in registers. In a row whose elements are repeated, restricted pointers let two repetitions be one
+ * shuffle. */
 #define COPY(name, type)                                                                                               \
   static inline void K(name##_transposed)(const type *a, int64_t a_step, type *out, int64_t out_row) {                 \
     typedef type eight __attribute__((vector_size(8 * sizeof(type))));                                                 \
@@ -87,18 +88,18 @@ static inline int64_t copy_repeats(const elementwise_args *args) {
         for (int64_t j = 0; j < times; j++) out[i * times + j] = a[i * a_step];                                        \
   }                                                                                                                    \
                                                                                                                        \
-  void K(name)(const void *p, int32_t part, int32_t parts) {                                                           \
+  void K(name)(const void *p, int32_t task, int32_t num_tasks) {                                                       \
     const elementwise_args *args = p;                                                                                  \
     int32_t adjacent = copy_transposed_dim(args);                                                                      \
     if (adjacent >= 0) {                                                                                               \
-      int64_t bands = copy_band_count(args, adjacent), end = part_begin(bands, part + 1, parts);                       \
-      for (int64_t i = part_begin(bands, part, parts); i < end; i++) K(name##_band)(args, adjacent, i);                \
+      int64_t bands = copy_band_count(args, adjacent), end = task_begin(bands, task + 1, num_tasks);                   \
+      for (int64_t i = task_begin(bands, task, num_tasks); i < end; i++) K(name##_band)(args, adjacent, i);            \
       return;                                                                                                          \
     }                                                                                                                  \
     const int64_t times = copy_repeats(args);                                                                          \
     elementwise_args walked = *args;                                                                                   \
     if (times > 1) walked.rank--;                                                                                      \
-    for (row_walk w = row_walk_begin(&walked, part, parts); w.rows; row_walk_next(&w)) {                               \
+    for (row_walk w = row_walk_begin(&walked, task, num_tasks); w.rows; row_walk_next(&w)) {                           \
       const type *a = (const type *)args->a + w.a;                                                                     \
       type *out = (type *)args->out + w.out;                                                                           \
       if (times > 1)                                                                                                   \

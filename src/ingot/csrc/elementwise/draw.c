@@ -1,14 +1,14 @@
-/* draw.c: random numbers of a seed, a run and a place each: in any order, by any number of parts. */
+/* draw.c: random numbers from a seed, a run number and an index each: in any order, by any number of tasks. */
 #include "kernel.h"
 #include "elementwise/philox.h"
 
-#define DRAW_COUNTERS 16 /* that are drawn together, of two numbers each */
+#define DRAW_COUNTERS 16 /* that are drawn together, two numbers each */
 
-void K(draw_uniform_f64)(const void *p, int32_t part, int32_t parts) {
+void K(draw_uniform_f64)(const void *p, int32_t task, int32_t num_tasks) {
   const draw_args *args = p;
   const uint64_t seed = (uint64_t)args->draws[0], run = (uint64_t)args->draws[1];
-  const uint64_t begin = (uint64_t)part_begin(args->count, part, parts);
-  const uint64_t end = (uint64_t)part_begin(args->count, part + 1, parts);
+  const uint64_t begin = (uint64_t)task_begin(args->count, task, num_tasks);
+  const uint64_t end = (uint64_t)task_begin(args->count, task + 1, num_tasks);
   for (uint64_t i = begin; i < end;) {
     uint32_t words[4 * DRAW_COUNTERS];
     const uint64_t first = i / 2;

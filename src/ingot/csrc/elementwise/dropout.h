@@ -1,20 +1,20 @@
-/* dropout.h: elements that become zero, drawn by the place of each. */
+/* dropout.h: dropout; the random number of an element depends on its index. */
 #ifndef INGOT_DROPOUT_H
 #define INGOT_DROPOUT_H
 
 #include "kernel.h"
 #include "elementwise/philox.h"
 
-#define DROPOUT_COUNTERS 16 /* that are drawn together, of four elements each */
+#define DROPOUT_COUNTERS 16 /* that are drawn together, four elements each */
 
-/* What decides which elements are dropped, beside their places; scale: what the others are multiplied with. */
+/* The parameters that select dropped elements, together with their indices; scale: the factor of the other elements. */
 typedef struct {
   uint64_t seed, step;
   int64_t stream, threshold;
   float scale;
 } dropout_draw;
 
-/* out = x with zeros, for `count` elements, the first of which has the place `first`. out may be x. */
+/* out = x with dropout, for `count` elements, the first of which has the index `first`. out may be x. */
 static inline void dropout_elements(const dropout_draw *d, uint64_t first, int64_t count, const float *x, float *out) {
   const uint64_t end = first + (uint64_t)count;
   for (uint64_t i = first; i < end;) {

@@ -1,5 +1,5 @@
-/* elementwise.c: unary, binary, ternary and cast kernels over strided operands. In an expression x, y and z stand for
- * the elements of a, b and c; for f32 they are 16 lanes. */
+/* elementwise.c: unary, binary, ternary and cast kernels over strided operands. In an expression x, y and z are
+ * elements of a, b and c; for f32 they are 16 lanes. */
 #include <string.h>
 
 #include "math/bf16.h"
@@ -9,11 +9,11 @@
 #include "math/vmath.h"
 
 #define UNARY_F32(name, expression)                                                                                    \
-  void K(name##_f32)(const void *p, int32_t part, int32_t parts) {                                                     \
+  void K(name##_f32)(const void *p, int32_t task, int32_t num_tasks) {                                                 \
     const elementwise_args *args = p;                                                                                  \
     const vf alpha = v_set(args->alpha), beta = v_set(args->beta);                                                     \
     (void)alpha, (void)beta;                                                                                           \
-    for (row_walk w = row_walk_begin(args, part, parts); w.rows; row_walk_next(&w)) {                                  \
+    for (row_walk w = row_walk_begin(args, task, num_tasks); w.rows; row_walk_next(&w)) {                              \
       const float *a = (const float *)args->a + w.a;                                                                   \
       float *out = (float *)args->out + w.out;                                                                         \
       int64_t i = 0;                                                                                                   \
@@ -37,9 +37,9 @@
   }
 
 #define BINARY_F32(name, expression)                                                                                   \
-  void K(name##_f32)(const void *p, int32_t part, int32_t parts) {                                                     \
+  void K(name##_f32)(const void *p, int32_t task, int32_t num_tasks) {                                                 \
     const elementwise_args *args = p;                                                                                  \
-    for (row_walk w = row_walk_begin(args, part, parts); w.rows; row_walk_next(&w)) {                                  \
+    for (row_walk w = row_walk_begin(args, task, num_tasks); w.rows; row_walk_next(&w)) {                              \
       const float *a = (const float *)args->a + w.a;                                                                   \
       const float *b = (const float *)args->b + w.b;                                                                   \
       float *out = (float *)args->out + w.out;                                                                         \
@@ -59,8 +59,8 @@
     }                                                                                                                  \
   }
 
-/* Other types. Sixteen adjacent elements at a time are a loop of known length that reads before it writes: compilers
- * turn it into vectors, also where the result lies on an operand. */
+/* Other types. Sixteen adjacent elements at a time are a loop of constant length that reads before it writes: compilers
+ * vectorize it, also where the result overwrites an operand. */
 #define BLOCKS(out_type, load, expression)                                                                             \
   for (; i + 16 <= w.count; i += 16) {                                                                                 \
     out_type block[16];                                                                                                \
@@ -72,9 +72,9 @@
   }
 
 #define UNARY_SCALAR(name, x_type, out_type, expression)                                                               \
-  void K(name)(const void *p, int32_t part, int32_t parts) {                                                           \
+  void K(name)(const void *p, int32_t task, int32_t num_tasks) {                                                       \
     const elementwise_args *args = p;                                                                                  \
-    for (row_walk w = row_walk_begin(args, part, parts); w.rows; row_walk_next(&w)) {                                  \
+    for (row_walk w = row_walk_begin(args, task, num_tasks); w.rows; row_walk_next(&w)) {                              \
       const x_type *a = (const x_type *)args->a + w.a;                                                                 \
       out_type *out = (out_type *)args->out + w.out;                                                                   \
       int64_t i = 0;                                                                                                   \
@@ -87,9 +87,9 @@
   }
 
 #define BINARY_SCALAR(name, in_type, out_type, expression)                                                             \
-  void K(name)(const void *p, int32_t part, int32_t parts) {                                                           \
+  void K(name)(const void *p, int32_t task, int32_t num_tasks) {                                                       \
     const elementwise_args *args = p;                                                                                  \
-    for (row_walk w = row_walk_begin(args, part, parts); w.rows; row_walk_next(&w)) {                                  \
+    for (row_walk w = row_walk_begin(args, task, num_tasks); w.rows; row_walk_next(&w)) {                              \
       const in_type *a = (const in_type *)args->a + w.a, *b = (const in_type *)args->b + w.b;                          \
       const in_type a_first = *a, b_first = *b;                                                                        \
       out_type *out = (out_type *)args->out + w.out;                                                                   \
@@ -108,9 +108,9 @@
   }
 
 #define WHERE(name, type)                                                                                              \
-  void K(name)(const void *p, int32_t part, int32_t parts) {                                                           \
+  void K(name)(const void *p, int32_t task, int32_t num_tasks) {                                                       \
     const elementwise_args *args = p;                                                                                  \
-    for (row_walk w = row_walk_begin(args, part, parts); w.rows; row_walk_next(&w)) {                                  \
+    for (row_walk w = row_walk_begin(args, task, num_tasks); w.rows; row_walk_next(&w)) {                              \
       const uint8_t *a = (const uint8_t *)args->a + w.a;                                                               \
       const type *b = (const type *)args->b + w.b, *c = (const type *)args->c + w.c;                                   \
       type *out = (type *)args->out + w.out;                                                                           \
@@ -128,10 +128,10 @@ WHERE(where_b1, uint8_t)
 WHERE(where_b2, uint16_t)
 WHERE(where_b8, uint64_t)
 
-/* Lanes are moved, whatever they mean. */
-void K(where_b4)(const void *p, int32_t part, int32_t parts) {
+/* Lanes are copied as bits, of any type. */
+void K(where_b4)(const void *p, int32_t task, int32_t num_tasks) {
   const elementwise_args *args = p;
-  for (row_walk w = row_walk_begin(args, part, parts); w.rows; row_walk_next(&w)) {
+  for (row_walk w = row_walk_begin(args, task, num_tasks); w.rows; row_walk_next(&w)) {
     const uint8_t *a = (const uint8_t *)args->a + w.a;
     const float *b = (const float *)args->b + w.b, *c = (const float *)args->c + w.c;
     float *out = (float *)args->out + w.out;
@@ -148,9 +148,9 @@ void K(where_b4)(const void *p, int32_t part, int32_t parts) {
   }
 }
 
-void K(cast_bool_f32)(const void *p, int32_t part, int32_t parts) {
+void K(cast_bool_f32)(const void *p, int32_t task, int32_t num_tasks) {
   const elementwise_args *args = p;
-  for (row_walk w = row_walk_begin(args, part, parts); w.rows; row_walk_next(&w)) {
+  for (row_walk w = row_walk_begin(args, task, num_tasks); w.rows; row_walk_next(&w)) {
     const uint8_t *a = (const uint8_t *)args->a + w.a;
     float *out = (float *)args->out + w.out;
     int64_t i = 0;
@@ -160,7 +160,7 @@ void K(cast_bool_f32)(const void *p, int32_t part, int32_t parts) {
   }
 }
 
-/* Division by zero gives 0; the smallest integer over -1 wraps. Neither reaches the processor's trap. */
+/* Division by zero gives 0; the smallest integer over -1 wraps. Neither traps. */
 static inline int64_t wrapping_div(int64_t x, int64_t y) {
   if (y == 0) return 0;
   return y == -1 ? (int64_t)(0 - (uint64_t)x) : x / y;
@@ -188,7 +188,7 @@ static inline uint64_t wrapping_power(uint64_t x, uint64_t y) {
   return power;
 }
 
-/* A negative exponent truncates: only 1 and -1 leave something. */
+/* A negative exponent truncates: only 1 and -1 have a nonzero result. */
 static inline int64_t wrapping_pow(int64_t x, int64_t y) {
   if (y >= 0) return (int64_t)wrapping_power((uint64_t)x, (uint64_t)y);
   return x == 1 ? 1 : x == -1 ? (y & 1 ? -1 : 1) : 0;
@@ -207,7 +207,7 @@ static inline double remainder_of_magnitudes(float x, float y) {
   return rest;
 }
 
-/* x mod y with the sign of y, in double: what Python and numpy call %. */
+/* x mod y with the sign of y, in double: Python's and numpy's %. */
 static inline double mod_exact(float x, float y) {
   if (x != x || y != y || y == 0 || fabsf(x) == INFINITY) return NAN;
   double r = fabsf(y) == INFINITY ? fabs((double)x) : remainder_of_magnitudes(x, y);
@@ -262,11 +262,11 @@ UNARY_SCALAR(cast_i32_i64, int32_t, int64_t, x)
 UNARY_SCALAR(cast_bool_i64, uint8_t, int64_t, x != 0)
 UNARY_SCALAR(cast_bool_i32, uint8_t, int32_t, x != 0)
 
-/* Sixteen adjacent elements by instructions that know f16. */
+/* Sixteen adjacent elements by f16 instructions. */
 #define CAST_HALVES(name, x_type, out_type, sixteen, expression)                                                       \
-  void K(name)(const void *p, int32_t part, int32_t parts) {                                                           \
+  void K(name)(const void *p, int32_t task, int32_t num_tasks) {                                                       \
     const elementwise_args *args = p;                                                                                  \
-    for (row_walk w = row_walk_begin(args, part, parts); w.rows; row_walk_next(&w)) {                                  \
+    for (row_walk w = row_walk_begin(args, task, num_tasks); w.rows; row_walk_next(&w)) {                              \
       const x_type *a = (const x_type *)args->a + w.a;                                                                 \
       out_type *out = (out_type *)args->out + w.out;                                                                   \
       int64_t i = 0;                                                                                                   \

@@ -1,14 +1,14 @@
-/* fused.c: programs of element-wise ops and row reductions, run for one strip after the other, so that what passes
- * between ops stays in the first-level cache and choosing a routine costs nothing per element. Each routine is the
- * arithmetic of the kernel of its op, element for element: a program gives the bits of its ops run one by one. */
+/* fused.c: fused programs of element-wise ops and row reductions, run one tile after the other, so that intermediate
+ * values stay in the L1 cache and the dispatch of a routine costs nothing per element. Each routine has the arithmetic
+ * of the kernel of its op, element for element: a program gives the bits of its ops run one by one. */
 #include <string.h>
 
 #include "kernel.h"
 #include "reduce/norm.h"
 #include "math/vmath.h"
 
-/* One op on one strip. *_row: the distance between rows; *_step: 1, or 0 where a row has one element. Reductions:
- * `begin` is the strip's first column, `length` the row's, `state` 16 floats for the lanes of each row that goes on. */
+/* One op on one tile. *_row: the distance between rows; *_step: 1, or 0 where a row has one element. Reductions:
+ * `begin` is the tile's first column, `length` the row's, `state` 16 floats for the lanes of each unfinished row. */
 typedef struct {
   float *out; const float *a; const float *b; const float *c; const float *d; const float *e;
   const float *f;
@@ -51,7 +51,7 @@ static inline vf fused_load_n(const float *p, int64_t step, int64_t i, int64_t n
 
 FUSED_UNARY(copy, x)
 
-/* Floats as bf16, which `out` is. */
+/* Floats to bf16, the dtype of `out`. */
 static void K(narrow_fused)(const fused_call *call) {
   for (int64_t row = 0; row < call->rows; row++) {
     const float *a = call->a + row * call->a_row;
@@ -64,7 +64,7 @@ static void K(narrow_fused)(const fused_call *call) {
   }
 }
 
-/* Floats as integers of 8 bits, which `out` is: alpha is the scale, beta the zero point. */
+/* Floats to 8-bit integers, the dtype of `out`: alpha is the scale, beta the zero point. */
 #define FUSED_QUANTIZE(name, type, low, high, store)                                                                   \
   static void K(name##_fused)(const fused_call *call) {                                                                \
     const vf scale = v_set(call->alpha), zero = v_set(call->beta);                                                     \
@@ -88,7 +88,7 @@ static void K(narrow_fused)(const fused_call *call) {
 FUSED_QUANTIZE(quantize_u8, uint8_t, 0.0f, 255.0f, v_store_u8)
 FUSED_QUANTIZE(quantize_i8, int8_t, -128.0f, 127.0f, v_store_i8)
 
-/* And back, of what `a` has in memory. */
+/* The inverse: from 8-bit integers in memory, the dtype of `a`. */
 #define FUSED_DEQUANTIZE(name, type, load)                                                                             \
   static void K(name##_fused)(const fused_call *call) {                                                                \
     const vf scale = v_set(call->alpha), zero = v_set(call->beta);                                                     \
@@ -150,10 +150,10 @@ FUSED_DEQUANTIZE(dequantize_i8, int8_t, v_load_i8)
 #define BINARY(op, cost, expression) FUSED_BINARY(op, expression)
 #include "elementwise.def"
 
-/* What stands for an operand that a norm does not have. */
+/* The operand that replaces one that a norm does not have. */
 static const float fused_none[16];
 
-/* The pivot of each row, of its first strip. */
+/* The pivot of each row, from its first tile. */
 static void K(pivot_fused)(const fused_call *call) {
   for (int64_t row = 0; row < call->rows; row++) call->out[row] = norm_pivot(call->a + row * call->a_row, call->length);
 }
@@ -191,11 +191,11 @@ static void K(normalise_fused)(const fused_call *call) {
   }
 }
 
-/* Lanes of the rows that reductions take through memory together, so that the additions of one row, each waiting for
- * the last, overlap with those of the others. */
+/* Lanes of the rows that reductions read together, so that the additions of one row overlap with those of the
+ * others. */
 typedef struct { vf row[INGOT_FUSED_ROWS]; } fused_lanes;
 
-/* Rows row..row+3; past the last row, the last again. */
+/* Rows row..row+3; the last row is repeated. */
 typedef struct { const float *row[INGOT_FUSED_ROWS]; } fused_four;
 
 static inline fused_four fused_four_at(const float *p, int64_t stride, int64_t row, int64_t rows) {
@@ -204,7 +204,7 @@ static inline fused_four fused_four_at(const float *p, int64_t stride, int64_t r
   return r;
 }
 
-/* What v_maximum and v_minimum have: NaN where either is. */
+/* The scalar v_maximum and v_minimum: NaN where either is. */
 static inline float fused_max(float a, float b) { return a != a || a > b ? a : b; }
 static inline float fused_min(float a, float b) { return a != a || a < b ? a : b; }
 static inline float fused_add(float a, float b) { return a + b; }
@@ -216,7 +216,7 @@ static inline vf fused_first(vf x, vf y) {
   return x;
 }
 
-/* The lanes with which a strip begins. */
+/* The lanes at the start of a tile. */
 static inline fused_lanes fused_lanes_begin(const fused_call *call, int64_t row, float neutral) {
   fused_lanes acc;
   for (int64_t k = 0; k < INGOT_FUSED_ROWS; k++) {
@@ -226,10 +226,10 @@ static inline fused_lanes fused_lanes_begin(const fused_call *call, int64_t row,
   return acc;
 }
 
-/* out[row] = the reduction of `element`, of x and the row's y, which is b + c: lane l takes columns 16 i + l of a chunk
- * of INGOT_REDUCE_CHUNK, lanes meet in one fixed tree, chunks are joined in order. Between the strips of a chunk the
- * lanes are in `state`. */
-#define FUSED_REDUCE(name, neutral, element, combine, across, join, finish)                                            \
+/* out[row] = the reduction of `element`, an expression of x and the row's y, which is b + c: lane l reduces columns 16
+ * i + l of a chunk of INGOT_REDUCE_CHUNK, lanes are joined in one fixed tree, chunks are joined in order. Between the
+ * tiles of a chunk the lanes are in `state`. */
+#define FUSED_REDUCE(name, neutral, element, combine, across, join, finalize)                                          \
   static inline fused_lanes K(name##_lanes)(const fused_call *call, int64_t row) {                                     \
     fused_four a = fused_four_at(call->a, call->a_row, row, call->rows);                                               \
     fused_four b = fused_four_at(call->b ? call->b : call->a, call->b_row, row, call->rows);                           \
@@ -267,7 +267,7 @@ static inline fused_lanes fused_lanes_begin(const fused_call *call, int64_t row,
         }                                                                                                              \
         float total = across(acc.row[k]);                                                                              \
         total = end > INGOT_REDUCE_CHUNK ? join(*out, total) : total;                                                  \
-        *out = end < call->length ? total : finish(total, (float)call->length);                                        \
+        *out = end < call->length ? total : finalize(total, (float)call->length);                                      \
       }                                                                                                                \
     }                                                                                                                  \
   }
@@ -304,10 +304,10 @@ static const fused_routine fused_routines[] = {
   #include "elementwise.def"
 };
 
-/* Where a strip lies: rows of one `outer`, first row and column, how many. */
+/* A tile: rows of one `outer`, first row and column, and their numbers. */
 typedef struct { int64_t outer; int64_t row; int64_t rows; int64_t col; int64_t cols; } fused_place;
 
-/* An operand or result of an op on a strip. */
+/* An operand or result of an op on a tile. */
 typedef struct { float *p; int64_t row; int64_t step; } fused_view;
 
 static inline fused_view fused_view_at(const fused_args *args, float *slots, int32_t place, const fused_place *at) {
@@ -324,12 +324,12 @@ static inline fused_view fused_view_at(const fused_args *args, float *slots, int
   return (fused_view){p, args->fused_cols, 1};
 }
 
-/* Rows that lie without gaps behind each other, or one element for all, are one long row. */
+/* Rows without gaps between them, or one element for all rows, are one long row. */
 static inline int fused_joins(fused_view v, int64_t row) { return v.step ? v.row == row : v.row == 0; }
 
 static inline int fused_is_slot(int32_t place) { return place >= INGOT_FUSED_MEMORY; }
 
-/* Where an element of memory lies whose items have so many bytes, given where it would lie if they were floats. */
+/* The address of an element of memory with so many bytes an item, given its address as if items were floats. */
 static inline float *fused_narrower(const fused_args *args, int32_t place, const float *p, int64_t item) {
   const float *memory = args->memory[place];
   return (float *)((uintptr_t)memory + (uintptr_t)((p - memory) * item));
@@ -358,14 +358,14 @@ static inline void fused_run_op(const fused_args *args, float *slots, int32_t op
   } else if (code == INGOT_FUSED_OP_pivot) {
     if (at->col) return;
   } else if (!out.step) {
-    if (at->col) return; /* one element a row, computed with the first strip: the rows are the elements */
+    if (at->col) return; /* one element a row, computed with the first tile: the rows are the elements */
     call.rows = 1;
     call.cols = at->rows;
     call.a_step = a.row;
     call.b_step = b.row;
   } else if (at->rows > 1 && fused_joins(a, out.row) && fused_joins(b, out.row)) {
-    /* Slots hold whole vectors, so what lies between the end of a row and the next is computed along, unless memory
-     * takes part: then rows end where they end. */
+    /* Slots hold whole vectors, so the padding between rows is computed too, unless an operand is in memory, where rows
+     * have no padding. */
     int in_slots = fused_is_slot(args->out[op]) && (!a.step || fused_is_slot(args->a[op])) &&
                    (!b.step || fused_is_slot(args->b[op]));
     if (out.row == at->cols || (in_slots && out.row - at->cols < 16)) {
@@ -376,7 +376,7 @@ static inline void fused_run_op(const fused_args *args, float *slots, int32_t op
   fused_routines[code](&call);
 }
 
-/* All ops on a block of rows: segment by segment, each strip by strip. */
+/* All ops on a block of rows: segment by segment, each tile by tile. */
 static inline void fused_run_rows(const fused_args *args, float *slots, fused_place at) {
   int64_t end = at.col + at.cols, begin = at.col;
   int32_t first = 0;
@@ -391,13 +391,13 @@ static inline void fused_run_rows(const fused_args *args, float *slots, fused_pl
   }
 }
 
-void K(fused_f32)(const void *p, int32_t part, int32_t parts) {
+void K(fused_f32)(const void *p, int32_t task, int32_t num_tasks) {
   const fused_args *args = p;
-  float *slots = args->scratch + part * args->scratch_stride;
+  float *slots = args->scratch + task * args->scratch_stride;
   int64_t width = args->segment_count > 1 ? args->cols : args->fused_cols;
   int64_t blocks = (args->rows + args->fused_rows - 1) / args->fused_rows, columns = (args->cols + width - 1) / width;
-  int64_t count = args->outer * blocks * columns, end = part_begin(count, part + 1, parts);
-  for (int64_t i = part_begin(count, part, parts); i < end; i++) {
+  int64_t count = args->outer * blocks * columns, end = task_begin(count, task + 1, num_tasks);
+  for (int64_t i = task_begin(count, task, num_tasks); i < end; i++) {
     fused_place at = {.outer = i / columns / blocks, .row = i / columns % blocks * args->fused_rows,
                      .col = i % columns * width};
     at.rows = args->rows - at.row < args->fused_rows ? args->rows - at.row : args->fused_rows;

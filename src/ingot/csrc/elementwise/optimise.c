@@ -1,4 +1,4 @@
-/* optimise.c: steps of optimisers. What they replace is read and written once, where it lies. */
+/* optimise.c: optimiser steps. State is read and written once, in place. */
 #include "kernel.h"
 
 /* 16 elements, or the first n. */
@@ -11,13 +11,13 @@ static inline void optimise_store(float *p, vf v, int64_t n) {
     v_store(p, v);
 }
 
-void K(adamw_f32)(const void *p, int32_t part, int32_t parts) {
+void K(adamw_f32)(const void *p, int32_t task, int32_t num_tasks) {
   const adamw_args *args = p;
   const vf mean_rate = v_set(args->mean_rate), square_kept = v_set(args->square_kept);
   const vf square_rate = v_set(args->square_rate);
   const vf kept = v_set(*args->kept), size = v_set(*args->size), root = v_set(*args->root), eps = v_set(args->eps);
-  const int64_t end = part_begin_grain(args->count, 16, part + 1, parts);
-  for (int64_t i = part_begin_grain(args->count, 16, part, parts); i < end; i += 16) {
+  const int64_t end = task_begin_grain(args->count, 16, task + 1, num_tasks);
+  for (int64_t i = task_begin_grain(args->count, 16, task, num_tasks); i < end; i += 16) {
     const int64_t n = end - i;
     const vf gradient = optimise_load(args->gradient + i, n);
     vf mean = optimise_load(args->mean + i, n), square = optimise_load(args->square + i, n);
@@ -31,11 +31,11 @@ void K(adamw_f32)(const void *p, int32_t part, int32_t parts) {
   }
 }
 
-void K(sgd_f32)(const void *p, int32_t part, int32_t parts) {
+void K(sgd_f32)(const void *p, int32_t task, int32_t num_tasks) {
   const sgd_args *args = p;
   const vf momentum = v_set(args->momentum), decay = v_set(args->decay), rate = v_set(*args->rate);
-  const int64_t end = part_begin_grain(args->count, 16, part + 1, parts);
-  for (int64_t i = part_begin_grain(args->count, 16, part, parts); i < end; i += 16) {
+  const int64_t end = task_begin_grain(args->count, 16, task + 1, num_tasks);
+  for (int64_t i = task_begin_grain(args->count, 16, task, num_tasks); i < end; i += 16) {
     const int64_t n = end - i;
     const vf before = optimise_load(args->parameter + i, n);
     const vf gradient = v_fma(before, decay, optimise_load(args->gradient + i, n));

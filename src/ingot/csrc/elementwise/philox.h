@@ -1,12 +1,12 @@
-/* philox.h: random numbers by counter: Philox4x32-10 (Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3",
+/* philox.h: counter-based random numbers: Philox4x32-10 (Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3",
  * 2011). */
 #ifndef INGOT_PHILOX_H
 #define INGOT_PHILOX_H
 
 #include <stdint.h>
 
-/* The numbers of `count` counters of four words each, in their place; word w of counter i is at w * count + i. count is
- * a constant at every call. */
+/* Replace `count` counters of four words each by their random numbers; word w of counter i is at w * count + i. count
+ * is a constant at every call. */
 static inline __attribute__((always_inline)) void philox(uint64_t seed, const int count, uint32_t *words) {
   uint32_t low = (uint32_t)seed, high = (uint32_t)(seed >> 32);
   for (int round = 0; round < 10; round++) {

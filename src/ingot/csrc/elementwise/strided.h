@@ -1,10 +1,10 @@
-/* strided.h: walking the rows of strided operands, and moving lanes at a stride. */
+/* strided.h: iterate over the rows of strided operands, and load and store lanes at a stride. */
 #ifndef INGOT_STRIDED_H
 #define INGOT_STRIDED_H
 
 #include "kernel.h"
 
-/* The rows of an element-wise kernel that one part owns: `rows` are left; of each, `count` elements. a, b, c and out
+/* The rows of an element-wise kernel that one task owns: `rows` are left; of each, `count` elements. a, b, c and out
  * are the offsets of the row's first element, *_step the distance between its elements. */
 typedef struct {
   const elementwise_args *args;
@@ -14,8 +14,8 @@ typedef struct {
   int64_t index[INGOT_MAX_RANK];
 } row_walk;
 
-/* Rows are dealt out when there are enough of them to balance, otherwise each part takes a piece of every row. */
-static inline row_walk row_walk_begin(const elementwise_args *args, int32_t part, int32_t parts) {
+/* Tasks divide the rows when there are enough of them to balance; otherwise each task owns a piece of every row. */
+static inline row_walk row_walk_begin(const elementwise_args *args, int32_t task, int32_t num_tasks) {
   row_walk w = {.args = args, .rows = 1, .count = 1};
   int32_t last = args->rank - 1;
   for (int32_t d = 0; d < last; d++) w.rows *= args->shape[d];
@@ -27,12 +27,13 @@ static inline row_walk row_walk_begin(const elementwise_args *args, int32_t part
     w.c_step = args->c_strides[last];
     w.out_step = args->out_strides[last];
   }
-  if (w.rows < parts || (w.rows % parts && w.rows < 8 * (int64_t)parts && w.count >= 64 * (int64_t)parts)) {
-    begin = part_begin_grain(w.count, 16, part, parts);
-    w.count = part_begin_grain(w.count, 16, part + 1, parts) - begin;
+  const int64_t few = 8 * (int64_t)num_tasks;
+  if (w.rows < num_tasks || (w.rows % num_tasks && w.rows < few && w.count >= 8 * few)) {
+    begin = task_begin_grain(w.count, 16, task, num_tasks);
+    w.count = task_begin_grain(w.count, 16, task + 1, num_tasks) - begin;
   } else {
-    row = part_begin(w.rows, part, parts);
-    w.rows = part_begin(w.rows, part + 1, parts) - row;
+    row = task_begin(w.rows, task, num_tasks);
+    w.rows = task_begin(w.rows, task + 1, num_tasks) - row;
   }
   if (w.count == 0) w.rows = 0;
   w.a = begin * w.a_step;

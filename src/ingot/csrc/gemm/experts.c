@@ -1,15 +1,15 @@
-/* experts.c: rows times the matrices that were chosen for them. Rows go matrix by matrix, so that a matrix that is
- * wanted is read once and the others are not read at all. The bits are gemm's, and those of gemm_int8 and so on where
- * experts are codes. */
+/* experts.c: products of rows with the experts that were chosen for them. Rows are grouped by expert, so that each
+ * chosen matrix is read once and other matrices are not read. The bits are gemm's, or those of gemm_int8 and so on for
+ * quantized experts. */
 #include <string.h>
 
 #include "quant/quant_panel.h"
 #include "gemm/gemm.h"
 
-#define EXPERT_FEW 4    /* up to so many rows, several panels are read at once */
+#define EXPERT_FEW 4    /* most rows for which several panels are read at once */
 #define EXPERT_PANELS 4 /* the widest tile of any instruction set */
 
-/* Panels [begin, end) of one expert's product with `rows` rows; row i belongs to pair members[i] of out. */
+/* Panels [begin, end) of one expert's product with `rows` rows; row i is pair members[i] of out. */
 static inline void expert_rows(const expert_args *e, const gemm_factors *f, int64_t begin, int64_t end, int64_t rows,
                                const int64_t *members) {
   const int64_t most = rows <= EXPERT_FEW ? EXPERT_PANELS : 1;
@@ -21,8 +21,8 @@ static inline void expert_rows(const expert_args *e, const gemm_factors *f, int6
     const int64_t blocks = gemm_panel_blocks(rows, f->a_stride, next);
     const int64_t prefetch_step = gemm_prefetch_step(f, blocks, next);
     for (int64_t block = 0; block < blocks; block++) {
-      const int64_t row = part_begin(rows, (int32_t)block, (int32_t)blocks);
-      const int64_t count = part_begin(rows, (int32_t)block + 1, (int32_t)blocks) - row;
+      const int64_t row = task_begin(rows, (int32_t)block, (int32_t)blocks);
+      const int64_t count = task_begin(rows, (int32_t)block + 1, (int32_t)blocks) - row;
       const gemm_product product = {
         .k = f->k, .a = f->a + row * f->a_stride, .a_stride = f->a_stride, .b = b, .b_stride = INGOT_PANEL,
         .panel_stride = f->panel_size, .sums = sums, .sums_stride = most * INGOT_PANEL, .prefetch_step = prefetch_step,
@@ -35,12 +35,12 @@ static inline void expert_rows(const expert_args *e, const gemm_factors *f, int6
   }
 }
 
-/* Where pair i, a row and one of its slots, has its x. */
+/* The address of x for pair i, a row and one of its slots. */
 static inline const float *expert_x(const expert_args *e, int64_t i) {
   return e->x + i / e->slots * e->x_strides[0] + i % e->slots * e->x_strides[1];
 }
 
-/* Reports experts that there are not; their results are zeros. */
+/* Report invalid expert indices; their results are zeros. */
 static inline void expert_faults(const expert_args *e, int64_t begin, int64_t end) {
   const int64_t first = begin * INGOT_PANEL, last = end * INGOT_PANEL < e->n ? end * INGOT_PANEL : e->n;
   for (int64_t i = 0; i < e->rows * e->slots; i++) {
@@ -51,16 +51,16 @@ static inline void expert_faults(const expert_args *e, int64_t begin, int64_t en
 }
 
 /* f: the tile for the experts, and the size of their panels. */
-static inline void expert_matmul(const expert_args *e, gemm_factors f, int32_t part, int32_t parts) {
-  const int32_t own = part % parts;
+static inline void expert_matmul(const expert_args *e, gemm_factors f, int32_t task, int32_t num_tasks) {
+  const int32_t own = task % num_tasks;
   const int64_t panels = (e->n + INGOT_PANEL - 1) / INGOT_PANEL, pairs = e->rows * e->slots;
-  const int64_t begin = part_begin(panels, own, parts), end = part_begin(panels, own + 1, parts);
+  const int64_t begin = task_begin(panels, own, num_tasks), end = task_begin(panels, own + 1, num_tasks);
   int64_t first = 0, last = e->count;
   float *gathered = e->scratch + own * e->scratch_stride;
   int64_t members[INGOT_EXPERT_ROWS];
   if (begin == end) return;
   expert_faults(e, begin, end);
-  chunk_cut(&first, &last, part / parts, e->chunks);
+  chunk_cut(&first, &last, task / num_tasks, e->chunks);
   for (int64_t expert = first; expert < last; expert++) {
     f.b = (const float *)e->experts + expert * panels * f.panel_size;
     int64_t rows = 0;
@@ -76,27 +76,28 @@ static inline void expert_matmul(const expert_args *e, gemm_factors f, int32_t p
   }
 }
 
-void K(expert_matmul_f32_packed)(const void *args, int32_t part, int32_t parts) {
+void K(expert_matmul_f32_packed)(const void *args, int32_t task, int32_t num_tasks) {
   const expert_args *e = args;
   const gemm_factors f = {K(gemm_tile), e->k, NULL, e->k + INGOT_EXPERT_PAD, NULL, e->k * INGOT_PANEL};
-  expert_matmul(e, f, part, parts);
+  expert_matmul(e, f, task, num_tasks);
 }
 
-void K(expert_matmul_f32_bf16_packed)(const void *args, int32_t part, int32_t parts) {
+void K(expert_matmul_f32_bf16_packed)(const void *args, int32_t task, int32_t num_tasks) {
   const expert_args *e = args;
   const int64_t panel_size = (e->k + 1) / 2 * INGOT_PANEL;
   const gemm_factors f = {K(gemm_tile_widened), e->k, NULL, e->k + INGOT_EXPERT_PAD, NULL, panel_size};
-  expert_matmul(e, f, part, parts);
+  expert_matmul(e, f, task, num_tasks);
 }
 
-void K(expert_matmul_f32_f16_packed)(const void *args, int32_t part, int32_t parts) {
+void K(expert_matmul_f32_f16_packed)(const void *args, int32_t task, int32_t num_tasks) {
   const expert_args *e = args;
   const int64_t panel_size = (e->k + 1) / 2 * INGOT_PANEL;
   const gemm_factors f = {K(gemm_tile_halves), e->k, NULL, e->k + INGOT_EXPERT_PAD, NULL, panel_size};
-  expert_matmul(e, f, part, parts);
+  expert_matmul(e, f, task, num_tasks);
 }
 
-/* Panels [begin, end) of one expert's product with rounded rows `stride` bytes apart; row i belongs to members[i]. */
+/* Panels [begin, end) of one expert's product with quantized rows `stride` bytes apart; row i is pair members[i] of
+ * out. */
 static inline void expert_quant(const expert_args *e, quant_way way, quant_sizes sizes, int64_t limbs,
                                 const int8_t *a, int64_t stride, const uint8_t *experts, int64_t begin, int64_t end,
                                 int64_t rows, const int64_t *members) {
@@ -116,12 +117,12 @@ static inline void expert_quant(const expert_args *e, quant_way way, quant_sizes
   AMX_END(way.many != NULL);
 }
 
-/* expert_matmul with experts that are codes, of rows that were rounded; x_strides count bytes. */
+/* expert_matmul with quantized experts and quantized rows; x_strides are in bytes. */
 static inline void expert_matmul_quant(const expert_args *e, quant_way way, quant_sizes sizes, int64_t limbs,
-                                       int32_t part, int32_t parts) {
-  const int32_t own = part % parts;
+                                       int32_t task, int32_t num_tasks) {
+  const int32_t own = task % num_tasks;
   const int64_t panels = (e->n + INGOT_PANEL - 1) / INGOT_PANEL, pairs = e->rows * e->slots;
-  const int64_t begin = part_begin(panels, own, parts), end = part_begin(panels, own + 1, parts);
+  const int64_t begin = task_begin(panels, own, num_tasks), end = task_begin(panels, own + 1, num_tasks);
   int64_t first = 0, last = e->count;
   const int64_t row_bytes = (quant_row_of(e->k).bytes + 63) / 64 * 64 * limbs, most = INGOT_QUANT_ROWS / limbs;
   const int64_t expert_bytes = panels * quant_sized(sizes, quant_row_of(e->k).blocks);
@@ -129,7 +130,7 @@ static inline void expert_matmul_quant(const expert_args *e, quant_way way, quan
   int64_t members[INGOT_QUANT_ROWS];
   if (begin == end) return;
   expert_faults(e, begin, end);
-  chunk_cut(&first, &last, part / parts, e->chunks);
+  chunk_cut(&first, &last, task / num_tasks, e->chunks);
   for (int64_t expert = first; expert < last; expert++) {
     int64_t rows = 0;
     for (int64_t i = 0; i < pairs; i++) {
@@ -147,9 +148,9 @@ static inline void expert_matmul_quant(const expert_args *e, quant_way way, quan
 }
 
 #define EXPERT_QUANT(kernel, tile, limbs, ...)                                                                         \
-  void K(kernel##_packed)(const void *args, int32_t part, int32_t parts) {                                             \
+  void K(kernel##_packed)(const void *args, int32_t task, int32_t num_tasks) {                                         \
     const quant_way way = QUANT_WAY(tile, NULL, NULL);                                                                 \
-    expert_matmul_quant(args, way, quant_sizes_of(__VA_ARGS__), limbs, part, parts);                                   \
+    expert_matmul_quant(args, way, quant_sizes_of(__VA_ARGS__), limbs, task, num_tasks);                               \
   }
 EXPERT_QUANT(expert_matmul_int8, quant_tile_int8, 1, QUANT_INT8)
 EXPERT_QUANT(expert_matmul_int8_zp, quant_tile_int8_zp, 1, QUANT_INT8_ZP)

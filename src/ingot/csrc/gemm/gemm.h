@@ -1,22 +1,23 @@
-/* gemm.h: what every product-sum kernel (gemm, gemv, matmul, attention, conv) is made of: the register tile, the
- * packing of a panel, the epilogue, and the cut of panels x rows into parts. */
+/* gemm.h: building blocks of every product-sum kernel (gemm, gemv, matmul, attention, conv): the register tile, panel
+ * packing, the epilogue, and the division of panels x rows into tasks. */
 #ifndef INGOT_GEMM_H
 #define INGOT_GEMM_H
 
 #include "kernel.h"
 #include "math/vmath.h"
 
-/* What becomes of complete sums in their registers: clip(sum + bias) + residual, or clip(sum + bias + residual), goes
- * to out, and as bf16 to rounded. bias: [columns] or null; each of the others may be null. out may be the residual. */
+/* The vectorized epilogue store: complete sums in registers become clip(sum + bias) + residual, or clip(sum + bias +
+ * residual), and go to out, and as bf16 to rounded. bias: [columns] or null; every pointer may be null. out may be the
+ * residual. */
 typedef struct {
   float *out; int64_t out_stride;
   uint16_t *rounded; int64_t rounded_stride;
   const float *bias, *residual; int64_t residual_stride;
   float low, high; int32_t residual_first;
-} gemm_finish;
+} gemm_store;
 
-/* sums[rows, 32 * panels] = a[rows, k] @ b[k, 32 * panels]; row j of panel p of b lies at
- * b + p * panel_stride + j * b_stride. */
+/* sums[rows, 32 * panels] = a[rows, k] @ b[k, 32 * panels]; row j of panel p is at b + p * panel_stride + j *
+ * b_stride. */
 typedef struct {
   int64_t k;
   const float *a;
@@ -25,34 +26,33 @@ typedef struct {
   int64_t b_stride, panel_stride;
   float *sums;
   int64_t sums_stride;
-  const void *prefetch; /* k * prefetch_step bytes to prefetch on the way */
+  const void *prefetch; /* prefetched meanwhile: k * prefetch_step bytes */
   int64_t prefetch_step;
-  const gemm_finish *finish; /* or null, then the results are the sums */
-  int32_t more;              /* sums holds those of earlier elements: these are added */
-  int32_t halved;            /* of the last panel only the first 16 columns are wanted */
+  const gemm_store *store;   /* or null: then the results are the sums */
+  int32_t more;              /* add to the sums of earlier elements in `sums` */
+  int32_t halved;            /* only the first 16 columns of the last panel are wanted */
 } gemm_product;
 
-/* A tile computes a product of 1 <= rows <= GEMM_ROWS; all wanted columns are written, also where k is 0. With few rows
- * several panels are read at once. Each element is summed in blocks of INGOT_K_BLOCK from zero, the block sums added in
- * order. */
+/* A tile computes a product of 1 <= rows <= GEMM_ROWS; it writes all wanted columns, also where k is 0. With few rows
+ * it reads several panels at once. Each element is summed in blocks of INGOT_K_BLOCK from zero, added in order. */
 void K(gemm_tile)(int64_t rows, int64_t panels, const gemm_product *p);
 
-/* The same where a lies by columns: element j of row i is at a + j * a_stride + i. */
+/* The same with a stored by columns: element j of row i is at a + j * a_stride + i. */
 void K(gemm_tile_columns)(int64_t rows, int64_t panels, const gemm_product *p);
 
-/* The same where b is bf16: row j of a panel holds elements 2j and 2j + 1 of each column, side by side. Bits are those
- * of gemm_tile with the same numbers as floats. */
+/* The same with bf16 b: row j of a panel holds elements 2j and 2j + 1 of each column, adjacent. Bits are those of
+ * gemm_tile with the same numbers as floats. */
 void K(gemm_tile_widened)(int64_t rows, int64_t panels, const gemm_product *p);
 
-/* The same where b is f16: row j of a panel holds elements 2j of all columns, and behind them elements 2j + 1. */
+/* The same with f16 b: row j of a panel holds elements 2j of all columns, then elements 2j + 1. */
 void K(gemm_tile_halves)(int64_t rows, int64_t panels, const gemm_product *p);
 
-/* Where an element of k is a pair of bf16, in a as in b: products are summed as abi.h says of gemm_bf16. On AVX-512 it
- * uses dot products that not every such processor has. */
+/* The same with pairs of bf16 as elements of k in a and b; the order of sums is gemm_bf16's in abi.h. On AVX-512 it
+ * uses dot products, which not every such CPU has. */
 void K(gemm_tile_dots)(int64_t rows, int64_t panels, const gemm_product *p);
 
-/* The same, summed as abi.h says of gemm_bf16 where `apart` is set, without blocks of INGOT_K_BLOCK. On AVX-512 it uses
- * AMX. Emitted C has no such sums. */
+/* The same with gemm_bf16's split sums, without blocks of INGOT_K_BLOCK. On AVX-512 it uses AMX. Emitted C has no split
+ * sums. */
 #if defined(INGOT_LIBRARY)
 void K(gemm_tile_split)(int64_t rows, int64_t panels, const gemm_product *p);
 #define GEMM_BF16_TILE(g) ((g)->split_sums ? K(gemm_tile_split) : K(gemm_tile_dots))
@@ -60,8 +60,8 @@ void K(gemm_tile_split)(int64_t rows, int64_t panels, const gemm_product *p);
 #define GEMM_BF16_TILE(g) ((void)(g), K(gemm_tile_dots))
 #endif
 
-/* What is multiplied, and by which tile. k and a_stride count the tile's elements. b: the first packed panel, each of
- * panel_size floats, or pairs. */
+/* The operands of a product and its tile. k and a_stride count the tile's elements. b: the first packed panel; each
+ * panel is panel_size floats, or pairs. */
 typedef struct {
   void (*tile)(int64_t rows, int64_t panels, const gemm_product *p);
   int64_t k;
@@ -85,23 +85,23 @@ static inline gemm_factors gemm_bf16_factors(const gemm_args *g) {
   return (gemm_factors){GEMM_BF16_TILE(g), g->k / 2, g->a, g->a_stride / 2, g->b, g->k / 2 * INGOT_PANEL};
 }
 
-/* panel[k][32] = scale * src, whose element (i, j) lies at i * k_stride + j * n_stride; columns from n on are zero. */
+/* panel[k][32] = scale * src, with element (i, j) at i * k_stride + j * n_stride; columns from n on are zero. */
 void K(pack_panel)(const float *src, int64_t k, int64_t n, int64_t k_stride, int64_t n_stride,
                    float scale, float *panel);
 
-/* panel[(k + 1) / 2][32][2] of bf16, whose element (i, j) lies at i * k_stride + j * n_stride; the rest is zeros. */
+/* panel[(k + 1) / 2][32][2] of bf16, with element (i, j) at i * k_stride + j * n_stride; the rest is zeros. */
 void K(pack_pairs)(const uint16_t *src, int64_t k, int64_t n, int64_t k_stride, int64_t n_stride,
                    float *panel);
 
-/* The rows of a block when `rows` are cut evenly into register tiles. Rows whose addresses are equal modulo 4096 bytes
- * share a set of an 8-way L1 cache, so no more than 8 of them go together. */
+/* The number of register tiles that divide `rows` evenly. Rows whose addresses are equal modulo 4096 bytes share a set
+ * of an 8-way L1 cache, so at most 8 of them are in one tile. */
 static inline int64_t gemm_blocks(int64_t rows, int64_t a_stride) {
   const int64_t most = a_stride % 1024 == 0 && GEMM_ROWS > 8 ? 8 : GEMM_ROWS;
   return (rows + most - 1) / most;
 }
 
-/* What happens to a sum: activation(alpha * sum + bias) + residual, or activation(alpha * sum + bias + residual); where
- * that goes beside c, rounded to bf16. Each pointer may be null; with slopes the activation is v_prelu. */
+/* An epilogue: activation(alpha * sum + bias) + residual, or activation(alpha * sum + bias + residual), stored as f32
+ * to c and as bf16 to rounded. Each pointer may be null; with slopes the activation is v_prelu. */
 typedef struct {
   const float *column_bias; /* [columns] */
   const float *slopes;      /* [columns] */
@@ -122,25 +122,25 @@ static inline gemm_epilogue gemm_args_epilogue(const gemm_args *g) {
                          g->activation, g->residual_first, g->rounded, g->rounded_stride};
 }
 
-/* Whether the epilogue is at most a bias, a residual and a clip: a few instructions a vector, which a tile does itself.
- * With little room none does: what is behind the tile can do all. */
+/* Whether the epilogue has at most a bias, a residual and a clip. These are a few instructions a vector, which the tile
+ * applies in registers. With INGOT_SMALL the tile never does, because the general epilogue can do everything. */
 #if defined(INGOT_SMALL)
-static inline int epilogue_is_light(const gemm_epilogue *e) { (void)e; return 0; }
-static inline int is_finished_in_tile(const gemm_product *p) { (void)p; return 0; }
+static inline int epilogue_is_vectorized(const gemm_epilogue *e) { (void)e; return 0; }
+static inline int is_stored_in_tile(const gemm_product *p) { (void)p; return 0; }
 #else
-static inline int epilogue_is_light(const gemm_epilogue *e) {
+static inline int epilogue_is_vectorized(const gemm_epilogue *e) {
   const int clips =
       e->activation == INGOT_ACT_none || e->activation == INGOT_ACT_relu || e->activation == INGOT_ACT_clip;
   return clips && !e->slopes && !e->row_bias && e->alpha == 1.0f;
 }
 
-static inline int is_finished_in_tile(const gemm_product *p) { return p->finish != NULL; }
+static inline int is_stored_in_tile(const gemm_product *p) { return p->store != NULL; }
 #endif
 
-/* A light epilogue for the tile at (row, column). Infinite bounds change nothing, not even a NaN. */
-static inline gemm_finish epilogue_finish(const gemm_epilogue *e, int64_t row, int64_t column, float *out,
-                                          int64_t out_stride) {
-  gemm_finish f = {out, out_stride, e->rounded ? e->rounded + row * e->rounded_stride + column : NULL,
+/* The vectorized epilogue of the tile at (row, column). Infinite bounds change nothing, not even a NaN. */
+static inline gemm_store epilogue_store(const gemm_epilogue *e, int64_t row, int64_t column, float *out,
+                                        int64_t out_stride) {
+  gemm_store f = {out, out_stride, e->rounded ? e->rounded + row * e->rounded_stride + column : NULL,
                    e->rounded_stride, e->column_bias ? e->column_bias + column : NULL,
                    e->residual ? e->residual + row * e->residual_stride + column : NULL, e->residual_stride,
                    -INFINITY, INFINITY, e->residual_first};
@@ -149,17 +149,16 @@ static inline gemm_finish epilogue_finish(const gemm_epilogue *e, int64_t row, i
   return f;
 }
 
-/* What there is where is_given says 1: slopes, a residual, results that go to memory as bf16, too, or alone. Emitted C
- * has those rows below that a model's steps have. */
+/* Cases of is_given: slopes, a residual, results stored as bf16. Emitted C has only the cases that its steps use. */
 #define INGOT_SLOPES 1
 #define INGOT_RESIDUAL 1
 #define INGOT_ROUNDED 1
 
-/* Whether there is something at p. */
+/* Whether p is not null. */
 static inline int32_t is_given(const void *p) { return p != NULL; }
 
-/* What a light epilogue makes of 16 sums that belong at (row, column) of its operands, with that column's bias. */
-static inline void finish_sums(const gemm_finish *f, vf bias, int64_t row, int64_t column, vf v) {
+/* Apply the vectorized epilogue to 16 sums at (row, column) with that column's bias, and store them. */
+static inline void store_sums(const gemm_store *f, vf bias, int64_t row, int64_t column, vf v) {
   const vf rest = f->residual ? v_load(f->residual + row * f->residual_stride + column) : v_set(-0.0f);
   v = v_add(v, bias);
   if (f->residual_first) v = v_add(v, rest);
@@ -181,9 +180,9 @@ static inline void epilogue_round(vf v, int64_t lanes, uint16_t *to) {
 /* Up to 16 columns of an epilogue's operand. */
 static inline vf epilogue_load(const float *x, int64_t lanes) { return lanes < 16 ? v_load_n(x, lanes) : v_load(x); }
 
-#define INGOT_ACTIVATED 1 /* where epilogue_is_plain says so; emitted C has it if a tile does not finish all */
+#define INGOT_ACTIVATED 1 /* a case of epilogue_is_plain; emitted C has it if some epilogue is not vectorized */
 
-/* Whether an epilogue is a bias and an activation alone, of whole registers. With little room all go one way. */
+/* Whether an epilogue is only a bias and an activation, on whole registers. With INGOT_SMALL none counts as such. */
 #if defined(INGOT_SMALL)
 static inline int32_t epilogue_is_plain(const gemm_epilogue *e, int64_t lanes, const float *c) {
   (void)e, (void)lanes, (void)c;
@@ -213,7 +212,7 @@ static inline void epilogue_activate(const gemm_epilogue *e, vf bias, int64_t ro
   #undef EACH_ROW
 }
 
-/* Up to 16 columns of an epilogue, for sums that belong at (row, column) of its operands. */
+/* Up to 16 columns of an epilogue, for sums at (row, column) of its operands. */
 static inline void epilogue_columns(const gemm_epilogue *e, int64_t row, int64_t column, int64_t rows, int64_t lanes,
                                     const float *sums, int64_t sums_stride, const float *residual, float *c,
                                     int64_t c_stride, uint16_t *rounded) {
@@ -247,8 +246,8 @@ static inline void epilogue_columns(const gemm_epilogue *e, int64_t row, int64_t
   }
 }
 
-/* c[rows, columns] = the epilogue of sums[rows, columns], which belong at (row, column) of the epilogue's operands.
- * c may be the residual, or null where only the rounded numbers are wanted. */
+/* c[rows, columns] = the epilogue of sums[rows, columns] at (row, column) of the epilogue's operands. c may be the
+ * residual, or null where only the bf16 results are wanted. */
 static inline void epilogue_apply(const gemm_epilogue *e, int64_t row, int64_t column, int64_t rows, int64_t columns,
                                   const float *sums, int64_t sums_stride, float *c, int64_t c_stride) {
   const float *residual = e->residual ? e->residual + row * e->residual_stride + column : NULL;
@@ -258,7 +257,7 @@ static inline void epilogue_apply(const gemm_epilogue *e, int64_t row, int64_t c
                      residual ? residual + j : NULL, c ? c + j : NULL, c_stride, rounded ? rounded + j : NULL);
 }
 
-/* c[rows, 16 * panels] of the sums of `panels` panels, which belong at `column`. */
+/* c[rows, 16 * panels] from the sums of `panels` panels, at column `column`: activation(gate) * up. */
 static inline void gated_columns(const gemm_args *g, int64_t column, int64_t rows, int64_t panels, const float *sums,
                                  int64_t sums_stride, float *c, uint16_t *rounded) {
   const int64_t gate_half = g->gate == INGOT_GATE_SECOND, up_half = 1 - gate_half;
@@ -282,7 +281,7 @@ static inline void gated_columns(const gemm_args *g, int64_t column, int64_t row
   }
 }
 
-/* Asks for the rows of a panel that will be wanted when a tile is summed. */
+/* Prefetch the rows of a panel of c that are needed once the tile is summed. */
 static inline void gemm_expect(const float *row, int64_t stride, int64_t rows) {
   for (int64_t i = 0; i < rows; i++, row += stride) {
     __builtin_prefetch(row, 1);
@@ -290,9 +289,9 @@ static inline void gemm_expect(const float *row, int64_t stride, int64_t rows) {
   }
 }
 
-/* The blocks that `rows` of a panel are cut into. next: the packed panel that is read after it, or null. A processor
- * fetches what is read one line after another by itself, but not while the blocks after the first read a panel again:
- * there each block prefetches its share of the next panel, so that memory and arithmetic work at the same time. */
+/* The number of blocks that `rows` of a panel are divided into. next: the packed panel that is read after it, or null.
+ * A CPU prefetches sequential reads by itself, but not while the blocks after the first read a panel again. So each
+ * block prefetches its share of the next panel, and memory and arithmetic work at the same time. */
 static inline int64_t gemm_panel_blocks(int64_t rows, int64_t a_stride, const float *next) {
   const int64_t blocks = gemm_blocks(rows, a_stride);
   return next && blocks == 1 && rows > 8 ? 2 : blocks;
@@ -305,38 +304,38 @@ static inline int64_t gemm_prefetch_step(const gemm_factors *f, int64_t blocks, 
 
 /* Rows [begin, end) of one panel of c, `columns` wide and starting at `column`: c = epilogue(a @ b). f->a and c point
  * to row 0, c to the panel's first column; f->b is the panel, whose rows are b_stride apart. next: the packed panel
- * that will be read after this one, or null. */
+ * that is read after this one, or null. */
 static inline void gemm_panel(const gemm_epilogue *e, int64_t begin, int64_t end, int64_t column, int64_t columns,
                               const gemm_factors *f, int64_t b_stride, float *c, int64_t c_stride, const float *next) {
-  const int light = columns % (INGOT_PANEL / 2) == 0 && epilogue_is_light(e);
+  const int vectorized = columns % (INGOT_PANEL / 2) == 0 && epilogue_is_vectorized(e);
   float sums[GEMM_ROWS * INGOT_PANEL];
   const int64_t blocks = gemm_panel_blocks(end - begin, f->a_stride, next);
   const int64_t prefetch_step = gemm_prefetch_step(f, blocks, next);
   for (int64_t block = 0; block < blocks; block++) {
-    const int64_t row = begin + part_begin(end - begin, (int32_t)block, (int32_t)blocks);
-    const int64_t rows = begin + part_begin(end - begin, (int32_t)block + 1, (int32_t)blocks) - row;
+    const int64_t row = begin + task_begin(end - begin, (int32_t)block, (int32_t)blocks);
+    const int64_t rows = begin + task_begin(end - begin, (int32_t)block + 1, (int32_t)blocks) - row;
     float *to = c ? c + row * c_stride : NULL;
-    const gemm_finish finish = epilogue_finish(e, row, column, to, c_stride);
+    const gemm_store store = epilogue_store(e, row, column, to, c_stride);
     const gemm_product product = {
       .k = f->k, .a = f->a + row * f->a_stride, .a_stride = f->a_stride, .b = f->b, .b_stride = b_stride,
-      .sums = sums, .sums_stride = INGOT_PANEL, .finish = light ? &finish : NULL, .prefetch_step = prefetch_step,
+      .sums = sums, .sums_stride = INGOT_PANEL, .store = vectorized ? &store : NULL, .prefetch_step = prefetch_step,
       .prefetch = prefetch_step ? (const char *)next + block * f->k * prefetch_step : NULL,
       .halved = columns <= INGOT_PANEL / 2};
     if (to) gemm_expect(to, c_stride, rows);
     if (e->residual) gemm_expect(e->residual + row * e->residual_stride + column, e->residual_stride, rows);
     f->tile(rows, 1, &product);
-    if (!light) epilogue_apply(e, row, column, rows, columns, sums, INGOT_PANEL, to, c_stride);
+    if (!vectorized) epilogue_apply(e, row, column, rows, columns, sums, INGOT_PANEL, to, c_stride);
   }
 }
 
 /* A rectangle of panels x rows. */
 typedef struct { int64_t panel_begin, panel_end, row_begin, row_end; } gemm_share;
 
-/* The share of one part. Parts take panels, each its own, unless also cutting rows is clearly more even. */
-static inline gemm_share gemm_cut(int64_t panels, int64_t rows, int32_t part, int32_t parts) {
+/* The share of one task. Each task owns whole panels, unless also dividing rows is clearly more even. */
+static inline gemm_share gemm_cut(int64_t panels, int64_t rows, int32_t task, int32_t num_tasks) {
   int64_t best = INT64_MAX, across = 1, down = 1;
-  for (int64_t d = 1; d <= parts && d <= rows; d++) {
-    const int64_t a = parts / d < panels ? parts / d : panels;
+  for (int64_t d = 1; d <= num_tasks && d <= rows; d++) {
+    const int64_t a = num_tasks / d < panels ? num_tasks / d : panels;
     const int64_t largest = a ? (panels + a - 1) / a * ((rows + d - 1) / d) : 0;
     if (best == INT64_MAX || largest < best - best / 8) {
       best = largest;
@@ -344,31 +343,31 @@ static inline gemm_share gemm_cut(int64_t panels, int64_t rows, int32_t part, in
       down = d;
     }
   }
-  if (across == 0 || part >= across * down) return (gemm_share){0, 0, 0, 0};
-  const int32_t column = (int32_t)(part % across), row = (int32_t)(part / across);
-  return (gemm_share){part_begin(panels, column, (int32_t)across), part_begin(panels, column + 1, (int32_t)across),
-                      part_begin(rows, row, (int32_t)down), part_begin(rows, row + 1, (int32_t)down)};
+  if (across == 0 || task >= across * down) return (gemm_share){0, 0, 0, 0};
+  const int32_t column = (int32_t)(task % across), row = (int32_t)(task / across);
+  return (gemm_share){task_begin(panels, column, (int32_t)across), task_begin(panels, column + 1, (int32_t)across),
+                      task_begin(rows, row, (int32_t)down), task_begin(rows, row + 1, (int32_t)down)};
 }
 
-/* gemm_cut divides panels first. Given rows in their place, to divide those first, it gives a share whose ranges are
- * swapped, too: this swaps them back, so that panels 3 to 5 of rows 0 to 8 are rows 3 to 5 of panels 0 to 8. */
-static inline gemm_share gemm_turn(gemm_share s) {
+/* gemm_cut divides panels first. To divide rows first, call it with rows and panels exchanged; gemm_swap then exchanges
+ * the ranges of its result back. */
+static inline gemm_share gemm_swap(gemm_share s) {
   return (gemm_share){s.row_begin, s.row_end, s.panel_begin, s.panel_end};
 }
 
-#define GEMM_MANY_ROWS 24 /* for each part: the weights are then worth reading in every part */
+#define GEMM_MANY_ROWS 24 /* rows of each task, from which on every task may read all of the weights */
 
-/* The share of a product with fixed weights. With many rows a thread keeps to the same ones from step to step, and
- * finds what it reads in its own cache. */
-static inline gemm_share gemm_cut_fixed(int64_t panels, int64_t rows, int32_t part, int32_t parts) {
-  return rows < GEMM_MANY_ROWS * parts ? gemm_cut(panels, rows, part, parts)
-                                       : gemm_turn(gemm_cut(rows, panels, part, parts));
+/* The share of a product with constant weights. With many rows a thread owns the same rows in every step, so its
+ * operands are in its own cache. */
+static inline gemm_share gemm_cut_fixed(int64_t panels, int64_t rows, int32_t task, int32_t num_tasks) {
+  return rows < GEMM_MANY_ROWS * num_tasks ? gemm_cut(panels, rows, task, num_tasks)
+                                       : gemm_swap(gemm_cut(rows, panels, task, num_tasks));
 }
 
-/* That of gemm; a portion takes some of its panels. */
-static inline gemm_share gemm_args_share(const gemm_args *g, int64_t panels, int32_t part, int32_t parts) {
-  gemm_share share = gemm_cut_fixed(panels, g->m, part % parts, parts);
-  chunk_cut(&share.panel_begin, &share.panel_end, part / parts, g->chunks);
+/* The share of a gemm; a preemption chunk has some of its panels. */
+static inline gemm_share gemm_args_share(const gemm_args *g, int64_t panels, int32_t task, int32_t num_tasks) {
+  gemm_share share = gemm_cut_fixed(panels, g->m, task % num_tasks, num_tasks);
+  chunk_cut(&share.panel_begin, &share.panel_end, task / num_tasks, g->chunks);
   return share;
 }
 

@@ -2,11 +2,11 @@
  * 16 columns of each half, so that the sums of one tile have both factors of a result. */
 #include "gemm/gemm.h"
 
-#define GATED_ROWS 4   /* up to so many, several panels are read at once */
+#define GATED_ROWS 4   /* most rows for which several panels are read at once */
 #define GATED_PANELS 4 /* the widest tile of any instruction set */
 
-static inline void gemm_gated(const gemm_args *g, const gemm_factors *f, int32_t part, int32_t parts) {
-  const gemm_share share = gemm_args_share(g, g->n / 16, part, parts);
+static inline void gemm_gated(const gemm_args *g, const gemm_factors *f, int32_t task, int32_t num_tasks) {
+  const gemm_share share = gemm_args_share(g, g->n / 16, task, num_tasks);
   const int64_t all_rows = share.row_end - share.row_begin;
   const int64_t most = all_rows <= GATED_ROWS ? GATED_PANELS : 1;
   float sums[(GEMM_ROWS > GATED_ROWS * GATED_PANELS ? GEMM_ROWS : GATED_ROWS * GATED_PANELS) * INGOT_PANEL];
@@ -17,8 +17,8 @@ static inline void gemm_gated(const gemm_args *g, const gemm_factors *f, int32_t
     const int64_t blocks = gemm_panel_blocks(all_rows, f->a_stride, next);
     const int64_t prefetch_step = gemm_prefetch_step(f, blocks, next);
     for (int64_t block = 0; block < blocks; block++) {
-      const int64_t row = share.row_begin + part_begin(all_rows, (int32_t)block, (int32_t)blocks);
-      const int64_t rows = share.row_begin + part_begin(all_rows, (int32_t)block + 1, (int32_t)blocks) - row;
+      const int64_t row = share.row_begin + task_begin(all_rows, (int32_t)block, (int32_t)blocks);
+      const int64_t rows = share.row_begin + task_begin(all_rows, (int32_t)block + 1, (int32_t)blocks) - row;
       const gemm_product product = {
         .k = f->k, .a = f->a + row * f->a_stride, .a_stride = f->a_stride, .b = b, .b_stride = INGOT_PANEL,
         .panel_stride = f->panel_size, .sums = sums, .sums_stride = most * INGOT_PANEL, .prefetch_step = prefetch_step,
@@ -31,24 +31,24 @@ static inline void gemm_gated(const gemm_args *g, const gemm_factors *f, int32_t
   }
 }
 
-void K(gemm_f32_gated)(const void *args, int32_t part, int32_t parts) {
+void K(gemm_f32_gated)(const void *args, int32_t task, int32_t num_tasks) {
   const gemm_factors factors = gemm_f32_factors(args);
-  gemm_gated(args, &factors, part, parts);
+  gemm_gated(args, &factors, task, num_tasks);
 }
 
-void K(gemm_f32_bf16_gated)(const void *args, int32_t part, int32_t parts) {
+void K(gemm_f32_bf16_gated)(const void *args, int32_t task, int32_t num_tasks) {
   const gemm_factors factors = gemm_f32_bf16_factors(args);
-  gemm_gated(args, &factors, part, parts);
+  gemm_gated(args, &factors, task, num_tasks);
 }
 
-void K(gemm_f32_f16_gated)(const void *args, int32_t part, int32_t parts) {
+void K(gemm_f32_f16_gated)(const void *args, int32_t task, int32_t num_tasks) {
   const gemm_factors factors = gemm_f32_f16_factors(args);
-  gemm_gated(args, &factors, part, parts);
+  gemm_gated(args, &factors, task, num_tasks);
 }
 
-void K(gemm_bf16_gated)(const void *args, int32_t part, int32_t parts) {
+void K(gemm_bf16_gated)(const void *args, int32_t task, int32_t num_tasks) {
   const gemm_factors factors = gemm_bf16_factors(args);
-  gemm_gated(args, &factors, part, parts);
+  gemm_gated(args, &factors, task, num_tasks);
 }
 
 #undef GATED_ROWS

@@ -1,5 +1,5 @@
 /* gemm_micro_avx512bf16.c: gemm_tile_dots by the dot products of AVX512_BF16, with the tiles of AVX-512, and
- * gemm_tile_split by those of AMX. */
+ * gemm_tile_split by AMX. */
 #include <immintrin.h>
 
 #include "gemm/amx.h"
@@ -33,7 +33,7 @@
 #define SPLIT_STORE(p, v, n) _mm512_mask_storeu_ps(p, SPLIT_SOME(n), v)
 #define SPLIT_ROUND(p, v, n) _mm256_mask_storeu_epi16(p, SPLIT_SOME(n), (__m256i)_mm512_cvtneps_pbh(v))
 
-/* Tiles 0 to 3: sums; 4: rows, 5: columns, of SPLIT_PAIRS pairs; 6, 7: the same of the pairs that are left, if any. */
+/* Tiles 0 to 3: sums; 4: rows, 5: columns, of SPLIT_PAIRS pairs; 6, 7: the same for the remaining pairs, if any. */
 void K(split_begin)(int64_t rows, int64_t k) {
   const uint8_t all = (uint8_t)(rows < AMX_ROWS ? rows : AMX_ROWS), pairs = (uint8_t)(k % SPLIT_PAIRS);
   const amx_shapes s = {
@@ -44,7 +44,7 @@ void K(split_begin)(int64_t rows, int64_t k) {
 
 void K(split_end)(void) { __asm__ volatile("tilerelease" : : : "memory"); }
 
-/* both: whether there are two tiles of rows, which may share some. */
+/* both: whether there are two row tiles, which may overlap. */
 static inline __attribute__((always_inline)) void split_tiles(const int both, const int wide, int64_t rows,
                                                               const split_product *p, float *sums) {
   const int64_t a_stride = 4 * p->a_stride, second = both ? rows - AMX_ROWS : 0;

@@ -1,5 +1,5 @@
-/* gemm_micro_dots.c: gemm_tile_dots and gemm_tile_split where there are no instructions for them: what those of
- * AVX512_BF16 and AMX compute, one float at a time. */
+/* gemm_micro_dots.c: gemm_tile_dots and gemm_tile_split without bf16 instructions: the results of AVX512_BF16 and AMX,
+ * computed one float at a time. */
 #include <math.h>
 #include <string.h>
 
@@ -51,7 +51,7 @@ static inline float dot_pairs(float x, float y, float sum) {
 void K(split_begin)(int64_t rows, int64_t k) { (void)rows, (void)k; }
 void K(split_end)(void) {}
 
-/* sum + the products of k pairs; those of b lie INGOT_PANEL apart. */
+/* sum + the products of k pairs; those of b are INGOT_PANEL apart. */
 static inline float split_sum(int64_t k, const float *a, const float *b, float sum) {
   for (int64_t begin = 0; begin < k; begin += SPLIT_PAIRS) {
     float chains[2] = {0.0f, 0.0f};

@@ -1,5 +1,5 @@
-/* gemm_micro_scalar.c: one float at a time; the reference for the other instruction sets. Where a fused multiply-add is
- * no instruction, four at a time, by double. */
+/* gemm_micro_scalar.c: one float at a time; the reference for the other instruction sets. Where the CPU has no fused
+ * multiply-add, four at a time, in double precision. */
 #include <math.h>
 #include <string.h>
 
@@ -7,7 +7,7 @@
 #include "math/f16.h"
 #include "gemm/gemm.h"
 
-/* The first of a pair of bf16, or the second, as a float. */
+/* The first or second number of a pair of bf16, as a float. */
 static inline float half_of(const float *pair, int second) {
   uint16_t halves[2];
   memcpy(halves, pair, sizeof halves);

@@ -1,7 +1,7 @@
-/* matmul.c: batches of c = activation(alpha * a @ b + bias) + residual where b is computed in the same run. */
+/* matmul.c: batched c = activation(alpha * a @ b + bias) + residual, where b is an activation. */
 #include "gemm/gemm_columns.h"
 
-/* Where batch `index`, counted in row-major order, lies in each operand. */
+/* The offset of batch item `index`, in row-major order, in each operand. */
 typedef struct { int64_t a, b, residual, c; } matmul_offsets;
 
 static inline matmul_offsets matmul_batch(const matmul_args *g, int64_t index) {
@@ -28,18 +28,20 @@ static inline gemm_epilogue matmul_epilogue(const matmul_args *g, const float *r
                          g->activation, g->residual_first, NULL, 0};
 }
 
-/* Floats of packed panels that stay in the second cache beside rows. Most CPUs without AVX-512 have 512 KiB of it. */
+/* Floats of packed panels that stay in the L2 cache together with rows. Most CPUs without AVX-512 have 512 KiB of
+ * it. */
 #if defined(ISA_avx512)
 #define MATMUL_NEAR (1 << 17)
 #else
 #define MATMUL_NEAR (1 << 16)
 #endif
-#define MATMUL_PANELS 16      /* at most; kernels.def knows all three */
-#define MATMUL_TN_PANELS (MATMUL_NEAR / INGOT_PANEL / INGOT_K_BLOCK) /* where a is transposed */
-#define MATMUL_ROWS 48        /* that go by them together */
-#define MATMUL_MANY_ROWS 512  /* for each part: packing is then so little of a product that every part may do it */
+#define MATMUL_PANELS 16      /* most panels at once; kernels.def uses all three constants */
+#define MATMUL_TN_PANELS (MATMUL_NEAR / INGOT_PANEL / INGOT_K_BLOCK) /* with a transposed */
+#define MATMUL_ROWS 48        /* rows that are multiplied with the panels together */
+#define MATMUL_MANY_ROWS 512  /* rows of each task from which on packing is a small share of the work, so that every
+                                 task may pack all of b */
 
-/* One of the batch: its operands, and the rows of c that a part has. */
+/* One batch item: its operands, and the task's rows of c. */
 typedef struct {
   const float *a, *b;
   float *c;
@@ -47,13 +49,13 @@ typedef struct {
   int64_t row_begin, row_end;
 } matmul_item;
 
-/* The share of a part. Rows that a part has alone stay in its cache from step to step. */
-static inline gemm_share matmul_share(const matmul_args *g, int64_t panels, int32_t part, int32_t parts) {
-  return panels > 0 && g->m >= MATMUL_MANY_ROWS * parts ? gemm_turn(gemm_cut(g->m, panels, part, parts))
-                                                        : gemm_cut(panels, g->m, part, parts);
+/* The share of a task. Rows that only one task has stay in its cache from step to step. */
+static inline gemm_share matmul_share(const matmul_args *g, int64_t panels, int32_t task, int32_t num_tasks) {
+  return panels > 0 && g->m >= MATMUL_MANY_ROWS * num_tasks ? gemm_swap(gemm_cut(g->m, panels, task, num_tasks))
+                                                        : gemm_cut(panels, g->m, task, num_tasks);
 }
 
-/* Elements [done, done + k) of `columns` columns of b as panels, one behind the other. */
+/* Elements [done, done + k) of `columns` columns of b as panels, one after the other. */
 static inline void matmul_pack(const matmul_args *g, const float *b, int64_t done, int64_t k, int64_t column,
                                int64_t columns, float *packed) {
   const float *from = b + done * g->b_k_stride + column * g->b_n_stride;
@@ -73,8 +75,8 @@ static inline void matmul_pack(const matmul_args *g, const float *b, int64_t don
   }
 }
 
-/* What is read next: `runs` of `bytes` each, `stride` bytes apart, that are fetched while `calls` of a tile, of which
- * `call` are done, read what is packed. */
+/* Memory that is read next: `runs` of `bytes` each, `stride` bytes apart. They are prefetched over `calls` of a tile on
+ * the packed panels, of which `call` are done. */
 typedef struct { const char *from; int64_t stride, bytes, runs, calls, call; } matmul_prefetch;
 
 static inline matmul_prefetch matmul_next(const matmul_args *g, const float *b, int64_t done, int64_t k, int64_t column,
@@ -84,7 +86,7 @@ static inline matmul_prefetch matmul_next(const matmul_args *g, const float *b, 
   return (matmul_prefetch){(const char *)from, 4 * g->b_n_stride, 4 * k, columns, calls, 0};
 }
 
-/* Has a call fetch its share at once, or, given its product, the first run step by step as the tile goes. */
+/* Prefetch a call's share at once; with a product, the tile prefetches the first run step by step. */
 static inline void matmul_fetch(matmul_prefetch *prefetch, gemm_product *product) {
   if (prefetch->call >= prefetch->calls) return;
   int64_t run = prefetch->call * prefetch->runs / prefetch->calls;
@@ -99,24 +101,24 @@ static inline void matmul_fetch(matmul_prefetch *prefetch, gemm_product *product
   }
 }
 
-/* Adds elements [done, done + k) to rows [first, last) of a panel; what is not complete waits in c. */
+/* Add elements [done, done + k) to rows [first, last) of a panel; incomplete sums are accumulated in c. */
 static inline void matmul_add(const matmul_args *g, const matmul_item *t, int64_t first, int64_t last, int64_t done,
                               int64_t k, int64_t column, const float *panel, matmul_prefetch *prefetch,
                               matmul_prefetch *prefetch_a) {
   const int64_t left = g->n - column, columns = left < INGOT_PANEL ? left : INGOT_PANEL;
   const int completes = done + k >= g->k, waits = k < g->k;
-  const int light = columns % (INGOT_PANEL / 2) == 0 && epilogue_is_light(&t->epilogue);
+  const int vectorized = columns % (INGOT_PANEL / 2) == 0 && epilogue_is_vectorized(&t->epilogue);
   const int32_t tiles = (int32_t)gemm_blocks(last - first, g->a_stride);
   float own[GEMM_ROWS * INGOT_PANEL];
   for (int32_t tile = 0; tile < tiles; tile++) {
-    const int64_t row = first + part_begin(last - first, tile, tiles);
-    const int64_t rows = first + part_begin(last - first, tile + 1, tiles) - row;
+    const int64_t row = first + task_begin(last - first, tile, tiles);
+    const int64_t rows = first + task_begin(last - first, tile + 1, tiles) - row;
     float *to = t->c + row * g->c_stride + column, *sums = waits ? to : own;
     const int64_t sums_stride = waits ? g->c_stride : INGOT_PANEL;
-    const gemm_finish finish = epilogue_finish(&t->epilogue, row, column, to, g->c_stride);
+    const gemm_store store = epilogue_store(&t->epilogue, row, column, to, g->c_stride);
     gemm_product product = {
         .k = k, .a = t->a + row * g->a_stride + done, .a_stride = g->a_stride, .b = panel, .b_stride = INGOT_PANEL,
-        .sums = sums, .sums_stride = sums_stride, .finish = light && completes ? &finish : NULL, .more = done > 0,
+        .sums = sums, .sums_stride = sums_stride, .store = vectorized && completes ? &store : NULL, .more = done > 0,
         .halved = columns <= INGOT_PANEL / 2};
     matmul_fetch(prefetch, &product);
     matmul_fetch(prefetch_a, NULL);
@@ -124,13 +126,13 @@ static inline void matmul_add(const matmul_args *g, const matmul_item *t, int64_
     if (t->epilogue.residual && completes)
       gemm_expect(t->epilogue.residual + row * g->residual_stride + column, g->residual_stride, rows);
     K(gemm_tile)(rows, 1, &product);
-    if (completes && !light)
+    if (completes && !vectorized)
       epilogue_apply(&t->epilogue, row, column, rows, columns, sums, sums_stride, to, g->c_stride);
   }
 }
 
-/* Panels [begin, end) of those up to `last`, `depth` elements of k at a time: while these pass, sums wait in c. The
- * first panels of all ask for rows of a, too, which the next then find near. */
+/* Panels [begin, end) of those up to `last`, `depth` elements of k at a time; sums are accumulated in c meanwhile. The
+ * first panels also prefetch rows of a, which are then in the cache for the next panels. */
 static inline void matmul_panels(const matmul_args *g, const matmul_item *t, int64_t begin, int64_t end, int64_t last,
                                  int64_t depth, const int is_first, float *packed) {
   const int64_t rows = t->row_end - t->row_begin, column = begin * INGOT_PANEL;
@@ -150,8 +152,8 @@ static inline void matmul_panels(const matmul_args *g, const matmul_item *t, int
     }
     matmul_pack(g, t->b, done, k, column, stop - column, packed);
     for (int32_t chunk = 0; chunk < chunks; chunk++) {
-      const int64_t from = t->row_begin + part_begin_grain(rows, GEMM_ROWS, chunk, chunks);
-      const int64_t to = t->row_begin + part_begin_grain(rows, GEMM_ROWS, chunk + 1, chunks);
+      const int64_t from = t->row_begin + task_begin_grain(rows, GEMM_ROWS, chunk, chunks);
+      const int64_t to = t->row_begin + task_begin_grain(rows, GEMM_ROWS, chunk + 1, chunks);
       matmul_prefetch prefetch_a = {0};
       if (is_first && to < t->row_end) {
         const char *next = (const char *)(t->a + to * g->a_stride + done);
@@ -166,16 +168,16 @@ static inline void matmul_panels(const matmul_args *g, const matmul_item *t, int
   }
 }
 
-/* A panel that is read only once or twice, where it lies, if its rows are whole. */
-static inline void matmul_lying(const matmul_args *g, const matmul_item *t, int64_t panel) {
+/* A panel that is read only once or twice, in place, if its rows are whole. */
+static inline void matmul_in_place(const matmul_args *g, const matmul_item *t, int64_t panel) {
   const int64_t column = panel * INGOT_PANEL;
   const gemm_factors factors = {K(gemm_tile), g->k, t->a, g->a_stride, t->b + column, 0};
   gemm_panel(&t->epilogue, t->row_begin, t->row_end, column, INGOT_PANEL, &factors, g->b_k_stride, t->c + column,
              g->c_stride, NULL);
 }
 
-/* How many panels from `begin` on go together, and by how many elements of k at a time. A last panel whose columns fill
- * no vectors has no room in c for sums that wait: it goes alone, by all. */
+/* How many panels from `begin` on are multiplied together, and by how many elements of k at a time. A last panel of an
+ * odd width has no space in c for accumulated sums: it is multiplied alone, over all of k. */
 static inline int64_t matmul_together(const matmul_args *g, int64_t begin, int64_t end, int64_t *depth) {
   const int is_deep = g->k > INGOT_MATMUL_DEPTH;
   const int is_split = is_deep && end * INGOT_PANEL > g->n && g->n % (INGOT_PANEL / 2) != 0;
@@ -189,11 +191,11 @@ static inline int64_t matmul_together(const matmul_args *g, int64_t begin, int64
   return left < most ? left : most;
 }
 
-void K(matmul_f32)(const void *args, int32_t part, int32_t parts) {
+void K(matmul_f32)(const void *args, int32_t task, int32_t num_tasks) {
   const matmul_args *g = args;
   const int64_t panels = (g->n + INGOT_PANEL - 1) / INGOT_PANEL;
-  const gemm_share share = matmul_share(g, matmul_batches(g) * panels, part, parts);
-  float *packed = g->scratch + part * g->scratch_stride;
+  const gemm_share share = matmul_share(g, matmul_batches(g) * panels, task, num_tasks);
+  float *packed = g->scratch + task * g->scratch_stride;
   for (int64_t unit = share.panel_begin, next; unit < share.panel_end; unit = next) {
     const matmul_offsets at = matmul_batch(g, unit / panels);
     const int64_t begin = unit % panels, left = share.panel_end - unit;
@@ -203,7 +205,7 @@ void K(matmul_f32)(const void *args, int32_t part, int32_t parts) {
                               share.row_end};
     const int few = item.row_end - item.row_begin <= 2 * GEMM_ROWS;
     if (g->b_n_stride == 1 && (begin + 1) * INGOT_PANEL <= g->n && few) {
-      matmul_lying(g, &item, begin);
+      matmul_in_place(g, &item, begin);
       next = unit + 1;
       continue;
     }
@@ -213,11 +215,11 @@ void K(matmul_f32)(const void *args, int32_t part, int32_t parts) {
   }
 }
 
-void K(matmul_f32_bf16)(const void *args, int32_t part, int32_t parts) {
+void K(matmul_f32_bf16)(const void *args, int32_t task, int32_t num_tasks) {
   const matmul_args *g = args;
   const int64_t panels = (g->n + INGOT_PANEL - 1) / INGOT_PANEL;
-  const gemm_share share = gemm_cut(matmul_batches(g) * panels, g->m, part, parts);
-  float *packed = g->scratch + part * g->scratch_stride;
+  const gemm_share share = gemm_cut(matmul_batches(g) * panels, g->m, task, num_tasks);
+  float *packed = g->scratch + task * g->scratch_stride;
   for (int64_t unit = share.panel_begin; unit < share.panel_end; unit++) {
     const matmul_offsets at = matmul_batch(g, unit / panels);
     const int64_t column = unit % panels * INGOT_PANEL;
@@ -231,8 +233,8 @@ void K(matmul_f32_bf16)(const void *args, int32_t part, int32_t parts) {
   }
 }
 
-/* One of the batch in matmul_tn_f32: its operands, and the rows of c that a part has. tiles: some columns of a for a
- * block of k; sums: where those of a last panel wait whose columns fill no vectors. */
+/* One batch item of matmul_tn_f32: its operands, and the task's rows of c. tiles: some columns of a for a block of k;
+ * sums: accumulators of a last panel whose columns fill no vectors. */
 typedef struct {
   const float *a, *b, *residual;
   float *c;
@@ -241,7 +243,7 @@ typedef struct {
   float *tiles, *sums;
 } matmul_tn_item;
 
-/* Where the sums of a row wait: in c itself, but for a last panel whose columns fill no vectors. */
+/* The accumulators of a row: c itself, except for a last panel whose columns fill no vectors. */
 typedef struct { float *row; int64_t stride; } matmul_tn_sums;
 
 static inline matmul_tn_sums matmul_tn_at(const matmul_args *g, const matmul_tn_item *t, int64_t row, int64_t column) {
@@ -250,7 +252,7 @@ static inline matmul_tn_sums matmul_tn_at(const matmul_args *g, const matmul_tn_
   return (matmul_tn_sums){t->sums + (row - t->row_begin) * INGOT_PANEL, INGOT_PANEL};
 }
 
-/* The sums of rows [first, last) of a panel begin with the residual. */
+/* Start the sums of rows [first, last) of a panel with the residual. */
 static inline void matmul_tn_begin(const matmul_args *g, const matmul_tn_item *t, int64_t first, int64_t last,
                                    int64_t column, int64_t columns) {
   for (int64_t row = first; row < last; row++) {
@@ -261,8 +263,8 @@ static inline void matmul_tn_begin(const matmul_args *g, const matmul_tn_item *t
   }
 }
 
-/* What is copied next of rows of a, and then of b: a line of each row at a time, fetched while a tile takes as many
- * elements of k. */
+/* Rows of a, then of b, that are copied next: a cache line of each row at a time is prefetched while a tile reads as
+ * many elements of k. */
 typedef struct { const float *a, *b; int64_t a_lines, b_lines, call; } matmul_tn_prefetch;
 
 static inline void matmul_tn_fetch(const matmul_args *g, matmul_tn_prefetch *prefetch, gemm_product *product) {
@@ -276,34 +278,34 @@ static inline void matmul_tn_fetch(const matmul_args *g, matmul_tn_prefetch *pre
   }
 }
 
-/* Adds elements [done, done + k) to rows [first, last) of a panel. */
+/* Add elements [done, done + k) to rows [first, last) of a panel. */
 static inline void matmul_tn_add(const matmul_args *g, const matmul_tn_item *t, int64_t first, int64_t last,
                                  int64_t done, int64_t k, int64_t column, const float *panel,
                                  matmul_tn_prefetch *prefetch) {
   const int64_t columns = g->n - column < INGOT_PANEL ? g->n - column : INGOT_PANEL;
   const int32_t tiles = gemm_column_tiles(last - first);
-  const int light = columns % (INGOT_PANEL / 2) == 0 && epilogue_is_light(&t->epilogue);
+  const int vectorized = columns % (INGOT_PANEL / 2) == 0 && epilogue_is_vectorized(&t->epilogue);
   const int completes = done + k >= g->k;
   if (g->continues && done == 0) matmul_tn_begin(g, t, first, last, column, columns);
   for (int32_t tile = 0; tile < tiles; tile++) {
-    const int64_t row = first + part_begin(last - first, tile, tiles);
-    const int64_t count = first + part_begin(last - first, tile + 1, tiles) - row;
+    const int64_t row = first + task_begin(last - first, tile, tiles);
+    const int64_t count = first + task_begin(last - first, tile + 1, tiles) - row;
     float *to = t->c + row * g->c_stride + column;
     const matmul_tn_sums sums = matmul_tn_at(g, t, row, column);
-    const gemm_finish finish = epilogue_finish(&t->epilogue, row, column, to, g->c_stride);
+    const gemm_store store = epilogue_store(&t->epilogue, row, column, to, g->c_stride);
     gemm_product product = {
         .k = k, .a = t->tiles + tile * k * GEMM_ROWS, .a_stride = GEMM_ROWS, .b = panel, .b_stride = INGOT_PANEL,
-        .sums = sums.row, .sums_stride = sums.stride, .finish = light && completes ? &finish : NULL,
+        .sums = sums.row, .sums_stride = sums.stride, .store = vectorized && completes ? &store : NULL,
         .more = done > 0 || g->continues, .halved = columns <= INGOT_PANEL / 2};
     matmul_tn_fetch(g, prefetch, &product);
     gemm_expect(sums.row, sums.stride, count);
     K(gemm_tile_columns)(count, 1, &product);
-    if (completes && !light)
+    if (completes && !vectorized)
       epilogue_apply(&t->epilogue, row, column, count, columns, sums.row, sums.stride, to, g->c_stride);
   }
 }
 
-/* Panels [begin, end) by a block of k at a time, each by some rows of c, whose columns of a are copied for it. */
+/* Panels [begin, end), a block of k at a time, each times some rows of c, whose columns of a are copied for it. */
 static inline void matmul_tn_panels(const matmul_args *g, const matmul_tn_item *t, int64_t begin, int64_t end,
                                     float *packed) {
   const int64_t rows = t->row_end - t->row_begin, column = begin * INGOT_PANEL;
@@ -314,8 +316,8 @@ static inline void matmul_tn_panels(const matmul_args *g, const matmul_tn_item *
     const float *a = t->a + done * g->a_stride;
     matmul_pack(g, t->b, done, k, column, stop - column, packed);
     for (int32_t chunk = 0; chunk < chunks; chunk++) {
-      const int64_t first = t->row_begin + part_begin_grain(rows, GEMM_ROWS, chunk, chunks);
-      const int64_t last = t->row_begin + part_begin_grain(rows, GEMM_ROWS, chunk + 1, chunks);
+      const int64_t first = t->row_begin + task_begin_grain(rows, GEMM_ROWS, chunk, chunks);
+      const int64_t last = t->row_begin + task_begin_grain(rows, GEMM_ROWS, chunk + 1, chunks);
       matmul_tn_prefetch prefetch = {0}; /* nothing */
       if (last < t->row_end) {
         prefetch = (matmul_tn_prefetch){.a = a + last, .a_lines = MATMUL_ROWS / 16 + 1};
@@ -333,17 +335,17 @@ static inline void matmul_tn_panels(const matmul_args *g, const matmul_tn_item *
   }
 }
 
-/* A part copies rows of a and columns of b: it has such that are as few as can be. */
-static inline gemm_share matmul_tn_share(const matmul_args *g, int64_t panels, int32_t part, int32_t parts) {
-  return panels > 0 && panels * INGOT_PANEL <= g->m ? gemm_turn(gemm_cut(g->m, panels, part, parts))
-                                                   : gemm_cut(panels, g->m, part, parts);
+/* Divide c so that a task copies as few rows of a and columns of b as possible. */
+static inline gemm_share matmul_tn_share(const matmul_args *g, int64_t panels, int32_t task, int32_t num_tasks) {
+  return panels > 0 && panels * INGOT_PANEL <= g->m ? gemm_swap(gemm_cut(g->m, panels, task, num_tasks))
+                                                   : gemm_cut(panels, g->m, task, num_tasks);
 }
 
-void K(matmul_tn_f32)(const void *args, int32_t part, int32_t parts) {
+void K(matmul_tn_f32)(const void *args, int32_t task, int32_t num_tasks) {
   const matmul_args *g = args;
   const int64_t panels = (g->n + INGOT_PANEL - 1) / INGOT_PANEL;
-  const gemm_share share = matmul_tn_share(g, matmul_batches(g) * panels, part, parts);
-  float *tiles = g->scratch + part * g->scratch_stride, *sums = tiles + INGOT_K_BLOCK * MATMUL_ROWS;
+  const gemm_share share = matmul_tn_share(g, matmul_batches(g) * panels, task, num_tasks);
+  float *tiles = g->scratch + task * g->scratch_stride, *sums = tiles + INGOT_K_BLOCK * MATMUL_ROWS;
   for (int64_t unit = share.panel_begin, next; unit < share.panel_end; unit = next) {
     const matmul_offsets at = matmul_batch(g, unit / panels);
     const int64_t begin = unit % panels, left = share.panel_end - unit;

@@ -1,5 +1,5 @@
-/* pack.c: matrices into panels of 32 columns, [ceil(n / 32)][k][32], zero-padded; bf16 as [ceil(k / 2)][32][2], f16
- * with an even k. The source may lie at any byte: a weight inside a protobuf message does. */
+/* pack.c: pack matrices into panels of 32 columns, [ceil(n / 32)][k][32], zero-padded; bf16 as [ceil(k / 2)][32][2],
+ * f16 with an even k. The source may have any alignment, as a weight inside a protobuf message has. */
 #include <string.h>
 
 #include "gemm/gemm.h"
@@ -17,7 +17,7 @@ static inline void pack_transpose8(pack8 r[8], float *to) {
   INGOT_UNROLL for (int i = 0; i < 8; i++) *(pack8_unaligned *)(to + i * INGOT_PANEL) = r[i];
 }
 
-/* Rows of src are rows of the panel, from whose `width` columns on others lie. */
+/* Rows of src become rows of the panel; the panel's columns from `width` on belong to another matrix. */
 static inline void pack_rows(const float *src, int64_t k, int64_t n, int64_t k_stride, float scale, float *panel,
                              int64_t width) {
   const vf factor = v_set(scale);
@@ -37,7 +37,7 @@ static inline void pack_rows(const float *src, int64_t k, int64_t n, int64_t k_s
   }
 }
 
-/* Columns of src go into the first n of the panel's; where its rows are written whole, `width` of them. */
+/* Columns of src become the first n columns of the panel; whole rows of it are `width` columns. */
 static inline void pack_columns(const float *src, int64_t k, int64_t n, int64_t k_stride, int64_t n_stride,
                                 float scale, float *panel, int64_t width) {
   if (n_stride == 1) {
@@ -68,12 +68,12 @@ void K(pack_panel)(const float *src, int64_t k, int64_t n, int64_t k_stride, int
   pack_columns(src, k, n, k_stride, n_stride, scale, panel, INGOT_PANEL);
 }
 
-void K(pack_f32)(const void *args, int32_t part, int32_t parts) {
+void K(pack_f32)(const void *args, int32_t task, int32_t num_tasks) {
   const pack_args *g = args;
   const int64_t width = g->second ? INGOT_PANEL / 2 : INGOT_PANEL; /* columns of a matrix in a panel */
   const int64_t panels = (g->n + width - 1) / width;
-  const int64_t end = part_begin(panels, part + 1, parts);
-  for (int64_t i = part_begin(panels, part, parts); i < end; i++) {
+  const int64_t end = task_begin(panels, task + 1, num_tasks);
+  for (int64_t i = task_begin(panels, task, num_tasks); i < end; i++) {
     const int64_t column = i * width;
     const int64_t columns = g->n - column < width ? g->n - column : width;
     const float *src = (const float *)g->src + column * g->n_stride;
@@ -88,7 +88,7 @@ void K(pack_f32)(const void *args, int32_t part, int32_t parts) {
   }
 }
 
-/* Pairs of rows of bf16, the first n / 16 * 16 of their columns. */
+/* Pairs of bf16 rows: the first n / 16 * 16 of their columns. */
 static inline void pack_bf16_rows(const char *src, int64_t k, int64_t n, int64_t k_bytes, uint16_t *panel) {
   const vi low = vi_set(0xffff);
   for (int64_t i = 0; i + 2 <= k; i += 2) {
@@ -102,7 +102,7 @@ static inline void pack_bf16_rows(const char *src, int64_t k, int64_t n, int64_t
   }
 }
 
-/* Columns of bf16 go into the first n of the panel's. Where the elements of a column are adjacent, their pairs are
+/* Columns of bf16 become the first n columns of the panel. Where the elements of a column are adjacent, their pairs are
  * transposed as floats are. */
 static inline void pack_bf16_columns(const char *src, int64_t k, int64_t n, int64_t k_bytes, int64_t n_bytes,
                                      uint16_t *panel) {
@@ -128,12 +128,12 @@ void K(pack_pairs)(const uint16_t *src, int64_t k, int64_t n, int64_t k_stride, 
   pack_bf16_columns((const char *)src, k, n, 2 * k_stride, 2 * n_stride, (uint16_t *)(void *)panel);
 }
 
-void K(pack_bf16)(const void *args, int32_t part, int32_t parts) {
+void K(pack_bf16)(const void *args, int32_t task, int32_t num_tasks) {
   const pack_args *g = args;
   const int64_t width = g->second ? INGOT_PANEL / 2 : INGOT_PANEL; /* columns of a matrix in a panel */
   const int64_t panels = (g->n + width - 1) / width, panel_size = (g->k + 1) / 2 * 2 * INGOT_PANEL;
-  const int64_t end = part_begin(panels, part + 1, parts);
-  for (int64_t i = part_begin(panels, part, parts); i < end; i++) {
+  const int64_t end = task_begin(panels, task + 1, num_tasks);
+  for (int64_t i = task_begin(panels, task, num_tasks); i < end; i++) {
     const int64_t column = i * width;
     const int64_t columns = g->n - column < width ? g->n - column : width;
     const int64_t k_bytes = 2 * g->k_stride, n_bytes = 2 * g->n_stride;
@@ -145,7 +145,7 @@ void K(pack_bf16)(const void *args, int32_t part, int32_t parts) {
   }
 }
 
-/* Columns of f16 go into the first n of the panel's. */
+/* Columns of f16 become the first n columns of the panel. */
 static inline void pack_f16_columns(const char *src, int64_t k, int64_t n, int64_t k_bytes, int64_t n_bytes,
                                     uint16_t *panel) {
   for (int64_t i = 0; n_bytes == 2 && i < k; i++)
@@ -155,12 +155,12 @@ static inline void pack_f16_columns(const char *src, int64_t k, int64_t n, int64
   }
 }
 
-void K(pack_f16)(const void *args, int32_t part, int32_t parts) {
+void K(pack_f16)(const void *args, int32_t task, int32_t num_tasks) {
   const pack_args *g = args;
   const int64_t width = g->second ? INGOT_PANEL / 2 : INGOT_PANEL; /* columns of a matrix in a panel */
   const int64_t panels = (g->n + width - 1) / width, panel_size = (g->k + 1) / 2 * 2 * INGOT_PANEL;
-  const int64_t end = part_begin(panels, part + 1, parts), k_bytes = 2 * g->k_stride, n_bytes = 2 * g->n_stride;
-  for (int64_t i = part_begin(panels, part, parts); i < end; i++) {
+  const int64_t end = task_begin(panels, task + 1, num_tasks), k_bytes = 2 * g->k_stride, n_bytes = 2 * g->n_stride;
+  for (int64_t i = task_begin(panels, task, num_tasks); i < end; i++) {
     const int64_t column = i * width, columns = g->n - column < width ? g->n - column : width;
     uint16_t *panel = (uint16_t *)g->dst + i * panel_size;
     if (columns < width || g->k % 2) memset(panel, 0, (size_t)panel_size * sizeof *panel);

@@ -1,11 +1,11 @@
-/* product.c: matrix products of types of 64 bits, each element one sum over k, in order. */
+/* product.c: matrix products of 64-bit types; each element is one sum over k, in order. */
 #include <string.h>
 
 #include "gemm/gemm.h"
 
 #if defined(ISA_avx512)
 #define PRODUCT_VECTOR 64 /* bytes */
-#define PRODUCT_ROWS 4    /* of a, that are multiplied with a panel at once */
+#define PRODUCT_ROWS 4    /* rows of a that are multiplied with a panel at once */
 #elif defined(ISA_avx2)
 #define PRODUCT_VECTOR 32
 #define PRODUCT_ROWS 2
@@ -14,10 +14,10 @@
 #define PRODUCT_ROWS 1
 #endif
 
-#define PRODUCT_COLUMNS 16 /* of a panel of b */
+#define PRODUCT_COLUMNS 16 /* columns of a panel of b */
 #define PRODUCT_DEPTH 256  /* elements of k in a panel */
 
-/* Of the element at i of the first `rank` dims: where its row of a, its column of b and it itself lie. */
+/* For element i over the first `rank` dims: the offsets of its row of a, its column of b and its result. */
 typedef struct { int64_t a; int64_t b; int64_t out; } product_place;
 
 static inline product_place product_at(const product_args *args, int32_t rank, int64_t i) {
@@ -32,20 +32,20 @@ static inline product_place product_at(const product_args *args, int32_t rank, i
   return at;
 }
 
-/* The same with a and b in each other's place. */
+/* The same product with a and b exchanged. */
 static inline product_args product_transposed(const product_args *args) {
-  product_args turned = *args;
-  turned.a = args->b;
-  turned.b = args->a;
-  turned.a_k_stride = args->b_k_stride;
-  turned.b_k_stride = args->a_k_stride;
-  memcpy(turned.a_strides, args->b_strides, sizeof turned.a_strides);
-  memcpy(turned.b_strides, args->a_strides, sizeof turned.b_strides);
-  return turned;
+  product_args swapped = *args;
+  swapped.a = args->b;
+  swapped.b = args->a;
+  swapped.a_k_stride = args->b_k_stride;
+  swapped.b_k_stride = args->a_k_stride;
+  memcpy(swapped.a_strides, args->b_strides, sizeof swapped.a_strides);
+  memcpy(swapped.b_strides, args->a_strides, sizeof swapped.b_strides);
+  return swapped;
 }
 
-/* The product of rows of a with a panel, its rows panel_row apart, of which n columns are wanted. more: out holds the
- * sums of earlier elements. */
+/* The product of rows of a with a panel, whose rows are panel_row apart and of which n columns are wanted. more: add to
+ * the sums of earlier elements in out. */
 #define PRODUCT_TILE(name, type)                                                                                       \
   static inline __attribute__((always_inline)) void K(name)(                                                           \
       const int rows, int64_t k, const type *a, int64_t a_row, int64_t a_k, const type *panel, int64_t panel_row,      \
@@ -72,10 +72,10 @@ static inline product_args product_transposed(const product_args *args) {
       for (int64_t j = 0; j < n; j++) out[r * out_row + j * out_step] = sums[r][j];                                    \
   }
 
-/* Where the last dim is one of b alone: a panel of b, copied unless it lies so and few rows read it, is multiplied with
- * all rows that a part has of a matrix before the next. */
+/* The last dim is a dim of b alone: a panel of b is multiplied with all rows of a matrix that the task has before the
+ * next panel. The panel is copied unless it is contiguous and few rows read it. */
 #define PRODUCT_PANELS(name, tile, type)                                                                               \
-  static inline void K(name)(const product_args *g, int32_t part, int32_t parts) {                                     \
+  static inline void K(name)(const product_args *g, int32_t task, int32_t num_tasks) {                                 \
     const int32_t last = g->rank - 1, shared = last > 0 && g->b_strides[last - 1] == 0, rank = last - shared;          \
     const int64_t rows = shared ? g->shape[last - 1] : 1, width = g->shape[last];                                      \
     const int64_t a_row = shared ? g->a_strides[last - 1] : 0, out_row = shared ? g->out_strides[last - 1] : 0;        \
@@ -83,7 +83,7 @@ static inline product_args product_transposed(const product_args *args) {
     const int64_t panels = (width + PRODUCT_COLUMNS - 1) / PRODUCT_COLUMNS;                                            \
     int64_t matrices = 1;                                                                                              \
     for (int32_t d = 0; d < rank; d++) matrices *= g->shape[d];                                                        \
-    const gemm_share share = gemm_cut(matrices * panels, rows, part, parts);                                           \
+    const gemm_share share = gemm_cut(matrices * panels, rows, task, num_tasks);                                       \
     const int is_read_often = share.row_end - share.row_begin > 2 * PRODUCT_ROWS;                                      \
     type packed[PRODUCT_DEPTH * PRODUCT_COLUMNS];                                                                      \
     for (int64_t unit = share.panel_begin; unit < share.panel_end; unit++) {                                           \
@@ -112,19 +112,20 @@ static inline product_args product_transposed(const product_args *args) {
     }                                                                                                                  \
   }
 
-/* Where the last dim is one of a alone, this is its b; where it is one of both, elements come one by one. */
+/* If the last dim is one of a alone, a is the packed operand; if it is one of both, elements are computed one by
+ * one. */
 #define PRODUCT(name, panels, type)                                                                                    \
-  void K(name)(const void *args, int32_t part, int32_t parts) {                                                        \
+  void K(name)(const void *args, int32_t task, int32_t num_tasks) {                                                    \
     const product_args *g = args;                                                                                      \
-    const product_args turned = product_transposed(g);                                                                 \
-    if (g->rank > 0 && g->a_strides[g->rank - 1] != 0) g = &turned;                                                    \
+    const product_args swapped = product_transposed(g);                                                                \
+    if (g->rank > 0 && g->a_strides[g->rank - 1] != 0) g = &swapped;                                                   \
     if (g->rank > 0 && g->a_strides[g->rank - 1] == 0) {                                                               \
-      K(panels)(g, part, parts);                                                                                       \
+      K(panels)(g, task, num_tasks);                                                                                   \
       return;                                                                                                          \
     }                                                                                                                  \
     int64_t count = 1;                                                                                                 \
     for (int32_t d = 0; d < g->rank; d++) count *= g->shape[d];                                                        \
-    for (int64_t i = part_begin(count, part, parts); i < part_begin(count, part + 1, parts); i++) {                    \
+    for (int64_t i = task_begin(count, task, num_tasks); i < task_begin(count, task + 1, num_tasks); i++) {            \
       const product_place at = product_at(g, g->rank, i);                                                              \
       const type *a = (const type *)g->a + at.a, *b = (const type *)g->b + at.b;                                       \
       type total = 0;                                                                                                  \

@@ -1,5 +1,5 @@
-/* gather.c: rows and elements of a table by run-time index, those of 16 bits as floats, and sums of weighted rows. An
- * index outside [-limit, limit), of sums outside [0, limit), goes to the run's fault slot. */
+/* gather.c: rows and elements of a table by run-time index, 16-bit elements also as floats, and weighted sums of rows.
+ * An index outside [-limit, limit), for sums outside [0, limit), is reported as the run's fault. */
 #include <string.h>
 
 #include "math/bf16.h"
@@ -29,11 +29,11 @@ static inline int64_t gather_row(const gather_args *args, int64_t i) {
     }                                                                                                                  \
   }                                                                                                                    \
                                                                                                                        \
-  void K(name)(const void *p, int32_t part, int32_t parts) {                                                           \
+  void K(name)(const void *p, int32_t task, int32_t num_tasks) {                                                       \
     const gather_args *args = p;                                                                                       \
     int64_t bytes = args->inner * args->item_bytes, items = args->outer * args->count, count = 0;                      \
-    int64_t end = part_begin(items, part + 1, parts);                                                                  \
-    for (int64_t i = part_begin(items, part, parts); i < end; i += count) {                                            \
+    int64_t end = task_begin(items, task + 1, num_tasks);                                                              \
+    for (int64_t i = task_begin(items, task, num_tasks); i < end; i += count) {                                        \
       const int64_t first = i % args->count;                                                                           \
       count = args->count - first < end - i ? args->count - first : end - i;                                           \
       const index_type *indices = (const index_type *)args->indices + first;                                           \
@@ -51,13 +51,13 @@ static inline int64_t gather_row(const gather_args *args, int64_t i) {
 GATHER(gather_i64, int64_t)
 GATHER(gather_i32, int32_t)
 
-/* In an expression, element k of row `row` of the table, each row having `inner` elements. */
+/* `element` is the expression of element k of row `row` of the table; each row has `inner` elements. */
 #define GATHER_FLOATS(name, element_type, element)                                                                     \
-  void K(name)(const void *p, int32_t part, int32_t parts) {                                                           \
+  void K(name)(const void *p, int32_t task, int32_t num_tasks) {                                                       \
     const gather_args *args = p;                                                                                       \
     const element_type *table = args->table;                                                                           \
-    int64_t inner = args->inner, end = part_begin(args->count, part + 1, parts);                                       \
-    for (int64_t i = part_begin(args->count, part, parts); i < end; i++) {                                             \
+    int64_t inner = args->inner, end = task_begin(args->count, task + 1, num_tasks);                                   \
+    for (int64_t i = task_begin(args->count, task, num_tasks); i < end; i++) {                                         \
       int64_t row = gather_row(args, i);                                                                               \
       float *out = (float *)args->out + i * inner;                                                                     \
       if (row < 0)                                                                                                     \
@@ -70,8 +70,8 @@ GATHER(gather_i32, int32_t)
 GATHER_FLOATS(gather_bf16, uint16_t, bf16_to_float(table[row * inner + k]))
 GATHER_FLOATS(gather_f16, uint16_t, f16_to_float(table[row * inner + k]))
 
-/* Row r of the table is column r % 32 of panel r / 32, which is [inner][32], or of bf16 [ceil(inner / 2)][32][2],
- * of f16 [inner, made even][32]. */
+/* Row r of the table is column r % 32 of panel r / 32. A panel is [inner][32], for bf16 [ceil(inner / 2)][32][2], for
+ * f16 [inner, made even][32]. */
 GATHER_FLOATS(gather_f32_panels, float, table[(row / INGOT_PANEL * inner + k) * INGOT_PANEL + row % INGOT_PANEL])
 GATHER_FLOATS(gather_bf16_panels, uint16_t,
               bf16_to_float(table[((row / INGOT_PANEL * ((inner + 1) / 2) + k / 2) * INGOT_PANEL + row % INGOT_PANEL)
@@ -85,17 +85,17 @@ static inline float gather_half(const uint8_t *at) {
   return f16_to_float(half);
 }
 
-/* Element k of a row of a table in the panels of codes. */
-static inline float gather_code(const uint8_t *table, int64_t row, int64_t k, int64_t inner, const int bits,
+/* Element k of a row of a table in panels of quantized weights. */
+static inline float gather_quant(const uint8_t *table, int64_t row, int64_t k, int64_t inner, const int bits,
                                 const int zeros, const int span, const int scale_bytes) {
   const int64_t blocks = (inner + INGOT_QUANT_BLOCK - 1) / INGOT_QUANT_BLOCK, column = row % INGOT_PANEL;
   const int64_t block = k / INGOT_QUANT_BLOCK, first = block - block % span;
   const int64_t shared = blocks - first < span ? blocks - first : span, code_bytes = INGOT_PANEL * 4 * bits;
   const uint8_t *panel = table + row / INGOT_PANEL * quant_bytes(blocks, bits, zeros, span, scale_bytes);
-  const uint8_t *codes = panel + quant_bytes(first, bits, zeros, span, scale_bytes);
-  const uint8_t *scales = codes + shared * code_bytes, *scale = scales + scale_bytes * column;
+  const uint8_t *qweight = panel + quant_bytes(first, bits, zeros, span, scale_bytes);
+  const uint8_t *scales = qweight + shared * code_bytes, *scale = scales + scale_bytes * column;
   const int64_t at = k % INGOT_QUANT_BLOCK % (4 * bits), upper = k % INGOT_QUANT_BLOCK / (4 * bits);
-  const int code = codes[(block - first) * code_bytes + (at / 4 * INGOT_PANEL + column) * 4 + at % 4];
+  const int code = qweight[(block - first) * code_bytes + (at / 4 * INGOT_PANEL + column) * 4 + at % 4];
   const int zero = (zeros ? scales[scale_bytes * INGOT_PANEL + column] : 128) >> (8 - bits);
   const float steps = (float)((bits == 8 ? code : upper ? code >> 4 : code & 15) - zero);
   if (scale_bytes == QUANT_F16) return steps * gather_half(scale);
@@ -104,43 +104,43 @@ static inline float gather_code(const uint8_t *table, int64_t row, int64_t k, in
   return steps * wide;
 }
 
-GATHER_FLOATS(gather_int8_panels, uint8_t, gather_code(table, row, k, inner, QUANT_INT8, QUANT_F16))
-GATHER_FLOATS(gather_int8_zp_panels, uint8_t, gather_code(table, row, k, inner, QUANT_INT8_ZP, QUANT_F16))
-GATHER_FLOATS(gather_int8_128_panels, uint8_t, gather_code(table, row, k, inner, QUANT_INT8_128, QUANT_F16))
-GATHER_FLOATS(gather_int8_128_zp_panels, uint8_t, gather_code(table, row, k, inner, QUANT_INT8_128_ZP, QUANT_F16))
-GATHER_FLOATS(gather_int8_row_panels, uint8_t, gather_code(table, row, k, inner, QUANT_INT8_ROW, QUANT_F16))
-GATHER_FLOATS(gather_int4_panels, uint8_t, gather_code(table, row, k, inner, QUANT_INT4, QUANT_F16))
-GATHER_FLOATS(gather_int4_zp_panels, uint8_t, gather_code(table, row, k, inner, QUANT_INT4_ZP, QUANT_F16))
-GATHER_FLOATS(gather_int4_128_panels, uint8_t, gather_code(table, row, k, inner, QUANT_INT4_128, QUANT_F16))
-GATHER_FLOATS(gather_int4_128_zp_panels, uint8_t, gather_code(table, row, k, inner, QUANT_INT4_128_ZP, QUANT_F16))
-GATHER_FLOATS(gather_int8_f32_panels, uint8_t, gather_code(table, row, k, inner, QUANT_INT8, QUANT_F32))
-GATHER_FLOATS(gather_int8_zp_f32_panels, uint8_t, gather_code(table, row, k, inner, QUANT_INT8_ZP, QUANT_F32))
-GATHER_FLOATS(gather_int8_128_f32_panels, uint8_t, gather_code(table, row, k, inner, QUANT_INT8_128, QUANT_F32))
+GATHER_FLOATS(gather_int8_panels, uint8_t, gather_quant(table, row, k, inner, QUANT_INT8, QUANT_F16))
+GATHER_FLOATS(gather_int8_zp_panels, uint8_t, gather_quant(table, row, k, inner, QUANT_INT8_ZP, QUANT_F16))
+GATHER_FLOATS(gather_int8_128_panels, uint8_t, gather_quant(table, row, k, inner, QUANT_INT8_128, QUANT_F16))
+GATHER_FLOATS(gather_int8_128_zp_panels, uint8_t, gather_quant(table, row, k, inner, QUANT_INT8_128_ZP, QUANT_F16))
+GATHER_FLOATS(gather_int8_row_panels, uint8_t, gather_quant(table, row, k, inner, QUANT_INT8_ROW, QUANT_F16))
+GATHER_FLOATS(gather_int4_panels, uint8_t, gather_quant(table, row, k, inner, QUANT_INT4, QUANT_F16))
+GATHER_FLOATS(gather_int4_zp_panels, uint8_t, gather_quant(table, row, k, inner, QUANT_INT4_ZP, QUANT_F16))
+GATHER_FLOATS(gather_int4_128_panels, uint8_t, gather_quant(table, row, k, inner, QUANT_INT4_128, QUANT_F16))
+GATHER_FLOATS(gather_int4_128_zp_panels, uint8_t, gather_quant(table, row, k, inner, QUANT_INT4_128_ZP, QUANT_F16))
+GATHER_FLOATS(gather_int8_f32_panels, uint8_t, gather_quant(table, row, k, inner, QUANT_INT8, QUANT_F32))
+GATHER_FLOATS(gather_int8_zp_f32_panels, uint8_t, gather_quant(table, row, k, inner, QUANT_INT8_ZP, QUANT_F32))
+GATHER_FLOATS(gather_int8_128_f32_panels, uint8_t, gather_quant(table, row, k, inner, QUANT_INT8_128, QUANT_F32))
 GATHER_FLOATS(gather_int8_128_zp_f32_panels, uint8_t,
-              gather_code(table, row, k, inner, QUANT_INT8_128_ZP, QUANT_F32))
-GATHER_FLOATS(gather_int4_f32_panels, uint8_t, gather_code(table, row, k, inner, QUANT_INT4, QUANT_F32))
-GATHER_FLOATS(gather_int4_zp_f32_panels, uint8_t, gather_code(table, row, k, inner, QUANT_INT4_ZP, QUANT_F32))
-GATHER_FLOATS(gather_int4_128_f32_panels, uint8_t, gather_code(table, row, k, inner, QUANT_INT4_128, QUANT_F32))
+              gather_quant(table, row, k, inner, QUANT_INT8_128_ZP, QUANT_F32))
+GATHER_FLOATS(gather_int4_f32_panels, uint8_t, gather_quant(table, row, k, inner, QUANT_INT4, QUANT_F32))
+GATHER_FLOATS(gather_int4_zp_f32_panels, uint8_t, gather_quant(table, row, k, inner, QUANT_INT4_ZP, QUANT_F32))
+GATHER_FLOATS(gather_int4_128_f32_panels, uint8_t, gather_quant(table, row, k, inner, QUANT_INT4_128, QUANT_F32))
 GATHER_FLOATS(gather_int4_128_zp_f32_panels, uint8_t,
-              gather_code(table, row, k, inner, QUANT_INT4_128_ZP, QUANT_F32))
+              gather_quant(table, row, k, inner, QUANT_INT4_128_ZP, QUANT_F32))
 
-/* Word i of a column; they lie a panel's row apart. */
+/* Word i of a column; words are a panel's row apart. */
 static inline uint32_t gather_word(const uint8_t *words, int64_t i) {
   uint32_t word;
   memcpy(&word, words + 4 * INGOT_PANEL * i, sizeof word);
   return word;
 }
 
-/* Element k of a row of a table in the panels of blocks, rounded step by step as its type is defined. */
+/* Element k of a row of a table in panels of GGUF blocks, rounded in the steps that the type defines. */
 static inline __attribute__((always_inline)) float gather_block(const uint8_t *table, int64_t row, int64_t k,
                                                                 int64_t inner, const blocks_type t) {
   const int64_t column = row % INGOT_PANEL, place = k % t.elements, four = place / t.part / 4;
   const uint8_t *block = table + (row / INGOT_PANEL * (inner / t.elements) + k / t.elements) * INGOT_PANEL * t.nbytes;
-  const uint8_t *codes = block + blocks_head(t) + 4 * column + place / 32 * 4 * INGOT_PANEL * t.bits;
+  const uint8_t *qweight = block + blocks_head(t) + 4 * column + place / 32 * 4 * INGOT_PANEL * t.bits;
   const uint8_t *halves = block + INGOT_PANEL * t.scale_bytes + 2 * column;
   const int q = (int)(place % 32 / 4), shift = 8 * (int)(place % 4);
-  const uint32_t high = t.bits % 2 || t.bits > 4 ? gather_word(codes, blocks_high_word(t.bits, q)) : 0;
-  const int code = blocks_quant(t.bits, gather_word(codes, blocks_low_word(t.bits, q)), high, q) >> shift & 255;
+  const uint32_t high = t.bits % 2 || t.bits > 4 ? gather_word(qweight, blocks_high_word(t.bits, q)) : 0;
+  const int code = blocks_quant(t.bits, gather_word(qweight, blocks_low_word(t.bits, q)), high, q) >> shift & 255;
   const float x = (float)((t.steps ? blocks_steps[code] : code) - t.offset);
   const float d = gather_half(halves), m = t.has_m ? gather_half(halves + 2 * INGOT_PANEL) : 0.0f;
   if (t.held == BLOCKS_ALONE) return t.has_m ? x * d + m : x * d;
@@ -151,9 +151,9 @@ static inline __attribute__((always_inline)) float gather_block(const uint8_t *t
     memcpy(&upper, block + 4 * INGOT_PANEL + 2 * column, sizeof upper);
     words[1] = upper;
   }
-  const int part = 8 * (int)(place / t.part % 4);
-  const float scaled = x * (d * (float)(int8_t)(blocks_scales(t.held, words, (int)four) >> part));
-  return t.has_m ? scaled - m * (float)(int8_t)(blocks_mins(t.held, words, (int)four) >> part) : scaled;
+  const int bit = 8 * (int)(place / t.part % 4);
+  const float scaled = x * (d * (float)(int8_t)(blocks_scales(t.held, words, (int)four) >> bit));
+  return t.has_m ? scaled - m * (float)(int8_t)(blocks_mins(t.held, words, (int)four) >> bit) : scaled;
 }
 
 GATHER_FLOATS(gather_q4_1_panels, uint8_t, gather_block(table, row, k, inner, blocks_q4_1()))
@@ -167,8 +167,8 @@ GATHER_FLOATS(gather_q4_k_panels, uint8_t, gather_block(table, row, k, inner, bl
 GATHER_FLOATS(gather_q5_k_panels, uint8_t, gather_block(table, row, k, inner, blocks_q5_k()))
 GATHER_FLOATS(gather_q6_k_panels, uint8_t, gather_block(table, row, k, inner, blocks_q6_k()))
 
-/* `count` elements of the result from its element i on, all of one row, for which x is read at `offset` and every
- * `step` elements behind; `bytes` is a constant where that is faster. */
+/* `count` elements of the result from its element i on, all of one row; x is read at `offset` and then every `step`
+ * elements; `bytes` is a constant where that is faster. */
 static inline void gather_elements_row(const gather_elements_args *args, int64_t i, int64_t count, int64_t offset,
                                        int64_t step, int64_t bytes) {
   const int64_t *indices = (const int64_t *)args->indices + i, stride = args->x_strides[args->axis];
@@ -182,13 +182,13 @@ static inline void gather_elements_row(const gather_elements_args *args, int64_t
   }
 }
 
-void K(gather_elements_i64)(const void *p, int32_t part, int32_t parts) {
+void K(gather_elements_i64)(const void *p, int32_t task, int32_t num_tasks) {
   const gather_elements_args *args = p;
   const int32_t last = args->rank - 1;
   int64_t items = 1, count = 0;
   for (int32_t d = 0; d < args->rank; d++) items *= args->shape[d];
-  const int64_t end = part_begin(items, part + 1, parts), step = args->axis == last ? 0 : args->x_strides[last];
-  for (int64_t i = part_begin(items, part, parts); i < end; i += count) {
+  const int64_t end = task_begin(items, task + 1, num_tasks), step = args->axis == last ? 0 : args->x_strides[last];
+  for (int64_t i = task_begin(items, task, num_tasks); i < end; i += count) {
     const int64_t first = i % args->shape[last];
     int64_t offset = first * step, rest = i / args->shape[last];
     count = args->shape[last] - first < end - i ? args->shape[last] - first : end - i;
@@ -207,10 +207,10 @@ void K(gather_elements_i64)(const void *p, int32_t part, int32_t parts) {
 #undef GATHER_FLOATS
 #undef BLOCKS_W
 
-void K(checked_index)(const void *p, int32_t part, int32_t parts) {
+void K(checked_index)(const void *p, int32_t task, int32_t num_tasks) {
   const checked_index_args *args = p;
-  const int64_t end = part_begin(args->count, part + 1, parts);
-  for (int64_t i = part_begin(args->count, part, parts); i < end; i++) {
+  const int64_t end = task_begin(args->count, task + 1, num_tasks);
+  for (int64_t i = task_begin(args->count, task, num_tasks); i < end; i++) {
     int64_t index = index_at(args->x, args->index_bytes, i);
     if (args->wraps)
       index = index_from_front(args->fault, args->step, index, args->limit);
@@ -223,7 +223,7 @@ void K(checked_index)(const void *p, int32_t part, int32_t parts) {
   }
 }
 
-/* Whether all indices of a table of taps lie in [0, limit). */
+/* Whether all indices of the window samples are in [0, limit). */
 static inline int resample_fits(const resample_args *args) {
   for (int64_t i = 0; i < args->count * args->taps; i++)
     if (args->indices[i] < 0 || args->indices[i] >= args->limit) {
@@ -233,7 +233,7 @@ static inline int resample_fits(const resample_args *args) {
   return 1;
 }
 
-/* One place of one row: `inner` sums, each over the taps in order. */
+/* One output position of one row: `inner` sums, each over the window samples in order. */
 static inline void resample_place(const resample_args *args, const float *x, int64_t place, float *out) {
   const int64_t *indices = args->indices + place * args->taps;
   const float *weights = args->weights + place * args->taps;
@@ -246,7 +246,7 @@ static inline void resample_place(const resample_args *args, const float *x, int
   }
 }
 
-/* A whole row of single elements. */
+/* A row of single elements. */
 static inline void resample_line(const resample_args *args, const float *x, float *out) {
   const int64_t *indices = args->indices;
   const float *weights = args->weights;
@@ -262,17 +262,17 @@ static inline void resample_line(const resample_args *args, const float *x, floa
   }
 }
 
-void K(resample_f32)(const void *p, int32_t part, int32_t parts) {
+void K(resample_f32)(const void *p, int32_t task, int32_t num_tasks) {
   const resample_args *args = p;
   if (!resample_fits(args)) return;
   if (args->inner == 1) {
-    int64_t end = part_begin(args->outer, part + 1, parts);
-    for (int64_t i = part_begin(args->outer, part, parts); i < end; i++)
+    int64_t end = task_begin(args->outer, task + 1, num_tasks);
+    for (int64_t i = task_begin(args->outer, task, num_tasks); i < end; i++)
       resample_line(args, args->x + i * args->limit, args->out + i * args->count);
     return;
   }
-  int64_t end = part_begin(args->outer * args->count, part + 1, parts);
-  for (int64_t i = part_begin(args->outer * args->count, part, parts); i < end; i++) {
+  int64_t end = task_begin(args->outer * args->count, task + 1, num_tasks);
+  for (int64_t i = task_begin(args->outer * args->count, task, num_tasks); i < end; i++) {
     const float *x = args->x + i / args->count * args->limit * args->inner;
     resample_place(args, x, i % args->count, args->out + i * args->inner);
   }

@@ -1,4 +1,4 @@
-/* index.h: indices that a run brings. */
+/* index.h: run-time indices. */
 #ifndef INGOT_INDEX_H
 #define INGOT_INDEX_H
 
@@ -9,7 +9,7 @@ static inline int64_t index_at(const void *indices, int32_t index_bytes, int64_t
   return index_bytes == 8 ? ((const int64_t *)indices)[i] : ((const int32_t *)indices)[i];
 }
 
-/* The index counted from the front, or -1 after a fault. */
+/* The index counted from the front; reports a fault and returns -1 if it is invalid. */
 static inline int64_t index_from_front(ingot_fault *fault, int32_t step, int64_t index, int64_t limit) {
   if (index >= 0 && index < limit) return index;
   if (index < 0 && index >= -limit) return index + limit;

@@ -1,7 +1,8 @@
-/* sample.c: draws a token from a row of logits. The order is Hugging Face's: bias, penalties, mask, temperature, top-k,
- * top-p, min-p, draw. Truncation keeps what a walk from the most to the least probable token would, the lowest id of
- * equals first, without sorting: it selects by radix. Kept tokens stay in the order of their ids, sums go in chunks of
- * INGOT_REDUCE_CHUNK and a draw's random number depends on seed and position alone, so every machine draws the same. */
+/* sample.c: draw a token from a row of logits. The order is Hugging Face's: bias, penalties, mask, temperature, top-k,
+ * top-p, min-p, draw. Truncation keeps the tokens that a walk from the most to the least probable token would keep,
+ * with the lowest id of equals first, but by radix selection instead of sorting. Kept tokens stay in the order of their
+ * ids, sums are computed in chunks of INGOT_REDUCE_CHUNK, and a draw's random number depends on seed and position
+ * alone, so every machine draws the same tokens. */
 #include <math.h>
 #include <string.h>
 
@@ -10,9 +11,9 @@
 #include "math/vmath.h"
 
 #define SAMPLE_BINS 2048 /* values of an 11-bit digit */
-#define SAMPLE_ROOM 1024 /* candidates beyond 2 k before the k largest are selected again */
+#define SAMPLE_ROOM 1024 /* candidates beyond 2 k, before the k largest are selected again */
 
-/* NaN if any is. *chunk: where the chunk that first holds the largest begins. */
+/* NaN if any is. *chunk: the beginning of the first chunk that has the largest. */
 static inline float sample_max(const float *x, int64_t count, int64_t *chunk) {
   float max = -INFINITY;
   *chunk = 0;
@@ -39,7 +40,7 @@ static inline float sample_max(const float *x, int64_t count, int64_t *chunk) {
   return max;
 }
 
-/* out = e^((x - max) / temperature); returns their sum. Subtracting first lets any temperature above 0 through. */
+/* out = e^((x - max) / temperature); returns their sum. Subtracting first makes any temperature above 0 valid. */
 static inline double sample_weigh(const float *x, int64_t count, float max, float temperature, float *out) {
   const vf m = v_set(max), t = v_set(temperature);
   double total = 0;
@@ -103,7 +104,7 @@ static inline void sample_mask(float *x, const uint32_t *mask, int64_t count) {
     if (!(mask[i / 32] >> (i % 32) & 1)) x[i] = -INFINITY;
 }
 
-/* Bits that are in the order of the numbers; both zeros are one. */
+/* Bits whose order is that of the numbers; both zeros are equal. */
 static inline uint32_t sample_key(float x) {
   uint32_t bits;
   x += 0.0f;
@@ -111,11 +112,11 @@ static inline uint32_t sample_key(float x) {
   return bits ^ (bits >> 31 ? UINT32_MAX : 0x80000000u);
 }
 
-/* Keeps candidates from the largest weight down until the mass of the kept reaches `target`; a candidate's mass is its
- * weight, or 1 unless `weighted`. Of equals the lowest ids are kept, and the order stays. Returns how many; *least: the
- * smallest kept. The smallest is found digit by digit from the highest, with one histogram of mass for each. */
+/* Keep candidates from the largest weight down until their mass reaches `target`; a candidate's mass is its weight, or
+ * 1 unless `weighted`. Of equals the lowest ids are kept, and the order stays. Returns how many; *least: the smallest
+ * kept weight. It is found digit by digit from the highest, with one histogram of mass for each digit. */
 static inline int64_t sample_keep(ingot_sampler *s, int64_t count, double target, int weighted, float *least) {
-  static const int shifts[] = {21, 10, 0}; /* three limbs cover 32 bits; the last two share one bit */
+  static const int shifts[] = {21, 10, 0}; /* three digits cover 32 bits; the last two share one bit */
   uint32_t border = 0, known = 0;
   double before = 0;
   for (int pass = 0; pass < 3; pass++) {
@@ -150,7 +151,7 @@ static inline int64_t sample_keep(ingot_sampler *s, int64_t count, double target
   return kept;
 }
 
-/* tokens and weights: the k largest of x above -inf, as they are. */
+/* tokens and weights: the k largest of x above -inf, unchanged. */
 static inline int64_t sample_largest(ingot_sampler *s, const float *x, int64_t k) {
   const int64_t room = k < (s->vocab - SAMPLE_ROOM) / 2 ? 2 * k + SAMPLE_ROOM : s->vocab;
   float least = -INFINITY;
@@ -169,7 +170,7 @@ static inline int64_t sample_largest(ingot_sampler *s, const float *x, int64_t k
   return count > k ? sample_keep(s, count, (double)k, 0, &least) : count;
 }
 
-/* Keeps the candidates whose weight is at least `least`. */
+/* Keep the candidates whose weight is at least `least`. */
 static inline int64_t sample_at_least(ingot_sampler *s, int64_t count, float least) {
   int64_t kept = 0;
   for (int64_t begin = 0; begin < count; begin += 16) {
@@ -186,7 +187,7 @@ static inline int64_t sample_at_least(ingot_sampler *s, int64_t count, float lea
   return kept;
 }
 
-/* Which tokens may be drawn, and their weights: tokens, weights, kept, all_kept, mass. */
+/* Compute the candidates and their weights: tokens, weights, kept, all_kept, mass. */
 static inline void sample_truncate(ingot_sampler *s, const float *x, float max) {
   int64_t count = s->vocab;
   float least;
@@ -198,7 +199,7 @@ static inline void sample_truncate(ingot_sampler *s, const float *x, float max) 
   s->mass = sample_weigh(x, count, max, s->temperature, s->weights);
   if (s->top_p < 1) {
     double target = s->top_p * s->mass;
-    /* All that are lighter than this weigh less than 1 - top_p together: the walk ends before it meets them. */
+    /* All tokens with smaller weights have less than 1 - top_p together: the walk ends before it reaches them. */
     count = sample_at_least(s, count, (float)(0.5 * (s->mass - target) / (double)count));
     count = sample_keep(s, count, target, 1, &least);
   }
@@ -207,14 +208,14 @@ static inline void sample_truncate(ingot_sampler *s, const float *x, float max) 
   s->kept = count;
 }
 
-/* [0, 1) in steps of 2^-53: draw number `draw` of a seed, of the first two words of its counter. */
+/* [0, 1) in steps of 2^-53: draw number `draw` of a seed, from the first two words of its counter. */
 static inline double sample_random(uint64_t seed, uint64_t draw) {
   uint32_t counter[4] = {(uint32_t)draw, (uint32_t)(draw >> 32), 0, 0};
   philox(seed, 1, counter);
   return (double)(((uint64_t)counter[0] << 32 | counter[1]) >> 11) * 0x1p-53;
 }
 
-/* The first candidate at which the sum of weights passes `target`. */
+/* The first candidate at which the sum of weights exceeds `target`. */
 static inline int64_t sample_passing(const float *weights, int64_t count, double target) {
   int64_t begin = 0;
   for (; count - begin > INGOT_REDUCE_CHUNK; begin += INGOT_REDUCE_CHUNK) {
@@ -227,7 +228,7 @@ static inline int64_t sample_passing(const float *weights, int64_t count, double
     target -= weights[i];
     if (target < 0) return i;
   }
-  /* Rounding left a rest of the chunk: its last token that can be drawn takes it. */
+  /* Rounding left a remainder in the chunk: draw its last possible token. */
   while (weights[--end] == 0) {
   }
   return end;
@@ -269,11 +270,11 @@ static inline int32_t sample_status(float max) {
   return max == -INFINITY ? INGOT_SAMPLE_NONE : 0;
 }
 
-/* Part 0 does all of it. */
-void K(sample_f32)(const void *args, int32_t part, int32_t parts) {
+/* Task 0 does all of it. */
+void K(sample_f32)(const void *args, int32_t task, int32_t num_tasks) {
   ingot_sampler *s = (ingot_sampler *)args; /* the one kernel whose arguments are also its state */
-  (void)parts;
-  if (part) return;
+  (void)num_tasks;
+  if (task) return;
   s->token = -1;
   s->kept = 0;
   int64_t chunk;

@@ -1,11 +1,12 @@
-/* scatter.c: elements written at run-time indices along an axis, over or into what is there. A line along the axis is
- * one part's work, in order. An index outside [-limit, limit) goes to the run's fault slot, and its update nowhere. */
+/* scatter.c: write updates at run-time indices along an axis, replacing or merging elements. A line along the axis is
+ * the work of one task, in order. An index outside [-limit, limit) is reported as the run's fault, and its update is
+ * skipped. */
 #include <string.h>
 
 #include "index/index.h"
 #include "kernel.h"
 
-/* The lines of the indices: how many, how long, and how far distance the elements of one are. */
+/* The lines of the indices: their number and length, and the distance between elements of a line. */
 typedef struct { int64_t count; int64_t length; int64_t inner; } scatter_lines;
 
 static inline scatter_lines scatter_lines_of(const scatter_args *args) {
@@ -17,7 +18,7 @@ static inline scatter_lines scatter_lines_of(const scatter_args *args) {
   return lines;
 }
 
-/* Where line i begins in what has these strides, in elements. */
+/* The offset of line i with these strides, in elements. */
 static inline int64_t scatter_line_begin(const scatter_args *args, const int64_t *strides, int64_t i) {
   int64_t offset = 0;
   for (int32_t d = args->rank - 1; d >= 0; d--) {
@@ -28,10 +29,10 @@ static inline int64_t scatter_line_begin(const scatter_args *args, const int64_t
   return offset;
 }
 
-/* Lines i to i + count of these, which lie side by side, take their updates together, step by step, so that memory is
- * read as it lies; where they share an index, it is looked at once. update: what is done for one element, the e-th of
- * the group at `index`; place is that of the result, in elements from its first, and from that of the updates. merge,
- * bytes of an element: known when a loop is compiled. */
+/* Lines i to i + count, which are adjacent, are updated together, step by step, so that memory is read sequentially;
+ * where they share an index, it is checked once. update: the expression for element e of the group at `index`; place is
+ * the offset of the result, in elements, and so is that of the updates. merge, bytes of an element: constants where a
+ * loop is compiled. */
 #define SCATTER_GROUP(name, update)                                                                                    \
   static inline __attribute__((always_inline)) void K(name##_group)(const scatter_args *args, const int32_t merge,     \
                                                                     const size_t bytes, const scatter_lines *lines,    \
@@ -77,9 +78,10 @@ static inline int64_t scatter_line_begin(const scatter_args *args, const int64_t
     }                                                                                                                  \
   }
 
-/* How many lines from line i lie side by side, before line `end`. */
-static inline int64_t scatter_beside(const scatter_args *args, int64_t i, int64_t end) {
-  const int64_t beside = args->axis == args->rank - 1 ? 1 : args->shape[args->rank - 1], left = beside - i % beside;
+/* How many lines from line i on are adjacent, before line `end`. */
+static inline int64_t scatter_adjacent(const scatter_args *args, int64_t i, int64_t end) {
+  const int64_t adjacent = args->axis == args->rank - 1 ? 1 : args->shape[args->rank - 1];
+  const int64_t left = adjacent - i % adjacent;
   return left < end - i ? left : end - i;
 }
 
@@ -87,31 +89,31 @@ static inline int64_t scatter_beside(const scatter_args *args, int64_t i, int64_
   SCATTER_GROUP(name, update)                                                                                          \
                                                                                                                        \
   static inline __attribute__((always_inline)) void K(name##_lines)(const scatter_args *args, const int32_t merge,     \
-                                                                    const size_t bytes, int32_t part,                  \
-                                                                    int32_t parts) {                                   \
+                                                                    const size_t bytes, int32_t task,                  \
+                                                                    int32_t num_tasks) {                               \
     const scatter_lines lines = scatter_lines_of(args);                                                                \
-    const int64_t end = part_begin(lines.count, part + 1, parts);                                                      \
-    for (int64_t i = part_begin(lines.count, part, parts), count = 0; i < end; i += count) {                           \
-      count = scatter_beside(args, i, end);                                                                            \
+    const int64_t end = task_begin(lines.count, task + 1, num_tasks);                                                  \
+    for (int64_t i = task_begin(lines.count, task, num_tasks), count = 0; i < end; i += count) {                       \
+      count = scatter_adjacent(args, i, end);                                                                          \
       K(name##_group)(args, merge, bytes, &lines, i, count, NULL);                                                     \
     }                                                                                                                  \
   }
 
 /* The kernel of one type that merges. */
 #define SCATTER(name, type, lines)                                                                                     \
-  void K(name)(const void *p, int32_t part, int32_t parts) {                                                           \
+  void K(name)(const void *p, int32_t task, int32_t num_tasks) {                                                       \
     const int32_t merge = ((const scatter_args *)p)->merge;                                                            \
     if (merge == INGOT_MERGE_add)                                                                                      \
-      K(lines)(p, INGOT_MERGE_add, sizeof(type), part, parts);                                                         \
+      K(lines)(p, INGOT_MERGE_add, sizeof(type), task, num_tasks);                                                     \
     else if (merge == INGOT_MERGE_mul)                                                                                 \
-      K(lines)(p, INGOT_MERGE_mul, sizeof(type), part, parts);                                                         \
+      K(lines)(p, INGOT_MERGE_mul, sizeof(type), task, num_tasks);                                                     \
     else if (merge == INGOT_MERGE_max)                                                                                 \
-      K(lines)(p, INGOT_MERGE_max, sizeof(type), part, parts);                                                         \
+      K(lines)(p, INGOT_MERGE_max, sizeof(type), task, num_tasks);                                                     \
     else                                                                                                               \
-      K(lines)(p, INGOT_MERGE_min, sizeof(type), part, parts);                                                         \
+      K(lines)(p, INGOT_MERGE_min, sizeof(type), task, num_tasks);                                                     \
   }
 
-/* y where it is NaN, chosen without a jump: which of two elements is larger cannot be foretold. */
+/* y where it is NaN, selected without a branch, because which of two elements is larger cannot be predicted. */
 static inline double scatter_nan(double y, double otherwise) { return y == y ? otherwise : y; }
 
 static inline double scatter_merged_f64(double y, double x, int32_t merge) {
@@ -149,7 +151,7 @@ static inline uint64_t scatter_merged_u64(uint64_t y, uint64_t x, int32_t merge)
   type *y = (type *)out + place;                                                                                       \
   *y = merged(*y, ((const type *)updates)[from], merge)
 
-/* An element as it is, of a size that is known where it is 4 or 8. */
+/* Copy an element; its size is a constant where it is 4 or 8. */
 static inline __attribute__((always_inline)) void scatter_move(char *out, int64_t place, const char *updates,
                                                                int64_t from, const size_t bytes) {
   if (bytes == 4)
@@ -162,24 +164,24 @@ static inline __attribute__((always_inline)) void scatter_move(char *out, int64_
 
 SCATTER_LINES(scatter_b, scatter_move(out, place, updates, from, bytes))
 
-/* What replaces what is there, of any size. */
-void K(scatter_b)(const void *p, int32_t part, int32_t parts) {
+/* Replacing updates, of any size. */
+void K(scatter_b)(const void *p, int32_t task, int32_t num_tasks) {
   const size_t bytes = (size_t)((const scatter_args *)p)->item_bytes;
   if (bytes == 4)
-    K(scatter_b_lines)(p, INGOT_MERGE_none, 4, part, parts);
+    K(scatter_b_lines)(p, INGOT_MERGE_none, 4, task, num_tasks);
   else if (bytes == 8)
-    K(scatter_b_lines)(p, INGOT_MERGE_none, 8, part, parts);
+    K(scatter_b_lines)(p, INGOT_MERGE_none, 8, task, num_tasks);
   else
-    K(scatter_b_lines)(p, INGOT_MERGE_none, bytes, part, parts);
+    K(scatter_b_lines)(p, INGOT_MERGE_none, bytes, task, num_tasks);
 }
 
-/* Floats meet as doubles, which are `held` while a group takes its updates: [limit][count] of a part's scratch. */
+/* Floats are merged as doubles, which are `held` while a group is updated: [limit][count] in a task's scratch. */
 SCATTER_GROUP(scatter_widen, held[index * count + e] = (double)((const float *)out)[place])
 SCATTER_GROUP(scatter_merge, double *y = held + index * count + e;
               *y = scatter_merged_f64(*y, (double)((const float *)updates)[from], merge))
 SCATTER_GROUP(scatter_narrow, ((float *)out)[place] = (float)held[index * count + e])
 
-/* All elements of a group's lines, into what is held, or back; adjacent ones eight at a time, by vectors. */
+/* Load all elements of a group's lines into `held`, or store them; adjacent ones eight at a time, by vectors. */
 #define SCATTER_ALL(name, move)                                                                                        \
   static inline void K(name##_all)(const scatter_args *args, int64_t i, const int64_t count,                           \
                                    double *all) {                                                                      \
@@ -207,14 +209,14 @@ SCATTER_ALL(scatter_hold, held[lane] = (double)y[lane])
 SCATTER_ALL(scatter_leave, y[lane] = (float)held[lane])
 
 static inline __attribute__((always_inline)) void K(scatter_f32_lines)(const scatter_args *args, const int32_t merge,
-                                                                       const size_t bytes, int32_t part,
-                                                                       int32_t parts) {
+                                                                       const size_t bytes, int32_t task,
+                                                                       int32_t num_tasks) {
   const scatter_lines lines = scatter_lines_of(args);
-  const int64_t end = part_begin(lines.count, part + 1, parts);
-  const int is_dense = lines.length >= args->limit; /* then elements that get nothing are not worth a look */
-  double *held = (double *)(void *)(args->scratch + part * args->scratch_stride);
-  for (int64_t i = part_begin(lines.count, part, parts), count = 0; i < end; i += count) {
-    count = scatter_beside(args, i, end);
+  const int64_t end = task_begin(lines.count, task + 1, num_tasks);
+  const int is_dense = lines.length >= args->limit; /* then skipping elements without an update is not worthwhile */
+  double *held = (double *)(void *)(args->scratch + task * args->scratch_stride);
+  for (int64_t i = task_begin(lines.count, task, num_tasks), count = 0; i < end; i += count) {
+    count = scatter_adjacent(args, i, end);
     if (count > args->together) count = args->together;
     if (is_dense)
       K(scatter_hold_all)(args, i, count, held);

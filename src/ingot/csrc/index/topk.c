@@ -1,10 +1,10 @@
-/* topk.c: the k largest or smallest of rows of adjacent elements, in order, and where they are. Equal ones keep their
- * order; NaN is larger than anything. */
+/* topk.c: the k largest or smallest of rows of adjacent elements, in order, and their indices. Equal elements keep
+ * their order; NaN is larger than any number. */
 #include <string.h>
 
 #include "kernel.h"
 
-/* A key of a heap of `count` sinks to its place: none is larger than those below it. */
+/* Sift down a key of a heap of `count`: no key is larger than those below it. */
 static inline void topk_sink(uint64_t *keys, int64_t at, int64_t count) {
   const uint64_t key = keys[at];
   for (int64_t child = 2 * at + 1; child < count; child = 2 * at + 1) {
@@ -20,7 +20,7 @@ static inline void topk_heap(uint64_t *keys, int64_t count) {
   for (int64_t i = count / 2; i-- > 0;) topk_sink(keys, i, count);
 }
 
-/* The largest first, from a heap. */
+/* Sort a heap, the largest first. */
 static inline void topk_sort_heap(uint64_t *keys, int64_t count) {
   for (int64_t i = count - 1; i > 0; i--) {
     const uint64_t last = keys[i];
@@ -38,7 +38,7 @@ static inline void topk_insert(uint64_t *keys, int64_t count) {
   }
 }
 
-/* Keys before the place that is returned are not smaller than those from it on; neither part is empty. */
+/* Partition the keys; no key before the returned index is smaller than one from it on; neither range is empty. */
 static inline int64_t topk_split(uint64_t *keys, int64_t count) {
   const uint64_t a = keys[0], b = keys[count / 2], c = keys[count - 1];
   const uint64_t low = a < b ? a : b, high = a < b ? b : a, middle = c < low ? low : c < high ? c : high;
@@ -52,33 +52,34 @@ static inline int64_t topk_split(uint64_t *keys, int64_t count) {
   }
 }
 
-/* The largest first. Parts that do not get shorter soon enough are sorted as heaps: Musser, "Introspective sorting and
- * selection algorithms", 1997. */
+/* Sort, the largest first. Ranges that do not shrink fast enough are sorted as heaps: Musser, "Introspective sorting
+ * and selection algorithms", 1997. */
 static inline void topk_sort(uint64_t *keys, int64_t count) {
-  struct { uint64_t *keys; int64_t count; int32_t left; } waiting[64], part = {keys, count, 0};
+  struct { uint64_t *keys; int64_t count; int32_t left; } waiting[64], range = {keys, count, 0};
   int32_t depth = 0;
-  for (int64_t n = count; n > 1; n /= 2) part.left += 2;
+  for (int64_t n = count; n > 1; n /= 2) range.left += 2;
   for (;;) {
-    while (part.count > 16 && part.left > 0 && depth < 64) {
-      const int64_t first = topk_split(part.keys, part.count);
-      part.left--;
-      waiting[depth] = part;
+    while (range.count > 16 && range.left > 0 && depth < 64) {
+      const int64_t first = topk_split(range.keys, range.count);
+      range.left--;
+      waiting[depth] = range;
       waiting[depth].keys += first, waiting[depth++].count -= first;
-      part.count = first;
+      range.count = first;
     }
-    if (part.count > 16) {
-      topk_heap(part.keys, part.count);
-      topk_sort_heap(part.keys, part.count);
+    if (range.count > 16) {
+      topk_heap(range.keys, range.count);
+      topk_sort_heap(range.keys, range.count);
     } else {
-      topk_insert(part.keys, part.count);
+      topk_insert(range.keys, range.count);
     }
     if (!depth) return;
-    part = waiting[--depth];
+    range = waiting[--depth];
   }
 }
 
-/* The functions of one type of integers: whether a row was done by keys, which hold an element, counted from the last
- * of the row, and its place behind it. They lie where the indices will. Where few are wanted, few are worth a key. */
+/* The functions of one integer type: whether a row was sorted by keys, which have an element, and below it its index
+ * counted from the end of the row. Keys are stored in the memory of the indices. With a small k, few elements need a
+ * key. */
 #define TOPK_KEYED(name, type)                                                                                         \
   static inline uint64_t K(name##_key)(type x, type last, int64_t place, int32_t bits, int32_t largest) {              \
     const uint64_t above = largest ? (uint64_t)x - (uint64_t)last : (uint64_t)last - (uint64_t)x;                      \
@@ -120,12 +121,12 @@ static inline int topk_f64_keyed(const double *x, double *out, int64_t *indices,
   return 0;
 }
 
-/* The functions of one type of 64 bits, whose elements may be NaN: whether a comes before b, which stands before it in
- * the row; whether entry a of a row comes before entry b in its result, an order without ties; an entry of a heap of
- * `count`, in which none comes before those below it, sinks to its place.
+/* The functions of one 64-bit type, whose elements may be NaN: whether a comes before b, which is before it in the row;
+ * whether entry a of a row comes before entry b in its result, an order without ties; sifting down an entry of a heap
+ * of `count`, in which none comes before those below it.
  *
- * A row: a heap of the k best so far with the last of them on top, in the place of the result, which is sorted from
- * behind. Williams, "Algorithm 232: Heapsort", 1964. The kernel: `keyed` does a row if it can. */
+ * A row: a heap of the k best so far with the last of them on top, in the memory of the result, which is then sorted
+ * from the end. Williams, "Algorithm 232: Heapsort", 1964. The kernel: `keyed` computes a row if it can. */
 #define TOPK(name, type, keyed)                                                                                        \
   static inline int K(name##_before)(type a, type b, int32_t largest) {                                                \
     const int above = (a > b) | ((a != a) & (b == b)), below = (a < b) | ((a == a) & (b != b));                        \
@@ -174,10 +175,10 @@ static inline int topk_f64_keyed(const double *x, double *out, int64_t *indices,
     }                                                                                                                  \
   }                                                                                                                    \
                                                                                                                        \
-  void K(name)(const void *p, int32_t part, int32_t parts) {                                                           \
+  void K(name)(const void *p, int32_t task, int32_t num_tasks) {                                                       \
     const topk_args *args = p;                                                                                         \
-    const int64_t end = part_begin(args->rows, part + 1, parts), k = args->k;                                          \
-    for (int64_t row = part_begin(args->rows, part, parts); row < end && k > 0; row++) {                               \
+    const int64_t end = task_begin(args->rows, task + 1, num_tasks), k = args->k;                                      \
+    for (int64_t row = task_begin(args->rows, task, num_tasks); row < end && k > 0; row++) {                           \
       const type *x = (const type *)args->x + row * args->x_stride;                                                    \
       type *out = (type *)args->out + row * k;                                                                         \
       int64_t *indices = args->indices + row * k;                                                                      \
@@ -190,7 +191,7 @@ TOPK(topk_f64, double, topk_f64_keyed)
 TOPK(topk_i64, int64_t, K(topk_i64_keyed))
 TOPK(topk_u64, uint64_t, K(topk_u64_keyed))
 
-/* An element of f32 and its place as one number: the earlier an entry comes in the result, the larger. Zeros are equal,
+/* An element of f32 and its index as one number: the earlier an entry is in the result, the larger. Zeros are equal,
  * and so are NaN. */
 static inline uint64_t topk_key(float x, int64_t index, int32_t largest) {
   const float plain = x + 0.0f;
@@ -202,7 +203,7 @@ static inline uint64_t topk_key(float x, int64_t index, int32_t largest) {
 
 static inline int64_t topk_index(uint64_t key) { return (uint32_t)~(uint32_t)key; }
 
-/* Whether any of 1 <= n <= 16 elements comes before one that stands before them. */
+/* Whether any of 1 <= n <= 16 elements comes before `last`, which precedes them in the row. */
 static inline int topk_any_before(const float *x, int64_t n, float last, int32_t largest) {
   float lanes[16];
   for (int64_t i = 0; n < 16 && i < 16; i++) lanes[i] = i < n ? x[i] : x[0];
@@ -211,12 +212,13 @@ static inline int topk_any_before(const float *x, int64_t n, float last, int32_t
   return largest ? v_any(v_lt(v_set(last), found)) || v_any(v_isnan(found)) : v_any(v_lt(found, v_set(last)));
 }
 
-/* The keys of a row lie where its indices will: the k best so far are a heap with the last of them on top. */
-void K(topk_f32)(const void *p, int32_t part, int32_t parts) {
+/* The keys of a row are stored in the memory of its indices: the k best so far are a heap with the last of them on
+ * top. */
+void K(topk_f32)(const void *p, int32_t task, int32_t num_tasks) {
   const topk_args *args = p;
-  const int64_t end = part_begin(args->rows, part + 1, parts), k = args->k, cols = args->cols;
+  const int64_t end = task_begin(args->rows, task + 1, num_tasks), k = args->k, cols = args->cols;
   const int32_t largest = args->largest;
-  for (int64_t row = part_begin(args->rows, part, parts); row < end && k > 0; row++) {
+  for (int64_t row = task_begin(args->rows, task, num_tasks); row < end && k > 0; row++) {
     const float *x = (const float *)args->x + row * args->x_stride;
     float *out = (float *)args->out + row * k;
     uint64_t *keys = (uint64_t *)args->indices + row * k;

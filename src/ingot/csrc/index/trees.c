@@ -1,33 +1,34 @@
-/* trees.c: the votes of ensembles of decision trees. Some walks, each of a row down a tree, go step by step together,
- * so that one waits while others go on. A number in the tables of something that is not there goes to the run's fault
- * slot when a row meets it, and that row votes no further in that tree. */
+/* trees.c: the votes of ensembles of decision trees. Several walks, each of a row down a tree, are interleaved step by
+ * step, so that one walk's loads overlap with the others. An invalid number in the tables is reported as the run's
+ * fault when a row reaches it, and that row has no further votes in that tree. */
 #include <string.h>
 
 #include "kernel.h"
 
-#define TREE_WALKS 16 /* that go together */
+#define TREE_WALKS 16 /* that are interleaved */
 
-/* Whether `number` is one of `count`; if not, that is a fault. */
+/* Whether 0 <= number < count; reports a fault otherwise. */
 static inline int tree_has(const tree_args *args, int64_t number, int64_t count) {
   if (number >= 0 && number < count) return 1;
   report_fault(args->fault, 2, args->step, number, count);
   return 0;
 }
 
-/* The f32 that lies in a node. */
+/* The f32 that is stored in a node. */
 static inline float tree_split(const int32_t *node) {
   float split;
   memcpy(&split, node + 3, sizeof split);
   return split;
 }
 
-/* What follows when a place in a tree is no node. */
+/* The leaf of a negative place. */
 #define TREE_LEAF(place) (-1 - (place))
 
-/* The functions of one type. A place is a node, or below 0 a leaf; one that is lost has none, and is args->leaf_count
- * leaves behind the first. of_node: the number that a node compares with.
+/* The functions of one type. A place is a node, or, below 0, a leaf; the place of a walk with a fault is
+ * args->leaf_count leaves after the first. of_node: the number that a node compares with.
  *
- * Walks of `trees` trees from `tree` on by `rows` rows go together; then each row takes its votes, tree after tree. */
+ * Walks of `trees` trees from `tree` on by `rows` rows are interleaved; then the votes of each row are added, tree
+ * after tree. */
 #define TREES(name, type, of_node)                                                                                     \
   static inline int K(name##_is_member)(const tree_args *args, int64_t place, type x) {                                \
     int found = 0;                                                                                                     \
@@ -97,20 +98,20 @@ static inline float tree_split(const int32_t *node) {
       for (int64_t r = 0; r < rows; r++) K(name##_vote)(args, TREE_LEAF(place[i++]), row + r);                         \
   }                                                                                                                    \
                                                                                                                        \
-  void K(name)(const void *p, int32_t part, int32_t parts) {                                                           \
+  void K(name)(const void *p, int32_t task, int32_t num_tasks) {                                                       \
     const tree_args *args = p;                                                                                         \
-    const int64_t begin = part_begin(args->rows, part, parts), end = part_begin(args->rows, part + 1, parts);          \
+    const int64_t begin = task_begin(args->rows, task, num_tasks), end = task_begin(args->rows, task + 1, num_tasks);  \
     const int64_t last = begin + (end - begin) / TREE_WALKS * TREE_WALKS, rest = end - last;                           \
-    const int64_t beside = rest ? TREE_WALKS / rest : 1;                                                               \
+    const int64_t together = rest ? TREE_WALKS / rest : 1;                                                             \
     for (int64_t i = begin * args->target_count; i < end * args->target_count; i++) {                                  \
       ((type *)args->out)[i] = 0;                                                                                      \
       if (args->voted) args->voted[i] = 0;                                                                             \
     }                                                                                                                  \
     for (int64_t tree = 0; tree < args->tree_count; tree++)                                                            \
       for (int64_t row = begin; row < last; row += TREE_WALKS) K(name##_walk)(args, tree, 1, row, TREE_WALKS);         \
-    for (int64_t tree = 0; rest && tree < args->tree_count; tree += beside) {                                          \
+    for (int64_t tree = 0; rest && tree < args->tree_count; tree += together) {                                        \
       const int64_t left = args->tree_count - tree;                                                                    \
-      K(name##_walk)(args, tree, left < beside ? left : beside, last, rest);                                           \
+      K(name##_walk)(args, tree, left < together ? left : together, last, rest);                                       \
     }                                                                                                                  \
   }
 

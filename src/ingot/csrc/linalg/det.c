@@ -1,9 +1,9 @@
-/* det.c: determinants, by Gaussian elimination with the largest element of each column as its pivot. */
+/* det.c: determinants, by Gaussian elimination with partial pivoting. */
 #include <math.h>
 
 #include "kernel.h"
 
-/* The row from k on whose element of column k is the largest, NaN being larger than any. */
+/* The row from k on with the largest element of column k; NaN counts as the largest. */
 static inline int64_t det_pivot(const double *a, int64_t n, int64_t k) {
   int64_t best = k;
   for (int64_t i = k + 1; i < n; i++)
@@ -32,12 +32,12 @@ static inline double det_of(double *a, int64_t n) {
 }
 
 #define DET(name, type)                                                                                                \
-  void K(name)(const void *p, int32_t part, int32_t parts) {                                                           \
+  void K(name)(const void *p, int32_t task, int32_t num_tasks) {                                                       \
     const det_args *args = p;                                                                                          \
-    double *a = (double *)(void *)(args->scratch + part * args->scratch_stride);                                       \
+    double *a = (double *)(void *)(args->scratch + task * args->scratch_stride);                                       \
     const int64_t size = args->n * args->n;                                                                            \
-    const int64_t end = part_begin(args->count, part + 1, parts);                                                      \
-    for (int64_t i = part_begin(args->count, part, parts); i < end; i++) {                                             \
+    const int64_t end = task_begin(args->count, task + 1, num_tasks);                                                  \
+    for (int64_t i = task_begin(args->count, task, num_tasks); i < end; i++) {                                         \
       const type *x = (const type *)args->x + i * size;                                                                \
       for (int64_t j = 0; j < size; j++) a[j] = (double)x[j];                                                          \
       ((type *)args->out)[i] = (type)det_of(a, args->n);                                                               \

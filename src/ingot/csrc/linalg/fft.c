@@ -1,20 +1,20 @@
-/* fft.c: discrete Fourier transforms, for each of many lines. Each pass splits off one factor of the length and leaves
- * its results in the order in which the next one reads them: Stockham, in Cochran et al., "What is the fast Fourier
- * transform?", 1967. Elements of `block` lines lie side by side, so that passes go over lanes of lines, or,
- * where a block is one line, over what earlier passes have made adjacent. An element's operations are the same in
- * either case. A real line of even length is transformed as one of half the length, whose elements are pairs. */
+/* fft.c: discrete Fourier transforms of many lines. Each pass splits off one factor of the length and stores its
+ * results in the order in which the next pass reads them (Stockham, in Cochran et al., "What is the fast Fourier
+ * transform?", 1967). The elements of `block` lines are interleaved, so that the lanes of a pass are lines, or, where a
+ * block is one line, elements that earlier passes made adjacent. An element's operations are the same in either case. A
+ * real line of even length is transformed as a complex line of half the length, whose elements are pairs. */
 #include <math.h>
 
 #include "kernel.h"
 
-/* What is transformed: `block` lines in planes of real and of imaginary parts, an element of all lines after the
- * next. Passes read x and write y. */
+/* The data of a transform: `block` lines as planes of real and of imaginary parts, element by element, each of all
+ * lines. Passes read x and write y. */
 typedef struct { float *x_re; float *x_im; float *y_re; float *y_im; } fft_planes_f32;
 
 typedef struct { double *x_re; double *x_im; double *y_re; double *y_im; } fft_planes_f64;
 
-/* A pass: `radix` elements, each `stride * count` behind the last, become as many, each `stride` behind the last; there
- * are `count` such groups, and `stride` adjacent elements of each. */
+/* A pass: `radix` elements that are `stride * count` apart become as many that are `stride` apart; there are `count`
+ * such groups, with `stride` adjacent elements each. */
 typedef struct { int64_t radix; int64_t count; int64_t stride; } fft_pass;
 
 /* 1 <= n <= 16 lanes. */
@@ -27,14 +27,14 @@ static inline void fft_store_f32(float *p, vf x, int64_t n) {
     v_store_n(p, x, n);
 }
 
-/* A lane. */
+/* One lane. */
 static inline double fft_load_f64(const double *p, int64_t n) { return n == 1 ? *p : 0; }
 
 static inline void fft_store_f64(double *p, double x, int64_t n) {
   if (n == 1) *p = x;
 }
 
-/* One of the bodies takes any radix: where nothing can be unrolled, clang makes that an error. */
+/* One of the bodies accepts any radix and cannot be unrolled, which clang reports as an error. */
 #if defined(__clang__)
 #define FFT_UNROLL
 #else
@@ -49,7 +49,7 @@ static inline void fft_store_f64(double *p, double x, int64_t n) {
 #define FFT_MUL(a, b) ((a) * (b))
 #define FFT_FMA(a, b, c) ((a) * (b) + (c))
 
-/* Where the lines of a block begin, in elements. */
+/* The offsets of the lines of a block, in elements. */
 typedef struct { int64_t real[16]; int64_t imaginary[16]; int64_t out_real[16]; int64_t out_imaginary[16]; } fft_lines;
 
 static inline fft_lines fft_lines_of(const fft_args *args, int64_t first, int64_t count) {
@@ -68,9 +68,9 @@ static inline fft_lines fft_lines_of(const fft_args *args, int64_t first, int64_
   return lines;
 }
 
-/* A real line of even length before or behind its passes: of `lanes` lines at a time, of which there are 1 or
- * INGOT_FFT_LINES. roots: those of its length, [elements + 1][2], cosine and sine of each element's share of a negative
- * turn. */
+/* The step before or after the passes of a real line of even length, for `lanes` lines at a time; a block is 1 or
+ * INGOT_FFT_LINES lines. roots: those of its length, [elements + 1][2], cosine and sine of each element's fraction of a
+ * negative turn. */
 #define FFT_ENDS(name, type, planes_of, vec, lanes, load, store, set, add, sub, mul, fma)                              \
   /* From the spectrum of pairs of elements to that of the elements, in y. */                                          \
   static inline void K(name##_split)(const fft_args *args, const type *roots, planes_of p) {                           \
@@ -90,7 +90,7 @@ static inline fft_lines fft_lines_of(const fft_args *args, int64_t first, int64_
     }                                                                                                                  \
   }                                                                                                                    \
                                                                                                                        \
-  /* The way back, in y: from half of a spectrum, doubled, to that of pairs. The ends of the half are real. */         \
+  /* The inverse, in y: from half of a spectrum, doubled, to that of pairs. Its first and last elements are real. */   \
   static inline void K(name##_join)(const fft_args *args, const type *roots, planes_of p) {                            \
     const int64_t block = args->block, length = args->length;                                                          \
     for (int64_t i = 0; i < block; i++) p.x_im[i] = p.x_im[length * block + i] = 0;                                    \
@@ -117,11 +117,11 @@ FFT_ENDS(fft_f32_block_ends, float, fft_planes_f32, vf, 16, fft_load_f32, fft_st
 FFT_ENDS(fft_f64_ends, double, fft_planes_f64, double, 1, FFT_LOAD, FFT_STORE, FFT_SET, FFT_ADD, FFT_SUB, FFT_MUL,
          FFT_FMA)
 
-/* The functions of one type, of which passes take `lanes` elements at a time. Factors are in the order in which they
+/* The functions of one type, whose passes process `lanes` elements at a time. Factors are in the order in which they
  * are read: those of an odd radix's roots, [radix][2]; then, where a stride has fewer than `lanes` elements, real and
- * imaginary parts for each result of a group but the first, [radix - 1][2][count * stride]; otherwise
- * [count][radix - 1][2]. Before and behind the passes, elements of lines go 16 at a time, because lines that lie a
- * power of two apart share few lines of a cache. */
+ * imaginary parts for each result of a group except the first, [radix - 1][2][count * stride]; otherwise [count][radix
+ * - 1][2]. Before and after the passes, elements of lines are moved 16 at a time, because lines that are a power of two
+ * apart share few cache lines. */
 #define FFT(name, ends, block_ends, type, planes_of, vec, lanes, load, store, set, add, sub, mul, fma)                 \
   static inline __attribute__((always_inline)) void K(name##_two)(vec *re, vec *im) {                                  \
     const vec re0 = re[0], im0 = im[0];                                                                                \
@@ -138,16 +138,16 @@ FFT_ENDS(fft_f64_ends, double, fft_planes_f64, double, 1, FFT_LOAD, FFT_STORE, F
     re[3] = sub(b_re, d_im), im[3] = add(b_im, d_re);                                                                  \
   }                                                                                                                    \
                                                                                                                        \
-  /* Elements j and radix - j meet factors that are conjugate: their sums meet cosines, their differences sines. */    \
+  /* Elements j and radix - j have conjugate factors: cosines for their sums, sines for their differences. */          \
   static inline __attribute__((always_inline)) void K(name##_odd)(const int radix, const type *roots, vec *re,         \
                                                                   vec *im) {                                           \
     const int half = radix / 2;                                                                                        \
     vec sum_re[INGOT_FFT_RADIX / 2 + 1], sum_im[INGOT_FFT_RADIX / 2 + 1];                                              \
-    vec apart_re[INGOT_FFT_RADIX / 2 + 1], apart_im[INGOT_FFT_RADIX / 2 + 1];                                          \
+    vec diff_re[INGOT_FFT_RADIX / 2 + 1], diff_im[INGOT_FFT_RADIX / 2 + 1];                                            \
     const vec first_re = re[0], first_im = im[0];                                                                      \
     FFT_UNROLL for (int j = 1; j <= half; j++) {                                                                       \
       sum_re[j] = add(re[j], re[radix - j]), sum_im[j] = add(im[j], im[radix - j]);                                    \
-      apart_re[j] = sub(re[j], re[radix - j]), apart_im[j] = sub(im[j], im[radix - j]);                                \
+      diff_re[j] = sub(re[j], re[radix - j]), diff_im[j] = sub(im[j], im[radix - j]);                                  \
       re[0] = add(re[0], sum_re[j]), im[0] = add(im[0], sum_im[j]);                                                    \
     }                                                                                                                  \
     FFT_UNROLL for (int k = 1; k <= half; k++) {                                                                       \
@@ -155,14 +155,14 @@ FFT_ENDS(fft_f64_ends, double, fft_planes_f64, double, 1, FFT_LOAD, FFT_STORE, F
       FFT_UNROLL for (int j = 1; j <= half; j++) {                                                                     \
         const vec cosine = set(roots[2 * (j * k % radix)]), sine = set(roots[2 * (j * k % radix) + 1]);                \
         even_re = fma(cosine, sum_re[j], even_re), even_im = fma(cosine, sum_im[j], even_im);                          \
-        odd_re = fma(sine, apart_re[j], odd_re), odd_im = fma(sine, apart_im[j], odd_im);                              \
+        odd_re = fma(sine, diff_re[j], odd_re), odd_im = fma(sine, diff_im[j], odd_im);                                \
       }                                                                                                                \
       re[k] = sub(even_re, odd_im), im[k] = add(even_im, odd_re);                                                      \
       re[radix - k] = add(even_re, odd_im), im[radix - k] = sub(even_im, odd_re);                                      \
     }                                                                                                                  \
   }                                                                                                                    \
                                                                                                                        \
-  /* `n` lanes of the results of a group, whose elements lie `distance` from one another. */                           \
+  /* `n` lanes of the results of a group, whose elements are `distance` apart. */                                      \
   static inline __attribute__((always_inline)) void K(name##_group)(const int radix, const type *roots,                \
                                                                     const type *x_re, const type *x_im,                \
                                                                     int64_t distance, int64_t n, vec *re, vec *im) {   \
@@ -194,7 +194,7 @@ FFT_ENDS(fft_f64_ends, double, fft_planes_f64, double, 1, FFT_LOAD, FFT_STORE, F
       }                                                                                                                \
   }                                                                                                                    \
                                                                                                                        \
-  /* Lanes of several groups, whose results go where they belong one by one. */                                        \
+  /* Lanes of several groups, whose results are stored one by one. */                                                  \
   static inline __attribute__((always_inline)) void K(name##_narrow)(const int radix, fft_pass pass,                   \
                                                                      const type *roots, const type *factors,           \
                                                                      planes_of planes) {                               \
@@ -225,7 +225,7 @@ FFT_ENDS(fft_f64_ends, double, fft_planes_f64, double, 1, FFT_LOAD, FFT_STORE, F
     }                                                                                                                  \
   }                                                                                                                    \
                                                                                                                        \
-  /* One pass; gives the factors of the next. */                                                                       \
+  /* One pass; returns the factors of the next. */                                                                     \
   static inline __attribute__((always_inline)) const type *K(name##_pass)(const int radix, fft_pass pass,              \
                                                                           const type *factors,                         \
                                                                           planes_of planes) {                          \
@@ -294,15 +294,15 @@ FFT_ENDS(fft_f64_ends, double, fft_planes_f64, double, 1, FFT_LOAD, FFT_STORE, F
     }                                                                                                                  \
   }                                                                                                                    \
                                                                                                                        \
-  void K(name)(const void *arguments, int32_t part, int32_t parts) {                                                   \
+  void K(name)(const void *arguments, int32_t task, int32_t num_tasks) {                                               \
     const fft_args *args = arguments;                                                                                  \
     const int64_t plane = (args->length + 1) * args->block;                                                            \
     const type *roots = (const type *)args->factors + args->roots_at;                                                  \
-    type *scratch = (type *)(args->scratch + part * args->scratch_stride);                                             \
+    type *scratch = (type *)(args->scratch + task * args->scratch_stride);                                             \
     int64_t count = 1;                                                                                                 \
     for (int32_t d = 0; d < args->rank; d++) count *= args->shape[d];                                                  \
-    const int64_t end = part_begin_grain(count, args->block, part + 1, parts);                                         \
-    for (int64_t i = part_begin_grain(count, args->block, part, parts); i < end; i += args->block) {                   \
+    const int64_t end = task_begin_grain(count, args->block, task + 1, num_tasks);                                     \
+    for (int64_t i = task_begin_grain(count, args->block, task, num_tasks); i < end; i += args->block) {               \
       const int64_t n = end - i < args->block ? end - i : args->block;                                                 \
       const fft_lines lines = fft_lines_of(args, i, n);                                                                \
       planes_of p = {scratch, scratch + plane, scratch + 2 * plane, scratch + 3 * plane};                              \

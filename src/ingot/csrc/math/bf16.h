@@ -12,7 +12,7 @@ static inline float bf16_to_float(uint16_t x) {
   return value;
 }
 
-/* To nearest even, by a carry into the upper half, which may make an infinity; NaN stays NaN, and quiet. */
+/* To nearest even, by a carry into the upper half, which may give infinity; NaN stays NaN, and quiet. */
 static inline uint16_t float_to_bf16(float x) {
   uint32_t bits;
   memcpy(&bits, &x, sizeof bits);

@@ -1,11 +1,11 @@
-/* f16.h: IEEE's half precision, as bits. */
+/* f16.h: IEEE half precision, as bits. */
 #ifndef INGOT_F16_H
 #define INGOT_F16_H
 
 #include <stdint.h>
 #include <string.h>
 
-/* The exponent is moved by a product, which makes denormal numbers normal. NaN becomes a quiet one. */
+/* A product moves the exponent, which normalises denormal numbers. NaN becomes a quiet one. */
 static inline float f16_to_float(uint16_t x) {
   uint32_t bits = (uint32_t)(x & 0x7fff) << 13;
   float value;
@@ -18,8 +18,8 @@ static inline float f16_to_float(uint16_t x) {
   return value;
 }
 
-/* To nearest even: a denormal one by the addition of a number whose last bit is theirs, others by a carry into the bits
- * that stay. NaN stays NaN. */
+/* To nearest even: denormal results by adding a number whose last bit has the weight of theirs, others by a carry into
+ * the remaining bits. NaN stays NaN. */
 static inline uint16_t float_to_f16(float x) {
   uint32_t bits;
   memcpy(&bits, &x, sizeof bits);

@@ -15,8 +15,8 @@ static inline vf v_below(int64_t n, vf x, float rest) {
   return v_select(v_lt(v_load(lane), v_set((float)n)), x, v_set(rest));
 }
 
-/* A polynomial of x, the coefficient of its highest power first, in a fused step for each of the others. A loop, even
- * one that is unrolled, makes compilers choose other functions to inline. */
+/* A polynomial of x, the coefficient of its highest power first, with one fused step for each of the others. It is a
+ * macro because a loop, even an unrolled one, changes which functions compilers inline. */
 #if defined(INGOT_SMALL)
 static inline vf v_polynomial(vf x, const float *c, int count) {
   vf p = v_set(c[0]);
@@ -40,7 +40,7 @@ static inline __attribute__((always_inline)) vf v_polynomial(vf x, const float *
 #define V_POLYNOMIAL(x, ...)                                                                                           \
   v_polynomial(x, (const float[]){__VA_ARGS__}, (int)(sizeof((const float[]){__VA_ARGS__}) / sizeof(float)))
 
-/* NaN in either operand wins, as in torch and numpy. */
+/* NaN in either operand is the result, as in torch and numpy. */
 static inline vf v_maximum(vf a, vf b) { return v_select(v_isnan(a), a, v_max(a, b)); }
 static inline vf v_minimum(vf a, vf b) { return v_select(v_isnan(a), a, v_min(a, b)); }
 
@@ -224,7 +224,7 @@ static inline vf v_erf(vf x) {
   return v_copysign(v_expm1(v_mul(u, h)), x);
 }
 
-/* 1 / (1 + e^-x); at most 3 ULP. e^-|x| never overflows, so small results keep their limbs. */
+/* 1 / (1 + e^-x); at most 3 ULP. e^-|x| never overflows, so small results keep their precision. */
 static inline vf v_sigmoid(vf x) {
   vf e = v_exp_decay(x);
   return v_div(v_select(v_lt(x, v_set(0)), e, v_set(1)), v_add(e, v_set(1)));
@@ -236,9 +236,9 @@ static inline vf v_silu(vf x) {
   return v_div(v_select(v_lt(x, v_set(0)), v_mul(x, e), x), v_add(e, v_set(1)));
 }
 
-/* x (1 + erf(x / sqrt 2)) / 2 = max(x, 0) - |x| erfc(|x| / sqrt 2) / 2, with log2 of erfc a polynomial that needs its
- * limbs only where erfc is large; within 3e-7 max(1, |x|), and from x = -6 down to where the result is no
- * longer normal within 6 %. max(x, 0) is x - min(x, 0), so that -inf gives NaN. At the clamp erfc is 0. */
+/* x (1 + erf(x / sqrt 2)) / 2 = max(x, 0) - |x| erfc(|x| / sqrt 2) / 2, with log2 of erfc a polynomial that needs
+ * precision only where erfc is large; within 3e-7 max(1, |x|), and from x = -6 down to where the result is no longer
+ * normal within 6 %. max(x, 0) is x - min(x, 0), so that -inf gives NaN. At the clamp erfc is 0. */
 static inline vf v_gelu_erf(vf x) {
   vf u = v_min(v_set(14.4f), v_abs(x));
   vf g = V_POLYNOMIAL(u, 0x1.a84f9ap-27f, -0x1.161ad4p-21f, 0x1.dfaf64p-18f, -0x1.05cf72p-16f, -0x1.34ed24p-11f,
@@ -257,20 +257,20 @@ static inline vf v_gelu_tanh(vf x) {
   return v_div(x, v_add(v_exp(v_mul(x, inner)), v_set(1)));
 }
 
-/* What silu's gradient d becomes: d times its derivative at x. */
+/* The gradient of silu: d times the derivative at x. */
 static inline vf v_silu_gradient(vf x, vf d) {
   const vf share = v_sigmoid(x);
   return v_mul(d, v_mul(share, v_fma(x, v_sub(v_set(1), share), v_set(1))));
 }
 
-/* And gelu's: the share of x that is kept, and x times the density of the normal distribution. */
+/* The gradient of gelu: d times (the normal distribution function of x, plus x times its density). */
 static inline vf v_gelu_erf_gradient(vf x, vf d) {
   const vf share = v_mul(v_add(v_erf(v_mul(x, v_set(0x1.6a09e6p-1f))), v_set(1)), v_set(0.5f));
   const vf density = v_mul(v_exp(v_mul(v_mul(x, x), v_set(-0.5f))), v_set(0x1.988454p-2f));
   return v_mul(d, v_fma(x, density, share));
 }
 
-/* The same of the form by tanh: x sigmoid(2u), where u' = sqrt(2/pi) (1 + 3 * 0.044715 x^2). */
+/* The same for the tanh form: x sigmoid(2u), where u' = sqrt(2/pi) (1 + 3 * 0.044715 x^2). */
 static inline vf v_gelu_tanh_gradient(vf x, vf d) {
   const vf square = v_mul(x, x);
   const vf share = v_sigmoid(v_mul(x, v_fma(square, v_set(0.0713548163f), v_set(0x1.988454p+0f))));
@@ -283,8 +283,8 @@ static inline vf v_softplus(vf x) {
   return v_add(v_max(v_set(0), x), v_log1p(v_exp_decay(x)));
 }
 
-/* |x| >= 2 mod pi/2 by the limbs of 2/pi that matter (Payne and Hanek 1983): r in [-pi/4, pi/4], and the quadrant.
- * x = m 2^shift; the product of m with a 96-bit window of 2/pi leaves two integer bits and 62 of fraction. */
+/* |x| >= 2 mod pi/2 by the digits of 2/pi that matter (Payne and Hanek 1983): r in [-pi/4, pi/4], and the quadrant. x =
+ * m 2^shift; the product of m with a 96-bit window of 2/pi leaves two integer bits and 62 of fraction. */
 static inline float v_reduce_large(float x, int32_t *quadrant) {
   static const uint32_t two_over_pi[] = {0,          0,          0xa2f9836e, 0x4e441529, 0xfc2757d1, 0xf534ddc0,
                                          0xdb629599, 0x3c439041, 0xfe5163ab, 0xdebbc561, 0xb7246e3a};
@@ -296,7 +296,7 @@ static inline float v_reduce_large(float x, int32_t *quadrant) {
     return NAN;
   }
   uint64_t m = (bits & 0x7fffff) | 0x800000;
-  /* The window starts 2 bits above the weight that m's lowest bit turns into the units of the product. */
+  /* The window starts 2 bits above the weight that m's lowest bit converts to the units of the product. */
   int32_t start = exponent - 150 + 64 - 2;
   uint64_t high = (uint64_t)two_over_pi[start >> 5] << 32 | two_over_pi[(start >> 5) + 1];
   uint64_t low = (uint64_t)two_over_pi[(start >> 5) + 2] << 32 | two_over_pi[(start >> 5) + 3];

@@ -1,25 +1,27 @@
-/* blocks.h: matrices of blocks of GGUF files, in panels of the same size: what a type of blocks has, and where. */
+/* blocks.h: matrices of GGUF blocks in panels of the same size: the layout of each block type. */
 #ifndef INGOT_BLOCKS_H
 #define INGOT_BLOCKS_H
 
 #include "quant/quant.h"
 #include "math/f16.h"
 
-/* How the scales of a block's parts are held; BLOCKS_ALONE: a block has one scale. */
+/* Storage formats of a block's sub-block scales. BLOCKS_ALONE: a block has one scale. */
 #define BLOCKS_ALONE 0
-#define BLOCKS_SIXES 1   /* six bits, and six of a min: the upper two of the last four in the first ones */
-#define BLOCKS_NIBBLES 2 /* four bits, and four of a min above */
+#define BLOCKS_SIXES 1   /* six bits, and a min of six bits; the upper two bits of the last four are in the first
+                            ones */
+#define BLOCKS_NIBBLES 2 /* four bits, and a min of four bits above */
 #define BLOCKS_BYTES 3   /* signed bytes */
-#define BLOCKS_SPLIT 4   /* six bits less 32: four of each, two in a byte, then the upper two */
-#define BLOCKS_HALVES 5  /* six bits less 32: two bytes of upper ones behind four of lower ones */
+#define BLOCKS_SPLIT 4   /* six bits minus 32: the low four bits, two in a byte, then the upper two bits */
+#define BLOCKS_HALVES 5  /* six bits minus 32: two bytes of upper bits after four bytes of lower bits */
 
-/* A type. In the file a block of `elements` has, from byte on: `low`, the lower four bits of its codes (two, where a
- * code has fewer than four), of every low_width bytes first the lowest field of each, then those above; `high`, the
- * other bits likewise; `d` and `m`, its f16; `scales`, one for each `part` elements. A number is
- * d * scale * (code - offset) - m * min, or d * (code - offset) + m where the block has one scale; codes with steps
- * stand for blocks_steps. A panel has, for each block of its columns, `scale_bytes` of scales, by fours and then by
- * pairs, f16 d, f16 m, then `bits` words for each 32 elements of a column: four of lower halves of codes (two of lower
- * quarters), whose bytes are four elements side by side, then those of the other bits. */
+/* A block type. In the file a block of `elements` has, at these byte offsets: `low`, the lower four bits of its
+ * quantized values (two, where a value has fewer than four bits): every low_width bytes hold the lowest field of each
+ * element first, then the fields above; `high`, the other bits in the same order; `d` and `m`, its f16; `scales`, one
+ * for each `part` elements (a sub-block). An element is d * scale * (q - offset) - m * min, or d * (q - offset) + m
+ * where the block has one scale; with `steps`, q is an index into blocks_steps. A panel has, for each block of its
+ * columns, `scale_bytes` of scales, first by fours and then by pairs, f16 d, f16 m, then `bits` words for each 32
+ * elements of a column: four with the lower four bits of values (two with the lower two bits), whose bytes are four
+ * adjacent elements, then the words of the other bits. */
 typedef struct {
   int elements, nbytes, bits, part, offset, steps;
   int low, low_width, high, high_width;
@@ -78,13 +80,13 @@ static inline blocks_type blocks_q6_k(void) {
                        .scale_bytes = 16};
 }
 
-/* What the four bits of codes with steps stand for, and 128. */
+/* The code book of types with `steps`, plus 128. */
 static const uint8_t blocks_steps[16] = {1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241};
 
-/* The lower bits of a code that lie together. */
+/* The lower bits of a value, which are stored together. */
 static inline int blocks_low_bits(const blocks_type t) { return t.bits < 4 ? 2 : 4; }
 
-/* The bytes of a panel before the codes of a block. */
+/* The bytes of a panel before the quantized values of a block. */
 static inline int64_t blocks_head(const blocks_type t) { return INGOT_PANEL * (t.scale_bytes + 2 + 2 * t.has_m); }
 
 /* The bytes of a panel for each INGOT_QUANT_BLOCK elements of k. */
@@ -94,17 +96,17 @@ static inline int64_t blocks_bytes(const blocks_type t) {
 
 static inline quant_sizes blocks_sizes(const blocks_type t) { return (quant_sizes){blocks_bytes(t), 0, 1}; }
 
-/* A strip of blocks of 256 that many tiles of rows read, opened once for all of them: codes are bytes, four of a column
- * side by side; a word for each part has its scale, one for each two parts, as pairs, what multiplies the sums of a
- * row's codes; m is taken times -1. */
+/* An unpacked slice of blocks of 256, for products with many row tiles: values are bytes, four of a column adjacent;
+ * each sub-block has a word with its scale, and each two sub-blocks have a pair of factors for the sums of a row's
+ * values; m is negated. */
 typedef struct blocks_opened {
   uint32_t bytes[INGOT_ROUND_GROUP / 4 * INGOT_PANEL];
   int32_t scales[INGOT_ROUND_GROUP / 16 * INGOT_PANEL];
-  uint32_t beside[INGOT_ROUND_GROUP / 32 * INGOT_PANEL];
+  uint32_t factors[INGOT_ROUND_GROUP / 32 * INGOT_PANEL];
   float d[INGOT_PANEL], m[INGOT_PANEL];
 } blocks_opened;
 
-/* Tiles of 1 <= rows <= QUANT_ROWS, as quant.h has those of codes. */
+/* Tiles of 1 <= rows <= QUANT_ROWS, like those of quant.h. */
 QUANT_TILES(blocks_tile_q4_1)
 QUANT_TILES(blocks_tile_q5_0)
 QUANT_TILES(blocks_tile_q5_1)
@@ -116,12 +118,12 @@ QUANT_TILES(blocks_tile_q4_k)
 QUANT_TILES(blocks_tile_q5_k)
 QUANT_TILES(blocks_tile_q6_k)
 
-/* Tiles of opened strips, for the types with the most scales: their sums leave too little time for unpacking. */
+/* Tiles of unpacked slices, for the types with the most scales, whose sums leave too little time for unpacking. */
 QUANT_TILES(blocks_opened_q2_k)
 QUANT_TILES(blocks_opened_q3_k)
 QUANT_TILES(blocks_opened_q6_k)
 
-/* Opens a strip. */
+/* Unpack a slice. */
 #define BLOCKS_OPEN(name)                                                                                              \
   void K(name)(const quant_slice *s, blocks_opened *o);                                                                \
   QUANT_ALSO(name, (const quant_slice *s, blocks_opened *o))

@@ -1,12 +1,12 @@
-/* gemm_decoded.c: gemm of floats with panels of codes, for any number of rows. Codes become the floats that they stand
- * for, which is exact, as they are read: for few rows in registers, for more a strip of a panel at a time. The bits are
- * those of gemm with panels of these floats. _transposed: the product with the transposed matrix, of the same panels:
- * sums run over their columns. */
+/* gemm_decoded.c: gemm of floats with panels of quantized weights, for any number of rows. Weights are dequantized,
+ * exactly, as they are read: for few rows in registers, for more rows a slice of a panel at a time. The bits are those
+ * of gemm with panels of these floats. _transposed: the product with the transposed matrix, from the same panels: sums
+ * run over their columns. */
 #include <string.h>
 
 #include "quant/quant.h"
 
-#define DECODED_FEW 4 /* up to so many rows are multiplied as codes are decoded */
+#define DECODED_FEW 4 /* up to this many rows, weights are dequantized in registers */
 
 /* A function that is compiled for each format. In plain C one body serves several formats and has numbers of theirs as
  * arguments: bodies for each would take most of the time that the set takes to compile. */
@@ -16,14 +16,14 @@
 #define DECODED_BODY inline __attribute__((always_inline))
 #endif
 
-/* Whether zero * scale is a float exactly, so that one fused multiply-add makes one of a code: with a scale of f16 any
- * is, and with a power of two, which the zero of codes is that have none beside them. */
+/* Whether zero * scale is exact in float, so that one fused multiply-add dequantizes: it is for an f16 scale, and for a
+ * zero point that is a power of two, as it is where panels have no zero points. */
 static inline int decoded_fused(const int zeros, const int scale) { return scale == QUANT_F16 || !zeros; }
 
-/* Where the codes of a block lie, and what makes floats of them, which are (code - zero) * scale, rounded once. less:
- * zero * -scale where that is exact, otherwise the zero itself. */
+/* A block's quantized values, and the parameters for (q - zero) * scale, rounded once. less: zero * -scale where that
+ * is exact, otherwise the zero point. */
 typedef struct {
-  const uint8_t *codes;
+  const uint8_t *qweight;
   vf scale[2], less[2];
 } decoded_block;
 
@@ -35,7 +35,7 @@ static inline __attribute__((always_inline)) decoded_block decoded_at(const uint
   const int64_t shared = blocks - first < span ? blocks - first : span;
   const uint8_t *group = panel + quant_bytes(first, bits, zeros, span, scale), *scales = group + shared * code_bytes;
   const uint8_t *points = scales + scale * INGOT_PANEL;
-  decoded_block b = {.codes = group + (block - first) * code_bytes};
+  decoded_block b = {.qweight = group + (block - first) * code_bytes};
   INGOT_UNROLL for (int j = 0; j < 2; j++) {
     vf zero = v_set(bits == 8 ? 128.0f : 8.0f);
     const void *held = scales + 16 * scale * j;
@@ -54,7 +54,7 @@ static inline __attribute__((always_inline)) decoded_block decoded_at(const uint
 static inline __attribute__((always_inline)) vf decoded_columns(const decoded_block *b, const int i, const int j,
                                                                 const int bits, const int fused) {
   const int at = i % (4 * bits), shift = 8 * (at % 4) + (bits == 4 && i >= 16 ? 4 : 0);
-  const vi four = v_bits(v_load((const float *)(const void *)(b->codes + at / 4 * 4 * INGOT_PANEL + 64 * j)));
+  const vi four = v_bits(v_load((const float *)(const void *)(b->qweight + at / 4 * 4 * INGOT_PANEL + 64 * j)));
   const vf code = v_from_int(vi_and(vi_sar(four, shift), vi_set((1 << bits) - 1)));
   return fused ? v_fma(code, b->scale[j], b->less[j]) : v_mul(v_sub(code, b->less[j]), b->scale[j]);
 }
@@ -135,7 +135,7 @@ static DECODED_BODY void decoded_many(const gemm_args *g, int64_t rows, const in
                                       const float *a, const uint8_t *panel, float *sums) {
   const int fused = decoded_fused(zeros, scale);
   const int64_t blocks = (g->k + INGOT_QUANT_BLOCK - 1) / INGOT_QUANT_BLOCK, tiles = gemm_blocks(rows, g->a_stride);
-  float strip[INGOT_K_BLOCK * INGOT_PANEL];
+  float slice[INGOT_K_BLOCK * INGOT_PANEL];
   if (g->k == 0) memset(sums, 0, (size_t)rows * INGOT_PANEL * sizeof *sums);
   for (int64_t begin = 0; begin < g->k; begin += INGOT_K_BLOCK) {
     const int64_t count = g->k - begin < INGOT_K_BLOCK ? g->k - begin : INGOT_K_BLOCK;
@@ -143,20 +143,20 @@ static DECODED_BODY void decoded_many(const gemm_args *g, int64_t rows, const in
       const decoded_block b = decoded_at(panel, begin + k, blocks, bits, zeros, span, scale);
       INGOT_UNROLL for (int i = 0; i < INGOT_QUANT_BLOCK; i++) {
         INGOT_UNROLL for (int j = 0; j < 2; j++)
-          v_store(strip + (k + i) * INGOT_PANEL + 16 * j, decoded_columns(&b, i, j, bits, fused));
+          v_store(slice + (k + i) * INGOT_PANEL + 16 * j, decoded_columns(&b, i, j, bits, fused));
       }
     }
     for (int64_t i = 0; i < tiles; i++) {
-      const int64_t row = part_begin(rows, (int32_t)i, (int32_t)tiles);
+      const int64_t row = task_begin(rows, (int32_t)i, (int32_t)tiles);
       const gemm_product product = {
-        .k = count, .a = a + row * g->a_stride + begin, .a_stride = g->a_stride, .b = strip, .b_stride = INGOT_PANEL,
+        .k = count, .a = a + row * g->a_stride + begin, .a_stride = g->a_stride, .b = slice, .b_stride = INGOT_PANEL,
         .sums = sums + row * INGOT_PANEL, .sums_stride = INGOT_PANEL, .more = begin > 0};
-      K(gemm_tile)(part_begin(rows, (int32_t)i + 1, (int32_t)tiles) - row, 1, &product);
+      K(gemm_tile)(task_begin(rows, (int32_t)i + 1, (int32_t)tiles) - row, 1, &product);
     }
   }
 }
 
-/* sums[rows, 32] of the columns of c from `column` on: the elements of a block of every panel, turned. g->k counts the
+/* sums[rows, 32] of the columns of c from `column` on: the same block of every panel, transposed. g->k counts the
  * columns of the panels, g->n their elements. */
 static DECODED_BODY void decoded_transposed(const gemm_args *g, int64_t rows, const int bits,
                                         const int zeros, const int span, const int scale,
@@ -164,7 +164,7 @@ static DECODED_BODY void decoded_transposed(const gemm_args *g, int64_t rows, co
   const int fused = decoded_fused(zeros, scale);
   const int64_t blocks = (g->n + INGOT_QUANT_BLOCK - 1) / INGOT_QUANT_BLOCK, tiles = gemm_blocks(rows, g->a_stride);
   const int64_t panel_bytes = quant_bytes(blocks, bits, zeros, span, scale);
-  float strip[INGOT_K_BLOCK * INGOT_PANEL], tile[INGOT_QUANT_BLOCK * INGOT_PANEL];
+  float slice[INGOT_K_BLOCK * INGOT_PANEL], tile[INGOT_QUANT_BLOCK * INGOT_PANEL];
   if (g->k == 0) memset(sums, 0, (size_t)rows * INGOT_PANEL * sizeof *sums);
   for (int64_t begin = 0; begin < g->k; begin += INGOT_K_BLOCK) {
     const int64_t count = g->k - begin < INGOT_K_BLOCK ? g->k - begin : INGOT_K_BLOCK;
@@ -176,34 +176,34 @@ static DECODED_BODY void decoded_transposed(const gemm_args *g, int64_t rows, co
           v_store(tile + i * INGOT_PANEL + 16 * j, decoded_columns(&b, i, j, bits, fused));
       }
       K(pack_panel)(tile, count - k < INGOT_PANEL ? count - k : INGOT_PANEL, INGOT_QUANT_BLOCK, 1, INGOT_PANEL, 1.0f,
-                    strip + k * INGOT_PANEL);
+                    slice + k * INGOT_PANEL);
     }
     for (int64_t i = 0; i < tiles; i++) {
-      const int64_t row = part_begin(rows, (int32_t)i, (int32_t)tiles);
+      const int64_t row = task_begin(rows, (int32_t)i, (int32_t)tiles);
       const gemm_product product = {
-        .k = count, .a = a + row * g->a_stride + begin, .a_stride = g->a_stride, .b = strip, .b_stride = INGOT_PANEL,
+        .k = count, .a = a + row * g->a_stride + begin, .a_stride = g->a_stride, .b = slice, .b_stride = INGOT_PANEL,
         .sums = sums + row * INGOT_PANEL, .sums_stride = INGOT_PANEL, .more = begin > 0};
-      K(gemm_tile)(part_begin(rows, (int32_t)i + 1, (int32_t)tiles) - row, 1, &product);
+      K(gemm_tile)(task_begin(rows, (int32_t)i + 1, (int32_t)tiles) - row, 1, &product);
     }
   }
 }
 
-/* A panel of gemm_decoded, sums[rows, 32]; column: its first one in c. */
+/* Compute a panel of gemm_decoded, sums[rows, 32]; column: its first column in c. */
 typedef void (*decoded_panel)(const gemm_args *g, int64_t rows, int64_t column, const float *a, float *sums);
 
-static inline void gemm_decoded(const gemm_args *g, decoded_panel panel_of, const int gated, int32_t part,
-                                int32_t parts) {
+static inline void gemm_decoded(const gemm_args *g, decoded_panel panel_of, const int gated, int32_t task,
+                                int32_t num_tasks) {
   const gemm_epilogue epilogue = gemm_args_epilogue(g);
   const int64_t width = gated ? INGOT_PANEL / 2 : INGOT_PANEL; /* columns of c in a panel */
-  const gemm_share share = gemm_args_share(g, (g->n + width - 1) / width, part, parts);
+  const gemm_share share = gemm_args_share(g, (g->n + width - 1) / width, task, num_tasks);
   const int64_t all_rows = share.row_end - share.row_begin;
   const int64_t chunks = (all_rows + INGOT_QUANT_ROWS - 1) / INGOT_QUANT_ROWS;
   float sums[INGOT_QUANT_ROWS * INGOT_PANEL];
   for (int64_t panel = share.panel_begin; panel < share.panel_end; panel++) {
     const int64_t column = panel * width, columns = g->n - column < width ? g->n - column : width;
     for (int64_t chunk = 0; chunk < chunks; chunk++) {
-      const int64_t begin = share.row_begin + part_begin(all_rows, (int32_t)chunk, (int32_t)chunks);
-      const int64_t rows = share.row_begin + part_begin(all_rows, (int32_t)chunk + 1, (int32_t)chunks) - begin;
+      const int64_t begin = share.row_begin + task_begin(all_rows, (int32_t)chunk, (int32_t)chunks);
+      const int64_t rows = share.row_begin + task_begin(all_rows, (int32_t)chunk + 1, (int32_t)chunks) - begin;
       float *c = g->c ? g->c + begin * g->c_stride + column : NULL;
       uint16_t *rounded = g->rounded ? g->rounded + begin * g->rounded_stride + column : NULL;
       panel_of(g, rows, panel * INGOT_PANEL, (const float *)g->a + begin * g->a_stride, sums);
@@ -227,11 +227,11 @@ static inline void gemm_decoded(const gemm_args *g, decoded_panel panel_of, cons
       default: decoded_many(g, rows, __VA_ARGS__, a, panel, sums);                                                     \
     }                                                                                                                  \
   }                                                                                                                    \
-  void K(name##_packed)(const void *args, int32_t part, int32_t parts) {                                               \
-    gemm_decoded(args, K(name##_panel), 0, part, parts);                                                               \
+  void K(name##_packed)(const void *args, int32_t task, int32_t num_tasks) {                                           \
+    gemm_decoded(args, K(name##_panel), 0, task, num_tasks);                                                           \
   }                                                                                                                    \
-  void K(name##_gated)(const void *args, int32_t part, int32_t parts) {                                                \
-    gemm_decoded(args, K(name##_panel), 1, part, parts);                                                               \
+  void K(name##_gated)(const void *args, int32_t task, int32_t num_tasks) {                                            \
+    gemm_decoded(args, K(name##_panel), 1, task, num_tasks);                                                           \
   }
 GEMM_DECODED(gemm_f32_int8, QUANT_INT8, QUANT_F16)
 GEMM_DECODED(gemm_f32_int8_zp, QUANT_INT8_ZP, QUANT_F16)
@@ -255,8 +255,8 @@ GEMM_DECODED(gemm_f32_int4_128_zp_f32, QUANT_INT4_128_ZP, QUANT_F32)
   static void K(name##_across)(const gemm_args *g, int64_t rows, int64_t column, const float *a, float *sums) {        \
     decoded_transposed(g, rows, __VA_ARGS__, column, a, sums);                                                         \
   }                                                                                                                    \
-  void K(name##_transposed)(const void *args, int32_t part, int32_t parts) {                                           \
-    gemm_decoded(args, K(name##_across), 0, part, parts);                                                              \
+  void K(name##_transposed)(const void *args, int32_t task, int32_t num_tasks) {                                       \
+    gemm_decoded(args, K(name##_across), 0, task, num_tasks);                                                          \
   }
 GEMM_TRANSPOSED(gemm_f32_int8, QUANT_INT8, QUANT_F16)
 GEMM_TRANSPOSED(gemm_f32_int8_zp, QUANT_INT8_ZP, QUANT_F16)

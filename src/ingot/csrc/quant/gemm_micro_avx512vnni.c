@@ -10,7 +10,7 @@
 #define QUANT_WIDTH 2
 #define QUANT_SET(p) _mm512_set1_epi32(*(const int32_t *)(p))
 #define QUANT_LOAD(p) _mm512_loadu_si512(p)
-/* What the processor asks for by itself ends with a page. Lines for the nearest cache would wait where its own do. */
+/* The CPU's own prefetching ends at a page boundary. Lines prefetched to the L1 cache would displace lines in use. */
 #define QUANT_NEXT(p) __builtin_prefetch((p) + 2048, 0, 2)
 #define QUANT_LOW(w) _mm512_and_si512(_mm512_slli_epi16(w, 4), _mm512_set1_epi8((char)0xf0))
 #define QUANT_HIGH(w) _mm512_and_si512(w, _mm512_set1_epi8((char)0xf0))
@@ -22,7 +22,7 @@
 #define QUANT_SMALLER(i) _mm512_srai_epi32(i, 4)
 #define QUANT_NONE() _mm512_setzero_si512()
 #define QUANT_ZEROS(p) _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(p)))
-#define QUANT_TAKEN(sum, z, offset) _mm512_add_epi32(sum, _mm512_srai_epi32(_mm512_mullo_epi32(z, offset), 7))
+#define QUANT_OFFSET(sum, z, offset) _mm512_add_epi32(sum, _mm512_srai_epi32(_mm512_mullo_epi32(z, offset), 7))
 #define QUANT_FLOATS(i) _mm512_cvtepi32_ps(i)
 #define QUANT_SCALES(p) _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(p)))
 #define QUANT_ZERO() _mm512_setzero_ps()
@@ -35,7 +35,7 @@
 #define QUANT_TALL_SHAPES(X, ...)                                                                                      \
   QUANT_SHAPES(X, __VA_ARGS__)                                                                                         \
   X(7, __VA_ARGS__) X(8, __VA_ARGS__) X(9, __VA_ARGS__) X(10, __VA_ARGS__) X(11, __VA_ARGS__) X(12, __VA_ARGS__)
-/* _mm512_dpbusd_epi32, of which GCC 12 copies each sum to another register and to the stack. */
+/* _mm512_dpbusd_epi32; for the intrinsic, GCC 12 copies each sum to another register and to the stack. */
 static inline __m512i quant_dot(__m512i sum, __m512i w, __m512i a) {
   __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(w), "v"(a));
   return sum;

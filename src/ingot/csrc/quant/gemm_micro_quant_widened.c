@@ -1,5 +1,5 @@
-/* gemm_micro_quant_widened.c: quant_tile and blocks_tile where there are no dot products of int8: AVX2 sums products of
- * bytes in pairs, as int16. */
+/* gemm_micro_quant_widened.c: quant_tile and blocks_tile without dot products of int8: AVX2 sums products of bytes in
+ * pairs, as int16. */
 #include <string.h>
 
 #include "quant/blocks.h"
@@ -33,7 +33,7 @@
 #define QUANT_SMALLER(i) ((i) / 16)
 #define QUANT_NONE() 0
 #define QUANT_ZEROS(p) (*(p))
-#define QUANT_TAKEN(sum, z, offset) ((sum) + (z) * ((offset) / 128))
+#define QUANT_OFFSET(sum, z, offset) ((sum) + (z) * ((offset) / 128))
 #define QUANT_FLOATS(i) (float)(i)
 #define QUANT_SCALES(p) f16_to_float(*(p))
 #define QUANT_ZERO() 0.0f
@@ -93,7 +93,7 @@ static inline int32_t blocks_pairs(int32_t sum, uint32_t w, const int8_t *p) {
 #define QUANT_DOT(sum, w, p) quant_dot(sum, w, QUANT_SET(p))
 #define QUANT_NONE() _mm256_setzero_si256()
 #define QUANT_ZEROS(p) _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(p)))
-#define QUANT_TAKEN(sum, z, offset) _mm256_add_epi32(sum, _mm256_srai_epi32(_mm256_mullo_epi32(z, offset), 7))
+#define QUANT_OFFSET(sum, z, offset) _mm256_add_epi32(sum, _mm256_srai_epi32(_mm256_mullo_epi32(z, offset), 7))
 #define QUANT_FLOATS(i) _mm256_cvtepi32_ps(i)
 #define QUANT_SCALES(p) _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(p)))
 #define QUANT_ZERO() _mm256_setzero_ps()
@@ -116,14 +116,14 @@ static inline int32_t blocks_pairs(int32_t sum, uint32_t w, const int8_t *p) {
 #define BLOCKS_PAIRS(sum, w, p) _mm256_add_epi32(sum, _mm256_madd_epi16(w, QUANT_SET(p)))
 typedef uint32_t widened_words __attribute__((vector_size(32)));
 typedef int32_t widened_signed __attribute__((vector_size(32)));
-/* sum + products, without GCC's adding products to one another first, for which there are no registers. */
+/* sum + products; keeps GCC from adding products to one another first, for which there are too few registers. */
 static inline __m256i widened_add(__m256i sum, __m256i products) {
   __asm__("vpaddd %1, %0, %0" : "+x"(sum) : "x"(products));
   return sum;
 }
 
-/* Codes less 128, by their magnitudes and with their signs at a, whose bytes are from -127 to 127: no two products are
- * more than an int16 together. */
+/* Values minus 128: their magnitudes times a with their signs, whose bytes are from -127 to 127, so that the sum of two
+ * products fits an int16. */
 static inline __m256i quant_dot(__m256i sum, __m256i w, __m256i a) {
   const __m256i less = _mm256_xor_si256(w, _mm256_set1_epi8(-128));
   const __m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(less), _mm256_sign_epi8(a, less));

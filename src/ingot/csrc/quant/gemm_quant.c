@@ -1,36 +1,38 @@
-/* gemm_quant.c: gemm of rows that were rounded to int8 with panels of codes, for any number of rows. A strip of a
- * panel, as long as a group of the rows, is read by all rows at hand before the next is: their sums wait on the stack.
- * gemm_int8, gemm_int4: rows of a are those of round_rows_i8, a_stride counts bytes, and b has the panels of pack_int8
- * or pack_int4, with _128 and _zeros those of the kernels that are named so. The products of codes are summed exactly
- * in blocks of INGOT_QUANT_BLOCK, with _128 of INGOT_QUANT_WIDE; in groups of INGOT_ROUND_GROUP these sums, as floats,
- * are multiplied with their scales and added by one fused multiply-add each, and so are the results with the row's
- * steps, both in order.
- * gemm_i24_int8 and so on: rows of a are those of round_rows_i24, three rows of int8, whose results, each as above, are
- * added, the first to the sum of the others.
- * gemm_q4_k and so on: b has the panels of pack_q4_k. In a group of INGOT_ROUND_GROUP elements, where that is a block,
- * products of codes less their offset, times their scales, are summed exactly, and so are mins times the row's codes;
- * the first sum, as a float, times d, less the second times m by one fused multiply-add, goes on as above. Blocks of 32
- * elements go as those of gemm_int4; where they have an m, the sum of the row's codes times m is added behind each.
- * gemm_i24_q4_k and so on: the same of each row of round_rows_i24, added as those of gemm_i24_int8 are. */
+/* gemm_quant.c: gemm of rows that were quantized to int8 with panels of quantized weights, for any number of rows. A
+ * slice of a panel, as long as a group of the rows, is multiplied with all rows at hand before the next slice is read;
+ * sums are held on the stack.
+ * gemm_int8, gemm_int4: rows of a are those of round_rows_i8, a_stride is in bytes, and b has the panels of pack_int8
+ * or pack_int4, with _128, _zp and so on those of the packing kernels of these names. Products of quantized values are
+ * summed exactly in blocks of INGOT_QUANT_BLOCK, with _128 of INGOT_QUANT_WIDE; in groups of INGOT_ROUND_GROUP these
+ * sums are converted to floats, multiplied with their scales and added by one fused multiply-add each, and so are the
+ * results with the row's scales, both in order.
+ * gemm_i24_int8 and so on: rows of a are those of round_rows_i24, three rows of int8; their results, each computed as
+ * above, are added: the first to the sum of the others.
+ * gemm_q4_k and so on: b has the panels of pack_q4_k. In a group of INGOT_ROUND_GROUP elements, which is a block,
+ * products of values minus their offset times their scales are summed exactly, and so are mins times the row's values;
+ * the first sum, as a float, times d, minus the second times m by one fused multiply-add, is the group's result, used
+ * as above. Blocks of 32 elements are computed as in gemm_int4; where they have an m, the sum of the row's values times
+ * m is added after each.
+ * gemm_i24_q4_k and so on: the same for each row of round_rows_i24, added as in gemm_i24_int8. */
 #include "quant/blocks.h"
 #include "quant/quant_panel.h"
 
-#define QUANT_NEAR (384 << 10) /* bytes of rows that a cache of one core holds beside panels, and one chunk more */
+#define QUANT_NEAR (384 << 10) /* bytes of rows that stay in a core's cache together with panels and one more chunk */
 
-/* Asks for the lines of c that a panel will write. */
+/* Prefetch the lines of c that a panel will write. */
 static inline void quant_expect_c(const float *c, int64_t stride, int64_t rows, int64_t columns) {
   for (int64_t i = 0; i < rows; i++, c += stride) {
     for (int64_t j = 0; j < columns; j += 16) __builtin_prefetch(c + j, 1, 2);
   }
 }
 
-/* Chunks of rows that stay near are multiplied with one panel after the other, before the next are. limbs: 1, or
- * QUANT_LIMBS of each row, which are multiplied one by one. */
+/* Chunks of rows that stay in the cache are multiplied with one panel after the other, before the next chunk. limbs: 1,
+ * or QUANT_LIMBS of each row, which are multiplied one by one. */
 static inline void gemm_quant(const gemm_args *g, quant_way any, quant_sizes sizes, const int limbs, const int gated,
-                              int32_t part, int32_t parts) {
+                              int32_t task, int32_t num_tasks) {
   const gemm_epilogue epilogue = gemm_args_epilogue(g);
   const int64_t width = gated ? INGOT_PANEL / 2 : INGOT_PANEL; /* columns of c in a panel */
-  const gemm_share share = gemm_args_share(g, (g->n + width - 1) / width, part, parts);
+  const gemm_share share = gemm_args_share(g, (g->n + width - 1) / width, task, num_tasks);
   const int64_t all_rows = share.row_end - share.row_begin;
   const quant_way way = quant_way_for(any, sizes.span, all_rows * limbs);
   const int64_t tile_rows = way.rows / limbs;
@@ -47,8 +49,8 @@ static inline void gemm_quant(const gemm_args *g, quant_way any, quant_sizes siz
       const int64_t column = panel * width, columns = g->n - column < width ? g->n - column : width;
       for (int64_t chunk = first; chunk < last; chunk++) {
         const quant_share part_of = {all_rows, quant_grain(way), tiles,
-                                     part_begin(tiles, (int32_t)chunk, (int32_t)chunks),
-                                     part_begin(tiles, (int32_t)chunk + 1, (int32_t)chunks), limbs};
+                                     task_begin(tiles, (int32_t)chunk, (int32_t)chunks),
+                                     task_begin(tiles, (int32_t)chunk + 1, (int32_t)chunks), limbs};
         const int64_t begin = share.row_begin + quant_row_at(&part_of, part_of.begin) / limbs;
         const int64_t rows = share.row_begin + quant_row_at(&part_of, part_of.end) / limbs - begin;
         float *c = g->c + begin * g->c_stride + column;
@@ -67,11 +69,11 @@ static inline void gemm_quant(const gemm_args *g, quant_way any, quant_sizes siz
 }
 
 #define GEMM_QUANT(kernel, tile, limbs, ...)                                                                           \
-  void K(kernel##_packed)(const void *args, int32_t part, int32_t parts) {                                             \
-    gemm_quant(args, (quant_way)QUANT_WAY(tile, NULL, NULL), __VA_ARGS__, limbs, 0, part, parts);                      \
+  void K(kernel##_packed)(const void *args, int32_t task, int32_t num_tasks) {                                         \
+    gemm_quant(args, (quant_way)QUANT_WAY(tile, NULL, NULL), __VA_ARGS__, limbs, 0, task, num_tasks);                  \
   }                                                                                                                    \
-  void K(kernel##_gated)(const void *args, int32_t part, int32_t parts) {                                              \
-    gemm_quant(args, (quant_way)QUANT_WAY(tile, NULL, NULL), __VA_ARGS__, limbs, 1, part, parts);                      \
+  void K(kernel##_gated)(const void *args, int32_t task, int32_t num_tasks) {                                          \
+    gemm_quant(args, (quant_way)QUANT_WAY(tile, NULL, NULL), __VA_ARGS__, limbs, 1, task, num_tasks);                  \
   }
 GEMM_QUANT(gemm_int8, quant_tile_int8, 1, quant_sizes_of(QUANT_INT8))
 GEMM_QUANT(gemm_int8_zp, quant_tile_int8_zp, 1, quant_sizes_of(QUANT_INT8_ZP))
@@ -92,7 +94,7 @@ GEMM_QUANT(gemm_i24_int4_zp, quant_tile_int4_zp, QUANT_LIMBS, quant_sizes_of(QUA
 GEMM_QUANT(gemm_i24_int4_128, quant_tile_int4_128, QUANT_LIMBS, quant_sizes_of(QUANT_INT4_128))
 GEMM_QUANT(gemm_i24_int4_128_zp, quant_tile_int4_128_zp, QUANT_LIMBS, quant_sizes_of(QUANT_INT4_128_ZP))
 
-/* Types of blocks. */
+/* Block types. */
 GEMM_QUANT(gemm_q4_1, blocks_tile_q4_1, 1, blocks_sizes(blocks_q4_1()))
 GEMM_QUANT(gemm_q5_0, blocks_tile_q5_0, 1, blocks_sizes(blocks_q5_0()))
 GEMM_QUANT(gemm_q5_1, blocks_tile_q5_1, 1, blocks_sizes(blocks_q5_1()))
@@ -109,13 +111,13 @@ GEMM_QUANT(gemm_i24_q4_k, blocks_tile_q4_k, QUANT_LIMBS, blocks_sizes(blocks_q4_
 GEMM_QUANT(gemm_i24_q5_k, blocks_tile_q5_k, QUANT_LIMBS, blocks_sizes(blocks_q5_k()))
 
 #define GEMM_OPENED(kernel, tile, open, opened, limbs, type)                                                           \
-  void K(kernel##_packed)(const void *args, int32_t part, int32_t parts) {                                             \
+  void K(kernel##_packed)(const void *args, int32_t task, int32_t num_tasks) {                                         \
     const quant_way way = QUANT_WAY(tile, QUANT_BEST(open), QUANT_BEST(opened));                                       \
-    gemm_quant(args, way, blocks_sizes(type), limbs, 0, part, parts);                                                  \
+    gemm_quant(args, way, blocks_sizes(type), limbs, 0, task, num_tasks);                                              \
   }                                                                                                                    \
-  void K(kernel##_gated)(const void *args, int32_t part, int32_t parts) {                                              \
+  void K(kernel##_gated)(const void *args, int32_t task, int32_t num_tasks) {                                          \
     const quant_way way = QUANT_WAY(tile, QUANT_BEST(open), QUANT_BEST(opened));                                       \
-    gemm_quant(args, way, blocks_sizes(type), limbs, 1, part, parts);                                                  \
+    gemm_quant(args, way, blocks_sizes(type), limbs, 1, task, num_tasks);                                              \
   }
 GEMM_OPENED(gemm_q2_k, blocks_tile_q2_k, blocks_open_q2_k, blocks_opened_q2_k, 1, blocks_q2_k())
 GEMM_OPENED(gemm_q3_k, blocks_tile_q3_k, blocks_open_q3_k, blocks_opened_q3_k, 1, blocks_q3_k())

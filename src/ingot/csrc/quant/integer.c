@@ -1,6 +1,6 @@
-/* integer.c: convolutions of integers of 8 bits with fixed filters, and products with fixed matrices, which are
- * convolutions of one line of pixels. Windows are gathered as rows in scratch, some pixels at a time, unless they lie
- * as rows already. */
+/* integer.c: integer convolutions with constant filters, and products with constant matrices, which are convolutions of
+ * one row of pixels. Windows are gathered as rows in scratch, some pixels at a time, unless they are stored as rows
+ * already. */
 #include "quant/integer_conv.h"
 #include "quant/integer_tile.h"
 
@@ -8,8 +8,8 @@
 #include "quant/integer_regions.h"
 #endif
 
-/* Per group: `channels`, `out_channels`, `panels`. line: bytes of a row of a window, with those that fill up its last
- * four; k: those of a window. */
+/* Per group: `channels`, `out_channels`, `panels`. line: bytes of a row of a window, padded to a multiple of 4; k:
+ * bytes of a window. */
 typedef struct {
   const integer_args *g;
   integer_tiles tiles;
@@ -17,12 +17,13 @@ typedef struct {
   const uint8_t *end; /* of x */
   uint8_t *gathered;
   int32_t in_place, counts_rows;
-  int32_t is_short; /* whether a vector holds a line of a window, which is one piece */
+  int32_t is_short; /* whether a row of a window is one piece that fits a vector */
 } integer_task;
 
 #define INTEGER_VECTOR 32 /* bytes */
 
-/* `count` bytes as u8, in whole vectors where what lies behind them may be read; as much behind `to` is overwritten. */
+/* Copy `count` bytes as u8, in whole vectors where the bytes after them may be read; as many bytes after `to` are
+ * overwritten. */
 static inline void integer_copy(const integer_task *t, const uint8_t *restrict from, int64_t count,
                                 uint8_t *restrict to) {
   const uint8_t flip = (uint8_t)t->g->x_flip;
@@ -37,13 +38,13 @@ static inline void integer_copy(const integer_task *t, const uint8_t *restrict f
     for (int j = 0; j < INTEGER_VECTOR; j++) to[i + j] = from[i + j] ^ flip;
 }
 
-/* What fills up the last four of a line of a window: weights there are zeros, and only sums of rows ask what it is. */
+/* Fill the padding after a row of a window: weights there are zeros, so only sums of rows depend on it. */
 static inline void integer_fill_up(const integer_task *t, uint8_t *end) {
   if (t->counts_rows) memset(end, 0, 4);
 }
 
-/* A window of short lines within the image, where as much may be read: each line overwrites what the one before wrote
- * too much. */
+/* A window of short rows inside the image, where whole vectors may be read: each row overwrites the excess of the one
+ * before. */
 static inline void integer_gather_short(const integer_task *t, const uint8_t *restrict from, uint8_t *restrict row) {
   const integer_args *g = t->g;
   const uint8_t flip = (uint8_t)g->x_flip;
@@ -54,8 +55,8 @@ static inline void integer_gather_short(const integer_task *t, const uint8_t *re
   }
 }
 
-/* The window of an output pixel whose first element lies at column `left` of line `top`; image points to the group's
- * first channel. Beyond the image there are zero points. */
+/* The window of an output pixel whose first element is at column `left` of row `top`; image points to the group's first
+ * channel. Outside of the image there are zero points. */
 static inline void integer_gather(const integer_task *t, const uint8_t *image, int64_t top, int64_t left, int32_t zero,
                                   uint8_t *row) {
   const integer_args *g = t->g;
@@ -71,7 +72,7 @@ static inline void integer_gather(const integer_task *t, const uint8_t *image, i
   last = last < g->kernel_w ? last : g->kernel_w;
   first = first < last ? first : last;
   last = first < last ? last : first;
-  /* Adjacent taps go in one piece. */
+  /* Adjacent kernel positions are copied in one piece. */
   const int64_t together = step == unit && last > first ? last - first : 1;
   for (int64_t i = 0; i < g->kernel_h; i++, row += t->line) {
     const int64_t line = top + i * g->dilation_h;
@@ -117,7 +118,7 @@ static inline void integer_take(const integer_task *t, int64_t pixel, int64_t co
 }
 
 /* The results of pixels of an image and one panel of a group. */
-static inline void integer_unit(const integer_task *t, const integer_finish *f, const integer_block *b, int64_t image,
+static inline void integer_unit(const integer_task *t, const integer_store *f, const integer_block *b, int64_t image,
                                 int64_t unit) {
   const integer_args *g = t->g;
   const int64_t column = unit % t->panels * INGOT_PANEL, left = t->out_channels - column;
@@ -131,16 +132,16 @@ static inline void integer_unit(const integer_task *t, const integer_finish *f, 
   integer_results(t->tiles, f, b, &panel, g->out);
 }
 
-static inline integer_task integer_task_of(const integer_args *g, int32_t part) {
+static inline integer_task integer_task_of(const integer_args *g, int32_t task) {
   integer_task t = {.g = g, .tiles = INTEGER_TILES, .channels = g->channels / g->groups,
                     .out_channels = g->out_channels / g->groups};
   t.panels = (t.out_channels + INGOT_PANEL - 1) / INGOT_PANEL;
   t.line = (t.channels * g->kernel_w + 3) / 4 * 4;
   t.k = t.line * g->kernel_h;
-  t.row_stride = (t.k + 63) / 64 * 64 + 64; /* not a power of two, whose rows would share a set of a cache */
+  t.row_stride = (t.k + 63) / 64 * 64 + 64; /* not a power of two, whose rows would share a cache set */
   t.end = (const uint8_t *)g->x + (g->batch - 1) * g->x_strides[0] + (g->height - 1) * g->x_strides[1] +
           (g->width - 1) * g->x_strides[2] + g->channels;
-  t.gathered = (uint8_t *)(g->scratch + part * g->scratch_stride);
+  t.gathered = (uint8_t *)(g->scratch + task * g->scratch_stride);
   t.counts_rows = g->weight_zero != NULL;
   t.is_short = g->dilation_w * g->x_strides[2] == t.channels && g->kernel_w * t.channels <= INTEGER_VECTOR;
   const int is_dense = g->x_strides[1] == g->width * g->x_strides[2] && g->x_strides[0] == g->height * g->x_strides[1];
@@ -150,23 +151,23 @@ static inline integer_task integer_task_of(const integer_args *g, int32_t part) 
   return t;
 }
 
-#define INTEGER_LARGE (1 << 19) /* bytes of a filter that one part alone reads */
+#define INTEGER_LARGE (1 << 19) /* bytes of a filter that only one task reads */
 
-/* Whether a convolution goes by AMX without gathered windows, which it then does. */
+/* Compute the convolution by AMX without gathered windows, if its shapes allow. Returns whether it did. */
 #if defined(ISA_amx)
-#define INTEGER_REGIONS(g, part, parts) (AMX_IS_USED && integer_regions(g, part, parts))
+#define INTEGER_REGIONS(g, task, num_tasks) (AMX_IS_USED && integer_regions(g, task, num_tasks))
 #else
-#define INTEGER_REGIONS(g, part, parts) 0
+#define INTEGER_REGIONS(g, task, num_tasks) 0
 #endif
 
-void K(integer_packed)(const void *args, int32_t part, int32_t parts) {
+void K(integer_packed)(const void *args, int32_t task, int32_t num_tasks) {
   const integer_args *g = args;
-  if (INTEGER_REGIONS(g, part, parts)) return;
-  const integer_task t = integer_task_of(g, part);
+  if (INTEGER_REGIONS(g, task, num_tasks)) return;
+  const integer_task t = integer_task_of(g, task);
   const int64_t units = g->groups * t.panels, image = g->out_height * g->out_width, pixels = g->batch * image;
-  const gemm_share share = t.k * g->out_channels > INTEGER_LARGE ? gemm_cut(units, pixels, part, parts)
-                                                                 : gemm_cut_fixed(units, pixels, part, parts);
-  /* Pixels that go together have one zero point and step. */
+  const gemm_share share = t.k * g->out_channels > INTEGER_LARGE ? gemm_cut(units, pixels, task, num_tasks)
+                                                                 : gemm_cut_fixed(units, pixels, task, num_tasks);
+  /* Pixels that are computed together have one zero point and step. */
   const int64_t each = g->x_zero_step || g->steps ? image : pixels;
   const int is_many = t.tiles.many && share.row_end - share.row_begin >= AMX_ROWS;
   integer_block block = {.count = 0};
@@ -174,14 +175,14 @@ void K(integer_packed)(const void *args, int32_t part, int32_t parts) {
   for (int64_t begin = share.row_begin; begin < share.row_end;) {
     const int64_t stop = (begin / each + 1) * each < share.row_end ? (begin / each + 1) * each : share.row_end;
     const int32_t chunks = (int32_t)((stop - begin + INGOT_CONV_PIXELS - 1) / INGOT_CONV_PIXELS);
-    const integer_finish finish = integer_finish_of(g, begin / image);
+    const integer_store store = integer_store_of(g, begin / image);
     for (int32_t i = 0; i < chunks; i++) {
-      const int64_t first = begin + part_begin(stop - begin, i, chunks);
-      const int64_t count = begin + part_begin(stop - begin, i + 1, chunks) - first;
+      const int64_t first = begin + task_begin(stop - begin, i, chunks);
+      const int64_t count = begin + task_begin(stop - begin, i + 1, chunks) - first;
       for (int64_t unit = share.panel_begin; unit < share.panel_end; unit++) {
         if (unit == share.panel_begin || unit % t.panels == 0)
           integer_take(&t, first, count, unit / t.panels, &block);
-        integer_unit(&t, &finish, &block, begin / image, unit);
+        integer_unit(&t, &store, &block, begin / image, unit);
       }
     }
     begin = stop;

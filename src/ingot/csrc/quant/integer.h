@@ -1,5 +1,5 @@
-/* integer.h: what becomes of sums of products of integers of 8 bits, which are exact: what is done with them in floats
- * has one order, so that bits depend on no instruction set, part or batch. */
+/* integer.h: the epilogue of integer products. Sums are exact; the float arithmetic on them has one order, so that bits
+ * depend on no instruction set, task or batch. */
 #ifndef INGOT_INTEGER_H
 #define INGOT_INTEGER_H
 
@@ -7,40 +7,41 @@
 
 #include "gemm/gemm.h"
 
-/* What becomes of sums: sum * scale * step + shift, the middle rounding, the activation and the residual. low, high: of
- * a light one, which only clips, the bounds of results, less the zero point where they are codes. */
+/* The epilogue store of integer sums: sum * scale * step + shift, the intermediate rounding, the activation and the
+ * residual. low, high: where the epilogue is vectorized and only clips, the bounds of results, minus the zero point for
+ * integer results. */
 typedef struct {
   const float *scale, *shift;
   int64_t scale_step;
   float step, act_alpha, act_beta;
   int32_t activation, result;
   float out_scale, out_zero, low, high;
-  int32_t light;
+  int32_t vectorized;
   const void *residual;
   int32_t residual_type, residual_first;
   float residual_scale, residual_zero, middle_scale, middle_low, middle_high;
-} integer_finish;
+} integer_store;
 
 static inline int64_t integer_bytes(int32_t result) {
   return result == INGOT_INTEGER_U8 || result == INGOT_INTEGER_I8 ? 1 : 4;
 }
 
-/* Completes a finish of which the result, activation and output's scale and zero point are known. */
-static inline void integer_lighten(integer_finish *f) {
+/* Derive the vectorized form; result, activation and the output's scale and zero point are already set. */
+static inline void integer_vectorize(integer_store *f) {
   float low = -INFINITY, high = INFINITY;
   if (f->activation == INGOT_ACT_relu) low = 0.0f;
   if (f->activation == INGOT_ACT_clip) low = f->act_alpha, high = f->act_beta;
-  f->light = f->activation == INGOT_ACT_none || f->activation == INGOT_ACT_relu || f->activation == INGOT_ACT_clip;
+  f->vectorized = f->activation == INGOT_ACT_none || f->activation == INGOT_ACT_relu || f->activation == INGOT_ACT_clip;
   if (integer_bytes(f->result) == 1) {
     const float least = (f->result == INGOT_INTEGER_U8 ? 0.0f : -128.0f) - f->out_zero, most = least + 255.0f;
-    /* Rounding keeps the order, so that codes are clipped once. */
+    /* Rounding is monotonic, so that one clip is enough. */
     low = low > least ? low : least;
     low = low < most ? low : most;
     high = high < most ? high : most;
     high = high > least ? high : least;
-    /* Of a NaN, which has no code, the others take care. */
+    /* A residual that can be NaN has no vectorized form. */
     const int finite = !f->residual || (f->residual_type != INGOT_INTEGER_F32 && f->residual_scale * 0.0f == 0.0f);
-    f->light = f->light && finite && f->out_scale == 1.0f && low == low && high == high &&
+    f->vectorized = f->vectorized && finite && f->out_scale == 1.0f && low == low && high == high &&
                (!f->residual || f->residual_first);
   }
   f->low = low;
@@ -54,7 +55,7 @@ static inline void integer_some(const uint8_t *from, int64_t lanes, uint8_t *to)
   for (int64_t i = lanes & 12; i < lanes; i++) to[i] = from[i];
 }
 
-/* Numbers rounded to bytes, NaN to the zero point where there may be one. */
+/* Round floats to bytes, NaN to the zero point where it can occur. */
 static inline __attribute__((always_inline)) void integer_round(const int is_u8, const int finite, vf v, float zero,
                                                                 uint8_t *to) {
   const vf low = v_set((is_u8 ? 0.0f : -128.0f) - zero), high = v_set((is_u8 ? 255.0f : 127.0f) - zero);
@@ -67,7 +68,7 @@ static inline __attribute__((always_inline)) void integer_round(const int is_u8,
 }
 
 /* Up to 16 elements of the residual, which is of `type`, from `at` on, as floats. */
-static inline __attribute__((always_inline)) vf integer_residual(const int type, const integer_finish *f, int64_t at,
+static inline __attribute__((always_inline)) vf integer_residual(const int type, const integer_store *f, int64_t at,
                                                                  int64_t lanes) {
   if (type == INGOT_INTEGER_F32) {
     const float *from = (const float *)f->residual + at;
@@ -79,17 +80,17 @@ static inline __attribute__((always_inline)) vf integer_residual(const int type,
     integer_some(from, lanes, some);
     from = some;
   }
-  const vf codes = type == INGOT_INTEGER_U8 ? v_load_u8(from) : v_load_i8((const int8_t *)from);
-  return v_mul(v_sub(codes, v_set(f->residual_zero)), v_set(f->residual_scale));
+  const vf values = type == INGOT_INTEGER_U8 ? v_load_u8(from) : v_load_i8((const int8_t *)from);
+  return v_mul(v_sub(values, v_set(f->residual_zero)), v_set(f->residual_scale));
 }
 
-/* Where results of a row go, and where its residual lies, counted in elements. */
+/* The offsets of a row's results and of its residual, in elements. */
 typedef struct { int64_t out, residual; } integer_place;
 
-/* What an output row keeps in registers for 16 columns. */
+/* The parameters of 16 columns, held in registers for an output row. */
 typedef struct { vf scale, shift; int64_t channel, lanes; int32_t finite; } integer_columns;
 
-static inline integer_columns integer_columns_at(const integer_finish *f, int64_t channel, int64_t lanes) {
+static inline integer_columns integer_columns_at(const integer_store *f, int64_t channel, int64_t lanes) {
   integer_columns c = {v_set(0.0f), v_set(-0.0f), channel, lanes, 1};
   if (f->result == INGOT_INTEGER_I32) return c;
   c.scale = !f->scale_step ? v_set(*f->scale) : lanes < 16 ? v_load_n(f->scale + channel, lanes)
@@ -99,16 +100,15 @@ static inline integer_columns integer_columns_at(const integer_finish *f, int64_
   return c;
 }
 
-/* How much a finish does: anything; clips alone, after a step and a residual; clips after a residual of u8; or only
- * clips. */
+/* The form of an epilogue: any; clip after a step and a residual; clip after a u8 residual; clip only. */
 #define INTEGER_ANY 0
-#define INTEGER_LIGHT 1
+#define INTEGER_VECTORIZED 1
 #define INTEGER_ADDED 2
 #define INTEGER_PLAIN 3
 
-/* The floats of a row's sums, before a light finish clips them. */
+/* The floats of a row's sums, before a vectorized epilogue clips them. */
 static inline __attribute__((always_inline)) vf integer_value(const int depth, const int whole,
-                                                              const integer_finish *f, const integer_columns *c,
+                                                              const integer_store *f, const integer_columns *c,
                                                               vi sums, int64_t residual) {
   vf v = v_mul(v_from_int(sums), c->scale);
   if (depth == INTEGER_PLAIN) return v_add(v, c->shift);
@@ -125,7 +125,7 @@ static inline __attribute__((always_inline)) vf integer_value(const int depth, c
   return v;
 }
 
-/* Up to 16 floats as what `result` says, a constant that is no integer of 8 bits, at element `at` of out. */
+/* Store up to 16 floats as `result`, a constant and no 8-bit type, at element `at` of out. */
 static inline void integer_store_wide(uint8_t *out, int64_t at, int64_t lanes, vf v) {
   float *to = (float *)(void *)out + at;
   if (lanes < 16)
@@ -134,10 +134,10 @@ static inline void integer_store_wide(uint8_t *out, int64_t at, int64_t lanes, v
     v_store(to, v);
 }
 
-/* Rows of sums as what `result` says; row i of them is sums[i * sums_stride ...]. result, depth and whole, for 16
- * columns, are constants at every call. */
+/* Store rows of sums as `result`; row i of them is sums[i * sums_stride ...]. result, depth and whole (all 16 columns)
+ * are constants at every call. */
 static inline __attribute__((always_inline)) void integer_rows_as(const int result, const int depth, const int whole,
-                                                                  const integer_finish *f, const integer_columns *c,
+                                                                  const integer_store *f, const integer_columns *c,
                                                                   const int32_t *sums, int64_t sums_stride,
                                                                   int64_t rows, uint8_t *out, const integer_place *to) {
   const vf low = v_set(f->low), high = v_set(f->high);
@@ -160,7 +160,7 @@ static inline __attribute__((always_inline)) void integer_rows_as(const int resu
     }
     uint8_t some[16], *bytes = whole ? out + at : some;
     if (depth != INTEGER_ANY) {
-      /* What is added leaves integers in the lowest bits of numbers below 2^22, halves to even. */
+      /* The added constant leaves integers in the lowest bits of numbers below 2^22, halves to even. */
       vi_store_u8(bytes, vi_add(v_bits(v_add(v, v_set(0x1.8p23f))), zero));
     } else {
       if (f->out_scale != 1.0f) v = v_div(v, v_set(f->out_scale));
@@ -170,7 +170,7 @@ static inline __attribute__((always_inline)) void integer_rows_as(const int resu
   }
 }
 
-/* As above; of codes that are clipped with integers the dtype does not matter. */
+/* The same; for values that are clipped as integers the dtype does not matter. */
 #define INTEGER_ROWS_AS(result, depth)                                                                                 \
   {                                                                                                                    \
     if (lanes == 16)                                                                                                   \
@@ -179,23 +179,23 @@ static inline __attribute__((always_inline)) void integer_rows_as(const int resu
       integer_rows_as(result, depth, 0, f, &c, sums, sums_stride, rows, out, to);                                      \
   }
 
-/* channel: of the first of up to 16 columns. */
-static inline void integer_rows(const integer_finish *f, const int32_t *sums, int64_t sums_stride, int64_t channel,
+/* channel: the first of up to 16 columns. */
+static inline void integer_rows(const integer_store *f, const int32_t *sums, int64_t sums_stride, int64_t channel,
                                 int64_t lanes, int64_t rows, uint8_t *out, const integer_place *to) {
   const integer_columns c = integer_columns_at(f, channel, lanes);
-  const int is_plain = f->light && f->step == 1.0f && f->middle_scale == 0.0f;
+  const int is_plain = f->vectorized && f->step == 1.0f && f->middle_scale == 0.0f;
   if (f->result == INGOT_INTEGER_I32)
     integer_rows_as(INGOT_INTEGER_I32, INTEGER_ANY, 0, f, &c, sums, sums_stride, rows, out, to);
-  else if (f->result == INGOT_INTEGER_F32 && f->light)
-    integer_rows_as(INGOT_INTEGER_F32, INTEGER_LIGHT, 0, f, &c, sums, sums_stride, rows, out, to);
+  else if (f->result == INGOT_INTEGER_F32 && f->vectorized)
+    integer_rows_as(INGOT_INTEGER_F32, INTEGER_VECTORIZED, 0, f, &c, sums, sums_stride, rows, out, to);
   else if (f->result == INGOT_INTEGER_F32)
     integer_rows_as(INGOT_INTEGER_F32, INTEGER_ANY, 0, f, &c, sums, sums_stride, rows, out, to);
   else if (is_plain && c.finite && !f->residual)
     INTEGER_ROWS_AS(INGOT_INTEGER_U8, INTEGER_PLAIN)
   else if (is_plain && c.finite && f->residual_type == INGOT_INTEGER_U8)
     INTEGER_ROWS_AS(INGOT_INTEGER_U8, INTEGER_ADDED)
-  else if (f->light && c.finite)
-    INTEGER_ROWS_AS(INGOT_INTEGER_U8, INTEGER_LIGHT)
+  else if (f->vectorized && c.finite)
+    INTEGER_ROWS_AS(INGOT_INTEGER_U8, INTEGER_VECTORIZED)
   else if (f->result == INGOT_INTEGER_U8)
     INTEGER_ROWS_AS(INGOT_INTEGER_U8, INTEGER_ANY)
   else

@@ -1,5 +1,5 @@
-/* integer_conv.h: what convolutions of integers share: the zero point and step of an image, and what is added to the
- * sums of products of codes. */
+/* integer_conv.h: shared by integer convolutions: the zero point and step of an image, and the terms that zero points
+ * add to the sums of products. */
 #ifndef INGOT_INTEGER_CONV_H
 #define INGOT_INTEGER_CONV_H
 
@@ -11,20 +11,20 @@ static inline int32_t integer_zero(const integer_args *g, int64_t image) {
   return (zero ? zero[image * g->x_zero_step] : 0) ^ g->x_flip;
 }
 
-/* What becomes of the sums of an image. */
-static inline integer_finish integer_finish_of(const integer_args *g, int64_t image) {
-  integer_finish f = {
+/* The epilogue store of an image. */
+static inline integer_store integer_store_of(const integer_args *g, int64_t image) {
+  integer_store f = {
     .scale = g->scale, .shift = g->shift, .scale_step = g->scale_step, .step = g->steps ? g->steps[image] : 1.0f,
     .act_alpha = g->act_alpha, .act_beta = g->act_beta, .activation = g->activation, .result = g->result,
     .out_scale = g->out_scale, .out_zero = g->out_zero, .residual = g->residual, .residual_type = g->residual_type,
     .residual_first = g->residual_first, .residual_scale = g->residual_scale, .residual_zero = g->residual_zero,
     .middle_scale = g->middle_scale, .middle_low = g->middle_low, .middle_high = g->middle_high};
-  integer_lighten(&f);
+  integer_vectorize(&f);
   return f;
 }
 
-/* What is added to the sums of up to 32 columns: (x - zero) (w - w_zero) = x w - zero w - w_zero x + zero w_zero. Of a
- * column k products are summed. zeros: its w_zero, which sums of x are multiplied with. */
+/* The terms added to the sums of up to 32 columns: (x - zero) (w - w_zero) = x w - zero w - w_zero x + zero w_zero,
+ * over k products a column. zeros: each column's w_zero, by which sums of x are multiplied. */
 static inline void integer_added(const integer_args *g, int64_t k, int32_t zero, int64_t channel, int64_t columns,
                                  int32_t *added, int32_t *zeros) {
   const uint8_t *w_zero = g->weight_zero;

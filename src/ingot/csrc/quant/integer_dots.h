@@ -8,7 +8,7 @@
 
 /* Rows of the largest tile of products; a lane of a register has the sums of a column. */
 #if defined(ISA_avx512)
-#define INTEGER_VNNI __attribute__((target("avx512vnni"))) /* of functions with integer_dot */
+#define INTEGER_VNNI __attribute__((target("avx512vnni"))) /* for functions that use integer_dot */
 #define INTEGER_ROWS 12
 #define INTEGER_LANES 16
 #elif defined(ISA_avx2)
@@ -19,8 +19,8 @@
 #define INTEGER_LANES 1
 #endif
 
-/* The register of INTEGER_LANES sums; four bytes for all lanes, or for each; a difference; the first three of four
- * bytes as the last three, behind a zero; sum + their products. */
+/* integer_sums: a register of INTEGER_LANES sums. Operations: four bytes in all lanes, or different ones for each lane;
+ * a difference; the first three of four bytes moved to the last three, after a zero; sum + dot products. */
 #if defined(ISA_avx512)
 typedef __m512i integer_sums;
 static inline integer_sums integer_read(const void *p) { return _mm512_loadu_si512(p); }
@@ -41,7 +41,7 @@ static inline integer_sums integer_madd(integer_sums sum, integer_sums a, intege
   return _mm512_add_epi32(sum, _mm512_add_epi32(even, odd));
 }
 
-/* _mm512_dpbusd_epi32, of which GCC 12 copies each sum to another register and to the stack. */
+/* _mm512_dpbusd_epi32; for the intrinsic, GCC 12 copies each sum to another register and to the stack. */
 static inline integer_sums integer_dot(integer_sums sum, integer_sums a, integer_sums w) {
   __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(a), "v"(w));
   return sum;

@@ -1,8 +1,7 @@
-/* integer_matmul.c: products of integers of 8 bits that are both computed, for each of a batch. A part packs the panels
- * that it takes. */
+/* integer_matmul.c: products of two integer activations, for each of a batch. A task packs its panels. */
 #include "quant/integer_tile.h"
 
-/* What a part has in scratch: a panel, then rows. */
+/* A task's scratch: a panel, then rows. */
 typedef struct {
   const integer_matmul_args *g;
   integer_tiles tiles;
@@ -12,7 +11,7 @@ typedef struct {
   int32_t zero, other_zero;
 } integer_pairs;
 
-/* Four elements of each column of a panel, side by side: `count` of them there, the rest zeros. */
+/* Four elements of each column of a panel, adjacent: `count` of them present, the rest zeros. */
 static inline void integer_quads(const integer_matmul_args *g, const uint8_t *b, int64_t columns, int64_t count,
                                  uint8_t *to) {
   const uint32_t flip = (uint32_t)g->b_flip * 0x01010101u;
@@ -38,7 +37,7 @@ static inline void integer_quads(const integer_matmul_args *g, const uint8_t *b,
   }
 }
 
-/* The panel of `columns` columns at b, as i8, and what is added to the sums of each. */
+/* Pack the panel of `columns` columns at b, as i8, and compute the terms that are added to the sums of each. */
 static inline void integer_pack(const integer_pairs *t, const uint8_t *b, int64_t columns, int32_t *added) {
   const integer_matmul_args *g = t->g;
   memset(added, 0, INGOT_PANEL * sizeof *added);
@@ -58,7 +57,7 @@ static inline void integer_pack(const integer_pairs *t, const uint8_t *b, int64_
   for (int64_t j = 0; j < columns; j++) added[j] = -t->zero * (added[j] - (int32_t)g->k * t->other_zero);
 }
 
-/* Rows as u8, in whole fours. */
+/* Rows as u8, padded to a multiple of 4. */
 static inline const uint8_t *integer_lines(const integer_pairs *t, const uint8_t *a, int64_t count, int64_t *stride) {
   const integer_matmul_args *g = t->g;
   *stride = g->a_stride;
@@ -73,8 +72,8 @@ static inline const uint8_t *integer_lines(const integer_pairs *t, const uint8_t
   return t->rows;
 }
 
-/* All rows of one panel of one of the batch. */
-static inline void integer_pair(const integer_pairs *t, const integer_finish *f, const uint8_t *a, const uint8_t *b,
+/* All rows of one panel of one batch item. */
+static inline void integer_pair(const integer_pairs *t, const integer_store *f, const uint8_t *a, const uint8_t *b,
                                 int64_t column, uint8_t *c) {
   const integer_matmul_args *g = t->g;
   const int64_t columns = g->n - column < INGOT_PANEL ? g->n - column : INGOT_PANEL;
@@ -94,14 +93,14 @@ static inline void integer_pair(const integer_pairs *t, const integer_finish *f,
   }
 }
 
-void K(integer_matmul)(const void *args, int32_t part, int32_t parts) {
+void K(integer_matmul)(const void *args, int32_t task, int32_t num_tasks) {
   const integer_matmul_args *g = args;
-  integer_finish finish = {
+  integer_store store = {
     .scale = g->scale, .scale_step = g->scale_step, .step = 1.0f, .act_alpha = g->act_alpha, .act_beta = g->act_beta,
     .activation = g->activation, .result = g->result, .out_scale = g->out_scale, .out_zero = g->out_zero};
-  integer_lighten(&finish);
+  integer_vectorize(&store);
   const int64_t panels = (g->n + INGOT_PANEL - 1) / INGOT_PANEL;
-  uint8_t *scratch = (uint8_t *)(g->scratch + part * g->scratch_stride);
+  uint8_t *scratch = (uint8_t *)(g->scratch + task * g->scratch_stride);
   const uint8_t *zero = g->a_zero, *other_zero = g->b_zero;
   const integer_pairs pairs = {
     .g = g, .tiles = INTEGER_TILES, .row_stride = (g->k + 63) / 64 * 64 + 64, .panel = (int8_t *)scratch,
@@ -110,9 +109,9 @@ void K(integer_matmul)(const void *args, int32_t part, int32_t parts) {
   const int is_many = pairs.tiles.many && g->m >= AMX_ROWS;
   int64_t count = panels;
   for (int32_t d = 0; d < g->batch_rank; d++) count *= g->batch_shape[d];
-  const int64_t end = part_begin(count, part + 1, parts);
+  const int64_t end = task_begin(count, task + 1, num_tasks);
   AMX_BEGIN(is_many, (g->k + 3) / 4 % AMX_QUADS);
-  for (int64_t i = part_begin(count, part, parts); i < end; i++) {
+  for (int64_t i = task_begin(count, task, num_tasks); i < end; i++) {
     int64_t batch = i / panels, a = 0, b = 0, c = 0;
     for (int32_t d = g->batch_rank - 1; d >= 0; d--) {
       const int64_t at = batch % g->batch_shape[d];
@@ -121,8 +120,8 @@ void K(integer_matmul)(const void *args, int32_t part, int32_t parts) {
       b += at * g->b_batch_strides[d];
       c += at * g->c_batch_strides[d];
     }
-    integer_pair(&pairs, &finish, (const uint8_t *)g->a + a, (const uint8_t *)g->b + b, i % panels * INGOT_PANEL,
-                 (uint8_t *)g->c + c * integer_bytes(finish.result));
+    integer_pair(&pairs, &store, (const uint8_t *)g->a + a, (const uint8_t *)g->b + b, i % panels * INGOT_PANEL,
+                 (uint8_t *)g->c + c * integer_bytes(store.result));
   }
   AMX_END(is_many);
 }

@@ -1,7 +1,7 @@
-/* integer_regions.h: convolutions of integers of 8 bits by AMX without gathered windows. The lines that a region of the
- * result reads are copied once with zero points around them, or read where they lie, so that windows of pixels beside
- * one another lie evenly, and those of the next line behind them. Between lines are pixels that nobody wants; they are
- * multiplied along. */
+/* integer_regions.h: integer convolutions by AMX without gathered windows. The rows of the image that a region of the
+ * result reads are copied once with zero points around them, or read in place, so that the windows of adjacent pixels
+ * are evenly spaced, and the next row's windows follow them. The pixels between rows are multiplied too, but their
+ * results are discarded. */
 #ifndef INGOT_INTEGER_REGIONS_H
 #define INGOT_INTEGER_REGIONS_H
 
@@ -12,18 +12,19 @@
 #include "gemm/gemm.h"
 #include "quant/integer_conv.h"
 
-#define REGION_NEAR 1152       /* bytes of a row that are multiplied while a panel's columns stay in the first cache */
-#define REGION_FEW 64          /* rows, for which columns are hardly kept: shorter pieces are fetched more evenly */
+#define REGION_NEAR 1152       /* bytes of a row that are multiplied while a panel's columns stay in the L1 cache */
+#define REGION_FEW 64          /* with at most so many rows columns are hardly reused, and shorter pieces are
+                                  prefetched more evenly */
 #define REGION_SHORT 384       /* bytes of a row in such pieces */
-#define REGION_ROWS 128        /* whose sums wait, where a window is more than that */
-#define REGION_BYTES (1 << 18) /* of an image that are read while all panels pass */
-#define REGION_LARGE (1 << 19) /* bytes of a filter that one part alone reads */
+#define REGION_ROWS 128        /* rows whose sums are held where a window has more bytes than that */
+#define REGION_BYTES (1 << 18) /* of an image that are read for all panels */
+#define REGION_LARGE (1 << 19) /* bytes of a filter that only one task reads */
 
-/* Per group: `channels`, `out_channels`, `panels`. A window reaches over `span` lines and `across` columns behind the
- * first. Of the lines that are copied, every stride_h-th lies in one plane; there are `planes` of them. Of columns
- * every skip-th is copied; a window begins column_step of these, pixel_step bytes, behind the one before. A row of a
- * window, or of a dilated one a tap, is a run of `run` bytes, `runs` of them, of which run_left fours fill no tile.
- * width, lines: output pixels and lines of a region, at most. */
+/* Per group: `channels`, `out_channels`, `panels`. A window spans `span` more rows and `across` more columns than its
+ * first. Of the copied rows, every stride_h-th is in the same plane; there are `planes` planes. Every skip-th column is
+ * copied; windows of adjacent pixels begin column_step of these, pixel_step bytes, apart. A row of a window, or of a
+ * dilated window each kernel position, is a run of `run` bytes; there are `runs` of them, and run_left quads of each
+ * fill no tile. width, lines: most output pixels and rows of a region. */
 typedef struct {
   const integer_args *g;
   int64_t channels, out_channels, panels;
@@ -32,17 +33,17 @@ typedef struct {
   uint8_t *copied; /* scratch */
 } region_task;
 
-/* Output pixels [x, x + width) of lines [y, y + count) of an image, of which a line has `pitch` positions. a: the
- * group's window at the first. */
+/* Output pixels [x, x + width) of rows [y, y + count) of an image; a row has `pitch` positions. a: the group's window
+ * at the first. */
 typedef struct {
   int64_t image, y, x, count, width, pitch, positions, group;
   const uint8_t *a;
   int64_t offsets[INGOT_TILE_RUNS];
 } region;
 
-/* Pieces of rows, `runs` of `k` bytes each, that lie offsets[run] bytes behind a, times as many of a panel's columns.
- * first: a tile's rows of what is added to sums, or null where these hold those of earlier pieces. ahead: what is read
- * afterwards, of which prefetch_step bytes are fetched with each tile of columns. */
+/* Pieces of rows, `runs` of `k` bytes each at offsets[run] bytes from a, times as many bytes of a panel's columns.
+ * first: a tile's rows of the added terms, or null to add to the sums of earlier pieces. prefetch: memory that is read
+ * afterwards; prefetch_step bytes of it are prefetched with each column tile. */
 typedef struct {
   int64_t runs, k;
   const int64_t *offsets;
@@ -52,8 +53,8 @@ typedef struct {
   const char *prefetch; int64_t prefetch_step;
 } region_product;
 
-/* sums[rows][32] of up to two tiles of rows, which may share some. both, wide: whether there are two of them, and of
- * columns; constants. */
+/* sums[rows][32] of up to two row tiles, which may overlap. both, wide: whether there are two row tiles, and two column
+ * tiles; constants. */
 static inline __attribute__((always_inline)) void region_tiles(const int both, const int wide, int64_t rows,
                                                                const region_product *p, int32_t *sums) {
   const int64_t second = both ? rows - AMX_ROWS : 0, step = 4 * AMX_QUADS;
@@ -91,7 +92,7 @@ static inline void region_sums(int64_t rows, int64_t columns, const region_produ
     region_tiles(1, 1, rows, p, sums);
 }
 
-/* `count` pixels of the group as u8, side by side. */
+/* `count` pixels of the group as u8, adjacent. */
 static inline void region_pixels(const region_task *t, const uint8_t *from, int64_t count, uint8_t *to) {
   const int64_t step = t->skip * t->g->x_strides[2], unit = t->channels;
   const uint8_t flip = (uint8_t)t->g->x_flip;
@@ -102,7 +103,7 @@ static inline void region_pixels(const region_task *t, const uint8_t *from, int6
   for (int64_t i = 0; flip && i < count * unit; i++) to[i] ^= flip;
 }
 
-/* All lines that a region reads. */
+/* Copy all rows that a region reads. */
 static inline void region_copy(const region_task *t, region *r) {
   const integer_args *g = t->g;
   const int64_t columns = r->pitch * t->column_step, unit = t->channels, line_bytes = columns * unit;
@@ -110,7 +111,7 @@ static inline void region_copy(const region_task *t, region *r) {
   const int64_t depth = r->count + t->span / g->stride_h;
   const uint8_t *image = (const uint8_t *)g->x + r->image * g->x_strides[0] + r->group * unit;
   const int32_t zero = integer_zero(g, r->image);
-  /* Columns of the copy that lie within the image. */
+  /* Columns of the copy that are inside the image. */
   int64_t first = left < 0 ? (-left + t->skip - 1) / t->skip : 0;
   int64_t last = left < g->width ? (g->width - 1 - left) / t->skip + 1 : 0;
   last = last < columns ? last : columns;
@@ -136,20 +137,20 @@ static inline void region_copy(const region_task *t, region *r) {
   r->a = t->copied;
 }
 
-/* What is added to sums before they are bound. */
+/* Kinds of residual that are added before clipping. */
 #define REGION_NONE 0
 #define REGION_QUANT 1
 #define REGION_FLOATS 2
 
-/* What all positions keep of a panel's columns, up to 32. is_light: whether sums only meet a scale, a shift, a residual
- * and bounds; is_bound: whether the saturation of codes makes these. */
+/* The parameters of a panel's columns, up to 32. is_vectorized: whether the epilogue is only a scale, a shift, a
+ * residual and bounds; is_bound: whether saturation to the integer type implies these bounds. */
 typedef struct {
   integer_columns columns[2];
   int64_t channel, count;
-  int32_t residual, is_light, is_bound;
+  int32_t residual, is_vectorized, is_bound;
 } region_panel;
 
-static inline region_panel region_panel_at(const integer_finish *f, int64_t channel, int64_t count) {
+static inline region_panel region_panel_at(const integer_store *f, int64_t channel, int64_t count) {
   const int32_t floats = f->residual_type == INGOT_INTEGER_F32 ? REGION_FLOATS : REGION_QUANT;
   region_panel p = {.channel = channel, .count = count, .residual = f->residual ? floats : REGION_NONE};
   const int is_quantized = integer_bytes(f->result) == 1, is_i8 = f->residual_type == INGOT_INTEGER_I8;
@@ -159,25 +160,25 @@ static inline region_panel region_panel_at(const integer_finish *f, int64_t chan
       f->high != f->high || f->step != 1.0f || f->middle_scale != 0.0f || (is_quantized && f->out_scale != 1.0f) ||
       (f->residual && (!f->residual_first || is_i8)) || f->residual_scale * 0.0f != 0.0f)
     return p;
-  p.is_light = 1;
+  p.is_vectorized = 1;
   p.is_bound = is_quantized && p.residual != REGION_FLOATS;
   for (int i = 0; 16 * i < count; i++) {
     p.columns[i] = integer_columns_at(f, channel + 16 * i, count - 16 * i < 16 ? count - 16 * i : 16);
     const vm large = v_lt(v_set(0.25f), v_abs(p.columns[i].scale));
     const vm far = v_lt(v_set(0x1p28f), v_abs(p.columns[i].shift));
-    p.is_light = p.is_light && (p.columns[i].finite || !is_quantized);
+    p.is_vectorized = p.is_vectorized && (p.columns[i].finite || !is_quantized);
     p.is_bound = p.is_bound && !v_any(large) && !v_any(far);
   }
-  /* Numbers below 2^31 become integers before they are bound. */
+  /* Numbers below 2^31 are converted to integers before they are clipped. */
   const float least = (f->result == INGOT_INTEGER_U8 ? 0.0f : -128.0f) - f->out_zero;
   p.is_bound = p.is_bound && f->low == least && f->high == least + 255.0f && fabsf(f->residual_scale) < 0x1p18f;
   return p;
 }
 
-/* Up to 16 columns of a position as a result has them, before codes are rounded. residual, is_bound, and whole, for 16
- * columns: constants. */
+/* Up to 16 result columns of a position, before rounding to integers. residual, is_bound, and whole, for 16 columns:
+ * constants. */
 static inline __attribute__((always_inline)) vf region_value(const int residual, const int is_bound, const int whole,
-                                                             const integer_finish *f, const integer_columns *c,
+                                                             const integer_store *f, const integer_columns *c,
                                                              const int32_t *sums, int64_t at) {
   const vm lanes = (vm)(0xffffu >> (16 - c->lanes));
   vf v = v_add(v_mul(v_from_int(_mm512_load_si512(sums)), c->scale), c->shift);
@@ -188,26 +189,26 @@ static inline __attribute__((always_inline)) vf region_value(const int residual,
   if (residual == REGION_QUANT) {
     const uint8_t *from = (const uint8_t *)f->residual + at + c->channel;
     const __m128i bytes = whole ? _mm_loadu_si128((const __m128i *)from) : _mm_maskz_loadu_epi8(lanes, from);
-    const vf codes = v_from_int(_mm512_cvtepu8_epi32(bytes));
-    v = v_add(v, v_mul(v_sub(codes, v_set(f->residual_zero)), v_set(f->residual_scale)));
+    const vf values = v_from_int(_mm512_cvtepu8_epi32(bytes));
+    v = v_add(v, v_mul(v_sub(values, v_set(f->residual_zero)), v_set(f->residual_scale)));
   }
   return is_bound ? v : v_min(v_set(f->high), v_max(v_set(f->low), v));
 }
 
-/* As integers, less the zero point; NaN as 0. */
-static inline __attribute__((always_inline)) vi region_code(const int residual, const int is_bound, const int whole,
-                                                            const integer_finish *f, const integer_columns *c,
+/* The same as integers minus the zero point; NaN as 0. */
+static inline __attribute__((always_inline)) vi region_rounded(const int residual, const int is_bound, const int whole,
+                                                            const integer_store *f, const integer_columns *c,
                                                             const int32_t *sums, int64_t at) {
   const vf v = region_value(residual, is_bound, whole, f, c, sums, at);
   return residual == REGION_FLOATS ? _mm512_maskz_cvtps_epi32(_mm512_cmp_ps_mask(v, v, _CMP_ORD_Q), v)
                                    : _mm512_cvtps_epi32(v);
 }
 
-/* Positions beside one another: how far each is behind the one before, in elements of results and residuals. */
+/* Adjacent positions: the distance between them, in elements of results and residuals. */
 typedef struct { int64_t count, out, residual, out_step, residual_step; } region_row;
 
 static inline __attribute__((always_inline)) void region_quant(const int is_u8, const int residual, const int is_bound,
-                                                               const integer_finish *f, const region_panel *p,
+                                                               const integer_store *f, const region_panel *p,
                                                                const region_row r, const int32_t *sums, uint8_t *out) {
   const __m512i order = _mm512_set_epi32(15, 11, 7, 3, 14, 10, 6, 2, 13, 9, 5, 1, 12, 8, 4, 0);
   const __m512i zero = _mm512_set1_epi16((int16_t)f->out_zero);
@@ -216,22 +217,22 @@ static inline __attribute__((always_inline)) void region_quant(const int is_u8, 
   for (int64_t i = 0; i < r.count; i += 2) {
     const int64_t j = i + 1 < r.count ? i + 1 : i;
     const int32_t *a = sums + i * INGOT_PANEL, *b = sums + j * INGOT_PANEL;
-    const int64_t at = r.residual + i * r.residual_step, beside = r.residual + j * r.residual_step;
-    const vi a0 = region_code(residual, is_bound, 1, f, &low, a, at);
-    const vi a1 = region_code(residual, is_bound, 1, f, &high, a + 16, at);
-    const vi b0 = region_code(residual, is_bound, 1, f, &low, b, beside);
-    const vi b1 = region_code(residual, is_bound, 1, f, &high, b + 16, beside);
+    const int64_t at = r.residual + i * r.residual_step, next = r.residual + j * r.residual_step;
+    const vi a0 = region_rounded(residual, is_bound, 1, f, &low, a, at);
+    const vi a1 = region_rounded(residual, is_bound, 1, f, &high, a + 16, at);
+    const vi b0 = region_rounded(residual, is_bound, 1, f, &low, b, next);
+    const vi b1 = region_rounded(residual, is_bound, 1, f, &high, b + 16, next);
     const __m512i first = _mm512_adds_epi16(_mm512_packs_epi32(a0, a1), zero);
     const __m512i second = _mm512_adds_epi16(_mm512_packs_epi32(b0, b1), zero);
     const __m512i bytes = is_u8 ? _mm512_packus_epi16(first, second) : _mm512_packs_epi16(first, second);
-    const __m512i codes = _mm512_permutexvar_epi32(order, bytes);
-    _mm256_storeu_si256((__m256i *)(out + i * r.out_step), _mm512_castsi512_si256(codes));
-    _mm256_storeu_si256((__m256i *)(out + j * r.out_step), _mm512_extracti64x4_epi64(codes, 1));
+    const __m512i values = _mm512_permutexvar_epi32(order, bytes);
+    _mm256_storeu_si256((__m256i *)(out + i * r.out_step), _mm512_castsi512_si256(values));
+    _mm256_storeu_si256((__m256i *)(out + j * r.out_step), _mm512_extracti64x4_epi64(values, 1));
   }
 }
 
-/* The same of less than 32 columns. */
-static inline __attribute__((always_inline)) void region_some(const int residual, const integer_finish *f,
+/* The same for less than 32 columns. */
+static inline __attribute__((always_inline)) void region_some(const int residual, const integer_store *f,
                                                               const region_panel *p, const region_row r,
                                                               const int32_t *sums, uint8_t *out) {
   const vi zero = vi_set((int32_t)f->out_zero);
@@ -239,13 +240,14 @@ static inline __attribute__((always_inline)) void region_some(const int residual
   for (int64_t i = 0; i < r.count; i++, sums += INGOT_PANEL, out += r.out_step) {
     for (int j = 0; 16 * j < p->count; j++) {
       const integer_columns *c = &p->columns[j];
-      const vi codes = vi_add(region_code(residual, 0, 0, f, c, sums + 16 * j, r.residual + i * r.residual_step), zero);
-      _mm512_mask_cvtepi32_storeu_epi8(out + 16 * j, (vm)(0xffffu >> (16 - c->lanes)), codes);
+      const vi rounded = region_rounded(residual, 0, 0, f, c, sums + 16 * j, r.residual + i * r.residual_step);
+      const vi values = vi_add(rounded, zero);
+      _mm512_mask_cvtepi32_storeu_epi8(out + 16 * j, (vm)(0xffffu >> (16 - c->lanes)), values);
     }
   }
 }
 
-static inline __attribute__((always_inline)) void region_floats(const int residual, const integer_finish *f,
+static inline __attribute__((always_inline)) void region_floats(const int residual, const integer_store *f,
                                                                 const region_panel *p, const region_row r,
                                                                 const int32_t *sums, float *out) {
   const integer_columns low = p->columns[0], high = p->columns[1];
@@ -257,7 +259,7 @@ static inline __attribute__((always_inline)) void region_floats(const int residu
   }
 }
 
-/* name of a residual of each kind, which is a constant there. */
+/* Call `name` with the kind of residual as a constant. */
 #define REGION_OF(name, ...)                                                                                           \
   {                                                                                                                    \
     if (p->residual == REGION_NONE)                                                                                    \
@@ -272,21 +274,21 @@ static inline __attribute__((always_inline)) void region_floats(const int residu
 #define REGION_SOME(residual, out) region_some(residual, f, p, row, sums, out)
 #define REGION_F32(residual, out) region_floats(residual, f, p, row, sums, out)
 
-/* What becomes of the sums of positions beside one another in a line, of which the first is at pixel (y, x). */
-static inline void region_line(const region_task *t, const region *r, const integer_finish *f, const region_panel *p,
+/* Store the results of adjacent positions in a row, the first of which is pixel (y, x). */
+static inline void region_line(const region_task *t, const region *r, const integer_store *f, const region_panel *p,
                                int64_t y, int64_t x, int64_t count, const int32_t *sums) {
   const int64_t *o = t->g->out_strides, *s = t->g->residual_strides;
   const region_row row = {count, r->image * o[0] + y * o[1] + x * o[2], r->image * s[0] + y * s[1] + x * s[2], o[2],
                           s[2]};
-  if (p->is_light && f->result == INGOT_INTEGER_F32)
+  if (p->is_vectorized && f->result == INGOT_INTEGER_F32)
     REGION_OF(REGION_F32, t->g->out)
-  else if (p->is_light && p->count < INGOT_PANEL)
+  else if (p->is_vectorized && p->count < INGOT_PANEL)
     REGION_OF(REGION_SOME, t->g->out)
-  else if (p->is_light && f->result == INGOT_INTEGER_I8)
+  else if (p->is_vectorized && f->result == INGOT_INTEGER_I8)
     REGION_OF(REGION_I8, 0)
-  else if (p->is_light && p->is_bound)
+  else if (p->is_vectorized && p->is_bound)
     REGION_OF(REGION_U8, 1)
-  else if (p->is_light)
+  else if (p->is_vectorized)
     REGION_OF(REGION_U8, 0)
   else {
     integer_place to[2 * AMX_ROWS];
@@ -301,9 +303,9 @@ static inline void region_line(const region_task *t, const region *r, const inte
 /* The sums of `rows` positions from `first` on. */
 typedef struct { int64_t first, rows; int32_t *sums; } region_block;
 
-/* What becomes of them. */
-static inline void region_finish(const region_task *t, const region *r, const integer_finish *f, const region_panel *p,
-                                 const region_block b) {
+/* Store the results of a block. */
+static inline void region_store(const region_task *t, const region *r, const integer_store *f, const region_panel *p,
+                                const region_block b) {
   for (int64_t at = b.first, next; at < b.first + b.rows; at = next) {
     const int64_t x = at % r->pitch, line = at / r->pitch, end = (line + 1) * r->pitch;
     next = end < b.first + b.rows ? end : b.first + b.rows;
@@ -313,7 +315,7 @@ static inline void region_finish(const region_task *t, const region *r, const in
 }
 
 /* The products of positions [begin, end) and a panel. next: the panel that is read afterwards. */
-static inline void region_positions(const region_task *t, const region *r, const integer_finish *f,
+static inline void region_positions(const region_task *t, const region *r, const integer_store *f,
                                     const region_panel *panel, const int8_t *weight, const int32_t *added,
                                     int64_t begin, int64_t end, const int8_t *next) {
   const int64_t run_bytes = (t->run + 3) / 4 * 4 * INGOT_PANEL;
@@ -333,20 +335,20 @@ static inline void region_positions(const region_task *t, const region *r, const
       const int last = b == weight + t->runs * run_bytes;
       const char *prefetch = (const char *)(last ? next : b);
       if (prefetch) p.prefetch_step = (64 * INGOT_PANEL / blocks + 63) / 64 * 64;
-      /* What becomes of a block waits for the products of the next, which take as long to come. */
+      /* The results of a block are stored while AMX computes the next block's products, which take as long. */
       region_block before = {0};
       for (int32_t block = 0; block < blocks; block++) {
-        const int64_t first = begin + part_begin(end - begin, block, blocks);
-        const int64_t rows = begin + part_begin(end - begin, block + 1, blocks) - first;
+        const int64_t first = begin + task_begin(end - begin, block, blocks);
+        const int64_t rows = begin + task_begin(end - begin, block + 1, blocks) - first;
         const int64_t place = last && p.first ? block % 2 * 2 * AMX_ROWS : first - begin;
         const region_block now = {first, rows, sums + place * INGOT_PANEL};
         p.a = r->a + k + first * t->pixel_step;
         p.prefetch = prefetch ? prefetch + block * (bytes / (64 * INGOT_PANEL)) * p.prefetch_step : NULL;
         region_sums(rows, panel->count, &p, now.sums);
-        if (last) region_finish(t, r, f, panel, before);
+        if (last) region_store(t, r, f, panel, before);
         before = now;
       }
-      if (last) region_finish(t, r, f, panel, before);
+      if (last) region_store(t, r, f, panel, before);
     }
   }
 }
@@ -354,29 +356,29 @@ static inline void region_positions(const region_task *t, const region *r, const
 /* The results of a region for panels of its group. */
 static inline void region_multiply(const region_task *t, const region *r, int64_t panel_begin, int64_t panel_end) {
   const integer_args *g = t->g;
-  const integer_finish finish = integer_finish_of(g, r->image);
+  const integer_store store = integer_store_of(g, r->image);
   const int64_t k = t->channels * g->kernel_h * g->kernel_w;
   const int64_t panel_bytes = t->runs * ((t->run + 3) / 4 * 4) * INGOT_PANEL;
-  /* Where sums wait, those of some rows do. */
+  /* Where sums are held between pieces, only some rows are processed at a time. */
   const int32_t iterations = k > REGION_NEAR ? (int32_t)((r->positions + REGION_ROWS - 1) / REGION_ROWS) : 1;
   const int8_t *weight = (const int8_t *)g->weight + (r->group * t->panels + panel_begin) * panel_bytes;
   for (int64_t panel = panel_begin; panel < panel_end; panel++, weight += panel_bytes) {
     const int64_t column = panel * INGOT_PANEL, left = t->out_channels - column;
     const int64_t channel = r->group * t->out_channels + column, columns = left < INGOT_PANEL ? left : INGOT_PANEL;
     const int8_t *next = panel + 1 < panel_end ? weight + panel_bytes : NULL;
-    const region_panel of = region_panel_at(&finish, channel, columns);
-    /* Tiles load rows that lie in one place slowly. */
+    const region_panel of = region_panel_at(&store, channel, columns);
+    /* Tiles load slowly from rows at one address, so the added terms are repeated. */
     _Alignas(64) int32_t added[AMX_ROWS * INGOT_PANEL];
     int32_t zeros[INGOT_PANEL];
     integer_added(g, k, integer_zero(g, r->image), channel, columns, added, zeros);
     for (int i = 1; i < AMX_ROWS; i++) memcpy(added + i * INGOT_PANEL, added, INGOT_PANEL * sizeof *added);
     for (int32_t i = 0; i < iterations; i++)
-      region_positions(t, r, &finish, &of, weight, added, part_begin(r->positions, i, iterations),
-                       part_begin(r->positions, i + 1, iterations), i + 1 < iterations ? NULL : next);
+      region_positions(t, r, &store, &of, weight, added, task_begin(r->positions, i, iterations),
+                       task_begin(r->positions, i + 1, iterations), i + 1 < iterations ? NULL : next);
   }
 }
 
-/* A convolution of single pixels as one of one line, where its pixels lie evenly. */
+/* Treat a 1 x 1 convolution as one row of pixels, if its pixels are evenly spaced. */
 static inline void region_flatten(integer_args *g) {
   const int64_t *x = g->x_strides, *o = g->out_strides, *r = g->residual_strides;
   if (g->kernel_h * g->kernel_w != 1 || g->stride_h * g->stride_w != 1 || g->pad_top + g->pad_left != 0) return;
@@ -390,7 +392,7 @@ static inline void region_flatten(integer_args *g) {
   if (together) g->batch = 1;
 }
 
-/* How a convolution goes by regions; their width is 0 where it does not. */
+/* Plan a convolution by regions; width is 0 where that is not possible. */
 static inline region_task region_task_of(const integer_args *g) {
   region_task t = {.g = g, .channels = g->channels / g->groups, .out_channels = g->out_channels / g->groups};
   t.panels = (t.out_channels + INGOT_PANEL - 1) / INGOT_PANEL;
@@ -413,7 +415,7 @@ static inline region_task region_task_of(const integer_args *g) {
   t.column_step = g->kernel_w == 1 ? 1 : g->stride_w;
   t.pixel_step = t.column_step * t.channels;
   t.planes = t.span + 1 < g->stride_h ? t.span + 1 : g->stride_h;
-  /* Of all lines and columns as many as there is room for. */
+  /* As many rows and columns at a time as scratch has space for. */
   const int64_t bytes = 4 * (g->scratch_stride - 16), beyond = t.across / t.column_step, below = t.span / g->stride_h;
   const int64_t pixels = bytes / (t.planes * t.pixel_step), widest = pixels / (below + 1) - beyond;
   if (widest <= 0) return t;
@@ -423,7 +425,7 @@ static inline region_task region_task_of(const integer_args *g) {
   return t;
 }
 
-/* Pixels [x, x + width) of lines [y, y + count) of an image, for panels [begin, end) of all. */
+/* Pixels [x, x + width) of rows [y, y + count) of an image, for panels [begin, end) of all. */
 static inline void region_do(const region_task *t, region *r, int64_t begin, int64_t end) {
   const integer_args *g = t->g;
   r->pitch = t->in_place ? r->width : r->width + t->across / t->column_step;
@@ -441,19 +443,20 @@ static inline void region_do(const region_task *t, region *r, int64_t begin, int
   if (r->positions < AMX_ROWS) amx_shape(AMX_ROWS, t->run_left);
 }
 
-/* Whether a convolution went by regions, which its shapes alone decide. */
-static inline int integer_regions(const integer_args *args, int32_t part, int32_t parts) {
+/* Compute the convolution by regions, if its shapes allow. Returns whether it did. */
+static inline int integer_regions(const integer_args *args, int32_t task, int32_t num_tasks) {
   integer_args g = *args;
   if (g.batch * g.out_height * g.out_width < AMX_ROWS) return 0;
   region_flatten(&g);
   region_task t = region_task_of(&g);
   if (t.width <= 0) return 0;
-  t.copied = (uint8_t *)(g.scratch + part * g.scratch_stride);
-  /* Parts share lines, or the columns of one. */
+  t.copied = (uint8_t *)(g.scratch + task * g.scratch_stride);
+  /* Tasks divide the rows, or the columns of a single row. */
   const int is_line = g.out_height == 1;
   const int64_t units = g.groups * t.panels, each = is_line ? g.out_width : g.out_height, all = g.batch * each;
   const int by_panels = t.runs * t.run * g.out_channels > REGION_LARGE;
-  const gemm_share share = by_panels ? gemm_cut(units, all, part, parts) : gemm_turn(gemm_cut(all, units, part, parts));
+  const gemm_share share =
+      by_panels ? gemm_cut(units, all, task, num_tasks) : gemm_swap(gemm_cut(all, units, task, num_tasks));
   amx_shape(AMX_ROWS, t.run_left);
   for (int64_t begin = share.row_begin, end; begin < share.row_end; begin = end) {
     region r = {.image = begin / each};
@@ -463,10 +466,10 @@ static inline int integer_regions(const integer_args *args, int32_t part, int32_
     const int32_t down = (int32_t)((lines + t.lines - 1) / t.lines);
     const int32_t across = (int32_t)((width + t.width - 1) / t.width);
     for (int32_t i = 0; i < down * across; i++) {
-      r.y = y + part_begin(lines, i / across, down);
-      r.count = y + part_begin(lines, i / across + 1, down) - r.y;
-      r.x = x + part_begin(width, i % across, across);
-      r.width = x + part_begin(width, i % across + 1, across) - r.x;
+      r.y = y + task_begin(lines, i / across, down);
+      r.count = y + task_begin(lines, i / across + 1, down) - r.y;
+      r.x = x + task_begin(width, i % across, across);
+      r.width = x + task_begin(width, i % across + 1, across) - r.x;
       region_do(&t, &r, share.panel_begin, share.panel_end);
     }
   }

@@ -6,8 +6,8 @@
 #include "quant/integer.h"
 #include "quant/integer_dots.h"
 
-/* sums[rows][32] = first[32] + a[rows, 4 fours] of u8 times one panel of i8, [fours][32][4]; of the panel as many
- * columns as there are, or some more. */
+/* sums[rows][32] = first[32] + a[rows, 4 quads] of u8 times one panel of i8, [quads][32][4]; all columns of the panel
+ * are computed, perhaps with padding. */
 typedef struct {
   const uint8_t *a;
   int64_t a_stride;
@@ -17,7 +17,7 @@ typedef struct {
   int32_t *sums;
 } integer_product;
 
-/* Rows that no tile has count as one, so that arrays hold them. */
+/* Array sizes for numbers of rows that no tile has. */
 #define INTEGER_SOME(rows) ((rows) <= INTEGER_ROWS ? (rows) : 1)
 
 #define INTEGER_CASE(name, rows)                                                                                       \
@@ -29,8 +29,8 @@ typedef struct {
     break;
 
 /* name_tile(rows, p): a tile of up to INTEGER_ROWS rows, with two registers a row where columns fill more than one.
- * Products are added by `dot`; attributes: of functions that have it. Every third row has a register of its own: from
- * it the next two are reached by the stride. */
+ * Products are added by `dot`; attributes: those that `dot` requires. Every third row has a pointer register; the next
+ * two rows are addressed from it by the stride. */
 #define INTEGER_TILE(name, attributes, dot)                                                                            \
   static inline __attribute__((always_inline)) attributes void K(name##_body)(const int rows, const int width,         \
                                                                               const integer_product *p) {              \
@@ -93,8 +93,8 @@ INTEGER_TILE(integer_dots, INTEGER_VNNI, integer_dot)
 #include "quant/integer_tile_avx2.h"
 #endif
 
-/* INTEGER_MANY: what takes the place of tiles where a block has AMX_ROWS rows, or null; INTEGER_MOST: the rows that
- * then go together, at most. */
+/* INTEGER_MANY: replaces the tile where a block has AMX_ROWS rows, or null; INTEGER_MOST: the most rows of a block
+ * then. */
 #if defined(ISA_amx)
 #define INTEGER_MOST (AMX_TILES * AMX_ROWS)
 #define INTEGER_MANY (AMX_IS_USED ? K(integer_tile_many) : NULL)
@@ -106,12 +106,12 @@ INTEGER_TILE(integer_dots, INTEGER_VNNI, integer_dot)
 #define INTEGER_MANY NULL
 #endif
 
-/* The tile for few rows, and what is used for many, or null. */
+/* The tile for few rows, and the replacement for many, or null. */
 typedef struct { integer_tile few, many; } integer_tiles;
 
 #define INTEGER_TILES {INTEGER_BEST, INTEGER_MANY}
 
-/* Rows of u8 that go together, the sums of these where zero points of columns want them, and where results go. */
+/* Rows of u8 that are multiplied together, their sums where columns have zero points, and the offsets of results. */
 typedef struct {
   const uint8_t *rows;
   int64_t row_stride, count;
@@ -125,9 +125,8 @@ static inline int32_t integer_row_sum(const uint8_t *row, int64_t k) {
   return sum;
 }
 
-/* What a block is multiplied with: a panel of `columns` columns of k elements, the first of them `channel` for what
- * becomes of sums; what is added to these; and, where not null, what the sums of rows are multiplied with and taken
- * off. */
+/* A panel of `columns` columns of k elements, the first of which is output channel `channel`; the terms added to the
+ * sums; and, where not null, the factors by which the sums of rows are multiplied and subtracted. */
 typedef struct {
   const int8_t *weight;
   int64_t k, columns, channel;
@@ -135,13 +134,13 @@ typedef struct {
 } integer_panel;
 
 /* The results of a block and a panel. */
-static inline void integer_results(integer_tiles t, const integer_finish *f, const integer_block *b,
+static inline void integer_results(integer_tiles t, const integer_store *f, const integer_block *b,
                                    const integer_panel *p, void *out) {
   const int is_many = t.many && b->count >= AMX_ROWS, most = is_many ? INTEGER_MOST : INTEGER_ROWS;
   const int32_t tiles = (int32_t)((b->count + most - 1) / most);
   _Alignas(64) int32_t sums[INGOT_CONV_PIXELS * INGOT_PANEL];
   for (int32_t i = 0; i < tiles; i++) {
-    const int64_t begin = part_begin(b->count, i, tiles), rows = part_begin(b->count, i + 1, tiles) - begin;
+    const int64_t begin = task_begin(b->count, i, tiles), rows = task_begin(b->count, i + 1, tiles) - begin;
     const integer_product product = {b->rows + begin * b->row_stride, b->row_stride, p->weight, (p->k + 3) / 4,
                                      p->columns, p->added, sums + begin * INGOT_PANEL};
     (is_many ? t.many : t.few)(rows, &product);

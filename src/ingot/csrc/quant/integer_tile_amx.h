@@ -1,4 +1,4 @@
-/* integer_tile_amx.h: what the tiles of integer_tile.h do, for more rows, by AMX. */
+/* integer_tile_amx.h: the tile of integer_tile.h for more rows, by AMX. */
 #ifndef INGOT_INTEGER_TILE_AMX_H
 #define INGOT_INTEGER_TILE_AMX_H
 
@@ -9,7 +9,7 @@ static inline __attribute__((always_inline)) void integer_columns_many(const int
   const uint8_t *a[AMX_TILES];
   int32_t *to[AMX_TILES];
   int64_t k = 0;
-  /* Tiles load rows that lie in one place slowly. */
+  /* Tiles load slowly from rows at one address, so the first sums are repeated. */
   _Alignas(64) int32_t first[AMX_ROWS * INTEGER_LANES];
   for (int i = 0; i < AMX_ROWS; i++) memcpy(first + i * INTEGER_LANES, p->first + column, 4 * INTEGER_LANES);
   for (int i = 0; i < tiles; i++) {

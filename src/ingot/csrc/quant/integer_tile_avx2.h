@@ -1,14 +1,14 @@
-/* integer_tile_avx2.h: what the tile of integer_tile.h does where there are no dot products of bytes, for more rows.
- * Rows and panel become int16 once for all products with them, a part of k at a time. */
+/* integer_tile_avx2.h: the tile of integer_tile.h for more rows, without dot products of bytes. Rows and panel are
+ * widened to int16 once for all products, a slice of k at a time. */
 #ifndef INGOT_INTEGER_TILE_AVX2_H
 #define INGOT_INTEGER_TILE_AVX2_H
 
-#define WIDE_QUADS 32 /* of k: what becomes of these of all rows and of a panel stays in the first cache */
-#define WIDE_ROWS 6   /* of the largest tile; 16 columns go together */
+#define WIDE_QUADS 32 /* quads of k: widened, those of all rows and of a panel stay in the L1 cache */
+#define WIDE_ROWS 6   /* of the largest tile, for 16 columns */
 #define WIDE_PAIRS (2 * WIDE_QUADS)
 
-/* Bytes 0 and 2 of a four are a pair of int16, bytes 1 and 3 the other: those of rows, the first ones before the
- * others; and of halves of a panel, of each four those of all columns. */
+/* Bytes 0 and 2 of a quad form one pair of int16, bytes 1 and 3 the other. Rows have all first pairs before the others;
+ * halves of a panel have for each quad those of all columns. */
 typedef struct {
   int32_t rows[INGOT_CONV_PIXELS][WIDE_PAIRS];
   int32_t panel[INGOT_PANEL / 16][WIDE_PAIRS][16];
@@ -40,14 +40,14 @@ static inline void integer_wide_panel(const int8_t *b, int64_t quads, int64_t co
   }
 }
 
-/* sum + pair x w, without GCC's adding products to one another first, for which there are no registers. */
+/* sum + pair x w; keeps GCC from adding products to one another first, for which there are too few registers. */
 static inline __m256i integer_wide_dot(__m256i sum, __m256i pair, __m256i w) {
   __m256i products;
   __asm__("vpmaddwd %3, %2, %1\n\tvpaddd %1, %0, %0" : "+x"(sum), "=&x"(products) : "x"(pair), "x"(w));
   return sum;
 }
 
-/* sums[rows][16] = before + a[rows, 4 fours] times half a panel. */
+/* sums[rows][16] = before + a[rows, 4 quads] times half a panel. */
 static inline __attribute__((always_inline)) void integer_wide_tile(const int rows, int64_t quads, const int32_t *a,
                                                                     const int32_t *b, const int32_t *before,
                                                                     int64_t before_stride, int32_t *sums) {
@@ -80,7 +80,7 @@ static void K(integer_wide_many)(int64_t rows, const integer_product *p) {
     for (int64_t i = 0; i < rows; i++) integer_wide_row(p->a + i * p->a_stride + 4 * begin, quads, of.rows[i]);
     for (int64_t column = 0; column < p->columns; column += 16) {
       for (int32_t tile = 0; tile < tiles; tile++) {
-        const int64_t first = part_begin(rows, tile, tiles), count = part_begin(rows, tile + 1, tiles) - first;
+        const int64_t first = task_begin(rows, tile, tiles), count = task_begin(rows, tile + 1, tiles) - first;
         const int32_t *a = of.rows[first], *b = of.panel[column / 16][0];
         int32_t *sums = p->sums + first * INGOT_PANEL + column;
         const int32_t *before = begin ? sums : p->first + column;

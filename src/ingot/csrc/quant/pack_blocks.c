@@ -1,29 +1,30 @@
-/* pack_blocks.c: rows of blocks of GGUF files into panels: their scales and codes are moved, and none is computed. */
+/* pack_blocks.c: pack rows of GGUF blocks into panels: scales and quantized values are moved, and none is
+ * recomputed. */
 #include <string.h>
 
 #include "quant/blocks.h"
 
-/* Adds the fields of so many bits in bytes, shifted: of every `width` bytes the lowest fields, then those above. */
+/* Add fields of so many bits to bytes, shifted: every `width` bytes hold the lowest fields first, then those above. */
 static inline __attribute__((always_inline)) void blocks_fields(const uint8_t *bytes, int64_t elements, const int width,
-                                                                const int bits, const int shift, uint8_t *codes) {
+                                                                const int bits, const int shift, uint8_t *qweight) {
   for (int64_t e = 0; e < elements; bytes += width) {
     for (int low = 0; low < 8; low += bits, e += width)
-      for (int i = 0; i < width; i++) codes[e + i] |= (uint8_t)((bytes[i] >> low & ((1 << bits) - 1)) << shift);
+      for (int i = 0; i < width; i++) qweight[e + i] |= (uint8_t)((bytes[i] >> low & ((1 << bits) - 1)) << shift);
   }
 }
 
 static inline __attribute__((always_inline)) void blocks_fill(const blocks_type t, const uint8_t *block,
-                                                              uint8_t *codes) {
+                                                              uint8_t *qweight) {
   const int low = blocks_low_bits(t);
-  memset(codes, 0, (size_t)t.elements);
-  blocks_fields(block + t.low, t.elements, t.low_width, low, 0, codes);
-  if (t.bits > low) blocks_fields(block + t.high, t.elements, t.high_width, t.bits - low, low, codes);
+  memset(qweight, 0, (size_t)t.elements);
+  blocks_fields(block + t.low, t.elements, t.low_width, low, 0, qweight);
+  if (t.bits > low) blocks_fields(block + t.high, t.elements, t.high_width, t.bits - low, low, qweight);
 }
 
-/* The words of 32 codes of a column, which lie a panel's row apart. */
-static inline __attribute__((always_inline)) void blocks_put(const int bits, const uint8_t *codes, uint8_t *panel) {
+/* The words of 32 values of a column, a panel's row apart. */
+static inline __attribute__((always_inline)) void blocks_put(const int bits, const uint8_t *qweight, uint8_t *panel) {
   uint32_t quads[8], words[6] = {0};
-  memcpy(quads, codes, sizeof quads);
+  memcpy(quads, qweight, sizeof quads);
   INGOT_UNROLL for (int q = 0; q < 8; q++) {
     if (bits < 4)
       words[q / 4] |= (quads[q] & 0x03030303u) << 2 * (q % 4);
@@ -39,29 +40,29 @@ static inline __attribute__((always_inline)) void blocks_put(const int bits, con
 /* A block of one column. */
 static inline __attribute__((always_inline)) void blocks_pack(const blocks_type t, const uint8_t *block, int64_t column,
                                                               uint8_t *panel) {
-  uint8_t codes[256];
+  uint8_t qweight[256];
   uint8_t *halves = panel + INGOT_PANEL * t.scale_bytes + 2 * column;
   INGOT_UNROLL for (int i = 0; i < t.scale_bytes / 4; i++)
     memcpy(panel + 4 * (INGOT_PANEL * i + column), block + t.scales + 4 * i + t.scale_bytes % 4, 4);
   if (t.scale_bytes % 4) memcpy(panel + 4 * INGOT_PANEL + 2 * column, block + t.scales, 2);
   memcpy(halves, block + t.d, 2);
   if (t.has_m) memcpy(halves + 2 * INGOT_PANEL, block + t.m, 2);
-  blocks_fill(t, block, codes);
+  blocks_fill(t, block, qweight);
   for (int i = 0; i < t.elements / INGOT_QUANT_BLOCK; i++)
-    blocks_put(t.bits, codes + i * INGOT_QUANT_BLOCK,
+    blocks_put(t.bits, qweight + i * INGOT_QUANT_BLOCK,
                panel + blocks_head(t) + 4 * (i * t.bits * INGOT_PANEL + column));
 }
 
 typedef void (*blocks_packer)(const uint8_t *block, int64_t column, uint8_t *panel);
 
-/* elements, nbytes: of a block, which takes as many bytes of each column of a panel. */
+/* elements, nbytes: of a block, which has as many bytes in each column of a panel. */
 static inline __attribute__((always_inline)) void blocks_panels(const pack_args *g, const int elements,
-                                                                const int nbytes, blocks_packer pack, int32_t part,
-                                                                int32_t parts) {
+                                                                const int nbytes, blocks_packer pack, int32_t task,
+                                                                int32_t num_tasks) {
   const int64_t width = g->second ? INGOT_PANEL / 2 : INGOT_PANEL; /* columns of a matrix in a panel */
   const int64_t blocks = g->k / elements, panels = (g->n + width - 1) / width, block_bytes = INGOT_PANEL * nbytes;
-  const int64_t end = part_begin(panels, part + 1, parts);
-  for (int64_t i = part_begin(panels, part, parts); i < end; i++) {
+  const int64_t end = task_begin(panels, task + 1, num_tasks);
+  for (int64_t i = task_begin(panels, task, num_tasks); i < end; i++) {
     uint8_t *panel = (uint8_t *)g->dst + i * blocks * block_bytes;
     if (g->n - i * width < width) memset(panel, 0, (size_t)(blocks * block_bytes));
     for (int64_t j = i * width; j < g->n && j < (i + 1) * width; j++) {
@@ -79,8 +80,8 @@ static inline __attribute__((always_inline)) void blocks_panels(const pack_args 
     blocks_pack(type(), block, column, panel);                                                                         \
   }                                                                                                                    \
                                                                                                                        \
-  void K(name)(const void *args, int32_t part, int32_t parts) {                                                        \
-    blocks_panels(args, type().elements, type().nbytes, K(name##_block), part, parts);                                 \
+  void K(name)(const void *args, int32_t task, int32_t num_tasks) {                                                    \
+    blocks_panels(args, type().elements, type().nbytes, K(name##_block), task, num_tasks);                             \
   }
 
 PACK_BLOCKS(pack_q4_1, blocks_q4_1)
@@ -94,17 +95,17 @@ PACK_BLOCKS(pack_q4_k, blocks_q4_k)
 PACK_BLOCKS(pack_q5_k, blocks_q5_k)
 PACK_BLOCKS(pack_q6_k, blocks_q6_k)
 
-/* The panels of pack_int4: a scale, then sixteen bytes of two elements, which these panels have side by side, too. */
+/* The panels of pack_int4: a scale, then sixteen bytes of two elements, which panels also have in one byte. */
 static void K(pack_q4_0_block)(const uint8_t *block, int64_t column, uint8_t *panel) {
   INGOT_UNROLL for (int i = 0; i < 4; i++) memcpy(panel + 4 * (i * INGOT_PANEL + column), block + 2 + 4 * i, 4);
   memcpy(panel + 16 * INGOT_PANEL + 2 * column, block, 2);
 }
 
-void K(pack_q4_0)(const void *args, int32_t part, int32_t parts) {
-  blocks_panels(args, 32, 18, K(pack_q4_0_block), part, parts);
+void K(pack_q4_0)(const void *args, int32_t task, int32_t num_tasks) {
+  blocks_panels(args, 32, 18, K(pack_q4_0_block), task, num_tasks);
 }
 
-/* The panels of pack_int8, whose codes count from 0. */
+/* The panels of pack_int8, whose values are unsigned. */
 static void K(pack_q8_0_block)(const uint8_t *block, int64_t column, uint8_t *panel) {
   uint32_t quads[8];
   memcpy(quads, block + 2, sizeof quads);
@@ -113,8 +114,8 @@ static void K(pack_q8_0_block)(const uint8_t *block, int64_t column, uint8_t *pa
   memcpy(panel + 32 * INGOT_PANEL + 2 * column, block, 2);
 }
 
-void K(pack_q8_0)(const void *args, int32_t part, int32_t parts) {
-  blocks_panels(args, 32, 34, K(pack_q8_0_block), part, parts);
+void K(pack_q8_0)(const void *args, int32_t task, int32_t num_tasks) {
+  blocks_panels(args, 32, 34, K(pack_q8_0_block), task, num_tasks);
 }
 
 #undef PACK_BLOCKS

@@ -1,4 +1,4 @@
-/* pack_bytes.c: matrices of integers of 8 bits into panels. */
+/* pack_bytes.c: pack matrices of 8-bit integers into panels. */
 #include <string.h>
 
 #include "kernel.h"
@@ -13,10 +13,10 @@ static inline void pack_bytes_panel(const uint8_t *src, int64_t k, int64_t n, in
       panel[(i / 4 * INGOT_PANEL + j) * 4 + i % 4] = src[i * k_stride + j * n_stride] ^ flip;
 }
 
-void K(pack_bytes)(const void *args, int32_t part, int32_t parts) {
+void K(pack_bytes)(const void *args, int32_t task, int32_t num_tasks) {
   const pack_args *g = args;
-  const int64_t panels = (g->n + INGOT_PANEL - 1) / INGOT_PANEL, end = part_begin(panels, part + 1, parts);
-  for (int64_t i = part_begin(panels, part, parts); i < end; i++) {
+  const int64_t panels = (g->n + INGOT_PANEL - 1) / INGOT_PANEL, end = task_begin(panels, task + 1, num_tasks);
+  for (int64_t i = task_begin(panels, task, num_tasks); i < end; i++) {
     const int64_t column = i * INGOT_PANEL, left = g->n - column;
     const uint8_t *src = (const uint8_t *)g->src + column * g->n_stride;
     uint8_t *panel = (uint8_t *)g->dst + column * ((g->k + 3) / 4 * 4);

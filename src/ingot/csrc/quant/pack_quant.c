@@ -1,10 +1,10 @@
-/* pack_quant.c: matrices of codes into panels, with the scales of each block of 32 elements behind its codes. */
+/* pack_quant.c: pack quantized matrices into panels, with the scales of each block of 32 elements after its values. */
 #include <string.h>
 
 #include "quant/quant.h"
 #include "elementwise/transpose.h"
 
-/* Codes of four bits, two in a byte, as fours of a panel, whose upper halves are the elements 16 further on. */
+/* Values of four bits, two in a byte, as quads of a panel, whose upper halves are the elements 16 further on. */
 static inline void pack_quant_of_pairs(const uint8_t *src, int64_t count, uint32_t *quads) {
   uint64_t low, high;
   uint8_t some[INGOT_QUANT_BLOCK / 2] = {0};
@@ -19,7 +19,7 @@ static inline void pack_quant_of_pairs(const uint8_t *src, int64_t count, uint32
   }
 }
 
-/* The same of codes in a byte each. `bits` is a constant at every call. */
+/* The same for values in a byte each. `bits` is a constant at every call. */
 static inline __attribute__((always_inline)) void pack_quant_of_bytes(const uint8_t *src, int64_t count,
                                                                       int64_t k_stride, const int bits,
                                                                       uint32_t *quads) {
@@ -33,15 +33,15 @@ static inline __attribute__((always_inline)) void pack_quant_of_bytes(const uint
   }
 }
 
-/* A matrix, its scales and its zeros. */
-typedef struct { const uint8_t *codes, *scales, *zeros; } pack_quant_source;
+/* A matrix, its scales and its zero points. */
+typedef struct { const uint8_t *qweight, *scales, *zeros; } pack_quant_source;
 
-#define PACK_FOUR 4 /* columns that go together */
-#define PACK_NEAR 4 /* blocks of them */
+#define PACK_FOUR 4 /* columns that are packed together */
+#define PACK_NEAR 4 /* blocks that are packed for these columns */
 typedef uint8_t pack_quant_row __attribute__((vector_size(4 * PACK_FOUR)));
 typedef uint32_t pack_words __attribute__((vector_size(4 * PACK_FOUR)));
 
-/* Word q of each of four columns, in their places in row q of a block. */
+/* Store word q of each of four columns to row q of a block. */
 static inline void pack_quant_transposed(const pack_words *w, uint8_t *block) {
   const pack_words low = PICK(pack_words, w[0], w[1], 0, 4, 1, 5), high = PICK(pack_words, w[0], w[1], 2, 6, 3, 7);
   const pack_words low2 = PICK(pack_words, w[2], w[3], 0, 4, 1, 5), high2 = PICK(pack_words, w[2], w[3], 2, 6, 3, 7);
@@ -51,14 +51,14 @@ static inline void pack_quant_transposed(const pack_words *w, uint8_t *block) {
   INGOT_UNROLL for (int q = 0; q < 4; q++) memcpy(block + 4 * q * INGOT_PANEL, &rows[q], sizeof rows[q]);
 }
 
-/* A whole block of four columns, `stride` bytes apart: codes of four bits two in a byte, or bytes. */
-static inline __attribute__((always_inline)) void pack_quant_four(const uint8_t *codes, int64_t stride, const int bits,
-                                                                  uint32_t flip, uint8_t *block) {
+/* A whole block of four columns, `stride` bytes apart: 4-bit values two in a byte, or bytes. */
+static inline __attribute__((always_inline)) void pack_quant_four(const uint8_t *qweight, int64_t stride,
+                                                                  const int bits, uint32_t flip, uint8_t *block) {
   INGOT_UNROLL for (int half = 0; half < bits / 4; half++) {
     pack_words w[PACK_FOUR];
     INGOT_UNROLL for (int i = 0; i < PACK_FOUR; i++) {
       pack_quant_row both;
-      memcpy(&both, codes + i * stride + 16 * half, sizeof both);
+      memcpy(&both, qweight + i * stride + 16 * half, sizeof both);
       if (bits == 8) {
         w[i] = (pack_words)both ^ flip;
         continue;
@@ -74,25 +74,25 @@ static inline __attribute__((always_inline)) void pack_quant_four(const uint8_t 
   }
 }
 
-/* The codes from row k on of `columns` columns of a matrix, from their place in the block of a panel on. */
-static inline __attribute__((always_inline)) void pack_quant_block(const pack_args *g, const uint8_t *codes,
+/* The values from row k on of `columns` columns of a matrix, to their position in the block of a panel. */
+static inline __attribute__((always_inline)) void pack_quant_block(const pack_args *g, const uint8_t *qweight,
                                                                    const int bits, int64_t k, int64_t columns,
                                                                    uint8_t *block) {
   const int64_t left = g->k - k, count = left < INGOT_QUANT_BLOCK ? left : INGOT_QUANT_BLOCK;
   const int64_t stride = g->n_stride, at = bits == 4 && g->pairs ? k / 2 : k * g->k_stride;
   const int are_near = count == INGOT_QUANT_BLOCK && (bits == 4 ? g->pairs : g->k_stride == 1);
   const uint32_t flip = (bits == 4 ? 0x11111111u : 0x01010101u) * (uint32_t)g->flip;
-  codes += at;
+  qweight += at;
   if (are_near && columns == PACK_FOUR) {
-    pack_quant_four(codes, stride, bits, flip, block);
+    pack_quant_four(qweight, stride, bits, flip, block);
     return;
   }
   for (int64_t j = 0; j < columns; j++, block += 4) {
     uint32_t quads[INGOT_QUANT_BLOCK / 4];
     if (bits == 4 && g->pairs)
-      pack_quant_of_pairs(codes + j * stride, count, quads);
+      pack_quant_of_pairs(qweight + j * stride, count, quads);
     else
-      pack_quant_of_bytes(codes + j * stride, count, g->k_stride, bits, quads);
+      pack_quant_of_bytes(qweight + j * stride, count, g->k_stride, bits, quads);
     INGOT_UNROLL for (int q = 0; q < bits; q++) {
       const uint32_t four = quads[q] ^ flip;
       memcpy(block + 4 * q * INGOT_PANEL, &four, 4);
@@ -100,8 +100,8 @@ static inline __attribute__((always_inline)) void pack_quant_block(const pack_ar
   }
 }
 
-/* The scales of such columns, and their zeros behind those of all columns, for the group that row k is in. */
-static inline __attribute__((always_inline)) void pack_quant_beside(const pack_args *g, const pack_quant_source *src,
+/* The scales of such columns, and their zero points after those of all columns, for the group of row k. */
+static inline __attribute__((always_inline)) void pack_quant_scales(const pack_args *g, const pack_quant_source *src,
                                                                     const int bits, const int scale, int64_t k,
                                                                     int64_t begin, int64_t end, int64_t column,
                                                                     uint8_t *beside) {
@@ -114,8 +114,8 @@ static inline __attribute__((always_inline)) void pack_quant_beside(const pack_a
   }
 }
 
-/* Columns [begin, end) of a matrix in a panel, from one of its columns on. Some blocks of four columns are packed
- * before those of the next: rows of the matrix may lie so that the lines of all do not stay near. */
+/* Columns [begin, end) of a matrix, to a panel from one of its columns on. Several blocks of four columns are packed
+ * before the next columns, because the lines of all columns may not fit the cache together. */
 static inline __attribute__((always_inline)) void pack_quant_columns(const pack_args *g, const pack_quant_source *src,
                                                                      const int bits, const int zeros, const int span,
                                                                      const int scale, int64_t begin, int64_t end,
@@ -127,25 +127,25 @@ static inline __attribute__((always_inline)) void pack_quant_columns(const pack_
     for (int64_t j = begin; j < end; j += PACK_FOUR) {
       const int64_t columns = end - j < PACK_FOUR ? end - j : PACK_FOUR;
       for (int64_t i = first; i < last; i++)
-        pack_quant_block(g, src->codes + j * g->n_stride, bits, i * INGOT_QUANT_BLOCK, columns,
+        pack_quant_block(g, src->qweight + j * g->n_stride, bits, i * INGOT_QUANT_BLOCK, columns,
                          panel + quant_begin(sizes, i) + 4 * (column + j - begin));
     }
   }
   for (int64_t i = 0; i < blocks; i += span)
-    pack_quant_beside(g, src, bits, scale, i * INGOT_QUANT_BLOCK, begin, end, column,
+    pack_quant_scales(g, src, bits, scale, i * INGOT_QUANT_BLOCK, begin, end, column,
                       panel + quant_shared(sizes, i, blocks));
 }
 
 static inline __attribute__((always_inline)) void pack_quant(const pack_args *g, const int bits, const int zeros,
-                                                             const int span, const int scale, int32_t part,
-                                                             int32_t parts) {
+                                                             const int span, const int scale, int32_t task,
+                                                             int32_t num_tasks) {
   const int64_t width = g->second ? INGOT_PANEL / 2 : INGOT_PANEL; /* columns of a matrix in a panel */
   const int64_t blocks = (g->k + INGOT_QUANT_BLOCK - 1) / INGOT_QUANT_BLOCK;
   const int64_t panels = (g->n + width - 1) / width, panel_bytes = quant_bytes(blocks, bits, zeros, span, scale);
-  const int64_t last = part_begin(panels, part + 1, parts);
+  const int64_t last = task_begin(panels, task + 1, num_tasks);
   const pack_quant_source halves[2] = {{g->src, g->scales, zeros ? g->zeros : NULL},
                                        {g->second, g->second_scales, zeros ? g->second_zeros : NULL}};
-  for (int64_t i = part_begin(panels, part, parts); i < last; i++) {
+  for (int64_t i = task_begin(panels, task, num_tasks); i < last; i++) {
     uint8_t *panel = (uint8_t *)g->dst + i * panel_bytes;
     const int64_t begin = i * width, end = g->n - begin < width ? g->n : begin + width;
     if (end - begin < width) memset(panel, 0, (size_t)panel_bytes);
@@ -155,8 +155,8 @@ static inline __attribute__((always_inline)) void pack_quant(const pack_args *g,
 }
 
 #define PACK_QUANT(name, ...)                                                                                          \
-  void K(name)(const void *args, int32_t part, int32_t parts) {                                                        \
-    pack_quant(args, __VA_ARGS__, part, parts);                                                                        \
+  void K(name)(const void *args, int32_t task, int32_t num_tasks) {                                                    \
+    pack_quant(args, __VA_ARGS__, task, num_tasks);                                                                    \
   }
 PACK_QUANT(pack_int8, QUANT_INT8, QUANT_F16)
 PACK_QUANT(pack_int8_zp, QUANT_INT8_ZP, QUANT_F16)

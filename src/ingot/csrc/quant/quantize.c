@@ -1,4 +1,4 @@
-/* quantize.c: floats as integers of 8 bits, and back: (number - zero point) * scale. */
+/* quantize.c: quantize floats to 8-bit integers, and dequantize: (q - zero point) * scale. */
 #include <math.h>
 #include <string.h>
 
@@ -32,7 +32,7 @@ static inline vf quantize_i32_load(const void *p, int64_t step, int64_t n) {
   return v_load(lanes);
 }
 
-/* A quotient rounded, with halves to even, and moved by the zero point; NaN becomes that. */
+/* Round a quotient, halves to even, and add the zero point; NaN becomes the zero point. */
 static inline vf quantize_round(vf quotient, vf zero, float low, float high) {
   const vf steps = v_round(quotient);
   const vf moved = v_add(v_select(v_isnan(steps), v_set(0.0f), steps), zero);
@@ -40,9 +40,9 @@ static inline vf quantize_round(vf quotient, vf zero, float low, float high) {
 }
 
 #define QUANTIZE(name, type, low, high, load, store)                                                                   \
-  void K(name)(const void *p, int32_t part, int32_t parts) {                                                           \
+  void K(name)(const void *p, int32_t task, int32_t num_tasks) {                                                       \
     const elementwise_args *args = p;                                                                                  \
-    for (row_walk w = row_walk_begin(args, part, parts); w.rows; row_walk_next(&w)) {                                  \
+    for (row_walk w = row_walk_begin(args, task, num_tasks); w.rows; row_walk_next(&w)) {                              \
       const float *a = (const float *)args->a + w.a, *b = (const float *)args->b + w.b;                                \
       const type *c = args->c ? (const type *)args->c + w.c : NULL;                                                    \
       type *out = (type *)args->out + w.out;                                                                           \
@@ -67,9 +67,9 @@ QUANTIZE(quantize_u8, uint8_t, 0.0f, 255.0f, quantize_u8_load, v_store_u8)
 QUANTIZE(quantize_i8, int8_t, -128.0f, 127.0f, quantize_i8_load, v_store_i8)
 
 #define DEQUANTIZE(name, type, load)                                                                                   \
-  void K(name)(const void *p, int32_t part, int32_t parts) {                                                           \
+  void K(name)(const void *p, int32_t task, int32_t num_tasks) {                                                       \
     const elementwise_args *args = p;                                                                                  \
-    for (row_walk w = row_walk_begin(args, part, parts); w.rows; row_walk_next(&w)) {                                  \
+    for (row_walk w = row_walk_begin(args, task, num_tasks); w.rows; row_walk_next(&w)) {                              \
       const type *a = (const type *)args->a + w.a, *c = args->c ? (const type *)args->c + w.c : NULL;                  \
       const float *b = (const float *)args->b + w.b;                                                                   \
       float *out = (float *)args->out + w.out;                                                                         \
@@ -86,34 +86,34 @@ DEQUANTIZE(dequantize_u8, uint8_t, quantize_u8_load)
 DEQUANTIZE(dequantize_i8, int8_t, quantize_i8_load)
 DEQUANTIZE(dequantize_i32, int32_t, quantize_i32_load)
 
-/* Elements of a part, in vectors. */
-static inline int64_t dynamic_begin(const dynamic_quantize_args *g, int32_t part, int32_t parts) {
-  return part_begin_grain(g->count, 16, part, parts);
+/* The first element of a task; tasks divide whole vectors. */
+static inline int64_t dynamic_begin(const dynamic_quantize_args *g, int32_t task, int32_t num_tasks) {
+  return task_begin_grain(g->count, 16, task, num_tasks);
 }
 
-/* The least and the largest of a part's elements and 0, behind the part's scratch. */
-static inline void dynamic_range(const dynamic_quantize_args *g, int32_t part, int32_t parts) {
+/* The smallest and the largest of a task's elements and 0, stored at the start of the task's scratch. */
+static inline void dynamic_range(const dynamic_quantize_args *g, int32_t task, int32_t num_tasks) {
   vf least = v_set(0.0f), most = v_set(0.0f);
-  const int64_t end = dynamic_begin(g, part + 1, parts);
-  for (int64_t i = dynamic_begin(g, part, parts); i < end; i += 16) {
+  const int64_t end = dynamic_begin(g, task + 1, num_tasks);
+  for (int64_t i = dynamic_begin(g, task, num_tasks); i < end; i += 16) {
     const vf x = end - i < 16 ? v_load_n(g->x + i, end - i) : v_load(g->x + i);
     least = v_min(x, least);
     most = v_max(x, most);
   }
-  float *range = g->scratch + part * g->scratch_stride;
+  float *range = g->scratch + task * g->scratch_stride;
   range[0] = -v_max_across(v_neg(least));
   range[1] = v_max_across(most);
 }
 
-void K(dynamic_quantize_f32)(const void *args, int32_t part, int32_t parts) {
+void K(dynamic_quantize_f32)(const void *args, int32_t task, int32_t num_tasks) {
   const dynamic_quantize_args *g = args;
-  if (part < parts) {
-    dynamic_range(g, part, parts);
+  if (task < num_tasks) {
+    dynamic_range(g, task, num_tasks);
     return;
   }
-  part -= parts;
+  task -= num_tasks;
   float least = 0.0f, most = 0.0f;
-  for (int32_t i = 0; i < parts; i++) {
+  for (int32_t i = 0; i < num_tasks; i++) {
     const float *range = g->scratch + i * g->scratch_stride;
     least = range[0] < least ? range[0] : least;
     most = range[1] > most ? range[1] : most;
@@ -121,13 +121,13 @@ void K(dynamic_quantize_f32)(const void *args, int32_t part, int32_t parts) {
   const float step = (most - least) / 255.0f, scale = step == 0.0f ? 1.0f : step;
   uint8_t zeros[16];
   v_store_u8(zeros, quantize_round(v_set((0.0f - least) / scale), v_set(0.0f), 0.0f, 255.0f));
-  if (part == 0) {
+  if (task == 0) {
     *g->scale = scale;
     *g->zero = zeros[0];
   }
-  const int64_t end = dynamic_begin(g, part + 1, parts);
+  const int64_t end = dynamic_begin(g, task + 1, num_tasks);
   const vf zero = v_set((float)zeros[0]);
-  for (int64_t i = dynamic_begin(g, part, parts); i < end; i += 16) {
+  for (int64_t i = dynamic_begin(g, task, num_tasks); i < end; i += 16) {
     const int64_t n = end - i < 16 ? end - i : 16;
     const vf x = n < 16 ? v_load_n(g->x + i, n) : v_load(g->x + i);
     const vf steps = quantize_round(v_div(x, v_set(scale)), zero, 0.0f, 255.0f);

@@ -1,4 +1,4 @@
-/* quantize_rows.c: matrices of floats as codes with scales for groups of a row, as they are packed. */
+/* quantize_rows.c: quantize float matrices with a scale for each group of a row, in the format that is packed. */
 #include <math.h>
 #include <string.h>
 
@@ -14,14 +14,13 @@ static inline vf rows_load(const quantize_args *g, const void *row, int64_t at, 
   return v_load_bf16(some);
 }
 
-/* Whether a scale in f16 has codes. */
+/* Whether an f16 scale can represent values: finite and not 0. */
 static inline int rows_usable(uint16_t scale) { return isfinite(f16_to_float(scale)) && f16_to_float(scale) != 0.0f; }
 
-/* What steps are tried for 4 bits, by what the largest element is of them; codes end at -8. */
+/* The 4-bit scales that are tried, as the quotient of the largest element; values end at -8. */
 static const float rows_tried[] = {-8.0f, -8.7f, -7.4f};
 
-/* Of the steps that are tried for elements [begin, end), the one whose codes need the least correction, corrected to
- * fit them by least squares. */
+/* Of the tried scales of elements [begin, end), the one with the smallest error, refined by least squares. */
 static inline float rows_fitted(const quantize_args *g, const void *row, int64_t begin, int64_t end, float extreme) {
   float fitted = 0.0f, most = 0.0f;
   for (size_t i = 0; i < sizeof rows_tried / sizeof *rows_tried; i++) {
@@ -29,9 +28,9 @@ static inline float rows_fitted(const quantize_args *g, const void *row, int64_t
     vf product = v_set(0.0f), square = product;
     for (int64_t j = begin; j < end; j += 16) {
       const vf v = rows_load(g, row, j, end - j);
-      const vf codes = v_max(v_set(-8.0f), v_min(v_set(7.0f), v_round(v_mul(v, inverse))));
-      product = v_add(product, v_mul(v, codes));
-      square = v_add(square, v_mul(codes, codes));
+      const vf values = v_max(v_set(-8.0f), v_min(v_set(7.0f), v_round(v_mul(v, inverse))));
+      product = v_add(product, v_mul(v, values));
+      square = v_add(square, v_mul(values, values));
     }
     const float along = v_sum(product), gain = along * along / v_sum(square);
     if (gain <= most) continue;
@@ -41,7 +40,7 @@ static inline float rows_fitted(const quantize_args *g, const void *row, int64_t
   return fitted;
 }
 
-/* The f16 scale of elements [begin, end) of a row. The zeros beside them change nothing. */
+/* The f16 scale of elements [begin, end) of a row. Zeros after them change nothing. */
 static inline uint16_t rows_scale(const quantize_args *g, const void *row, int64_t begin, int64_t end) {
   vf high = v_set(0.0f), low = high, invalid = high;
   for (int64_t j = begin; j < end; j += 16) {
@@ -60,14 +59,14 @@ static inline uint16_t rows_scale(const quantize_args *g, const void *row, int64
   return rows_usable(fitted) ? fitted : plain;
 }
 
-void K(quantize_rows)(const void *args, int32_t part, int32_t parts) {
+void K(quantize_rows)(const void *args, int32_t task, int32_t num_tasks) {
   const quantize_args *g = args;
   const int64_t groups = (g->cols + g->group - 1) / g->group, item = g->is_bf16 ? 2 : 4;
   const vf most = v_set(g->bits == 8 ? 127.0f : 7.0f), least = v_set(g->bits == 8 ? -128.0f : -8.0f);
-  const int64_t end = part_begin(g->rows, part + 1, parts);
-  for (int64_t i = part_begin(g->rows, part, parts); i < end; i++) {
+  const int64_t end = task_begin(g->rows, task + 1, num_tasks);
+  for (int64_t i = task_begin(g->rows, task, num_tasks); i < end; i++) {
     const char *row = (const char *)g->x + i * g->x_stride * item;
-    int8_t *codes = (int8_t *)g->codes + i * g->cols;
+    int8_t *values = (int8_t *)g->values + i * g->cols;
     uint16_t *scales = (uint16_t *)g->scales + i * groups;
     for (int64_t begin = 0; begin < g->cols; begin += g->group) {
       const int64_t stop = g->cols - begin < g->group ? g->cols : begin + g->group;
@@ -79,8 +78,8 @@ void K(quantize_rows)(const void *args, int32_t part, int32_t parts) {
         int8_t some[16];
         vf v = v_round(v_div(rows_load(g, row, j, lanes), v_set(scale)));
         v = rows_usable(held) ? v_max(least, v_min(most, v)) : v_set(0.0f);
-        v_store_i8(lanes < 16 ? some : codes + j, v);
-        if (lanes < 16) memcpy(codes + j, some, (size_t)lanes);
+        v_store_i8(lanes < 16 ? some : values + j, v);
+        if (lanes < 16) memcpy(values + j, some, (size_t)lanes);
       }
     }
   }

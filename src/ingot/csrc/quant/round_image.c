@@ -1,11 +1,11 @@
-/* round_image.c: images of floats as bytes with their channels side by side, by the range of each image. */
+/* round_image.c: quantize float images to bytes with adjacent channels, by the range of each image. */
 #include <math.h>
 #include <string.h>
 
 #include "kernel.h"
 
-/* Lines of an image as runs of adjacent floats: `runs` of them, `length` long, `step` apart. A line is one run, or one
- * for each pixel, or, where columns are adjacent, one for each channel. */
+/* A row of an image as runs of adjacent floats: `runs` of them, `length` long, `step` apart. A row is one run, or one
+ * run for each pixel, or, where columns are adjacent, one for each channel. */
 typedef struct { int64_t runs, length, step; int32_t is_planes; } round_runs;
 
 static inline round_runs round_runs_of(const round_image_args *g) {
@@ -15,7 +15,7 @@ static inline round_runs round_runs_of(const round_image_args *g) {
   return (round_runs){g->width, g->channels, strides[2], 0};
 }
 
-/* The smallest and largest of a line of an image; NaN where an element is not finite. */
+/* The smallest and largest element of a row of an image; NaN where an element is not finite. */
 static inline void round_range(const round_runs *r, const float *x, float *range) {
   vf least[2], most[2], invalid[2];
   for (int i = 0; i < 2; i++) least[i] = most[i] = invalid[i] = v_set(0.0f);
@@ -41,7 +41,7 @@ static inline void round_range(const round_runs *r, const float *x, float *range
   range[1] = none == 0.0f ? v_max_across(v_max(most[0], most[1])) : none;
 }
 
-/* How an image is rounded: 255 / range, or 0 where all codes are 0. */
+/* The parameters of an image: factor = 255 / range, or 0 where all values are 0. */
 typedef struct { float factor, step, zero; } round_level;
 
 static inline round_level round_level_of(const float *ranges, int64_t lines) {
@@ -58,10 +58,10 @@ static inline round_level round_level_of(const float *ranges, int64_t lines) {
   return (round_level){factor, range / 255.0f, v_max_across(v_round(v_set(-least * factor)))};
 }
 
-/* Up to 16 floats as codes. */
-static inline void round_quant(const float *x, int64_t lanes, round_level level, uint8_t *codes) {
+/* Quantize up to 16 floats. */
+static inline void round_quant(const float *x, int64_t lanes, round_level level, uint8_t *values) {
   const vf v = v_round(v_mul(lanes < 16 ? v_load_n(x, lanes) : v_load(x), v_set(level.factor)));
-  v_store_u8(codes, v_min(v_add(v, v_set(level.zero)), v_set(255.0f)));
+  v_store_u8(values, v_min(v_add(v, v_set(level.zero)), v_set(255.0f)));
 }
 
 static inline void round_line(const round_image_args *g, const round_runs *r, const float *x, round_level level,
@@ -82,14 +82,14 @@ static inline void round_line(const round_image_args *g, const round_runs *r, co
   }
 }
 
-void K(round_image_u8)(const void *args, int32_t part, int32_t parts) {
+void K(round_image_u8)(const void *args, int32_t task, int32_t num_tasks) {
   const round_image_args *g = args;
   const round_runs runs = round_runs_of(g);
   const int64_t lines = g->batch * g->height, line_bytes = g->width * g->channels;
-  const int32_t turn = part / parts, own = part % parts;
+  const int32_t turn = task / num_tasks, own = task % num_tasks;
   int64_t known = -1;
   round_level level = {0};
-  for (int64_t line = part_begin(lines, own, parts); line < part_begin(lines, own + 1, parts); line++) {
+  for (int64_t line = task_begin(lines, own, num_tasks); line < task_begin(lines, own + 1, num_tasks); line++) {
     const int64_t image = line / g->height, y = line % g->height;
     const float *x = g->x + image * g->x_strides[0] + y * g->x_strides[1];
     if (turn == 0) {

@@ -1,13 +1,13 @@
-/* round_rows.c: rows of floats as integers, once for all products that read them. */
+/* round_rows.c: quantize rows of floats to integers, once for all products that read them. */
 #include <string.h>
 
 #include "quant/quant.h"
 
-#define ROUND_BASE 254.0f /* no digit is -128, as no code of a row of int8 is */
+#define ROUND_BASE 254.0f /* no limb is -128, because no value of an int8 row is */
 
 static inline vf round_load(const float *x, int64_t lanes) { return lanes < 16 ? v_load_n(x, lanes) : v_load(x); }
 
-/* The limbs to the base ROUND_BASE, from -127 to 127 and the highest first, of integers that have so many. */
+/* The limbs in base ROUND_BASE, from -127 to 127 and the highest first, of integers that have so many. */
 static inline __attribute__((always_inline)) void round_limbs(vf v, const int limbs, vf digit[]) {
   INGOT_UNROLL for (int i = 0; i < limbs - 1; i++) {
     const float size = i == limbs - 2 ? ROUND_BASE : ROUND_BASE * ROUND_BASE;
@@ -17,7 +17,7 @@ static inline __attribute__((always_inline)) void round_limbs(vf v, const int li
   digit[limbs - 1] = v;
 }
 
-/* to[16 * vectors] of integers of 8 bits, and the sum of each vector. */
+/* to[16 * vectors] of 8-bit integers, and the sum of each vector. */
 static inline __attribute__((always_inline)) void round_store(const int vectors, const vf v[], int8_t *to,
                                                               int32_t sums[]) {
   #if defined(ISA_avx512)
@@ -41,10 +41,11 @@ static inline __attribute__((always_inline)) void round_store(const int vectors,
   }
 }
 
-/* What sums of larger units are so far. */
+/* The sums of larger units so far. */
 typedef struct { int32_t wide, group; } round_units;
 
-/* The sums of one row of bytes, from element `first` on: of a block's two halves, and of what the block is part of. */
+/* The sums of one row of bytes, from element `first` on: of a block's two halves, and of the larger units that the
+ * block belongs to. */
 static inline void round_sums(const quant_row *row, int64_t first, const int32_t halves[2], round_units *so_far,
                               int8_t *to) {
   const int32_t sum = halves[0] + halves[1], offset = -128 * sum;
@@ -58,8 +59,8 @@ static inline void round_sums(const quant_row *row, int64_t first, const int32_t
   memcpy(to + row->group_offsets + first / INGOT_ROUND_GROUP * 4, &so_far->group, sizeof so_far->group);
 }
 
-/* Elements [first + j, first + j + 16 * vectors) of a row, of which x and count are those of its group, times factor
- * as `limbs` rows of bytes, and the sums of their blocks. Of two vectors some may lie beyond the row. */
+/* Elements [first + j, first + j + 16 * vectors) of a row times factor, as `limbs` rows of bytes, and the sums of their
+ * blocks; x and count are those of their group. Of two vectors some elements may be after the end of the row. */
 static inline __attribute__((always_inline)) void round_blocks(const int vectors, const float *x, int64_t count,
                                                                int64_t j, const quant_row *row, int64_t first,
                                                                const int limbs, float factor, int64_t stride,
@@ -81,8 +82,8 @@ static inline __attribute__((always_inline)) void round_blocks(const int vectors
   }
 }
 
-/* One group of a row, from element `first` on, into `limbs` rows of bytes: codes up to `top`, and their sums. Elements
- * that are all below `least` are zeros. Returns its step. */
+/* Quantize one group of a row, from element `first` on, into `limbs` rows of bytes: values up to `top`, and their sums.
+ * Elements that are all below `least` become zeros. Returns the scale. */
 static inline __attribute__((always_inline)) float round_group(const float *x, int64_t count, const quant_row *row,
                                                                int64_t first, const int limbs, float top, float least,
                                                                int64_t stride, int8_t *to) {
@@ -104,11 +105,11 @@ static inline __attribute__((always_inline)) float round_group(const float *x, i
 }
 
 static inline __attribute__((always_inline)) void round_rows(const round_rows_args *g, const int limbs, float top,
-                                                             float least, int32_t part, int32_t parts) {
+                                                             float least, int32_t task, int32_t num_tasks) {
   const quant_row row = quant_row_of(g->cols);
   const int64_t groups = (g->cols + INGOT_ROUND_GROUP - 1) / INGOT_ROUND_GROUP, stride = g->out_stride / limbs;
-  const int64_t end = part_begin(g->rows * groups, part + 1, parts);
-  for (int64_t i = part_begin(g->rows * groups, part, parts); i < end; i++) {
+  const int64_t end = task_begin(g->rows * groups, task + 1, num_tasks);
+  for (int64_t i = task_begin(g->rows * groups, task, num_tasks); i < end; i++) {
     const int64_t r = i / groups, group = i % groups, first = group * INGOT_ROUND_GROUP;
     const int64_t count = g->cols - first < INGOT_ROUND_GROUP ? g->cols - first : INGOT_ROUND_GROUP;
     int8_t *to = (int8_t *)g->out + r * g->out_stride;
@@ -120,12 +121,12 @@ static inline __attribute__((always_inline)) void round_rows(const round_rows_ar
   }
 }
 
-void K(round_rows_i8)(const void *args, int32_t part, int32_t parts) {
-  round_rows(args, 1, 127.0f, 0x1p-120f, part, parts);
+void K(round_rows_i8)(const void *args, int32_t task, int32_t num_tasks) {
+  round_rows(args, 1, 127.0f, 0x1p-120f, task, num_tasks);
 }
 
-void K(round_rows_i24)(const void *args, int32_t part, int32_t parts) {
-  round_rows(args, QUANT_LIMBS, 127.0f * ROUND_BASE * ROUND_BASE, 0x1p-100f, part, parts);
+void K(round_rows_i24)(const void *args, int32_t task, int32_t num_tasks) {
+  round_rows(args, QUANT_LIMBS, 127.0f * ROUND_BASE * ROUND_BASE, 0x1p-100f, task, num_tasks);
 }
 
 #undef ROUND_BASE

@@ -1,16 +1,17 @@
-/* recurrent.c: one direction of an LSTM, GRU or plain recurrent layer. A turn is a step of time: the product of the
- * hidden state with the packed weights of some units, gemm's bits, and then their gates at once, while the sums are in
- * the L1 cache. Parts share units and rows, and find in a turn what all of them left in the one before. */
+/* recurrent.c: one direction of an LSTM, GRU or plain recurrent layer. An iteration is a time step: the product of the
+ * hidden state with the packed weights of some units, with gemm's bits, and then their gates at once, while the sums
+ * are in the L1 cache. Tasks divide units and rows; each reads the state that all tasks wrote in the iteration
+ * before. */
 #include <string.h>
 
 #include "gemm/gemm.h"
 
 #define RECURRENT_GATES 4 /* at most */
 #define RECURRENT_SUMS (RECURRENT_GATES * INGOT_PANEL)
-#define RECURRENT_INLINE static inline __attribute__((always_inline)) /* what a constant cell is known in */
+#define RECURRENT_INLINE static inline __attribute__((always_inline)) /* inlines a constant cell function */
 
-/* A step of time. h and next: the hidden state before and after, [batch, hidden]; seen and rounded: the same in bf16,
- * where products are of that. */
+/* A time step. h and next: the hidden state before and after, [batch, hidden]; seen and rounded: the same in bf16, for
+ * products of bf16. */
 typedef struct {
   const recurrent_args *r;
   int64_t time;
@@ -18,11 +19,11 @@ typedef struct {
   float *next;
   const uint16_t *seen;
   uint16_t *rounded;
-  int32_t first, last; /* whether it is that of the run */
+  int32_t first, last; /* whether it is the first or last of the run */
 } recurrent_time;
 
-/* Up to 16 units of a row. sums: those of the first gate, `width` apart from gate to gate. at: where the first of
- * `lanes` units lies in [batch, hidden]. plain: there are 16, of a layer that `recurrent_is_plain`; a constant where
+/* Up to 16 units of a row. sums: those of the first gate, `width` apart from gate to gate. at: the index of the first
+ * of `lanes` units in [batch, hidden]. plain: all 16 exist, and the layer is `recurrent_is_plain`; a constant where
  * cells are inlined. */
 typedef struct {
   const recurrent_time *t;
@@ -44,7 +45,7 @@ RECURRENT_INLINE void recurrent_store(float *p, vf x, int64_t lanes) {
     v_store(p, x);
 }
 
-/* Whether a layer is as most are: sigmoids for its gates, tanh for what it makes, and nothing else. */
+/* Whether a layer has the usual form: sigmoid gates, tanh outputs, no clip and no peepholes. */
 static inline int recurrent_is_plain(const recurrent_args *r) {
   const int lstm = r->c != NULL;
   return r->activation[0] == INGOT_ACT_sigmoid && r->activation[1] == INGOT_ACT_tanh && r->clip <= 0 &&
@@ -58,25 +59,25 @@ RECURRENT_INLINE vf recurrent_activate(const recurrent_units *u, int which, vf x
   return v_activate(x, r->activation[which], r->act_alpha[which], r->act_beta[which]);
 }
 
-/* The same of what a clip bounds before. */
+/* The same after the clip. */
 RECURRENT_INLINE vf recurrent_bounded(const recurrent_units *u, int which, vf x) {
   const float clip = u->t->r->clip;
   return recurrent_activate(u, which, !u->plain && clip > 0 ? v_clip(x, v_set(-clip), v_set(clip)) : x);
 }
 
-/* What a gate is given by the hidden state, biased. */
+/* The product of a gate with the hidden state, plus the bias. */
 RECURRENT_INLINE vf recurrent_sum(const recurrent_units *u, int gate) {
   const recurrent_args *r = u->t->r;
   const vf sum = recurrent_load(u->sums + gate * u->width, u->lanes);
   return r->bias ? v_add(sum, recurrent_load(r->bias + gate * r->hidden + u->unit, u->lanes)) : sum;
 }
 
-/* And by the input. */
+/* The input's contribution to a gate. */
 RECURRENT_INLINE vf recurrent_input(const recurrent_units *u, int gate) {
   return recurrent_load(u->gates + gate * u->t->r->hidden + u->unit, u->lanes);
 }
 
-/* The hidden state of live units, in all places that want it. */
+/* Store the hidden state of active units in every destination. */
 RECURRENT_INLINE void recurrent_leave(const recurrent_units *u, vf h, vf out) {
   const recurrent_args *r = u->t->r;
   recurrent_store(u->t->next + u->at, h, u->lanes);
@@ -85,7 +86,7 @@ RECURRENT_INLINE void recurrent_leave(const recurrent_units *u, vf h, vf out) {
   recurrent_store(r->out + u->t->time * r->out_strides[0] + u->row * r->out_strides[1] + u->unit, out, u->lanes);
 }
 
-/* Units of a sequence that has ended, or not begun: their states stay. */
+/* Units of a sequence that has ended or not begun keep their states. */
 static inline void recurrent_rest(const recurrent_units *u) {
   const recurrent_args *r = u->t->r;
   recurrent_leave(u, recurrent_load(u->t->h + u->at, u->lanes), v_set(0));
@@ -112,12 +113,12 @@ RECURRENT_INLINE void recurrent_lstm(const recurrent_units *u) {
   recurrent_leave(u, h, h);
 }
 
-/* Update or reset. */
+/* The update or reset gate. */
 RECURRENT_INLINE vf recurrent_gate(const recurrent_units *u, int gate) {
   return recurrent_bounded(u, 0, v_add(recurrent_input(u, gate), recurrent_sum(u, gate)));
 }
 
-/* The hidden state of a GRU. seen: what the hidden gate sees of the one before. */
+/* The hidden state of a GRU. seen: the previous state as the hidden gate reads it. */
 RECURRENT_INLINE void recurrent_update(const recurrent_units *u, vf update, vf seen) {
   const vf made = recurrent_bounded(u, 1, v_add(recurrent_input(u, 2), seen));
   const vf before = recurrent_load(u->t->h + u->at, u->lanes);
@@ -130,7 +131,7 @@ RECURRENT_INLINE void recurrent_gru(const recurrent_units *u) {
   recurrent_update(u, recurrent_gate(u, 0), v_mul(recurrent_gate(u, 1), recurrent_sum(u, 2)));
 }
 
-/* Where the first turn of a GRU whose reset gate comes first leaves reset * h, and its update gates. */
+/* The memory in which the first half step of a GRU stores reset * h and the update gates. */
 static inline float *recurrent_kept(const recurrent_args *r) { return r->state + 2 * r->batch * r->hidden; }
 
 static inline uint16_t *recurrent_kept_rounded(const recurrent_args *r) {
@@ -159,7 +160,7 @@ RECURRENT_INLINE void recurrent_rnn(const recurrent_units *u) {
   recurrent_leave(u, h, h);
 }
 
-/* The steps of a sequence; 0 for one that has no such length. */
+/* The steps of a sequence; 0 for an invalid length. */
 static inline int64_t recurrent_length(const recurrent_args *r, int64_t row) {
   if (!r->lengths) return r->steps;
   const int64_t length = r->lengths[row];
@@ -168,7 +169,7 @@ static inline int64_t recurrent_length(const recurrent_args *r, int64_t row) {
   return 0;
 }
 
-/* What becomes of the sums of `rows` rows and `width` units, which belong at (row, unit). */
+/* Compute the cells of `rows` rows and `width` units at (row, unit) from their sums. */
 RECURRENT_INLINE void recurrent_cells(const recurrent_time *t, recurrent_cell cell, int64_t row, int64_t rows,
                                       int64_t unit, int64_t width, const float *sums) {
   const recurrent_args *r = t->r;
@@ -190,7 +191,7 @@ RECURRENT_INLINE void recurrent_cells(const recurrent_time *t, recurrent_cell ce
   }
 }
 
-/* Asks for what the cells of some rows and a tile's units will want beside their sums. */
+/* Prefetch the other operands of the cells of some rows and a tile's units. */
 static inline void recurrent_expect(const recurrent_time *t, int64_t row, int64_t rows, int64_t unit) {
   const recurrent_args *r = t->r;
   const float *gates = r->gates + t->time * r->gates_strides[0] + row * r->gates_strides[1] + unit;
@@ -198,20 +199,21 @@ static inline void recurrent_expect(const recurrent_time *t, int64_t row, int64_
   gemm_expect(r->out + t->time * r->out_strides[0] + row * r->out_strides[1] + unit, r->out_strides[1], rows);
 }
 
-/* What one part computes in a step of time: gates [begin, end) of its units and rows, from products with f.a. */
-RECURRENT_INLINE void recurrent_part(const recurrent_time *t, gemm_factors f, recurrent_cell cell, int64_t begin,
+/* One task of a time step: gates [begin, end) of its units and rows, from products with f.a. */
+RECURRENT_INLINE void recurrent_task(const recurrent_time *t, gemm_factors f, recurrent_cell cell, int64_t begin,
                                   int64_t end, gemm_share share) {
   const int64_t hidden = t->r->hidden, gates = t->r->columns / hidden, count = share.row_end - share.row_begin;
   const int64_t blocks = gemm_blocks(count, f.a_stride);
   float sums[GEMM_ROWS * RECURRENT_SUMS];
   for (int64_t k = share.panel_begin; k < share.panel_end; k++) {
-    /* Back and forth: what a step reads last, the next one reads first, while it is in the cache. */
+    /* Alternate directions: the units that one step reads last are still in the cache when the next step reads them
+     * first. */
     const int64_t unit = (t->time % 2 ? share.panel_begin + share.panel_end - 1 - k : k) * INGOT_PANEL;
     const int64_t width = hidden - unit < INGOT_PANEL ? hidden - unit : INGOT_PANEL;
     const int64_t first = begin * width / INGOT_PANEL, last = (end * width + INGOT_PANEL - 1) / INGOT_PANEL;
     for (int64_t block = 0; block < blocks; block++) {
-      const int64_t row = share.row_begin + part_begin(count, (int32_t)block, (int32_t)blocks);
-      const int64_t rows = share.row_begin + part_begin(count, (int32_t)block + 1, (int32_t)blocks) - row;
+      const int64_t row = share.row_begin + task_begin(count, (int32_t)block, (int32_t)blocks);
+      const int64_t rows = share.row_begin + task_begin(count, (int32_t)block + 1, (int32_t)blocks) - row;
       const gemm_product product = {
         .k = f.k, .a = f.a + row * f.a_stride, .a_stride = f.a_stride,
         .b = f.b + (unit / INGOT_PANEL * gates + first) * f.panel_size, .b_stride = INGOT_PANEL,
@@ -224,12 +226,12 @@ RECURRENT_INLINE void recurrent_part(const recurrent_time *t, gemm_factors f, re
   }
 }
 
-/* The units and rows of a part. */
-static inline gemm_share recurrent_cut(const recurrent_args *r, int32_t part, int32_t parts) {
-  return gemm_cut((r->hidden + INGOT_PANEL - 1) / INGOT_PANEL, r->batch, part, parts);
+/* The units and rows of a task. */
+static inline gemm_share recurrent_cut(const recurrent_args *r, int32_t task, int32_t num_tasks) {
+  return gemm_cut((r->hidden + INGOT_PANEL - 1) / INGOT_PANEL, r->batch, task, num_tasks);
 }
 
-/* The step of time that is the `number`th of the run. */
+/* Time step `number` of the run. */
 static inline recurrent_time recurrent_step(const recurrent_args *r, int64_t number) {
   const int64_t size = r->batch * r->hidden, before = (number + 1) % 2 * size, after = number % 2 * size;
   return (recurrent_time){
@@ -240,12 +242,12 @@ static inline recurrent_time recurrent_step(const recurrent_args *r, int64_t num
     .first = number == 0, .last = number == r->steps - 1};
 }
 
-/* What a product reads: in bf16 where there is such a state. */
+/* The operand of a product: in bf16 where there is such a state. */
 static inline const float *recurrent_rows(const float *h, const uint16_t *rounded) {
   return rounded ? (const void *)rounded : h;
 }
 
-/* A layer of no steps ends as it begins. */
+/* A layer without steps returns its initial state. */
 static inline void recurrent_nothing(const recurrent_args *r) {
   for (int64_t row = 0; row < r->batch; row++) recurrent_length(r, row);
   const size_t bytes = (size_t)(r->batch * r->hidden) * sizeof(float);
@@ -253,55 +255,55 @@ static inline void recurrent_nothing(const recurrent_args *r) {
   if (r->c) memcpy(r->last_c, r->c, bytes);
 }
 
-/* One part of a turn that is a step of time. */
-RECURRENT_INLINE void recurrent_turn(const recurrent_args *r, gemm_factors f, recurrent_cell cell, int32_t part,
-                                  int32_t parts) {
-  if (part == 0 && r->steps == 0) recurrent_nothing(r);
-  if (part / parts >= r->steps) return;
-  const recurrent_time t = recurrent_step(r, part / parts);
+/* One task of an iteration that is a time step. */
+RECURRENT_INLINE void recurrent_turn(const recurrent_args *r, gemm_factors f, recurrent_cell cell, int32_t task,
+                                  int32_t num_tasks) {
+  if (task == 0 && r->steps == 0) recurrent_nothing(r);
+  if (task / num_tasks >= r->steps) return;
+  const recurrent_time t = recurrent_step(r, task / num_tasks);
   f.a = recurrent_rows(t.h, t.seen);
-  recurrent_part(&t, f, cell, 0, r->columns / r->hidden, recurrent_cut(r, part % parts, parts));
+  recurrent_task(&t, f, cell, 0, r->columns / r->hidden, recurrent_cut(r, task % num_tasks, num_tasks));
 }
 
-/* One part of a turn that is half a step of a GRU: the reset gates of all units, then what they leave of the state. */
-RECURRENT_INLINE void recurrent_half_turn(const recurrent_args *r, gemm_factors f, int32_t part, int32_t parts) {
-  const int32_t turn = part / parts;
-  if (part == 0 && r->steps == 0) recurrent_nothing(r);
+/* One task of an iteration that is half a step of a GRU: the reset gates of all units, or the new state. */
+RECURRENT_INLINE void recurrent_half_turn(const recurrent_args *r, gemm_factors f, int32_t task, int32_t num_tasks) {
+  const int32_t turn = task / num_tasks;
+  if (task == 0 && r->steps == 0) recurrent_nothing(r);
   if (turn / 2 >= r->steps) return;
   const recurrent_time t = recurrent_step(r, turn / 2);
-  const gemm_share share = recurrent_cut(r, part % parts, parts);
+  const gemm_share share = recurrent_cut(r, task % num_tasks, num_tasks);
   f.a = turn % 2 ? recurrent_rows(recurrent_kept(r), r->rounded ? recurrent_kept_rounded(r) : NULL)
                  : recurrent_rows(t.h, t.seen);
   if (turn % 2)
-    recurrent_part(&t, f, recurrent_gru_hidden, 2, 3, share);
+    recurrent_task(&t, f, recurrent_gru_hidden, 2, 3, share);
   else
-    recurrent_part(&t, f, recurrent_gru_reset, 0, 2, share);
+    recurrent_task(&t, f, recurrent_gru_reset, 0, 2, share);
 }
 
-RECURRENT_INLINE void recurrent_gru_turn(const recurrent_args *r, gemm_factors f, int32_t part, int32_t parts) {
+RECURRENT_INLINE void recurrent_gru_turn(const recurrent_args *r, gemm_factors f, int32_t task, int32_t num_tasks) {
   if (r->linear_before_reset)
-    recurrent_turn(r, f, recurrent_gru, part, parts);
+    recurrent_turn(r, f, recurrent_gru, task, num_tasks);
   else
-    recurrent_half_turn(r, f, part, parts);
+    recurrent_half_turn(r, f, task, num_tasks);
 }
 
-RECURRENT_INLINE void recurrent_lstm_turn(const recurrent_args *r, gemm_factors f, int32_t part, int32_t parts) {
-  recurrent_turn(r, f, recurrent_lstm, part, parts);
+RECURRENT_INLINE void recurrent_lstm_turn(const recurrent_args *r, gemm_factors f, int32_t task, int32_t num_tasks) {
+  recurrent_turn(r, f, recurrent_lstm, task, num_tasks);
 }
 
-RECURRENT_INLINE void recurrent_rnn_turn(const recurrent_args *r, gemm_factors f, int32_t part, int32_t parts) {
-  recurrent_turn(r, f, recurrent_rnn, part, parts);
+RECURRENT_INLINE void recurrent_rnn_turn(const recurrent_args *r, gemm_factors f, int32_t task, int32_t num_tasks) {
+  recurrent_turn(r, f, recurrent_rnn, task, num_tasks);
 }
 
-/* The product of the state with all weights, for the factors of a format. */
+/* The product of the state with all weights, as arguments of gemm. */
 static inline gemm_args recurrent_product(const recurrent_args *r) {
   return (gemm_args){.b = r->weights, .k = r->hidden, .a_stride = r->hidden};
 }
 
 #define RECURRENT(name, factors, turn)                                                                                 \
-  void K(name)(const void *args, int32_t part, int32_t parts) {                                                        \
+  void K(name)(const void *args, int32_t task, int32_t num_tasks) {                                                    \
     const gemm_args product = recurrent_product(args);                                                                 \
-    turn(args, factors(&product), part, parts);                                                                        \
+    turn(args, factors(&product), task, num_tasks);                                                                    \
   }
 
 RECURRENT(lstm_f32_packed, gemm_f32_factors, recurrent_lstm_turn)
@@ -318,7 +320,7 @@ RECURRENT(rnn_f32_f16_packed, gemm_f32_f16_factors, recurrent_rnn_turn)
 RECURRENT(rnn_bf16_packed, gemm_bf16_factors, recurrent_rnn_turn)
 
 #if defined(INGOT_LIBRARY)
-/* lstm_bf16_tiles and so on: as those of _bf16_packed, with split sums. */
+/* lstm_bf16_tiles and so on: like _bf16_packed, with split sums. */
 static inline gemm_factors recurrent_split_factors(const gemm_args *product) {
   gemm_args split = *product;
   split.split_sums = 1;

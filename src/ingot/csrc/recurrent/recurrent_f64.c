@@ -1,18 +1,18 @@
-/* recurrent_f64.c: what recurrent.c computes, in f64. Turns are the same; parts share units one by one. */
+/* recurrent_f64.c: the layers of recurrent.c in f64, with the same iterations; tasks divide single units. */
 #include <math.h>
 #include <string.h>
 
 #include "kernel.h"
 
-#define REAL_LANES 8 /* sums that a product is made of */
+#define REAL_LANES 8 /* partial sums of a product */
 
-/* A step of time. h and next: the hidden state before and after, [batch, hidden]. */
+/* A time step. h and next: the hidden state before and after, [batch, hidden]. */
 typedef struct {
   const recurrent_f64_args *r;
   int64_t time;
   const double *h;
   double *next;
-  int32_t first, last; /* whether it is that of the run */
+  int32_t first, last; /* whether it is the first or last of the run */
 } real_time;
 
 typedef void (*real_cell)(const real_time *t, int64_t row, int64_t unit);
@@ -26,14 +26,14 @@ static inline double real_activate(int32_t activation, double x) {
   }
 }
 
-/* The layer's activation of that number, of what a clip bounds before. */
+/* The layer's activation of that number, after the clip. */
 static inline double real_bounded(const recurrent_f64_args *r, int which, double x) {
   const double clip = (double)r->clip;
   if (clip > 0) x = x < -clip ? -clip : x > clip ? clip : x;
   return real_activate(r->activation[which], x);
 }
 
-/* What a gate's weights make of `values`, a sequence's [hidden], biased. */
+/* The product of a gate's weights with `values`, a sequence's [hidden], plus the bias. */
 static inline double real_sum(const recurrent_f64_args *r, int64_t gate, int64_t unit, const double *values) {
   const double *weights = r->weights + (gate * r->hidden + unit) * r->hidden;
   double lanes[REAL_LANES] = {0};
@@ -46,18 +46,18 @@ static inline double real_sum(const recurrent_f64_args *r, int64_t gate, int64_t
   return r->bias ? lanes[0] + r->bias[gate * r->hidden + unit] : lanes[0];
 }
 
-/* What a gate is given by the input. */
+/* The input's contribution to a gate. */
 static inline double real_input(const real_time *t, int64_t row, int64_t gate, int64_t unit) {
   const recurrent_f64_args *r = t->r;
   return r->gates[t->time * r->gates_strides[0] + row * r->gates_strides[1] + gate * r->hidden + unit];
 }
 
-/* By the input and the hidden state. */
+/* The sum of the contributions of input and hidden state. */
 static inline double real_gate(const real_time *t, int64_t row, int64_t gate, int64_t unit) {
   return real_input(t, row, gate, unit) + real_sum(t->r, gate, unit, t->h + row * t->r->hidden);
 }
 
-/* A hidden state, in all places that want it. */
+/* Store a hidden state in every destination. */
 static inline void real_leave(const real_time *t, int64_t row, int64_t unit, double h, double out) {
   const recurrent_f64_args *r = t->r;
   t->next[row * r->hidden + unit] = h;
@@ -65,7 +65,7 @@ static inline void real_leave(const real_time *t, int64_t row, int64_t unit, dou
   r->out[t->time * r->out_strides[0] + row * r->out_strides[1] + unit] = out;
 }
 
-/* A unit of a sequence that has ended, or not begun: its states stay. */
+/* A unit of a sequence that has ended or not begun keeps its states. */
 static inline void real_rest(const real_time *t, int64_t row, int64_t unit) {
   const int64_t at = row * t->r->hidden + unit;
   real_leave(t, row, unit, t->h[at], 0);
@@ -92,7 +92,7 @@ static inline void real_lstm(const real_time *t, int64_t row, int64_t unit) {
   real_leave(t, row, unit, h, h);
 }
 
-/* The hidden state of a GRU. seen: what the hidden gate sees of the one before. */
+/* The hidden state of a GRU. seen: the previous state as the hidden gate reads it. */
 static inline void real_update(const real_time *t, int64_t row, int64_t unit, double update, double seen) {
   const double made = real_bounded(t->r, 1, real_input(t, row, 2, unit) + seen);
   const double h = (1 - update) * made + update * t->h[row * t->r->hidden + unit];
@@ -107,7 +107,7 @@ static inline void real_gru(const real_time *t, int64_t row, int64_t unit) {
   real_update(t, row, unit, real_bounded(r, 0, real_gate(t, row, 0, unit)), reset * seen);
 }
 
-/* Where the first turn of a GRU whose reset gate comes first leaves reset * h, and behind that its update gates. */
+/* The memory in which the first half step of a GRU stores reset * h, and after it the update gates. */
 static inline double *real_kept(const recurrent_f64_args *r) { return r->state + 2 * r->batch * r->hidden; }
 
 static inline void real_gru_reset(const real_time *t, int64_t row, int64_t unit) {
@@ -128,7 +128,7 @@ static inline void real_rnn(const real_time *t, int64_t row, int64_t unit) {
   real_leave(t, row, unit, h, h);
 }
 
-/* The steps of a sequence; 0 for one that has no such length. */
+/* The steps of a sequence; 0 for an invalid length. */
 static inline int64_t real_length(const recurrent_f64_args *r, int64_t row) {
   if (!r->lengths) return r->steps;
   const int64_t length = r->lengths[row];
@@ -137,7 +137,7 @@ static inline int64_t real_length(const recurrent_f64_args *r, int64_t row) {
   return 0;
 }
 
-/* A layer of no steps ends as it begins. */
+/* A layer without steps returns its initial state. */
 static inline void real_nothing(const recurrent_f64_args *r) {
   for (int64_t row = 0; row < r->batch; row++) real_length(r, row);
   const size_t bytes = (size_t)(r->batch * r->hidden) * sizeof(double);
@@ -145,16 +145,16 @@ static inline void real_nothing(const recurrent_f64_args *r) {
   if (r->c) memcpy(r->last_c, r->c, bytes);
 }
 
-/* One part of the step of time that is the `number`th of the run. */
-static inline void real_advance(const recurrent_f64_args *r, int64_t number, real_cell cell, int32_t part,
-                                int32_t parts) {
+/* One task of time step `number` of the run. */
+static inline void real_advance(const recurrent_f64_args *r, int64_t number, real_cell cell, int32_t task,
+                                int32_t num_tasks) {
   const int64_t size = r->batch * r->hidden;
   const real_time t = {
     .r = r, .time = r->reverse ? r->steps - 1 - number : number,
     .h = number == 0 ? r->h : r->state + (number + 1) % 2 * size, .next = r->state + number % 2 * size,
     .first = number == 0, .last = number == r->steps - 1};
-  const int64_t end = part_begin(size, part + 1, parts);
-  for (int64_t at = part_begin(size, part, parts); at < end; at++) {
+  const int64_t end = task_begin(size, task + 1, num_tasks);
+  for (int64_t at = task_begin(size, task, num_tasks); at < end; at++) {
     const int64_t row = at / r->hidden, unit = at % r->hidden;
     if (t.time < real_length(r, row))
       cell(&t, row, unit);
@@ -163,26 +163,32 @@ static inline void real_advance(const recurrent_f64_args *r, int64_t number, rea
   }
 }
 
-/* One part of a turn that is a step of time. */
-static inline void real_turn(const recurrent_f64_args *r, real_cell cell, int32_t part, int32_t parts) {
-  if (part == 0 && r->steps == 0) real_nothing(r);
-  if (part / parts < r->steps) real_advance(r, part / parts, cell, part % parts, parts);
+/* One task of an iteration that is a time step. */
+static inline void real_turn(const recurrent_f64_args *r, real_cell cell, int32_t task, int32_t num_tasks) {
+  if (task == 0 && r->steps == 0) real_nothing(r);
+  if (task / num_tasks < r->steps) real_advance(r, task / num_tasks, cell, task % num_tasks, num_tasks);
 }
 
-void K(lstm_f64)(const void *args, int32_t part, int32_t parts) { real_turn(args, real_lstm, part, parts); }
+void K(lstm_f64)(const void *args, int32_t task, int32_t num_tasks) {
+  real_turn(args, real_lstm, task, num_tasks);
+}
 
-void K(rnn_f64)(const void *args, int32_t part, int32_t parts) { real_turn(args, real_rnn, part, parts); }
+void K(rnn_f64)(const void *args, int32_t task, int32_t num_tasks) {
+  real_turn(args, real_rnn, task, num_tasks);
+}
 
-/* A turn is half a step where the reset gate comes first: the gates of all units, then what they leave of the state. */
-void K(gru_f64)(const void *args, int32_t part, int32_t parts) {
+/* An iteration is half a step where the reset gate precedes the product: the reset gates of all units, then the new
+ * state. */
+void K(gru_f64)(const void *args, int32_t task, int32_t num_tasks) {
   const recurrent_f64_args *r = args;
-  const int32_t turn = part / parts;
+  const int32_t turn = task / num_tasks;
   if (r->linear_before_reset) {
-    real_turn(r, real_gru, part, parts);
+    real_turn(r, real_gru, task, num_tasks);
     return;
   }
-  if (part == 0 && r->steps == 0) real_nothing(r);
-  if (turn / 2 < r->steps) real_advance(r, turn / 2, turn % 2 ? real_gru_hidden : real_gru_reset, part % parts, parts);
+  if (task == 0 && r->steps == 0) real_nothing(r);
+  if (turn / 2 >= r->steps) return;
+  real_advance(r, turn / 2, turn % 2 ? real_gru_hidden : real_gru_reset, task % num_tasks, num_tasks);
 }
 
 #undef REAL_LANES

@@ -1,5 +1,5 @@
-/* cross_entropy.c: losses of rows of logits, and their gradients, which may take the place of the logits. A row whose
- * label is ignored costs nothing; one whose label is no class is a fault of the run, and is treated alike. */
+/* cross_entropy.c: cross-entropy of rows of logits, and its gradient, which may replace the logits in place. A row
+ * whose label is ignored has no loss; a row whose label is no class is a fault of the run and has none either. */
 #include "reduce/softmax.h"
 
 /* Whether a row counts. */
@@ -25,10 +25,10 @@ static inline float cross_entropy_below(const float *x, float max, int64_t cols)
   return total;
 }
 
-void K(cross_entropy_f32)(const void *p, int32_t part, int32_t parts) {
+void K(cross_entropy_f32)(const void *p, int32_t task, int32_t num_tasks) {
   const cross_entropy_args *args = p;
-  const int64_t end = part_begin(args->rows, part + 1, parts), cols = args->cols;
-  for (int64_t row = part_begin(args->rows, part, parts); row < end; row++) {
+  const int64_t end = task_begin(args->rows, task + 1, num_tasks), cols = args->cols;
+  for (int64_t row = task_begin(args->rows, task, num_tasks); row < end; row++) {
     const float *x = args->x + row * args->x_stride;
     const int64_t label = args->labels[row];
     args->out[row] = 0;
@@ -46,10 +46,10 @@ void K(cross_entropy_f32)(const void *p, int32_t part, int32_t parts) {
   }
 }
 
-void K(cross_entropy_gradient_f32)(const void *p, int32_t part, int32_t parts) {
+void K(cross_entropy_gradient_f32)(const void *p, int32_t task, int32_t num_tasks) {
   const cross_entropy_args *args = p;
-  const int64_t end = part_begin(args->rows, part + 1, parts), cols = args->cols;
-  for (int64_t row = part_begin(args->rows, part, parts); row < end; row++) {
+  const int64_t end = task_begin(args->rows, task + 1, num_tasks), cols = args->cols;
+  for (int64_t row = task_begin(args->rows, task, num_tasks); row < end; row++) {
     const float *x = args->x + row * args->x_stride;
     float *out = args->out + row * args->out_stride;
     const int64_t label = args->labels[row];

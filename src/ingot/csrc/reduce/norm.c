@@ -1,5 +1,5 @@
-/* norm.c: layer_norm and rms_norm over rows of adjacent elements. Four rows go through memory together, so that the
- * additions of one row, each waiting for the last, overlap with those of the others; one alone goes by itself. */
+/* norm.c: layer_norm and rms_norm over rows of adjacent elements. Four rows are read together, so that the dependent
+ * additions of one row overlap with those of the others; a remaining row is computed alone. */
 #include "kernel.h"
 #include "reduce/norm.h"
 
@@ -28,9 +28,9 @@ static inline void norm_write(const norm_args *args, const float *x, int64_t row
   }
 }
 
-/* With little room each row goes by itself. */
+/* With INGOT_SMALL each row is computed alone. */
 #if defined(INGOT_SMALL)
-/* The sum of x - centre of a row, or of its square: chunks of 16 lanes, joined in order. */
+/* The sum of x - centre of a row, or of its squares: chunks of 16 lanes, joined in order. */
 static inline float norm_sum(const float *x, int64_t cols, float centre, int squared) {
   const vf c = v_set(centre), one = v_set(1);
   float total = 0;
@@ -46,10 +46,10 @@ static inline float norm_sum(const float *x, int64_t cols, float centre, int squ
   return total;
 }
 
-static inline void norm_run(const norm_args *args, int centred, int32_t part, int32_t parts) {
-  const int64_t end = part_begin(args->rows, part + 1, parts);
+static inline void norm_run(const norm_args *args, int centred, int32_t task, int32_t num_tasks) {
+  const int64_t end = task_begin(args->rows, task + 1, num_tasks);
   const vf count = v_set((float)args->cols);
-  for (int64_t row = part_begin(args->rows, part, parts); row < end; row++) {
+  for (int64_t row = task_begin(args->rows, task, num_tasks); row < end; row++) {
     const float *x = args->x + row * args->x_stride;
     norm_centre centre = {v_set(0), v_set(0)};
     if (centred) {
@@ -64,17 +64,17 @@ static inline void norm_run(const norm_args *args, int centred, int32_t part, in
 }
 #else
 typedef struct { const float *x[4]; } norm_rows;
-typedef struct { float row[16]; } norm_values; /* of four; the rest is not looked at */
+typedef struct { float row[16]; } norm_values; /* of four rows; the rest is unused */
 
-/* Rows row..row+3; past the last row, the last again. */
+/* Rows row..row+3; the last row is repeated. */
 static inline norm_rows norm_rows_at(const norm_args *args, int64_t row, int64_t end) {
   norm_rows r;
   for (int64_t k = 0; k < 4; k++) r.x[k] = args->x + (row + k < end ? row + k : end - 1) * args->x_stride;
   return r;
 }
 
-/* sum + x. As a product with one it leaves the units that only add to the subtractions; a lone row has no use for that
- * and waits less for v_add. */
+/* sum + x. As a product with one it leaves the adder units to the subtractions; a row alone does not need that, and
+ * v_add has a shorter latency. */
 static inline vf norm_add(vf sum, vf x, int alone) { return alone ? v_add(sum, x) : v_fma(x, v_set(1), sum); }
 
 /* The sum of x - pivot of each row: chunks of 16 lanes, joined in order. */
@@ -160,12 +160,14 @@ static inline void norm_some(const norm_args *args, int centred, int64_t row, in
     norm_write(args, rows.x[k], row + k, high.row[k], scale.row[k], shift.row[k]);
 }
 
-static inline void norm_run(const norm_args *args, int centred, int32_t part, int32_t parts) {
-  int64_t row = part_begin(args->rows, part, parts), end = part_begin(args->rows, part + 1, parts);
+static inline void norm_run(const norm_args *args, int centred, int32_t task, int32_t num_tasks) {
+  int64_t row = task_begin(args->rows, task, num_tasks), end = task_begin(args->rows, task + 1, num_tasks);
   for (; row + 1 < end; row += 4) norm_some(args, centred, row, end, 0);
   if (row < end) norm_some(args, centred, row, end, 1);
 }
 #endif
 
-void K(layer_norm_f32)(const void *p, int32_t part, int32_t parts) { norm_run(p, 1, part, parts); }
-void K(rms_norm_f32)(const void *p, int32_t part, int32_t parts) { norm_run(p, 0, part, parts); }
+void K(layer_norm_f32)(const void *p, int32_t task, int32_t num_tasks) {
+  norm_run(p, 1, task, num_tasks);
+}
+void K(rms_norm_f32)(const void *p, int32_t task, int32_t num_tasks) { norm_run(p, 0, task, num_tasks); }

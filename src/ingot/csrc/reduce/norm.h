@@ -1,6 +1,6 @@
-/* norm.h: the mean of a norm as a sum of two floats, and what follows from it. A row's pivot is taken away before its
- * elements are summed (the shifted data of Chan, Golub and LeVeque, "Algorithms for Computing the Sample Variance",
- * 1983), so that a mean far from zero costs no limbs of the differences from it. */
+/* norm.h: the mean of a norm as a sum of two floats, and the normalisation with it. A row's pivot is subtracted before
+ * its elements are summed (the shifted data of Chan, Golub and LeVeque, "Algorithms for Computing the Sample Variance",
+ * 1983), so that a mean far from zero costs no precision of the differences from it. */
 #ifndef INGOT_NORM_H
 #define INGOT_NORM_H
 
@@ -8,10 +8,10 @@
 
 #include "kernel.h"
 
-/* Mean = high + low, high being the float next to it. */
+/* Mean = high + low, where high is the nearest float. */
 typedef struct { vf high; vf low; } norm_centre;
 
-/* The middle one of a row's first three elements, or its first: one outlier among them is not taken. */
+/* The median of a row's first three elements, or its first element: a single outlier among them is never selected. */
 static inline float norm_pivot(const float *x, int64_t cols) {
   if (cols < 3) return x[0];
   const float least = x[0] < x[1] ? x[0] : x[1], most = x[0] < x[1] ? x[1] : x[0];
@@ -31,7 +31,7 @@ static inline vf norm_scale(vf squares, vf low, vf count, vf eps) {
   return v_div(v_set(1), v_sqrt(v_add(variance, eps)));
 }
 
-/* What is left to add to (x - high) scale. -0 changes nothing, neither the sign of a zero nor an infinite scale. */
+/* The remaining term of (x - high) scale. -0 changes nothing, neither the sign of a zero nor an infinite scale. */
 static inline vf norm_shift(vf low, vf scale) {
   return v_select(v_eq(low, v_set(0)), v_set(-0.0f), v_mul(v_sub(v_set(0), low), scale));
 }

@@ -1,11 +1,11 @@
-/* norm_columns.c: layer_norm over rows that lie side by side, as the channels of an image do that is normalised channel
- * by channel. Rows are the lanes; the bits are those of layer_norm_f32. */
+/* norm_columns.c: layer_norm over interleaved rows, such as the channels of an image that is normalised over its
+ * pixels. Rows are the lanes; the bits are those of layer_norm_f32. */
 #include "kernel.h"
 #include "reduce/norm.h"
 
-#define COLUMNS_ROWS 128 /* rows that go together: their 16 sums each stay in the first cache */
+#define COLUMNS_ROWS 128 /* rows that are computed together: their 16 sums each stay in the L1 cache */
 
-/* What is known of rows that go together. */
+/* Statistics of rows that are computed together. */
 typedef struct {
   float pivot[COLUMNS_ROWS], high[COLUMNS_ROWS], low[COLUMNS_ROWS];
   float total[COLUMNS_ROWS], scale[COLUMNS_ROWS], shift[COLUMNS_ROWS];
@@ -13,7 +13,7 @@ typedef struct {
 
 static inline vf columns_load(const float *x, int64_t lanes) { return lanes < 16 ? v_load_n(x, lanes) : v_load(x); }
 
-/* The sums of 16 lanes of each row as v_sum adds them, 16 rows at a time. */
+/* The sums of 16 lanes of each row, added as v_sum does, 16 rows at a time. */
 static inline vf columns_join(float sums[16][COLUMNS_ROWS], int64_t row) {
   for (int64_t half = 8; half; half /= 2) {
     for (int64_t i = 0; i < half; i++) {
@@ -47,7 +47,7 @@ static inline __attribute__((always_inline)) void columns_sums(const norm_column
   }
 }
 
-/* Some rows of an item: x and out point to the first element of the first. */
+/* Some rows of an item: x and out point to the first element of the first row. */
 static inline void columns_some(const norm_columns_args *g, const float *x, float *out, int64_t rows) {
   const vf count = v_set((float)g->cols), eps = v_set(g->eps);
   columns_rows of = {{0}, {0}, {0}, {0}, {0}, {0}};
@@ -80,11 +80,11 @@ static inline void columns_some(const norm_columns_args *g, const float *x, floa
   }
 }
 
-void K(layer_norm_f32_columns)(const void *args, int32_t part, int32_t parts) {
+void K(layer_norm_f32_columns)(const void *args, int32_t task, int32_t num_tasks) {
   const norm_columns_args *g = args;
   const int64_t vectors = (g->rows + 15) / 16, most = COLUMNS_ROWS / 16;
-  const int64_t end = g->cols ? part_begin(g->outer * vectors, part + 1, parts) : 0;
-  for (int64_t i = part_begin(g->outer * vectors, part, parts), some; i < end; i += some) {
+  const int64_t end = g->cols ? task_begin(g->outer * vectors, task + 1, num_tasks) : 0;
+  for (int64_t i = task_begin(g->outer * vectors, task, num_tasks), some; i < end; i += some) {
     const int64_t item = i / vectors, row = i % vectors * 16, left = vectors - i % vectors;
     some = left < most ? left : most;
     if (some > end - i) some = end - i;

@@ -1,11 +1,12 @@
-/* norm_gradient.c: the gradients of layer_norm and rms_norm, of rows of adjacent elements. Those of weight and bias are
- * sums over rows: of blocks of INGOT_K_BLOCK rows, each from zero and row by row, in a first turn, and of these blocks,
- * in order, in a second. So neither parts nor batches of whole blocks change them. */
+/* norm_gradient.c: the gradients of layer_norm and rms_norm, for rows of adjacent elements. The gradients of weight and
+ * bias are sums over rows: in a first iteration of blocks of INGOT_K_BLOCK rows, each from zero and row by row, and in
+ * a second iteration of these blocks, in order. So neither the number of tasks nor batches of whole blocks change
+ * them. */
 #include "kernel.h"
 #include "reduce/norm.h"
 #include "math/vmath.h"
 
-/* What a row is normalised by: normal = (x - high) scale + shift. */
+/* The normalisation of a row: normal = (x - high) scale + shift. */
 typedef struct { vf high, scale, shift; } norm_back_norm;
 
 /* 16 elements, or the first n and zeros. */
@@ -52,7 +53,7 @@ static inline vf norm_back_normal(const norm_back_norm *n, vf x) {
   return v_fma(v_sub(x, n->high), n->scale, n->shift);
 }
 
-/* The means over a row of d weight, and of that times the normal. */
+/* The means over a row of d weight, and of d weight normal. */
 typedef struct { float d, along; } norm_back_means;
 
 static inline norm_back_means norm_back_means_of(const norm_gradient_args *g, const norm_back_norm *n,
@@ -63,7 +64,7 @@ static inline norm_back_means norm_back_means_of(const norm_gradient_args *g, co
     vf sum = v_set(0), along = v_set(0);
     for (int64_t i = begin; i < end; i += 16) {
       const int64_t lanes = end - i;
-      /* zeros behind the row */
+      /* zeros after the end of the row */
       const vf weighed = v_mul(norm_back_load(d + i, lanes), norm_back_load(g->weight + i, lanes));
       sum = v_add(sum, weighed);
       along = v_fma(weighed, norm_back_normal(n, norm_back_load(x + i, lanes)), along);
@@ -74,7 +75,7 @@ static inline norm_back_means norm_back_means_of(const norm_gradient_args *g, co
   return (norm_back_means){total.d / (float)g->cols, total.along / (float)g->cols};
 }
 
-/* One row: dx, and what weight and bias get of it. */
+/* One row: dx, and its contribution to the gradients of weight and bias. */
 static inline void norm_back_row(const norm_gradient_args *g, int64_t row, int centred, float *weight, float *bias) {
   const float *x = g->x + row * g->x_stride, *d = g->d + row * g->d_stride;
   float *dx = g->dx + row * g->dx_stride;
@@ -92,11 +93,11 @@ static inline void norm_back_row(const norm_gradient_args *g, int64_t row, int c
   }
 }
 
-static inline void norm_back_rows(const norm_gradient_args *g, int centred, int32_t part, int32_t parts) {
+static inline void norm_back_rows(const norm_gradient_args *g, int centred, int32_t task, int32_t num_tasks) {
   const int64_t blocks = (g->rows + INGOT_K_BLOCK - 1) / INGOT_K_BLOCK, vectors = centred ? 2 : 1;
-  if (part < parts) {
-    const int64_t end = part_begin(blocks, part + 1, parts);
-    for (int64_t block = part_begin(blocks, part, parts); block < end; block++) {
+  if (task < num_tasks) {
+    const int64_t end = task_begin(blocks, task + 1, num_tasks);
+    for (int64_t block = task_begin(blocks, task, num_tasks); block < end; block++) {
       float *weight = g->partial + block * vectors * g->cols, *bias = weight + g->cols;
       const int64_t last = (block + 1) * INGOT_K_BLOCK < g->rows ? (block + 1) * INGOT_K_BLOCK : g->rows;
       for (int64_t i = 0; i < vectors * g->cols; i++) weight[i] = 0;
@@ -104,8 +105,8 @@ static inline void norm_back_rows(const norm_gradient_args *g, int centred, int3
     }
     return;
   }
-  const int64_t end = part_begin(g->cols, part - parts + 1, parts);
-  for (int64_t i = part_begin(g->cols, part - parts, parts); i < end; i++) {
+  const int64_t end = task_begin(g->cols, task - num_tasks + 1, num_tasks);
+  for (int64_t i = task_begin(g->cols, task - num_tasks, num_tasks); i < end; i++) {
     float weight = 0, bias = 0;
     for (int64_t block = 0; block < blocks; block++) {
       const float *partial = g->partial + block * vectors * g->cols + i;
@@ -117,5 +118,9 @@ static inline void norm_back_rows(const norm_gradient_args *g, int centred, int3
   }
 }
 
-void K(layer_norm_gradient_f32)(const void *p, int32_t part, int32_t parts) { norm_back_rows(p, 1, part, parts); }
-void K(rms_norm_gradient_f32)(const void *p, int32_t part, int32_t parts) { norm_back_rows(p, 0, part, parts); }
+void K(layer_norm_gradient_f32)(const void *p, int32_t task, int32_t num_tasks) {
+  norm_back_rows(p, 1, task, num_tasks);
+}
+void K(rms_norm_gradient_f32)(const void *p, int32_t task, int32_t num_tasks) {
+  norm_back_rows(p, 0, task, num_tasks);
+}

@@ -1,6 +1,6 @@
-/* reduce.c: reductions over any dims. The reduced elements, in row-major order, are cut into chunks of
- * INGOT_REDUCE_CHUNK; in a chunk lane l takes elements 16 i + l, the lanes meet in one fixed tree, and chunk results
- * are joined in order. Two ways through memory, one order of roundings. */
+/* reduce.c: reductions over any dims. The reduced elements, in row-major order, are divided into chunks of
+ * INGOT_REDUCE_CHUNK; in a chunk lane l reduces elements 16 i + l, the lanes are joined in one fixed tree, and chunk
+ * results are joined in order. Rows and columns have different loops with the same order of roundings. */
 #include <string.h>
 
 #include "kernel.h"
@@ -8,7 +8,7 @@
 #include "elementwise/strided.h"
 #include "math/vmath.h"
 
-/* The chunk's elements, gathered into `buffer` unless they are adjacent already. */
+/* The chunk's elements, gathered into `buffer` unless they are adjacent. */
 static inline const float *reduce_chunk(const reduce_args *args, const float *x, int64_t begin, int64_t end,
                                         float *buffer) {
   reduce_run run = reduce_run_at(args, begin, end);
@@ -20,10 +20,11 @@ static inline const float *reduce_chunk(const reduce_args *args, const float *x,
   return buffer;
 }
 
-#define REDUCE_VECTORS 4 /* of adjacent outputs that are read together: whole lines of memory, one after another */
-#define REDUCE_FEW 48 /* elements: 16 outputs at once, though gathered, are then quicker than the tree of each */
+#define REDUCE_VECTORS 4 /* vectors of adjacent outputs that are read together: whole cache lines, one after another */
+#define REDUCE_FEW 48 /* elements: up to so many, 16 outputs at once are faster than a tree for each, although
+                         gathered */
 
-/* Whether 16 outputs at once read adjacent memory and single outputs do not, or have so little to read that it does not
+/* Whether 16 outputs at once read adjacent memory and single outputs do not, or have so few elements that it does not
  * matter. */
 static inline int reduce_by_columns(const reduce_args *args, int64_t count) {
   int32_t outer = args->outer_rank, reduced = args->reduced_rank;
@@ -31,7 +32,7 @@ static inline int reduce_by_columns(const reduce_args *args, int64_t count) {
   return count <= REDUCE_FEW || (args->outer_strides[outer - 1] == 1 && args->reduced_strides[reduced - 1] != 1);
 }
 
-#define REDUCE_F32(name, neutral, combine, finish)                                                                     \
+#define REDUCE_F32(name, neutral, combine, finalize)                                                                   \
   /* The chunk's result is in lane 0. */                                                                               \
   static inline vf K(name##_chunk)(const float *x, int64_t n) {                                                        \
     vf acc = v_set(neutral);                                                                                           \
@@ -90,13 +91,14 @@ static inline int reduce_by_columns(const reduce_args *args, int64_t count) {
     }                                                                                                                  \
   }                                                                                                                    \
                                                                                                                        \
-  void K(name##_f32)(const void *p, int32_t part, int32_t parts) {                                                     \
+  void K(name##_f32)(const void *p, int32_t task, int32_t num_tasks) {                                                 \
     const reduce_args *args = p;                                                                                       \
     int32_t rank = args->outer_rank;                                                                                   \
     int64_t outputs = reduce_count(args->outer_shape, rank);                                                           \
     int64_t count = reduce_count(args->reduced_shape, args->reduced_rank);                                             \
     int64_t width = reduce_by_columns(args, count) ? args->outer_shape[rank - 1] : 1;                                  \
-    int64_t i = part_begin_grain(outputs, 16, part, parts), end = part_begin_grain(outputs, 16, part + 1, parts);      \
+    int64_t i = task_begin_grain(outputs, 16, task, num_tasks);                                                        \
+    const int64_t end = task_begin_grain(outputs, 16, task + 1, num_tasks);                                            \
     while (i < end) {                                                                                                  \
       const float *x = (const float *)args->x + reduce_offset(args->outer_shape, args->outer_strides, rank, i);        \
       float *out = (float *)args->out + i;                                                                             \
@@ -105,7 +107,7 @@ static inline int reduce_by_columns(const reduce_args *args, int64_t count) {
       vf totals[REDUCE_VECTORS];                                                                                       \
       if (width > 1 && n >= 16 * REDUCE_VECTORS && args->outer_strides[rank - 1] == 1) {                               \
         K(name##_columns)(REDUCE_VECTORS, args, x, count, 16, totals);                                                 \
-        for (int v = 0; v < REDUCE_VECTORS; v++) v_store(out + 16 * v, finish(totals[v], count));                      \
+        for (int v = 0; v < REDUCE_VECTORS; v++) v_store(out + 16 * v, finalize(totals[v], count));                    \
         i += 16 * REDUCE_VECTORS;                                                                                      \
         continue;                                                                                                      \
       }                                                                                                                \
@@ -114,7 +116,7 @@ static inline int reduce_by_columns(const reduce_args *args, int64_t count) {
         K(name##_columns)(1, args, x, count, n, totals);                                                               \
       else                                                                                                             \
         totals[0] = K(name##_one)(args, x, count);                                                                     \
-      const vf total = finish(totals[0], count);                                                                       \
+      const vf total = finalize(totals[0], count);                                                                     \
       if (n == 16) v_store(out, total); else v_store_n(out, total, n);                                                 \
       i += n;                                                                                                          \
     }                                                                                                                  \
@@ -129,11 +131,11 @@ REDUCE_F32(reduce_max, -INFINITY, v_maximum, REDUCE_TOTAL)
 REDUCE_F32(reduce_min, INFINITY, v_minimum, REDUCE_TOTAL)
 REDUCE_F32(reduce_prod, 1, v_mul, REDUCE_TOTAL)
 
-/* Whether `value` takes the place of `best`: greater, or the first NaN. */
+/* Whether `value` replaces `best`: greater, or the first NaN. */
 static inline int reduce_beats(float value, float best) { return value > best || (value != value && best == best); }
 
-/* The first position of the greatest (direction 1) or least (-1) element; the first NaN wins. Adjacent elements are
- * searched a run at a time: for the run's extreme, and only if that wins for its position. */
+/* The first index of the largest (direction 1) or smallest (-1) element; the first NaN wins. Adjacent elements are
+ * searched a run at a time: first for the run's extreme, and only if that wins for its index. */
 static inline int64_t reduce_position(const reduce_args *args, const float *x, int64_t count, int direction) {
   float best = -INFINITY;
   int64_t position = 0;
@@ -164,17 +166,22 @@ static inline int64_t reduce_position(const reduce_args *args, const float *x, i
   return position;
 }
 
-static inline void reduce_positions(const reduce_args *args, int direction, int32_t part, int32_t parts) {
-  int64_t outputs = reduce_count(args->outer_shape, args->outer_rank), end = part_begin(outputs, part + 1, parts);
+static inline void reduce_positions(const reduce_args *args, int direction, int32_t task, int32_t num_tasks) {
+  int64_t outputs = reduce_count(args->outer_shape, args->outer_rank), end = task_begin(outputs, task + 1, num_tasks);
   int64_t count = reduce_count(args->reduced_shape, args->reduced_rank);
-  for (int64_t i = part_begin(outputs, part, parts); i < end; i++) {
+  for (int64_t i = task_begin(outputs, task, num_tasks); i < end; i++) {
     int64_t offset = reduce_offset(args->outer_shape, args->outer_strides, args->outer_rank, i);
     ((int64_t *)args->out)[i] = reduce_position(args, (const float *)args->x + offset, count, direction);
   }
 }
 
-void K(argmax_f32)(const void *p, int32_t part, int32_t parts) { reduce_positions(p, 1, part, parts); }
-void K(argmin_f32)(const void *p, int32_t part, int32_t parts) { reduce_positions(p, -1, part, parts); }
+void K(argmax_f32)(const void *p, int32_t task, int32_t num_tasks) {
+  reduce_positions(p, 1, task, num_tasks);
+}
+
+void K(argmin_f32)(const void *p, int32_t task, int32_t num_tasks) {
+  reduce_positions(p, -1, task, num_tasks);
+}
 
 #undef REDUCE_VECTORS
 #undef REDUCE_FEW

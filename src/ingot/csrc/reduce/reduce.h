@@ -1,4 +1,4 @@
-/* reduce.h: where the elements of a reduction lie. */
+/* reduce.h: the addresses of the elements of a reduction. */
 #ifndef INGOT_REDUCE_H
 #define INGOT_REDUCE_H
 
@@ -19,7 +19,7 @@ static inline int64_t reduce_offset(const int64_t *shape, const int64_t *strides
   return offset;
 }
 
-/* Reduced elements [begin, begin + length) lie at `offset`, `step` apart. */
+/* Reduced elements [begin, begin + length) are at `offset`, `step` apart. */
 typedef struct { int64_t offset; int64_t step; int64_t length; } reduce_run;
 
 static inline reduce_run reduce_run_at(const reduce_args *args, int64_t begin, int64_t end) {

@@ -1,17 +1,18 @@
-/* reduce_wide.c: reductions, positions and running sums of types of 64 bits, one element after the other. */
+/* reduce_wide.c: reductions, arg-reductions and running sums of 64-bit types, one element after the other. */
 #include <math.h>
 
 #include "kernel.h"
 #include "reduce/reduce.h"
 
-/* In the expressions, x is an element and total what came before it; of the finished, count is how many there were. */
-#define REDUCE_WIDE(name, type, neutral, expression, finish)                                                           \
-  void K(name)(const void *p, int32_t part, int32_t parts) {                                                           \
+/* In the expressions, x is an element and total the result for the elements before it; in `finalize`, count is their
+ * number. */
+#define REDUCE_WIDE(name, type, neutral, expression, finalize)                                                         \
+  void K(name)(const void *p, int32_t task, int32_t num_tasks) {                                                       \
     const reduce_args *args = p;                                                                                       \
     const int64_t outputs = reduce_count(args->outer_shape, args->outer_rank);                                         \
     const int64_t count = reduce_count(args->reduced_shape, args->reduced_rank);                                       \
-    const int64_t end = part_begin(outputs, part + 1, parts);                                                          \
-    for (int64_t i = part_begin(outputs, part, parts); i < end; i++) {                                                 \
+    const int64_t end = task_begin(outputs, task + 1, num_tasks);                                                      \
+    for (int64_t i = task_begin(outputs, task, num_tasks); i < end; i++) {                                             \
       const type *first =                                                                                              \
           (const type *)args->x + reduce_offset(args->outer_shape, args->outer_strides, args->outer_rank, i);          \
       type total = neutral;                                                                                            \
@@ -22,7 +23,7 @@
           total = (type)(expression);                                                                                  \
         }                                                                                                              \
       }                                                                                                                \
-      ((type *)args->out)[i] = (type)(finish);                                                                         \
+      ((type *)args->out)[i] = (type)(finalize);                                                                       \
     }                                                                                                                  \
   }
 
@@ -38,14 +39,14 @@ REDUCE_WIDE(reduce_min_i64, int64_t, INT64_MAX, x < total ? x : total, total)
 REDUCE_WIDE(reduce_max_u64, uint64_t, 0, x > total ? x : total, total)
 REDUCE_WIDE(reduce_min_u64, uint64_t, UINT64_MAX, x < total ? x : total, total)
 
-/* better: whether x takes the place of `best`. */
+/* better: whether x replaces `best`. */
 #define POSITION(name, type, better)                                                                                   \
-  void K(name)(const void *p, int32_t part, int32_t parts) {                                                           \
+  void K(name)(const void *p, int32_t task, int32_t num_tasks) {                                                       \
     const reduce_args *args = p;                                                                                       \
     const int64_t outputs = reduce_count(args->outer_shape, args->outer_rank);                                         \
     const int64_t count = reduce_count(args->reduced_shape, args->reduced_rank);                                       \
-    const int64_t end = part_begin(outputs, part + 1, parts);                                                          \
-    for (int64_t i = part_begin(outputs, part, parts); i < end; i++) {                                                 \
+    const int64_t end = task_begin(outputs, task + 1, num_tasks);                                                      \
+    for (int64_t i = task_begin(outputs, task, num_tasks); i < end; i++) {                                             \
       const type *first =                                                                                              \
           (const type *)args->x + reduce_offset(args->outer_shape, args->outer_strides, args->outer_rank, i);          \
       type best = *first;                                                                                              \
@@ -67,8 +68,8 @@ POSITION(argmin_u64, uint64_t, x < best)
 
 #define RUNNING_LINES 256
 
-/* total is of `wide`; it is rounded for each element. Lines that lie side by side go on together, RUNNING_LINES at
- * most, 16 of them in loops of known length; one alone keeps its total in a register. */
+/* total has the type `wide` and is rounded for each element. Adjacent lines are processed together, at most
+ * RUNNING_LINES, 16 of them in loops of constant length; a line alone has its total in a register. */
 #define RUNNING(name, type, wide, neutral, expression)                                                                 \
   static inline void K(name##_line)(const type *from, type *out, int64_t step, int64_t count) {                        \
     wide total = neutral;                                                                                              \
@@ -103,10 +104,10 @@ POSITION(argmin_u64, uint64_t, x < best)
     }                                                                                                                  \
   }                                                                                                                    \
                                                                                                                        \
-  void K(name)(const void *p, int32_t part, int32_t parts) {                                                           \
+  void K(name)(const void *p, int32_t task, int32_t num_tasks) {                                                       \
     const running_args *args = p;                                                                                      \
-    const int64_t end = part_begin(args->outer * args->inner, part + 1, parts), inner = args->inner;                   \
-    for (int64_t i = part_begin(args->outer * inner, part, parts), lines = 0; i < end; i += lines) {                   \
+    const int64_t end = task_begin(args->outer * args->inner, task + 1, num_tasks), inner = args->inner;               \
+    for (int64_t i = task_begin(args->outer * inner, task, num_tasks), lines = 0; i < end; i += lines) {               \
       const int64_t first = i / inner * args->count * inner + i % inner;                                               \
       const type *from = (const type *)args->x + first;                                                                \
       type *out = (type *)args->out + first;                                                                           \

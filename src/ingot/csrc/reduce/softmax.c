@@ -1,11 +1,11 @@
-/* softmax.c: softmax and log_softmax over rows of adjacent elements: e^(x - max) / sum of them, which never overflows.
- * A row with NaN, or with nothing above -inf, gives NaN throughout. */
+/* softmax.c: softmax and log_softmax over rows of adjacent elements: e^(x - max) divided by its sum, which never
+ * overflows. A row with NaN, or with no element above -inf, gives NaN throughout. */
 #include "reduce/softmax.h"
 
-void K(softmax_f32)(const void *p, int32_t part, int32_t parts) {
+void K(softmax_f32)(const void *p, int32_t task, int32_t num_tasks) {
   const softmax_args *args = p;
-  int64_t end = part_begin(args->rows, part + 1, parts), cols = args->cols;
-  for (int64_t row = part_begin(args->rows, part, parts); row < end; row++) {
+  int64_t end = task_begin(args->rows, task + 1, num_tasks), cols = args->cols;
+  for (int64_t row = task_begin(args->rows, task, num_tasks); row < end; row++) {
     const float *x = args->x + row * args->x_stride;
     float *out = args->out + row * args->out_stride;
     vf scale = v_set(1 / softmax_sum(x, softmax_max(x, cols), cols, out));
@@ -15,10 +15,10 @@ void K(softmax_f32)(const void *p, int32_t part, int32_t parts) {
   }
 }
 
-void K(log_softmax_f32)(const void *p, int32_t part, int32_t parts) {
+void K(log_softmax_f32)(const void *p, int32_t task, int32_t num_tasks) {
   const softmax_args *args = p;
-  int64_t end = part_begin(args->rows, part + 1, parts), cols = args->cols;
-  for (int64_t row = part_begin(args->rows, part, parts); row < end; row++) {
+  int64_t end = task_begin(args->rows, task + 1, num_tasks), cols = args->cols;
+  for (int64_t row = task_begin(args->rows, task, num_tasks); row < end; row++) {
     const float *x = args->x + row * args->x_stride;
     float *out = args->out + row * args->out_stride;
     float max = softmax_max(x, cols);

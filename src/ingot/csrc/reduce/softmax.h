@@ -1,4 +1,4 @@
-/* softmax.h: what is summed over a row of adjacent elements for softmax: e^(x - max), which never overflows. */
+/* softmax.h: the sum of softmax over a row of adjacent elements: e^(x - max), which never overflows. */
 #ifndef INGOT_SOFTMAX_H
 #define INGOT_SOFTMAX_H
 

@@ -1,5 +1,6 @@
-/* hash.c: a hash that finds damage in a file, at the speed of memory; it keeps no secrets. Eight lanes take eight bytes
- * each in turn. A lane's step is a bijection in the lane and in what it takes, so no change of one word goes unseen. */
+/* hash.c: a hash that detects corruption of a file, at memory speed; it is not cryptographic. Eight lanes read eight
+ * bytes each in turn. A lane's step is a bijection of the lane and of the word that it reads, so any change of one word
+ * changes the hash. */
 #include <string.h>
 
 #include "kernel.h"
@@ -12,7 +13,7 @@
 #endif
 
 static inline uint64_t hash_stir(uint64_t lane, uint64_t word) {
-  const uint64_t mixed = (lane ^ word) * 0x9E3779B97F4A7C15u; /* 2^64 over the golden ratio, odd */
+  const uint64_t mixed = (lane ^ word) * 0x9E3779B97F4A7C15u; /* 2^64 divided by the golden ratio, odd */
   return mixed << 29 | mixed >> 35;
 }
 

@@ -1,8 +1,8 @@
-/* lock.c: whose turn it is to use memory that several programs share.
+/* lock.c: a lock for memory that several programs share, over futexes.
  *
- * A word is 0 while the lock is free. A taken one says in which process, counted by forks, and whether somebody sleeps:
- * what a thread of the parent held when the child was made is free to the child, which has no such thread. The states
- * are those of Drepper, "Futexes Are Tricky", 2011. */
+ * The lock word is 0 while the lock is free. The word of a held lock identifies the process, by its number of forks,
+ * and whether a thread sleeps on it. A lock that a thread of the parent held at the fork counts as free in the child,
+ * which has no such thread. The states are those of Drepper, "Futexes Are Tricky", 2011. */
 #define _GNU_SOURCE
 #include "runtime/lock.h"
 
@@ -16,7 +16,7 @@
 #define AWAITED 2u
 #define ONE_FORK 4u
 
-static uint32_t held = HELD; /* what a lock says that this process holds, and nobody waits for */
+static uint32_t held = HELD; /* the word of a lock that this process holds and no thread waits for */
 
 static void count_fork(void) { held += ONE_FORK; }
 
@@ -26,7 +26,7 @@ static inline int32_t replace(uint32_t *lock, uint32_t *seen, uint32_t next) {
   return __atomic_compare_exchange_n(lock, seen, next, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
 }
 
-/* Whoever had to wait takes the lock as awaited: it cannot know whether others sleep still. */
+/* A thread that had to wait acquires the lock as awaited, because it cannot know whether other threads still sleep. */
 static void wait_and_take(uint32_t *lock, uint32_t seen) {
   for (;;) {
     if ((seen & ~AWAITED) != held) {

@@ -1,13 +1,13 @@
-/* lock.h: a lock is a word of the caller's memory, 0 at first, that a child of fork never inherits held. */
+/* lock.h: a lock in a word of the caller's memory, 0 at first. A child of fork never inherits a held lock. */
 #ifndef INGOT_LOCK_H
 #define INGOT_LOCK_H
 
 #include <stdint.h>
 
-/* Waits until the lock is free, and takes it. */
+/* Wait until the lock is free, and acquire it. */
 void lock_take(uint32_t *lock);
 
-/* Gives back a lock that this thread has taken. */
+/* Release a lock that this thread holds. */
 void lock_give(uint32_t *lock);
 
 #endif

@@ -1,12 +1,13 @@
-/* packing.c: many matrices into panels by one call, so that threads that share a list of them wait for nobody. */
+/* packing.c: pack a list of matrices in one call; several threads can work on one list and never wait for each
+ * other. */
 #define _GNU_SOURCE
 #include <sys/mman.h>
 
 #include "kernel.h"
 
-INGOT_EXPORT void ingot_pack(const ingot_packing *matrices, int64_t count, int64_t *taken) {
+INGOT_EXPORT void ingot_pack(const ingot_packing *matrices, int64_t count, int64_t *claimed) {
   for (;;) {
-    const int64_t i = __atomic_fetch_add(taken, 1, __ATOMIC_RELAXED);
+    const int64_t i = __atomic_fetch_add(claimed, 1, __ATOMIC_RELAXED);
     if (i >= count) return;
     const ingot_packing *matrix = matrices + i;
     matrix->kernel(matrix->args, 0, 1);

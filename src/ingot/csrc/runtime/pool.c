@@ -1,9 +1,10 @@
-/* pool.c: the pool of threads, over futexes on Linux and over a lock elsewhere.
+/* pool.c: the thread pool, over futexes on Linux and over a mutex and condition variable elsewhere.
  *
- * Threads tell each other things by words that only grow. A waiter spins on the word for a moment, then sleeps in the
- * kernel until the writer wakes it. It never yields: that gives a whole time slice to whoever else wants the CPU, while
- * a sleeper is scheduled soon after it is woken. One clock numbers every beginning, barrier and end of a region, so
- * no word is ever reset, and what an earlier region left in one can never look like an arrival. */
+ * Threads synchronize by words whose values only increase. A waiting thread spins on the word for a moment, then sleeps
+ * in the kernel until the writer wakes it. It never yields, because yielding gives a whole time slice to any other
+ * process that wants the CPU, while a sleeping thread is scheduled soon after it is woken. One clock numbers every
+ * start, barrier and end of a region. So no word is ever reset, and no value that an earlier region left in a word can
+ * look like an arrival. */
 #define _GNU_SOURCE
 #include "runtime/pool.h"
 
@@ -23,22 +24,25 @@
 #endif
 
 #define POOL_THREADS 256
-#define POOL_SPINS 4000 /* longer than a sleeping thread takes to wake, or one late thread makes all of them late */
+#define POOL_SPINS 4000 /* longer than a sleeping thread takes to wake; otherwise one late thread makes all threads
+                           late */
 #define POOL_CROWDED_SPINS 64
 #define POOL_STACK_BYTES (1 << 20)
 
-/* Where CPUs are shared, a thread that has lost its CPU makes all others sleep at the next barrier. A window in which
- * such sleep is a quarter of the time is crowded. A CPU that was lost once crowds one, so several are needed, more than
- * there were calm ones meanwhile: then regions are smaller for a while, longer each time that it did not help. */
+/* On shared CPUs, a thread that loses its CPU makes all other threads sleep at the next barrier. A window in which this
+ * sleep is a quarter of the time is crowded. A single lost CPU makes one window crowded, so regions are shrunk only
+ * after several crowded windows, not counting as many as were calm in between. Regions then stay smaller for a while,
+ * which doubles each time that the CPUs are still crowded afterwards. */
 #define POOL_WINDOW_NS 10000000
 #define POOL_CROWDED_WINDOWS 3
-#define POOL_SLICE_NS 10000000 /* of sleep, a lost CPU explains so much at most; others wait for steps of one part */
+#define POOL_SLICE_NS 10000000 /* most sleep that one lost CPU explains; other sleep is waiting for steps of one task */
 #define POOL_CROWDED_SHARE 4
 #define POOL_PAUSE_NS 25000000
 #define POOL_LONGEST_PAUSE_NS 400000000
-#define POOL_STALE_NS 1000000 /* losses that were counted before that may be older than the region */
+#define POOL_STALE_NS 1000000 /* losses counted longer ago than this may be older than the region */
 
-/* A word and the count of those who sleep on it, alone on the lines that a prefetcher would fetch together. */
+/* A word and the number of threads that sleep on it, alone on the cache lines that a prefetcher would fetch
+ * together. */
 typedef struct {
   _Alignas(128) _Atomic uint64_t value;
   _Atomic uint32_t sleepers;
@@ -46,23 +50,23 @@ typedef struct {
 
 static struct {
   _Atomic int32_t busy;
-  int32_t workers; /* worker t, counted from 1, is thread t of a region */
-  int32_t cpus;    /* as last seen; 0 before */
+  int32_t workers; /* workers are counted from 1; worker t is thread t of a region */
+  int32_t cpus;    /* as last queried; 0 before that */
   uint64_t clock;
-  /* Of this window: time in regions, and of it, asleep for want of a CPU. Then: the threads that regions may have until
-   * a time. */
+  /* This window's time in regions, and its time asleep for want of a CPU. Then the most threads of a region, until a
+   * time. */
   int64_t window, crowded;
-  int32_t crowded_windows; /* less the calm ones, from 0 up to as many as are needed */
+  int32_t crowded_windows; /* minus the calm windows, from 0 to POOL_CROWDED_WINDOWS */
   int64_t pause, until;
   int32_t allowed;
-  int64_t begin; /* of this region, by the clock of the system */
-  _Atomic int32_t awaited; /* whether a member of this region had to sleep */
-  _Atomic int64_t slept;   /* nanoseconds that members of this region slept */
-  _Atomic int64_t losses;  /* how often they lost their CPU, as far as they looked */
+  int64_t begin; /* the time at which this region began */
+  _Atomic int32_t awaited; /* whether a thread of this region had to sleep */
+  _Atomic int64_t slept;   /* nanoseconds that threads of this region slept */
+  _Atomic int64_t losses;  /* how often they lost their CPU, as far as they checked */
   pool_body body;
   void *state;
   int32_t threads;
-  pool_word begun[POOL_THREADS];   /* written by the caller: the clock of a region that worker t is to join */
+  pool_word begun[POOL_THREADS];   /* written by the caller: the clock of the next region of worker t */
   pool_word arrived[POOL_THREADS]; /* written by thread t: the clock of the barrier or end that it has reached */
 } pool;
 
@@ -75,7 +79,7 @@ static inline void pause_briefly(void) {
 }
 
 #if defined(__linux__)
-/* A futex is 32 bits: the low half of the word. */
+/* A futex has 32 bits: the low half of the word. */
 static inline void futex(pool_word *word, int operation, uint32_t number) {
   const int low = __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__ ? 4 : 0;
   syscall(SYS_futex, (char *)&word->value + low, operation, number, NULL, NULL, 0);
@@ -86,7 +90,7 @@ static inline void wake_sleepers(pool_word *word) { futex(word, FUTEX_WAKE_PRIVA
 /* May return early. */
 static inline void sleep_at(pool_word *word, uint64_t value) { futex(word, FUTEX_WAIT_PRIVATE, (uint32_t)value); }
 
-/* How often this thread lost its CPU to another; -1 where the system does not say. */
+/* How often this thread lost its CPU to another thread; -1 where the system does not report it. */
 static long lost_cpus(void) {
   struct rusage usage;
   return getrusage(RUSAGE_THREAD, &usage) == 0 ? usage.ru_nivcsw : -1;
@@ -121,25 +125,26 @@ static int32_t usable_cpus(void) {
 }
 #endif
 
-/* Storing before looking for sleepers, while a sleeper counts itself before looking at the value, loses no wake-up. */
+/* No wake-up is lost: the writer stores before it checks for sleepers, and a sleeper counts itself before it checks the
+ * value. */
 static void word_set(pool_word *word, uint64_t value) {
   atomic_store(&word->value, value);
   if (atomic_load(&word->sleepers)) wake_sleepers(word);
 }
 
-/* How long this thread spins, and how often it had lost its CPU to another when it last gave up spinning. */
+/* How long this thread spins, and how often it had lost its CPU when it last stopped spinning. */
 static _Thread_local struct {
   int32_t spins;
   long losses;
   int64_t slept; /* nanoseconds, at barriers */
-  long seen;     /* losses of which regions have been told, or that are none of theirs */
-  int64_t looked; /* when that was */
+  long seen;     /* losses that were already reported, or that happened outside of regions */
+  int64_t looked; /* the time of that count */
 } patience = {.spins = POOL_SPINS};
 
 static void gain_patience(void) { patience.spins = patience.spins < POOL_SPINS / 2 ? 2 * patience.spins : POOL_SPINS; }
 
-/* Gives up spinning. Where CPUs are shared, spinning keeps the awaited thread from running: spin less from now on,
- * until waits pass without this thread losing its CPU. */
+/* Stop spinning. On shared CPUs, spinning keeps the awaited thread from running: spin less from now on, until waits
+ * pass without this thread losing its CPU. */
 static void lose_patience(void) {
   const long losses = lost_cpus();
   if (losses < 0) return;
@@ -151,7 +156,7 @@ static void lose_patience(void) {
   }
 }
 
-/* Returns the value, once it is at least `least`; 0 when that takes longer than this thread spins. */
+/* Return the value once it is at least `least`, or 0 when that takes longer than this thread spins. */
 static uint64_t word_spin(pool_word *word, uint64_t least) {
   uint64_t value = atomic_load_explicit(&word->value, memory_order_acquire);
   if (value >= least) return value;
@@ -167,7 +172,7 @@ static uint64_t word_spin(pool_word *word, uint64_t least) {
   return 0;
 }
 
-/* Sleeps until the value is at least `least`, and returns it. */
+/* Sleep until the value is at least `least`, and return it. */
 static uint64_t word_sleep(pool_word *word, uint64_t least) {
   uint64_t value;
   atomic_fetch_add(&word->sleepers, 1);
@@ -182,7 +187,7 @@ static int64_t now_nanoseconds(void) {
   return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
 }
 
-/* Waits until thread t has reached the clock, inside of a region. */
+/* Wait until thread t has reached the clock in this region. */
 static void await(int32_t t, uint64_t clock) {
   if (word_spin(&pool.arrived[t], clock)) return;
   atomic_store_explicit(&pool.awaited, 1, memory_order_relaxed);
@@ -199,14 +204,14 @@ void pool_barrier(pool_member *member) {
     if (t != member->thread) await(t, member->clock);
 }
 
-/* At the beginning of a region: what this thread lost meanwhile, outside of regions, says nothing of them. */
+/* At the start of a region: discard losses from the time outside of regions. */
 static void forget_losses(void) {
   if (pool.begin - patience.looked < POOL_STALE_NS) return;
   patience.seen = lost_cpus();
   patience.looked = pool.begin;
 }
 
-/* At the end of a region, where somebody slept: says how long this thread did, and how often it lost its CPU. */
+/* At the end of a region in which a thread slept: report how long this thread slept and how often it lost its CPU. */
 static void account(void) {
   if (!atomic_load_explicit(&pool.awaited, memory_order_relaxed)) return;
   const long losses = lost_cpus();
@@ -216,7 +221,7 @@ static void account(void) {
   patience.slept = 0;
 }
 
-/* Looks back at a region of several threads, and decides at the end of a window whether the next ones get fewer. */
+/* After a region of several threads: at the end of a window, decide whether the next regions get fewer threads. */
 static void look_back(int32_t threads) {
   int64_t end = now_nanoseconds();
   pool.window += end - pool.begin;
@@ -255,14 +260,14 @@ static void *work(void *argument) {
   return NULL;
 }
 
-/* Starts workers until a region of `threads` can be had. A refusal by the system is not an error: the region is
- * smaller, its results are the same. */
+/* Start workers for a region of `threads`. If the system refuses, it is not an error: the region is smaller, and its
+ * results are the same. */
 static void grow(int32_t threads) {
   pthread_attr_t attributes;
   if (pthread_attr_init(&attributes) != 0) return;
   pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
   pthread_attr_setstacksize(&attributes, POOL_STACK_BYTES);
-  /* Signals are the host's business: its handlers run on its threads. */
+  /* The host's signal handlers run on the host's threads only. */
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -275,7 +280,7 @@ static void grow(int32_t threads) {
   pthread_attr_destroy(&attributes);
 }
 
-/* A child of fork has the words but not the workers, and perhaps half a region of another thread: it starts anew. */
+/* A child of fork has the words but not the workers, and perhaps a region that another thread left half done: reset. */
 static void forget_workers(void) {
   pool.workers = 0;
   pool.clock = 0;
@@ -304,7 +309,7 @@ void pool_run(pool_body body, void *state, int32_t threads) {
     body(state, &member);
     return;
   }
-  /* Threads that take turns on a CPU make every barrier a context switch. */
+  /* With more threads than CPUs every barrier would need a context switch. */
   if (threads > pool.cpus) pool.cpus = usable_cpus();
   if (threads > pool.cpus) threads = pool.cpus;
   pool.begin = now_nanoseconds();

@@ -1,25 +1,24 @@
-/* pool.h: one process-wide pool of threads; a region is one function run by several of them at once. */
+/* pool.h: one thread pool for the process. A region is one function that several threads run at once. */
 #ifndef INGOT_POOL_H
 #define INGOT_POOL_H
 
 #include <stdint.h>
 
-/* One thread's place in a region. */
+/* One thread of a region. */
 typedef struct {
   int32_t thread;
   int32_t threads;
-  uint64_t clock; /* the region's beginning plus the barriers passed */
+  uint64_t clock; /* the clock at the region's start plus the barriers passed */
 } pool_member;
 
 typedef void (*pool_body)(void *state, pool_member *member);
 
-/* Runs body once for each thread 0..n-1 of a region and returns when all are done; the caller is thread 0.
- * n is `threads`, but no more than the CPUs that the caller may use, 1 when another region has the pool, and fewer
- * when the system gives no more threads.
- * Every member must pass the same barriers. */
+/* Run body once for each thread 0..n-1 of a region; return when all are done. The caller is thread 0. n is `threads`,
+ * but at most the CPUs that the caller may use, 1 while another region uses the pool, and less when the system gives
+ * fewer threads. Every thread must pass the same barriers. */
 void pool_run(pool_body body, void *state, int32_t threads);
 
-/* Returns when every member of the region has called it; what they wrote before is then visible. */
+/* Return when every thread of the region has called it; all their earlier writes are then visible. */
 void pool_barrier(pool_member *member);
 
 #endif

@@ -1,7 +1,7 @@
-/* probe.c: what the machine does at best, for a kernel's speed to be given as a share of it. */
+/* probe.c: measure the machine's peak arithmetic and read bandwidth, to relate a kernel's speed to. */
 #include "kernel.h"
 
-/* Independent chains of 16 lanes that cover the latency of the units and still fit the register file. */
+/* Independent chains of 16 lanes: enough to hide the latency of the FMA units, few enough to fit the register file. */
 #if defined(ISA_avx512)
 #define PROBE_CHAINS 12
 #else
@@ -16,27 +16,27 @@
 #define PROBE_UNROLL _Pragma("GCC unroll 16")
 #endif
 
-/* Each part: a->count fused multiply-adds on registers, in whole rounds of chains. Chains begin with loaded lanes: a
- * compiler that knew two halves to be equal would compute one. */
-void K(probe_fma_f32)(const void *args, int32_t part, int32_t parts) {
+/* Each task: a->count fused multiply-adds on registers, in whole rounds of chains. The chains begin with loaded lanes,
+ * because a compiler that knows two halves to be equal computes only one. */
+void K(probe_fma_f32)(const void *args, int32_t task, int32_t num_tasks) {
   const probe_args *a = args;
   const vf scale = v_set(a->x[0]), shift = v_set(a->x[1]);
   vf chain[PROBE_CHAINS];
-  (void)parts;
+  (void)num_tasks;
   PROBE_UNROLL for (int i = 0; i < PROBE_CHAINS; i++) chain[i] = v_load(a->x + i);
   for (int64_t done = 0; done < a->count; done += PROBE_CHAINS * 16) {
     PROBE_UNROLL for (int i = 0; i < PROBE_CHAINS; i++) chain[i] = v_fma(chain[i], scale, shift);
   }
   PROBE_UNROLL for (int i = 1; i < PROBE_CHAINS; i++) chain[0] = v_add(chain[0], chain[i]);
-  v_store(a->out + part * INGOT_PROBE_LANES, chain[0]);
+  v_store(a->out + task * INGOT_PROBE_LANES, chain[0]);
 }
 
-/* The parts together: a->count floats read in each pass, each share as PROBE_STREAMS streams side by side, which fetch
- * more of slow memory at a time than one; the sums keep the reads alive. */
-void K(probe_read_f32)(const void *args, int32_t part, int32_t parts) {
+/* All tasks together read a->count floats in each pass. Each task reads PROBE_STREAMS streams at once, which load slow
+ * memory faster than one stream; the sums keep the compiler from removing the loads. */
+void K(probe_read_f32)(const void *args, int32_t task, int32_t num_tasks) {
   const probe_args *a = args;
-  const int64_t begin = part_begin_grain(a->count, INGOT_PROBE_GRAIN, part, parts);
-  const int64_t length = (part_begin_grain(a->count, INGOT_PROBE_GRAIN, part + 1, parts) - begin) / PROBE_STREAMS;
+  const int64_t begin = task_begin_grain(a->count, INGOT_PROBE_GRAIN, task, num_tasks);
+  const int64_t length = (task_begin_grain(a->count, INGOT_PROBE_GRAIN, task + 1, num_tasks) - begin) / PROBE_STREAMS;
   vf sum[2 * PROBE_STREAMS];
   PROBE_UNROLL for (int i = 0; i < 2 * PROBE_STREAMS; i++) sum[i] = v_set(0.0f);
   for (int64_t pass = 0; pass < a->passes; pass++) {
@@ -48,7 +48,7 @@ void K(probe_read_f32)(const void *args, int32_t part, int32_t parts) {
     }
   }
   PROBE_UNROLL for (int i = 1; i < 2 * PROBE_STREAMS; i++) sum[0] = v_add(sum[0], sum[i]);
-  v_store(a->out + part * INGOT_PROBE_LANES, sum[0]);
+  v_store(a->out + task * INGOT_PROBE_LANES, sum[0]);
 }
 
 #undef PROBE_STREAMS

@@ -1,4 +1,5 @@
-/* run.c: runs a program: patch this call's pointers and sizes, then every step, its parts spread over the threads. */
+/* run.c: run a program: set this call's pointers and sizes, then run every step with its tasks distributed over
+ * threads. */
 #include <stdatomic.h>
 #include <time.h>
 
@@ -10,14 +11,14 @@
 #include "runtime/lock.h"
 #include "runtime/pool.h"
 
-/* ended: the first step of which a thread left a part undone; more than there are while the run goes on. */
+/* ended: the first step of which a thread left a task undone; INT64_MAX while the run goes on. */
 typedef struct {
   const ingot_program *program;
   int64_t *nanoseconds;
   _Atomic int64_t ended;
 } running;
 
-/* Whether a part of step i is to be left undone: one was, or the run has been told to stop. */
+/* Whether a task of step i must be left undone: another task was, or the run has been stopped. */
 static inline int is_ended(running *run, int64_t i) {
   const int32_t *stop = run->program->stop;
   int64_t ended = atomic_load_explicit(&run->ended, memory_order_relaxed);
@@ -28,21 +29,22 @@ static inline int is_ended(running *run, int64_t i) {
   return 1;
 }
 
-/* Part p of a step belongs to thread p % threads: a step of one part is thread 0's, and its turns need no waiting. */
+/* Task p of a step belongs to thread p % threads. A step of one task belongs to thread 0, so its iterations need no
+ * barrier. */
 static inline void run_step(running *run, int64_t i, pool_member *member) {
   const ingot_step *step = &run->program->steps[i];
   const int32_t chunks = step->chunks > 1 ? step->chunks : 1;
   for (int32_t turn = 0; turn < step->iterations; turn++) {
-    if (turn > 0 && step->parts > 1) pool_barrier(member);
+    if (turn > 0 && step->num_tasks > 1) pool_barrier(member);
     for (int32_t chunk = turn; chunk < turn + chunks; chunk++) {
-      for (int32_t part = member->thread; part < step->parts && !is_ended(run, i); part += member->threads)
-        step->kernel(step->args, chunk * step->parts + part, step->parts);
+      for (int32_t task = member->thread; task < step->num_tasks && !is_ended(run, i); task += member->threads)
+        step->kernel(step->args, chunk * step->num_tasks + task, step->num_tasks);
     }
   }
 }
 
-/* A thread that left something undone goes on to the next barrier: behind that, all threads see that the run has ended,
- * and none has passed it that does not. What is left undone behind a barrier ends the run at none before it. */
+/* A thread that left a task undone goes on to the next barrier. After it all threads see that the run has ended, and
+ * none goes on. A task that is left undone after a barrier never ends the run at a step before that barrier. */
 static void run_steps(void *state, pool_member *member) {
   running *run = state;
   const ingot_step *steps = run->program->steps;
@@ -77,11 +79,11 @@ static void run_steps_profiled(void *state, pool_member *member) {
 static int32_t useful_threads(const ingot_program *program) {
   if (program->threads > 1)
     for (int64_t i = 0; i < program->step_count; i++)
-      if (program->steps[i].parts > 1) return program->threads;
+      if (program->steps[i].num_tasks > 1) return program->threads;
   return 1;
 }
 
-/* A host may have set flush-to-zero or another rounding on this thread: no bit of a result may depend on it. */
+/* A host may have set flush-to-zero or another rounding mode on this thread; no bit of a result may depend on it. */
 static unsigned enter_arithmetic(void) {
   #if defined(__x86_64__)
   unsigned host_mode = _mm_getcsr();

@@ -1,5 +1,4 @@
-/* table.c: the kernel table that Python reads, the hash that says which declarations were compiled, and what of the
- * processor is used. */
+/* table.c: the kernel table that Python reads, the hash of the compiled declarations, and the CPU features in use. */
 #define _GNU_SOURCE
 #include "kernel.h"
 
@@ -12,7 +11,7 @@
 #include <unistd.h>
 #endif
 
-/* HAS_<isa> is defined for each set that is built. */
+/* HAS_<isa> is defined for each instruction set that is built. */
 #if defined(HAS_scalar)
 #define SCALAR_OF(name) .scalar = name##_scalar,
 #else
@@ -65,11 +64,11 @@ INGOT_EXPORT int32_t ingot_has_bf16_dots(void) {
   #endif
 }
 
-/* Kernels declare it in amx_tiles.h. */
+/* amx_tiles.h declares it for kernels. */
 int32_t ingot_amx = 0;
 
-/* Linux lets a process use the large registers of tiles once it asked, for all threads, also those that are yet to be
- * started; other systems are not asked. */
+/* Linux lets a process use the AMX tile registers after a request, which covers all its threads, also later ones; other
+ * systems are not asked. */
 static const char *amx_refusal(void) {
   #if defined(__x86_64__) && defined(__linux__)
   const long request = 0x1023, tiles = 18; /* ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA */

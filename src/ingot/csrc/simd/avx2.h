@@ -5,7 +5,7 @@
 #include <immintrin.h>
 #include <stdint.h>
 
-/* Rows of the largest tile of a product: what the register file holds beside half a panel. */
+/* Rows of the largest product tile: with half a panel they fill the register file. */
 #define GEMM_ROWS 6
 
 typedef struct { __m256 lo, hi; } vf;

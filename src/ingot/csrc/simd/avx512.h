@@ -5,7 +5,7 @@
 #include <immintrin.h>
 #include <stdint.h>
 
-/* Rows of the largest tile of a product: what 32 registers of 16 lanes hold beside one panel. */
+/* Rows of the largest product tile: with one panel they fill 32 registers of 16 lanes. */
 #define GEMM_ROWS 12
 
 typedef __m512 vf;
@@ -68,7 +68,7 @@ static inline vf v_sqrt(vf a) { return _mm512_sqrt_ps(a); }
 static inline vf v_abs(vf a) { return _mm512_andnot_ps(_mm512_set1_ps(-0.0f), a); }
 
 static inline vf v_copysign(vf a, vf b) {
-  __m512i sign = _mm512_set1_epi32(INT32_MIN); /* bits of b where it is set, else of a: truth table 0xca */
+  __m512i sign = _mm512_set1_epi32(INT32_MIN); /* bits of b where sign is set, else of a: truth table 0xca */
   return _mm512_castsi512_ps(
       _mm512_ternarylogic_epi32(sign, _mm512_castps_si512(b), _mm512_castps_si512(a), 0xca));
 }

@@ -6,14 +6,14 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Rows of the largest tile of a product: what 32 registers of 4 lanes hold beside one panel. */
+/* Rows of the largest product tile: with one panel they fill 32 registers of 4 lanes. */
 #define GEMM_ROWS 6
 
 typedef struct { float32x4_t a, b, c, d; } vf;
 typedef struct { int32x4_t a, b, c, d; } vi;
 typedef struct { uint32x4_t a, b, c, d; } vm;
 
-/* The four registers of a function of one operand, of two and of three. */
+/* Apply a function of one, two or three operands to the four registers. */
 #define NEON_EACH(f, x) {f((x).a), f((x).b), f((x).c), f((x).d)}
 #define NEON_BOTH(f, x, y) {f((x).a, (y).a), f((x).b, (y).b), f((x).c, (y).c), f((x).d, (y).d)}
 #define NEON_ALL(f, x, y, z)                                                                                           \
@@ -128,7 +128,7 @@ static inline vm v_isnan(vf x) {
 
 static inline vf v_select(vm m, vf x, vf y) { return (vf)NEON_ALL(vbslq_f32, m, x, y); }
 
-/* The instructions for these would not give the second operand. */
+/* NEON's min and max instructions do not return the second operand when a lane is unordered or equal. */
 static inline vf v_min(vf x, vf y) { return v_select(v_lt(x, y), x, y); }
 static inline vf v_max(vf x, vf y) { return v_select(v_lt(y, x), x, y); }
 

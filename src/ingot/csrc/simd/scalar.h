@@ -1,6 +1,6 @@
-/* scalar.h: 16 logical lanes in plain C, the meaning of the vocabulary that every simd/<isa>.h shares. The other
- * headers give the same bits: each function rounds once per lane, sums have one fixed tree, v_min and v_max take the
- * second operand when a lane is unordered or equal. */
+/* scalar.h: 16 logical lanes in plain C, the reference for the functions that every simd/<isa>.h has. The other headers
+ * give the same bits: each function rounds once per lane, sums have one fixed tree, v_min and v_max return the second
+ * operand when a lane is unordered or equal. */
 #ifndef INGOT_SIMD_SCALAR_H
 #define INGOT_SIMD_SCALAR_H
 
@@ -14,7 +14,7 @@
 
 #include "math/f16.h"
 
-/* Rows of the largest tile of a product. */
+/* Rows of the largest product tile. */
 #if defined(INGOT_SMALL)
 #define GEMM_ROWS 1
 #else
@@ -31,7 +31,7 @@ static inline vf v_load(const float *p) { vf r; memcpy(r.lane, p, sizeof r.lane)
 static inline void v_store(float *p, vf a) { memcpy(p, a.lane, sizeof a.lane); }
 static inline vf v_set(float a) { vf r; EACH_LANE r.lane[i] = a; return r; }
 
-/* The first n lanes, 0 <= n < 16; the rest are zero, and memory past n is not touched. */
+/* The first n lanes, 0 <= n < 16; the rest are zero, and memory after n is not accessed. */
 static inline vf v_load_n(const float *p, int64_t n) {
   vf r = v_set(0);
   for (int i = 0; i < n; i++) r.lane[i] = p[i];
@@ -89,9 +89,9 @@ static inline vf v_sub(vf a, vf b) { EACH_LANE a.lane[i] -= b.lane[i]; return a;
 static inline vf v_mul(vf a, vf b) { EACH_LANE a.lane[i] *= b.lane[i]; return a; }
 static inline vf v_div(vf a, vf b) { EACH_LANE a.lane[i] /= b.lane[i]; return a; }
 
-/* a * b + c, rounded once, by double: the product is exact there. A sum that is not is rounded to odd: to that of the
- * two doubles around it whose last bit is set, which rounds to the float that the sum does. Boldo and Melquiond,
- * "Emulation of a FMA and Correctly-Rounded Sums: Proved Algorithms Using Rounding to Odd", 2008. */
+/* a * b + c, rounded once, in double precision, where the product is exact. An inexact sum is rounded to odd: to that
+ * of the two adjacent doubles whose last bit is set, which then rounds to the same float as the exact sum. Boldo and
+ * Melquiond, "Emulation of a FMA and Correctly-Rounded Sums: Proved Algorithms Using Rounding to Odd", 2008. */
 static inline float fma_by_double(float a, float b, float c) {
   double product = (double)a * b, sum = product + c;
   const double added = sum - product, error = (product - (sum - added)) + (c - added);
@@ -102,8 +102,8 @@ static inline float fma_by_double(float a, float b, float c) {
   return (float)sum;
 }
 
-/* Without the instruction, fmaf is a call. Four lanes of doubles, rounded twice, give the same but where a sum is a tie
- * between two floats, or may be, because the float is a denormal. */
+/* Without the instruction, fmaf is a function call. Four lanes of doubles, rounded twice, give the same result unless
+ * the sum is or may be a tie between two floats; it may be when the float is denormal. */
 #if defined(__x86_64__) && !defined(__FMA__)
 static __attribute__((noinline, cold)) __m128 fma_four_exact(__m128 a, __m128 b, __m128 c) {
   for (int i = 0; i < 4; i++) c[i] = fma_by_double(a[i], b[i], c[i]);
@@ -146,7 +146,7 @@ static inline vf v_abs(vf a) { EACH_LANE a.lane[i] = fabsf(a.lane[i]); return a;
 /* The magnitude of a with the sign of b. */
 static inline vf v_copysign(vf a, vf b) { EACH_LANE a.lane[i] = copysignf(a.lane[i], b.lane[i]); return a; }
 
-/* The nearest integer, ties to even; adding and taking away 2^23 leaves no fraction bits. */
+/* The nearest integer, ties to even; adding and subtracting 2^23 removes all fraction bits. */
 static inline vf v_round(vf a) {
   EACH_LANE if (fabsf(a.lane[i]) < 0x1p23f) a.lane[i] = copysignf((fabsf(a.lane[i]) + 0x1p23f) - 0x1p23f, a.lane[i]);
   return a;

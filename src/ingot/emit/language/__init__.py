@@ -1,1 +1,1 @@
-"""A language model -> a program in C: its modes over one set of weights, its tokenizer, its chat format."""
+"""Emit a language model as a C program: its modes over one set of weights, its tokenizer, its chat format."""

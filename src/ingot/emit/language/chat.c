@@ -1,4 +1,4 @@
-/* chat.c: emitted by Ingot: a conversation. `make` builds it, `./chat --help` explains it. */
+/* chat.c: emitted by Ingot: a chat program. `make` builds it, `./chat --help` explains it. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +21,7 @@ static const char commands[] =
     "Lines between \"\"\" and \"\"\" are one message, and so are lines that end in \\.\n"
     "Ctrl-C stops the answer, or drops the line that is being typed; a second one during an answer leaves.\n";
 
-/* What was said so far: the system message, if there is one, then what the user and the model said in turns. */
+/* The conversation so far: the system message, if any, then the messages of user and model in turns. */
 typedef struct {
   model_byte_list system, *said;
   size_t count, room;
@@ -41,7 +41,7 @@ static model_byte_list *new_text(conversation *c) {
   if (c->count == c->room) {
     c->room = 2 * c->room + 16;
     c->said = realloc(c->said, c->room * sizeof *c->said);
-    if (!c->said) model_fail("chat", "no memory", "", 75);
+    if (!c->said) model_fail("chat", "out of memory", "", 75);
   }
   c->said[c->count] = (model_byte_list){0};
   model_append_bytes(&c->said[c->count], "", 0);
@@ -55,7 +55,7 @@ static void drop_line(int number) {
 }
 #endif
 
-/* Has Ctrl-C end the reading of a line, where the system can. */
+/* Lets Ctrl-C end the reading of a line, if the system supports that. */
 static void await_line(void) {
   model_interrupted = 0;
 #if defined(__unix__) || defined(__APPLE__)
@@ -70,18 +70,18 @@ static model_message message_of(const model_byte_list *list) {
   return (model_message){list->bytes, list->count};
 }
 
-/* The tokens of a conversation. Returns 0, or what is wrong with it. */
+/* Encodes a conversation. Returns 0, or an error. */
 static int encode(const model_language *l, const conversation *c, model_token_list *ids) {
   const model_message system = message_of(&c->system);
   model_message *said = malloc(c->count * sizeof *said);
-  if (!said) model_fail("chat", "no memory", "", 75);
+  if (!said) model_fail("chat", "out of memory", "", 75);
   for (size_t i = 0; i < c->count; i++) said[i] = message_of(&c->said[i]);
   const int error = model_chat_tokens(l, c->has_system ? &system : NULL, said, c->count, ids);
   free(said);
   return error;
 }
 
-/* Prints the answer to a message, and keeps both; a message that the model cannot take is not kept. */
+/* Prints the answer to a message, and adds both to the conversation unless the message is rejected. */
 static void answer(model_language *l, const model_options *o, conversation *c, const model_byte_list *message) {
   model_token_list ids = {0};
   model_byte_list said = {0};
@@ -116,7 +116,7 @@ static int is_terminal(void) {
 #endif
 }
 
-/* Reads a line without its end; 0 where none comes, -1 where Ctrl-C dropped it. */
+/* Reads a line without its end; 0 at the end of input, -1 when Ctrl-C discarded it. */
 static int read_line(model_byte_list *line, const char *prompt) {
   int c;
   line->count = 0;
@@ -141,7 +141,7 @@ static int ends_in(const model_byte_list *line, const char *text) {
   return line->count >= size && memcmp(line->bytes + line->count - size, text, size) == 0;
 }
 
-/* Reads a message: a line, or several between quotes or joined by a backslash; 0 where no more come. */
+/* Reads a message: a line, or several between quotes or joined by a backslash; 0 at the end of input. */
 static int read_message(model_byte_list *message) {
   static const char quotes[] = "\"\"\"";
   model_byte_list line = {0};
@@ -168,7 +168,7 @@ static int read_message(model_byte_list *message) {
   return lines > 0;
 }
 
-/* Does what /set says: a name and a value, or nothing. */
+/* Runs /set: with a name and a value, or without arguments. */
 static void set(model_options *o, const char *text, size_t count) {
   char words[2][64] = {"", ""};
   for (int i = 0; i < 2; i++) {
@@ -187,7 +187,7 @@ static void set(model_options *o, const char *text, size_t count) {
   if (!done) printf("set: unknown option, got %s; ./chat --help lists them\n", words[0]);
 }
 
-/* Does what a line with a command says; 0 where it has none, -1 where it says to leave. */
+/* Runs the command of a line; 0 if the line has none, -1 to quit. */
 static int obeyed(conversation *c, model_options *o, model_byte_list *message) {
   const char *text = message->bytes;
   size_t count = message->count;
@@ -245,7 +245,7 @@ int main(int argc, char **argv) {
       model_expect_utf8("--system", c.system.bytes, c.system.count);
       c.has_system = 1;
     } else if (!model_take_option(&o, argc, argv, &i)) {
-      model_fail(argv[i], "no such option, or nothing behind it; --help says more", "", 2);
+      model_fail(argv[i], "unknown option, or no value; see --help", "", 2);
     }
   }
   model_language *l = model_open(&o, argv[0]);

@@ -1,4 +1,4 @@
-"""What a chat template makes of any conversation, found by what it makes of a few, for a program that has no Jinja."""
+"""Derive the format of a chat template from rendered samples, for C programs, which have no Jinja."""
 
 from __future__ import annotations
 
@@ -20,10 +20,9 @@ _Write = Callable[[str], str]
 
 
 def chat_format(template: ChatTemplate, where: str) -> ChatFormat:
-    """The format of a template. What it says of the day is what it says now.
+    """Return the format of a template. A date in it is the date of this call.
 
-    Raises UnsupportedError where no format gives what the template does: one that treats a message by what it says or
-    by its place.
+    Raises UnsupportedError if no format reproduces the template, because it depends on the text or index of a message.
     """
     one = _rendered(template, ["user 1"])
     two = _rendered(template, ["user 1", "model 1", "user 2"])
@@ -32,10 +31,10 @@ def chat_format(template: ChatTemplate, where: str) -> ChatFormat:
     found = ChatFormat(first, None, None, to_model, to_user, last, (), 0)
     if (begin, end) != (first, last):
         raise _refusal(where, two)
-    if (told := _told(template)) is not None:
-        before, after, _ = _split(told, ["system 0", "user 1"], where)
+    if (with_system := _with_system(template)) is not None:
+        before, after, _ = _split(with_system, ["system 0", "user 1"], where)
         found = replace(found, before_system=before, after_system=after)
-        if not _is_told(template, found):
+        if not _keeps_system(template, found):
             found = replace(found, before_system=None, after_system=None)
     found = replace(found, trims={role for role in _ROLES if _loses_space(template, found, role, where)})
     if found.before_system is not None and not _fits(template, found, ("system", "user"), _PADDED):
@@ -43,16 +42,17 @@ def chat_format(template: ChatTemplate, where: str) -> ChatFormat:
         if not _fits(template, found, ("system", "user"), _PADDED):
             found = replace(found, before_system=None, after_system=None)
     if not _fits(template, found, ("assistant",), ""):
-        raise UnsupportedError(f"{where}: chat template: leaves an empty answer out, got none, expected it kept")
+        raise UnsupportedError(f"{where}: chat template: leaves out an empty answer, got none, expected the message")
     for thoughts in range(3):
         if _fits(template, replace(found, thoughts=thoughts), ("assistant",), _THOUGHT):
             return replace(found, thoughts=thoughts)
-    raise UnsupportedError(f"{where}: chat template: changes what was thought, got a part, expected all or nothing")
+    raise UnsupportedError(f"{where}: chat template: changes thoughts, got a part, expected all or nothing")
 
 
 def chat_of(source: Folder, tokenizer: Tokenizer) -> tuple[ChatFormat | None, Collection[str]]:
-    """How a folder's conversations are written, and the tokens that only the template writes; nothing where it has no
-    template. Raises as `chat_format` does.
+    """Return the chat format of a folder, and the tokens that only the template writes; None and () without a template.
+
+    Raises the errors of `chat_format`.
     """
     if not has_template(source):
         return None, ()
@@ -64,13 +64,13 @@ def chat_of(source: Folder, tokenizer: Tokenizer) -> tuple[ChatFormat | None, Co
 
 
 def known_tokens(template: ChatTemplate, tokenizer: Tokenizer) -> Collection[str]:
-    """The added tokens that a conversation's template writes."""
+    """Return the added tokens that the template writes."""
     source = template.sources["default"]
     return [token for token in tokenizer.added if token in source and not token.isspace()]
 
 
 def written(chat: ChatFormat, system: str | None, said: list[str]) -> str:
-    """A conversation in a format. said: by the user and the model in turns, the user's last."""
+    """Return a conversation in a format. said: by the user and the model in turns, the user's last."""
     text = chat.first
     if system is not None:
         assert chat.before_system is not None and chat.after_system is not None
@@ -98,21 +98,21 @@ def _rendered(template: ChatTemplate, said: list[str], system: str | None = None
     return template.render(messages)
 
 
-def _told(template: ChatTemplate) -> str | None:
-    """A conversation with a system message; None where the template refuses it."""
+def _with_system(template: ChatTemplate) -> str | None:
+    """Return a rendered conversation with a system message; None if the template rejects it."""
     try:
         return _rendered(template, ["user 1"], "system 0")
     except InputError:
         return None
 
 
-def _is_told(template: ChatTemplate, found: ChatFormat) -> bool:
+def _keeps_system(template: ChatTemplate, found: ChatFormat) -> bool:
     conversations = map(_conversation, range(1, _TURNS))
     return all(_rendered(template, said, "system 0") == written(found, "system 0", said) for said in conversations)
 
 
 def _loses_space(template: ChatTemplate, found: ChatFormat, role: str, where: str) -> bool:
-    """Whether a role's texts are trimmed. Raises UnsupportedError where that depends on their place."""
+    """Return whether a role's texts are trimmed. Raises UnsupportedError if that depends on their index."""
     if _fits(template, found, (role,), _PADDED):
         return False
     if _fits(template, replace(found, trims={role}), (role,), _PADDED):
@@ -121,7 +121,7 @@ def _loses_space(template: ChatTemplate, found: ChatFormat, role: str, where: st
 
 
 def _fits(template: ChatTemplate, found: ChatFormat, roles: Collection[str], form: str) -> bool:
-    """Whether a format gives what the template does, of conversations in which the texts of some roles have a form."""
+    """Return whether a format reproduces the template for conversations in which some roles' texts have a form."""
     system = form.format("system 0") if "system" in roles else None
     for count in range(1, _TURNS + 1):
         said = [
@@ -134,7 +134,7 @@ def _fits(template: ChatTemplate, found: ChatFormat, roles: Collection[str], for
 
 
 def _split(text: str, markers: list[str], where: str) -> list[str]:
-    """What is around markers that stand in a text once each, in this order."""
+    """Split a text at markers, which occur once each, in this order."""
     parts = []
     for marker in markers:
         before, found, text = text.partition(marker)
@@ -147,5 +147,5 @@ def _split(text: str, markers: list[str], where: str) -> list[str]:
 def _refusal(where: str, text: str) -> UnsupportedError:
     return UnsupportedError(
         f"{where}: chat template: not of one form for every message, got {text[:200]!r}, expected texts before, between"
-        " and behind what is said"
+        " and after the last message"
     )

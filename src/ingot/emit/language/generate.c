@@ -12,7 +12,7 @@ static void help(const char *program) {
          model_options_help);
 }
 
-/* Appends all of a file. what: it, in messages. */
+/* Appends the content of a file. what: its name in messages. */
 static void read_all(FILE *file, const char *what, model_byte_list *text) {
   char part[4096];
   for (size_t count; (count = fread(part, 1, sizeof part, file));) model_append_bytes(text, part, count);
@@ -37,7 +37,7 @@ static void take_token(void *given, int32_t token) {
   model_append_id(given, token);
 }
 
-/* Whether the model goes on with a prompt as a file says. */
+/* Whether the model's continuation of a prompt is that of a file. */
 static int is_expected(model_language *l, const char *folder) {
   model_byte_list prompt = {0}, text = {0};
   model_token_list wanted = {0}, got = {0};
@@ -64,7 +64,7 @@ static int is_expected(model_language *l, const char *folder) {
   return is_same;
 }
 
-/* Prints what follows a prompt; returns what the program ends with. */
+/* Prints the continuation of a prompt; returns the exit code. */
 static int go_on(model_language *l, const model_options *o, const model_byte_list *text) {
   model_token_list ids = {0};
   const int error = model_language_tokens(l, text->bytes, text->count, &ids);
@@ -89,11 +89,11 @@ int main(int argc, char **argv) {
       continue;
     }
     if (prompt || (argv[i][0] == '-' && argv[i][1]))
-      model_fail(argv[i], prompt ? "a second prompt" : "no such option, or nothing behind it", "; --help says more", 2);
+      model_fail(argv[i], prompt ? "a second prompt" : "unknown option, or no value", "; see --help", 2);
     prompt = argv[i];
   }
   if (prompt && folder) model_fail("--check", "takes no prompt beside it", "", 2);
-  if (!prompt && !folder) model_fail("PROMPT", "none", "; --help says more", 2);
+  if (!prompt && !folder) model_fail("PROMPT", "none", "; see --help", 2);
   model_byte_list text = {0};
   if (prompt && strcmp(prompt, "-") == 0) read_all(stdin, "stdin", &text);
   else if (prompt) model_append_bytes(&text, prompt, strlen(prompt));

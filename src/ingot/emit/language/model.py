@@ -1,4 +1,4 @@
-"""`ingot emit-c FOLDER`: a language model as a program in C that prints what `LLM` gives."""
+"""`ingot emit-c FOLDER`: emit a language model as a C program that prints the answers of `LLM`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from ingot.lower import Target
 from ingot.passes.precision import precision_of
 from ingot.run.store import WeightStore
 
-_PROMPT, _TOKENS = "Once upon a time", 16  # of the test, as far as the context goes
+_PROMPT, _TOKENS = "Once upon a time", 16  # of the test vector; the context may shorten it
 
 
 def emit_language_model(
@@ -43,14 +43,14 @@ def emit_language_model(
     platform: Platform = HOSTED,
     force: bool = False,
 ) -> Emission:
-    """Writes a folder's or GGUF file's language model as C; returns the paths.
+    """Write a folder's or GGUF file's language model as C; return the paths.
 
-    threads: the most that a run can use; has_vector: whether `make check` has a test, which `LLM` runs once to write
-    it; force: as `emit` has it; other options as `LLM` takes them.
+    threads: the most that a run can use; has_vector: whether to write a test vector for `make check`, computed by
+    `LLM`; force: as for `emit`; other options as for `LLM`.
 
-    Raises what `LLM` raises, and UnsupportedError for an encoder, for a kernel, a tokenizer or a chat template that C
-    does not have, and for weights that have another byte order than the platform; InputError for a prefix that C cannot
-    have; OutputError as `emit`.
+    Raises the errors of `LLM`; UnsupportedError for an encoder, for a kernel, tokenizer or chat template that emitted C
+    does not support, and for weights that cannot have the platform's byte order; InputError for a prefix that is no C
+    name; OutputError as `emit`.
     """
     check_prefix(prefix)
     with bounded(os.fspath(path)):
@@ -59,7 +59,7 @@ def emit_language_model(
             source, context=context, precision=precision, threads=threads, cache_dtype=cache_dtype, sequences=1
         )
         check_precision(precision_of(options.precision))
-        # Kernels and places depend on no instruction set; what is rounded is what `LLM` rounds on this machine.
+        # Kernels and addresses depend on no instruction set; rounding is that of `LLM` on this machine.
         options = replace(options, target=Target("scalar", threads=threads, rounded=options.target.rounded))
         model = options.load(source)
         if model.kind != "decoder":
@@ -70,7 +70,7 @@ def emit_language_model(
     if has_vector:
         llm = LLM(path, context=context, precision=precision, cache_dtype=cache_dtype, sequences=1, template=template)
         program.vector = _continuation(llm)
-    beside = sampler(
+    companion = sampler(
         prefix,
         vocab=model.vocab_size,
         context=model.context,
@@ -83,7 +83,7 @@ def emit_language_model(
         folder,
         prefix=prefix,
         can_stop=True,
-        companion=beside,
+        companion=companion,
         programs=program.files,
         platform=platform,
         force=force,
@@ -91,14 +91,14 @@ def emit_language_model(
 
 
 def expect_c(source: Folder, model: LanguageModel, precision: str) -> None:
-    """Raise UnsupportedError for a tokenizer, a chat template or a precision that C does not have, before anything is
-    written; LoadError for files of the folder that are damaged."""
+    """Raise UnsupportedError for a tokenizer, a chat template or a precision that emitted C does not support, before
+    anything is written; LoadError for damaged files of the folder."""
     check_precision(precision_of(precision))
     _Program(source, model, HOSTED)
 
 
 def _continuation(llm: LLM) -> Continuation:
-    """What the model says to a prompt."""
+    """Return a prompt and the model's greedy continuation."""
     prompt = _PROMPT
     while len(llm.tokenizer.prefix) + len(llm.tokenizer.encode(prompt)) > llm.context:
         prompt = prompt[:-1]
@@ -106,9 +106,9 @@ def _continuation(llm: LLM) -> Continuation:
 
 
 class _Program:
-    """What stands around a model: its tokenizer and its chat format, read before anything is written.
+    """The program around a model: its tokenizer and chat format, read before anything is written.
 
-    vector: its test.
+    vector: its test vector.
     """
 
     vector: Continuation | None = None
@@ -121,6 +121,6 @@ class _Program:
         self._tokenizer = c_tokenizer(tokenizer, known, source.where("tokenizer.json"), platform)
 
     def files(self, face: Interface) -> dict[str, str | bytes]:
-        """By name."""
+        """Return the files by name."""
         texts = program_files(face, self._ends, self._sampling, self._chat, self.vector)
         return {**texts, face.file("tokenizer.bin"): self._tokenizer}

@@ -1,4 +1,4 @@
-/* model_chat.c: emitted by Ingot: conversations to tokens, in the form of the chat template of the folder. */
+/* model_chat.c: emitted by Ingot: conversations to tokens, in the format of the folder's chat template. */
 #include "model_chat.h"
 
 #include <stdlib.h>
@@ -6,14 +6,14 @@
 
 #include "model_facts.h"
 
-/* Texts around a system message, NULL where the model takes none. */
+/* Texts around a system message, NULL if the model has none. */
 static const char *const before_system = MODEL_CHAT_BEFORE_SYSTEM, *const after_system = MODEL_CHAT_AFTER_SYSTEM;
 
 int model_chat_takes_system(void) {
   return before_system && after_system;
 }
 
-/* White space as Python has it. */
+/* White space as Python defines it. */
 static int is_blank(uint32_t code) {
   return model_is_white(code) || (code >= 0x1c && code <= 0x1f);
 }
@@ -28,7 +28,7 @@ void model_chat_trim(const char **text, size_t *count) {
   }
 }
 
-/* Cuts off all up to the end of the last thought. */
+/* Removes everything up to the end of the last thought. */
 static void drop_thoughts(const char **text, size_t *count) {
   static const char end[] = "</think>";
   const size_t size = sizeof end - 1;
@@ -40,7 +40,7 @@ static void drop_thoughts(const char **text, size_t *count) {
   }
 }
 
-/* Appends what was said as the template would; nothing in it becomes a control token. Returns 0, or what is wrong. */
+/* Appends a message as the template does; nothing in it becomes a control token. Returns 0, or an error. */
 static int append_said(
     const model_tokenizer *t, const model_message *said, int is_model, int trims, model_byte_list *out) {
   model_byte_list broken = {0};

@@ -1,4 +1,4 @@
-/* model_chat.h: emitted by Ingot: conversations to tokens, in the form of the chat template of the folder. */
+/* model_chat.h: emitted by Ingot: conversations to tokens, in the format of the folder's chat template. */
 #ifndef MODEL_CHAT_H
 #define MODEL_CHAT_H
 
@@ -8,7 +8,7 @@
 extern "C" {
 #endif
 
-/* What somebody said: a text, UTF-8, of so many bytes. */
+/* A message: a text, UTF-8, of so many bytes. */
 typedef struct {
   const char *text;
   size_t count;
@@ -17,12 +17,13 @@ typedef struct {
 /* Whether a conversation can begin with a system message. */
 int model_chat_takes_system(void);
 
-/* Appends the tokens of a conversation up to where the model speaks, for model_language_answer. system: NULL for none.
- * said: what the user and the model said in turns, the user first and last. Returns 0, or what is wrong with it. */
+/* Appends the tokens of a conversation up to the model's next message, for model_language_answer. system: NULL for
+ * none. said: the messages of user and model in turns; the first and the last are the user's. Returns 0, or an
+ * error. */
 int model_chat_tokens(const model_language *l, const model_message *system, const model_message *said, size_t count,
                       model_token_list *ids);
 
-/* Cuts white space at both ends of a text off. */
+/* Strips white space at both ends of a text. */
 void model_chat_trim(const char **text, size_t *count);
 
 #ifdef __cplusplus

@@ -1,4 +1,4 @@
-/* model_command.c: emitted by Ingot: the command line of programs around a language model, and what they print. */
+/* model_command.c: emitted by Ingot: the command line and the output of the programs around a language model. */
 #include "model_command.h"
 
 #include <errno.h>
@@ -17,19 +17,19 @@
 volatile int model_interrupted;
 
 const char model_options_help[] =
-    "  --max-tokens N            longest answer; else what the context holds\n"
-    "  --temperature X           0 takes the most probable token\n"
+    "  --max-tokens N            longest answer; by default the rest of the context\n"
+    "  --temperature X           0: the most probable token\n"
     "  --top-k K                 only the K most probable tokens; 0: all\n"
-    "  --top-p X                 only the fewest tokens with so much probability together\n"
-    "  --min-p X                 only tokens with so much of the best one's probability\n"
-    "  --repetition-penalty X    above 1: tokens that were seen become less probable\n"
-    "  --presence-penalty X      taken from the logit of a token that the answer has\n"
-    "  --frequency-penalty X     and that, for each time that it has it\n"
-    "  --seed N                  the same one gives the same answer\n"
+    "  --top-p X                 only the most probable tokens with this total probability\n"
+    "  --min-p X                 only tokens with this fraction of the best probability\n"
+    "  --repetition-penalty X    above 1: earlier tokens become less probable\n"
+    "  --presence-penalty X      subtracted from the logits of tokens in the answer\n"
+    "  --frequency-penalty X     the same, times the number of their occurrences\n"
+    "  --seed N                  the same seed gives the same answer\n"
     "  --stop TEXT               ends the answer, and is no part of it; may be given several times\n"
     "  --ids                     print tokens, not text\n"
-    "  --threads N               the most that a run uses; else one for each CPU\n"
-    "  --folder PATH             of weights.bin and tokenizer.bin, if they do not lie beside the program\n";
+    "  --threads N               the most that a run uses; by default one for each CPU\n"
+    "  --folder PATH             of weights.bin and tokenizer.bin, if they are not next to the program\n";
 
 _Noreturn void model_fail(const char *what, const char *why, const char *more, int code) {
   fprintf(stderr, "%s: %s%s\n", what, why, more);
@@ -59,7 +59,7 @@ model_options model_default_options(void) {
 
 /* -- the command line ---------------------------------------------------------------------------------------------- */
 
-/* How tokens are drawn, and the range of each. */
+/* The sampling options, and the range of each. */
 static const struct {
   const char *name;
   double least, most;
@@ -76,7 +76,7 @@ static const struct {
     {"seed", 0, 0, 1},
 };
 
-/* Reads a number; 0 where it is none of its range: a message has then been printed. */
+/* Parses a number; 0 and a message if it is out of range. */
 static int read_number(const char *name, const char *text, double least, double most, int is_whole, double *value) {
   char *end = NULL;
   *value = strtod(text, &end);
@@ -86,7 +86,7 @@ static int read_number(const char *name, const char *text, double least, double 
   return 0;
 }
 
-/* A seed of 64 bits, which a negative number counts back from 2^64. */
+/* A seed of 64 bits; a negative number counts back from 2^64. */
 static int read_seed(const char *text, uint64_t *seed) {
   char *end = NULL;
   errno = 0;
@@ -139,14 +139,14 @@ const char *model_value_of(const char *name, int argc, char **argv, int *i) {
   return word[length] || *i + 1 >= argc ? NULL : argv[++*i];
 }
 
-/* Takes the number argv[*i], whose option has - where its name has _. */
+/* Parses the number of option argv[*i], whose name has - for _. */
 static int take_number(model_options *o, int argc, char **argv, int *i) {
   for (int which = 0; which < MODEL_NUMBERS; which++) {
     char option[MODEL_NUMBER_LETTERS];
     snprintf(option, sizeof option, "--%s", numbers[which].name);
     for (char *c = option + 2; *c; c++) *c = (char)(*c == '_' ? '-' : *c);
     const char *value = model_value_of(option, argc, argv, i);
-    if (!value && strcmp(argv[*i], option) == 0) value = ""; /* which is said to be no number */
+    if (!value && strcmp(argv[*i], option) == 0) value = ""; /* an empty value, which is rejected as no number */
     if (!value) continue;
     if (model_set_number(o, numbers[which].name, value) < 0) exit(2);
     return 1;
@@ -182,10 +182,10 @@ void model_expect_utf8(const char *what, const char *text, size_t count) {
 
 /* -- the model ----------------------------------------------------------------------------------------------------- */
 
-/* Ends the program where something has gone wrong. folder: where, with / at its end; "" for nowhere. */
+/* Ends the program after an error. folder: of the files, with / at its end, or "". */
 static _Noreturn void end_by(int error, const char *folder) {
   const int is_missing = error == MODEL_NO_WEIGHTS || error == MODEL_NO_TOKENIZER;
-  const char *more = is_missing ? "; --folder says where it lies" : "";
+  const char *more = is_missing ? "; --folder gives its path" : "";
   fprintf(stderr, "%s%s%s\n", folder, model_language_error(error), more);
   exit(is_missing ? 66 : error == MODEL_NO_MEMORY ? 75 : error == MODEL_STRAYED ? 70 : 65);
 }
@@ -202,14 +202,14 @@ model_language *model_open(const model_options *o, const char *program) {
   return l;
 }
 
-/* Who gets an answer. */
+/* The receiver of an answer. */
 typedef struct {
   const model_options *o;
   model_byte_list *answer;
   int is_terminal;
 } printer;
 
-/* On a terminal, nothing in a text can drive that. */
+/* On a terminal, control characters in a text are not printed. */
 static void print_text(int is_terminal, const char *text, size_t count) {
   uint32_t code;
   for (size_t at = 0, length; at < count; at += length) {

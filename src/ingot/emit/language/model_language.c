@@ -8,7 +8,7 @@
 #include "model_check.h"
 #include "model_facts.h"
 
-/* tokens[count]: the text. positions, owners, blocks: as a run takes them, of all that there can be. */
+/* tokens[count]: the text. positions, owners, blocks: inputs of runs, for all positions. */
 struct model_language {
   model_tokenizer *tokenizer;
   void *weights, *memory, *sampler;
@@ -19,7 +19,7 @@ struct model_language {
 };
 
 static const char *const errors[] = {
-    [-MODEL_NO_MEMORY] = "no memory",
+    [-MODEL_NO_MEMORY] = "out of memory",
     [-MODEL_NO_WEIGHTS] = "weights.bin: cannot be opened",
     [-MODEL_OTHER_WEIGHTS] = "weights.bin: not the weights of this model, or damaged",
     [-MODEL_NO_TOKENIZER] = "tokenizer.bin: cannot be opened",
@@ -46,7 +46,7 @@ static void *allocated(size_t bytes) {
   return aligned_alloc(64, bytes / 64 * 64 + 64);
 }
 
-/* The path of a file in a folder; the caller frees it. NULL where there is no memory. */
+/* Returns the path of a file in a folder; the caller frees it. NULL without memory. */
 static char *path_in(const char *folder, const char *name) {
   const size_t length = strlen(folder), bytes = length + strlen(name) + 2;
   char *path = malloc(bytes);
@@ -54,7 +54,7 @@ static char *path_in(const char *folder, const char *name) {
   return path;
 }
 
-/* Returns 0, or what has gone wrong. */
+/* Returns 0, or an error. */
 static int read_weights(model_language *l, const char *path) {
   FILE *file = fopen(path, "rb");
   if (!file) return MODEL_NO_WEIGHTS;
@@ -78,14 +78,14 @@ static int read_files(model_language *l, const char *folder) {
   return code;
 }
 
-/* The numbers 0, step, 2 * step and so on; NULL where there is no memory. */
+/* Returns the numbers 0, step, 2 * step and so on; NULL without memory. */
 static int32_t *numbered(int32_t count, int32_t step) {
   int32_t *row = allocated(sizeof(int32_t) * (size_t)count);
   for (int32_t i = 0; row && i < count; i++) row[i] = step * i;
   return row;
 }
 
-/* Returns 0, or what has gone wrong. */
+/* Returns 0, or an error. */
 static int begin(model_language *l, int threads) {
   l->memory = allocated(MODEL_STATE_BYTES);
   l->sampler = allocated(MODEL_SAMPLER_BYTES);
@@ -127,8 +127,8 @@ int64_t model_language_count(const model_language *l) {
 
 /* -- text as it comes ---------------------------------------------------------------------------------------------- */
 
-/* What of an answer's text is not certain yet. bytes: of a character that is not whole. held: what may begin a text
- * that ends the answer. */
+/* The undecided rest of an answer's text. bytes: of an incomplete character. held: text that may be the start of a stop
+ * text. */
 typedef struct {
   const model_request *request;
   model_byte_list bytes, held;
@@ -139,7 +139,7 @@ static void pass_text(const text_stream *s, const char *text, size_t count) {
   if (count && s->request->take_text) s->request->take_text(s->request->given, text, count);
 }
 
-/* Passes on what is in no stop text and cannot become part of one. */
+/* Passes on text that has no stop text and cannot become part of one. */
 static void search(text_stream *s, const char *fresh, size_t count) {
   model_append_bytes(&s->held, fresh, count);
   const char *text = s->held.bytes;
@@ -164,7 +164,7 @@ static void search(text_stream *s, const char *fresh, size_t count) {
   s->held.count = s->is_stopped ? 0 : length - keep;
 }
 
-/* The bytes at the start of a text that are no character together; *is_begun: whether more bytes may make them one. */
+/* The bytes at the start of a text that are no character; *is_begun: whether more bytes may complete one. */
 static size_t broken_bytes(const char *text, size_t count, int *is_begun) {
   const unsigned char *s = (const unsigned char *)text;
   const size_t wanted = s[0] < 0xc2 ? 1 : s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : s[0] < 0xf5 ? 4 : 1;
@@ -177,7 +177,7 @@ static size_t broken_bytes(const char *text, size_t count, int *is_begun) {
   return length;
 }
 
-/* Passes on whole characters, U+FFFD for bytes that become none; is_last: what is left of one is none. */
+/* Passes on whole characters, U+FFFD for invalid bytes; is_last: an incomplete character is invalid too. */
 static void pass_characters(text_stream *s, int is_last) {
   model_byte_list whole = {0};
   size_t at = 0;
@@ -220,7 +220,7 @@ static void finish_text(text_stream *s) {
 
 /* -- tokens -------------------------------------------------------------------------------------------------------- */
 
-/* How many of the tokens that the state holds a prompt goes on from; never all of the prompt. */
+/* How many tokens of a prompt are already in the state; at most all but one. */
 static int64_t known_tokens(const model_language *l, const model_token_list *prompt) {
   const int64_t length = (int64_t)prompt->count;
   int64_t shared = 0;
@@ -229,12 +229,12 @@ static int64_t known_tokens(const model_language *l, const model_token_list *pro
   return shared < length ? shared : length - 1;
 }
 
-/* What has gone wrong in a run, or what ended it, by what it returned; only a checked one returns less than 0. */
+/* Converts the return code of a run to an error or a reason to end; only a checked run returns less than 0. */
 static int ended_by(int code) {
   return code < 0 ? MODEL_STRAYED : code == 1 ? MODEL_OTHER_TOKEN : MODEL_ENDED_INTERRUPT;
 }
 
-/* Computes a prompt: logits of what comes next. Returns what the model did. */
+/* Runs a prompt, for the logits after it. Returns the run's code. */
 static int read_prompt(model_language *l, const model_token_list *prompt) {
   const model_prefill_outputs outputs = {.logits = l->logits};
   l->count = known_tokens(l, prompt);
@@ -252,7 +252,7 @@ static int read_prompt(model_language *l, const model_token_list *prompt) {
   return 0;
 }
 
-/* Computes a token that was drawn. Returns what the model did. */
+/* Runs a token that was drawn. Returns the run's code. */
 static int read_token(model_language *l, int32_t token) {
   static const int32_t first = 0;
   const model_decode_inputs inputs = {

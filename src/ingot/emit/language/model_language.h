@@ -1,4 +1,4 @@
-/* model_language.h: emitted by Ingot: a language model that goes on with texts. It prints nothing. */
+/* model_language.h: emitted by Ingot: a language model that continues texts. It prints nothing. */
 #ifndef MODEL_LANGUAGE_H
 #define MODEL_LANGUAGE_H
 
@@ -9,13 +9,13 @@
 extern "C" {
 #endif
 
-/* A model, and the text whose keys and values it holds. Several may be open; each serves one caller at a time. */
+/* A model, and the text whose keys and values are cached. Several may be open; each serves one caller at a time. */
 typedef struct model_language model_language;
 
-/* What ended an answer. */
+/* The reason why an answer ended. */
 enum { MODEL_ENDED_STOP, MODEL_ENDED_LENGTH, MODEL_ENDED_INTERRUPT };
 
-/* What has gone wrong. */
+/* Errors. */
 enum {
   MODEL_NO_MEMORY = -1,
   MODEL_NO_WEIGHTS = -2,
@@ -30,13 +30,13 @@ enum {
   MODEL_STRAYED = -11
 };
 
-/* That in words. */
+/* The message of an error. */
 const char *model_language_error(int code);
 
-/* How an answer is drawn, and who gets it. max_tokens: -1 for what the context holds. stops: texts that end it and are
- * no part of it. interrupt: NULL, or what ends it once it is not 0, within a layer. take_text: NULL, or gets its text
- * as it becomes certain, whole characters at a time and no 0 behind them. take_token: NULL, or gets each token, but for
- * one that ends the answer. given: what both are called with. */
+/* Options of an answer, and its receivers. max_tokens: -1 for the rest of the context. stops: texts that end it and are
+ * no part of it. interrupt: NULL, or ends the answer within a layer once it is not 0. take_text: NULL, or receives the
+ * text as it becomes certain, in whole characters and without a terminating 0. take_token: NULL, or receives each token
+ * except one that ends the answer. given: the argument of both. */
 typedef struct {
   model_sampling sampling;
   int64_t max_tokens;
@@ -48,27 +48,27 @@ typedef struct {
   void *given;
 } model_request;
 
-/* What the model's folder said of drawing, seed 0, and nobody who gets the answer. */
+/* The defaults of the model's folder, seed 0, and no receivers. */
 void model_request_begin(model_request *request);
 
 /* Reads weights.bin and tokenizer.bin of a folder, "" for the working directory. threads: the most that a run uses.
- * Returns NULL where that fails; *error: 0, or how. */
+ * Returns NULL after an error; *error: 0, or the error. */
 model_language *model_language_open(const char *folder, int threads, int *error);
 void model_language_close(model_language *l);
 
-/* Goes on with a text, UTF-8. Returns what ended the answer, or what has gone wrong. What the text shares with the one
- * before, the prompt and its answer, is not computed again. */
+/* Continues a text, UTF-8. Returns the reason why the answer ended, or an error. The beginning that the text shares
+ * with the last prompt and its answer is not computed again. */
 int model_language_continue(model_language *l, const char *text, size_t count, const model_request *request);
 
 /* The same for tokens. */
 int model_language_answer(model_language *l, const model_token_list *prompt, const model_request *request);
 
-/* Appends the tokens of a prompt: those before every text, then its own. Returns 0, or what is wrong with it. */
+/* Appends the tokens of a prompt: the prefix of every text, then its own. Returns 0, or an error. */
 int model_language_tokens(const model_language *l, const char *text, size_t count, model_token_list *ids);
 
 const model_tokenizer *model_language_tokenizer(const model_language *l);
 
-/* How many tokens it holds; MODEL_CONTEXT: no more fit. */
+/* The number of cached tokens, at most MODEL_CONTEXT. */
 int64_t model_language_count(const model_language *l);
 
 #ifdef __cplusplus

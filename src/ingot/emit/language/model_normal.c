@@ -1,5 +1,5 @@
-/* model_normal.c: emitted by Ingot: Unicode's normalisation form C (Unicode Standard Annex 15): characters are taken
- * apart, their marks put in order, and what composes is composed. Hangul is arithmetic (The Unicode Standard, 3.12). */
+/* model_normal.c: emitted by Ingot: Unicode normalisation form C (Unicode Standard Annex 15): characters are
+ * decomposed, their marks sorted, and the result composed. Hangul is computed (The Unicode Standard, 3.12). */
 #include "model_normal.h"
 
 #include <stdlib.h>
@@ -19,7 +19,7 @@ static int32_t class_of(const model_normal_tables *tables, int32_t code) {
   return tables->classes[2 * low + 1];
 }
 
-/* Appends what a character is made of. */
+/* Appends the decomposition of a character. */
 static void take_apart(const model_normal_tables *tables, int32_t code, model_token_list *out) {
   const int32_t syllable = code - S_BASE;
   if (syllable >= 0 && syllable < S_COUNT) {
@@ -43,7 +43,7 @@ static void take_apart(const model_normal_tables *tables, int32_t code, model_to
   model_append_id(out, code);
 }
 
-/* The character that two make together, -1 for none. */
+/* The composition of two characters, -1 for none. */
 static int32_t composed(const model_normal_tables *tables, int32_t first, int32_t second) {
   if (first >= L_BASE && first < L_BASE + L_COUNT && second >= V_BASE && second < V_BASE + V_COUNT)
     return S_BASE + (first - L_BASE) * N_COUNT + (second - V_BASE) * T_COUNT;
@@ -61,7 +61,7 @@ static int32_t composed(const model_normal_tables *tables, int32_t first, int32_
   return -1;
 }
 
-/* Puts the marks behind each character in the order of their classes; those of one class stay in theirs. */
+/* Sorts the marks after each character by their classes; marks of one class keep their order. */
 static void put_in_order(int32_t *codes, int32_t *classes, size_t count) {
   for (size_t i = 1; i < count; i++) {
     const int32_t code = codes[i], class = classes[i];
@@ -71,8 +71,8 @@ static void put_in_order(int32_t *codes, int32_t *classes, size_t count) {
   }
 }
 
-/* Composes characters in place; returns how many are left. A mark is kept from its character by one between them of a
- * class that is not lower. */
+/* Composes characters in place; returns how many are left. A mark is blocked from its character by a mark between them
+ * whose class is not lower. */
 static size_t put_together(const model_normal_tables *tables, int32_t *codes, const int32_t *classes, size_t count) {
   size_t kept = 0, starter = SIZE_MAX;
   int32_t last = 0;

@@ -1,10 +1,10 @@
-/* model_normal.h: emitted by Ingot: Unicode's normalisation form C, by tables. */
+/* model_normal.h: emitted by Ingot: Unicode normalisation form C, by tables. */
 #ifndef MODEL_NORMAL_H
 #define MODEL_NORMAL_H
 
 #include "model_tokenizer.h"
 
-/* Rows of numbers, in order. decompositions: (character, first, second or 0). compositions: (first, second, character).
+/* Sorted rows of numbers. decompositions: (character, first, second or 0). compositions: (first, second, character).
  * classes: (the first character of a run, its combining class), from 0 on. counts of rows. */
 typedef struct {
   const int32_t *decompositions, *compositions, *classes;

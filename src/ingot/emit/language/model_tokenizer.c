@@ -1,6 +1,6 @@
 /* model_tokenizer.c: emitted by Ingot: byte-pair encoding (Sennrich et al., "Neural Machine Translation of Rare Words
- * with Subword Units", 2016) over bytes or characters. A text is cut at added tokens, what is between them into words,
- * and of a word's neighbours those are joined whose pair was learned first, until none is left. */
+ * with Subword Units", 2016) over bytes or characters. A text is split at added tokens, the rest is split into words,
+ * and in a word the adjacent pair with the lowest rank is merged until no pair is left. */
 #include "model_tokenizer.h"
 
 #include <stdio.h>
@@ -22,13 +22,14 @@ enum {
   PREFIX_SPACE, STRIP, COMPOSE, VOCAB, STAGE_COUNT
 };
 
-/* Bits of added tokens. NORMAL: found in text whose spaces are replaced. LEFT, RIGHT: takes the white space there. */
+/* Bits of added tokens. NORMAL: matched in text whose spaces are replaced. LEFT, RIGHT: includes the white space
+ * there. */
 enum { SPECIAL = 1, NORMAL = 2, KNOWN = 4, LEFT = 8, RIGHT = 16, CONTROL = 32 };
 
 enum { HEAD_BYTES = 24, MOST_STAGES = 16, NO_SYMBOL = -1 };
 
-static const char SPACE[] = "\xe2\x96\x81"; /* stands for a space in a word */
-static const char BREAK[] = "\xef\xb7\x90"; /* a character that is no text; between two others it keeps them apart */
+static const char SPACE[] = "\xe2\x96\x81"; /* represents a space in a word */
+static const char BREAK[] = "\xef\xb7\x90"; /* a noncharacter; between two characters it prevents a match */
 
 typedef struct {
   const int32_t *runs, *transitions;
@@ -47,17 +48,18 @@ struct model_tokenizer {
   uint8_t begins[256]; /* whether some added token begins with a byte */
 };
 
-/* A neighbour in a word. next, previous: the places of others, NO_SYMBOL for none; id: NO_SYMBOL once it was joined. */
+/* A symbol of a word. next, previous: the indices of its neighbours, NO_SYMBOL for none; id: NO_SYMBOL once it was
+ * merged. */
 typedef struct {
   int32_t id, previous, next;
 } symbol;
 
-/* Two neighbours that may be joined. */
+/* Two neighbours that may be merged. */
 typedef struct {
   int32_t rank, place, result;
 } joint;
 
-/* What encoding one text needs. mark: whether a break is a token of no id. */
+/* The state of encoding one text. mark: whether a break is a token without an id. */
 typedef struct {
   const model_tokenizer *t;
   model_token_list *out;
@@ -68,13 +70,13 @@ typedef struct {
   model_byte_list normal;
 } encoding;
 
-/* Room for one more item. */
+/* Grows an array by at least one item. */
 static void *grown(void *items, size_t count, size_t *room, size_t size) {
   if (count < *room) return items;
   *room = 2 * *room + 64;
   items = realloc(items, *room * size);
   if (!items) {
-    fprintf(stderr, "no memory\n");
+    fprintf(stderr, "out of memory\n");
     exit(75);
   }
   return items;
@@ -225,7 +227,7 @@ static int is_before(const joint *a, const joint *b) {
   return a->rank != b->rank ? a->rank < b->rank : a->place < b->place;
 }
 
-/* Notes that the symbol at a place and the next one may be joined; the first to be is the heap's first. */
+/* Adds the pair of the symbol at an index and the next one to the heap, whose top is merged first. */
 static void note_joint(encoding *e, int32_t place) {
   if (place == NO_SYMBOL || e->symbols[place].next == NO_SYMBOL) return;
   const int32_t *row = merge_of(e->t, e->symbols[place].id, e->symbols[e->symbols[place].next].id);
@@ -256,7 +258,7 @@ static void add_symbol(encoding *e, int32_t id) {
   e->symbol_count++;
 }
 
-/* Joins neighbours and appends what is left. */
+/* Merges neighbours and appends the remaining tokens. */
 static void join(encoding *e) {
   if (e->symbol_count) e->symbols[e->symbol_count - 1].next = NO_SYMBOL;
   for (size_t i = 0; i + 1 < e->symbol_count; i++) note_joint(e, (int32_t)i);
@@ -308,7 +310,7 @@ static int32_t word_id(const model_tokenizer *t, const char *word, size_t count)
 static void encode_word(encoding *e, const char *word, size_t count) {
   const model_tokenizer *t = e->t;
   const int32_t *bytes = t->numbers[BYTE_IDS], whole = word_id(t, word, count);
-  int unknown = 0; /* of these, how many wait to become one */
+  int unknown = 0; /* of these, how many are waiting to become one */
   if (whole != NO_SYMBOL) {
     model_append_id(e->out, whole);
     return;
@@ -336,7 +338,7 @@ static void encode_word(encoding *e, const char *word, size_t count) {
 
 /* -- words --------------------------------------------------------------------------------------------------------- */
 
-/* The bytes of what a stage's expression matches at the start of a text, 0 for nothing. */
+/* The bytes that a stage's expression matches at the start of a text, 0 for no match. */
 static size_t matched(const stage *s, const char *text, size_t count) {
   size_t at = 0, end = 0;
   for (int32_t state = 1;;) {
@@ -356,7 +358,7 @@ static size_t matched(const stage *s, const char *text, size_t count) {
   }
 }
 
-/* Cuts a text by the expressions from one on, and encodes the words. */
+/* Splits a text by the expressions from one on, and encodes the words. */
 static void encode_stage(encoding *e, int32_t number, const char *text, size_t count) {
   if (number == e->t->settings[STAGE_COUNT]) {
     if (count) encode_word(e, text, count);
@@ -382,7 +384,7 @@ static void replace_spaces(model_byte_list *out, const char *text, size_t count)
   for (size_t i = 0; i < count; i++) model_append_bytes(out, text[i] == ' ' ? SPACE : text + i, text[i] == ' ' ? 3 : 1);
 }
 
-/* Encodes text without added tokens. is_first: whether the whole text begins with it. */
+/* Encodes text without added tokens. is_first: whether it is the start of the whole text. */
 static void encode_text(encoding *e, const char *text, size_t count, int is_first) {
   const int32_t *settings = e->t->settings, metaspace = settings[METASPACE];
   model_byte_list word = {0};
@@ -412,8 +414,8 @@ static void encode_text(encoding *e, const char *text, size_t count, int is_firs
 
 /* -- added tokens -------------------------------------------------------------------------------------------------- */
 
-/* The longest added token that a text begins with, -1 for none; it has a bit of `wanted`, if there is any, and none
- * of `unwanted`. */
+/* The longest added token at the start of a text, -1 for none; it has a bit of `wanted`, if that is not 0, and none of
+ * `unwanted`. */
 static int32_t added_at(const model_tokenizer *t, const char *text, size_t count, int wanted, int unwanted) {
   const int32_t *starts = t->numbers[ADDED_STARTS];
   int32_t best = -1, most = 0;
@@ -430,7 +432,7 @@ static size_t added_bytes(const model_tokenizer *t, int32_t which) {
   return (size_t)(t->numbers[ADDED_STARTS][which + 1] - t->numbers[ADDED_STARTS][which]);
 }
 
-/* How far white space reaches back from the end of a text, or on from its beginning. */
+/* The length of the white space at the end of a text, or at its start. */
 static size_t white_before(const char *text, size_t count) {
   size_t at = count, kept = count;
   while (at) {
@@ -452,7 +454,7 @@ static size_t white_after(const char *text, size_t count) {
 
 static void encode_between(encoding *e, const char *text, size_t count, int is_normal, int is_first);
 
-/* Cuts a text at added tokens, those found in normalised text or those found before. */
+/* Splits a text at added tokens: those matched in normalised text, or those matched before. */
 static void encode_around(encoding *e, const char *text, size_t count, int is_normal, int is_first) {
   const model_tokenizer *t = e->t;
   size_t begin = 0, at = 0;
@@ -531,7 +533,7 @@ int model_tokenizer_encode(const model_tokenizer *t, const char *text, size_t co
   return failed || has_control(t, out->ids + before, out->count - before);
 }
 
-/* Appends a text with a break in each spelled token; *cuts: how many. */
+/* Appends a text with a break in each token that it spells; *cuts: how many. */
 static int break_once(const model_tokenizer *t, const model_byte_list *text, int wanted, model_byte_list *out,
                       size_t *cuts) {
   for (size_t at = 0; at < text->count;) {

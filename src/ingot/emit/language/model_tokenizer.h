@@ -11,7 +11,7 @@ extern "C" {
 
 typedef struct model_tokenizer model_tokenizer;
 
-/* Lists that grow; zeros at first, to be given to free at last. */
+/* Growing lists; initially zeros, finally freed by the caller. */
 typedef struct {
   int32_t *ids;
   size_t count, room;
@@ -22,44 +22,44 @@ typedef struct {
   size_t count, room;
 } model_byte_list;
 
-/* What a piece is: nothing to read, text, or one byte of a character. */
+/* Kinds of pieces: no text, text, or one byte of a character. */
 enum { MODEL_PIECE_HIDDEN, MODEL_PIECE_TEXT, MODEL_PIECE_BYTE };
 
-/* Which texts of added tokens are taken for them: those that are not special; all, as a chat template writes them. */
+/* Which added tokens are matched in a text: those that are not special; all, as in a chat template. */
 enum { MODEL_TOKENS_PLAIN, MODEL_TOKENS_MARKED };
 
-/* Which added tokens a message may not spell: special ones; those too that the chat template knows. */
+/* Which added tokens a message may not spell: special ones; also those that the chat template contains. */
 enum { MODEL_SPELLED_SPECIAL, MODEL_SPELLED_KNOWN };
 
-/* NULL where the file cannot be read whole, or is none of this kind; *is_found: whether it could be opened. */
+/* NULL if the file is damaged or of another kind; *is_found: whether it could be opened. */
 model_tokenizer *model_tokenizer_open(const char *path, int *is_found);
 void model_tokenizer_close(model_tokenizer *t);
 
-/* Appends the tokens of a text, UTF-8, of at most INT32_MAX / 4 bytes. Returns 0, or 1 where plain text becomes a
- * control token whatever it is cut into. */
+/* Appends the tokens of a text, UTF-8, of at most INT32_MAX / 4 bytes. Returns 0, or 1 if plain text necessarily
+ * contains a control token. */
 int model_tokenizer_encode(const model_tokenizer *t, const char *text, size_t count, int tokens, model_token_list *out);
 
-/* Appends a text with a break in each added token that it spells, which keeps it text where tokens are marked. Returns
- * 0, or 1 where such a token is one character. */
+/* Appends a text with a break in each added token that it spells, which keeps it text where added tokens are matched.
+ * Returns 0, or 1 if such a token is a single character. */
 int model_tokenizer_break(const model_tokenizer *t, const char *text, size_t count, int spelled, model_byte_list *out);
 
-/* What a token adds to a text, and what that is. *count: its bytes. */
+/* The text that a token adds, and its kind. *count: its bytes. */
 const char *model_tokenizer_piece(const model_tokenizer *t, int32_t id, size_t *count, int *kind);
 
-/* Whether a text loses the space that its first piece begins with. */
+/* Whether a text loses the space at the start of its first piece. */
 int model_tokenizer_strips(const model_tokenizer *t);
 
-/* Whether a character's bytes are pieces of their own, so that text behind them ends it. */
+/* Whether a character's bytes are separate pieces, so that text after them ends the character. */
 int model_tokenizer_separates(const model_tokenizer *t);
 
 /* The tokens before a text. */
 const int32_t *model_tokenizer_prefix(const model_tokenizer *t, size_t *count);
 
-/* Appends; ends the program where there is no memory. */
+/* Appends; ends the program when out of memory. */
 void model_append_id(model_token_list *list, int32_t id);
 void model_append_bytes(model_byte_list *list, const char *bytes, size_t count);
 
-/* The bytes of the character that a text begins with, 0 where it is none; *code: its code point. */
+/* The bytes of the character at the start of a text, 0 if it is invalid; *code: its code point. */
 size_t model_utf8_next(const char *text, size_t count, uint32_t *code);
 
 int model_is_utf8(const char *text, size_t count);

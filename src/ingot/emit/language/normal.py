@@ -1,4 +1,4 @@
-"""The tables of normal.c: Unicode's normalisation form C, as Python's `unicodedata` has it."""
+"""The tables of normal.c: Unicode's normalisation form C, from Python's `unicodedata`."""
 
 from __future__ import annotations
 
@@ -7,15 +7,18 @@ import unicodedata
 
 import numpy as np
 
-_QUANT = 0x110000
+_CODE_POINTS = 0x110000
 
 
 @functools.cache
 def normal_tables() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Decompositions as int32[n, 3]: character, first, second or 0; compositions as int32[n, 3]: first, second,
-    character; and combining classes as int32[n, 2]: the first character of a run, and its class. All are in order."""
+    """Return decompositions, compositions and combining classes, all sorted.
+
+    Decompositions are int32[n, 3]: character, first, second or 0; compositions int32[n, 3]: first, second, character;
+    combining classes int32[n, 2]: the first character of a run, and its class.
+    """
     apart, classes, last = [], [], -1
-    for code in range(_QUANT):
+    for code in range(_CODE_POINTS):
         letter = chr(code)
         parts = unicodedata.decomposition(letter)
         if parts and not parts.startswith("<"):

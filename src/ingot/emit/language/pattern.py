@@ -1,9 +1,9 @@
-"""The regular expression by which a tokenizer cuts words, as a table of a deterministic automaton.
+"""Compile the regular expression that splits words in a tokenizer to a deterministic automaton.
 
-What matches is what a backtracking engine finds: of the first branch that matches, as much as its repetitions take. So
-a state is a list of places in the expression, best first, and a match drops what stands behind it (Cox, "Regular
-Expression Matching: the Virtual Machine Approach", 2009). A transition says whether a match ended before its character;
-thus a branch may ask what that character is not.
+A match is that of a backtracking engine: the first branch that matches, with greedy repetitions. So a state is a list
+of positions in the expression, by priority, and a match drops all positions of lower priority (Cox, "Regular Expression
+Matching: the Virtual Machine Approach", 2009). A transition records whether a match ended before its character, which
+supports negative lookahead of one character.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ingot.errors import UnsupportedError
 MAX_STATES = 4096  # of a tokenizer's automaton
 _CODE_POINTS = 0x110000
 
-# First and last code point of each run of characters that one atom of an expression matches.
+# The first and last code point of each run of characters that an atom matches.
 Ranges = tuple[tuple[int, int], ...]
 
 _ESCAPE = re.compile(r"\\(?:[pP]\{\^?\w+\}|x\{[0-9A-Fa-f]+\}|x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4}|[sSdDwWrntfv]|[^\w\s])")
@@ -28,9 +28,11 @@ _LOOK = re.compile(r"\(\?!(\\[pP]\{\^?\w+\}|\\[sSdDwW])\)")
 
 @dataclass(frozen=True, slots=True)
 class Automaton:
-    """starts, classes: from code point starts[i] on, a character is of classes[i]. width: classes, and one more for the
-    end of the text. transitions: of state s and class c at s * width + c, twice the next state, and 1 more where a
-    match ended before; state 0 goes nowhere, state 1 is the first.
+    """The tables of an automaton.
+
+    starts, classes: characters from code point starts[i] on have the class classes[i]. width: the number of classes,
+    and one more for the end of the text. transitions: for state s and class c at s * width + c, twice the next state,
+    plus 1 if a match ended before; state 0 is dead, state 1 is the start.
     """
 
     starts: tuple[int, ...]
@@ -40,9 +42,9 @@ class Automaton:
 
 
 def automaton(pattern: str, members: Callable[[str], Ranges], where: str) -> Automaton:
-    """The automaton of an expression. members: what an atom of it matches, alone.
+    """Return the automaton of an expression. members: the characters that an atom matches.
 
-    Raises UnsupportedError for an expression of another form.
+    Raises UnsupportedError for unsupported syntax.
     """
     program = _Parser(pattern, where).program()
     atoms = dict.fromkeys(part[1] for part in program if part[0] in ("take", "not"))
@@ -66,7 +68,7 @@ def automaton(pattern: str, members: Callable[[str], Ranges], where: str) -> Aut
 
 
 def _classes(sets: list[Ranges]) -> tuple[tuple[int, ...], tuple[int, ...], list[int]]:
-    """Characters that the same sets have are of one class: where runs begin, their classes, the sets of a class."""
+    """Divide characters into classes by the sets that have them; return run starts, their classes, sets by class."""
     flips: dict[int, int] = {0: 0}
     for place, ranges in enumerate(sets):
         for first, last in ranges:
@@ -86,7 +88,7 @@ _Part = tuple[str | int, ...]
 
 
 def _closure(program: list[_Part], places: list[int], seen: set[int] | None = None) -> Iterator[int]:
-    """The places that are reached without a character, best first."""
+    """Yield the positions that are reached without a character, by priority."""
     seen = set() if seen is None else seen
     for place in places:
         if place in seen:
@@ -102,7 +104,7 @@ def _closure(program: list[_Part], places: list[int], seen: set[int] | None = No
 def _after(
     program: list[_Part], holds: dict[str | int, list[bool]], state: tuple[int, ...], kind: int, end: int
 ) -> tuple[tuple[int, ...], bool]:
-    """The state behind a character of a class, and whether a match ended before it. end: the class of no character."""
+    """Return the state after a character of a class, and whether a match ended before it. end: the class of the end."""
     found: dict[int, None] = {}
     seen: set[int] = set()
     waiting = list(reversed(state))
@@ -120,7 +122,7 @@ def _after(
 
 
 class _Parser:
-    """An expression -> parts, which begin at 0."""
+    """Parse an expression to a program of instructions, which starts at 0."""
 
     def __init__(self, pattern: str, where: str):
         self._pattern, self._where, self._at = pattern, where, 0
@@ -175,7 +177,7 @@ class _Parser:
         self._at += 1
 
     def _atom(self) -> str:
-        """One character, escape or class, as it is written."""
+        """Return the text of one character, escape or class."""
         begin, character = self._at, self._pattern[self._at]
         if character == "\\":
             escape = _ESCAPE.match(self._pattern, self._at)
@@ -201,7 +203,7 @@ class _Parser:
         raise self._refused("a class without an end")
 
     def _repeat(self, begin: int) -> None:
-        """Repeats what was written from `begin` on, as the sign says that follows."""
+        """Repeat the instructions from `begin` on as the following quantifier specifies."""
         least, most = 1, 1
         counted = _REPEAT.match(self._pattern, self._at)
         sign = self._pattern[self._at : self._at + 1]
@@ -231,7 +233,7 @@ class _Parser:
             self._append(body, begin)
 
     def _append(self, body: list[_Part], begin: int) -> None:
-        """A copy of parts that began at a place, at the end."""
+        """Append a copy of instructions that began at a position."""
         shift = len(self._parts) - begin
         for part in body:
             goes = part[0] in ("split", "go")

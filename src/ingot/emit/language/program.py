@@ -1,4 +1,4 @@
-"""The programs around a language model in C: its facts, what builds them, and the files that are the same for all."""
+"""Emit the C programs of a language model: its facts, the build, and the files that all models share."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from ingot.emit.program import VECTOR
 from ingot.emit.project import Project, library_headers, library_sources, project_files
 from ingot.emit.steps import float_text
 
-_LIBRARY = ("normal", "tokenizer", "language")  # a source and a header each, behind the prefix
+_LIBRARY = ("normal", "tokenizer", "language")  # a source and a header each, named after the prefix
 _CHAT = "chat"  # of the library, and of the program
-_COMMAND = "command"  # what programs have alike
+_COMMAND = "command"  # shared by the programs
 _PROGRAM = "generate"
-# The fields of model_sampling, with the values that choose nothing.
+# The fields of model_sampling, with neutral values.
 _SAMPLING: dict[str, float | int] = {
     "temperature": 0.0, "top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.0, "presence_penalty": 0.0,
     "frequency_penalty": 0.0, "top_k": 0,
@@ -25,12 +25,12 @@ _SAMPLING: dict[str, float | int] = {
 
 @dataclass(frozen=True, slots=True)
 class ChatFormat:
-    """A conversation as text: `first`, or `before_system`, the system message and `after_system`; then what the user
-    and the model said in turns, `to_model` and `to_user` between them; `last` behind what the user said last.
+    """The text format of a conversation.
 
-    trims: roles whose texts lose white space at both ends. thoughts: of what the model said up to the last `</think>`:
-    1 where it goes, 2 where line breaks behind it go too, 0 where it stays. before_system, after_system: None where the
-    template takes no system message.
+    It is `first`, or `before_system`, the system message and `after_system`; then the messages of user and model in
+    turns, with `to_model` and `to_user` between them; then `last`. trims: roles whose texts are stripped of white
+    space. thoughts: how the model's text up to the last `</think>` is treated: 0 kept, 1 removed, 2 removed with the
+    line breaks after it. before_system, after_system: None if the template has no system message.
     """
 
     first: str
@@ -45,7 +45,7 @@ class ChatFormat:
 
 @dataclass(frozen=True, slots=True)
 class Continuation:
-    """A test of a language model: a prompt, and the most probable tokens behind it."""
+    """A test vector of a language model: a prompt, and its greedy continuation."""
 
     prompt: str
     tokens: Sequence[int]
@@ -58,8 +58,10 @@ def program_files(
     chat: ChatFormat | None,
     vector: Continuation | None = None,
 ) -> dict[str, str]:
-    """Files by name. ends: tokens that end an answer. sampling: what the model's folder says of it. chat: None for a
-    model without a chat template, which gets no program to chat with. vector: what `make check` runs.
+    """Return the files by name.
+
+    ends: tokens that end an answer. sampling: defaults of the model's folder. chat: None for a model without a chat
+    template, which gets no chat program. vector: the test vector of `make check`.
     """
     library, programs = _parts(bool(chat))
     names = [f"model_{part}.{ending}" for part in (*library, _COMMAND) for ending in "hc"]
@@ -76,18 +78,18 @@ def program_files(
 
 
 def _parts(has_chat: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What the library has beside the model, and the programs."""
+    """Return the parts of the library besides the model, and the programs."""
     return ((*_LIBRARY, _CHAT), (_PROGRAM, _CHAT)) if has_chat else (_LIBRARY, (_PROGRAM,))
 
 
 def prefixed(text: str, prefix: str) -> str:
-    """The text with the names that begin with `model` beginning with a prefix."""
+    """Replace `model` at the start of names with a prefix."""
     text = re.sub(r"\bmodel(?=_|\.h)", prefix, text)
     return re.sub(r"\bMODEL(?=_)", prefix.upper(), text)
 
 
 def _own(text: str, face: Interface) -> str:
-    """The text with the names of a model, and of the files that it reads."""
+    """Insert the names of a model and of its files into a text."""
     return re.sub(r"\b(weights|tokenizer)\.bin\b", lambda name: face.file(name[0]), prefixed(text, face.prefix))
 
 
@@ -95,7 +97,7 @@ def _facts(ends: Collection[int], sampling: Mapping[str, float | int], chat: Cha
     fields = [f".{name} = {_number(value)}" for name, value in sampling.items()]
     numbers = wrapped(fields, ", ", "  ").replace("\n", " \\\n")
     text = f"""\
-/* model_facts.h: emitted by Ingot: what the folder of the model says beside its weights. */
+/* model_facts.h: emitted by Ingot: facts of the model folder besides its weights. */
 #define MODEL_DEFAULT_SAMPLING {{ \\
 {numbers} \\
 }}
@@ -133,7 +135,7 @@ def _number(value: float | int) -> str:
 
 
 def _text(text: str | None) -> str:
-    """A C string; NULL for none."""
+    """Return a C string; NULL for none."""
     if text is None:
         return "NULL"
     plain = set(map(ord, " !#$%&'()*+,-./:;<=>@[]^_`{|}~")) | {c for c in range(128) if chr(c).isalnum()}
@@ -141,7 +143,7 @@ def _text(text: str | None) -> str:
 
 
 def _project(face: Interface, has_chat: bool, has_vector: bool) -> Project:
-    """What builds the library and the programs around it."""
+    """Return the build of the library and the programs."""
     library, programs = _parts(has_chat)
     own = [f"{face.prefix}_{part}" for part in library]
     headers = [*library_headers(face), *(f"{each}.h" for each in own)]

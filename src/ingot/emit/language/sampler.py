@@ -1,4 +1,4 @@
-"""What model.c and model.h of a language model have beside its entries: sizes, and the sampler."""
+"""Emit the additions to model.c and model.h of a language model: sizes, and the sampler."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ _ARRAYS = ("scores", "weights", "tokens", "occurrences", "seen")  # of the vocab
 
 
 def sampler(prefix: str, *, vocab: int, context: int, blocks: int, rows: int) -> Companion:
-    """vocab: tokens that have logits. context: the most positions. blocks: of keys and values. rows: the most that
-    a prefill takes."""
+    """Return the sampler of a language model.
+
+    vocab: tokens with logits. context: the most positions. blocks: of the key/value cache. rows: the most of a prefill.
+    """
     nbytes = -(-4 * vocab // LINE_BYTES) * LINE_BYTES
     arrays = "".join(
         f"  s->{name} = (void *)((char *)sampler + MODEL_SAMPLER_STRUCT + {place * nbytes});\n"
@@ -70,9 +72,9 @@ int32_t model_sample(void *sampler, const float *logits) {
 """
 
 _HEADER = """
-/* A run appends tokens to the text whose keys and values the state holds, and gives the logits of what comes after the
- * last. ids: the tokens. positions: of each, counted from 0; those before them have been computed. owners: zeros.
- * blocks: where keys and values lie, 0, 1, 2 and so on. take: the last row, rows - 1. */
+/* A run appends tokens to the text whose keys and values the state has, and computes the logits after the last token.
+ * ids: the tokens. positions: of each, counted from 0; all earlier positions are already computed. owners: zeros.
+ * blocks: of keys and values, 0, 1, 2 and so on. take: the last row, rows - 1. */
 #define MODEL_VOCAB @VOCAB@ /* tokens */
 #define MODEL_CONTEXT @CONTEXT@ /* the most positions of a text */
 #define MODEL_BLOCKS @BLOCKS@ /* of keys and values */
@@ -80,20 +82,20 @@ _HEADER = """
 #define MODEL_SAMPLER_STRUCT 512
 #define MODEL_SAMPLER_BYTES (MODEL_SAMPLER_STRUCT + @ARRAYS@)
 
-/* How a token is chosen: penalties first, then temperature (0 takes the most probable one), top_k (0: all), top_p,
- * min_p, and a draw by the seed. */
+/* Sampling options, in order: penalties, temperature (0: the most probable token), top_k (0: all), top_p, min_p, and
+ * the seed of the draw. */
 typedef struct {
   float temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
   int64_t top_k;
   uint64_t seed;
 } model_sampling;
 
-/* Begins a sampler in MODEL_SAMPLER_BYTES of memory, 64-byte aligned. */
+/* Initialises a sampler in MODEL_SAMPLER_BYTES of memory, 64-byte aligned. */
 void model_sampler(void *sampler, const model_sampling *options);
 
-/* Tells the penalty of repetitions about a token of the prompt. */
+/* Adds a token of the prompt to the repetition penalty. */
 void model_seen(void *sampler, int32_t token);
 
-/* The next token, or -1 where the logits are no numbers. */
+/* Returns the next token, or -1 if the logits are invalid. */
 int32_t model_sample(void *sampler, const float *logits);
 """

@@ -1,7 +1,7 @@
-"""tokenizer.bin: a `tokenizer.json` as the tables that tokenizer.c reads.
+"""Convert a `tokenizer.json` to tokenizer.bin, the tables of tokenizer.c.
 
-Of its parts those are taken that published language models have: BPE over bytes or over characters, words cut by an
-expression or by spaces. All others are refused by name.
+Supports the components of published language models: BPE over bytes or characters, words split by an expression or by
+spaces. All others raise an error that names them.
 """
 
 from __future__ import annotations
@@ -19,20 +19,22 @@ from ingot.emit.platform import Platform
 from ingot.errors import UnsupportedError
 
 MAGIC = b"INGOTTOK"
-_SPACE = "▁"  # what stands for a space where words keep theirs
-# The expression of a byte-level part that cuts words itself, GPT-2's.
+_SPACE = "▁"  # represents a space in a word
+# GPT-2's expression, which a byte-level pre-tokenizer uses by default.
 _WORDS = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 _DIGITS = {True: r"\p{N}", False: r"\p{N}+"}
 
-_HIDDEN, _TEXT, _BYTE = 0, 1, 2  # what a piece is
+_HIDDEN, _TEXT, _BYTE = 0, 1, 2  # kinds of pieces
 _SPECIAL, _NORMAL, _KNOWN, _LEFT, _RIGHT, _CONTROL = 1, 2, 4, 8, 16, 32  # bits of added tokens
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What else a program knows of a tokenizer. where: it was read. vocab: ids have less. hidden: ids that are no text.
-    control: ids that no text of a user becomes. prefix: ids before a text. known: added tokens that the chat template
-    writes, which a message may spell. members: which characters an atom of an expression matches.
+    """Further facts of a tokenizer.
+
+    where: its path. vocab: upper bound of ids. hidden: ids that are no text. control: ids that a user's text never
+    becomes. prefix: ids before a text. known: added tokens that the chat template writes and a message may spell.
+    members: the characters that an atom of an expression matches.
     """
 
     where: str
@@ -46,16 +48,16 @@ class Facts:
 
 @dataclass(slots=True)
 class Form:
-    """How a text becomes words: what tokenizer.c is told in numbers.
+    """How a text is split into words, as settings of tokenizer.c.
 
-    bytes: words are of bytes. compose: texts are NFC. prefix_space: a text that begins with none gets a space.
-    patterns: the expressions that cut words, one after another.
+    bytes: words are byte strings. compose: normalise to NFC. prefix_space: add a space before a text without one.
+    patterns: the expressions that split words, one after another.
     """
 
     bytes: bool = False
     prepend: bool = False
     replace: bool = False
-    metaspace: int = 0  # spaces are replaced before words are cut; 1: one before every text, 2: before the first
+    metaspace: int = 0  # replace spaces before splitting; 1: also one before every text, 2: before the first
     split: bool = False
     prefix_space: bool = False
     strip: bool = False
@@ -64,9 +66,9 @@ class Form:
 
 
 def tokenizer_file(document: Mapping[str, Any], facts: Facts, platform: Platform) -> bytes:
-    """The bytes of tokenizer.bin, in a platform's order. document: as the package `tokenizers` writes it.
+    """Return tokenizer.bin in a platform's byte order. document: as the package `tokenizers` writes it.
 
-    Raises UnsupportedError that names a part which tokenizer.c has not.
+    Raises UnsupportedError naming a component that tokenizer.c does not support.
     """
     form = form_of(document, facts.where)
     model = document["model"]
@@ -102,7 +104,7 @@ def _refused(where: str, part: str, got: object, expected: str) -> UnsupportedEr
 
 
 def form_of(document: Mapping[str, Any], where: str) -> Form:
-    """What a document says of words. Raises UnsupportedError for parts of it that are not known."""
+    """Return how a document splits words. Raises UnsupportedError for unknown components."""
     model, form = document["model"], Form()
     if model["type"] != "BPE":
         raise _refused(where, "model", model["type"], "BPE")
@@ -137,7 +139,7 @@ def _parts(section: Mapping[str, Any] | None, inner: str) -> list[Mapping[str, A
 
 
 def _cut(part: Mapping[str, Any], form: Form, where: str) -> None:
-    """Takes note of one part of a pre-tokenizer."""
+    """Add one component of a pre-tokenizer to the form."""
     where, kind = f"{where}: pre_tokenizer", part["type"]
     if form.bytes:
         raise _refused(where, "Sequence", f"{kind} behind ByteLevel", "nothing")
@@ -175,7 +177,7 @@ def _check_decoder(decoder: Mapping[str, Any] | None, form: Form, where: str) ->
 
 
 def _byte_letters() -> dict[str, int]:
-    """The letters that a byte-level vocabulary writes bytes as: printable ones stand for themselves."""
+    """Return the letters that represent bytes in a byte-level vocabulary; printable bytes represent themselves."""
     plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in plain]
     return {chr(byte): byte for byte in plain} | {chr(256 + place): byte for place, byte in enumerate(others)}
@@ -185,14 +187,14 @@ _LETTERS = _byte_letters()
 
 
 def _raw(text: str, form: Form) -> bytes | None:
-    """The bytes of a word that a token is; None where no word is."""
+    """Return the bytes of a token in a word; None for a token that is no part of a word."""
     if not form.bytes:
         return text.encode()
     return bytes(_LETTERS[letter] for letter in text) if all(letter in _LETTERS for letter in text) else None
 
 
 def _pieces(document: Mapping[str, Any], facts: Facts, form: Form) -> list[tuple[bytes, int]]:
-    """What each id adds to a text."""
+    """Return the bytes that each id adds to a text."""
     pieces = [(b"", _HIDDEN)] * facts.vocab
     texts = {**document["model"]["vocab"], **{token["content"]: token["id"] for token in document["added_tokens"]}}
     for text, index in texts.items():
@@ -209,7 +211,7 @@ def _pieces(document: Mapping[str, Any], facts: Facts, form: Form) -> list[tuple
 
 
 def _symbols(spelled: Mapping[bytes | None, int], form: Form) -> Iterable[int]:
-    """(byte or code point, id) of the tokens that words are first cut into, in order."""
+    """Return (byte or code point, id) of the initial tokens of words, in order."""
     found = []
     for raw, index in spelled.items():
         if raw is not None and form.bytes and len(raw) == 1:
@@ -220,7 +222,7 @@ def _symbols(spelled: Mapping[bytes | None, int], form: Form) -> Iterable[int]:
 
 
 def _merges(merges: Sequence[tuple[str, ...]], vocab: Mapping[str, int]) -> np.ndarray:
-    """Left, right, rank and result of each, sorted by the pair."""
+    """Return left, right, rank and result of each merge, sorted by pair."""
     rows = np.array(
         [(vocab[left], vocab[right], rank, vocab[left + right]) for rank, (left, right) in enumerate(merges)], np.int32
     ).reshape(-1, 4)
@@ -228,7 +230,7 @@ def _merges(merges: Sequence[tuple[str, ...]], vocab: Mapping[str, int]) -> np.n
 
 
 def _added(document: Mapping[str, Any], facts: Facts, form: Form) -> list[np.ndarray | bytes]:
-    """Where the text of each added token ends, the texts, and (id, bits) of each."""
+    """Return the end offset of each added token's text, the texts, and (id, bits) of each."""
     texts, rows = [], []
     for token in document["added_tokens"]:
         text, index = token["content"], token["id"]
@@ -246,7 +248,7 @@ def _added(document: Mapping[str, Any], facts: Facts, form: Form) -> list[np.nda
 
 
 def _stages(stages: Sequence[Automaton]) -> list[np.ndarray]:
-    """(width, first run, runs, first transition) of each automaton; runs as (start, class); transitions."""
+    """Return (width, first run, runs, first transition) of each automaton; runs as (start, class); transitions."""
     rows: list[int] = []
     runs: list[int] = []
     transitions: list[int] = []
@@ -262,12 +264,12 @@ def _numbers(values: Iterable[int] | np.ndarray) -> np.ndarray:
 
 
 def _texts(texts: Sequence[bytes]) -> tuple[np.ndarray, bytes]:
-    """Where each text begins, and the last one ends; the texts."""
+    """Return the offsets of texts, with the end of the last, and the texts."""
     return _numbers(np.cumsum([0, *map(len, texts)])), b"".join(texts)
 
 
 def _file(sections: Sequence[np.ndarray | bytes], platform: Platform) -> bytes:
-    """The head: magic, hash of what follows it, bytes of the file, then offset and bytes of each section."""
+    """Return the header: magic, hash of the rest, bytes of the file, then offset and bytes of each section."""
 
     def stored(*numbers: int, dtype: type[np.generic]) -> bytes:
         return platform.ordered(np.array(numbers, dtype)).tobytes()
@@ -282,7 +284,7 @@ def _file(sections: Sequence[np.ndarray | bytes], platform: Platform) -> bytes:
 
 
 def fnv(content: bytes, platform: Platform) -> int:
-    """FNV-1a over words of 8 bytes, in a platform's order, the last filled up with zeros."""
+    """Return FNV-1a over words of 8 bytes, in a platform's order, zero-padded."""
     total = 0xCBF29CE484222325
     for word in np.frombuffer(content + bytes(-len(content) % 8), platform.dtype(np.dtype(np.uint64))).tolist():
         total = (total ^ word) * 0x100000001B3 & 0xFFFFFFFFFFFFFFFF

@@ -1,4 +1,4 @@
-"""tokenizer.bin of a folder: what its tokenizer does, asked of the package that does it."""
+"""Write tokenizer.bin of a folder; the characters of expression atoms come from the package `tokenizers`."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from ingot.emit.platform import Platform
 from ingot.llm.tokenizer import Tokenizer
 
 _SURROGATES = 0xD800, 0xE000
-_TEXT = 0x800  # characters that are asked about together
-_PLANES = 0x40000, 0xE0000  # no character is there, and all are alike
+_TEXT = 0x800  # characters that are tested together
+_PLANES = 0x40000, 0xE0000  # planes without assigned characters
 
 
 def c_tokenizer(tokenizer: Tokenizer, known: Collection[str], where: str, platform: Platform) -> bytes:
-    """The bytes, in a platform's order. known: added tokens that the chat template writes.
+    """Return the bytes in a platform's order. known: added tokens that the chat template writes.
 
-    Raises UnsupportedError for a tokenizer with parts that C does not have.
+    Raises UnsupportedError for a tokenizer with components that emitted C does not support.
     """
     facts = Facts(
         where=where,
@@ -36,8 +36,9 @@ def c_tokenizer(tokenizer: Tokenizer, known: Collection[str], where: str, platfo
 
 @functools.cache
 def members(atom: str) -> Ranges:
-    """The characters that an atom of an expression matches, as `tokenizers` sees them: what it takes out of texts of
-    every character. Of the planes that Unicode has not begun, the first characters stand for all.
+    """Return the characters that an atom of an expression matches, by running `tokenizers` on texts of all characters.
+
+    In the planes without assigned characters, the first characters represent all.
     """
     from tokenizers import Regex
     from tokenizers.pre_tokenizers import Split

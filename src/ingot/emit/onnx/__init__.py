@@ -1,4 +1,4 @@
-"""Graphs back to ONNX: `export_onnx`. Importing this registers every rule."""
+"""Export graphs to ONNX: `export_onnx`. Importing this package registers every rule."""
 
 from ingot.emit.onnx import (  # noqa: F401  # each declares its rules
     control,

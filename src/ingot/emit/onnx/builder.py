@@ -1,4 +1,4 @@
-"""The pen of the rules: it writes the nodes of one ONNX graph, and computes dims where a node needs them as data."""
+"""The builder of ONNX graphs: adds nodes, constants, and computations of dims that a node needs as data."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ NUMBERS = {d: n for n, d in DTYPES.items()}
 
 
 class Names:
-    """Names of values that are taken, in a model's graph and in the subgraphs that see it."""
+    """Names of values in use, in a model's graph and in the subgraphs that can refer to it."""
 
     def __init__(self, taken: Sequence[str] = ()):
         self.taken = set(taken)
 
     def fresh(self, hint: str) -> str:
-        """A name that is not taken, the hint itself where possible."""
+        """Return an unused name, the hint itself if possible."""
         name, count = hint, 0
         while not name or name in self.taken:
             count += 1
@@ -39,14 +39,14 @@ class Names:
         return name
 
 
-class Pen:
-    """Writes one ONNX graph, subgraph or function: `pen.Relu(x)` adds a node and gives the name of its result.
+class Builder:
+    """Build one ONNX graph, subgraph or function: `builder.Relu(x)` adds a node and returns the name of its result.
 
-    Operands are ONNX names, arrays, which become constants, or None for those that are left out; lower-case words are
-    attributes. `call(node)` writes a node as the call of a function made of its expansion; `define(text)` gives the
-    name of a function of the model, whose text it is; `body(graph, given)` writes
-    a subgraph some of whose inputs have ONNX names around it, and gives it as an attribute. domains: those of nodes,
-    to which it adds its own. is_function: constants are nodes, because a function holds no tensors.
+    Operands are ONNX names, arrays, which become constants, or None for omitted ones; keyword arguments are attributes.
+    `call(node)` adds a node as a call of a function with the op's expansion as its body; `define(text)` adds a function
+    from its text and returns its name; `body(graph, given)` builds a subgraph, whose inputs in `given` have ONNX names
+    of the outer graph, and returns it as an attribute. domains: of nodes; the builder adds those that it uses.
+    is_function: constants are nodes, because a function has no initializers.
     """
 
     call: Callable[[Node], tuple[str, ...]]
@@ -54,14 +54,14 @@ class Pen:
     body: Callable[[Graph, Mapping[str, str]], onnx.GraphProto]
 
     def __init__(
-        self, graph: Graph, names: Names, domains: set[str], outer: Pen | None = None, *, is_function: bool = False
+        self, graph: Graph, names: Names, domains: set[str], outer: Builder | None = None, *, is_function: bool = False
     ):
         self.graph = graph
         self.names = names
         self.domains = domains
         self.outer = outer
         self.is_function = is_function
-        self.values: dict[str, str] = {}  # of the graph -> ONNX's names
+        self.values: dict[str, str] = {}  # of the graph -> ONNX names
         self.nodes: list[onnx.NodeProto] = []
         self.initializers: list[onnx.TensorProto] = []
         self.hint = "t"
@@ -81,7 +81,7 @@ class Pen:
     def add_all(
         self, op: str, outputs: int, *operands: str | np.ndarray | None, domain: str = "", **attributes: Any
     ) -> tuple[str, ...]:
-        """The names of several results of a node. Attributes that are None are left out."""
+        """Add a node with several results; return their names. Attributes that are None are omitted."""
         inputs = [self.constant(o) if isinstance(o, np.ndarray) else o or "" for o in operands]
         while inputs and not inputs[-1]:
             inputs.pop()
@@ -98,18 +98,18 @@ class Pen:
         return made
 
     def constant(self, array: np.ndarray) -> str:
-        """A constant of the graph; equal ones are one."""
+        """Return a constant of the graph; equal constants are shared."""
         key = (array.dtype, array.shape, tuple(array.ravel().tolist()) if array.dtype == object else array.tobytes())
         if key not in self._constants:
             self._constants[key] = self.store(self.names.fresh(f"{self.hint}.constant"), array)
         return self._constants[key]
 
     def number(self, value: Any, dtype: DType) -> str:
-        """A constant of rank 0."""
+        """Return a constant of rank 0."""
         return self.constant(np.array(value, dtype.numpy))
 
     def store(self, name: str, array: np.ndarray) -> str:
-        """Puts an array into the graph under a name that is free."""
+        """Add an array to the graph under an unused name."""
         if self.is_function:
             self.nodes.append(helper.make_node("Constant", [], [name], name=name, value=tensor(name, array)))
         else:
@@ -117,13 +117,13 @@ class Pen:
         return name
 
     def type(self, node: Node, operand: int) -> TensorType:
-        """The type of a node's operand, which is a tensor of known rank."""
+        """Return the type of a node's operand, a tensor of known rank."""
         return self.graph.type(str(node.operands[operand]))
 
     # -- dims ---------------------------------------------------------------------------------------------------
 
     def sizes(self, dims: Sequence[Dim]) -> str:
-        """Dims as data, i64[n]."""
+        """Return dims as data, i64[n]."""
         if all(isinstance(dim, int) for dim in dims):
             return self.constant(np.array(dims, np.int64))
         parts: list[str] = []
@@ -139,7 +139,7 @@ class Pen:
         return parts[0] if len(parts) == 1 else self.Concat(*parts, axis=0)
 
     def size(self, dim: Dim) -> str:
-        """A dim as data, i64[1]. Raises UnsupportedError for one that nothing tells."""
+        """Return a dim as data, i64[1]. Raises UnsupportedError for an unknown dim."""
         if dim is None:
             raise UnsupportedError("a dim that is unknown before a run is not supported")
         if not isinstance(dim, Expr):
@@ -170,7 +170,7 @@ class Pen:
         return first
 
     def _quotient(self, a: Known, b: Known) -> str:
-        """a // b, which ONNX rounds toward zero: of a that is no number below 0, if multiples of b can make it so."""
+        """Return a // b. ONNX rounds toward zero, so a is first made non-negative by multiples of b, if possible."""
         shift = 0
         if isinstance(a, Expr) and isinstance(b, int):
             shift = max(-(dict(a.terms).get((), 0) // b), 0)
@@ -182,14 +182,16 @@ class Pen:
         return self.Sub(quotient, self.size(shift)) if shift else quotient
 
     def symbol(self, name: str) -> str:
-        """The value of a symbol, i64[1]: from a dim of an input, of a state or of the value that measures it.
+        """Return a symbol, i64[1]: from a dim of an input, of a state or of the value that defines it.
 
-        Raises UnsupportedError for one that no dim tells.
+        Raises UnsupportedError for a symbol that no dim determines.
         """
         if name not in self._symbols:
             made = self._read(name)
             if made is None and self.outer is None:
-                raise UnsupportedError(f"symbol {name!r} stands alone in no dim: a size made of it is not supported")
+                raise UnsupportedError(
+                    f"symbol {name!r} is not a dim by itself: a size computed from it is not supported"
+                )
             self._symbols[name] = self.outer.symbol(name) if made is None and self.outer else str(made)
         return self._symbols[name]
 
@@ -209,18 +211,18 @@ class Pen:
         return None
 
     def is_shared(self, name: str) -> bool:
-        """Whether an ONNX value is a constant or a symbol, which nodes of other rules may read."""
+        """Return whether an ONNX value is a constant or a symbol, which nodes of other rules may read."""
         return name in self._symbols.values() or name in self._constants.values()
 
     def scalar_size(self, dim: Known) -> str:
-        """A dim as data of rank 0."""
+        """Return a dim as data of rank 0."""
         if isinstance(dim, int):
             return self.number(dim, i64)
         return self.Squeeze(self.size(dim), np.array([0], np.int64))
 
 
 def _linear(dim: Dim, name: str) -> tuple[int, int] | None:
-    """(factor, offset) where a dim is factor * symbol + offset."""
+    """Return (factor, offset) if a dim is factor * symbol + offset."""
     if not isinstance(dim, Expr):
         return None
     rest = dict(dim.terms)
@@ -229,7 +231,7 @@ def _linear(dim: Dim, name: str) -> tuple[int, int] | None:
 
 
 def tensor(name: str, array: np.ndarray) -> onnx.TensorProto:
-    """An array as ONNX holds it."""
+    """Return an array as an ONNX tensor."""
     if array.dtype == object:
         texts = [text.encode() for text in array.ravel().tolist()]
         return helper.make_tensor(name, onnx.TensorProto.STRING, array.shape, texts)
@@ -237,7 +239,7 @@ def tensor(name: str, array: np.ndarray) -> onnx.TensorProto:
 
 
 def type_proto(type: Type, *, named: bool = True) -> onnx.TypeProto:
-    """A type as ONNX writes it. named: symbolic dims are written; else only dims that are numbers."""
+    """Return an ONNX type. named: include symbolic dims; else only numbers."""
     if isinstance(type, SequenceType):
         return helper.make_sequence_type_proto(type_proto(type.element, named=named))
     if isinstance(type, OptionalType):
@@ -251,5 +253,5 @@ def type_proto(type: Type, *, named: bool = True) -> onnx.TypeProto:
 
 
 def value_info(name: str, value: Value, *, named: bool = True) -> onnx.ValueInfoProto:
-    """The declaration of a value under an ONNX name."""
+    """Return the declaration of a value under an ONNX name."""
     return helper.make_value_info(name, type_proto(value.type, named=named))

@@ -1,4 +1,4 @@
-"""`export_onnx`: a Graph -> ONNX model, node by node through the table of rules."""
+"""`export_onnx`: convert a Graph to an ONNX model, node by node with the table of rules."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import onnx
 from onnx import helper
 
 import ingot
-from ingot.emit.onnx.builder import ML, Names, Pen, value_info
+from ingot.emit.onnx.builder import ML, Builder, Names, value_info
 from ingot.emit.onnx.registry import GAPS, RULES
 from ingot.errors import KindError, LoadError, OutputError, UnsupportedError
 from ingot.ir.graph import Graph, Node, TensorType
@@ -25,22 +25,25 @@ from ingot.ops.define import expand_node
 from ingot.ops.source import DRAWS
 from ingot.support.files import written
 
-VERSIONS = {"": 26, ML: 5}  # of domains, with the IR version the newest that ONNX Runtime 1.31 runs; of others 1
+VERSIONS = {
+    "": 26,
+    ML: 5,
+}  # opsets by domain, the newest that ONNX Runtime 1.31 supports, like the IR version; 1 for other domains
 IR_VERSION = 13
-INLINE_BYTES = 1 << 30  # of weights: more of them lie in a file of their own; protobuf holds 2 GiB
-_OUTSIDE_BYTES = 1024  # of a tensor that lies there
-_HEAD_BYTES = 64  # of a model, where it says who wrote it
+INLINE_BYTES = 1 << 30  # of weights: larger ones are in a separate file; protobuf is limited to 2 GiB
+_OUTSIDE_BYTES = 1024  # the smallest tensor in that file
+_HEAD_BYTES = 64  # of a model file, with the producer name
 
 
 def export_onnx(graph: Graph, path: str | os.PathLike[str] | None = None) -> onnx.ModelProto:
-    """A Graph as an ONNX model, which is returned, and written to a path where one is given.
+    """Convert a Graph to an ONNX model; return it, and write it to `path` if given.
 
-    Symbolic dims are dim_params, weights and constants initializers. A state becomes an input and the output
-    `state:<name>`. An op that ONNX does not have is a function of the domain "ingot" with a body of plain ops. Of large
-    models the weights are written beside the path, as `<name>.data`.
+    Symbolic dims become dim_params, weights and constants initializers. A state becomes an input and the output
+    `state:<name>`. An op without an ONNX equivalent is a function of the domain "ingot" with a body of plain ops. The
+    weights of large models are written to `<name>.data` next to the path.
 
-    Raises UnsupportedError naming every op that cannot be written, LoadError for a weight without data, OutputError
-    where the path cannot be written, and KindError for what is no graph.
+    Raises UnsupportedError naming every op that cannot be converted, LoadError for a weight without data, OutputError
+    when the path cannot be written, and KindError when `graph` is no Graph.
     """
     if not isinstance(graph, Graph):
         got = type(graph).__name__
@@ -52,7 +55,7 @@ def export_onnx(graph: Graph, path: str | os.PathLike[str] | None = None) -> onn
 
 
 def expect_replaceable(path: str | os.PathLike[str]) -> None:
-    """Raise OutputError where a file is there, or one for weights beside it, that `export_onnx` did not write."""
+    """Raise OutputError if the file, or its weights file, exists and was not written by `export_onnx`."""
     target, is_own = Path(path), False
     if os.path.lexists(target):
         try:
@@ -70,7 +73,7 @@ def expect_replaceable(path: str | os.PathLike[str]) -> None:
 
 
 def _written_by(producer: str) -> bytes:
-    """A name as a model has it, behind its version."""
+    """Return the bytes of a producer name as they follow the version in a model file."""
     return bytes([len(producer)]) + producer.encode()
 
 
@@ -100,7 +103,7 @@ def _write(model: onnx.ModelProto, path: Path) -> None:
 
 
 def _copy(source: Any, target: Any, left_out: str) -> None:
-    """All fields of a message but one, which may be too large to be copied at once."""
+    """Copy all fields of a message except one, which may be too large to copy."""
     for field, value in source.ListFields():
         if field.name == left_out:
             continue
@@ -111,11 +114,11 @@ def _copy(source: Any, target: Any, left_out: str) -> None:
 
 
 class _Export:
-    """One model in the making, with its functions."""
+    """A model under construction, with its functions."""
 
     def __init__(self, graph: Graph):
         self.graph = graph
-        self.functions: dict[str, onnx.FunctionProto] = {}  # by the text of what they compute
+        self.functions: dict[str, onnx.FunctionProto] = {}  # by the text of their bodies
         self.missing: dict[str, str] = {}  # op -> why
         self.domains: set[str] = set()  # of all nodes
 
@@ -125,39 +128,39 @@ class _Export:
         results = {f"state:{name}": graph.states[name] for name in states}
         results = {**graph.outputs, **results}
         names = Names([*graph.inputs, *graph.states, *results])
-        pen = self.pen(graph, names)
-        pen.values.update({name: name for name in [*graph.inputs, *states]})
+        builder = self.builder(graph, names)
+        builder.values.update({name: name for name in [*graph.inputs, *states]})
         if DRAWS in graph.states:  # ONNX's random ops do not read it; bodies of loops may
-            pen.values[DRAWS] = pen.constant(np.zeros(2, np.int64))
+            builder.values[DRAWS] = builder.constant(np.zeros(2, np.int64))
         for external, name in results.items():
-            if external in pen.values and name != external:
+            if external in builder.values and name != external:
                 raise UnsupportedError(f"export: output {external!r} has the name of an input, expected another")
             if graph.values[name].producer is not None:
-                pen.values.setdefault(name, external)
-        self.write(pen)
+                builder.values.setdefault(name, external)
+        self.write(builder)
         for external, name in results.items():
-            if pen.values[name] != external:
-                pen.nodes.append(helper.make_node("Identity", [pen.values[name]], [external], name=external))
+            if builder.values[name] != external:
+                builder.nodes.append(helper.make_node("Identity", [builder.values[name]], [external], name=external))
         if self.missing:
             listed = ", ".join(f"{op} {why}" for op, why in sorted(self.missing.items()))
             raise UnsupportedError(f"export: ops that ONNX does not have: {listed}")
-        _sweep(pen, set(results))
+        _sweep(builder, set(results))
         made = helper.make_graph(
-            pen.nodes,
+            builder.nodes,
             graph.name or "graph",
             [value_info(name, graph.values[name]) for name in [*graph.inputs, *states]],
             [value_info(external, graph.values[name]) for external, name in results.items()],
-            value_info=[value_info(pen.values[o], graph.values[o]) for o in self.described(pen, set(results))],
+            value_info=[value_info(builder.values[o], graph.values[o]) for o in self.described(builder, set(results))],
         )
         model = self.assembled(made)
-        model.graph.initializer.extend(pen.initializers)  # which may be too large to be copied with the graph
+        model.graph.initializer.extend(builder.initializers)  # which may be too large to be copied with the graph
         return model
 
-    def described(self, pen: Pen, declared: set[str]) -> list[str]:
-        """The values whose types are written, beside inputs and outputs."""
-        kept = {name for node in pen.nodes for name in node.output} - declared
+    def described(self, builder: Builder, declared: set[str]) -> list[str]:
+        """Return the values besides inputs and outputs whose types are written."""
+        kept = {name for node in builder.nodes for name in node.output} - declared
         made = [name for node in self.graph.nodes for name in node.outputs]
-        return [n for n in made if isinstance(self.graph.values[n].type, TensorType) and pen.values[n] in kept]
+        return [n for n in made if isinstance(self.graph.values[n].type, TensorType) and builder.values[n] in kept]
 
     def assembled(self, graph: onnx.GraphProto) -> onnx.ModelProto:
         return helper.make_model(
@@ -169,49 +172,51 @@ class _Export:
             producer_version=ingot.__version__,
         )
 
-    def pen(self, graph: Graph, names: Names, outer: Pen | None = None, *, is_function: bool = False) -> Pen:
-        pen = Pen(graph, names, self.domains, outer, is_function=is_function)
-        pen.call = lambda node: self.call(pen, node)
-        pen.define = self.define
-        pen.body = lambda inner, given: self.body(pen, inner, given)
-        return pen
+    def builder(
+        self, graph: Graph, names: Names, outer: Builder | None = None, *, is_function: bool = False
+    ) -> Builder:
+        builder = Builder(graph, names, self.domains, outer, is_function=is_function)
+        builder.call = lambda node: self.call(builder, node)
+        builder.define = self.define
+        builder.body = lambda inner, given: self.body(builder, inner, given)
+        return builder
 
-    def write(self, pen: Pen) -> None:
-        """Every weight, constant and node of a pen's graph."""
-        for name, value in pen.graph.values.items():
-            if value.kind not in ("weight", "constant") or not (value.users or pen.graph.is_output(name)):
+    def write(self, builder: Builder) -> None:
+        """Write every weight, constant and node of a builder's graph."""
+        for name, value in builder.graph.values.items():
+            if value.kind not in ("weight", "constant") or not (value.users or builder.graph.is_output(name)):
                 continue
             if value.data is None:
                 raise LoadError(f"export: weight {name!r} has no data, got only its type {value.type}")
-            pen.values[name] = pen.store(pen.names.fresh(name), value.data)
-        for node in pen.graph.nodes:
-            self.visit(pen, node)
+            builder.values[name] = builder.store(builder.names.fresh(name), value.data)
+        for node in builder.graph.nodes:
+            self.visit(builder, node)
 
-    def visit(self, pen: Pen, node: Node) -> None:
-        """One node; an error of its rule names it."""
-        names = [pen.values.get(name) or pen.names.fresh(name) for name in node.outputs]
-        pen.values.update(zip(node.outputs, names, strict=True))
+    def visit(self, builder: Builder, node: Node) -> None:
+        """Write one node; an error of its rule names it."""
+        names = [builder.values.get(name) or builder.names.fresh(name) for name in node.outputs]
+        builder.values.update(zip(node.outputs, names, strict=True))
         own = CUSTOM.get(node.op.name)
         rule = RULES.get(node.op.name) if own is None else _custom(own)
         if rule is None:
             self.missing[node.op.name] = GAPS[node.op.name] if own is None else "is registered without an ONNX name"
             return
-        pen.hint, start = names[0], len(pen.nodes)
-        operands = [None if o is None else pen.values[o] for o in node.operands]
+        builder.hint, start = names[0], len(builder.nodes)
+        operands = [None if o is None else builder.values[o] for o in node.operands]
         try:
-            results = rule(pen, node, *operands)
+            results = rule(builder, node, *operands)
         except UnsupportedError as error:
             raise UnsupportedError(f"export: node {node.outputs[0]!r} ({node.op.name}): {error}") from error
         for result, name in zip((results,) if isinstance(results, str) else results, names, strict=True):
-            _rename(pen, pen.nodes[start:], result, name)
+            _rename(builder, builder.nodes[start:], result, name)
 
-    def call(self, pen: Pen, node: Node) -> tuple[str, ...]:
-        """A node as the call of a function whose body is what the op expands into."""
+    def call(self, builder: Builder, node: Node) -> tuple[str, ...]:
+        """Write a node as the call of a function whose body is the op's expansion."""
         inner = Graph(node.op.name)
         operands = []
         for i, operand in enumerate(node.operands):
             named = node.op.operand_names[min(i, len(node.op.operand_names) - 1)]
-            kind = None if operand is None else pen.graph.values[operand].type
+            kind = None if operand is None else builder.graph.values[operand].type
             operands.append(None if kind is None else inner.add_input(inner.fresh(named), kind))
         made = inner.add(node.op.name, operands, "y", **node.attributes)
         for name in expand_node(inner, made):
@@ -219,68 +224,70 @@ class _Export:
         key = dump(inner, has_sources=False)
         if key not in self.functions:
             self.functions[key] = self.function(node.op.name, inner)
-        given = [None if o is None else pen.values[o] for o in node.operands]
+        given = [None if o is None else builder.values[o] for o in node.operands]
         given = [name for name in given if name is not None]
-        return pen.add_all(self.functions[key].name, len(node.outputs), *given, domain=INGOT)
+        return builder.add_all(self.functions[key].name, len(node.outputs), *given, domain=INGOT)
 
     def define(self, text: str) -> str:
-        """The name of a function from its text, with the model's opsets."""
+        """Return the name of a function defined by its text, with the model's opsets."""
         if text not in self.functions:
             made = self.functions[text] = onnx.parser.parse_function(text)
             made.opset_import.extend(_opsets({""}))
         return self.functions[text].name
 
     def function(self, name: str, graph: Graph) -> onnx.FunctionProto:
-        pen = self.pen(graph, Names(graph.inputs), is_function=True)
-        pen.values.update({name: name for name in graph.inputs})
-        self.write(pen)
+        builder = self.builder(graph, Names(graph.inputs), is_function=True)
+        builder.values.update({name: name for name in graph.inputs})
+        self.write(builder)
         taken = {function.name for function in self.functions.values()}
         return helper.make_function(
             INGOT,
             Names(tuple(taken)).fresh(name),
             graph.inputs,
-            [pen.values[value] for value in graph.outputs.values()],
-            pen.nodes,
+            [builder.values[value] for value in graph.outputs.values()],
+            builder.nodes,
             _opsets(self.domains),
         )
 
-    def body(self, outer: Pen, graph: Graph, given: Mapping[str, str]) -> onnx.GraphProto:
-        """A subgraph. given: the inputs that are values around it; the others are its own."""
-        pen = self.pen(graph, outer.names, outer)
+    def body(self, outer: Builder, graph: Graph, given: Mapping[str, str]) -> onnx.GraphProto:
+        """Return a subgraph. given: inputs that are values of the outer graph; the others are its own inputs."""
+        builder = self.builder(graph, outer.names, outer)
         own = [name for name in graph.inputs if name not in given]
-        pen.values.update(given)
-        pen.values.update({name: pen.names.fresh(name) for name in own})
-        self.write(pen)
+        builder.values.update(given)
+        builder.values.update({name: builder.names.fresh(name) for name in own})
+        self.write(builder)
         results = []
         for external, name in graph.outputs.items():
-            result = pen.names.fresh(external)
-            pen.nodes.append(helper.make_node("Identity", [pen.values[name]], [result], name=result))
+            result = builder.names.fresh(external)
+            builder.nodes.append(helper.make_node("Identity", [builder.values[name]], [result], name=result))
             results.append(value_info(result, graph.values[name], named=False))
-        inputs = [value_info(pen.values[name], graph.values[name], named=False) for name in own]
-        return helper.make_graph(pen.nodes, pen.names.fresh(graph.name or "body"), inputs, results, pen.initializers)
+        inputs = [value_info(builder.values[name], graph.values[name], named=False) for name in own]
+        return helper.make_graph(
+            builder.nodes, builder.names.fresh(graph.name or "body"), inputs, results, builder.initializers
+        )
 
 
 def _opsets(domains: set[str]) -> list[onnx.OperatorSetIdProto]:
-    """The versions of domains that nodes are of."""
+    """Return the opset versions of domains."""
     return [helper.make_opsetid(domain, VERSIONS.get(domain, 1)) for domain in sorted({"", *domains})]
 
 
 def _custom(own: Custom) -> Callable[..., tuple[str, ...]] | None:
-    """The rule of a registered op that has an ONNX name: a node of that name with its attributes."""
+    """Return the rule of a registered op with an ONNX name: a node of that name with its attributes."""
     if own.onnx is None:
         return None
     domain, op_type = own.onnx
 
-    def rule(pen: Pen, node: Node, *operands: str | None) -> tuple[str, ...]:
+    def rule(builder: Builder, node: Node, *operands: str | None) -> tuple[str, ...]:
         kinds = node.op.attribute_types
         given = {key: _attribute(key, kinds[key], value) for key, value in node.attributes.items()}
-        return pen.add_all(op_type, len(node.outputs), *operands, domain=domain, **given)
+        return builder.add_all(op_type, len(node.outputs), *operands, domain=domain, **given)
 
     return rule
 
 
 def _attribute(name: str, kind: Any, value: Any) -> onnx.AttributeProto:
-    """An attribute as its annotation has it: an integer may stand for a float, and an empty list tells no type."""
+    """Return an attribute of its annotated type: a float may be an integer here, and an empty list has no type."""
     if typing.get_origin(kind) is tuple:
         element = typing.get_args(kind)[0]
         types = {float: onnx.AttributeProto.FLOATS, str: onnx.AttributeProto.STRINGS}
@@ -288,31 +295,31 @@ def _attribute(name: str, kind: Any, value: Any) -> onnx.AttributeProto:
     return helper.make_attribute(name, int(value) if kind is bool else kind(value))
 
 
-def _sweep(pen: Pen, wanted: set[str]) -> None:
-    """Removes nodes and initializers that no result needs, such as a product that a recurrent layer took over."""
+def _sweep(builder: Builder, wanted: set[str]) -> None:
+    """Remove unused nodes and initializers, such as a product that was merged into a recurrent layer."""
     kept = []
-    for node in reversed(pen.nodes):
+    for node in reversed(builder.nodes):
         if wanted.intersection(node.output):
             kept.append(node)
             wanted.update(_read(node))
-    pen.nodes = kept[::-1]
-    pen.initializers = [tensor for tensor in pen.initializers if tensor.name in wanted]
+    builder.nodes = kept[::-1]
+    builder.initializers = [tensor for tensor in builder.initializers if tensor.name in wanted]
 
 
 def _read(node: onnx.NodeProto) -> set[str]:
-    """The names that a node reads, and its subgraphs around them."""
+    """Return the names that a node and its subgraphs read."""
     inner = (each for attribute in node.attribute for each in attribute.g.node)
     results = (result.name for attribute in node.attribute for result in attribute.g.output)
     return {*node.input, *results}.union(*map(_read, inner))
 
 
-def _rename(pen: Pen, nodes: list[onnx.NodeProto], result: str, name: str) -> None:
-    """Gives what a rule made the name that it should have; a value that is not the rule's own is copied."""
-    if not pen.is_shared(result):
+def _rename(builder: Builder, nodes: list[onnx.NodeProto], result: str, name: str) -> None:
+    """Rename a rule's result to the expected name; a value that other nodes may read is copied instead."""
+    if not builder.is_shared(result):
         for node in nodes:
             if result in node.output:
                 for other in nodes:
                     for names in (other.input, other.output):
                         names[:] = [name if each == result else each for each in names]
                 return
-    pen.nodes.append(helper.make_node("Identity", [result], [name], name=name))
+    builder.nodes.append(helper.make_node("Identity", [result], [name], name=name))

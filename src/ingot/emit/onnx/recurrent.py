@@ -1,10 +1,10 @@
-"""Recurrent layers. What multiplies inputs before a layer is part of ONNX's."""
+"""ONNX rules of recurrent layers. The product of inputs and weights before a layer is part of ONNX's op."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from ingot.emit.onnx.builder import NUMBERS, Pen
+from ingot.emit.onnx.builder import NUMBERS, Builder
 from ingot.emit.onnx.registry import rule
 from ingot.errors import UnsupportedError
 from ingot.ir.dtype import DType, i32, i64
@@ -15,36 +15,36 @@ _ACTIVATIONS = {
     "scaled_tanh": "ScaledTanh", "sigmoid": "Sigmoid", "softplus": "Softplus", "softsign": "Softsign", "tanh": "Tanh",
     "thresholded_relu": "ThresholdedRelu",
 }  # fmt: skip
-# Those that take an alpha, and those that take a beta, of ONNX's lists.
+# Activations with an alpha, and those with a beta, in ONNX's lists.
 _ALPHA = ("affine", "elu", "hard_sigmoid", "leaky_relu", "scaled_tanh", "thresholded_relu")
 _BETA = ("affine", "hard_sigmoid", "scaled_tanh")
 
 
 @rule("lstm", "gru", "rnn")
-def recurrent(pen: Pen, node: Node, gates: str, r: str, *rest: str | None) -> tuple[str, ...]:
-    """ONNX multiplies the inputs itself: gates of which nothing is known it multiplies by the unit matrix."""
+def recurrent(builder: Builder, node: Node, gates: str, r: str, *rest: str | None) -> tuple[str, ...]:
+    """ONNX multiplies the inputs itself; gates that are no such product are multiplied by the unit matrix."""
     if node.rounded:
         raise UnsupportedError("a hidden state that is rounded is not supported")
     name, first = node.op.name, np.array([0], np.int64)
-    type, (rows, hidden) = pen.type(node, 0), pen.type(node, 1).dims
+    type, (rows, hidden) = builder.type(node, 0), builder.type(node, 1).dims
     bias, states, peepholes, lengths = _parts(name, rest)
-    if type.shape[0] == 0:  # ONNX Runtime ends the process
+    if type.shape[0] == 0:  # ONNX Runtime aborts the process
         return (
-            pen.Expand(pen.number(0, type.dtype), pen.sizes([0, type.shape[1], hidden])),
-            *map(pen.Identity, states),
+            builder.Expand(builder.number(0, type.dtype), builder.sizes([0, type.shape[1], hidden])),
+            *map(builder.Identity, states),
         )
-    x, weights, own = _product(pen, node) or (gates, _unit(pen, rows, type.dtype), None)
+    x, weights, own = _product(builder, node) or (gates, _unit(builder, rows, type.dtype), None)
     if own or bias:
         nothing = np.zeros(rows, type.dtype.numpy)
-        bias = pen.Concat(own or nothing, bias or nothing, axis=0)
-    led = [each and pen.Unsqueeze(each, first) for each in (weights, r, bias)]
-    counts = None if lengths is None else pen.Cast(lengths, to=NUMBERS[i32])
-    begun = [pen.Unsqueeze(state, first) for state in states]
-    made = pen.add_all(
+        bias = builder.Concat(own or nothing, bias or nothing, axis=0)
+    led = [each and builder.Unsqueeze(each, first) for each in (weights, r, bias)]
+    counts = None if lengths is None else builder.Cast(lengths, to=NUMBERS[i32])
+    begun = [builder.Unsqueeze(state, first) for state in states]
+    made = builder.add_all(
         name.upper(),
         1 + len(states),
         *(x, *led, counts, *begun),
-        *([pen.Unsqueeze(peepholes, first)] if peepholes else []),
+        *([builder.Unsqueeze(peepholes, first)] if peepholes else []),
         activations=[_ACTIVATIONS[each] for each in node.activations],
         activation_alpha=_listed(node.activations, node.alphas, _ALPHA),
         activation_beta=_listed(node.activations, node.betas, _BETA),
@@ -53,20 +53,20 @@ def recurrent(pen: Pen, node: Node, gates: str, r: str, *rest: str | None) -> tu
         hidden_size=hidden,
         **{key: node.attributes[key] for key in ("linear_before_reset", "input_forget") if key in node.attributes},
     )
-    ended = [pen.Squeeze(state, first) for state in made[1:]]
-    if lengths is not None:  # what a sequence of no steps leaves is open in ONNX
-        empty = pen.Unsqueeze(pen.Equal(lengths, pen.number(0, i64)), np.array([1], np.int64))
-        ended = [pen.Where(empty, *pair) for pair in zip(states, ended, strict=True)]
-    return (pen.Squeeze(made[0], np.array([1], np.int64)), *ended)
+    ended = [builder.Squeeze(state, first) for state in made[1:]]
+    if lengths is not None:  # ONNX leaves the results of an empty sequence undefined
+        empty = builder.Unsqueeze(builder.Equal(lengths, builder.number(0, i64)), np.array([1], np.int64))
+        ended = [builder.Where(empty, *pair) for pair in zip(states, ended, strict=True)]
+    return (builder.Squeeze(made[0], np.array([1], np.int64)), *ended)
 
 
-def _unit(pen: Pen, rows: int, dtype: DType) -> str:
-    return pen.EyeLike(pen.ConstantOfShape(np.array([rows, rows], np.int64)), dtype=NUMBERS[dtype])
+def _unit(builder: Builder, rows: int, dtype: DType) -> str:
+    return builder.EyeLike(builder.ConstantOfShape(np.array([rows, rows], np.int64)), dtype=NUMBERS[dtype])
 
 
-def _product(pen: Pen, node: Node) -> tuple[str, str, str | None] | None:
-    """Inputs, weights and bias where the gates are inputs times transposed weights, plus a bias, with steps first."""
-    graph, bias = pen.graph, None
+def _product(builder: Builder, node: Node) -> tuple[str, str, str | None] | None:
+    """Return inputs, weights and bias if gates are inputs times transposed weights plus a bias, with steps first."""
+    graph, bias = builder.graph, None
     made = graph.producer(node.operands[0])
     is_transposed = made is not None and made.op.name == "permute" and made.axes == (1, 0, 2)
     if made is not None and is_transposed:
@@ -74,18 +74,18 @@ def _product(pen: Pen, node: Node) -> tuple[str, str, str | None] | None:
     if made is not None and made.op.name == "add":
         vectors = [str(each) for each in made.operands if graph.type(str(each)).rank == 1]
         others = [each for each in made.operands if each not in vectors]
-        if len(vectors) == 1 and graph.type(vectors[0]).shape == pen.type(node, 1).shape[:1]:
-            bias, made = pen.values[vectors[0]], graph.producer(others[0])
+        if len(vectors) == 1 and graph.type(vectors[0]).shape == builder.type(node, 1).shape[:1]:
+            bias, made = builder.values[vectors[0]], graph.producer(others[0])
     if made is None or made.op.name != "matmul" or not made.transpose_b or made.transpose_a or made.scale != 1.0:
         return None
-    if pen.type(made, 0).rank != 3 or pen.type(made, 1).rank != 2:
+    if builder.type(made, 0).rank != 3 or builder.type(made, 1).rank != 2:
         return None
-    x, weights = (pen.values[str(each)] for each in made.operands)
-    return pen.Transpose(x, perm=[1, 0, 2]) if is_transposed else x, weights, bias
+    x, weights = (builder.values[str(each)] for each in made.operands)
+    return builder.Transpose(x, perm=[1, 0, 2]) if is_transposed else x, weights, bias
 
 
 def _parts(name: str, rest: tuple[str | None, ...]) -> tuple[str | None, list[str], str | None, str | None]:
-    """Bias, states, peepholes and lengths, of the operands behind the weights."""
+    """Return bias, states, peepholes and lengths from the operands after the weights."""
     operands = [*rest, None, None]
     bias = operands.pop(0) if name == "gru" else None
     states = [str(operands.pop(0)) for _ in range(2 if name == "lstm" else 1)]

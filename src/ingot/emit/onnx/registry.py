@@ -1,7 +1,7 @@
-"""The table of rules back to ONNX: `@rule("name")` says which ONNX nodes are an op.
+"""The table of ONNX export rules: `@rule("name")` registers the conversion of an op to ONNX nodes.
 
-A rule gets the pen, the node, and the ONNX name of each operand, None for one that is left out; it returns the ONNX
-name of each result: one, or a tuple of them.
+A rule receives the builder, the node, and the ONNX name of each operand, None for an omitted one; it returns the ONNX
+name of the result, or a tuple of names.
 """
 
 from __future__ import annotations
@@ -79,12 +79,12 @@ GAPS = {
 
 
 def rule(*names: str) -> Callable[..., Any]:
-    """Declares the rule of one or more ops."""
+    """Register the rule of one or more ops."""
 
     def declare(function: Callable[..., Any]) -> Callable[..., Any]:
         for name in names:
             known = RULES.get(name, function)
-            # An import that was interrupted and tried again declares its rules again.
+            # An import that is repeated after an interruption registers its rules again.
             assert known.__qualname__ == function.__qualname__, f"the rule of {name} is declared twice"
             RULES[name] = function
         return function

@@ -1,4 +1,4 @@
-"""Ops that move, make, pick and reduce elements."""
+"""ONNX rules of ops that move, create, select and reduce elements."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ingot.emit.onnx.builder import NUMBERS, Pen, tensor
+from ingot.emit.onnx.builder import NUMBERS, Builder, tensor
 from ingot.emit.onnx.registry import rule
 from ingot.errors import UnsupportedError
 from ingot.ir.dim import Dim, Expr
@@ -16,10 +16,10 @@ from ingot.ir.graph import Node
 from ingot.load.onnx.registry import INGOT
 from ingot.ops.define import evaluate, product
 
-_LAST, _BEFORE_FIRST = 2**63 - 1, -(2**63)  # of a range, as ONNX has them
+_LAST, _BEFORE_FIRST = 2**63 - 1, -(2**63)  # of a slice, in ONNX
 
 
-# ONNX states no rank, and refuses another where a node reads it.
+# ONNX has no op for a rank, and rejects a wrong one where a node reads it.
 _RANKED = {
     "has_rank": f"""<domain: "{INGOT}"> has_rank <rank> (x) => (y) {{
         s = Shape(x)  n = Size(s)  r = Constant<value_int: int = @rank>()  y = Equal(n, r) }}""",
@@ -28,44 +28,44 @@ _RANKED = {
 
 
 @rule("reshape")
-def reshape(pen: Pen, node: Node, x: str) -> str:
-    """One dim that is no number is left to ONNX, where no other is 0 and whoever reads it again comes to the same."""
+def reshape(builder: Builder, node: Node, x: str) -> str:
+    """Reshape; one symbolic dim is written as -1 if no other dim is 0 and ONNX shape inference gives the same dim."""
     free = [dim for dim in node.shape if not isinstance(dim, int)]
-    if len(free) == 1 and 0 not in node.shape and _follows(pen.type(node, 0).shape, node.shape):
+    if len(free) == 1 and 0 not in node.shape and _follows(builder.type(node, 0).shape, node.shape):
         dims = [dim if isinstance(dim, int) else -1 for dim in node.shape]
-        return pen.Reshape(x, np.array(dims, np.int64))
+        return builder.Reshape(x, np.array(dims, np.int64))
     if None in node.shape:
-        raise UnsupportedError(f"a dim that is unknown beside others, {list(node.shape)}, is not supported")
-    return pen.Reshape(x, pen.sizes(node.shape), allowzero=1 if free or 0 in node.shape else None)
+        raise UnsupportedError(f"an unknown dim among others, {list(node.shape)}, is not supported")
+    return builder.Reshape(x, builder.sizes(node.shape), allowzero=1 if free or 0 in node.shape else None)
 
 
 @rule("has_rank", "as_rank")
-def ranked(pen: Pen, node: Node, x: str) -> str:
-    """A function that is read again by its name, as the op that it was."""
-    return pen.add_all(pen.define(_RANKED[node.op.name]), 1, x, domain=INGOT, rank=node.rank)[0]
+def ranked(builder: Builder, node: Node, x: str) -> str:
+    """A function that the importer recognises by name as the original op."""
+    return builder.add_all(builder.define(_RANKED[node.op.name]), 1, x, domain=INGOT, rank=node.rank)[0]
 
 
 @rule("squeeze")
-def squeeze(pen: Pen, node: Node, x: str) -> str:
-    return pen.Squeeze(x)
+def squeeze(builder: Builder, node: Node, x: str) -> str:
+    return builder.Squeeze(x)
 
 
 def _follows(source: Sequence[Dim], shape: Sequence[Dim]) -> bool:
-    """Whether the only dim of a shape that is no number is what elements leave for it, as dims are computed."""
+    """Return whether the only symbolic dim of a shape equals the number of elements divided by the others."""
     (free,) = (dim for dim in shape if not isinstance(dim, int))
     elements = product(source)
     return free is None or elements is None or elements // math.prod(d for d in shape if isinstance(d, int)) == free
 
 
 @rule("permute")
-def permute(pen: Pen, node: Node, x: str) -> str:
-    return pen.Transpose(x, perm=node.axes) if node.axes else pen.Identity(x)
+def permute(builder: Builder, node: Node, x: str) -> str:
+    return builder.Transpose(x, perm=node.axes) if node.axes else builder.Identity(x)
 
 
 @rule("slice")
-def slice_(pen: Pen, node: Node, x: str) -> str:
+def slice_(builder: Builder, node: Node, x: str) -> str:
     starts, stops, axes, steps = [], [], [], []
-    shape = pen.type(node, 0).shape
+    shape = builder.type(node, 0).shape
     for axis, (start, stop, step) in enumerate(zip(node.starts, node.stops, node.steps, strict=True)):
         if (start, stop, step) == (0, shape[axis], 1):
             continue
@@ -77,123 +77,128 @@ def slice_(pen: Pen, node: Node, x: str) -> str:
         else:
             stops.append(_BEFORE_FIRST if isinstance(stop, int) and stop < 0 else stop)
     if not axes:
-        return pen.Identity(x)
-    ends = pen.sizes(stops)
+        return builder.Identity(x)
+    ends = builder.sizes(stops)
     if any(isinstance(stop, Expr) and step < 0 for stop, step in zip(stops, steps, strict=True)):
-        below = pen.And(pen.Less(ends, pen.number(0, i64)), np.array(steps) < 0)
-        ends = pen.Where(below, pen.number(_BEFORE_FIRST, i64), ends)
-    return pen.Slice(x, pen.sizes(starts), ends, np.array(axes, np.int64), np.array(steps, np.int64))
+        below = builder.And(builder.Less(ends, builder.number(0, i64)), np.array(steps) < 0)
+        ends = builder.Where(below, builder.number(_BEFORE_FIRST, i64), ends)
+    return builder.Slice(x, builder.sizes(starts), ends, np.array(axes, np.int64), np.array(steps, np.int64))
 
 
 @rule("concat")
-def concat(pen: Pen, node: Node, *xs: str) -> str:
-    return pen.Concat(*xs, axis=node.axis)
+def concat(builder: Builder, node: Node, *xs: str) -> str:
+    return builder.Concat(*xs, axis=node.axis)
 
 
 @rule("expand")
-def expand(pen: Pen, node: Node, x: str) -> str:
-    """ONNX leaves a dim alone where 1 is asked for."""
-    shape = pen.type(node, 0).shape
+def expand(builder: Builder, node: Node, x: str) -> str:
+    """ONNX keeps a dim where 1 is requested."""
+    shape = builder.type(node, 0).shape
     given = (None,) * (len(node.shape) - len(shape)) + shape
-    return pen.Expand(x, pen.sizes([1 if dim == own else dim for dim, own in zip(node.shape, given, strict=True)]))
+    return builder.Expand(
+        x, builder.sizes([1 if dim == own else dim for dim, own in zip(node.shape, given, strict=True)])
+    )
 
 
 @rule("pad")
-def pad(pen: Pen, node: Node, x: str) -> str:
+def pad(builder: Builder, node: Node, x: str) -> str:
     if not node.low:
-        return pen.Identity(x)
-    return pen.Pad(x, pen.sizes([*node.low, *node.high]), pen.number(node.value, pen.type(node, 0).dtype))
+        return builder.Identity(x)
+    return builder.Pad(
+        x, builder.sizes([*node.low, *node.high]), builder.number(node.value, builder.type(node, 0).dtype)
+    )
 
 
 @rule("trilu")
-def trilu(pen: Pen, node: Node, x: str) -> str:
-    return pen.Trilu(x, pen.number(node.k, i64), upper=node.upper)
+def trilu(builder: Builder, node: Node, x: str) -> str:
+    return builder.Trilu(x, builder.number(node.k, i64), upper=node.upper)
 
 
 @rule("dims")
-def dims(pen: Pen, node: Node) -> str:
-    return pen.sizes(node.values)
+def dims(builder: Builder, node: Node) -> str:
+    return builder.sizes(node.values)
 
 
 @rule("iota")
-def iota(pen: Pen, node: Node) -> str:
-    """Floats are computed in float64 and rounded once, which ONNX's Range does not promise."""
+def iota(builder: Builder, node: Node) -> str:
+    """Floats are computed in float64 and rounded once, which ONNX's Range does not guarantee."""
     if not any(isinstance(value, Expr) for value in (node.length, node.start, node.step)):
-        return pen.constant(evaluate(node, [])[0])
-    places = pen.Range(pen.number(0, i64), pen.scalar_size(node.length), pen.number(1, i64))
+        return builder.constant(evaluate(node, [])[0])
+    places = builder.Range(builder.number(0, i64), builder.scalar_size(node.length), builder.number(1, i64))
     wide = f64 if node.dtype.kind == "f" else i64
-    places = places if wide is i64 else pen.Cast(places, to=NUMBERS[f64])
+    places = places if wide is i64 else builder.Cast(places, to=NUMBERS[f64])
     for op, value, neutral in (("Mul", node.step, 1), ("Add", node.start, 0)):
         if isinstance(value, Expr):
-            number = pen.scalar_size(value)
-            places = getattr(pen, op)(places, number if wide is i64 else pen.Cast(number, to=NUMBERS[f64]))
+            number = builder.scalar_size(value)
+            places = getattr(builder, op)(places, number if wide is i64 else builder.Cast(number, to=NUMBERS[f64]))
         elif value != neutral:
-            places = getattr(pen, op)(places, pen.number(value, wide))
-    return places if wide is node.dtype else pen.Cast(places, to=NUMBERS[node.dtype])
+            places = getattr(builder, op)(places, builder.number(value, wide))
+    return places if wide is node.dtype else builder.Cast(places, to=NUMBERS[node.dtype])
 
 
 @rule("arange")
-def arange(pen: Pen, node: Node, *bounds: str) -> str:
-    dtype = pen.type(node, 0).dtype
+def arange(builder: Builder, node: Node, *bounds: str) -> str:
+    dtype = builder.type(node, 0).dtype
     if dtype in (f32, f64, i16, i32, i64):
-        return pen.Range(*bounds)
+        return builder.Range(*bounds)
     wide = NUMBERS[f64 if dtype.kind == "f" else i64]
-    return pen.Cast(pen.Range(*(pen.Cast(bound, to=wide) for bound in bounds)), to=NUMBERS[dtype])
+    return builder.Cast(builder.Range(*(builder.Cast(bound, to=wide) for bound in bounds)), to=NUMBERS[dtype])
 
 
 @rule("random_uniform")
-def random_uniform(pen: Pen, node: Node) -> str:
-    """Its numbers, which no generator of ONNX makes."""
+def random_uniform(builder: Builder, node: Node) -> str:
+    """The generator's numbers, which no ONNX op produces."""
     if not all(isinstance(dim, int) for dim in node.shape):
         raise UnsupportedError(f"random numbers of a symbolic shape, {list(node.shape)}, are not supported")
-    return pen.constant(evaluate(node, [])[0])
+    return builder.constant(evaluate(node, [])[0])
 
 
 @rule("draw_uniform")
-def draw_uniform(pen: Pen, node: Node, draws: str) -> str:
-    """ONNX's own generator, which draws anew in each run, too; the state of Ingot's is no part of the model."""
-    if not node.shape:  # of which ONNX's own reference fails
-        return pen.Reshape(pen.RandomUniform(shape=[1], dtype=NUMBERS[f64]), np.zeros(0, np.int64))
+def draw_uniform(builder: Builder, node: Node, draws: str) -> str:
+    """ONNX's own generator, which also draws anew in each run; Ingot's generator state is not exported."""
+    if not node.shape:  # ONNX's reference implementation fails for it
+        return builder.Reshape(builder.RandomUniform(shape=[1], dtype=NUMBERS[f64]), np.zeros(0, np.int64))
     if all(isinstance(dim, int) for dim in node.shape):
-        return pen.RandomUniform(shape=list(node.shape), dtype=NUMBERS[f64])
-    return pen.RandomUniformLike(pen.ConstantOfShape(pen.sizes(node.shape)), dtype=NUMBERS[f64])
+        return builder.RandomUniform(shape=list(node.shape), dtype=NUMBERS[f64])
+    return builder.RandomUniformLike(builder.ConstantOfShape(builder.sizes(node.shape)), dtype=NUMBERS[f64])
 
 
 @rule("measure")
-def measure(pen: Pen, node: Node, sizes: str) -> str:
-    return pen.ConstantOfShape(sizes, value=tensor("false", np.array([False])))
+def measure(builder: Builder, node: Node, sizes: str) -> str:
+    return builder.ConstantOfShape(sizes, value=tensor("false", np.array([False])))
 
 
 @rule("checked_index")
-def checked_index(pen: Pen, node: Node, x: str) -> str:
-    """A look-up in a table of the numbers below the limit; a negative one that must not count from the end is made one
-    that is too large.
+def checked_index(builder: Builder, node: Node, x: str) -> str:
+    """Look indices up in a table of the numbers below the limit.
+
+    A negative index that must not count from the end is replaced with one that is too large.
     """
-    dtype = NUMBERS[pen.type(node, 0).dtype]
-    zero, limit, one = (pen.Cast(pen.scalar_size(n), to=dtype) for n in (0, node.limit, 1))
+    dtype = NUMBERS[builder.type(node, 0).dtype]
+    zero, limit, one = (builder.Cast(builder.scalar_size(n), to=dtype) for n in (0, node.limit, 1))
     if not node.wraps:
-        x = pen.Where(pen.Less(x, zero), limit, x)
-    return pen.Gather(pen.Range(zero, limit, one), x, axis=0)
+        x = builder.Where(builder.Less(x, zero), limit, x)
+    return builder.Gather(builder.Range(zero, limit, one), x, axis=0)
 
 
 @rule("gather")
-def gather(pen: Pen, node: Node, x: str, indices: str) -> str:
-    return pen.Gather(x, indices, axis=node.axis)
+def gather(builder: Builder, node: Node, x: str, indices: str) -> str:
+    return builder.Gather(x, indices, axis=node.axis)
 
 
 @rule("gather_elements")
-def gather_elements(pen: Pen, node: Node, x: str, indices: str) -> str:
-    return pen.GatherElements(x, indices, axis=node.axis)
+def gather_elements(builder: Builder, node: Node, x: str, indices: str) -> str:
+    return builder.GatherElements(x, indices, axis=node.axis)
 
 
 @rule("scatter_elements")
-def scatter_elements(pen: Pen, node: Node, x: str, indices: str, updates: str) -> str:
-    return pen.ScatterElements(x, indices, updates, axis=node.axis, reduction=node.reduction)
+def scatter_elements(builder: Builder, node: Node, x: str, indices: str, updates: str) -> str:
+    return builder.ScatterElements(x, indices, updates, axis=node.axis, reduction=node.reduction)
 
 
 @rule("topk")
-def topk(pen: Pen, node: Node, x: str) -> tuple[str, ...]:
-    return pen.add_all("TopK", 2, x, pen.sizes([node.k]), axis=node.axis, largest=node.largest)
+def topk(builder: Builder, node: Node, x: str) -> tuple[str, ...]:
+    return builder.add_all("TopK", 2, x, builder.sizes([node.k]), axis=node.axis, largest=node.largest)
 
 
 REDUCTIONS = {
@@ -203,73 +208,73 @@ REDUCTIONS = {
 
 
 @rule(*REDUCTIONS)
-def reduce(pen: Pen, node: Node, x: str) -> str:
+def reduce(builder: Builder, node: Node, x: str) -> str:
     if not node.axes:
-        return pen.Identity(x)
-    return getattr(pen, REDUCTIONS[node.op.name])(x, np.array(node.axes, np.int64), keepdims=node.keepdims)
+        return builder.Identity(x)
+    return getattr(builder, REDUCTIONS[node.op.name])(x, np.array(node.axes, np.int64), keepdims=node.keepdims)
 
 
 @rule("reduce_over")
-def reduce_over(pen: Pen, node: Node, x: str, axes: str) -> str:
-    return getattr(pen, REDUCTIONS[f"reduce_{node.kind}"])(x, axes, keepdims=node.keepdims, noop_with_empty_axes=1)
+def reduce_over(builder: Builder, node: Node, x: str, axes: str) -> str:
+    return getattr(builder, REDUCTIONS[f"reduce_{node.kind}"])(x, axes, keepdims=node.keepdims, noop_with_empty_axes=1)
 
 
 @rule("argmax", "argmin")
-def position(pen: Pen, node: Node, x: str) -> str:
-    return (pen.ArgMax if node.op.name == "argmax" else pen.ArgMin)(x, axis=node.axis, keepdims=node.keepdims)
+def position(builder: Builder, node: Node, x: str) -> str:
+    return (builder.ArgMax if node.op.name == "argmax" else builder.ArgMin)(x, axis=node.axis, keepdims=node.keepdims)
 
 
 @rule("cumsum")
-def cumsum(pen: Pen, node: Node, x: str) -> str:
-    return pen.CumSum(x, pen.number(node.axis, i64))
+def cumsum(builder: Builder, node: Node, x: str) -> str:
+    return builder.CumSum(x, builder.number(node.axis, i64))
 
 
 @rule("cumprod")
-def cumprod(pen: Pen, node: Node, x: str) -> str:
-    return pen.CumProd(x, pen.number(node.axis, i64))
+def cumprod(builder: Builder, node: Node, x: str) -> str:
+    return builder.CumProd(x, builder.number(node.axis, i64))
 
 
 @rule("nonzero")
-def nonzero(pen: Pen, node: Node, x: str) -> str:
-    """A scalar counts as a vector."""
-    return pen.NonZero(x if pen.type(node, 0).rank else pen.Reshape(x, np.array([1], np.int64)))
+def nonzero(builder: Builder, node: Node, x: str) -> str:
+    """A scalar is treated as a vector."""
+    return builder.NonZero(x if builder.type(node, 0).rank else builder.Reshape(x, np.array([1], np.int64)))
 
 
 @rule("compress")
-def compress(pen: Pen, node: Node, x: str, condition: str) -> str:
-    wide = _widened(pen, node, x)
-    return _narrowed(pen, node, pen.Compress(wide, condition, axis=node.axis))
+def compress(builder: Builder, node: Node, x: str, condition: str) -> str:
+    wide = _widened(builder, node, x)
+    return _narrowed(builder, node, builder.Compress(wide, condition, axis=node.axis))
 
 
 @rule("unique")
-def unique(pen: Pen, node: Node, x: str) -> tuple[str, ...]:
-    wide = _widened(pen, node, x)
-    made, *places = pen.add_all("Unique", 4, wide, axis=node.axis, sorted=not node.in_order)
-    return (_narrowed(pen, node, made), *places)
+def unique(builder: Builder, node: Node, x: str) -> tuple[str, ...]:
+    wide = _widened(builder, node, x)
+    made, *places = builder.add_all("Unique", 4, wide, axis=node.axis, sorted=not node.in_order)
+    return (_narrowed(builder, node, made), *places)
 
 
-def _widened(pen: Pen, node: Node, x: str) -> str:
-    """bf16 as f32: some ops that move elements do not take it."""
-    return pen.Cast(x, to=NUMBERS[f32]) if pen.type(node, 0).dtype is bf16 else x
+def _widened(builder: Builder, node: Node, x: str) -> str:
+    """bf16 as f32: some ONNX ops that move elements do not support it."""
+    return builder.Cast(x, to=NUMBERS[f32]) if builder.type(node, 0).dtype is bf16 else x
 
 
-def _narrowed(pen: Pen, node: Node, y: str) -> str:
-    return pen.Cast(y, to=NUMBERS[bf16]) if pen.type(node, 0).dtype is bf16 else y
+def _narrowed(builder: Builder, node: Node, y: str) -> str:
+    return builder.Cast(y, to=NUMBERS[bf16]) if builder.type(node, 0).dtype is bf16 else y
 
 
 @rule("non_max_suppression")
-def non_max_suppression(pen: Pen, node: Node, *operands: str) -> str:
+def non_max_suppression(builder: Builder, node: Node, *operands: str) -> str:
     boxes, scores, *limits = operands
-    limits = [pen.Reshape(limit, np.array([1], np.int64)) for limit in limits]
-    return pen.NonMaxSuppression(boxes, scores, *limits, center_point_box=node.centered)
+    limits = [builder.Reshape(limit, np.array([1], np.int64)) for limit in limits]
+    return builder.NonMaxSuppression(boxes, scores, *limits, center_point_box=node.centered)
 
 
 # -- tables of strings and numbers --------------------------------------------------------------------------------
 
 
 @rule("string_normalize")
-def string_normalize(pen: Pen, node: Node, x: str) -> str:
-    return pen.StringNormalizer(
+def string_normalize(builder: Builder, node: Node, x: str) -> str:
+    return builder.StringNormalizer(
         x,
         case_change_action=node.case.upper(),
         is_case_sensitive=not node.ignore_case,
@@ -278,36 +283,36 @@ def string_normalize(pen: Pen, node: Node, x: str) -> str:
 
 
 @rule("string_split")
-def string_split(pen: Pen, node: Node, x: str) -> tuple[str, ...]:
+def string_split(builder: Builder, node: Node, x: str) -> tuple[str, ...]:
     limit = None if node.limit < 0 else node.limit
-    return pen.add_all("StringSplit", 2, x, delimiter=node.delimiter or None, maxsplit=limit)
+    return builder.add_all("StringSplit", 2, x, delimiter=node.delimiter or None, maxsplit=limit)
 
 
 @rule("regex_full_match")
-def regex_full_match(pen: Pen, node: Node, x: str) -> str:
-    return pen.RegexFullMatch(x, pattern=node.pattern)
+def regex_full_match(builder: Builder, node: Node, x: str) -> str:
+    return builder.RegexFullMatch(x, pattern=node.pattern)
 
 
 @rule("label_encode")
-def label_encode(pen: Pen, node: Node, x: str, keys: str, values: str, default: str) -> str:
-    """Each element beside every key: the last one that it equals has its value."""
-    dtype = pen.type(node, 0).dtype
-    count = pen.type(node, 1).shape[0]
+def label_encode(builder: Builder, node: Node, x: str, keys: str, values: str, default: str) -> str:
+    """Compare each element with every key; the last equal key has its value."""
+    dtype = builder.type(node, 0).dtype
+    count = builder.type(node, 1).shape[0]
     if count == 0:
-        return pen.Expand(default, pen.Shape(x))
-    column = pen.Unsqueeze(x, np.array([-1], np.int64))
-    found = pen.Equal(column, keys)
+        return builder.Expand(default, builder.Shape(x))
+    column = builder.Unsqueeze(x, np.array([-1], np.int64))
+    found = builder.Equal(column, keys)
     if dtype.kind == "f":
-        found = pen.Or(found, pen.And(pen.IsNaN(column), pen.IsNaN(keys)))
-    found = pen.Cast(found, to=NUMBERS[i32])
-    place = pen.ArgMax(found, axis=-1, keepdims=0, select_last_index=1)
-    is_there = pen.Cast(pen.ReduceMax(found, np.array([-1], np.int64), keepdims=0), to=NUMBERS[boolean])
-    return pen.Where(is_there, pen.Gather(values, place, axis=0), default)
+        found = builder.Or(found, builder.And(builder.IsNaN(column), builder.IsNaN(keys)))
+    found = builder.Cast(found, to=NUMBERS[i32])
+    place = builder.ArgMax(found, axis=-1, keepdims=0, select_last_index=1)
+    is_there = builder.Cast(builder.ReduceMax(found, np.array([-1], np.int64), keepdims=0), to=NUMBERS[boolean])
+    return builder.Where(is_there, builder.Gather(values, place, axis=0), default)
 
 
 @rule("tfidf")
-def tfidf(pen: Pen, node: Node, x: str) -> str:
-    made = pen.TfIdfVectorizer(
+def tfidf(builder: Builder, node: Node, x: str) -> str:
+    made = builder.TfIdfVectorizer(
         x,
         max_gram_length=node.most,
         max_skip_count=node.skips,
@@ -319,4 +324,4 @@ def tfidf(pen: Pen, node: Node, x: str) -> str:
         pool_strings=node.strings or None,
         weights=node.weights or None,
     )
-    return made if node.dtype is f32 else pen.Cast(made, to=NUMBERS[node.dtype])
+    return made if node.dtype is f32 else builder.Cast(made, to=NUMBERS[node.dtype])

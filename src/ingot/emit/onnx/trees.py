@@ -1,10 +1,10 @@
-"""Ensembles of trees, whose tables are attributes of ONNX's TreeEnsemble."""
+"""ONNX rule of tree ensembles, whose tables are attributes of TreeEnsemble."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from ingot.emit.onnx.builder import ML, Pen, tensor
+from ingot.emit.onnx.builder import ML, Builder, tensor
 from ingot.emit.onnx.registry import rule
 from ingot.errors import UnsupportedError
 from ingot.ir.graph import Node
@@ -14,9 +14,9 @@ _AGGREGATES = ("average", "sum", "min", "max")
 
 
 @rule("tree_ensemble")
-def tree_ensemble(pen: Pen, node: Node, x: str, *_: str) -> str:
-    """A leaf has one vote there: further votes are of further ensembles, and results are added up."""
-    tables = [pen.graph.data(name) for name in node.operands[1:]]
+def tree_ensemble(builder: Builder, node: Node, x: str, *_: str) -> str:
+    """In ONNX a leaf has one vote: further votes are in further ensembles, whose results are added."""
+    tables = [builder.graph.data(name) for name in node.operands[1:]]
     if any(table is None for table in tables):
         raise UnsupportedError("tables that are no constants are not supported")
     splits, nodes, leaves, weights, targets, roots, members = (np.asarray(table) for table in tables)
@@ -26,14 +26,14 @@ def tree_ensemble(pen: Pen, node: Node, x: str, *_: str) -> str:
     nodes, splits, starts = _rooted(nodes, splits, roots)
     parts = []
     for vote in range(int(counts.max(initial=1))):
-        place = np.where(vote < counts, leaves[:, 0] + vote, len(weights))  # past the last vote is one of nothing
+        place = np.where(vote < counts, leaves[:, 0] + vote, len(weights))  # a zero vote after the last one
         own = np.append(weights, weights.dtype.type(0))[place], np.append(targets, 0)[place]
-        parts.append(_ensemble(pen, node, x, (splits, nodes, starts, members, *own)))
-    return parts[0] if len(parts) == 1 else pen.Sum(*parts)
+        parts.append(_ensemble(builder, node, x, (splits, nodes, starts, members, *own)))
+    return parts[0] if len(parts) == 1 else builder.Sum(*parts)
 
 
 def _rooted(nodes: np.ndarray, splits: np.ndarray, roots: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Nodes, splits and roots where a tree of one leaf has a node, both of whose children are that leaf."""
+    """Return nodes, splits and roots; a tree of one leaf gets a node whose two children are that leaf."""
     alone = roots[roots < 0]
     added = np.zeros((len(alone), nodes.shape[1]), np.int64)
     added[:, TRUE] = added[:, FALSE] = alone
@@ -42,11 +42,11 @@ def _rooted(nodes: np.ndarray, splits: np.ndarray, roots: np.ndarray) -> tuple[n
     return np.concatenate([nodes, added]), np.append(splits, np.zeros(len(alone), splits.dtype)), starts
 
 
-def _ensemble(pen: Pen, node: Node, x: str, tables: tuple[np.ndarray, ...]) -> str:
+def _ensemble(builder: Builder, node: Node, x: str, tables: tuple[np.ndarray, ...]) -> str:
     splits, nodes, starts, members, weights, targets = tables
     nan = np.full(1, np.nan, members.dtype)
     sets = [np.append(members[row[MEMBERS] : row[MEMBERS_END]], nan) for row in nodes if row[MODE] == MODES.index("in")]
-    (made,) = pen.add_all(
+    (made,) = builder.add_all(
         "TreeEnsemble",
         1,
         x,
@@ -70,5 +70,5 @@ def _ensemble(pen: Pen, node: Node, x: str, tables: tuple[np.ndarray, ...]) -> s
 
 
 def _places(children: np.ndarray) -> list[int]:
-    """Nodes and leaves, each counted from 0."""
+    """Return nodes and leaves, each numbered from 0."""
     return np.where(children < 0, -1 - children, children).tolist()

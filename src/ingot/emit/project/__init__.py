@@ -1,6 +1,6 @@
-"""The files that build an emitted model: rules for make and CMake, and what pkg-config reads.
+"""The build files of an emitted model: rules for make and CMake, and a pkg-config file.
 
-`Makefile` and `CMakeLists.txt` are the same in every folder: they include the rules of each model that lies there.
+`Makefile` and `CMakeLists.txt` are the same in every folder: they include the rules of each model in it.
 """
 
 from __future__ import annotations
@@ -17,9 +17,11 @@ SHARED = ("Makefile", "CMakeLists.txt")
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """What is built of a model. sources: C files of the library; headers: what they include, of which `public` are
-    installed; programs: the C files of each beside the library, by name; data: files that a program of a user reads;
-    check: what the first program is told to run the test vector, with the folder of files as `{place}`; "" for none.
+    """The build of a model.
+
+    sources: C files of the library; headers: that they include, of which `public` are installed; programs: the C files
+    of each program besides the library, by name; data: files that a user's program reads; check: arguments of the first
+    program that run the test vector, with the folder as `{place}`; "" for none.
     """
 
     face: Interface
@@ -33,7 +35,7 @@ class Project:
 
 
 def project_files(project: Project) -> dict[str, str]:
-    """The files by name; without a system there is a Makefile alone."""
+    """Return the files by name; a freestanding platform has a Makefile only."""
     face = project.face
     templates = {"Makefile": "Makefile", face.file("model.mk"): "model.mk"}
     if not project.freestanding:
@@ -43,18 +45,18 @@ def project_files(project: Project) -> dict[str, str]:
 
 
 def library_sources(face: Interface) -> list[str]:
-    """The C files of a model itself."""
+    """Return the C files of the library."""
     return [f"{face.prefix}.c", *([f"{face.prefix}_pool.c"] if face.threads > 1 else [])]
 
 
 def library_headers(face: Interface) -> list[str]:
-    """The headers of a model itself, those that are installed first."""
+    """Return the headers of the library, installed ones first."""
     names = [f"{face.prefix}.h", f"{face.prefix}_check.h"]
     return [*names, *([f"{face.prefix}_pool.h"] if face.threads > 1 else [])]
 
 
 def _filled(template: str, project: Project) -> str:
-    """A template with a project's names, of which all are identifiers with endings."""
+    """Render a template with a project's names, which are all identifiers with file extensions."""
     import jinja2
 
     folder = importlib.resources.files("ingot.emit.project")
@@ -73,5 +75,5 @@ def _objects(sources: Sequence[str]) -> list[str]:
 
 
 def _lines(files: Sequence[str]) -> str:
-    """A list in a Makefile, in lines of a readable length."""
+    """Return a list of a Makefile, wrapped at LINE columns."""
     return wrapped(files, " ", "  ").lstrip().replace("\n", " \\\n")

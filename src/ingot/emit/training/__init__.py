@@ -1,1 +1,1 @@
-"""A training step as a program in C."""
+"""Emit a training step as a C program."""

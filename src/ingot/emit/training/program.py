@@ -1,4 +1,4 @@
-"""`Trainer.emit_c` and `ingot emit-c --mode train`: training as a program in C, with native's bits."""
+"""`Trainer.emit_c` and `ingot emit-c --mode train`: emit training as a C program with the bits of native execution."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ingot.emit.c import HOSTED, Emission, emit_entries
 from ingot.emit.interface import Interface, check_prefix
 from ingot.emit.program import project
 from ingot.emit.project import project_files
-from ingot.emit.training.source import Fitting, kept_states, training_program, training_vector
+from ingot.emit.training.source import Fitting, state_memory, training_program, training_vector
 from ingot.ir.graph import Graph
 from ingot.lower import Target
 from ingot.plan.memory import Placement
@@ -22,7 +22,7 @@ from ingot.run.store import WeightStore
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What `make check` runs: rows of each input of a step, and the losses that they must give."""
+    """The test vector of `make check`: rows of each input of a step, and the expected losses."""
 
     inputs: Sequence[np.ndarray]
     losses: np.ndarray
@@ -39,13 +39,13 @@ def emit_training(
     threads: int,
     force: bool = False,
 ) -> Emission:
-    """Writes graphs over one set of states as C, each as a function, with a program around the first, which takes rows,
-    and, of a step in parts, the second, which updates what is kept; returns the paths.
+    """Write graphs over one set of states as C, each as a function, and a training program; return the paths.
 
-    states: what they begin with; force: as `emit` has it. Raises what `emit_entries` does.
+    The first graph reads rows; with gradient accumulation, the second graph updates the parameters. states: initial
+    values; force: as for `emit`. Raises the errors of `emit_entries`.
     """
     check_prefix(prefix)
-    # Kernels and places depend on no instruction set.
+    # Kernels and addresses depend on no instruction set.
     target, placement = Target("scalar", threads=threads), Placement()
     entries = {}
     for name, graph in graphs.items():
@@ -61,6 +61,6 @@ def emit_training(
 
     nbytes = max(entry.native[1].regions["state"] for entry in entries.values())
     return emit_entries(
-        entries, WeightStore(threads), folder, prefix=prefix, companion=kept_states(prefix, nbytes), initial=states,
+        entries, WeightStore(threads), folder, prefix=prefix, companion=state_memory(prefix, nbytes), initial=states,
         programs=programs, force=force,
     )  # fmt: skip

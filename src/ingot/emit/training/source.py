@@ -1,4 +1,4 @@
-"""main.c around a trainer: a program that takes files of rows, fits the model to them and writes a checkpoint."""
+"""Emit main.c of a trainer: a program that reads files of rows, fits the model to them and writes a checkpoint."""
 
 from __future__ import annotations
 
@@ -19,10 +19,12 @@ _PIECE = 400  # bytes of a string in C
 
 @dataclass(frozen=True, slots=True)
 class Fitting:
-    """What the program knows of a trainer. rate: the input that is the learning rate; given: what it is unless the
-    program is told. step: the state that counts steps. header: the JSON that a checkpoint begins with, a file of
-    safetensors; behind it lie the states, and at its end the digest. parts: in how many a step takes its rows; of
-    several, each adds to `sums`, states and their bytes, and may read which it is by the input `part`.
+    """The facts of a trainer for the program.
+
+    rate: the input with the learning rate; given: its default. step: the state that counts steps. header: the JSON
+    header of a checkpoint, a safetensors file; the states follow it, and at its end the digest. parts: the parts into
+    which a step divides its rows (gradient accumulation); each adds to `sums`, states by name with their bytes, and may
+    read its number from the input `part`.
     """
 
     rate: str
@@ -35,12 +37,12 @@ class Fitting:
     sums: Mapping[str, int]
 
 
-def kept_states(prefix: str, nbytes: int) -> Companion:
-    """What gives a caller the memory of parameters and moments."""
+def state_memory(prefix: str, nbytes: int) -> Companion:
+    """Return the function that gives a caller the memory of parameters and moments."""
     name = f"{prefix}_kept"
     header = f"""
-/* What lives from step to step, of {nbytes} bytes: parameters, what the optimiser keeps beside them, and how many steps
- * there were. layout.json says where each lies. */
+/* The memory that lives from step to step, {nbytes} bytes: parameters, optimiser state, and the number of steps.
+ * layout.json has the offset of each. */
 void *{name}({prefix}_state *state);
 """
     return Companion(
@@ -49,17 +51,17 @@ void *{name}({prefix}_state *state);
 
 
 def training_program(face: Interface, fitting: Fitting, platform: Platform) -> str:
-    """main.c. The first entry takes rows; of a step in parts, the second updates what is kept."""
+    """Return main.c. The first entry reads rows; with gradient accumulation, the second updates the parameters."""
     entry, ports = face.entries[0], _files(face, fitting)
     (loss,) = entry.outputs
     rows = [_row(port, platform) for port in ports]
     rate = next(i for i, port in enumerate(ports) if port.tensor.name == fitting.rate)
     taken = [f"inputs[{ports.index(port)}].data" if port in ports else "&number" for port in entry.inputs]
     given = [f".{port.identifier} = {memory}" for port, memory in zip(entry.inputs, taken, strict=True)]
-    places = face.kept_places
+    offsets = face.state_offsets
     *states, (_, _, digest_bytes) = _offsets(fitting.header)
-    assert digest_bytes == len(fitting.digest), "what has the smallest elements is the last"
-    stored = [f"{{{places[name]}, {nbytes}}}" for _, name, nbytes in states]
+    assert digest_bytes == len(fitting.digest), "the tensor with the smallest elements is the last"
+    stored = [f"{{{offsets[name]}, {nbytes}}}" for _, name, nbytes in states]
     values = {
         "PREFIX": face.prefix,
         "MACRO": face.macro,
@@ -69,7 +71,7 @@ def training_program(face: Interface, fitting: Fitting, platform: Platform) -> s
         "@ROWS@": "\n".join(rows),
         "@RATE@": str(rate),
         "@GIVEN@": repr(float(fitting.given)),
-        "@STEP@": str(places[fitting.step]),
+        "@STEP@": str(offsets[fitting.step]),
         "@HEADER@": "\n".join(f"    {piece}," for piece in _pieces(fitting.header)),
         "@HEADER_BYTES@": str(len(fitting.header)),
         "@STORED@": wrapped(stored, ", ", "  "),
@@ -78,7 +80,7 @@ def training_program(face: Interface, fitting: Fitting, platform: Platform) -> s
         "@IN@": wrapped(given, ", ", "      "),
         "@LOSS@": loss.identifier,
         "@PARTS@": str(fitting.parts),
-        "@TAKE@": entry.name,
+        "@TRAIN@": entry.name,
         "@NUMBER@": "\n  double number = 0; /* of a part */" if "&number" in taken else "",
         "@NUMBERED@": "\n      number = (double)part;" if "&number" in taken else "",
         **_in_parts(face, fitting, rate),
@@ -87,19 +89,19 @@ def training_program(face: Interface, fitting: Fitting, platform: Platform) -> s
 
 
 def _files(face: Interface, fitting: Fitting) -> list[Port]:
-    """The inputs that rows of files are for, and the rate."""
+    """Return the inputs that files of rows fill, and the learning rate."""
     entries = face.entries[: 1 if fitting.parts == 1 else 2]
     return [port for entry in entries for port in entry.inputs if port.tensor.name != fitting.part]
 
 
 def _in_parts(face: Interface, fitting: Fitting, rate: int) -> dict[str, str]:
-    """What main.c does around the parts of a step: nothing where there is one."""
+    """Return the C for gradient accumulation over the parts of a step; empty for one part."""
     if fitting.parts == 1:
         return dict.fromkeys(("@SUMS@", "@BEGIN@", "@UPDATE@", "@UPDATED@"), "")
-    update, places = face.entries[1], face.kept_places
+    update, offsets = face.entries[1], face.state_offsets
     (count,) = update.outputs
     (given,) = update.inputs
-    rows = wrapped((f"{{{places[name]}, {nbytes}}}" for name, nbytes in fitting.sums.items()), ", ", "  ")
+    rows = wrapped((f"{{{offsets[name]}, {nbytes}}}" for name, nbytes in fitting.sums.items()), ", ", "  ")
     call = f"{face.function(update)}(state, &by, &after)"
     return {
         "@SUMS@": f"\n/* Where the parts of a step add up gradients. */\nstatic const struct {{ size_t at, bytes; }} "
@@ -116,7 +118,7 @@ def _in_parts(face: Interface, fitting: Fitting, rate: int) -> dict[str, str]:
 def training_vector(
     face: Interface, fitting: Fitting, inputs: Sequence[np.ndarray], losses: np.ndarray
 ) -> dict[str, bytes]:
-    """The files of `--check`: rows of each input of a step, in order, and the losses that these must give."""
+    """Return the files of `--check`: rows of each input of a step, in order, and the expected losses."""
     files = {}
     for port, array in zip((*_files(face, fitting), *face.entries[0].outputs), (*inputs, losses), strict=True):
         file = io.BytesIO()
@@ -126,13 +128,13 @@ def training_vector(
 
 
 def _offsets(header: bytes) -> list[tuple[int, str, int]]:
-    """Where each tensor of a checkpoint begins behind its header, its name, and how many bytes it has; in order."""
+    """Return the offset after the header, the name and the bytes of each tensor of a checkpoint, in order."""
     rows = ((*row["data_offsets"], name) for name, row in json.loads(header).items())
     return sorted((begin, name, end - begin) for begin, end, name in rows)
 
 
 def _row(port: Port, platform: Platform) -> str:
-    """An input's line in the table of main.c: what a step takes of its file. One without axes is a row."""
+    """Return an input's line in the table of main.c: the rows of a step. An input without axes is one row."""
     tensor = port.tensor
     rows, *inner = map(int, tensor.shape or (1,))
     descr = np.lib.format.dtype_to_descr(platform.dtype(tensor.dtype.numpy))
@@ -143,8 +145,7 @@ def _row(port: Port, platform: Platform) -> str:
 
 
 def _pieces(content: bytes) -> Iterator[str]:
-    """Bytes as strings of C of which no compiler says that they are too long. What is not plain stands there as octal
-    digits, so that no name means anything in C."""
+    """Yield bytes as C strings, short enough for every compiler. Bytes other than plain text are octal escapes."""
     plain = {byte for byte in range(32, 127) if chr(byte) not in '"\\?'}
     for row in re.findall(rb".*?\},|.+", content, re.DOTALL):
         for at in range(0, len(row), _PIECE):
@@ -162,9 +163,9 @@ _PROGRAM = r"""/* @MAIN@: emitted by Ingot: fits a model to files of rows. `./PR
 #include "PREFIX.h"
 #include "PREFIX_check.h"
 
-/* What is read from a file of rows, one behind the other. descr: its elements, as an .npy file has them; inner: the end
- * of its shape, behind the number of rows. batch: the rows that a step takes; size: bytes of a row. rows: those of the
- * file, `count` of them; data: those of a step. */
+/* An input that is read from a file of rows. descr: its dtype, as in an .npy file; inner: the rest of its shape after
+ * the number of rows. batch: the rows of a step; size: bytes of a row. rows: those of the file, `count` of them; data:
+ * those of a step. */
 typedef struct {
   const char *name, *type, *descr, *inner;
   size_t batch, size;
@@ -179,8 +180,8 @@ static input inputs[INPUTS] = {
 @ROWS@
 };
 
-/* A checkpoint, a file of safetensors: its header in pieces, then what lies at these places of what is kept, then what
- * says which model it is of. `Trainer.load` reads it, and --from what `Trainer.save` writes. */
+/* A checkpoint, a safetensors file: its header in pieces, then the states at these offsets, then a digest that
+ * identifies the model. `Trainer.load` reads it, and --from reads files of `Trainer.save`. */
 static const uint64_t header_bytes = @HEADER_BYTES@;
 static const char *const header[] = {
 @HEADER@
@@ -197,19 +198,19 @@ static void help(const char *program) {
   printf("usage: %s [--weights FILE] [--threads N] [--steps N] [--rate R] [--from FILE] [--save FILE] NAME=FILE ...\n"
          "       %s [--weights FILE] [--threads N] --check FOLDER\n"
          "\n"
-         "Fits the model to rows: each step takes the next ones, and behind the last the first again. A FILE whose\n"
-         "name ends in .npy is numpy's; any other holds the elements alone, row by row. --steps: how many, 100.\n"
-         "--rate: the learning rate, else %g; %s=FILE has one for each step. --save: where a checkpoint goes, --from:\n"
-         "the one to go on from, else as it was emitted. --weights: @WEIGHTS@, if it does not lie beside the\n"
-         "program. --threads: the most that a step uses, of the %d that it can. --check: FOLDER/NAME.npy holds each\n"
-         "input and the losses.\n"
+         "Fits the model to rows: each step reads the next rows, and after the last row the first again. A FILE whose\n"
+         "name ends in .npy is a numpy file; any other has only the elements, row by row. --steps: how many, by\n"
+         "default 100. --rate: the learning rate, by default %g; %s=FILE has one for each step. --save: the file of\n"
+         "the checkpoint. --from: a checkpoint to continue, by default the emitted states. --weights: @WEIGHTS@,\n"
+         "if it is not next to the program. --threads: the most that a step uses, at most %d. --check:\n"
+         "FOLDER/NAME.npy has each input and the losses.\n"
          "\ninputs:\n",
          program, program, @GIVEN@, inputs[RATE].name, MACRO_THREADS);
   for (const input *p = inputs; p < inputs + INPUTS; p++)
     printf("  %s  %s in a step, %zu bytes a row\n", p->name, p->type, p->size);
 }
 
-@SHARED@/* All bytes of a file. more: what is said if it cannot be opened. */
+@SHARED@/* Reads all bytes of a file. more: further text of the error message. */
 static char *content_of(const char *path, const char *more, size_t *bytes) {
   FILE *file = fopen(path, "rb");
   if (!file) fail(path, "cannot be opened", more, 66);
@@ -224,7 +225,7 @@ static char *content_of(const char *path, const char *more, size_t *bytes) {
   return content;
 }
 
-/* Where the elements of an .npy file begin, whose header must be that of a port's rows. */
+/* The offset of the elements in an .npy file, whose header must match a port's rows. */
 static size_t behind_header(const input *p, const char *path, const char *content, size_t bytes) {
   const unsigned char *start = (const unsigned char *)content;
   const int has_header = bytes >= 10 && memcmp(content, "\x93NUMPY\1", 7) == 0;
@@ -261,7 +262,7 @@ static void read_rows(input *p, const char *path) {
   memmove(content, content + begin, bytes - begin); /* which aligns them */
 }
 
-/* The rows of a step, or of a part of one. */
+/* Copies the rows of a step, or of a part of one. */
 static void take_rows(const input *p, uint64_t step) {
   for (size_t i = 0; i < p->batch && p->rows; i++)
     memcpy((char *)p->data + i * p->size, p->rows + (step * p->batch + i) % p->count * p->size, p->size);
@@ -274,7 +275,7 @@ static int comes(FILE *file, const void *expected, size_t bytes) {
   return 1;
 }
 
-/* The length of the header, as a file has it. */
+/* The length of the header, as stored in a file. */
 static void length_bytes(unsigned char to[8]) {
   for (int i = 0; i < 8; i++) to[i] = (unsigned char)(header_bytes >> 8 * i);
 }
@@ -293,7 +294,7 @@ static void load(const char *path, char *kept) {
   fclose(file);
 }
 
-/* Writes a checkpoint, whole or not at all. */
+/* Writes a checkpoint atomically. */
 static void save(const char *path, const char *kept) {
   char *part = joined(path, strlen(path), ".part", "");
   FILE *file = fopen(part, "wb");
@@ -313,7 +314,7 @@ static void save(const char *path, const char *kept) {
   free(part);
 }
 
-/* What the command line says. */
+/* Parses the command line. */
 typedef struct {
   const char *weights, *from, *save, *folder;
   double rate;
@@ -343,18 +344,18 @@ static options understood(int argc, char **argv) {
     else if ((value = value_of("--rate", argc, argv, &i))) {
       o.rate = strtod(value, &end);
       if (end == value || *end || !(o.rate >= 0) || isinf(o.rate)) fail("--rate", "not a rate, got ", value, 2);
-    } else fail(word, "neither an option nor the NAME=FILE of an input; --help says more", "", 2);
+    } else fail(word, "neither an option nor the NAME=FILE of an input; see --help", "", 2);
   }
-  if (o.folder && named) fail("--check", "takes no files beside it", "", 2);
+  if (o.folder && named) fail("--check", "cannot be combined with files", "", 2);
   return o;
 }
 
-/* What a run needs beside options: rows that fit together. */
+/* Checks that all inputs have rows, and as many as one another. */
 static void expect_rows(void) {
   const input *first = NULL;
   for (const input *p = inputs; p < inputs + INPUTS; p++) {
     if (p == inputs + RATE) continue;
-    if (!p->rows) fail(p->name, "no file for this input; --help says more, expected rows of ", p->type, 2);
+    if (!p->rows) fail(p->name, "no file for this input; see --help, expected rows of ", p->type, 2);
     if (!first) first = p;
     if (p->count * first->batch != first->count * p->batch)
       fail(p->name, "of another number of rows than ", first->name, 65);
@@ -364,10 +365,10 @@ static void expect_rows(void) {
 int main(int argc, char **argv) {
   options o = understood(argc, argv);
   const char *slash = strrchr(argv[0], '/');
-  char *beside = joined(argv[0], slash ? (size_t)(slash - argv[0]) + 1 : 0, "@WEIGHTS@", "");
-  const char *named = o.weights ? o.weights : beside;
+  char *default_path = joined(argv[0], slash ? (size_t)(slash - argv[0]) + 1 : 0, "@WEIGHTS@", "");
+  const char *named = o.weights ? o.weights : default_path;
   size_t bytes = 0;
-  char *weights = content_of(named, "; --weights says where it lies", &bytes);
+  char *weights = content_of(named, "; --weights gives its path", &bytes);
   if (!PREFIX_weights_fit(weights, bytes)) fail(named, "not the weights of this model, or damaged", "", 65);
   input expected = {"@LOSS@", "f32[]", "<f4", ",)", 1, 4, NULL, 0, NULL};
   for (int i = 0; o.folder && i <= INPUTS; i++) {
@@ -385,10 +386,10 @@ int main(int argc, char **argv) {
   char *kept = PREFIX_kept(state);
   if (o.from) load(o.from, kept);
   float loss = 0;@NUMBER@
-  const PREFIX_@TAKE@_inputs taken = {
+  const PREFIX_@TRAIN@_inputs taken = {
 @IN@
   };
-  const PREFIX_@TAKE@_outputs made = {.@LOSS@ = &loss};@UPDATE@
+  const PREFIX_@TRAIN@_outputs made = {.@LOSS@ = &loss};@UPDATE@
   const long steps = o.folder ? (long)expected.count : o.steps, apart = steps < LINES ? 1 : steps / LINES;
   long differing = 0;
   for (long i = 0; i < steps; i++) {
@@ -398,9 +399,9 @@ int main(int argc, char **argv) {
     for (uint64_t part = 0; part < PARTS; part++) {
       for (const input *p = inputs; p < inputs + INPUTS; p++)
         take_rows(p, p == inputs + RATE ? at : at * PARTS + part);@NUMBERED@
-      const int result = PREFIX_@TAKE@(state, &taken, &made);
-      if (result > 0) fail("PREFIX", "an index in the inputs lies outside its table", "", 65);
-      if (result < 0) fail("PREFIX", "wrote outside of its results", "", 70); /* in a checked run alone */
+      const int result = PREFIX_@TRAIN@(state, &taken, &made);
+      if (result > 0) fail("PREFIX", "an index in the inputs is outside of its table", "", 65);
+      if (result < 0) fail("PREFIX", "wrote outside of its results", "", 70); /* only in a checked run */
       if (!isfinite(loss)) {
         fprintf(stderr, "PREFIX: the loss of step %.0f is %g, expected a number\n", done + 1, (double)loss);
         return 65;
@@ -416,7 +417,7 @@ int main(int argc, char **argv) {
   if (o.save) save(o.save, kept);
   expect_printed();
   for (input *p = inputs; p < inputs + INPUTS; p++) free(p->rows), free(p->data);
-  free(expected.rows), free(beside), free(weights), free(memory);
+  free(expected.rows), free(default_path), free(weights), free(memory);
   return differing > 0;
 }
 """

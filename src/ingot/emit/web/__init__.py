@@ -1,1 +1,1 @@
-"""A model as a folder of static files that runs it in a browser, on WebGPU."""
+"""Emit a model as a folder of static files that runs it in a browser, on WebGPU."""

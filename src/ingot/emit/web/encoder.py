@@ -1,4 +1,4 @@
-"""`ingot emit-web FOLDER` of an encoder: a page that says how alike two sentences are."""
+"""`ingot emit-web FOLDER` of an encoder: a page that shows the similarity of two sentences."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def emit_encoder(
     precision: str | None = None,
     force: bool = False,
 ) -> list[str]:
-    """Writes the encoder of a Hugging Face folder as a site; returns the paths.
+    """Write the encoder of a Hugging Face folder as a site; return the paths.
 
-    precision, force: as for `web_text.emit_text`. Raises what loading it raises, UnsupportedError for another tokenizer
-    than BERT's, and what `emit_site` raises.
+    precision, force: as for `emit_text`. Raises the errors of loading, UnsupportedError for other tokenizers than
+    BERT's, and the errors of `emit_site`.
     """
     with bounded(source.path):
         words = encoder_words(source)
@@ -45,8 +45,8 @@ def emit_encoder(
 
 
 def encoder_words(source: Folder) -> dict[str, Any]:
-    """A folder's tokenizer as a page has it. Raises UnsupportedError for another than BERT's, LoadError for a damaged
-    one."""
+    """Return a folder's tokenizer for the page. Raises UnsupportedError for other tokenizers than BERT's, LoadError for
+    damaged files."""
     tokenizer = Tokenizer.read(source)
     document = json.loads(tokenizer.to_json())
     return word_pieces(document, tokenizer.prefix, tokenizer.suffix, source.where("tokenizer.json"))

@@ -1,4 +1,4 @@
-"""`ingot emit-web FOLDER` of a language model: a page to talk with it, or one that goes on with a text."""
+"""`ingot emit-web FOLDER` of a language model: a chat page, or a page that continues a text."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def emit_text(
     template: str | os.PathLike[str] | None = None,
     force: bool = False,
 ) -> list[str]:
-    """Writes the language model of a Hugging Face folder or GGUF file as a site; returns the paths.
+    """Write the language model of a Hugging Face folder or GGUF file as a site; return the paths.
 
-    context: positions; the model's own, at most 4096, unless it is given. precision: one that rounds fixed matrices
-    alone; f32 beside matrices as they are stored, unless it is given. page: one of PAGES; "chat" for a model with a
-    chat template, unless it is given. template: see `Folder`. force: as for `emit_site`.
+    context: positions; by default the model's own, at most 4096. precision: one that rounds constant weights only; by
+    default f32, with weights as they are stored. page: one of PAGES; by default "chat" for a model with a chat
+    template. template: see `Folder`. force: as for `emit_site`.
 
-    Raises what `LLM` raises, UnsupportedError for another tokenizer than BPE over bytes and for a chat template that a
-    page cannot have, InputError for a page that the model cannot have, and what `emit_site` raises.
+    Raises the errors of `LLM`, UnsupportedError for other tokenizers than byte-level BPE and for a chat template that
+    pages do not support, InputError for a page that does not suit the model, and the errors of `emit_site`.
     """
     with bounded(os.fspath(path)):
         source = read_model(path, template)
@@ -62,7 +62,7 @@ def emit_text(
 
 
 def page_files(source: Folder, page: str | None) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What a page is told of a folder's texts, and its tokenizer. page: as for `emit_text`, whose errors these are."""
+    """Return the facts for a page, and the tokenizer. page: as for `emit_text`, whose errors these are."""
     tokenizer = Tokenizer.read(source)
     document, where = json.loads(tokenizer.to_json()), source.where("tokenizer.json")
     chat, known = (None, ()) if page == "text" else _chat(source, tokenizer)
@@ -76,7 +76,7 @@ def page_files(source: Folder, page: str | None) -> tuple[dict[str, Any], dict[s
 
 
 def expect_page(source: Folder) -> None:
-    """Raise UnsupportedError for a tokenizer or a chat template that no page has; LoadError for damaged files."""
+    """Raise UnsupportedError for a tokenizer or chat template that pages do not support, LoadError for damage."""
     page_files(source, None)
 
 

@@ -1,4 +1,4 @@
-"""A model of tensors as a site: a page to draw on for one that reads grey images, and numbers for any other."""
+"""Emit a tensor model as a site: a drawing page for a model of grey images, a page of numbers for any other."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from ingot.ir.sized import has_sizes
 from ingot.lower.wgpu import webgpu_target
 from ingot.passes.precision import F32, Precision
 
-RUN = "run"  # the program of a model that has one
-LARGEST_SIDE = 256  # pixels of an image that is drawn
+RUN = "run"  # the only program of a model
+LARGEST_SIDE = 256  # pixels of a drawn image
 
 
 def emit_model(
@@ -32,10 +32,10 @@ def emit_model(
     precision: Precision = F32,
     force: bool = False,
 ) -> list[str]:
-    """Writes a graph that has been through the passes as a site; returns the paths.
+    """Write a graph, after all passes, as a site; return the paths.
 
-    limits: the most of each symbol, whose sizes runs say; the first dim of inputs is 1 where it has none. ink: a pixel
-    of an image that is drawn on. precision: one that rounds fixed matrices alone. force: as for `emit_site`.
+    limits: the largest size of each symbol that runs pass; a first dim of inputs without a limit is 1. ink: the value
+    of a drawn pixel. precision: one that rounds constant weights only. force: as for `emit_site`.
 
     Raises InputError for symbols without a limit, for ink that is no number and for another precision, UnsupportedError
     where there is no one program for all sizes up to the limits, and what `emit_site` and `compile_mode` raise.
@@ -52,7 +52,7 @@ def emit_model(
 
 
 def reads_images(graph: Graph) -> bool:
-    """Whether a graph makes a row of scores of one grey image."""
+    """Return whether a graph computes a row of scores from one grey image."""
     if has_sizes(graph):
         return False
     inputs = [graph.type(name) for name in graph.inputs]
@@ -65,6 +65,6 @@ def reads_images(graph: Graph) -> bool:
 
 
 def _batches(graph: Graph) -> dict[str, int]:
-    """The symbols that are the first dim of inputs: a page has one of each thing."""
+    """Return the symbols that are the first dim of inputs, as 1: a page runs batches of one."""
     first = (graph.type(name).shape[:1] for name in graph.inputs)
     return {str(dim): 1 for shape in first for dim in shape if isinstance(dim, Expr) and str(dim) in graph.symbols}

@@ -1,6 +1,6 @@
-"""plan.json: what model.js knows of a model, from the same dispatches that `run/webgpu.py` submits.
+"""Emit plan.json: the plan that model.js runs, from the dispatches that `run/webgpu.py` submits.
 
-docs/webgpu.md describes the form, for whoever runs a plan by other means.
+docs/webgpu.md specifies the format, for other runners.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ FORMAT, VERSION = "ingot-web", 1
 T = TypeVar("T")
 
 
-Layout = tuple[str, ...]  # the types of the buffers behind the parameters
+Layout = tuple[str, ...]  # the types of the buffers after the parameters
 
 
 @dataclass(frozen=True, slots=True)
 class WebProgram:
-    """A way to run a model, its dispatches, and for each step of its plan its node and that node's indices."""
+    """A compiled mode of a model, its dispatches, and for each step of its plan the node and its index operands."""
 
     compiled: Compiled
     made: Dispatches
@@ -41,9 +41,9 @@ class WebProgram:
 class WebPlan:
     """Programs by name over the same memory.
 
-    features: that the device is to have. regions: bytes of each, the most that a program needs. groups: regions that
-    are bound together. layouts: of groups. shaders: a file of each text. pipelines: a text and its layout. weights: a
-    tensor of each packed weight, by its key, and where it lies.
+    features: that the device must have. regions: bytes of each, the most that a program needs. groups: regions that are
+    bound together. layouts: of groups. shaders: file names by shader text. pipelines: shader texts and their layouts.
+    weights: the tensor and address of each packed weight, by its key.
     """
 
     programs: dict[str, WebProgram] = field(default_factory=dict)
@@ -57,16 +57,16 @@ class WebPlan:
 
 
 def _places(compiled: Compiled, planned: Plan) -> tuple[str, ...]:
-    """What an error says of a bad index in each step."""
+    """Return the description of each step for errors of invalid indices."""
     (segment,) = compiled.segments
     return tuple(place_of_index(segment.graph, step.node) for step in planned.steps)
 
 
 def web_plan(entries: Mapping[str, Compiled]) -> WebPlan:
-    """The plan of modes of one graph that were compiled with one placement, by name.
+    """Return the plan of modes of one graph, by name, which were compiled with one placement.
 
-    Raises UnsupportedError for an op without a kernel in WGSL, for states that begin with data and for arithmetic in
-    f16, LimitError for what no binding of WebGPU holds.
+    Raises UnsupportedError for an op without a WGSL kernel, for states with initial data and for f16 arithmetic,
+    LimitError for a tensor that exceeds WebGPU's binding size.
     """
     plan = WebPlan()
     for name, compiled in entries.items():
@@ -96,7 +96,7 @@ def _layout(bindings: Sequence[str]) -> Layout:
 
 
 def _add(items: list[T], item: T) -> None:
-    """Adds what is new."""
+    """Append an item unless it is present."""
     if item not in items:
         items.append(item)
 
@@ -107,12 +107,14 @@ def _expect_known(compiled: Compiled) -> None:
         raise UnsupportedError(f"emit: no kernel of webgpu, got {', '.join(missing)}, {expected}")
     if compiled.graph.initial:
         raise UnsupportedError(f"emit: states begin with data, got {', '.join(compiled.graph.initial)}, expected zeros")
-    if F16 in compiled.native[0].target.features:  # no browser on a CPU has it, so that none has compiled these shaders
+    if (
+        F16 in compiled.native[0].target.features
+    ):  # no CPU implementation of WebGPU has it, so these shaders are untested
         raise UnsupportedError(f"emit: INGOT_WGPU_FEATURES has what pages do not, got {F16!r}, expected {SUBGROUPS}")
 
 
 def document(plan: WebPlan, name: str, parts: list[dict[str, Any]], page: Mapping[str, Any]) -> dict[str, Any]:
-    """The content of plan.json. name: of the model. parts: the files of the weights. page: what index.html is told."""
+    """Return the content of plan.json. name: of the model. parts: the weight files. page: facts for index.html."""
     return {
         "format": FORMAT,
         "version": VERSION,
@@ -164,7 +166,7 @@ def _port(graph: Graph, value: str, place: Place) -> dict[str, Any]:
 
 
 def form(dim: Known) -> Any:
-    """A dim as JSON: a number, the name of a symbol, or a list of an operation and what it is done to."""
+    """Return a dim as JSON: a number, the name of a symbol, or a list of an operation and its operands."""
     if not isinstance(dim, Expr):
         return int(dim)
     return _joined("+", [_joined("*", _factors(coefficient, monomial)) for monomial, coefficient in dim.terms])

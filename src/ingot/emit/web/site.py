@@ -1,4 +1,4 @@
-"""The files of a site: a page, the runner, the plan, its shaders, and the weights in parts."""
+"""Write the files of a site: a page, the runner, the plan, its shaders, and the weights in parts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _LOOKS = ("style.css", "opened.js")
 _LANGUAGE = (
     "page.js", "answer.js", "language.js", "language.d.ts", "conversation.js", "sample.js", "tokenizer.js",
 )  # fmt: skip
-# What each kind of page needs beside the runner and the style.
+# The files of each kind of page, besides the runner and the style.
 _SCRIPTS = {
     "plain": ("page.js", "plain.js"),
     "draw": ("page.js", "draw.js"),
@@ -42,9 +42,7 @@ _SCRIPTS = {
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """index.html. kind: what it does with the model, "plain" for any. facts: what its script is told. files: that it
-    reads beside them, by name.
-    """
+    """The page index.html. kind: "plain" suits any model. facts: for its script. files: further files, by name."""
 
     kind: str = "plain"
     facts: Mapping[str, Any] = field(default_factory=dict)
@@ -60,13 +58,12 @@ def emit_site(
     *,
     force: bool = False,
 ) -> list[str]:
-    """Writes modes of one graph, compiled for `lower.wgpu.WEBGPU` with one placement, as a site; returns the paths.
+    """Write modes of one graph, compiled for `lower.wgpu.WEBGPU` with one placement, as a site; return the paths.
 
-    name: of the model, which the page shows. force: replace files of these names that no earlier site wrote.
+    name: of the model, as the page shows it. force: replace existing files of these names that no earlier site wrote.
 
-    Raises UnsupportedError for an op without a kernel in WGSL, LimitError for
-    what no binding of WebGPU holds and for a weight outside of 32 bits, OutputError when the folder cannot be
-    written or holds such files.
+    Raises UnsupportedError for an op without a WGSL kernel, LimitError for a tensor that exceeds WebGPU's binding size
+    and for a weight outside of 32 bits, OutputError when the folder cannot be written or has such files.
     """
     plan = web_plan(entries)
     files = {file: text for text, file in plan.shaders.items()}
@@ -82,7 +79,7 @@ def emit_site(
 
 
 def _parts(plan: WebPlan) -> list[str]:
-    """The files of weights."""
+    """Return the names of the weight files."""
     regions = dict.fromkeys(place.region for _, place in plan.weights.values())
     return [_part(number) for number in range(sum(-(-plan.regions[region] // PART_BYTES) for region in regions))]
 
@@ -99,7 +96,7 @@ def _write(folder: str | os.PathLike[str], file: str, content: bytes | memoryvie
 
 
 def _write_weights(folder: str | os.PathLike[str], plan: WebPlan, weights: WeightSource) -> list[dict[str, Any]]:
-    """Writes the weights, region after region; returns what plan.json says of their files."""
+    """Write the weights, region after region; return the entries of plan.json for their files."""
     parts: list[dict[str, Any]] = []
     for region in dict.fromkeys(place.region for _, place in plan.weights.values()):
         content = _content(plan, weights, region)
@@ -112,7 +109,7 @@ def _write_weights(folder: str | os.PathLike[str], plan: WebPlan, weights: Weigh
 
 
 def _content(plan: WebPlan, weights: WeightSource, region: str) -> np.ndarray:
-    """The bytes of a region of weights."""
+    """Return the bytes of a region of weights."""
     content = np.zeros(plan.regions[region], np.uint8)
     for tensor, place in plan.weights.values():
         if place.region == region:
@@ -127,6 +124,6 @@ def _asset(name: str) -> str:
 
 
 def _index(name: str, kind: str) -> str:
-    """index.html: the frame of all pages around one kind's own part."""
+    """Return index.html: the frame of all pages with the body of one kind."""
     own = {"title": html.escape(name), "kind": kind, "body": _asset(f"{kind}.html").strip()}
     return Template(_asset(_FRAME)).substitute(own)

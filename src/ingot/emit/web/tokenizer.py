@@ -1,6 +1,6 @@
-"""A `tokenizer.json` as tokenizer.js reads it: the parts that decide, as plain data.
+"""Convert a `tokenizer.json` to the tables of tokenizer.js.
 
-Byte-level BPE, as decoders have it, and BERT's WordPiece. All else is refused by name.
+Supports byte-level BPE, which decoders use, and BERT's WordPiece; all else raises an error that names it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from ingot.errors import UnsupportedError
 def word_pieces(
     document: Mapping[str, Any], prefix: Sequence[int], suffix: Sequence[int], where: str
 ) -> dict[str, Any]:
-    """WordPiece. document: as the package `tokenizers` writes it. prefix, suffix: ids around a text. where: its path.
+    """Convert WordPiece.
+
+    document: as the package `tokenizers` writes it. prefix, suffix: ids around a text. where: its path.
 
     Raises UnsupportedError.
     """
@@ -55,10 +57,10 @@ def byte_level(
     template: str = "",
     known: Collection[str] = (),
 ) -> dict[str, Any]:
-    """Byte-level BPE. members: which characters an atom of an expression matches; the rest as for `word_pieces`.
+    """Convert byte-level BPE. members: the characters that an atom matches; the rest as for `word_pieces`.
 
-    template: what a chat template writes around messages, whose control tokens a page has to know. known: tokens that
-    only the template and the model write.
+    template: texts of a chat template around messages, whose control tokens a page must know. known: tokens that only
+    the template and the model write.
 
     Raises UnsupportedError.
     """
@@ -90,7 +92,7 @@ def byte_level(
 
 
 def _found(tokens: Sequence[Mapping[str, Any]], where: str) -> dict[str, int]:
-    """Tokens that are found before a text is cut into words, and their ids."""
+    """Return the tokens that are matched before a text is split into words, and their ids."""
     found = {}
     for token in tokens:
         if token["lstrip"] or token["rstrip"] or token["single_word"]:
@@ -101,7 +103,7 @@ def _found(tokens: Sequence[Mapping[str, Any]], where: str) -> dict[str, int]:
 
 
 def _texts(vocab: Mapping[str, int], hidden: Collection[int]) -> list[str | None]:
-    """The token of each id; none of those that are no text."""
+    """Return the token of each id; None for ids that are no text."""
     texts: list[str | None] = [None] * (1 + max(vocab.values(), default=-1))
     for text, index in vocab.items():
         texts[index] = None if index in hidden else text

@@ -1,4 +1,4 @@
-// What the pages of language models share: an answer that comes text by text, what it is drawn with, and what stops it.
+// Shared by the pages of language models: an answer that is streamed, its sampling options, and stopping it.
 
 import { element, settle, tell } from './page.js';
 
@@ -10,7 +10,7 @@ function settings() {
   return { temperature: Number(element('temperature').value), ...(seed && { seed: BigInt(seed) }) };
 }
 
-/** Gives `add` each text of `stream(options)`. Returns whether nothing went wrong; what did is told. */
+/** Passes each text of `stream(options)` to `add`. Returns whether there was no error; an error is shown. */
 export async function answer(stream, add) {
   const { signal } = (running = new AbortController());
   element('go').disabled = true;
@@ -36,7 +36,7 @@ export async function answer(stream, add) {
   }
 }
 
-/** Begins with `begin` where the form is sent, unless an answer is under way; `isKey` says which key sends it. */
+/** Calls `begin` when the form is sent, unless an answer is in progress; `isKey` tests for the key that sends it. */
 export function onSend(field, isKey, begin) {
   element('form').addEventListener('submit', (event) => {
     event.preventDefault();

@@ -5,7 +5,7 @@ import { language } from './language.js';
 import { element, enable, open } from './page.js';
 
 const NAMES = { user: 'You', assistant: 'Model' };
-const NEAR = 40; // pixels from the end, where what comes is followed
+const NEAR = 40; // pixels from the end within which new text is scrolled to
 const model = await language(await open(), './');
 const talk = element('talk');
 let messages = [];

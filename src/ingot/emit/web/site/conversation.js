@@ -1,15 +1,15 @@
-// A conversation as the text that a model was trained on, in the form that its chat template has.
+// A conversation as text, in the format of the model's chat template.
 
 import { ModelError } from './model.js';
 
 const ROLES = ['user', 'assistant'];
-// What Python, and so a template, takes for space at the ends of a text.
+// White space that Python, and so a template, strips from a text.
 const SPACE = '[\\t-\\r\\x1c-\\x20\\x85\\xa0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000]+';
 const ENDS = new RegExp(`^${SPACE}|${SPACE}$`, 'g');
 
 /**
- * The parts of a conversation's text, each with who wrote it: "template" or a role. form: "chat" of what plan.json tells
- * the page. messages: a system message, where the model takes one, then the user's and the assistant's in turns.
+ * The parts of a conversation's text, each with its author: "template" or a role. form: "chat" of the page's facts in
+ * plan.json. messages: a system message, if the model has one, then the user's and the assistant's in turns.
  */
 export function written(form, messages) {
   const system = messages[0]?.role === 'system' ? messages[0] : null;
@@ -27,7 +27,7 @@ export function written(form, messages) {
   return parts;
 }
 
-/** What a template makes of a message. */
+/** A message as the template writes it. */
 function changed(form, { role, content }, expected) {
   if (role !== expected || typeof content !== 'string') {
     throw new ModelError('input', `a message of ${role}: ${content}, expected a text of ${expected}`);

@@ -1,17 +1,17 @@
-// A picture is drawn, and a model of grey images says what it is.
+// A drawing page for a model that classifies grey images.
 
 import { element, enable, latest, open, percent, shares } from './page.js';
 
 const MOST_SCORES = 10; // that are shown
-const FINE = 8; // parts of a pixel along each side, whose mean it is
-const PEN_STEP = 1 / 24; // of the paper, that an arrow key goes
-// Small pictures are filled by what is drawn, larger ones keep a frame around it, as those of MNIST do.
+const FINE = 8; // subpixels along each side of a pixel, which is their mean
+const PEN_STEP = 1 / 24; // of the paper, per arrow key
+// Drawings fill small images; larger images keep a margin, as in MNIST.
 const SMALL = { frame: 0, line: 0.15 };
 const LARGE = { frame: 1 / 7, line: 0.09 };
 const LARGE_PIXELS = 20;
 
 const paper = element('paper');
-const strokes = []; // lines of points, in shares of the paper
+const strokes = []; // lines of points, as fractions of the paper
 const pen = { x: 0.5, y: 0.5, isDown: false, isShown: false };
 
 const model = await open();
@@ -44,7 +44,7 @@ function show() {
   else context.stroke();
 }
 
-/** The drawing as the model has pictures: moved and scaled to fill them, each pixel the mean of what lies in it. */
+/** The drawing as the model's input: moved and scaled to fill it, each pixel the mean of its area. */
 function pixels() {
   const { frame, line: across } = Math.min(height, width) < LARGE_PIXELS ? SMALL : LARGE;
   const canvas = new OffscreenCanvas(width * FINE, height * FINE);

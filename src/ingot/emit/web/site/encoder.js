@@ -1,4 +1,4 @@
-// Two sentences, and how alike an encoder finds them.
+// Two sentences, and their similarity by an encoder.
 
 import { element, enable, latest, open, say } from './page.js';
 import { loadTokenizer } from './tokenizer.js';
@@ -8,9 +8,9 @@ const WAIT = 250; // milliseconds without a key before the model runs
 const [model, tokenizer] = await Promise.all([open(), loadTokenizer('./tokenizer.json')]);
 const fields = [element('first'), element('second')];
 const { inputs, sizes } = model.programs.encode;
-const known = new Map(); // directions by their text
+const known = new Map(); // embeddings by their text
 
-/** The mean of the final states of a text's tokens, made 1 long. */
+/** The mean of the final states of a text's tokens, normalised to length 1. */
 async function direction(text) {
   const ids = tokenizer.encode(text);
   if (ids.length > sizes.length.most) {

@@ -1,4 +1,4 @@
-// A language model over model.js: tokens in, tokens out. The cache of keys and values stays on the device.
+// A language model over model.js: tokens in, tokens out. The key/value cache stays on the device.
 
 import { written } from './conversation.js';
 import { ModelError } from './model.js';
@@ -11,7 +11,7 @@ export async function language(model, url) {
 }
 
 class Language {
-  #cached = []; // the ids whose keys and values are in the cache
+  #cached = []; // the ids whose keys and values are cached
 
   constructor(model, tokenizer) {
     this.model = model;
@@ -19,12 +19,12 @@ class Language {
     ({ context: this.context, ends: this.ends, chat: this.form = null } = model.plan.page);
   }
 
-  /** Texts that go on with a prompt, each as soon as it is known, until the model ends it or `signal` is aborted. */
+  /** Texts that continue a prompt, each as soon as it is known, until the model ends it or `signal` is aborted. */
   async *stream(prompt, options = {}) {
     yield* this.#texts(this.tokenizer.encode(prompt), options);
   }
 
-  /** The same of an answer to a conversation. */
+  /** The same for an answer to a conversation. */
   async *chat(messages, options = {}) {
     if (!this.form) throw new ModelError('input', 'the model has no chat template here, expected a prompt');
     yield* this.#texts(this.tokenizer.encodeParts(written(this.form, messages)), options);
@@ -36,8 +36,8 @@ class Language {
   }
 
   /**
-   * Ids that go on with others. temperature: 0 for the most probable one each time, else how far chance goes among the
-   * `most` best. seed: of chance. count: how many at most.
+   * Ids that continue others. temperature: 0 for the most probable one, else sampling among the `most` best. seed: of
+   * sampling. count: how many at most.
    */
   async *tokens(prompt, { temperature = 0, most = 40, seed = anySeed(), count = Infinity, signal } = {}) {
     if (!prompt.length) throw new ModelError('input', 'no text, expected at least one token');
@@ -46,7 +46,7 @@ class Language {
     }
     const outputs = temperature > 0 ? ['logits'] : ['tokens'];
     const chance = { temperature, most, seed: BigInt(seed) };
-    // The last one is computed anew: its logits are wanted.
+    // The last token is always computed, because its logits are needed.
     let known = 0;
     while (known < prompt.length - 1 && this.#cached[known] === prompt[known]) known++;
     this.#cached.length = known;

@@ -1,11 +1,11 @@
-// Runs a model that `ingot emit-web` wrote, on WebGPU: `const model = await load(url); await model.run({ x })`.
-// The form of plan.json is in Ingot's docs/webgpu.md, and what is exported here in model.d.ts.
+// Runs a model that `ingot emit-web` wrote, on WebGPU: `const model = await load(url); await model.run({ x })`. Ingot's
+// docs/webgpu.md specifies plan.json, and model.d.ts the exports.
 
 const FORMAT = 'ingot-web';
 const VERSION = 1;
-const WORD_BYTES = 4; // of every element on the device, whatever its type
-const LEAST_BYTES = 256; // of a buffer that nothing lies in
-const FAULT_WORDS = 4; // at the start of the outputs: whether there was one, its step, the index and the limit
+const WORD_BYTES = 4; // of every element on the device, of any type
+const LEAST_BYTES = 256; // of an empty buffer
+const FAULT_WORDS = 4; // at the start of the outputs: whether there is a fault, its step, the index and the limit
 const OPERATIONS = {
   '+': (...values) => values.reduce((sum, value) => sum + value),
   '*': (...values) => values.reduce((product, value) => product * value),
@@ -66,11 +66,11 @@ async function opened(plan) {
 class Model {
   #device;
   #buffers = {};
-  #found; // the outputs of a run, where they can be read
+  #found; // the outputs of a run, in mappable memory
   #steps = {}; // of each program
-  #words; // the parameters of all steps, each its own stretch
+  #words; // the parameters of all steps, one range for each
   #parameters; // the same on the device
-  #last = Promise.resolve(); // the run before: runs take turns
+  #last = Promise.resolve(); // the previous run: runs are sequential
   #lost = null;
 
   constructor(plan, device) {
@@ -123,7 +123,7 @@ class Model {
     });
   }
 
-  /** Fetches the weights part by part, keeps them in the browser's cache, and writes them to the device. */
+  /** Fetches the weights part by part, stores them in the browser's cache, and writes them to the device. */
   async #load(folder, onProgress) {
     const { parts, bytes: total } = this.plan.weights;
     const cache = await globalThis.caches?.open(`ingot ${folder.pathname}`);
@@ -144,7 +144,7 @@ class Model {
       if (at !== bytes) throw new ModelError('load', `${file}: got ${at} bytes, expected ${bytes}`);
       if (!found) {
         await cache?.put(urls[i], new Response(part)).catch((error) => {
-          if (error.name !== 'QuotaExceededError') throw error; // without room it is fetched again the next time
+          if (error.name !== 'QuotaExceededError') throw error; // without space it is fetched again the next time
         });
       }
       this.#device.queue.writeBuffer(this.#buffers[region], offset, part);
@@ -154,7 +154,7 @@ class Model {
 
   run(inputs, options = {}) {
     const turn = this.#last.then(() => this.#run(inputs, options));
-    this.#last = turn.catch(() => {}); // whoever has called is told
+    this.#last = turn.catch(() => {}); // the caller gets the error
     return turn;
   }
 
@@ -194,7 +194,7 @@ class Model {
     return results(ports, found, sizes);
   }
 
-  /** Tells the steps of a program the sizes of this run. */
+  /** Sets the parameters of a program's steps for the sizes of this run. */
   #resize(name, sizes) {
     for (const { place, resizes } of this.#steps[name]) {
       for (const [word, dim] of resizes) this.#words[place / WORD_BYTES + word] = valueOf(dim, sizes);
@@ -224,7 +224,7 @@ async function* chunks(response) {
   }
 }
 
-/** What a dim of plan.json comes to. */
+/** The value of a dim of plan.json. */
 function valueOf(dim, sizes) {
   if (typeof dim !== 'object') return sizes[dim] ?? dim;
   const [operation, ...parts] = dim;
@@ -240,14 +240,14 @@ function chosen({ outputs }, wanted = Object.keys(outputs)) {
   return Object.fromEntries(wanted.map((name) => [name, outputs[name]]));
 }
 
-/** The data of an input, and its shape where that is given. */
+/** The data of an input, and its shape if it is given. */
 function tensorOf(inputs, name) {
   const value = inputs[name];
   if (value === undefined) throw new ModelError('input', `input ${name} is missing, got ${Object.keys(inputs)}`);
   return value !== null && typeof value === 'object' && 'data' in value ? value : { data: value };
 }
 
-/** What the inputs say of sizes that each run has its own of. One without a shape says one of them at most. */
+/** The run-time sizes that follow from the inputs. An input without a shape determines at most one. */
 function sizesOf(program, inputs) {
   const sizes = {};
   for (const [name, { shape }] of Object.entries(program.inputs)) {
@@ -263,7 +263,7 @@ function sizesOf(program, inputs) {
   return sizes;
 }
 
-/** Where each input goes, and its words. */
+/** The destination of each input, and its words. */
 function converted(program, inputs, sizes) {
   const unknown = Object.keys(inputs).filter((name) => !(name in program.inputs));
   if (unknown.length) throw new ModelError('input', `no input ${unknown}, expected ${Object.keys(program.inputs)}`);

@@ -1,4 +1,4 @@
-// A page that was opened from a file gets no scripts that are modules, and nothing that it fetches: it says so.
+// Shows a message on a page that was opened from a file, which can neither load modules nor fetch.
 
 if (location.protocol === 'file:') {
   document.getElementById('state').classList.add('wrong');

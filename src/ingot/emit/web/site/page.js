@@ -1,4 +1,4 @@
-// What all pages share: the model, loaded with progress, and errors where they are seen.
+// Shared by all pages: loading the model with progress, and showing errors.
 
 import { load } from './model.js';
 
@@ -11,23 +11,23 @@ function size(bytes) {
 
 let ready = '';
 
-/** Says something beside the title. */
+/** Shows a message next to the title. */
 export function say(text) {
   element('state').classList.remove('wrong');
   element('said').textContent = text;
 }
 
-/** Says what went wrong. */
+/** Shows an error. */
 export function tell(error) {
   element('state').classList.add('wrong');
   element('progress').hidden = true;
   element('said').textContent = error.message;
 }
 
-/** Says that nothing is wrong. */
+/** Clears the error. */
 export const settle = () => say(ready);
 
-/** The model of this folder; the page's own part can be used from then on. */
+/** Loads the model of this folder, then enables the page. */
 export async function open() {
   const progress = element('progress');
   try {
@@ -47,12 +47,12 @@ export async function open() {
   }
 }
 
-/** Lets the page's own part be used. */
+/** Enables the page's controls. */
 export function enable() {
   element('main').inert = false;
 }
 
-/** A function that does `work` with the latest of its calls, one after another; what lies between two is left out. */
+/** A function that runs `work` for the latest of its calls, one after another; calls in between are skipped. */
 export function latest(work) {
   let isBusy = false;
   let isWanted = false;
@@ -76,7 +76,7 @@ export function latest(work) {
 
 export const percent = (share) => `${(100 * share).toFixed(1)} %`;
 
-/** Shares that add up to 1: the scores themselves if they do, else their softmax. */
+/** Probabilities: the scores themselves if they add up to 1, else their softmax. */
 export function shares(scores) {
   const total = scores.reduce((sum, score) => sum + score, 0);
   if (Math.abs(total - 1) < 1e-3 && scores.every((score) => score >= 0)) return Array.from(scores);

@@ -23,7 +23,7 @@ note.className = 'quiet';
 note.textContent = 'Numbers apart by spaces or commas; too few of them are repeated. Named dims are as small as can be.';
 if (fields.length) element('inputs').append(note);
 
-/** A tensor of the numbers of a field. */
+/** A tensor from the numbers in a field. */
 function tensor(input, field, dims) {
   const shape = dims.map((dim) => sizes[dim]?.least ?? dim);
   const length = shape.reduce((product, dim) => product * dim, 1);

@@ -1,11 +1,11 @@
-// How the next token is drawn: as Ingot draws natively, so that a seed gives the same tokens there and here.
+// Sampling of the next token, as Ingot does natively: a seed gives the same tokens.
 
 const WORD = 0xffffffffn;
 
-/** A seed by chance. */
+/** A random seed. */
 export const anySeed = () => crypto.getRandomValues(new BigUint64Array(1))[0];
 
-/** A number of [0, 1): which one, the seed and how many came before decide (Salmon et al., 2011, Philox4x32-10). */
+/** A random number in [0, 1), from the seed and the number of earlier draws (Salmon et al., 2011, Philox4x32-10). */
 function random(seed, drawn) {
   let words = [BigInt(drawn), 0n, 0n, 0n];
   let [low, high] = [seed & WORD, (seed >> 32n) & WORD];
@@ -17,7 +17,7 @@ function random(seed, drawn) {
   return Number(((words[0] << 32n) | words[1]) >> 11n) * 2 ** -53;
 }
 
-/** One of the `most` best ids by chance. drawn: how many this seed has drawn before. */
+/** Samples one of the `most` best ids. drawn: the number of earlier draws with this seed. */
 export function draw(logits, { temperature, most, seed }, drawn) {
   const order = Array.from(logits.keys()).sort((a, b) => logits[b] - logits[a]);
   const best = order.slice(0, most).sort((a, b) => a - b);

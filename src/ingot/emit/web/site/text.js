@@ -1,4 +1,4 @@
-// A text is begun, and a language model goes on with it.
+// A page that continues a text with a language model.
 
 import { answer, onSend } from './answer.js';
 import { language } from './language.js';

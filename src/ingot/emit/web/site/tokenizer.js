@@ -1,5 +1,5 @@
-// Text to ids and back, as tokenizer.json beside this file says: byte-level BPE, or BERT's WordPiece.
-// What a text spells of control tokens stays text.
+// Text to ids and back, by the tokenizer.json next to this file: byte-level BPE, or BERT's WordPiece. Control tokens
+// that a text spells stay text.
 
 import { ModelError } from './model.js';
 
@@ -13,14 +13,14 @@ export async function loadTokenizer(url) {
   return file.kind === 'bpe' ? new BytePairs(file) : new WordPieces(file);
 }
 
-/** The letters that stand for bytes in a byte-level vocabulary: printable ones for themselves. */
+/** The letters that represent bytes in a byte-level vocabulary; printable bytes represent themselves. */
 function byteLetters() {
   const isPlain = (byte) => (byte > 0x20 && byte < 0x7f) || (byte > 0xa0 && byte !== 0xad);
   let others = 0;
   return Array.from({ length: 256 }, (_, byte) => String.fromCodePoint(isPlain(byte) ? byte : 256 + others++));
 }
 
-/** Tokens that are found before a text is cut into words. */
+/** Tokens that are matched before a text is split into words. */
 class Added {
   constructor(ids) {
     this.ids = new Map(Object.entries(ids));
@@ -29,7 +29,7 @@ class Added {
     this.borders = longest.length ? new RegExp(`(${longest.map(spelled).join('|')})`, 'u') : null;
   }
 
-  /** The ids of those that a text has, and the texts between them. */
+  /** The ids of the added tokens in a text, and the texts between them. */
   cut(text) {
     return this.borders ? text.split(this.borders).map((part) => this.ids.get(part) ?? part) : [text];
   }
@@ -56,7 +56,10 @@ class BytePairs {
     return [...this.file.prefix, ...this.#ids(this.added.cut(text))];
   }
 
-  /** The ids of a conversation's parts. Only the template's have control tokens, and those tokens that it knows. */
+  /**
+   * The ids of a conversation's parts. Only the template's parts have control tokens and the tokens that it
+   * contains.
+   */
   encodeParts(parts) {
     const found = [];
     for (const part of parts.flatMap(({ text, by }) => this.by[by].cut(text))) {
@@ -80,7 +83,7 @@ class BytePairs {
     return words.flatMap((word) => this.#word(word));
   }
 
-  /** A function that gives the text that each further id adds, whole characters of it. */
+  /** A function that returns the text that each further id adds, in whole characters. */
   decoder() {
     const decoder = new TextDecoder('utf-8', { ignoreBOM: true });
     return (id) => {
@@ -99,7 +102,7 @@ class BytePairs {
       const merges = ids.slice(1).map((right, i) => this.merges.get(`${ids[i]} ${right}`));
       const best = merges.reduce((a, b) => (b && (!a || b.rank < a.rank) ? b : a), undefined);
       if (!best) return ids;
-      // A merge of a merged pair comes later, so that all places of the first one go at once.
+      // Merges of a merged pair have higher ranks, so that all occurrences of the first pair are merged at once.
       const joined = [];
       for (let at = 0; at < ids.length; at++) joined.push(merges[at] === best ? (at++, best.id) : ids[at]);
       ids = joined;
@@ -107,7 +110,7 @@ class BytePairs {
   }
 }
 
-/** Cuts a text where the automaton of an expression matches, and between. */
+/** Splits a text at the matches of an expression's automaton. */
 function cut(stage, text) {
   const characters = [...text];
   const classes = characters.map((character) => classOf(stage, character.codePointAt(0)));
@@ -132,7 +135,7 @@ function cut(stage, text) {
   return words;
 }
 
-/** Where a match from a place on ends: there, where nothing matches. */
+/** The end of a match at a position; the position itself for no match. */
 function matched({ width, transitions }, classes, begin) {
   let end = begin;
   let state = 1;
@@ -197,7 +200,7 @@ class WordPieces {
     return lowercase ? Array.from(normal, (character) => character.toLowerCase()).join('') : normal;
   }
 
-  /** The longest pieces one after another, or the one unknown token. */
+  /** The longest pieces one after another, or the unknown token. */
   #pieces(word) {
     const { unknown, continuing, longest } = this.file;
     const characters = [...word];
