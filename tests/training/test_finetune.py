@@ -148,7 +148,7 @@ def test_an_interrupt_keeps_what_was_trained(call, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr("ingot.cli.train._line", lambda found: stop(found) or "a step")
         code, _, err = call("train", *options, "-o", tmp_path / "out")
-    assert code == 130 and f"{tmp_path / 'out'}: holds step 3 of 8, --resume goes on" in err
+    assert code == 130 and f"{tmp_path / 'out'}: stopped at step 3 of 8, --resume continues" in err
     code, out, _ = call("train", *options, "-o", tmp_path / "out", "--resume")
     assert code == 0 and "step 3 of 8, held-out loss" in out
 
@@ -269,7 +269,7 @@ def test_a_run_is_gone_on_with_as_it_began(call, tmp_path):
     code, out, err = call("train", FOLDER, GUIDE, *options[2:])
     assert (code, out) == (65, "") and "settings.json: another text, got '" in err
     code, out, err = call("train", *options)
-    assert (code, err) == (0, "") and "step 3 of 3, held-out loss" in out and "no step is left to take" in out
+    assert (code, err) == (0, "") and "step 3 of 3, held-out loss" in out and "all steps are done" in out
     assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == held
     tuning = tuned(2)
     before = tuning.trainer.state_dict()

@@ -1,6 +1,6 @@
-"""Commands that look into a model and run nothing: `ingot inspect`, `list-nodes`, `inspect-node` and their like.
+"""Commands that inspect a model without running it: `ingot inspect`, `list-nodes`, `inspect-node` and others.
 
-Each opens the model once, asks for one document, and prints it as JSON or as text, which is made of the document.
+Each command opens the model once, builds one document, and prints it as JSON or as text.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ingot.support.files import written
 
 
 def show(document: dict[str, Any], as_json: bool, text: Callable[[dict[str, Any]], None]) -> None:
-    """Prints a document."""
+    """Print a document as JSON or text."""
     if as_json:
         print_json(document)
     else:
@@ -33,10 +33,10 @@ def show(document: dict[str, Any], as_json: bool, text: Callable[[dict[str, Any]
 @click.option("--executor", type=click.Choice(["native", "webgpu"]), default="native", show_default=True)
 @click.argument("node", required=False)
 def explain(look: Inspection, executor: str, node: str | None, as_json: bool) -> None:
-    """Say which kernel runs each step of MODEL, or one NODE.
+    """Show which kernel runs each step of MODEL, or one NODE.
 
-    Of a NODE, it says which other kernels there are, and why not those. Names are those of the model's file, or those
-    after the passes: ingot list-nodes MODEL --stage optimized.
+    For a NODE, it also lists the other kernels and why they were refused. Names are those in the model's file, or
+    those after the passes: ingot list-nodes MODEL --stage optimized.
 
     \b
     ingot explain digits --dim batch=1
@@ -56,13 +56,15 @@ def explain(look: Inspection, executor: str, node: str | None, as_json: bool) ->
 @click.command()
 @with_inspection(STAGES)
 @click.option(
-    "--text", "form", flag_value="short", help="Print the stage itself instead; of a graph, without long constants."
+    "--text", "form", flag_value="short", help="Print the stage's text instead; long constants of a graph are left out."
 )
-@click.option("--full", "form", flag_value="full", help="The same with all; that of a graph can be read back.")
+@click.option(
+    "--full", "form", flag_value="full", help="Print the stage's full text; the text of a graph can be parsed."
+)
 def inspect(look: Inspection, form: str | None, as_json: bool) -> None:
-    """Say what MODEL is, and what made it.
+    """Summarise MODEL.
 
-    Inputs, outputs, ops, parameters, operations, memory, metadata.
+    Shows its producer, inputs, outputs, ops, parameters, FLOPs, memory and metadata.
 
     \b
     ingot inspect digits
@@ -75,12 +77,12 @@ def inspect(look: Inspection, form: str | None, as_json: bool) -> None:
 
 @click.command("list-nodes")
 @with_inspection(STAGES)
-@click.option("--op", metavar="PATTERN", help="Only nodes of such an op, of Ingot or of the model, or such steps.")
-@click.option("--name", metavar="PATTERN", help="Only nodes with such a name; without * or ?, a part of one.")
+@click.option("--op", metavar="PATTERN", help="Only nodes (or steps) of matching ops of Ingot or of the model.")
+@click.option("--name", metavar="PATTERN", help="Only nodes with a matching name; without * or ?, names containing it.")
 def list_nodes(look: Inspection, op: str | None, name: str | None, as_json: bool) -> None:
     """List the nodes of MODEL, or those of an op or name.
 
-    The number of nodes of each op goes with them.
+    Also counts the nodes of each op.
 
     \b
     ingot list-nodes digits --op 'conv*'
@@ -95,10 +97,10 @@ def list_nodes(look: Inspection, op: str | None, name: str | None, as_json: bool
 @with_inspection(STAGES)
 @click.argument("name")
 def inspect_node(look: Inspection, name: str, as_json: bool) -> None:
-    """Say all of the node of MODEL that makes or is called NAME.
+    """Show one node of MODEL.
 
-    NAME is that of a value, or of a node in the model's file. Attributes, shapes, what makes what it reads and what
-    reads what it makes, what it became.
+    NAME is the name of a node in the model's file, or of a value that the node computes. Shows attributes, shapes,
+    producers of the inputs, consumers of the outputs, and the steps that the node is lowered to.
 
     \b
     ingot inspect-node digits conv2d
@@ -114,10 +116,10 @@ def inspect_node(look: Inspection, name: str, as_json: bool) -> None:
 @click.argument("name")
 @click.option("--first", type=click.IntRange(0, 10_000), default=8, show_default=True, help="Elements to show.")
 def inspect_tensor(look: Inspection, name: str, first: int, as_json: bool) -> None:
-    """Say all of the tensor NAME of MODEL.
+    """Show the tensor NAME of MODEL.
 
-    Type, what makes and reads it, and of a weight, its numbers. What is made of weights alone, such as decoded
-    blocks, is computed.
+    Shows its type, its producer and consumers, and the values of a weight. A tensor that depends on weights only, such
+    as a dequantized block, is computed.
 
     \b
     ingot inspect-tensor digits classifier.features.2.weight
@@ -131,12 +133,13 @@ def inspect_tensor(look: Inspection, name: str, first: int, as_json: bool) -> No
 @click.command("trace-node")
 @with_inspection(STAGES)
 @click.argument("name")
-@click.option("--up", type=click.IntRange(0), default=2, show_default=True, help="Steps to go towards the inputs.")
-@click.option("--down", type=click.IntRange(0), default=2, show_default=True, help="Steps to go towards the outputs.")
+@click.option("--up", type=click.IntRange(0), default=2, show_default=True, help="Levels towards the inputs.")
+@click.option("--down", type=click.IntRange(0), default=2, show_default=True, help="Levels towards the outputs.")
 def trace_node(look: Inspection, name: str, up: int, down: int, as_json: bool) -> None:
-    """List the nodes of MODEL around the one that makes NAME.
+    """List the nodes of MODEL around the node NAME.
 
-    NAME may be that of a node in the model's file, too. For an input or a weight: the nodes that read NAME.
+    NAME is the name of a node in the model's file, or of a value that the node computes. For an input or a weight, the
+    nodes that read it are listed.
 
     \b
     ingot trace-node digits linear --up 3 --down 1
@@ -149,16 +152,16 @@ def trace_node(look: Inspection, name: str, up: int, down: int, as_json: bool) -
 @click.command()
 @with_inspection(STAGES)
 @click.option(
-    "--detail", type=click.Choice(DETAILS), default="full", show_default=True, help="Of nodes, layers or ops."
+    "--detail", type=click.Choice(DETAILS), default="full", show_default=True, help="Draw nodes, layers or ops."
 )
-@click.option("--op", metavar="PATTERN", help="Only nodes of such an op, of Ingot or of the model, or such steps.")
-@click.option("--name", metavar="PATTERN", help="Only nodes with such a name; without * or ?, a part of one.")
-@click.option("--around", metavar="NODE", help="Only nodes near one.")
+@click.option("--op", metavar="PATTERN", help="Only nodes (or steps) of matching ops of Ingot or of the model.")
+@click.option("--name", metavar="PATTERN", help="Only nodes with a matching name; without * or ?, names containing it.")
+@click.option("--around", metavar="NODE", help="Only nodes near this node.")
 @click.option(
     "--depth", type=click.IntRange(1),
-    help="Parts of a layer's path, 3 by default; with --around, steps from that node, 2 by default.",
+    help="Levels of the module path, 3 by default; with --around, distance from the node, 2 by default.",
 )  # fmt: skip
-@click.option("-o", "--output", type=Output(Path), help="The file to write, a picture if it ends so; else stdout.")
+@click.option("-o", "--output", type=Output(Path), help="File to write: .svg, .png, .pdf, or text.  [default: stdout]")
 def dot(
     look: Inspection,
     detail: str,
@@ -169,9 +172,9 @@ def dot(
     output: Path | None,
     as_json: bool,
 ) -> None:
-    """Draw MODEL as Graphviz text, or as a picture. A box is a node, a layer, or an op.
+    """Draw MODEL as Graphviz text or as a picture.
 
-    A picture (.svg, .png, .pdf) needs Graphviz.
+    A box is a node, a layer, or an op. A picture (.svg, .png, .pdf) needs Graphviz.
 
     \b
     ingot dot digits -o digits.dot
@@ -197,11 +200,10 @@ def dot(
 @click.command()
 @with_inspection(STAGES, default="plan", modes=("prefill", "decode"))
 def validate(look: Inspection, as_json: bool) -> None:
-    """Say everything that would stop MODEL on each executor.
+    """Check whether MODEL runs on each executor.
 
-    Nothing is run; dims without a value are 1.
-
-    The exit code is 0 where a session runs it.
+    Lists all problems without running the model; dims without a value are 1. The exit code is 0 if a session can run
+    the model.
 
     \b
     ingot validate digits
