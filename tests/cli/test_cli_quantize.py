@@ -151,7 +151,7 @@ FAILURES = [
     (("quantize", FOLDER, "--format", "int5", "-o", "out"), 65, "option format: unknown value, got 'int5'"),
     (("quantize", FOLDER, "--format", "int4", "--group", "48", "-o", "out"), 65, "option group: unknown value, got 48"),
     (("quantize", FOLDER, "--format", "int4", "--group", "128", "-o", "out"), 65, "does not divide the 192 columns"),
-    (("quantize", FOLDER, "--format", "int8", "--zero-points", "-o", "out"), 65, "option zero_points: of int4 alone"),
+    (("quantize", FOLDER, "--format", "int8", "--zero-points", "-o", "out"), 65, "option zero_points: for int4 only"),
     (("quantize", FOLDER, "--format", "int4", "-o", "few"), 73, "few: exists, expected a free name"),
     (("quantize", FOLDER, "--format", "int4", "-o", "text/out"), 73, "text"),
     (("quantize", FOLDER, "--format", "int4", "-o", "out", "--calibrate", "absent"), 66, "absent"),

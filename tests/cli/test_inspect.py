@@ -156,7 +156,7 @@ def test_a_name_that_ships_gives_way_to_a_file(call, tmp_path, monkeypatch) -> N
 
 def test_a_summary_in_words(call) -> None:
     _, out, _ = call("inspect", DIGITS)
-    for words in ("made by    pytorch", "opset ai.onnx 18", "image: f32[batch, 1, 8, 8]", "symbols    batch",
+    for words in ("producer   pytorch", "opset ai.onnx 18", "image: f32[batch, 1, 8, 8]", "symbols    batch",
                   "6 mul, 5 add", "parameters  38,4", "675072*batch"):  # fmt: skip
         assert " ".join(words.split()) in " ".join(out.split())
 

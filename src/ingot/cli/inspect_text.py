@@ -75,7 +75,7 @@ def _origin(document: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return rows on the model's producer, versions, precision and quantization."""
     rows = []
     if producer := document.get("producer"):
-        rows.append(("made by", str(producer)))
+        rows.append(("producer", str(producer)))
     versions = [f"opset {domain} {version}" for domain, version in document.get("opsets", {}).items()]
     versions += [f"{key.replace('_', ' ')} {document[key]}" for key in ("ir_version", "schema") if key in document]
     if "gguf_version" in document:
