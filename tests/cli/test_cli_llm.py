@@ -399,7 +399,7 @@ def test_looking_reads_no_weight(call, monkeypatch):
 
 def test_options_that_language_models_lack(call):
     code, _, err = call("explain", FOLDER, "--dim", "rows=2")
-    assert code == 65 and "a language model takes no" in err
+    assert code == 65 and "a language model accepts no" in err
 
 
 @pytest.mark.parametrize("command, option", [("list-nodes", "--executor"), ("explain", "--strict")])

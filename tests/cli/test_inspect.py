@@ -167,7 +167,7 @@ def test_nodes_by_op_and_name(call) -> None:
     assert [r["op"] for r in read(call, "list-nodes", DIGITS, "--name", "linear")["nodes"]] == ["matmul", "add"] * 2
     assert read(call, "list-nodes", DIGITS, "--name", "linea?")["count"] == 1
     code, _, err = call("list-nodes", DIGITS, "--op", "conv9")
-    assert code == 65 and "nothing fits, got op 'conv9'" in err and "max_pool" in err
+    assert code == 65 and "no node matches, got op 'conv9'" in err and "max_pool" in err
 
 
 def test_explain_takes_names_of_the_loaded_graph(call) -> None:
