@@ -212,7 +212,7 @@ def test_bad_patterns(tokenizer: Tokenizer) -> None:
 def test_a_model_without_an_end_has_no_constraints(tmp_path: Path) -> None:
     trained_folder(tmp_path)
     (tmp_path / "config.json").write_text("{}")
-    with pytest.raises(UnsupportedError, match="no token that ends a text"):
+    with pytest.raises(UnsupportedError, match="no token ends a text"):
         Constraint.of_schema({"type": "integer"}, Tokenizer.read(tmp_path), WIDTH)
 
 

@@ -135,7 +135,7 @@ def test_a_saved_sequence_goes_on_elsewhere(folder, model, tmp_path, cache_dtype
 
 def test_sequences_of_others_are_refused(folder, model, tmp_path):
     llm = ingot.LLM(folder)
-    with pytest.raises(ingot.InputError, match="none is kept"):
+    with pytest.raises(ingot.InputError, match="none is cached"):
         llm.save_sequence(tmp_path / "sequence")
     list(llm.generate_tokens(tokens(42, 90), max_tokens=1))
     llm.save_sequence(tmp_path / "sequence")

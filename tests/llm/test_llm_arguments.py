@@ -64,7 +64,7 @@ def llm(folder):
         (lambda llm: llm.chat(MESSAGES, tools=5), "tools: got 5, expected a list of JSON schemas"),
         (lambda llm: llm.chat(MESSAGES, tools=["x"]), r"tools: got \['x'\], expected a list of JSON schemas"),
         (lambda llm: llm.chat(MESSAGES, template_options=5), "chat options: got int, expected a mapping"),
-        (lambda llm: llm.chat(MESSAGES, template_options={"messages": 1}), "chat option 'messages': not known"),
+        (lambda llm: llm.chat(MESSAGES, template_options={"messages": 1}), "chat option 'messages': unknown"),
         (lambda llm: llm.chat(MESSAGES, template_options={5: 1}), "chat option 5: unknown, expected one of"),
         (lambda llm: llm.embed([]), "text: got none, expected at least one"),
         (lambda llm: llm.embed(5), "text: wrong type, got int, expected a text or a list of texts"),
@@ -72,7 +72,7 @@ def llm(folder):
         (lambda llm: llm.generate_tokens(None), "prompt: not ids, got None, expected a list of integers"),
         (lambda llm: llm.generate_tokens([1.5]), r"prompt: not ids, got \[1.5\]"),
         (lambda llm: llm.logits("abc"), "prompt: not ids, got 'abc'"),
-        (lambda llm: llm.save_sequence("state"), "sequence: none is kept"),
+        (lambda llm: llm.save_sequence("state"), "sequence: none is cached"),
     ],
 )
 def test_wrong_arguments(llm, call, message):
@@ -83,7 +83,7 @@ def test_wrong_arguments(llm, call, message):
 def test_what_was_scored_or_embedded_is_not_kept(llm, tmp_path):
     llm.embed("a sentence")
     llm.logits([5, 6])
-    with pytest.raises(ingot.InputError, match="none is kept"):
+    with pytest.raises(ingot.InputError, match="none is cached"):
         llm.save_sequence(tmp_path / "state")
 
 

@@ -263,7 +263,7 @@ def test_a_run_is_gone_on_with_as_it_began(call, tmp_path):
         ("--context", 16, "context, got 16, expected 24"),
     ):
         code, out, err = call("train", *options, name, value)
-        assert (code, out) == (65, "") and f"settings.json: another {expected}" in err
+        assert (code, out) == (65, "") and f"settings.json: different {expected}" in err
     code, out, err = call("train", *options, "--steps", 2)
     assert (code, out) == (65, "") and "checkpoint.safetensors: too many steps, got 3, expected at most 2" in err
     code, out, err = call("train", FOLDER, GUIDE, *options[2:])

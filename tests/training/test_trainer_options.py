@@ -312,7 +312,7 @@ def test_bad_options_are_typed_errors(rng, tmp_path):
         (
             tmp_path / "saved.pt2",
             KindError,
-            r"saved\.pt2: cannot be trained, .* expected what torch\.export\.load makes",
+            r"saved\.pt2: cannot be trained, .* expected it loaded by torch\.export\.load",
         ),
     ):
         with pytest.raises(error, match=message):
