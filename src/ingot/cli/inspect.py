@@ -32,7 +32,7 @@ def show(document: dict[str, Any], as_json: bool, text: Callable[[dict[str, Any]
 @with_inspection(["lowered"], default="lowered")
 @click.option("--executor", type=click.Choice(["native", "webgpu"]), default="native", show_default=True)
 @click.argument("node", required=False)
-def explain(look: Inspection, executor: str, node: str | None, as_json: bool) -> None:
+def explain(inspection: Inspection, executor: str, node: str | None, as_json: bool) -> None:
     """Show which kernel runs each step of MODEL, or one NODE.
 
     For a NODE, it also lists the other kernels and why they were refused. Names are those in the model's file, or
@@ -44,11 +44,11 @@ def explain(look: Inspection, executor: str, node: str | None, as_json: bool) ->
     """
     from ingot.inspect.document import head
 
-    model = replace(look, options=look.options | {"executor": executor}).open()
-    with progress(f"compiling {look.path}"):
+    model = replace(inspection, options=inspection.options | {"executor": executor}).open()
+    with progress(f"compiling {inspection.path}"):
         explanation = model.explain(node)
     if as_json:
-        print_json(head(model, look.stage) | explanation.to_json())
+        print_json(head(model, inspection.stage) | explanation.to_json())
     else:
         print_folded(str(explanation))
 
@@ -61,7 +61,7 @@ def explain(look: Inspection, executor: str, node: str | None, as_json: bool) ->
 @click.option(
     "--full", "form", flag_value="full", help="Print the stage's full text; the text of a graph can be parsed."
 )
-def inspect(look: Inspection, form: str | None, as_json: bool) -> None:
+def inspect(inspection: Inspection, form: str | None, as_json: bool) -> None:
     """Summarise MODEL.
 
     Shows its producer, inputs, outputs, ops, parameters, FLOPs, memory and metadata.
@@ -72,14 +72,14 @@ def inspect(look: Inspection, form: str | None, as_json: bool) -> None:
     """
     from ingot.inspect.summary import summary_document
 
-    show(summary_document(look.open(), look.stage, form), as_json, inspect_text.print_summary)
+    show(summary_document(inspection.open(), inspection.stage, form), as_json, inspect_text.print_summary)
 
 
 @click.command("list-nodes")
 @with_inspection(STAGES)
 @click.option("--op", metavar="PATTERN", help="Only nodes (or steps) of matching ops of Ingot or of the model.")
 @click.option("--name", metavar="PATTERN", help="Only nodes with a matching name; without * or ?, names containing it.")
-def list_nodes(look: Inspection, op: str | None, name: str | None, as_json: bool) -> None:
+def list_nodes(inspection: Inspection, op: str | None, name: str | None, as_json: bool) -> None:
     """List the nodes of MODEL, or those of an op or name.
 
     Also counts the nodes of each op.
@@ -90,13 +90,13 @@ def list_nodes(look: Inspection, op: str | None, name: str | None, as_json: bool
     """
     from ingot.inspect.nodes import list_document
 
-    show(list_document(look.open(), look.stage, op, name), as_json, inspect_text.print_nodes)
+    show(list_document(inspection.open(), inspection.stage, op, name), as_json, inspect_text.print_nodes)
 
 
 @click.command("inspect-node")
 @with_inspection(STAGES)
 @click.argument("name")
-def inspect_node(look: Inspection, name: str, as_json: bool) -> None:
+def inspect_node(inspection: Inspection, name: str, as_json: bool) -> None:
     """Show one node of MODEL.
 
     NAME is the name of a node in the model's file, or of a value that the node computes. Shows attributes, shapes,
@@ -108,14 +108,14 @@ def inspect_node(look: Inspection, name: str, as_json: bool) -> None:
     """
     from ingot.inspect.nodes import node_document
 
-    show(node_document(look.open(), look.stage, name), as_json, inspect_text.print_node)
+    show(node_document(inspection.open(), inspection.stage, name), as_json, inspect_text.print_node)
 
 
 @click.command("inspect-tensor")
 @with_inspection(STAGES)
 @click.argument("name")
 @click.option("--first", type=click.IntRange(0, 10_000), default=8, show_default=True, help="Elements to show.")
-def inspect_tensor(look: Inspection, name: str, first: int, as_json: bool) -> None:
+def inspect_tensor(inspection: Inspection, name: str, first: int, as_json: bool) -> None:
     """Show the tensor NAME of MODEL.
 
     Shows its type, its producer and consumers, and the values of a weight. A tensor that depends on weights only, such
@@ -127,7 +127,7 @@ def inspect_tensor(look: Inspection, name: str, first: int, as_json: bool) -> No
     """
     from ingot.inspect.tensors import tensor_document
 
-    show(tensor_document(look.open(), look.stage, name, first), as_json, inspect_text.print_tensor)
+    show(tensor_document(inspection.open(), inspection.stage, name, first), as_json, inspect_text.print_tensor)
 
 
 @click.command("trace-node")
@@ -135,7 +135,7 @@ def inspect_tensor(look: Inspection, name: str, first: int, as_json: bool) -> No
 @click.argument("name")
 @click.option("--up", type=click.IntRange(0), default=2, show_default=True, help="Levels towards the inputs.")
 @click.option("--down", type=click.IntRange(0), default=2, show_default=True, help="Levels towards the outputs.")
-def trace_node(look: Inspection, name: str, up: int, down: int, as_json: bool) -> None:
+def trace_node(inspection: Inspection, name: str, up: int, down: int, as_json: bool) -> None:
     """List the nodes of MODEL around the node NAME.
 
     NAME is the name of a node in the model's file, or of a value that the node computes. For an input or a weight, the
@@ -146,7 +146,7 @@ def trace_node(look: Inspection, name: str, up: int, down: int, as_json: bool) -
     """
     from ingot.inspect.nodes import trace_document
 
-    show(trace_document(look.open(), look.stage, name, up, down), as_json, inspect_text.print_trace)
+    show(trace_document(inspection.open(), inspection.stage, name, up, down), as_json, inspect_text.print_trace)
 
 
 @click.command()
@@ -163,7 +163,7 @@ def trace_node(look: Inspection, name: str, up: int, down: int, as_json: bool) -
 )  # fmt: skip
 @click.option("-o", "--output", type=Output(Path), help="File to write: .svg, .png, .pdf, or text.  [default: stdout]")
 def dot(
-    look: Inspection,
+    inspection: Inspection,
     detail: str,
     op: str | None,
     name: str | None,
@@ -187,7 +187,7 @@ def dot(
     form = "" if output is None or as_json else output.suffix.lower().removeprefix(".")
     if form in FORMATS:
         expect_graphviz()
-    document = dot_document(look.open(), look.stage, detail, depth, op=op, pattern=name, node=around)
+    document = dot_document(inspection.open(), inspection.stage, detail, depth, op=op, pattern=name, node=around)
     if output is None:
         show(document, as_json, lambda document: print_text(document["dot"].rstrip("\n")))
         return
@@ -199,7 +199,7 @@ def dot(
 
 @click.command()
 @with_inspection(STAGES, default="plan", modes=("prefill", "decode"))
-def validate(look: Inspection, as_json: bool) -> None:
+def validate(inspection: Inspection, as_json: bool) -> None:
     """Check whether MODEL runs on each executor.
 
     Lists all problems without running the model; dims without a value are 1. The exit code is 0 if a session can run
@@ -210,8 +210,8 @@ def validate(look: Inspection, as_json: bool) -> None:
     """
     from ingot.inspect.check import validate_document
 
-    with progress(f"checking {look.path}"):
-        document = validate_document(look.path, look.stage, **look.options)
+    with progress(f"checking {inspection.path}"):
+        document = validate_document(inspection.path, inspection.stage, **inspection.options)
     show(document, as_json, inspect_text.print_validation)
     if document["exit_code"]:
         raise click.exceptions.Exit(document["exit_code"])

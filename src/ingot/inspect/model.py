@@ -122,7 +122,7 @@ class LookedAt:
     def _open_step(self) -> None:
         from ingot.training.graph import written_step  # imported late: most inspections do not need it
         from ingot.training.optimizers import AdamW
-        from ingot.training.sources import load_looked
+        from ingot.training.sources import load_for_inspection
 
         if self._executor != "native":
             raise InputError(f"{self.path}: training needs the native executor, got {self._executor}, expected native")
@@ -137,7 +137,7 @@ class LookedAt:
             raise InputError(f"{self.path}: a training step has no limits of dims, got {limits}, expected exact dims")
         folder = self.folder
         self.format = "onnx" if folder is None else "gguf" if isinstance(folder, GgufModel) else "folder"
-        forward, trained = load_looked(self.path, folder, sizes)
+        forward, trained = load_for_inspection(self.path, folder, sizes)
         self.loaded = written_step(forward, "cross_entropy", AdamW(lr=1e-3), trained)
 
     @cached_property

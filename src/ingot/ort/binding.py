@@ -95,7 +95,7 @@ class IOBinding:
         Raises the errors of `ingot.session`'s `IOBinding.run`, and IngotError if the options set `terminate`.
         """
         if run_options is not None:
-            run_options.expect_going("run_with_iobinding")
+            run_options.expect_not_terminated("run_with_iobinding")
         call, table = self._ready or self._prepare()
         call(table)
 

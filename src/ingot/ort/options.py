@@ -158,7 +158,7 @@ class RunOptions(Options):
         """Return the entry that was added. Raises InputError if there is none."""
         return self._get(key)
 
-    def expect_going(self, call: str) -> None:
+    def expect_not_terminated(self, call: str) -> None:
         """Raise IngotError if `terminate` is set."""
         if self.__dict__["terminate"]:
             raise IngotError(f"{call}: ended, got RunOptions.terminate, expected it not to be set")

@@ -102,13 +102,13 @@ class InferenceSession(ingot.session.inference.InferenceSession):
         if run_options is None and self._trace is None:
             return self._context.run(output_names, input_feed)
         if run_options is not None:
-            run_options.expect_going("run")
+            run_options.expect_not_terminated("run")
         begin = time.monotonic_ns()
         outputs = self._context.run(output_names, input_feed)
         if self._trace is not None:
             self._trace.add(begin, time.monotonic_ns(), self._profile_of(input_feed))
         if run_options is not None:
-            run_options.expect_going("run")
+            run_options.expect_not_terminated("run")
         return outputs
 
     def run_async(

@@ -36,7 +36,7 @@ class Observer:
         """The mean of each channel."""
         return self._total / self.count
 
-    def steps(self, *, of_channels: bool) -> tuple[np.ndarray, np.ndarray]:
+    def scale_and_zero_point(self, *, of_channels: bool) -> tuple[np.ndarray, np.ndarray]:
         """Return the scale and zero point with the least mean squared rounding error of the stored elements.
 
         Shares of the observed range, which always includes 0, are tried. The shapes are [], or [channels] if

@@ -70,17 +70,17 @@ def quantize_model(
     rounded = [(_before_pools(graph, name), axis) for name, axis in read]
     weights = {str(node.operands[1]): graph.data(str(node.operands[1])) for node in products}
     computed = [name for name, data in weights.items() if data is None]
-    seen, found = _calibrate(graph, list(dict.fromkeys((*rounded, *read))), computed, samples, on_progress)
+    observers, found = _calibrate(graph, list(dict.fromkeys((*rounded, *read))), computed, samples, on_progress)
     weights |= found
-    steps = {}
+    parameters = {}
     for name, axis in dict.fromkeys(rounded):
-        if name not in steps:
-            steps[name] = seen[name, axis].steps(of_channels=_is_of_channels(graph, name))
-            _quantize_value(graph, name, *steps[name])
+        if name not in parameters:
+            parameters[name] = observers[name, axis].scale_and_zero_point(of_channels=_is_of_channels(graph, name))
+            _quantize_value(graph, name, *parameters[name])
     for node, operand, before in zip(products, read, rounded, strict=True):
         weight = weights[str(node.operands[1])]
         assert weight is not None
-        _quantize_product(graph, node, weight, seen[operand], *steps[before[0]])
+        _quantize_product(graph, node, weight, observers[operand], *parameters[before[0]])
     eliminate_dead(graph)
     export_onnx(graph, target)
     return Calibrated(len(products), len(fixed) - len(products))
@@ -116,7 +116,7 @@ def _calibrate(
         watched.set_output(external, name)
     session = InferenceSession(watched, passes=())
     fixed: dict[str, np.ndarray] = {}
-    seen = {key: Observer() for key in read}
+    observers = {key: Observer() for key in read}
     random = np.random.default_rng(0)
     for number, feeds in enumerate(samples):
         found = session.run(watched_names or None, feeds)[: len(watched_names)]
@@ -127,54 +127,54 @@ def _calibrate(
             least, most = array.min(initial=0), array.max(initial=0)
             if not np.isfinite(most - least):
                 raise InputError(f"sample {number}: {name!r} is from {least} to {most}, expected finite numbers")
-            seen[name, axis].see(np.moveaxis(array, axis, -1), random)
+            observers[name, axis].see(np.moveaxis(array, axis, -1), random)
         if on_progress is not None:
             on_progress(number + 1, len(samples))
-    return seen, fixed
+    return observers, fixed
 
 
 def _quantize_value(graph: Graph, name: str, scale: np.ndarray, zero: np.ndarray) -> None:
     """Quantize a value for the products and sums that read it."""
     readers = [node for node in graph.nodes if name in node.operands and node.op.name in _SUMMED]
-    steps = [graph.add_constant(graph.fresh(f"{name}.{word}"), np.asarray(value))
+    parameters = [graph.add_constant(graph.fresh(f"{name}.{word}"), np.asarray(value))
              for word, value in (("scale", scale), ("zero", zero))]  # fmt: skip
     attributes: dict[str, Any] = {"axis": 1 if scale.size > 1 else 0, "block": 0}
     quantized = graph.add(
-        "quantize", [name, *steps], f"{name}.codes", before=readers[0], **attributes, dtype=u8, precision=f32
+        "quantize", [name, *parameters], f"{name}.codes", before=readers[0], **attributes, dtype=u8, precision=f32
     ).output
     restored = graph.add(
-        "dequantize", [quantized, *steps], f"{name}.decoded", before=readers[0], **attributes, dtype=f32
+        "dequantize", [quantized, *parameters], f"{name}.decoded", before=readers[0], **attributes, dtype=f32
     )
     for node in readers:
         graph.set_operands(node, [restored.output if operand == name else operand for operand in node.operands])
 
 
 def _quantize_product(
-    graph: Graph, product: Node, weight: np.ndarray, seen: Observer, scale: np.ndarray, zero: np.ndarray
+    graph: Graph, product: Node, weight: np.ndarray, observer: Observer, scale: np.ndarray, zero: np.ndarray
 ) -> None:
     """Quantize a product's filter or matrix, and a convolution's bias. scale, zero: of the product's input."""
     x, name, *rest = product.operands
     axis = 0 if product.op.name == "conv" or product.transpose_b else 1
     others = tuple(i for i in range(weight.ndim) if i != axis)
-    steps = np.maximum(abs(weight).max(others) * np.float32(1 / 127), LEAST).astype(np.float32)
-    spread = np.expand_dims(steps, others)
+    scales = np.maximum(abs(weight).max(others) * np.float32(1 / 127), LEAST).astype(np.float32)
+    spread = np.expand_dims(scales, others)
     quantized = np.rint(weight / spread).astype(np.int8)
-    operands = [x, _dequantized(graph, product, f"{name}", quantized, steps, axis)]
+    operands = [x, _dequantized(graph, product, f"{name}", quantized, scales, axis)]
     if product.op.name == "conv":
         bias = (*rest, None)[0]
         known = np.zeros(len(weight), np.float32) if bias is None else graph.data(bias)
-        if known is not None and seen.count:
-            known = known + _moved(weight, quantized * spread, product.groups, seen, scale, zero)
-            bias = _bias(graph, product, known, steps * scale)
+        if known is not None and observer.count:
+            known = known + _moved(weight, quantized * spread, product.groups, observer, scale, zero)
+            bias = _bias(graph, product, known, scales * scale)
         operands.append(bias)
     graph.set_operands(product, operands)
 
 
 def _moved(
-    weight: np.ndarray, quantized: np.ndarray, groups: int, seen: Observer, scale: np.ndarray, zero: np.ndarray
+    weight: np.ndarray, quantized: np.ndarray, groups: int, observer: Observer, scale: np.ndarray, zero: np.ndarray
 ) -> np.ndarray:
     """Return how much larger the means of a convolution's channels are without rounding; padding is ignored."""
-    means, rounded = (mean.reshape(groups, -1) for mean in (seen.mean, seen.mean + seen.moved(scale, zero)))
+    means, rounded = (mean.reshape(groups, -1) for mean in (observer.mean, observer.mean + observer.moved(scale, zero)))
     sums, quantized_sums = (w.reshape(groups, -1, *w.shape[1:2], np.prod(w.shape[2:], dtype=int)).sum(-1, np.float64)
                             for w in (weight, quantized))  # fmt: skip
     exact = np.einsum("gok,gk->go", sums, means)

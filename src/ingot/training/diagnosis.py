@@ -11,7 +11,7 @@ from ingot.passes.dce import eliminate_dead
 from ingot.run.interpret import interpret
 
 
-def way_to(graph: Graph, output: str) -> Graph:
+def subgraph_of(graph: Graph, output: str) -> Graph:
     """Return a copy of a graph that computes only one output, given by name, and does not update states."""
     copy = graph.copy()
     for external in [external for external in copy.outputs if external != output]:
@@ -22,7 +22,7 @@ def way_to(graph: Graph, output: str) -> Graph:
     return copy
 
 
-def first_bad(graph: Graph, feeds: Mapping[str, np.ndarray], loss: float) -> str:
+def first_nonfinite(graph: Graph, feeds: Mapping[str, np.ndarray], loss: float) -> str:
     """Return a sentence on the first NaN or infinite value in a reference run: an input, a state, or a node's result.
 
     graph: the graph of the loss, as in training. feeds: its inputs, and the states that it reads.

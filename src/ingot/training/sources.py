@@ -80,7 +80,7 @@ def load_static(path: str, dims: Mapping[str, int], prediction: str | None) -> G
     return graph
 
 
-def load_looked(path: str, folder: Folder | None, dims: Mapping[str, int]) -> tuple[Graph, list[str]]:
+def load_for_inspection(path: str, folder: Folder | None, dims: Mapping[str, int]) -> tuple[Graph, list[str]]:
     """Load a model's training graph for inspection, with symbols bound; return it and the names of trainable weights.
 
     folder: of a language model, whose inputs are `batch` windows of `length` tokens and whose weights are not read.

@@ -26,7 +26,7 @@ from ingot.training import checkpoint
 from ingot.training.adapters import Lora
 from ingot.training.budget import EVALUATE, GRADIENTS, METRICS, TRAIN, UPDATE, step_target, training_graphs
 from ingot.training.change import Change
-from ingot.training.diagnosis import first_bad, way_to
+from ingot.training.diagnosis import first_nonfinite, subgraph_of
 from ingot.training.graph import (
     LOSS,
     PART,
@@ -115,7 +115,7 @@ class Trainer:
         self._budget = None if memory is None else byte_number(memory)
         self._schedule: float | Schedule = optimizer.lr
         self._seed = seed
-        self._turn = OwnedLock("step")
+        self._step_lock = OwnedLock("step")
         target, self._precision = step_target(precision, threads)
         example = batch_part(example_inputs, 0, accumulate)
         self._programs = TrainingPrograms(target)
@@ -177,7 +177,7 @@ class Trainer:
         state has changed; otherwise the step is incomplete, and all methods except `load` raise InputError.
         """
         fed_parts = self._parts(inputs)
-        with self._turn.once():
+        with self._step_lock.once():
             self._expect_whole()
             return self._stepped(fed_parts)
 
@@ -200,11 +200,11 @@ class Trainer:
         of `step`; then no state has changed.
         """
         fed_parts = self._parts(inputs)
-        with self._turn.once():
+        with self._step_lock.once():
             self._expect_whole()
             self._add_gradients()
             try:
-                loss = self._add_up(fed_parts)
+                loss = self._sum_gradients(fed_parts)
                 found = {name: total.copy() for name, total in self._totals().items()}
                 self._change.codes.append(0)
             finally:
@@ -217,7 +217,7 @@ class Trainer:
         Raises InputError for other names or shapes and for values that are not arrays, and KindError for another type
         than a mapping; then no state has changed.
         """
-        with self._turn.once():
+        with self._step_lock.once():
             self._expect_whole()
             self._add_gradients()
             totals = self._totals()
@@ -242,7 +242,7 @@ class Trainer:
         from ingot.ort.session import InferenceSession
         from ingot.session.source import Shared
 
-        with self._turn.once():
+        with self._step_lock.once():
             self._settle()
             graph = forward_graph(self._forward, self._trained)
             programs = self._programs
@@ -253,7 +253,7 @@ class Trainer:
 
     def state_dict(self) -> dict[str, np.ndarray]:
         """Return copies of the trained parameters, and of statistics and buffers that steps update, by name."""
-        with self._turn.once():
+        with self._step_lock.once():
             self._expect_whole()
             return {name: self._programs.states[name].copy() for name in (*self.parameters, *self._moving)}
 
@@ -281,7 +281,7 @@ class Trainer:
         if self._precision is not F32:
             raise InputError(f"emit_c: unsupported precision, got {self._precision.name!r}, expected {F32.name!r}")
         fed_parts = self._parts(inputs)
-        with self._turn.once():
+        with self._step_lock.once():
             self._expect_whole()
             before = {name: array.copy() for name, array in self._kept_states().items()}
             rates = np.array([rate_at(self._schedule, self.steps + i) for i in range(_CHECKED_STEPS)])
@@ -309,7 +309,7 @@ class Trainer:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a checkpoint atomically: parameters and the optimizer's states. Raises OutputError."""
-        with self._turn.once():
+        with self._step_lock.once():
             self._expect_whole()
             checkpoint.write(path, self._digest, self._kept_states())
 
@@ -320,7 +320,7 @@ class Trainer:
         LoadError for a file that is no checkpoint, truncated, or of another trainer; InputError for a checkpoint with
         more steps. Then no state has changed.
         """
-        with self._turn.once():
+        with self._step_lock.once():
             self._settle()
             states = checkpoint.read(path, self._digest, self._kept_states())
             if most is not None and states[STEP] > most:
@@ -345,7 +345,7 @@ class Trainer:
     def _measured(self, program: str, inputs: Sequence[Any]) -> dict[str, float]:
         """Return the outputs of a program for a batch, averaged over its parts."""
         fed_parts = self._parts(inputs)
-        with self._turn.once():
+        with self._step_lock.once():
             self._expect_whole()
             if program not in self._programs:
                 is_metric = program == METRICS
@@ -380,7 +380,7 @@ class Trainer:
         states = self._programs.states
         return {name: states[gradient_name(name)] for name in self._trained if gradient_name(name) in states}
 
-    def _add_up(self, fed_parts: Sequence[list[np.ndarray]]) -> float:
+    def _sum_gradients(self, fed_parts: Sequence[list[np.ndarray]]) -> float:
         """Sum the gradients of the parts of a batch; return their mean loss.
 
         It begins a change, because running statistics are updated: the caller completes it or restores the states.
@@ -406,7 +406,7 @@ class Trainer:
         if self._accumulate == 1:
             return self._stepped_at_once(fed_parts[0])
         try:
-            loss = self._add_up(fed_parts)
+            loss = self._sum_gradients(fed_parts)
             self._update()
         finally:
             self._settle()
@@ -422,7 +422,7 @@ class Trainer:
     @cached_property
     def _loss_part(self) -> Graph:
         """The part of a step's graph that computes the loss."""
-        return way_to(self.graph, LOSS)
+        return subgraph_of(self.graph, LOSS)
 
     def _states_read(self) -> dict[str, np.ndarray]:
         """Return copies of the states that the next loss depends on, for `_number`; empty without INGOT_CHECK."""
@@ -444,7 +444,7 @@ class Trainer:
         if check():
             names = [name for name in self._loss_part.inputs if name != RATE]
             own = {RATE: self._rate()} if RATE in self._loss_part.inputs else {}
-            why = first_bad(self._loss_part, dict(zip(names, fed, strict=True)) | own | before, loss)
+            why = first_nonfinite(self._loss_part, dict(zip(names, fed, strict=True)) | own | before, loss)
         raise InputError(f"step {step}: the loss is {loss}, {why}, expected a number")
 
     def _rate(self) -> np.ndarray:
