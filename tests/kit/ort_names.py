@@ -42,22 +42,22 @@ import ingot
 sys.modules["onnxruntime"] = ingot.ort
 ```
 
-silero-vad, rapidocr's engine, magika, sentence-transformers' ONNX backend, and language models with optimum run this way
-and give the same results, as `tests/ort/test_clients.py` checks (optimum-onnx 0.1 needs transformers 4). Tools shipped
-with ONNX Runtime, such as `onnxruntime.quantization`, are available if it is installed: sentence-transformers uses them
-to export int8 models.
+silero-vad, rapidocr's engine, magika, sentence-transformers' ONNX backend, and language models with optimum run this
+way and give the same results, as `tests/ort/test_clients.py` checks (optimum-onnx 0.1 needs transformers 4). Tools
+shipped with ONNX Runtime, such as `onnxruntime.quantization`, are available if it is installed: sentence-transformers
+uses them to export int8 models.
 
 Intended differences:
 
 - Ingot's options can be added to those of ONNX Runtime: `ort.InferenceSession("model.onnx", sess_options, threads=2)`.
-- A list with numbers that the input's dtype cannot represent, such as 1.5 for an int64, is an error and is not truncated.
+- A list with numbers that the input's dtype cannot represent, such as 1.5 for an int64, is an error, not truncated.
   Numbers, tuples, tensors of torch, and objects with `__array__` or DLPack are accepted as well.
 - Errors are those of Ingot. `onnxruntime.capi.onnxruntime_pybind11_state` has them under the names that clients catch:
   `Fail` is the base class, `InvalidArgument` is `ingot.InputError`, `InvalidGraph` and `InvalidProtobuf` are
   `ingot.LoadError`, `NoSuchFile` is also a `FileNotFoundError`, `NotImplemented` is `ingot.UnsupportedError`,
   `RuntimeException` is `ingot.ResourceError`. Errors of invalid inputs are also a `ValueError`.
 - A name given to `add_free_dimension_override_by_name` that is not a dim of the model is an error.
-- Random ops draw other numbers than ONNX Runtime, by the same rules: [random.md](random.md). Where ONNX leaves a choice,
+- Random ops draw other numbers than ONNX Runtime, by the same rules: [random.md](random.md). If ONNX leaves a choice,
   Ingot chooses as ONNX Runtime does: [onnx-choices.md](onnx-choices.md).
 - An op without a kernel runs on numpy, with an `ingot.errors.ReferenceWarning`.
 
