@@ -248,7 +248,7 @@ def print_node(document: Mapping[str, Any]) -> None:
     facts = [f"{key} {document[key]:,}" for key in ("flops", "bytes", "step") if key in document]
     rows += _listed("costs", [", ".join(facts)] if facts else [])
     rows.append(("producers", _named(document["producers"]) or "no node"))
-    rows.append(("read by", _named(document["consumers"]) or "no node"))
+    rows.append(("consumers", _named(document["consumers"]) or "no node"))
     if document["returned_as"]:
         rows.append(("returned", ", ".join(document["returned_as"])))
     rows += _listed("became", _became(document))
@@ -281,7 +281,7 @@ def print_tensor(document: Mapping[str, Any]) -> None:
     rows = [("type", f"{document['type']}, {document['kind']}{size}")]
     if document["producer"] is not None:
         rows.append(("producer", document["producer"]))
-    rows.append(("read by", _named(document["users"]) or "no node"))
+    rows.append(("consumers", _named(document["users"]) or "no node"))
     if document["returned_as"]:
         rows.append(("returned", ", ".join(document["returned_as"])))
     rows += _listed("dequantized", _first(document["decoded_as"], _LISTED))
