@@ -136,7 +136,7 @@ def test_bench_lists_the_slowest_steps_and_sums_up_the_others(call) -> None:
 
 
 def test_a_run_is_told_apart_from_its_steps() -> None:
-    rest = "15 us in the call that checks and makes arrays"
+    rest = "15 us in the Python call around them"
     assert beside(24e-6, 9e-6) == f"a run takes 24 us: 9 us in steps, {rest}"
     each = "each timed with a clock and a barrier after it"
     assert beside(9e-6, 24e-6) == f"a run takes 9 us; its steps, {each}, 24 us together"
@@ -183,7 +183,7 @@ def test_bench_kernels_assert_fails_when_the_choice_is_slow(capsys) -> None:
     expect_close(1.05, 0.05)
     with pytest.raises(click.exceptions.Exit) as ended:
         expect_close(1.06, 0.05)
-    assert ended.value.exit_code == 1 and "takes 1.06 of the best one's time" in capsys.readouterr().err
+    assert ended.value.exit_code == 1 and "takes 1.06 times the best time" in capsys.readouterr().err
 
 
 WRONG = [

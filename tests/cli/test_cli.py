@@ -123,7 +123,7 @@ def test_results_that_are_no_arrays(call, tmp_path, monkeypatch):
     assert rows == [{"a": 1.0, "b": 2.0, "c": "inf"}, {"a": -4.0, "b": 3.5, "c": 0.0}]
     (tmp_path / "one.onnx").write_bytes(text_model(text.replace("(s, m)", "(m)")))
     code, _, err = call("run", tmp_path / "one.onnx", "--input", tmp_path / "x.npy", "--output", tmp_path / "y.npy")
-    assert code == 2 and "'m' is seq(map(string,tensor(float))), no array; name a folder" in err
+    assert code == 2 and "'m' is seq(map(string,tensor(float))), no array, expected a folder" in err
     monkeypatch.setenv("INGOT_DEBUG", "5")
     _, _, err = call(*arguments)
     assert "s: object[2]" in err and "m: a list of 2" in err
@@ -479,6 +479,6 @@ def test_run_on_random_inputs(call, tmp_path) -> None:
     code, out, _ = call("run", DIGITS, "--random", "--input", tmp_path / "x.npy")
     assert code == 0 and "random input" not in out and "[2, 10]" in out
     code, _, err = call("run", DIGITS)
-    assert code == 2 and "--random draws them" in err
+    assert code == 2 and "use --random for random arrays" in err
     code, _, err = call("run", DIGITS, "--seed", "3")
-    assert code == 2 and "--seed: of random inputs, got no --random" in err
+    assert code == 2 and "--seed: got no --random" in err

@@ -160,7 +160,7 @@ def test_chat_answers_and_remembers(llm):
 def test_chat_forgets_on_reset(llm):
     (answer,) = answers(llm, "import os", max_tokens=12)
     code, out, err = chat("import os\n/reset\n\nimport os\n/exit\nimport os\n")
-    assert (code, out, err) == (0, lines(answer, "the conversation starts anew", answer), "")
+    assert (code, out, err) == (0, lines(answer, "started a new conversation", answer), "")
 
 
 def test_chat_joins_lines_and_knows_its_commands(llm):
@@ -246,7 +246,7 @@ def test_chat_sets_saves_and_goes_on(llm, tmp_path):
     saved = tmp_path / "talk.json"
     first, second = answers(llm, "import os", "import re", max_tokens=5)
     code, out, err = chat(f"/set max_tokens 5\nimport os\n/save {saved}\n/reset\n/load {saved}\nimport re\n/set\n")
-    begun = ["max_tokens is 5", first, f"{saved}: 2 messages", "the conversation starts anew", f"{saved}: 2 messages"]
+    begun = ["max_tokens is 5", first, f"{saved}: 2 messages", "started a new conversation", f"{saved}: 2 messages"]
     assert (code, out, err) == (0, lines(*begun, second, "max_tokens 5"), "")
     assert json.loads(saved.read_text())["messages"][0] == {"role": "user", "content": "import os"}
 
@@ -255,7 +255,7 @@ def test_chat_takes_another_system_message(llm):
     told = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "import os"}]
     expected = llm.chat(told, max_tokens=12)
     _, out, _ = chat("/system\n/system be brief\n/system\nimport os\n")
-    assert out == lines("no system message", "the conversation starts anew", "be brief", expected)
+    assert out == lines("no system message", "started a new conversation", "be brief", expected)
 
 
 def test_chat_takes_lines_between_quotes(llm):
@@ -287,7 +287,7 @@ def test_an_interrupt_on_a_terminal_drops_the_line_and_nothing_else(llm, tmp_pat
     read_until(terminal, "some")
     while not select.select([terminal], [], [], 0.2)[0]:  # CPython sees none that comes just before it waits
         os.write(terminal, b"\x03")
-    read_until(terminal, "Ctrl-D leaves")
+    read_until(terminal, "Press Ctrl-D to leave")
     os.write(terminal, b"import re\r/exit\r")
     assert expected.rstrip("\n") in read_until(terminal, "").replace("\r", "")
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
@@ -318,7 +318,7 @@ def read_until(terminal: int, *words: str) -> str:
 
 MISTAKES = [
     ("/set temperature -1", "temperature: not allowed, got -1.0"),
-    ("/set temperature hot", "set: temperature: no number, got 'hot'"),
+    ("/set temperature hot", "set: temperature: not a number, got 'hot'"),
     ("/set heat 1", "set: unknown option, got 'heat', expected one of max_tokens, temperature"),
     ("/set max_tokens -1", "set: max_tokens: out of range, got -1"),
     ("/save", "save: got no name"),
@@ -403,7 +403,7 @@ def test_looking_reads_no_weight(call, monkeypatch):
 
 def test_options_that_language_models_lack(call):
     code, _, err = call("explain", FOLDER, "--dim", "rows=2")
-    assert code == 65 and "a language model takes no" in err
+    assert code == 65 and "a language model accepts no" in err
 
 
 @pytest.mark.parametrize("command, option", [("list-nodes", "--executor"), ("explain", "--strict")])

@@ -41,7 +41,7 @@ def dtypes(path: str) -> dict[str, str]:
 
 def test_quantize_writes_a_folder_that_generates(call, folder):
     code, out, err = call("quantize", FOLDER, "--format", "int4", "-o", "out")
-    assert (code, err) == (0, "") and "36 weights in codes, 11 as they were" in out and "5.3 MiB became 1.8 MiB" in out
+    assert (code, err) == (0, "") and "36 weights quantized, 11 unchanged" in out and "5.3 MiB became 1.8 MiB" in out
     assert call("generate", "out", "import os\n", "--max-tokens", 4)[0] == 0
     assert {p.name for p in Path("out").iterdir()} == {p.name for p in Path(FOLDER).iterdir()}
     found = dtypes("out")
@@ -83,7 +83,7 @@ def test_report_writes_nothing(call, folder):
     row = next(line for line in out.splitlines() if "model.layers.0.mlp.up_proj.weight" in line).split()
     assert row[1] == "int4" and row[-1] == "%" and 1 < float(row[-2]) < 20
     code, out, _ = call("quantize", FOLDER, "--format", "int8", "--report", "--budget", "1MB")
-    assert code == 0 and out.endswith("every weight in codes is int8 already\n")
+    assert code == 0 and out.endswith("every quantized weight is int8 already\n")
 
 
 def test_perplexity_says_what_the_model_does(call, folder):
@@ -117,7 +117,7 @@ def test_quantize_calibrates_models(call, folder):
         np.savez(f"samples/{i}.npz", x=sample)
     given = ("quantize", "model.onnx", "--format", "int8", "--calibrate")
     code, out, err = call(*given, "samples", "-o", "out.onnx")
-    assert (code, out) == (0, "out.onnx: 1 products of integers, 0 as they were\n"), err
+    assert (code, out) == (0, "out.onnx: 1 products of integers, 0 unchanged\n"), err
     session = ingot.InferenceSession("out.onnx")
     (y,), (exact,) = (each.run(None, {"x": samples[0]}) for each in (session, ingot.InferenceSession("model.onnx")))
     assert "integer_packed" in str(session.explain()) and abs(y - exact).max() < 0.05 * abs(exact).max()
@@ -128,12 +128,16 @@ def test_quantize_calibrates_models(call, folder):
         (("text", "-o", "new.onnx"), 65, "text: not an .npz file, it begins with b'def is_e', expected b'PK"),
         (("array.npy", "-o", "new.onnx"), 65, "array.npy: one array, got .npy, expected .npz"),
         (("absent", "-o", "new.onnx"), 66, "absent"),
-        (("few", "-o", "new.onnx"), 65, "few: no file of inputs, expected some *.npz in this folder"),
+        (("few", "-o", "new.onnx"), 65, "few: no input files, got no *.npz, expected one or more in this folder"),
         (("samples", "-o", "one.onnx"), 73, "one.onnx: exists, expected a free name"),
-        (("samples", "--group", "32", "-o", "new.onnx"), 2, "of a model folder alone, got --group, expected"),
-        (("samples", "--keep", "w", "-o", "new.onnx"), 2, "of a model folder alone, got --keep, expected"),
-        (("samples", "--report"), 2, "of a model folder alone, got --report, expected"),
-        (("samples", "--format", "int4", "-o", "new.onnx"), 2, "of a model folder alone, got --format int4, expected"),
+        (("samples", "--group", "32", "-o", "new.onnx"), 2, "option for model folders only, got --group, expected"),
+        (("samples", "--keep", "w", "-o", "new.onnx"), 2, "option for model folders only, got --keep, expected"),
+        (("samples", "--report"), 2, "option for model folders only, got --report, expected"),
+        (
+            ("samples", "--format", "int4", "-o", "new.onnx"),
+            2,
+            "option for model folders only, got --format int4, expected",
+        ),
     ):  # of two --format the last counts
         got, out, err = call(*given, *wrong)
         assert (got, out) == (code, "") and text in err and not Path("new.onnx").exists(), err
@@ -143,11 +147,11 @@ FAILURES = [
     (("quantize", FOLDER, "-o", "out"), 2, "--format"),
     (("quantize", FOLDER, "--format", "int4"), 2, "expected either -o or --report"),
     (("quantize", FOLDER, "--format", "int4", "-o", "out", "--report"), 2, "expected either -o or --report"),
-    (("quantize", FOLDER, "--format", "int4", "-o", "out", "--budget", "1MB"), 2, "--budget is of a --report"),
+    (("quantize", FOLDER, "--format", "int4", "-o", "out", "--budget", "1MB"), 2, "--budget: got no --report"),
     (("quantize", FOLDER, "--format", "int5", "-o", "out"), 65, "option format: unknown value, got 'int5'"),
     (("quantize", FOLDER, "--format", "int4", "--group", "48", "-o", "out"), 65, "option group: unknown value, got 48"),
     (("quantize", FOLDER, "--format", "int4", "--group", "128", "-o", "out"), 65, "does not divide the 192 columns"),
-    (("quantize", FOLDER, "--format", "int8", "--zero-points", "-o", "out"), 65, "option zero_points: of int4 alone"),
+    (("quantize", FOLDER, "--format", "int8", "--zero-points", "-o", "out"), 65, "option zero_points: for int4 only"),
     (("quantize", FOLDER, "--format", "int4", "-o", "few"), 73, "few: exists, expected a free name"),
     (("quantize", FOLDER, "--format", "int4", "-o", "text/out"), 73, "text"),
     (("quantize", FOLDER, "--format", "int4", "-o", "out", "--calibrate", "absent"), 66, "absent"),
@@ -157,7 +161,7 @@ FAILURES = [
     (("quantize", "absent", "--format", "int4", "-o", "out"), 66, "absent"),
     (("quantize", "few", "--format", "int4", "-o", "out", "--calibrate", "latin"), 65, "few: not a model folder"),
     (("quantize", "m.gguf", "--format", "int4", "-o", "out"), 65, "m.gguf: cannot be quantized, got a GGUF file"),
-    (("quantize", "text", "--format", "int8", "-o", "out"), 2, "text: no inputs to run over, got no --calibrate"),
+    (("quantize", "text", "--format", "int8", "-o", "out"), 2, "text: no calibration inputs, got no --calibrate"),
     (("quantize", FOLDER, "--format", "int8", "-o", ""), 2, "'--output': an empty name"),
     (("emit-onnx", FOLDER, "-o", ""), 2, "'--output': an empty name"),
     (("emit-c", FOLDER, "-o", ""), 2, "'--output': an empty name"),

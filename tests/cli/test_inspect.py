@@ -156,7 +156,7 @@ def test_a_name_that_ships_gives_way_to_a_file(call, tmp_path, monkeypatch) -> N
 
 def test_a_summary_in_words(call) -> None:
     _, out, _ = call("inspect", DIGITS)
-    for words in ("made by    pytorch", "opset ai.onnx 18", "image: f32[batch, 1, 8, 8]", "symbols    batch",
+    for words in ("producer   pytorch", "opset ai.onnx 18", "image: f32[batch, 1, 8, 8]", "symbols    batch",
                   "6 mul, 5 add", "parameters  38,4", "675072*batch"):  # fmt: skip
         assert " ".join(words.split()) in " ".join(out.split())
 
@@ -167,7 +167,7 @@ def test_nodes_by_op_and_name(call) -> None:
     assert [r["op"] for r in read(call, "list-nodes", DIGITS, "--name", "linear")["nodes"]] == ["matmul", "add"] * 2
     assert read(call, "list-nodes", DIGITS, "--name", "linea?")["count"] == 1
     code, _, err = call("list-nodes", DIGITS, "--op", "conv9")
-    assert code == 65 and "nothing fits, got op 'conv9'" in err and "max_pool" in err
+    assert code == 65 and "no node matches, got op 'conv9'" in err and "max_pool" in err
 
 
 def test_explain_takes_names_of_the_loaded_graph(call) -> None:

@@ -69,7 +69,7 @@ FOLDERS: dict[str, tuple[Callable[[Path], None], int, str]] = {
 }
 # The same where only what reads and writes text stops.
 TOKENIZERS = {
-    "no tokenizer": (without("tokenizer.json"), 65, "no tokenizer.json, so no text can be read or written"),
+    "no tokenizer": (without("tokenizer.json"), 65, "no tokenizer.json, so text cannot be encoded"),
     "tokenizer cut": (shortened("tokenizer.json", 40), 65, "tokenizer.json: not JSON"),
 }
 

@@ -207,7 +207,7 @@ def test_command_lines(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Non
             assert f"python -m http.server -d '{folder}'\n" in out
         else:
             assert "\nRAM    96 bytes: state 64 (arena 0, kept 0), inputs 16, outputs 16\n" in out
-            assert f"\nflash  64 bytes of weights; of code: make -C '{folder}' size\n" in out
+            assert f"\nflash  64 bytes of weights; size of the code: make -C '{folder}' size\n" in out
     assert call("emit-onnx", model, "-o", model)[0] == 0
     for name in ("notes.onnx", "new.onnx.data"):
         (tmp_path / name).write_text("mine\n")

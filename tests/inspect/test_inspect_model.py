@@ -201,10 +201,10 @@ def test_what_nodes_became(models) -> None:
 
 def test_a_name_that_the_passes_took_is_told(models) -> None:
     looked = LookedAt(models["onnx"][0])
-    with pytest.raises(IngotError, match="optimized: no such node, got 'val_8', which is left in 'gelu'"):
+    with pytest.raises(IngotError, match="optimized: no such node, got 'val_8', which became 'gelu'"):
         node_document(looked, "optimized", "val_8")
     planned = LookedAt(models["onnx"][0], dims={"batch": 2})
-    with pytest.raises(IngotError, match="plan: no such node, got 'linear', which is left in 'gelu_2'"):
+    with pytest.raises(IngotError, match="plan: no such node, got 'linear', which became 'gelu_2'"):
         node_document(planned, "plan", "linear")
     with pytest.raises(IngotError, match="expected 'conv2d' or 'conv2d_1'"):
         node_document(looked, "graph", "conv2")

@@ -30,10 +30,10 @@ HEAD = """\
 # From ONNX Runtime
 
 ```python
-import ingot as ort  # in the place of: import onnxruntime as ort
+import ingot as ort  # instead of: import onnxruntime as ort
 ```
 
-For code of others, before it is imported:
+For code that you cannot change, run this before its import:
 
 ```python
 import sys
@@ -42,27 +42,28 @@ import ingot
 sys.modules["onnxruntime"] = ingot.ort
 ```
 
-silero-vad, rapidocr's engine, magika, sentence-transformers' ONNX backend, and language models through optimum run like
-this and give the same results, as `tests/ort/test_clients.py` holds (optimum-onnx 0.1 wants transformers 4). Tools that
-ONNX Runtime ships beside itself, such as `onnxruntime.quantization`, are found where it is installed:
-sentence-transformers exports models in int8 by them.
+silero-vad, rapidocr's engine, magika, sentence-transformers' ONNX backend, and language models with optimum run this
+way and give the same results, as `tests/ort/test_clients.py` checks (optimum-onnx 0.1 needs transformers 4). Tools
+shipped with ONNX Runtime, such as `onnxruntime.quantization`, are available if it is installed: sentence-transformers
+uses them to export int8 models.
 
-What differs on purpose:
+Intended differences:
 
-- Options of Ingot's stand beside those of ONNX Runtime: `ort.InferenceSession("model.onnx", sess_options, threads=2)`.
-- A list whose numbers the input's dtype does not hold, such as 1.5 for an int64, is an error and is not cut off.
-  Numbers, tuples, and tensors of torch and of others that speak `__array__` or DLPack are taken as well.
-- Errors are Ingot's. `onnxruntime.capi.onnxruntime_pybind11_state` has them under the names that clients catch: `Fail`
-  is every one, `InvalidArgument` is `ingot.InputError`, `InvalidGraph` and `InvalidProtobuf` are `ingot.LoadError`,
-  `NoSuchFile` is also a `FileNotFoundError`, `NotImplemented` is `ingot.UnsupportedError`, `RuntimeException` is
-  `ingot.ResourceError`. Wrong inputs are also a `ValueError`.
-- A dim that `add_free_dimension_override_by_name` names and the model does not have is an error.
-- Random ops draw other numbers than ONNX Runtime's, by the same rules: [random.md](random.md). What ONNX leaves open is
-  as there: [onnx-choices.md](onnx-choices.md).
+- Ingot's options can be added to those of ONNX Runtime: `ort.InferenceSession("model.onnx", sess_options, threads=2)`.
+- A list with numbers that the input's dtype cannot represent, such as 1.5 for an int64, is an error, not truncated.
+  Numbers, tuples, tensors of torch, and objects with `__array__` or DLPack are accepted as well.
+- Errors are those of Ingot. `onnxruntime.capi.onnxruntime_pybind11_state` has them under the names that clients catch:
+  `Fail` is the base class, `InvalidArgument` is `ingot.InputError`, `InvalidGraph` and `InvalidProtobuf` are
+  `ingot.LoadError`, `NoSuchFile` is also a `FileNotFoundError`, `NotImplemented` is `ingot.UnsupportedError`,
+  `RuntimeException` is `ingot.ResourceError`. Errors of invalid inputs are also a `ValueError`.
+- A name given to `add_free_dimension_override_by_name` that is not a dim of the model is an error.
+- Random ops draw other numbers than ONNX Runtime, by the same rules: [random.md](random.md). If ONNX leaves a choice,
+  Ingot chooses as ONNX Runtime does: [onnx-choices.md](onnx-choices.md).
 - An op without a kernel runs on numpy, with an `ingot.errors.ReferenceWarning`.
 
-The tables have every public name of onnxruntime {version}. *works*: as there, with what is said; *nothing*: taken,
-without effect, with a line on stderr at `INGOT_DEBUG=1`; *refused*: an `ingot.UnsupportedError` that names the call.
+The tables list every public name of onnxruntime {version}. *works*: as in ONNX Runtime, with the description given;
+*nothing*: accepted without effect, with a line on stderr at `INGOT_DEBUG=1`; *refused*: raises `ingot.UnsupportedError`
+with the name of the call.
 """
 
 
@@ -96,14 +97,14 @@ def row(scope: str, name: str) -> tuple[str, str]:
     if not callable(found) or isinstance(found, enum.Enum):
         return "works", ""
     text = inspect.cleandoc(found.__doc__ or "").partition("\n\n")[0].replace("\n", " ").strip()
-    return ("nothing" if text.startswith("Kept, without effect") else "works"), text
+    return ("nothing" if text.startswith("Store an entry, without effect") else "works"), text
 
 
 def document() -> str:
     """docs/from-onnxruntime.md."""
     parts = [HEAD.format(version=onnxruntime.__version__)]
     for scope, names in scopes():
-        parts.append(f"\n## {scope or 'The module'}\n\n| call | status | here |\n|---|---|---|\n")
+        parts.append(f"\n## {scope or 'The module'}\n\n| call | status | in Ingot |\n|---|---|---|\n")
         parts += [f"| `{name}` | {' | '.join(row(scope, name))} |\n".replace("|  |", "| |") for name in names]
     return "".join(parts)
 

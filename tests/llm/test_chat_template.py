@@ -107,7 +107,7 @@ def test_hostile_folders(name, files, error, words, tmp_path):
 @pytest.mark.parametrize("source", ESCAPES)
 def test_templates_cannot_escape(source):
     template = made(source)
-    with pytest.raises(LoadError, match=r"does what a template may not"):
+    with pytest.raises(LoadError, match=r"not allowed in a template"):
         template.render([said("user", "a")])
     template.close()
 
@@ -126,7 +126,7 @@ def test_a_template_that_escapes_has_no_files():
 def test_templates_that_take_too_much(source):
     template, other = made(source), made("{{ messages[0].content }}")
     assert other.render([said("user", "a")]) == "a"
-    with pytest.raises(LimitError, match=r"takes too much|ended while it rendered"):
+    with pytest.raises(LimitError, match=r"exceeds a limit|ended during rendering"):
         template.render([said("user", "a")])
     assert other.render([said("user", "b")]) == "b"
     template.close()
@@ -139,7 +139,7 @@ def test_a_template_renders_again_after_its_process_was_ended():
         "{% endfor %}{% endfor %}{% endif %}{{ messages[0].content }}"
     )
     for _ in range(2):
-        with pytest.raises(LimitError, match="ended while it rendered, expected at most 1 s"):
+        with pytest.raises(LimitError, match="ended during rendering, expected at most 1 s"):
             template.render([said("user", "loop")])
         assert template.render([said("user", "a")]) == "a"
     os.kill(template._worker._running.process.pid, signal.SIGKILL)
@@ -168,12 +168,12 @@ def test_messages_that_are_refused(messages, error, words):
 
 @pytest.mark.parametrize("key", ["tokenize", "messages", "chat_template", "bos_token", "return_dict", "self_", "range"])
 def test_options_that_are_refused(key):
-    with pytest.raises((InputError, TypeError), match=r"not known|multiple values"):
+    with pytest.raises((InputError, TypeError), match=r"unknown, expected|multiple values"):
         made(CHATML).render([said("user", "a")], **{key: "x"})
 
 
 def test_roles_that_a_template_drops(templates):
-    with pytest.raises(InputError, match=r"messages\[1\].role: the template does not take it, got 'narrator'"):
+    with pytest.raises(InputError, match=r"messages\[1\].role: not supported by the template, got 'narrator'"):
         templates["zephyr"].render([said("user", "a"), said("narrator", "b")])
     assert "narrator" in templates["chatml"].render([said("user", "a"), said("narrator", "b")])
 

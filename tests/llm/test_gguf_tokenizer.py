@@ -121,5 +121,5 @@ def test_what_is_missing_is_named_as_the_file_has_it(tmp_path: Path) -> None:
     writer.close()
     with pytest.raises(LoadError, match=r"no tokenizer\.ggml\.tokens, so no text.*generate_tokens"):
         Tokenizer.read(GgufModel(path))
-    with pytest.raises(LoadError, match=r"no chat template; put one into tokenizer\.chat_template, or"):
+    with pytest.raises(LoadError, match=r"no chat template; add tokenizer\.chat_template, or"):
         ChatTemplate.read(GgufModel(path))

@@ -135,7 +135,7 @@ def test_a_saved_sequence_goes_on_elsewhere(folder, model, tmp_path, cache_dtype
 
 def test_sequences_of_others_are_refused(folder, model, tmp_path):
     llm = ingot.LLM(folder)
-    with pytest.raises(ingot.InputError, match="none is kept"):
+    with pytest.raises(ingot.InputError, match="none is cached"):
         llm.save_sequence(tmp_path / "sequence")
     list(llm.generate_tokens(tokens(42, 90), max_tokens=1))
     llm.save_sequence(tmp_path / "sequence")
@@ -339,7 +339,7 @@ def test_sentence_embeddings_of_the_real_minilm():
     assert got.shape == (3, 384) and got.dtype == np.float32
     np.testing.assert_allclose(got, expected, atol=1e-5)
     assert llm.embed(texts[0]).tobytes() == got[0].tobytes()
-    with pytest.raises(ingot.InputError, match="only embeds, got an encoder"):
+    with pytest.raises(ingot.InputError, match="cannot generate, got an encoder"):
         llm.generate("a")
     with pytest.raises(ingot.InputError, match="longer than the context, got 702 tokens, expected at most 512"):
         llm.embed("a " * 700)

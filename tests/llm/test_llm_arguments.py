@@ -49,10 +49,10 @@ def llm(folder):
         (lambda llm: llm.generate([5]), "prompt: wrong type, got int, expected a text"),
         (lambda llm: llm.generate(""), "prompt: empty"),
         (lambda llm: llm.generate("a" * 99), "longer than the context, got .* expected at most 64"),
-        (lambda llm: llm.generate("a", stop=5), "stop: wrong type, got int, expected a string or a list of them"),
+        (lambda llm: llm.generate("a", stop=5), "stop: wrong type, got int, expected a string or a list of strings"),
         (lambda llm: llm.generate("a", stop=[5]), r"stop\[0\]: not a text, got 5"),
         (lambda llm: llm.generate("a", schema="x"), "schema: not JSON"),
-        (lambda llm: llm.generate("a", schema={}, regex="a"), "got both, expected one of them"),
+        (lambda llm: llm.generate("a", schema={}, regex="a"), "got both, expected at most one"),
         (lambda llm: llm.generate("a", regex=5), "regex: not a text, got int"),
         (lambda llm: llm.generate("a", schema=5), "schema: not a JSON object, got int"),
         (lambda llm: llm.generate("a", max_tokens="5"), "max_tokens: out of range, got '5', expected an integer"),
@@ -64,15 +64,15 @@ def llm(folder):
         (lambda llm: llm.chat(MESSAGES, tools=5), "tools: got 5, expected a list of JSON schemas"),
         (lambda llm: llm.chat(MESSAGES, tools=["x"]), r"tools: got \['x'\], expected a list of JSON schemas"),
         (lambda llm: llm.chat(MESSAGES, template_options=5), "chat options: got int, expected a mapping"),
-        (lambda llm: llm.chat(MESSAGES, template_options={"messages": 1}), "chat option 'messages': not known"),
-        (lambda llm: llm.chat(MESSAGES, template_options={5: 1}), "chat option 5: not known, expected one of"),
+        (lambda llm: llm.chat(MESSAGES, template_options={"messages": 1}), "chat option 'messages': unknown"),
+        (lambda llm: llm.chat(MESSAGES, template_options={5: 1}), "chat option 5: unknown, expected one of"),
         (lambda llm: llm.embed([]), "text: got none, expected at least one"),
         (lambda llm: llm.embed(5), "text: wrong type, got int, expected a text or a list of texts"),
         (lambda llm: llm.embed("a", pooling="max"), "option pooling: unknown value, got 'max'"),
         (lambda llm: llm.generate_tokens(None), "prompt: not ids, got None, expected a list of integers"),
         (lambda llm: llm.generate_tokens([1.5]), r"prompt: not ids, got \[1.5\]"),
         (lambda llm: llm.logits("abc"), "prompt: not ids, got 'abc'"),
-        (lambda llm: llm.save_sequence("state"), "sequence: none is kept"),
+        (lambda llm: llm.save_sequence("state"), "sequence: none is cached"),
     ],
 )
 def test_wrong_arguments(llm, call, message):
@@ -83,7 +83,7 @@ def test_wrong_arguments(llm, call, message):
 def test_what_was_scored_or_embedded_is_not_kept(llm, tmp_path):
     llm.embed("a sentence")
     llm.logits([5, 6])
-    with pytest.raises(ingot.InputError, match="none is kept"):
+    with pytest.raises(ingot.InputError, match="none is cached"):
         llm.save_sequence(tmp_path / "state")
 
 

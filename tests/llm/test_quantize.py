@@ -261,9 +261,9 @@ REFUSED = [
     (lambda: Plan("int4", 48), InputError, "option group: unknown value, got 48, expected 32 or 64 or 128"),
     (lambda: Plan("int4", vocabulary="f16"), InputError, "option vocabulary: unknown value, got 'f16'"),
     (lambda: Plan("int4", 64), InputError, "option group: does not divide the 96 columns of 'model.layers.0.mlp.down_"
-     "proj.weight', got 64, expected 32, or to keep that matrix"),
-    (lambda: Plan("int4", int8=["*.nothing"]), InputError, "option int8: names no matrix, got '*.nothing', expected"),
-    (lambda: Plan("int4", keep=["*norm*"]), InputError, "option keep: names no matrix, got '*norm*', expected"),
+     "proj.weight', got 64, expected 32, or --keep for this matrix"),
+    (lambda: Plan("int4", int8=["*.nothing"]), InputError, "option int8: matches no matrix, got '*.nothing', expected"),
+    (lambda: Plan("int4", keep=["*norm*"]), InputError, "option keep: matches no matrix, got '*norm*', expected"),
 ]  # fmt: skip
 
 
@@ -295,7 +295,7 @@ def test_refused_folders(plain: Path, tmp_path: Path) -> None:
     (tmp_path / "bad").mkdir()
     (tmp_path / "bad" / "config.json").write_text((plain / "config.json").read_text())
     safetensors.numpy.save_file(tensors, tmp_path / "bad" / "model.safetensors")
-    with pytest.raises(LoadError, match=r"'model.layers.1.mlp.up_proj.weight' holds NaN or infinities"):
+    with pytest.raises(LoadError, match=r"'model.layers.1.mlp.up_proj.weight' contains NaN or infinity"):
         quantize_folder(tmp_path / "bad", tmp_path / "worse", Plan("int4"))
     assert sorted(os.listdir(tmp_path)) == ["bad", "few"]
 

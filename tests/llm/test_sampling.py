@@ -236,10 +236,10 @@ def test_no_token_is_chosen_from_bad_logits(options: dict, place: int) -> None:
                 sampler.sample(logits)
             assert sampler.token == -1
         assert 0 <= sampler.sample(good) < good.size
-    with pytest.raises(InputError, match="no token may be chosen"):
+    with pytest.raises(InputError, match="no token is allowed"):
         Sampler(Sampling(**options), good.size).sample(np.full(good.size, -np.inf, np.float32))
     mask = np.zeros(-(-good.size // 32), np.uint32)
-    with pytest.raises(InputError, match="no token may be chosen"):
+    with pytest.raises(InputError, match="no token is allowed"):
         Sampler(Sampling(**options), good.size, mask).sample(good)
 
 

@@ -227,7 +227,7 @@ def test_patterns_without_a_bound(pattern, error, words):
 @pytest.mark.parametrize(
     ("text", "error", "words"),
     [
-        ("a\ud800b", InputError, "half a surrogate pair at character 1"),
+        ("a\ud800b", InputError, "unpaired surrogate at character 1"),
         (b"bytes", InputError, "got a bytes, expected a str"),
         (None, InputError, "got a NoneType"),
         ("a" * (module.MAX_TEXT_CHARACTERS + 1), LimitError, "too long, got 8388609 characters"),

@@ -118,11 +118,11 @@ def test_a_loss_that_is_no_number_is_blamed_on_what_trains(accumulate, rng, monk
     options = {"optimizer": ADAMW, "accumulate": accumulate, "threads": 1}
     trainer = ingot.Trainer(module, example_inputs=(x, labels), **options)
     assert np.isfinite(trainer.evaluate(x, labels))
-    with pytest.raises(InputError, match=r"step 1: the loss is nan, made by sqrt '.*', expected a number"):
+    with pytest.raises(InputError, match=r"step 1: the loss is nan, computed by sqrt '.*', expected a number"):
         trainer.step(x, labels)
     if accumulate == 1:
         for use in (trainer.state_dict, lambda: trainer.step(x, labels)):
-            with pytest.raises(InputError, match=r"a step is half done, got a loss of nan in step 1"):
+            with pytest.raises(InputError, match=r"a step is incomplete, got a loss of nan in step 1"):
                 use()
 
 

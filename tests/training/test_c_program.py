@@ -167,7 +167,7 @@ def test_what_is_half_trained_is_not_written(tmp_path):
     with pytest.raises(InputError, match=r"step 1: the loss is nan"):
         trainer.step(x * np.float32(np.nan), y)
     for use in (lambda: trainer.emit_c(tmp_path / "out", x, y), trainer.state_dict):
-        with pytest.raises(InputError, match=r"a step is half done"):
+        with pytest.raises(InputError, match=r"a step is incomplete"):
             use()
     assert not (tmp_path / "out").exists()
 

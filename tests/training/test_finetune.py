@@ -93,7 +93,7 @@ def test_adapters_over_frozen_weights_of_every_format_learn(format, tmp_path):
     tuning.run(tmp_path / "out", on_progress=quiet)
     assert tuning.held_out_loss() < before - 0.2
     if format != "bf16":
-        with pytest.raises(InputError, match=r"merge: not possible into codes, got \['model\.layers"):
+        with pytest.raises(InputError, match=r"merge: not possible into quantized weights, got \['model\.layers"):
             tuning.merge(tmp_path / "merged")
     held = tuning.trainer._programs.weights.nbytes
     ids = np.zeros((2, 24), np.int64)
@@ -148,7 +148,7 @@ def test_an_interrupt_keeps_what_was_trained(call, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr("ingot.cli.train._line", lambda found: stop(found) or "a step")
         code, _, err = call("train", *options, "-o", tmp_path / "out")
-    assert code == 130 and f"{tmp_path / 'out'}: holds step 3 of 8, --resume goes on" in err
+    assert code == 130 and f"{tmp_path / 'out'}: stopped at step 3 of 8, --resume continues" in err
     code, out, _ = call("train", *options, "-o", tmp_path / "out", "--resume")
     assert code == 0 and "step 3 of 8, held-out loss" in out
 
@@ -263,13 +263,13 @@ def test_a_run_is_gone_on_with_as_it_began(call, tmp_path):
         ("--context", 16, "context, got 16, expected 24"),
     ):
         code, out, err = call("train", *options, name, value)
-        assert (code, out) == (65, "") and f"settings.json: another {expected}" in err
+        assert (code, out) == (65, "") and f"settings.json: different {expected}" in err
     code, out, err = call("train", *options, "--steps", 2)
     assert (code, out) == (65, "") and "checkpoint.safetensors: too many steps, got 3, expected at most 2" in err
     code, out, err = call("train", FOLDER, GUIDE, *options[2:])
-    assert (code, out) == (65, "") and "settings.json: another text, got '" in err
+    assert (code, out) == (65, "") and "settings.json: different text, got '" in err
     code, out, err = call("train", *options)
-    assert (code, err) == (0, "") and "step 3 of 3, held-out loss" in out and "no step is left to take" in out
+    assert (code, err) == (0, "") and "step 3 of 3, held-out loss" in out and "all steps are done" in out
     assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == held
     tuning = tuned(2)
     before = tuning.trainer.state_dict()

@@ -63,7 +63,7 @@ def test_a_smaller_budget_takes_no_more_and_changes_no_bits(model, rng, tmp_path
         assert [trainer.step(*each) for each in batches] == losses
         trainer.save(tmp_path / "less")
         assert (tmp_path / "less").read_bytes() == (tmp_path / "whole").read_bytes()
-    assert "blocks are computed again" in str(trainer.trade) and trainer.trade.work < 0.35
+    assert "blocks are recomputed" in str(trainer.trade) and trainer.trade.work < 0.35
     with pytest.raises(LimitError, match=r"option memory: too little, got 1000 bytes, expected at least \d+"):
         ingot.Trainer(model, memory="1KB", **options)
     with pytest.raises(InputError, match=r"option memory: got '2 cats', expected bytes with a unit"):

@@ -327,7 +327,7 @@ def test_bad_input_is_a_typed_error_and_trains_nothing(rng):
         ingot.Trainer(module, trainable=["9.*"], **settings)
     with pytest.raises(InputError, match=r"nothing to train"):
         ingot.Trainer(nn.ReLU(), example_inputs=(x, labels), optimizer=ADAMW)
-    with pytest.raises(InputError, match=r"nothing to train, got no weight of floats that is not frozen"):
+    with pytest.raises(InputError, match=r"nothing to train, got no float weight that is not frozen"):
         ingot.Trainer(mlp().requires_grad_(False), **settings)
     with pytest.raises(KindError, match=r"loss: unknown, got 'hinge', expected one of cross_entropy, mse, bce"):
         ingot.Trainer(module, loss="hinge", **settings)
@@ -362,10 +362,10 @@ def test_a_loss_that_is_no_number_is_blamed_on_the_first_node(accumulate, monkey
     trainer = ingot.Trainer(module, **options)
     assert trainer.step(x, y) > 0
     monkeypatch.setenv("INGOT_CHECK", "0")
-    with pytest.raises(InputError, match=r"step 2: the loss is nan, INGOT_CHECK=1 says which node made it, expected"):
+    with pytest.raises(InputError, match=r"step 2: the loss is nan, INGOT_CHECK=1 finds the node that computed it"):
         trainer.step(-4 * x, y)
     monkeypatch.setenv("INGOT_CHECK", "1")
-    for bad, message in ((-4, r"made by sqrt 'sqrt'"), (np.nan, r"input 'x' has such a number already")):
+    for bad, message in ((-4, r"computed by sqrt 'sqrt'"), (np.nan, r"input 'x' contains such a number")):
         trainer = ingot.Trainer(module, **options)
         with pytest.raises(InputError, match=rf"step 1: the loss is nan, {message}, expected a number"):
             trainer.step(np.float32(bad) * x, y)
@@ -419,7 +419,7 @@ def test_an_index_outside_a_table_never_leaves_a_half_trained_model_unnoticed(tm
                 lambda t=trainer: t.save(tmp_path / "no"),
                 lambda t=trainer: t.step(ids, target),
             ):
-                with pytest.raises(InputError, match=r"trainer: a step is half done, .* expected a checkpoint to load"):
+                with pytest.raises(InputError, match=r"a step is incomplete, .* expected a checkpoint to load"):
                     use()
             trainer.load(tmp_path / "checkpoint")
         np.testing.assert_array_equal(trainer.state_dict()["table.weight"], before)

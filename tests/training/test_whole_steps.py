@@ -69,6 +69,6 @@ def test_a_step_without_a_loss_is_never_saved(tmp_path):
                 trainer.save(tmp_path / "after")
                 assert (tmp_path / "after").read_bytes() == (tmp_path / "before").read_bytes(), place
             except InputError as error:
-                assert "a step is half done, got a loss of nan in step 1, expected a checkpoint" in str(error)
+                assert "a step is incomplete, got a loss of nan in step 1, expected a checkpoint" in str(error)
                 refused += 1
     assert refused

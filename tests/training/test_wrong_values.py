@@ -41,7 +41,7 @@ class Shifted(nn.Linear):
         return super().forward(x + shift)
 
 
-NUMBER, WHOLE = "no number, got", "no whole number, got"
+NUMBER, WHOLE = "not a number, got", "not a whole number, got"
 # What takes the option, its name, a wrong value, and a piece of the error.
 KINDS = [
     *((ingot.AdamW, name, value, f"AdamW {name}: {NUMBER} ")
@@ -60,17 +60,17 @@ KINDS = [
     *((ingot.lora, "r", value, f"lora r: {WHOLE} ") for value in ("x", 2.0, None, True)),
     (ingot.lora, "alpha", "x", f"lora alpha: {NUMBER} 'x'"),
     (ingot.lora, "seed", "x", f"lora seed: {WHOLE} 'x'"),
-    *((ingot.lora, "targets", value, "lora targets: a list of patterns is needed, got ") for value in ("q", 5, [5])),
+    *((ingot.lora, "targets", value, "lora targets: not a list of patterns, got ") for value in ("q", 5, [5])),
     *((trainer, name, value, f"option {name}: {WHOLE} ")
       for name in ("seed", "threads", "accumulate") for value in ("x", 1.0, None)),
     (trainer, "clip", "x", f"option clip: {NUMBER} 'x'"),
-    (trainer, "trainable", "weight", "trainable: a list of patterns is needed, got 'weight'"),
-    (trainer, "trainable", 5, "trainable: a list of patterns is needed, got 5"),
+    (trainer, "trainable", "weight", "trainable: not a list of patterns, got 'weight'"),
+    (trainer, "trainable", 5, "trainable: not a list of patterns, got 5"),
     (trainer, "loss", ["mse"], r"loss: unknown, got \['mse'\]"),
     (trainer, "loss", 5, "loss: unknown, got 5"),
     *((trainer, "optimizer", value, r"optimizer: got a \w+, expected an ingot\.AdamW or ingot\.SGD")
       for value in ("adamw", ingot.AdamW, None, torch.optim.Adam([nn.Parameter(torch.zeros(1))]))),
-    *((trainer, "example_inputs", value, "example_inputs: a list is needed, got ") for value in (X, None, 5, "xy")),
+    *((trainer, "example_inputs", value, "example_inputs: not a list, got ") for value in (X, None, 5, "xy")),
     (lambda source: ingot.Trainer(source, example_inputs=(X, Y), optimizer=ingot.SGD(lr=0.1)), "source", nn.Linear,
      "source: cannot be trained, got type, expected a module"),
     (lambda source: ingot.Trainer(source, example_inputs=(X, Y), optimizer=ingot.SGD(lr=0.1)), "source", Named(),
@@ -126,8 +126,8 @@ RANGES = [
         (X[:0], Y[:0]),
         r"example_inputs: an empty batch, got a target \[0\], expected at least",
     ),
-    (trainer, "example_inputs", ([[1.0], [2.0, 3.0]], Y), "example_inputs: got what is no array, .*expected arrays"),
-    (trainer, "example_inputs", (np.array(["a"]), Y), "example_inputs: got what is no array, .*expected arrays"),
+    (trainer, "example_inputs", ([[1.0], [2.0, 3.0]], Y), "example_inputs: not arrays, .*expected arrays"),
+    (trainer, "example_inputs", (np.array(["a"]), Y), "example_inputs: not arrays, .*expected arrays"),
     *((tuning, name, -1, f"option {name}: out of range, got -1") for name in ("steps", "context", "batch", "seed")),
     (tuning, "batch", 0, "option batch: out of range, got 0, expected 1 or more"),
     *((training_bytes, name, -1, f"option {name}: out of range, got -1") for name in ("context", "batch")),

@@ -1,4 +1,4 @@
-"""The command line: one file per group of commands. This one collects them and turns errors into exit codes."""
+"""The command line, one module per group of commands. This module collects them and maps errors to exit codes."""
 
 import contextlib
 import os
@@ -34,8 +34,8 @@ from ingot.cli.terminal import printable
 from ingot.errors import IngotError, IngotWarning
 from ingot.support.config import KNOBS, knob
 
-# What ends a command -> its exit code; the first row that fits. An IngotError knows its own.
-EXIT_QUANT: tuple[tuple[tuple[type[BaseException], ...], int], ...] = (
+# Exception types -> exit code; the first matching row applies. An IngotError carries its own exit code.
+EXIT_CODES: tuple[tuple[tuple[type[BaseException], ...], int], ...] = (
     ((KeyboardInterrupt, click.Abort), 130),
     ((click.UsageError,), 2),
     ((FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError), 66),
@@ -43,11 +43,11 @@ EXIT_QUANT: tuple[tuple[tuple[type[BaseException], ...], int], ...] = (
     ((OSError,), 74),
 )
 BUG = 70
-COMPLETE = "_INGOT_COMPLETE"  # what a shell asks its completions by
+COMPLETE = "_INGOT_COMPLETE"  # the environment variable by which a shell requests completions
 
 
 class ExitCode:
-    """Ends the process with the code of whatever error leaves the block, after one message on stderr."""
+    """Context manager that turns an exception into one message on stderr and an exit code."""
 
     def __enter__(self) -> None:
         return None
@@ -57,7 +57,7 @@ class ExitCode:
     ) -> None:
         if error is None:
             return
-        if isinstance(error, BrokenPipeError):  # the reader had enough: nobody is left to tell
+        if isinstance(error, BrokenPipeError):  # the reader closed the pipe: nobody reads a message
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(0)
         if isinstance(error, SystemExit):
@@ -70,14 +70,14 @@ class ExitCode:
 
 
 def exit_code(error: BaseException) -> int:
-    """The exit code that an error means; one that nobody foresaw is a bug of Ingot."""
+    """Return the exit code of an error; an unexpected exception counts as a bug of Ingot."""
     if isinstance(error, IngotError):
         return error.exit_code
-    return next((code for kinds, code in EXIT_QUANT if isinstance(error, kinds)), BUG)
+    return next((code for kinds, code in EXIT_CODES if isinstance(error, kinds)), BUG)
 
 
 def message(error: BaseException, code: int) -> str:
-    """What is said about an error; names from a model are made harmless. A bug brings its traceback."""
+    """Return the message for an error, with control characters escaped; for a bug, the traceback."""
     if code == BUG:
         return printable("".join(traceback.format_exception(error))) + "\ningot: this is a bug of Ingot"
     if isinstance(error, KeyboardInterrupt | click.Abort):
@@ -96,15 +96,15 @@ def message(error: BaseException, code: int) -> str:
 
 @contextlib.contextmanager
 def warnings_in_a_line() -> Iterator[None]:
-    """Says Ingot's own warnings as its errors are said; those of others as Python does."""
+    """Print Ingot's own warnings in one line, as its errors; print other warnings as Python does."""
     with warnings.catch_warnings():
         others = warnings.showwarning
 
-        def show(message: Warning | str, category: type[Warning], *place: Any, **options: Any) -> None:
+        def show(message: Warning | str, category: type[Warning], *location: Any, **options: Any) -> None:
             if issubclass(category, IngotWarning):
                 click.echo(printable(f"ingot: warning: {message}"), err=True)
             else:
-                others(message, category, *place, **options)
+                others(message, category, *location, **options)
 
         warnings.showwarning = show  # type: ignore[assignment]
         yield
@@ -113,7 +113,7 @@ def warnings_in_a_line() -> Iterator[None]:
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, message="%(version)s")
 def commands() -> None:
-    """Pour in a PyTorch, ONNX or Hugging Face model; out comes one planned, inspectable program."""
+    """Compile, run, inspect and export PyTorch, ONNX and Hugging Face models."""
     for name in KNOBS:
         try:
             knob(name)
@@ -130,8 +130,11 @@ for group in GROUPS:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """The `ingot` program. Exit codes: 0 ok, 2 usage, 65 bad model or input data, 66 no such file, 69 unsupported,
-    70 a bug of Ingot, 73 cannot write, 74 read, write or fetch failed, 75 out of resources, 130 interrupted."""
+    """Run the `ingot` program.
+
+    Exit codes: 0 ok, 2 wrong usage, 65 invalid model or input data, 66 file not found, 69 unsupported, 70 a bug of
+    Ingot, 73 cannot write, 74 read, write or fetch failed, 75 out of resources, 130 interrupted.
+    """
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]
     with ExitCode(), warnings_in_a_line():

@@ -1,4 +1,4 @@
-"""`ingot bench`: how long a model takes here, step by step, and whether the kernels chosen are the best ones."""
+"""`ingot bench`: measure a model and its steps, or compare all kernels for one op with the kernel chosen."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ if TYPE_CHECKING:
 
 SLICES = 50
 seconds_option = click.option(
-    "--seconds", type=click.FloatRange(0.01, 3600), default=2.0, show_default=True, help="How long to measure."
+    "--seconds", type=click.FloatRange(0.01, 3600), default=2.0, show_default=True, help="Duration of the measurement."
 )
 
 
 class ModelByDefault(click.Group):
-    """A group whose first word may be a model instead of a command."""
+    """A command group that accepts a model in the place of a command."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Puts `model`, or `llm`, before what is neither a command nor a request for help, and fetches the model."""
+        """Insert the command `model` or `llm` before a model, and fetch the model."""
         from ingot.inspect.model import is_language_model
 
         if args and args[0] not in (*self.commands, "-h", "--help"):
@@ -54,7 +54,7 @@ class ModelByDefault(click.Group):
 
 @click.group(cls=ModelByDefault, subcommand_metavar="MODEL|COMMAND [ARGS]...")
 def bench() -> None:
-    """Measure a model, or all kernels that can compute one op.
+    """Measure a model, or all kernels for one op.
 
     `ingot bench MODEL` is short for `ingot bench model MODEL`, or `ingot bench llm MODEL` for a language model.
     """
@@ -66,21 +66,23 @@ bench.add_command(llm)
 @bench.command()
 @with_model
 @seconds_option
-@click.option("--top", type=click.IntRange(0), default=15, show_default=True, help="Steps to list, slowest first.")
-@click.option("--against", type=click.Choice(ENGINES), help="Measure another engine by turns, and compare outputs.")
+@click.option(
+    "--top", type=click.IntRange(0), default=15, show_default=True, help="Number of steps to list, slowest first."
+)
+@click.option("--against", type=click.Choice(ENGINES), help="Compare times and outputs with another engine.")
 @as_json
 def model(model: Model, seconds: float, top: int, against: str | None, as_json: bool) -> None:
     """Measure MODEL on random inputs: latency, memory, steps.
 
-    With --against, Ingot and the other engine run in a process each, by turns, on the same inputs and number of
-    threads; the times, their ratio and the difference of outputs are printed, and the exit code is 1 where outputs
-    differ.
+    With --against, Ingot and the other engine alternate in separate processes, on the same inputs and number of
+    threads. The times, their ratio and the difference of the outputs are printed; the exit code is 1 if outputs differ.
 
-    Symbolic dims without --dim are 1. GFLOP/s counts the multiply-adds of products, two each; GB/s counts every element
-    read or written once. The limit is the larger of two times: the product's at the peak measured on registers, and the
-    bytes' at the speed measured for reading as much memory as the weights take, or of the arena as much as the step
-    touches. Convolutions by Winograd's transforms take fewer multiply-adds than are counted, and may exceed it. Steps
-    are timed with a clock and a barrier after each; a run is a call from Python, which checks inputs and makes outputs.
+    Symbolic dims without --dim are 1. GFLOP/s counts two operations for each multiply-add of a product; GB/s counts
+    each element read or written once. A step's limit is the larger of two times: its operations at the measured peak
+    of the registers, and its bytes at the measured bandwidth for as much memory as the weights, or for the part of the
+    arena that the step uses. A convolution by Winograd's algorithm needs fewer operations than are counted, and may
+    exceed its limit. Steps are timed with a clock and a barrier after each; a run is a call from Python, which also
+    checks inputs and allocates outputs.
     """
     session = model.open()
     feeds = random_feeds(session, model.dims)
@@ -93,18 +95,18 @@ def model(model: Model, seconds: float, top: int, against: str | None, as_json: 
     start = time.perf_counter()
     session.run(None, feeds)
     first = time.perf_counter() - start
-    taken: list[float] = []
+    durations: list[float] = []
     for _ in track(range(SLICES), "measuring"):
         end = time.perf_counter() + seconds / SLICES
         while (start := time.perf_counter()) < end:
             session.run(None, feeds)
-            taken.append(time.perf_counter() - start)
-    p50, p90, p99 = np.percentile(taken, [50, 90, 99])
-    times = {"p50": p50, "p90": p90, "p99": p99, "min": min(taken), "first": first}
+            durations.append(time.perf_counter() - start)
+    p50, p90, p99 = np.percentile(durations, [50, 90, 99])
+    times = {"p50": p50, "p90": p90, "p99": p99, "min": min(durations), "first": first}
     steps = None if session.executor == "interpret" or session.program.only is None else profiled(session, feeds, p50)
     if as_json:
         document: dict[str, Any] = {
-            "runs": len(taken),
+            "runs": len(durations),
             "threads": session.threads,
             "isa": session.isa,
             "seconds": times,
@@ -118,11 +120,11 @@ def model(model: Model, seconds: float, top: int, against: str | None, as_json: 
             document["steps"] = [row | {"of_limit": share} for row, share in zip(rows, shares, strict=True)]
         print_json(document)
         return
-    print_text(f"{len(taken)} runs on {session.threads} thread(s), {session.isa}")
-    for label, value in (("median", p50), ("90 %", p90), ("99 %", p99), ("best", min(taken)), ("first run", first)):
+    print_text(f"{len(durations)} runs on {session.threads} thread(s), {session.isa}")
+    for label, value in (("median", p50), ("90 %", p90), ("99 %", p99), ("best", min(durations)), ("first run", first)):
         print_text(f"  {label:<10} {human_time(value)}")
     if steps is None:
-        print_text("no table of steps: only a model that is one segment of kernels has one")
+        print_text("no table of steps: the model does not run as a single segment of native kernels")
         return
     print_text(f"  {'memory':<10} " + ", ".join(f"{human_bytes(n)} {what}" for what, n in memory(session).items()))
     if steps[1] is not None:
@@ -132,18 +134,16 @@ def model(model: Model, seconds: float, top: int, against: str | None, as_json: 
 
 
 def beside(run: float, steps: float) -> str:
-    """The time of a run beside the sum of its steps, in seconds, and why they differ."""
+    """Return a sentence that compares the time of a run with the sum of its steps, both in seconds."""
     if steps > run:
         each = "each timed with a clock and a barrier after it"
         return f"a run takes {human_time(run)}; its steps, {each}, {human_time(steps)} together"
     rest = human_time(run - steps)
-    return (
-        f"a run takes {human_time(run)}: {human_time(steps)} in steps, {rest} in the call that checks and makes arrays"
-    )
+    return f"a run takes {human_time(run)}: {human_time(steps)} in steps, {rest} in the Python call around them"
 
 
 def assumed_dims(session: InferenceSession, dims: Mapping[str, int | Limit]) -> list[str]:
-    """The symbolic dims of the inputs that no option gave a value."""
+    """Return the symbolic dims of the inputs for which no option gives a value."""
     named = (dim for argument in session.get_inputs() for dim in argument.shape if isinstance(dim, str))
     return [name for name in dict.fromkeys(named) if name not in dims]
 
@@ -151,9 +151,7 @@ def assumed_dims(session: InferenceSession, dims: Mapping[str, int | Limit]) -> 
 def profiled(
     session: InferenceSession, feeds: dict[str, np.ndarray], seconds: float
 ) -> tuple[Profile, Roofline | None]:
-    """The steps' times over about half a second of runs, and what the machine can do on as much memory, where it is
-    the CPU.
-    """
+    """Time the steps over about half a second of runs; on the CPU also measure the roofline for that much memory."""
     from ingot.run.probe import Roofline
 
     with progress("measuring steps"):
@@ -165,12 +163,12 @@ def profiled(
 
 
 def memory(session: InferenceSession) -> dict[str, int]:
-    """Bytes by what they hold."""
+    """Return the bytes of the weights and of the arena."""
     return {"weights": session.weight_bytes, "arena": session.plan.arena_bytes}
 
 
 def limits(roofline: Roofline) -> dict[str, float]:
-    """The machine's limits as JSON."""
+    """Return the machine's limits as JSON."""
     return {
         "gflops": roofline.flops / 1e9,
         "weights_gigabytes_per_second": roofline.weight_bytes / 1e9,
@@ -179,19 +177,19 @@ def limits(roofline: Roofline) -> dict[str, float]:
 
 
 def limits_text(roofline: Roofline) -> str:
-    """The machine's limits in words."""
+    """Return the machine's limits in words."""
     flops, weights, arena = limits(roofline).values()
     return f"{flops:.0f} GFLOP/s; {weights:.0f} GB/s for weights, {arena:.0f} GB/s for the arena"
 
 
 def of_limit(step: StepTime, roofline: Roofline) -> float:
-    """The least time that a step can take over the time that it took."""
+    """Return the least possible time of a step divided by its measured time."""
     least = roofline.seconds(step.cost.flops, step.cost.weight_bytes, step.cost.other_bytes)
     return least / max(step.nanoseconds * 1e-9, 1e-9)
 
 
 def print_steps(profile: Profile, roofline: Roofline | None, top: int) -> None:
-    """The slowest steps, and the rest as one row; with limits, what each reaches of its own."""
+    """Print the slowest steps, and the others as one row; with a roofline, each step's share of its limit."""
     ordered = sorted(profile.steps, key=lambda step: -step.nanoseconds)
     total = max(1, sum(step.nanoseconds for step in ordered))
     rows = [
@@ -215,7 +213,7 @@ class Percent(click.ParamType):
     name = "percent"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Raises BadParameter for what is no percentage."""
+        """Return the fraction. Raises BadParameter for text that is not a percentage."""
         digits = str(value).removesuffix("%")
         if not digits.replace(".", "", 1).isdecimal():
             self.fail(f"got {value!r}, expected a percentage such as 5%", param, ctx)
@@ -225,26 +223,34 @@ class Percent(click.ParamType):
 @bench.command()
 @click.argument("family", metavar="FAMILY")
 @click.argument("shape", metavar="SHAPE")
-@click.option("--threads", type=click.IntRange(0, 256), default=0, help="Threads of a run; 0: from the machine.")
+@click.option(
+    "--threads", type=click.IntRange(0, 256), default=0, help="Number of threads; 0: choose for this machine."
+)
 @click.option("--isa", "every_isa", type=click.Choice(["best", "all"]), default="best", show_default=True)
 @seconds_option
-@click.option("--assert", "slack", type=Percent(), metavar="PERCENT", help="Fail when the choice is slower by more.")
+@click.option(
+    "--assert",
+    "slack",
+    type=Percent(),
+    metavar="PERCENT",
+    help="Fail if the chosen kernel is slower than the best one by more.",
+)
 @as_json
 def kernels(
     family: str, shape: str, threads: int, every_isa: str, seconds: float, slack: float | None, as_json: bool
 ) -> None:
-    """Measure all kernels that can do an op; <-- marks the choice.
+    """Measure all kernels that can compute an op; <-- marks the kernel that Ingot chooses.
 
     \b
     FAMILY            SHAPE
     gemm              M,K,N  with a constant K x N matrix
     attention         BATCH,HEADS,ROWS,KEYS,WIDTH
-    attention-causal  the same, the last row seeing all keys
+    attention-causal  the same; the last row attends to all keys
     conv              CHANNELS,HEIGHT,WIDTH,OUT_CHANNELS,KERNEL,STRIDE,GROUPS  padded by KERNEL / 2
     softmax           ROWS,COLS
     layer_norm        ROWS,COLS
 
-    For example: ingot bench kernels gemm 1,4096,4096 --assert 5%. Exit code 1 when --assert fails.
+    For example: ingot bench kernels gemm 1,4096,4096 --assert 5%. The exit code is 1 if --assert fails.
     """
     from ingot.inspect.kernel_bench import ROUNDS, Candidates
     from ingot.run.library import load
@@ -274,14 +280,16 @@ def kernels(
 
 
 def expect_close(to_best: float, slack: float) -> None:
-    """Ends with exit code 1 when the choice takes more than 1 + slack of the best candidate's time."""
+    """Exit with code 1 if the chosen kernel takes more than 1 + slack times the time of the best candidate."""
     if to_best > 1 + slack:
-        click.echo(f"ingot: the choice takes {to_best:.2f} of the best one's time, expected {1 + slack:.2f}", err=True)
+        click.echo(
+            f"ingot: the chosen kernel takes {to_best:.2f} times the best time, expected {1 + slack:.2f}", err=True
+        )
         raise click.exceptions.Exit(1)
 
 
 def one_op(family: str, shape: str) -> Graph:
-    """The graph of a family and a shape. Raises BadParameter for an unknown family or numbers that do not fit."""
+    """Return the graph of a family and a shape. Raises BadParameter for an unknown family or an invalid shape."""
     from ingot.inspect.kernel_bench import FAMILIES
 
     if family not in FAMILIES:
@@ -296,7 +304,7 @@ def one_op(family: str, shape: str) -> Graph:
 
 
 def candidate_row(candidate: Candidate, best: Candidate, roofline: Roofline) -> dict[str, Any]:
-    """A measured candidate as JSON. A nanosecond's 10^9 makes rates per nanosecond rates in billions."""
+    """Return a measured candidate as JSON. A rate per nanosecond is the rate per second in billions."""
     cost, nanoseconds = candidate.cost, candidate.nanoseconds
     least = roofline.seconds(cost.flops, cost.weight_bytes, cost.other_bytes)
     return {
@@ -308,7 +316,7 @@ def candidate_row(candidate: Candidate, best: Candidate, roofline: Roofline) -> 
 
 
 def print_candidates(rows: Sequence[dict[str, Any]], found: Candidates) -> None:
-    """A line for each candidate, quickest first, and why the other kernels cannot do it."""
+    """Print a line for each candidate, fastest first, and the reasons why other kernels were refused."""
     from ingot.session.reports import refusals
 
     lines = [

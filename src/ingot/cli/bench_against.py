@@ -1,4 +1,4 @@
-"""`ingot bench --against onnxruntime`: two engines, each in a process of its own, that run by turns."""
+"""`ingot bench --against onnxruntime`: two engines in separate processes that run alternately."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
     from ingot.cli.model import Model
 
 ENGINES = ("onnxruntime",)
-_ROUNDS = 20  # of each engine, by turns
-_LEAST_RUNS = 3  # of a round
-_TOLERANCE = 1e-3  # of outputs, relative to max(1, |x|)
+_ROUNDS = 20  # rounds of each engine; the engines alternate
+_LEAST_RUNS = 3  # least number of runs in a round
+_TOLERANCE = 1e-3  # largest difference of outputs that agree, relative to max(1, |x|)
 
 
 def compare(model: Model, threads: int, feeds: dict[str, np.ndarray], seconds: float, as_json: bool) -> None:
-    """Measures a model in Ingot and in ONNX Runtime, and prints the times, their ratio, and how far outputs differ.
+    """Measure a model in Ingot and in ONNX Runtime; print the times, their ratio and the difference of outputs.
 
-    Raises UsageError for a model that is no ONNX file, and where ONNX Runtime is not installed.
+    Raises UsageError for a model that is not an ONNX file, and if ONNX Runtime is not installed.
     """
     if not model.path.endswith(".onnx"):
-        raise click.UsageError(f"--against onnxruntime: an ONNX file is needed, got {model.path}, expected *.onnx")
+        raise click.UsageError(f"--against onnxruntime: not an ONNX file, got {model.path}, expected *.onnx")
     if importlib.util.find_spec("onnxruntime") is None:
         raise click.UsageError("--against onnxruntime: not installed, expected `pip install onnxruntime`")
     rounds: dict[str, list[float]] = {"ingot": [], "onnxruntime": []}
@@ -57,17 +57,17 @@ def compare(model: Model, threads: int, feeds: dict[str, np.ndarray], seconds: f
         for name, median in medians.items():
             print_text(f"  {name:<12} {human_time(median)}")
         print_text(f"  {'ratio':<12} {ratio:.2f} of ONNX Runtime's time, {threads} thread(s)")
-        told = "no numbers of one shape" if difference is None else f"differ by at most {difference:.2g}"
-        print_text(f"  {'outputs':<12} {told}{'' if agree else f', expected at most {_TOLERANCE}'}")
+        verdict = "differ in shape or type" if difference is None else f"differ by at most {difference:.2g}"
+        print_text(f"  {'outputs':<12} {verdict}{'' if agree else f', expected at most {_TOLERANCE}'}")
     if not agree:
         raise click.exceptions.Exit(1)
 
 
 class _Engine:
-    """A process that runs one engine: an answer to each request, which is "outputs" or how long a round is to take."""
+    """A process that runs one engine and answers requests: "outputs", or the seconds of a round to measure."""
 
     def __init__(self, start: Callable[..., Callable[[], list[Any]]], arguments: tuple[Any, ...]):
-        context = multiprocessing.get_context("spawn")  # no engine finds threads or memory of the other
+        context = multiprocessing.get_context("spawn")  # the engines share no threads or memory
         self._pipe, theirs = context.Pipe()
         self._process = context.Process(target=_serve, args=(theirs, start, arguments), daemon=True)
 
@@ -80,7 +80,7 @@ class _Engine:
         self._process.join()
 
     def ask(self, request: Any) -> Any:
-        """The answer. Raises ResourceError where the process ends or fails."""
+        """Return the answer to a request. Raises ResourceError if the process ends or fails."""
         self._pipe.send(request)
         while not self._pipe.poll(1):
             if not self._process.is_alive():
@@ -92,11 +92,11 @@ class _Engine:
 
 
 def _serve(pipe: Connection, start: Callable[..., Callable[[], list[Any]]], arguments: tuple[Any, ...]) -> None:
-    """Answers requests until the process is ended."""
+    """Answer requests until the process is terminated."""
     try:
         run = start(*arguments)
         run()
-    except (IngotError, RuntimeError) as error:  # ONNX Runtime's errors are RuntimeErrors, and of no common class
+    except (IngotError, RuntimeError) as error:  # ONNX Runtime's errors have no other common class
         pipe.recv()
         pipe.send(f"{start.__name__.strip('_')} cannot run the model, got {error}")
         return
@@ -106,14 +106,14 @@ def _serve(pipe: Connection, start: Callable[..., Callable[[], list[Any]]], argu
 
 
 def _round(run: Callable[[], list[Any]], seconds: float) -> float:
-    """The median time of runs that take so many seconds together, in seconds."""
-    taken: list[float] = []
+    """Run for so many seconds and return the median time of a run, in seconds."""
+    durations: list[float] = []
     end = time.perf_counter() + seconds
-    while time.perf_counter() < end or len(taken) < _LEAST_RUNS:
+    while time.perf_counter() < end or len(durations) < _LEAST_RUNS:
         begin = time.perf_counter()
         run()
-        taken.append(time.perf_counter() - begin)
-    return statistics.median(taken)
+        durations.append(time.perf_counter() - begin)
+    return statistics.median(durations)
 
 
 def _ingot(model: Model, feeds: dict[str, np.ndarray]) -> Callable[[], list[Any]]:
@@ -130,7 +130,7 @@ def _onnxruntime(path: str, threads: int, feeds: dict[str, np.ndarray]) -> Calla
 
 
 def _difference(results: list[Any], others: list[Any]) -> float | None:
-    """The largest difference of numbers, relative to max(1, |x|); None where shapes or kinds differ."""
+    """Return the largest difference of numbers, relative to max(1, |x|); None if shapes or types differ."""
     largest = 0.0
     for a, b in zip(results, others, strict=True):
         if not isinstance(a, np.ndarray) or not isinstance(b, np.ndarray) or a.shape != b.shape:
@@ -140,6 +140,6 @@ def _difference(results: list[Any], others: list[Any]) -> float | None:
             continue
         with np.errstate(all="ignore"):
             x, y = a.astype(np.float64), b.astype(np.float64)
-            apart = np.where((x == y) | (np.isnan(x) & np.isnan(y)), 0, np.abs(x - y) / np.maximum(1, np.abs(y)))
-        largest = max(largest, float(np.nan_to_num(apart, nan=np.inf).max(initial=0)))
+            error = np.where((x == y) | (np.isnan(x) & np.isnan(y)), 0, np.abs(x - y) / np.maximum(1, np.abs(y)))
+        largest = max(largest, float(np.nan_to_num(error, nan=np.inf).max(initial=0)))
     return largest

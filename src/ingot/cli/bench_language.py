@@ -1,4 +1,4 @@
-"""`ingot bench llm`: how fast a language model reads a prompt and writes an answer here, and where the time goes."""
+"""`ingot bench llm`: measure prefill and decode of a language model, and the time of its steps."""
 
 from __future__ import annotations
 
@@ -36,16 +36,21 @@ _PROFILED = 3  # runs whose steps are timed
 
 @click.command(epilog="Example: ingot bench tiny-lm --prompt 64 --tokens 16")
 @with_folder
-@click.option("--prompt", type=click.IntRange(1), default=128, show_default=True, help="Tokens of a prompt.")
-@click.option("--tokens", type=click.IntRange(1), default=32, show_default=True, help="Tokens that follow it.")
-@click.option("--sequences", type=click.IntRange(1, 256), default=1, show_default=True, help="Decoded together.")
-@click.option("--top", type=click.IntRange(0), default=8, show_default=True, help="Kinds of steps to list of a mode.")
+@click.option("--prompt", type=click.IntRange(1), default=128, show_default=True, help="Tokens in the prompt.")
+@click.option("--tokens", type=click.IntRange(1), default=32, show_default=True, help="Tokens to decode.")
+@click.option(
+    "--sequences", type=click.IntRange(1, 256), default=1, show_default=True, help="Sequences decoded together."
+)
+@click.option(
+    "--top", type=click.IntRange(0), default=8, show_default=True, help="Kinds of steps to list for each mode."
+)
 @as_json
 def llm(folder: ModelFolder, prompt: int, tokens: int, sequences: int, top: int, as_json: bool) -> None:
-    """Measure the language model in FOLDER, or in a GGUF file, on random tokens: load, prefill, decode, memory, steps.
+    """Measure the language model in FOLDER, or a GGUF file, on random tokens.
 
-    Medians of rounds; decode is the time of a token after the prompt, for all sequences together. Steps are timed with
-    a barrier after each, of a prompt as long as a run takes; equal ones of all layers count as one row.
+    Prints load time, prefill and decode speed, memory, and the time of steps. Times are medians of several rounds;
+    decode is the time of one token after the prompt, for all sequences together. Steps are timed with a barrier after
+    each; the prompt fills a whole prefill chunk. Equal steps of all layers are one row.
     """
     start = time.perf_counter()
     model = folder.open(sequences=sequences)
@@ -71,11 +76,11 @@ def llm(folder: ModelFolder, prompt: int, tokens: int, sequences: int, top: int,
     print_text(f"  decode   {speed['decode']:,.1f} tokens/s, {human_time(decode)} for {sequences} sequence(s)")
     for mode, rows in steps.items():
         print_steps(mode, rows, top)
-    print_folded("steps are timed alone: a clock and a barrier after each, as many rows as a run may have")
+    print_folded("steps are timed separately, with a clock and a barrier after each, on a full chunk of rows")
 
 
 def measured(model: LLM, prompt: int, tokens: int, sequences: int) -> tuple[list[float], list[float]]:
-    """Seconds of each prefill of a prompt of random tokens, and of each step of the decode that follows them."""
+    """Return the seconds of each prefill of a random prompt, and of each decode step after it."""
     engine, generator = model.engine, np.random.default_rng(0)
     prefills: list[float] = []
     decodes: list[float] = []
@@ -88,7 +93,7 @@ def measured(model: LLM, prompt: int, tokens: int, sequences: int) -> tuple[list
             start = time.perf_counter()
             engine.prefill(sequence, ids)
             prefills.append(time.perf_counter() - start)
-            engine.sequences.finish(sequence)  # kept, with all that it holds
+            engine.sequences.finish(sequence)  # it keeps its blocks in the cache
             begun.append(sequence)
         for token in generator.integers(0, model.model.vocab_size, tokens).tolist():
             start = time.perf_counter()
@@ -98,7 +103,7 @@ def measured(model: LLM, prompt: int, tokens: int, sequences: int) -> tuple[list
 
 
 def profiles(engine: Engine, sequences: int) -> dict[str, dict[str, StepTotal]]:
-    """Times by kernel, parts and sizes of products: of a prompt's chunk, and of a token of each sequence."""
+    """Return step times by kernel, tasks and product sizes: for a chunk of a prompt, and for one token per sequence."""
     from ingot.session.reports import Profile
 
     found = {}
@@ -114,19 +119,19 @@ def profiles(engine: Engine, sequences: int) -> dict[str, dict[str, StepTotal]]:
 
 
 def print_steps(mode: str, rows: dict[str, StepTotal], top: int) -> None:
-    """The kinds of steps that take longest, the rest as one row, and all."""
+    """Print the slowest kinds of steps, the others as one row, and the total."""
     ordered = sorted(rows.items(), key=lambda item: -item[1].nanoseconds)
     total = max(1, sum(row.nanoseconds for _, row in ordered))
     shown = [_cells(name, row, total) for name, row in ordered[:top]]
     if rest := [row for _, row in ordered[top:]]:
-        shown.append(_cells(f"{len(rest)} other kinds", _together(rest), total))
-    shown.append(_cells("all", _together([row for _, row in ordered]), total))
+        shown.append(_cells(f"{len(rest)} other kinds", _total(rest), total))
+    shown.append(_cells("all", _total([row for _, row in ordered]), total))
     columns = [f"{mode}: kernel, m x k x n", "steps", "time", "share", "GFLOP/s", "GB/s"]
     print_table(columns, shown, right=columns[1:])
 
 
-def _together(rows: Sequence[StepTotal]) -> StepTotal:
-    """Counts and times; rates of different kinds say nothing together."""
+def _total(rows: Sequence[StepTotal]) -> StepTotal:
+    """Return the sums of counts and times; rates of different kinds cannot be added."""
     from ingot.session.reports import StepTotal
 
     return StepTotal(sum(row.count for row in rows), sum(row.nanoseconds for row in rows))

@@ -25,22 +25,22 @@ if TYPE_CHECKING:
     from ingot.llm import LLM
 
 HELP = '''\
-/reset              forget the conversation
-/system [TEXT]      what the model is told before the conversation, which then
-                    starts anew; without TEXT, show it
-/set [NAME VALUE]   how tokens are chosen, as in /set temperature 0.5; without
-                    NAME, show it
+/reset              start a new conversation
+/system [TEXT]      set the system message and start a new conversation;
+                    without TEXT, show it
+/set [NAME VALUE]   set a sampling option, as in /set temperature 0.5; without
+                    NAME, show the options that are set
 /save FILE          write the conversation as JSON
-/load FILE          go on from one that was written
-/exit               leave; so does Ctrl-D
-/help, /?           this text
+/load FILE          continue a conversation written by /save
+/exit, Ctrl-D       leave
+/help, /?           show this text
 Pasted lines are one message; so are lines between """ and """, and lines that
-end in \\. Ctrl-C stops the answer, or drops the line that is being typed; a
-second one during an answer leaves.'''
+end in \\. Ctrl-C stops the answer, or discards the line being typed; a second
+Ctrl-C during an answer leaves.'''
 QUOTES = '"""'
 HISTORY_LINES = 1000
-MAX_SAVED_BYTES = 64 << 20  # of a conversation that is loaded
-# What /set takes, and how its value reads.
+MAX_SAVED_BYTES = 64 << 20  # the largest file that /load reads
+# Options of /set -> parser of their values.
 _SETTINGS: dict[str, Callable[[str], float]] = {
     "max_tokens": int, "temperature": float, "top_k": int, "top_p": float, "min_p": float, "repetition_penalty": float,
     "presence_penalty": float, "frequency_penalty": float, "seed": int,
@@ -49,12 +49,14 @@ _SETTINGS: dict[str, Callable[[str], float]] = {
 
 @click.command(epilog="Example: ingot chat Qwen/Qwen2.5-0.5B-Instruct")
 @with_folder
-@click.option("--system", metavar="TEXT", help="What the model is told before the conversation.")
+@click.option("--system", metavar="TEXT", help="System message of the conversation.")
 @with_generation
 def chat(folder: ModelFolder, system: str | None, generation: dict[str, Any]) -> None:
-    """Talk with the language model in FOLDER. /help lists what one can type besides messages.
+    """Chat with the language model in FOLDER.
 
-    FOLDER: or a GGUF file, or a name: tiny-lm, which ships, or OWNER/NAME[@REVISION] of the hub.
+    /help lists the commands of the chat.
+
+    FOLDER is a model folder, a GGUF file, or a name: tiny-lm (shipped with Ingot) or OWNER/NAME[@REVISION] of the hub.
     """
     conversation = Conversation(folder.open(), system, generation)
     if sys.stdin.isatty():
@@ -64,10 +66,10 @@ def chat(folder: ModelFolder, system: str | None, generation: dict[str, Any]) ->
         word, _, rest = line.strip().partition(" ")
         if word in COMMANDS_OF_CHAT and "\n" not in line:
             try:
-                said = COMMANDS_OF_CHAT[word](conversation, rest.strip())
+                reply = COMMANDS_OF_CHAT[word](conversation, rest.strip())
             except (IngotError, OSError) as error:
-                said = f"ingot: {error}"
-            print_folded(said)
+                reply = f"ingot: {error}"
+            print_folded(reply)
             continue
         match line.strip():
             case "":
@@ -83,7 +85,7 @@ def chat(folder: ModelFolder, system: str | None, generation: dict[str, Any]) ->
 
 
 def remember_lines() -> None:
-    """Lets `input` edit lines, take pasted ones together, and remember them beyond this session."""
+    """Set up `input` with line editing, bracketed paste, and a history that is stored on disk."""
     import readline
 
     import platformdirs
@@ -91,11 +93,11 @@ def remember_lines() -> None:
     readline.parse_and_bind("set enable-bracketed-paste on")
     readline.set_history_length(HISTORY_LINES)
     path = Path(platformdirs.user_state_dir("ingot", appauthor=False)) / "chat_history"
-    with contextlib.suppress(OSError):  # none yet, or not ours to read
+    with contextlib.suppress(OSError):  # no history yet, or not readable
         readline.read_history_file(path)
 
     def write() -> None:
-        with contextlib.suppress(OSError, IngotError):  # a chat ends well without
+        with contextlib.suppress(OSError, IngotError):  # a history that cannot be stored is not an error
             make_folder(path.parent)
             os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
             readline.write_history_file(path)
@@ -104,7 +106,7 @@ def remember_lines() -> None:
 
 
 def read_message() -> str | None:
-    """A line, or several between quotes or joined by a backslash at the end; None when no more come."""
+    """Read a message: a line, or lines between quotes or joined by a final backslash; None at the end of input."""
     lines: list[str] = []
     is_quoted = False
     while True:
@@ -115,7 +117,7 @@ def read_message() -> str | None:
                 click.echo()
             return "\n".join(lines) if lines else None
         except KeyboardInterrupt:
-            click.echo("\nCtrl-D leaves")
+            click.echo("\nPress Ctrl-D to leave")
             lines, is_quoted = [], False
             continue
         if not lines and line.startswith(QUOTES):
@@ -126,74 +128,74 @@ def read_message() -> str | None:
 
 
 class Conversation:
-    """What was said so far. The model's sequence goes on from one answer to the next: only new tokens are computed."""
+    """The messages so far. The model's sequence stays cached between answers: only new tokens are computed."""
 
     def __init__(self, llm: LLM, system: str | None, generation: dict[str, Any]):
-        _ = llm.engine, llm.tokenizer, llm.chat_template  # what is missing is said before anything is typed
+        _ = llm.engine, llm.tokenizer, llm.chat_template  # raise errors of missing parts before the user types
         self.llm = llm
         self.generation = generation
-        self.beginning = [] if system is None else [{"role": "system", "content": system}]
-        self.messages = list(self.beginning)
+        self.system_messages = [] if system is None else [{"role": "system", "content": system}]
+        self.messages = list(self.system_messages)
 
     def reset(self, _: str = "") -> str:
-        """Forgets everything but the system message."""
-        self.messages = list(self.beginning)
-        return "the conversation starts anew"
+        """Forget all messages except the system message."""
+        self.messages = list(self.system_messages)
+        return "started a new conversation"
 
     def tell(self, text: str) -> str:
-        """Takes another system message, or says which there is."""
+        """Set the system message; without text, return the present one."""
         if not text:
-            return self.beginning[0]["content"] if self.beginning else "no system message"
-        self.beginning = [{"role": "system", "content": text}]
+            return self.system_messages[0]["content"] if self.system_messages else "no system message"
+        self.system_messages = [{"role": "system", "content": text}]
         return self.reset()
 
     def set(self, text: str) -> str:
-        """Changes an option of sampling, or says which are given. Raises InputError for one that is not allowed."""
+        """Change a sampling option; without text, return the options set. Raises InputError for an invalid option."""
         from ingot.llm.sampling import Sampling
 
         name, _, value = text.partition(" ")
         if not name:
             given = [f"{name} {value}" for name, value in self.generation.items() if name in _SETTINGS]
-            return "\n".join(given) or "as the model's folder says"
+            return "\n".join(given) or "the model's own options"
         if name not in _SETTINGS:
             raise InputError(f"set: unknown option, got {name!r}, expected one of {', '.join(_SETTINGS)}")
         try:
             number = _SETTINGS[name](value)
         except ValueError as error:
-            raise InputError(f"set: {name}: no number, got {value!r}, expected one") from error
+            raise InputError(f"set: {name}: not a number, got {value!r}, expected a number") from error
         if name == "max_tokens" and number < 0:
             raise InputError(f"set: max_tokens: out of range, got {value}, expected 0 or more")
         if name != "max_tokens":
             option: dict[str, Any] = {name: number}
-            Sampling(**option)  # raises for what is out of range
+            Sampling(**option)  # raises if the value is out of range
         self.generation[name] = number
         return f"{name} is {number}"
 
     def save(self, path: str) -> str:
-        """Writes the messages. Raises InputError, OutputError."""
+        """Write the messages. Raises InputError, OutputError."""
         with written(_named(path, "save")) as file:
             file.write(json.dumps({"messages": self.messages}, ensure_ascii=False, indent=1).encode())
         return f"{path}: {len(self.messages)} messages"
 
     def load(self, path: str) -> str:
-        """Reads messages that `save` wrote. Raises InputError, OSError."""
+        """Read messages written by `save`. Raises InputError, LimitError, OSError."""
         with open(_named(path, "load"), "rb") as file:
             content = file.read(MAX_SAVED_BYTES + 1)
         if len(content) > MAX_SAVED_BYTES:
-            raise LimitError(f"{path}: too long, got more than {MAX_SAVED_BYTES} bytes")
+            raise LimitError(f"{path}: too long, got more than {MAX_SAVED_BYTES} bytes, expected fewer")
         try:
             messages = json.loads(content)["messages"]
             found = [{"role": str(m["role"]), "content": str(m["content"])} for m in messages]
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise InputError(
-                f"{path}: no conversation, got {type(error).__name__}, expected what /save wrote"
+                f"{path}: no conversation, got {type(error).__name__}, expected a file written by /save"
             ) from error
         self.messages = found
-        self.beginning = [message for message in found[:1] if message["role"] == "system"]
+        self.system_messages = [message for message in found[:1] if message["role"] == "system"]
         return f"{path}: {len(found)} messages"
 
     def answer(self, text: str) -> None:
-        """Shows the answer to a message, and keeps both; a message that the model cannot take is not kept."""
+        """Print the answer to a message and add both to the conversation; a message that fails is not added."""
         self.messages.append({"role": "user", "content": text})
         try:
             modes = self.llm.engine.modes
@@ -201,7 +203,7 @@ class Conversation:
                 answer = stream(interruptible.until_stopped(self.llm.stream_chat(self.messages, **self.generation)))
         except (InputError, LimitError) as error:
             self.messages.pop()
-            click.echo(printable(f"ingot: {error}; /reset starts anew"), err=True)
+            click.echo(printable(f"ingot: {error}; /reset starts a new conversation"), err=True)
             return
         if interruptible.stopped and not answer:
             self.messages.pop()
@@ -211,7 +213,7 @@ class Conversation:
         click.echo("" if answer.endswith("\n") else "\n", nl=False)
         usage = self.llm.usage
         if usage.prompt_tokens + usage.completion_tokens >= self.llm.context:
-            click.echo(f"the context of {self.llm.context} tokens is full; /reset starts anew", err=True)
+            click.echo(f"the context of {self.llm.context} tokens is full; /reset starts a new one", err=True)
         if sys.stdout.isatty():
             state = "stopped; " if interruptible.stopped else "" if answer else "an empty answer; "
             click.secho(f"{state}{summary(usage)}\n", dim=True)
@@ -219,7 +221,7 @@ class Conversation:
 
 def _named(path: str, command: str) -> str:
     if not path:
-        raise InputError(f"{command}: got no name, expected that of a file")
+        raise InputError(f"{command}: got no name, expected a file name")
     return path
 
 

@@ -1,4 +1,4 @@
-"""`ingot contract`: what kernels promise, and whether it can be falsified here."""
+"""`ingot contract`: check the contracts of kernels on this machine."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from ingot.errors import IngotError
 
 
 class ContractError(IngotError):
-    """A contract is falsified, or a bound of it missed."""
+    """A contract is falsified, or one of its bounds is missed."""
 
     exit_code = 70
 
 
 @click.command()
 @click.argument("name", required=False)
-@click.option("--bounds", is_flag=True, help="Measure the bounds, too: seconds, on a machine that does nothing else.")
+@click.option("--bounds", is_flag=True, help="Also measure the performance bounds; needs an idle machine.")
 @as_json
 def contract(name: str | None, bounds: bool, as_json: bool) -> None:
-    """Try to falsify what kernels promise.
+    """Test the contracts of kernels on this machine.
 
-    Of all contracts, or of the one called NAME. Each invariant is tried on shapes around the borders of its kernels,
-    against float64 or by a property. The exit code is 70 where one does not hold, or a bound is missed.
+    Tests all contracts, or only the contract NAME. Each invariant is tested on shapes around the limits of its
+    kernels, against float64 results or by a property. The exit code is 70 if an invariant fails or a bound is missed.
     """
     from ingot.contracts import gate, load, names
 

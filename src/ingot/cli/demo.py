@@ -1,4 +1,4 @@
-"""`ingot demo`: the shipped digit classifier on digits it has not seen, what Ingot made of it, and a language model."""
+"""`ingot demo`: run the shipped digit classifier on held-out digits, report on its program, run a language model."""
 
 from __future__ import annotations
 
@@ -24,16 +24,23 @@ if TYPE_CHECKING:
 RUNS = 500
 GAP = "   "
 BAR_CELLS = 8
-FULL = 16  # the brightest pixel of the data
+FULL = 16  # value of the brightest pixel in the data
 SHADES = " .:-=+*#%@"
 
 
 @click.command()
-@click.option("--seed", default=1, show_default=True, help="Which digits are drawn, and how functions go on.")
-@click.option("--threads", type=click.IntRange(0, 256), default=0, help="Threads of a run; 0: from the machine.")
+@click.option(
+    "--seed", default=1, show_default=True, help="Random seed: selects the digits shown and the sampled text."
+)
+@click.option(
+    "--threads", type=click.IntRange(0, 256), default=0, help="Number of threads; 0: choose for this machine."
+)
 @as_json
 def demo(seed: int, threads: int, as_json: bool) -> None:
-    """Classify digits, complete functions, show what was done."""
+    """Run the models shipped with Ingot.
+
+    Classifies handwritten digits and completes Python functions.
+    """
     from ingot.session.inference import InferenceSession
 
     data = importlib.resources.files("ingot") / "data"
@@ -46,9 +53,9 @@ def demo(seed: int, threads: int, as_json: bool) -> None:
         print_json(facts | {"language_model": complete(open_model(threads), seed, show=False)})
         return
     terminal = console()
-    terminal.print(f"\n{len(images)} digits that the model has never seen; some of them, the hardest last:\n")
+    terminal.print(f"\n{len(images)} digits that were not used in training; some of them, the hardest last:\n")
     columns = max(1, (terminal.width - len(GAP)) // (2 * images.shape[2] + len(GAP)))
-    for line in digit_lines(images, labels, probabilities, chosen(probabilities, labels, min(columns, 5), seed)):
+    for line in digit_lines(images, labels, probabilities, selected(probabilities, labels, min(columns, 5), seed)):
         terminal.print(GAP, line, sep="", no_wrap=True, overflow="crop")
     terminal.print()
     terminal.print(fact_table(facts))
@@ -56,12 +63,12 @@ def demo(seed: int, threads: int, as_json: bool) -> None:
 
 
 def classify(session: InferenceSession, images: np.ndarray) -> np.ndarray:
-    """images u8[n, 8, 8] -> probabilities f32[n, 10], in one run."""
+    """Classify images u8[n, 8, 8] in one run; return probabilities f32[n, 10]."""
     return session.run(None, {"image": images[:, None].astype(np.float32)})[0]
 
 
-def chosen(probabilities: np.ndarray, labels: np.ndarray, count: int, seed: int) -> list[int]:
-    """Digits to draw: random ones with different labels, and last the one that the model is least sure of."""
+def selected(probabilities: np.ndarray, labels: np.ndarray, count: int, seed: int) -> list[int]:
+    """Return indices of digits to draw: random ones with different labels, then the one with the lowest confidence."""
     hardest = int(probabilities.max(-1).argmin())
     picked: dict[int, int] = {}
     for index in np.random.default_rng(seed).permutation(len(labels)):
@@ -71,7 +78,7 @@ def chosen(probabilities: np.ndarray, labels: np.ndarray, count: int, seed: int)
 
 
 def digit_lines(images: np.ndarray, labels: np.ndarray, probabilities: np.ndarray, indices: list[int]) -> list[Text]:
-    """The digits side by side, with label, prediction and confidence under each."""
+    """Draw the digits side by side, with label, prediction and confidence under each."""
     from rich.text import Text
 
     width = 2 * images.shape[2]
@@ -92,7 +99,7 @@ def digit_lines(images: np.ndarray, labels: np.ndarray, probabilities: np.ndarra
 
 
 def pixels(row: np.ndarray) -> Text:
-    """One row of a digit, two cells a pixel: grey levels, or, without colour, characters of like darkness."""
+    """Draw a row of a digit, two cells a pixel: grey levels, or without colour characters of similar darkness."""
     from rich.text import Text
 
     text = Text()
@@ -106,9 +113,9 @@ def pixels(row: np.ndarray) -> Text:
 def measure(
     session: InferenceSession, images: np.ndarray, probabilities: np.ndarray, labels: np.ndarray
 ) -> dict[str, Any]:
-    """What the demo reports: accuracy, nodes, time, and the kernels and memory of the run with all digits at once."""
+    """Return accuracy, node counts, times, and the kernels and memory of a run with all digits at once."""
     right = int((probabilities.argmax(-1) == labels).sum())
-    alone = median_seconds(session, images[:1], RUNS)
+    one = median_seconds(session, images[:1], RUNS)
     together = median_seconds(session, images, RUNS // 25)
     kernels = collections.Counter(step.kernel for part in session.program.native for step in part.lowered.steps)
     return {
@@ -122,13 +129,13 @@ def measure(
         "threads": session.threads,
         "arena_bytes": session.plan.arena_bytes,
         "activation_bytes": session.plan.activation_bytes,
-        "seconds_one": alone,
+        "seconds_one": one,
         "seconds_all": together,
     }
 
 
 def median_seconds(session: InferenceSession, images: np.ndarray, runs: int) -> float:
-    """Median time of a run on these images."""
+    """Return the median time of a run on these images, in seconds."""
     feeds = {"image": images[:, None].astype(np.float32)}
     session.run(None, feeds)
     times = []
@@ -140,7 +147,7 @@ def median_seconds(session: InferenceSession, images: np.ndarray, runs: int) -> 
 
 
 def fact_table(facts: dict[str, Any]) -> Table:
-    """The report under the digits."""
+    """Return the report under the digits as a table."""
     from rich.table import Table
     from rich.text import Text
 
@@ -154,7 +161,7 @@ def fact_table(facts: dict[str, Any]) -> Table:
         ("Kernels", ", ".join(kernels)),
         ("Machine", f"{facts['isa']}, {facts['threads']} threads"),
         ("Memory", bar(arena, longest, "cyan") + Text(f" {human_bytes(arena)}: the arena, scratch included")),
-        ("", bar(activations, longest, "dim") + Text(f" {human_bytes(activations)}: all activations side by side")),
+        ("", bar(activations, longest, "dim") + Text(f" {human_bytes(activations)}: all activations without reuse")),
         ("Time", times),
     ]
     if facts["fallback"]:
@@ -167,7 +174,7 @@ def fact_table(facts: dict[str, Any]) -> Table:
 
 
 def bar(amount: float, longest: float, style: str, cells: int = 30) -> Text:
-    """A bar of up to `cells` cells; the longest one has them all."""
+    """Return a bar; an amount of `longest` fills all `cells`."""
     from rich.text import Text
 
     filled = max(1, round(amount / max(longest, 1) * cells))

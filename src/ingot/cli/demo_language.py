@@ -1,4 +1,4 @@
-"""The end of `ingot demo`: the shipped language model completes Python functions."""
+"""The second part of `ingot demo`: the shipped language model completes Python functions."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ STYLES = ("green", "cyan", "magenta", "yellow")
 def open_model(threads: int) -> LLM:
     """Load the shipped language model in f32, which gives the same text on every machine.
 
-    Raises ResourceError where the package `tokenizers` is missing.
+    Raises ResourceError if the package `tokenizers` is missing.
     """
     from ingot.llm import LLM
 
@@ -46,7 +46,7 @@ def open_model(threads: int) -> LLM:
 
 
 def complete(llm: LLM, seed: int, show: bool) -> dict[str, Any]:
-    """Completes functions, shown while they are written, and reports speed and memory."""
+    """Complete functions, printing the text as it is generated if `show`; return texts, speed and memory."""
     answers = []
     for prompt in PROMPTS:
         pieces = llm.stream(prompt, **(SAMPLING | {"seed": seed}))
@@ -61,7 +61,7 @@ def complete(llm: LLM, seed: int, show: bool) -> dict[str, Any]:
 
 
 def speeds(llm: LLM) -> dict[str, float]:
-    """Median tokens per second after prompts cut from this file, none of which begins as another does."""
+    """Return median tokens per second for prompts cut from this file; no two prompts share a prefix."""
     ids = llm.tokenizer.encode(Path(__file__).read_text())
     prefill, decode = [], []
     for start in range(REPEATS):
@@ -75,7 +75,7 @@ def speeds(llm: LLM) -> dict[str, float]:
 
 
 def memory_map(llm: LLM) -> dict[str, int]:
-    """Bytes of the regions that the model has allocated."""
+    """Return the bytes of each memory region that the model has allocated."""
     memory = llm.memory
     return {
         "weights": memory.weights,
@@ -86,7 +86,7 @@ def memory_map(llm: LLM) -> dict[str, int]:
 
 
 def show_language_model(threads: int, seed: int) -> None:
-    """Prints the completions, the speed and the memory map."""
+    """Print the completions, the speed and the memory map."""
     from rich.text import Text
 
     llm = open_model(threads)
@@ -103,7 +103,7 @@ def show_language_model(threads: int, seed: int) -> None:
 
 
 def memory_line(memory: dict[str, int]) -> Text:
-    """The regions in one line: a bar in proportion, and the bytes."""
+    """Return the regions as one line: a bar with proportional sections, then the bytes of each."""
     from rich.text import Text
 
     total, line = sum(memory.values()), Text()

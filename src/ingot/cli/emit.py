@@ -1,4 +1,4 @@
-"""`ingot emit-c`, `emit-web` and `emit-onnx`: the program as files for another tool."""
+"""`ingot emit-c`, `emit-web` and `emit-onnx`: export a model as C, as a web page, or as ONNX."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     from ingot.load.hf import Folder
     from ingot.session.inference import InferenceSession
 
-MAX_THREADS = 256  # of an emitted model
-THREADS = 8  # the same on every machine: what is written depends on the model alone
+MAX_THREADS = 256  # most threads of an emitted model
+THREADS = 8  # the same on every machine, so that the output depends on the model only
 
 
 @dataclass(frozen=True)
 class Training:
-    """How a program in C is to train."""
+    """Options of an emitted training program."""
 
     loss: str
     optimizer: str
@@ -47,7 +47,7 @@ class Training:
 
 
 def _with_training(command: Callable[..., None]) -> Callable[..., None]:
-    """Gives a command --mode and the options of training; it receives these as one `Training`, or None."""
+    """Decorate a command with --mode and the options of training; it receives one `Training`, or None."""
 
     @functools.wraps(command)
     def opened(mode: str, **options: Any) -> None:
@@ -59,54 +59,60 @@ def _with_training(command: Callable[..., None]) -> Callable[..., None]:
         command(training=Training(**given | defaults | found) if mode == "train" else None, **options)
 
     for option in (
-        click.option("--prediction", help="The value that the loss is of, such as logits; else the output."),
-        click.option("--trainable", multiple=True, metavar="PATTERN", help="Weights to train; else all of floats."),
-        click.option("--rate", type=float, help="The learning rate; else 0.001."),
-        click.option("--optimizer", help="adamw or sgd; else adamw."),
-        click.option("--loss", help="cross_entropy, mse or bce; else cross_entropy."),
+        click.option("--prediction", help="Value to compute the loss of, such as logits.  [default: the output]"),
+        click.option("--trainable", multiple=True, metavar="PATTERN", help="Weights to train.  [default: all floats]"),
+        click.option("--rate", type=float, help="Learning rate.  [default: 0.001]"),
+        click.option("--optimizer", help="Optimizer: adamw or sgd.  [default: adamw]"),
+        click.option("--loss", help="Loss: cross_entropy, mse or bce.  [default: cross_entropy]"),
         click.option("--mode", type=click.Choice(["run", "train"]), default="run", show_default=True),
     ):
         opened = option(opened)
     return opened
 
 
-force_option = click.option(
-    "--force", is_flag=True, help="Replace files that are there and that this command did not write."
-)
+force_option = click.option("--force", is_flag=True, help="Overwrite existing files that this command did not write.")
 
 
 @click.command("emit-c")
 @with_path("model")
 @dim_option
 @click.option(
-    "--prefix", show_default="model, train with --mode train", help="Of all names in C, of files and the program."
+    "--prefix", show_default="model, train with --mode train", help="Prefix of C names, files and the program."
 )
 @click.option(
-    "--input", "inputs", multiple=True, metavar="[NAME=]X.npy", help="An input of the test vector, else random."
+    "--input", "inputs", multiple=True, metavar="[NAME=]X.npy", help="Input of the test vector.  [default: random]"
 )
 @click.option(
     "--threads",
     type=click.IntRange(1, MAX_THREADS),
     show_default=f"{THREADS}, 1 with --freestanding",
-    help="The most that a run can use; with 1, nothing of threads is written.",
+    help="Maximum number of threads of a run; with 1, the code does not use threads.",
 )
-@click.option("--precision", type=click.Choice(list(PRECISIONS)), help="Of weights and products; else as for a run.")
+@click.option("--precision", type=click.Choice(list(PRECISIONS)), help="Precision.  [default: as `ingot run`]")
 @click.option(
     "--context",
     type=click.IntRange(1),
-    help="Of a language model: positions; else its own, at most 4096; to train, 256.",
+    help="Context length of a language model.  [default: the model's, at most 4096; 256 with --mode train]",
 )
 @click.option(
-    "--cache-dtype", type=click.Choice(["f32", "bf16", "int8", "int4"]), help="Of a language model: of keys and values."
+    "--cache-dtype", type=click.Choice(["f32", "bf16", "int8", "int4"]), help="Dtype of a language model's KV cache."
 )
 @click.option(
-    "--byte-order", type=click.Choice(["little", "big"]), default="little", show_default=True, help="Of the machine."
+    "--byte-order",
+    type=click.Choice(["little", "big"]),
+    default="little",
+    show_default=True,
+    help="Byte order of the target.",
+)
+@click.option("--seed", type=click.IntRange(0, 2**63 - 1), help="Seed of random ops without one.  [default: 0]")
+@click.option(
+    "--freestanding", is_flag=True, help="For targets without libc and files: weights as C arrays, a library."
 )
 @click.option("--seed", type=click.IntRange(0, 2**63 - 1), help="Of random ops that have none; else 0.")
 @click.option("--freestanding", is_flag=True, help="For a machine without libc and files: weights as C, and a library.")
 @template_option
 @_with_training
-@click.option("-o", "--output", type=Output(Path), required=True, help="The folder to write.")
+@click.option("-o", "--output", type=Output(Path), required=True, help="Folder to write.")
 @force_option
 def emit_c(
     model: str,
@@ -127,10 +133,10 @@ def emit_c(
 ) -> None:
     """Write MODEL as plain C with a Makefile.
 
-    `make -C OUTPUT check` builds and tests a program that takes named files. The test is what the model gives for
-    some inputs, those of --input or random ones. MODEL may be the folder or GGUF file of a language model: `make -C
-    OUTPUT` then builds `generate` and `chat`. With --mode train the program fits MODEL, an ONNX file or a language
-    model, to files of rows.
+    `make -C OUTPUT check` builds a program that reads its inputs from files, and tests it: the expected outputs are
+    those of the model for the inputs of --input, or for random ones. If MODEL is the folder or GGUF file of a language
+    model, `make -C OUTPUT` builds the programs `generate` and `chat`. With --mode train, the program trains MODEL, an
+    ONNX file or a language model, on files of samples.
     """
     from ingot.emit.platform import Platform
     from ingot.inspect.model import is_language_model
@@ -168,20 +174,20 @@ def emit_c(
 
 
 def _print_emission(paths: Emission, output: Path) -> None:
-    """The files, and what the model takes by its plans; code and stack are of the compiler, which says them."""
+    """Print the files and the planned memory of the model, and how to get code and stack sizes from the compiler."""
     for path in paths:
         print_text(path)
-    taken, make = paths.memory, f"make -C {shlex.quote(str(output))}"
-    state = f"state {taken.state:,} (arena {taken.arena:,}, kept {taken.kept:,})"
-    print_text(f"RAM    {taken.ram:,} bytes: {state}, inputs {taken.inputs:,}, outputs {taken.outputs:,}")
-    print_text(f"flash  {taken.weights:,} bytes of weights; of code: {make} size")
+    memory, make = paths.memory, f"make -C {shlex.quote(str(output))}"
+    state = f"state {memory.state:,} (arena {memory.arena:,}, kept {memory.kept:,})"
+    print_text(f"RAM    {memory.ram:,} bytes: {state}, inputs {memory.inputs:,}, outputs {memory.outputs:,}")
+    print_text(f"flash  {memory.weights:,} bytes of weights; size of the code: {make} size")
     print_text(f"stack  of each function, with your compiler: {make} stack")
 
 
 def _seeded(session: InferenceSession, dims: dict[str, int | Limit], seed: int | None) -> InferenceSession:
-    """The session, or one whose random ops begin with a seed, as its C will, so that the test vector is the C's.
+    """Return a session whose random ops start with the seed that the C code uses, so that the test vector matches it.
 
-    Raises InputError for a seed that no random op takes.
+    Raises InputError for a seed if no random op uses it.
     """
     import numpy as np
 
@@ -190,7 +196,7 @@ def _seeded(session: InferenceSession, dims: dict[str, int | Limit], seed: int |
 
     if DRAWS not in session.graph.states:
         if seed is not None:
-            raise InputError("--seed: the model has no random op without a seed, expected none")
+            raise InputError(f"--seed: the model has no random op without a seed, got {seed}, expected none")
         return session
     graph = session.graph.copy()
     graph.begin_state(DRAWS, np.array([seed or 0, 0]))
@@ -199,7 +205,7 @@ def _seeded(session: InferenceSession, dims: dict[str, int | Limit], seed: int |
 
 
 def _limits(dims: Mapping[str, int | Limit]) -> dict[str, int]:
-    """The most of each dim that runs say."""
+    """Return the limit of each dim with a limit."""
     return {name: dim.size for name, dim in dims.items() if isinstance(dim, Limit)}
 
 
@@ -248,7 +254,7 @@ def _emit_language_model(model: str, output: Path, **options: Any) -> None:
 
 
 def _vector(session: InferenceSession, dims: dict[str, int | Limit], inputs: tuple[str, ...]) -> Vector:
-    """Inputs, and what the model makes of them. Raises InputError for those that it refuses and for unbound dims."""
+    """Return inputs and the model's outputs for them. Raises InputError for refused inputs and for unbound dims."""
     from ingot.emit.c import Vector
 
     if open_dims := [symbol for symbol in session.graph.symbols if not isinstance(dims.get(symbol), Limit)]:
@@ -258,14 +264,14 @@ def _vector(session: InferenceSession, dims: dict[str, int | Limit], inputs: tup
         with progress("running the test vector"):
             results = session.run(None, feeds)
     except InputError as error:
-        raise InputError(f"test vector: {error}; --input gives others than random inputs") from error
+        raise InputError(f"test vector: {error}; choose inputs with --input") from error
     return Vector(feeds, dict(zip((argument.name for argument in session.get_outputs()), results, strict=True)))
 
 
 @click.command("emit-onnx")
 @with_model
-@click.option("-o", "--output", type=Output(Path), required=True, help="The file to write.")
-@click.option("--before-passes", is_flag=True, help="Write the graph as it was loaded.")
+@click.option("-o", "--output", type=Output(Path), required=True, help="File to write.")
+@click.option("--before-passes", is_flag=True, help="Write the graph as loaded, without the passes.")
 @force_option
 def emit_onnx(model: Model, output: Path, before_passes: bool, force: bool) -> None:
     """Write MODEL's graph, after the passes, as ONNX."""
@@ -282,14 +288,20 @@ def emit_onnx(model: Model, output: Path, before_passes: bool, force: bool) -> N
 @click.command("emit-web")
 @with_path("model")
 @dim_option
-@click.option("--ink", type=float, help="Of a model of grey images: a pixel that is drawn on.  [default: 1.0]")
-@click.option("--context", type=click.IntRange(1), help="Of a language model: positions; else its own, at most 4096.")
+@click.option("--ink", type=float, help="Value of a drawn pixel, for a model of grey images.  [default: 1.0]")
 @click.option(
-    "--page", type=click.Choice(["chat", "text"]), help="Of a language model; else chat where it has a template."
+    "--context",
+    type=click.IntRange(1),
+    help="Context length of a language model.  [default: the model's, at most 4096]",
 )
-@click.option("--precision", type=click.Choice(list(PRECISIONS)), help="Of weights: f32, bf16w, int8w or int4w.")
+@click.option(
+    "--page",
+    type=click.Choice(["chat", "text"]),
+    help="Page of a language model.  [default: chat if it has a chat template]",
+)
+@click.option("--precision", type=click.Choice(list(PRECISIONS)), help="Precision: f32, bf16w, int8w or int4w.")
 @template_option
-@click.option("-o", "--output", type=Output(Path), required=True, help="The folder to write.")
+@click.option("-o", "--output", type=Output(Path), required=True, help="Folder to write.")
 @force_option
 def emit_web(
     model: str,
@@ -302,11 +314,11 @@ def emit_web(
     output: Path,
     force: bool,
 ) -> None:
-    """Write MODEL as a page that runs it in a browser.
+    """Write MODEL as a web page that runs it.
 
-    It runs on WebGPU, from static files, with model.js as a library. A model of one grey image gets a page to draw
-    on, an encoder one that compares two sentences, a language model one to talk with or one that goes on with a text,
-    any other a page of numbers. Dims that inputs begin with are 1 unless --dim says more.
+    The page runs the model on WebGPU from static files, with model.js as a library. For a model of one grey image, the
+    page lets you draw the image; for an encoder, it compares two sentences; for a language model, it chats or continues
+    a text; for any other model, it shows numbers. The first dims of inputs are 1 unless --dim gives another value.
 
     \b
       ingot emit-web digits --ink 16 -o site
@@ -338,7 +350,7 @@ def emit_web(
             paths = emit_model(name, session.graph, session.weights, output, **given)
     for path in paths:
         print_text(path)
-    print_text(f"to see it: python -m http.server -d {shlex.quote(str(output))}")
+    print_text(f"to open it: python -m http.server -d {shlex.quote(str(output))}")
 
 
 COMMANDS = [emit_c, emit_web, emit_onnx]

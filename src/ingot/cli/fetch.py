@@ -1,4 +1,4 @@
-"""The MODEL or FOLDER argument of commands: a path, or a name for which the model is fetched once it is agreed to."""
+"""The MODEL or FOLDER argument of commands: a path, or the name of a model that is fetched after the user agrees."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 
 def with_path(argument: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Gives a command an argument that is a path or a name, and --yes; it receives the path."""
+    """Decorate a command with --yes and an argument that is a path or a model's name; the command receives the path."""
 
     def decorated(command: Callable[..., None]) -> Callable[..., None]:
         @click.argument(argument, type=click.Path(readable=False))
-        @click.option("--yes", is_flag=True, help="Fetch a model of the hub without asking.")
+        @click.option("--yes", is_flag=True, help="Download a model from the Hugging Face hub without asking.")
         @functools.wraps(command)
         def opened(yes: bool, **options: Any) -> None:
             command(**options | {argument: local(options[argument], yes)})
@@ -31,9 +31,9 @@ def with_path(argument: str) -> Callable[[Callable[..., None]], Callable[..., No
 
 
 def local(name: str, yes: bool) -> str:
-    """The path of a model by its path or name; one that is on the hub alone is fetched, once that is agreed to.
+    """Return the path of a model given by path or name; fetch it from the hub if it is not here and the user agrees.
 
-    Raises what `located` raises, Abort for an answer that is no.
+    Raises the errors of `located`; Abort if the user declines.
     """
     from ingot.load.hub import located
 
@@ -41,7 +41,7 @@ def local(name: str, yes: bool) -> str:
 
 
 def agree(wanted: Fetch, yes: bool) -> None:
-    """Says what fetching takes, and asks on a terminal unless `yes`. Raises Abort for an answer that is no."""
+    """Print the size of a download, and ask for consent on a terminal unless `yes`. Raises Abort if it is declined."""
     if not wanted.missing_bytes:
         return
     size = human_bytes(wanted.missing_bytes)

@@ -1,4 +1,4 @@
-"""`ingot pull` and `ingot list`: language models and encoders by name."""
+"""`ingot pull` and `ingot list`: fetch and list language models and encoders by name."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ _DAY = 86400
 
 @click.command(epilog="Example: ingot pull Qwen/Qwen2.5-0.5B-Instruct --yes")
 @click.argument("name", metavar="OWNER/NAME[@REVISION]")
-@click.option("--revision", metavar="R", help="A branch, a tag or the hash of a commit; else main.")
-@click.option("--yes", is_flag=True, help="Fetch without asking.")
+@click.option("--revision", metavar="R", help="Branch, tag or commit hash.  [default: main]")
+@click.option("--yes", is_flag=True, help="Download without asking.")
 @as_json
 def pull(name: str, revision: str | None, yes: bool, as_json: bool) -> None:
-    """Fetch a model of the Hugging Face hub into its cache.
+    """Download or update a model of the Hugging Face hub.
 
-    Or bring it up to date there: what a branch is at this moment stays what NAME means until the next pull. Only
-    configuration, tokenizer and weights as safetensors are fetched, no code and nothing pickled.
+    The files go into the hub's cache. NAME refers to the branch's present commit until the next pull. Only
+    configuration, tokenizer and safetensors weights are downloaded: no code and no pickled files.
     """
     from ingot.load.hub import fetch, hub_model, plan_fetch, shown_name
 
     model = hub_model(name if revision is None else f"{name}@{revision}")
     if model is None:
-        raise InputError(f"model: not a name of the hub, got {name!r}, expected OWNER/NAME or OWNER/NAME@REVISION")
+        raise InputError(f"model: not a name on the hub, got {name!r}, expected OWNER/NAME or OWNER/NAME@REVISION")
     wanted = plan_fetch(model)
     agree(wanted, yes)
     folder = fetch(wanted)
@@ -45,9 +45,9 @@ def pull(name: str, revision: str | None, yes: bool, as_json: bool) -> None:
 @click.command("list", epilog="Example: ingot list")
 @as_json
 def list_models(as_json: bool) -> None:
-    """List the models that are here and go by a name.
+    """List the models that can be used by name.
 
-    Those that ship, and those in the hub's cache.
+    These are the models shipped with Ingot and those in the Hugging Face hub's cache.
     """
     from ingot.load.hub import named_models
 
@@ -60,7 +60,7 @@ def list_models(as_json: bool) -> None:
 
 
 def dtype_of(path: str) -> str | None:
-    """What most bytes of the weights in a model folder are; None of a file, and where they cannot be read."""
+    """Return the dtype of most weight bytes in a model folder; None for a file or an unreadable folder."""
     from ingot.load.hf import read_folder
 
     counts: Counter[str] = Counter()
@@ -75,7 +75,7 @@ def dtype_of(path: str) -> str | None:
 
 
 def since(seconds: float | None) -> str:
-    """How many days ago a time was, in seconds since 1970."""
+    """Return how many days ago a time was; the time is in seconds since 1970."""
     if seconds is None:
         return "ships with ingot"
     days = int((time.time() - seconds) // _DAY)

@@ -1,6 +1,6 @@
-"""Commands that look into a model and run nothing: `ingot inspect`, `list-nodes`, `inspect-node` and their like.
+"""Commands that inspect a model without running it: `ingot inspect`, `list-nodes`, `inspect-node` and others.
 
-Each opens the model once, asks for one document, and prints it as JSON or as text, which is made of the document.
+Each command opens the model once, builds one document, and prints it as JSON or as text.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ingot.support.files import written
 
 
 def show(document: dict[str, Any], as_json: bool, text: Callable[[dict[str, Any]], None]) -> None:
-    """Prints a document."""
+    """Print a document as JSON or text."""
     if as_json:
         print_json(document)
     else:
@@ -32,11 +32,11 @@ def show(document: dict[str, Any], as_json: bool, text: Callable[[dict[str, Any]
 @with_inspection(["lowered"], default="lowered")
 @click.option("--executor", type=click.Choice(["native", "webgpu"]), default="native", show_default=True)
 @click.argument("node", required=False)
-def explain(look: Inspection, executor: str, node: str | None, as_json: bool) -> None:
-    """Say which kernel runs each step of MODEL, or one NODE.
+def explain(inspection: Inspection, executor: str, node: str | None, as_json: bool) -> None:
+    """Show which kernel runs each step of MODEL, or one NODE.
 
-    Of a NODE, it says which other kernels there are, and why not those. Names are those of the model's file, or those
-    after the passes: ingot list-nodes MODEL --stage optimized.
+    For a NODE, it also lists the other kernels and why they were refused. Names are those in the model's file, or
+    those after the passes: ingot list-nodes MODEL --stage optimized.
 
     \b
     ingot explain digits --dim batch=1
@@ -44,11 +44,11 @@ def explain(look: Inspection, executor: str, node: str | None, as_json: bool) ->
     """
     from ingot.inspect.document import head
 
-    model = replace(look, options=look.options | {"executor": executor}).open()
-    with progress(f"compiling {look.path}"):
+    model = replace(inspection, options=inspection.options | {"executor": executor}).open()
+    with progress(f"compiling {inspection.path}"):
         explanation = model.explain(node)
     if as_json:
-        print_json(head(model, look.stage) | explanation.to_json())
+        print_json(head(model, inspection.stage) | explanation.to_json())
     else:
         print_folded(str(explanation))
 
@@ -56,13 +56,15 @@ def explain(look: Inspection, executor: str, node: str | None, as_json: bool) ->
 @click.command()
 @with_inspection(STAGES)
 @click.option(
-    "--text", "form", flag_value="short", help="Print the stage itself instead; of a graph, without long constants."
+    "--text", "form", flag_value="short", help="Print the stage's text instead; long constants of a graph are left out."
 )
-@click.option("--full", "form", flag_value="full", help="The same with all; that of a graph can be read back.")
-def inspect(look: Inspection, form: str | None, as_json: bool) -> None:
-    """Say what MODEL is, and what made it.
+@click.option(
+    "--full", "form", flag_value="full", help="Print the stage's full text; the text of a graph can be parsed."
+)
+def inspect(inspection: Inspection, form: str | None, as_json: bool) -> None:
+    """Summarise MODEL.
 
-    Inputs, outputs, ops, parameters, operations, memory, metadata.
+    Shows its producer, inputs, outputs, ops, parameters, FLOPs, memory and metadata.
 
     \b
     ingot inspect digits
@@ -70,17 +72,17 @@ def inspect(look: Inspection, form: str | None, as_json: bool) -> None:
     """
     from ingot.inspect.summary import summary_document
 
-    show(summary_document(look.open(), look.stage, form), as_json, inspect_text.print_summary)
+    show(summary_document(inspection.open(), inspection.stage, form), as_json, inspect_text.print_summary)
 
 
 @click.command("list-nodes")
 @with_inspection(STAGES)
-@click.option("--op", metavar="PATTERN", help="Only nodes of such an op, of Ingot or of the model, or such steps.")
-@click.option("--name", metavar="PATTERN", help="Only nodes with such a name; without * or ?, a part of one.")
-def list_nodes(look: Inspection, op: str | None, name: str | None, as_json: bool) -> None:
+@click.option("--op", metavar="PATTERN", help="Only nodes (or steps) of matching ops of Ingot or of the model.")
+@click.option("--name", metavar="PATTERN", help="Only nodes with a matching name; without * or ?, names containing it.")
+def list_nodes(inspection: Inspection, op: str | None, name: str | None, as_json: bool) -> None:
     """List the nodes of MODEL, or those of an op or name.
 
-    The number of nodes of each op goes with them.
+    Also counts the nodes of each op.
 
     \b
     ingot list-nodes digits --op 'conv*'
@@ -88,17 +90,17 @@ def list_nodes(look: Inspection, op: str | None, name: str | None, as_json: bool
     """
     from ingot.inspect.nodes import list_document
 
-    show(list_document(look.open(), look.stage, op, name), as_json, inspect_text.print_nodes)
+    show(list_document(inspection.open(), inspection.stage, op, name), as_json, inspect_text.print_nodes)
 
 
 @click.command("inspect-node")
 @with_inspection(STAGES)
 @click.argument("name")
-def inspect_node(look: Inspection, name: str, as_json: bool) -> None:
-    """Say all of the node of MODEL that makes or is called NAME.
+def inspect_node(inspection: Inspection, name: str, as_json: bool) -> None:
+    """Show one node of MODEL.
 
-    NAME is that of a value, or of a node in the model's file. Attributes, shapes, what makes what it reads and what
-    reads what it makes, what it became.
+    NAME is the name of a node in the model's file, or of a value that the node computes. Shows attributes, shapes,
+    producers of the inputs, consumers of the outputs, and the steps that the node is lowered to.
 
     \b
     ingot inspect-node digits conv2d
@@ -106,18 +108,18 @@ def inspect_node(look: Inspection, name: str, as_json: bool) -> None:
     """
     from ingot.inspect.nodes import node_document
 
-    show(node_document(look.open(), look.stage, name), as_json, inspect_text.print_node)
+    show(node_document(inspection.open(), inspection.stage, name), as_json, inspect_text.print_node)
 
 
 @click.command("inspect-tensor")
 @with_inspection(STAGES)
 @click.argument("name")
 @click.option("--first", type=click.IntRange(0, 10_000), default=8, show_default=True, help="Elements to show.")
-def inspect_tensor(look: Inspection, name: str, first: int, as_json: bool) -> None:
-    """Say all of the tensor NAME of MODEL.
+def inspect_tensor(inspection: Inspection, name: str, first: int, as_json: bool) -> None:
+    """Show the tensor NAME of MODEL.
 
-    Type, what makes and reads it, and of a weight, its numbers. What is made of weights alone, such as decoded
-    blocks, is computed.
+    Shows its type, its producer and consumers, and the values of a weight. A tensor that depends on weights only, such
+    as a dequantized block, is computed.
 
     \b
     ingot inspect-tensor digits classifier.features.2.weight
@@ -125,42 +127,43 @@ def inspect_tensor(look: Inspection, name: str, first: int, as_json: bool) -> No
     """
     from ingot.inspect.tensors import tensor_document
 
-    show(tensor_document(look.open(), look.stage, name, first), as_json, inspect_text.print_tensor)
+    show(tensor_document(inspection.open(), inspection.stage, name, first), as_json, inspect_text.print_tensor)
 
 
 @click.command("trace-node")
 @with_inspection(STAGES)
 @click.argument("name")
-@click.option("--up", type=click.IntRange(0), default=2, show_default=True, help="Steps to go towards the inputs.")
-@click.option("--down", type=click.IntRange(0), default=2, show_default=True, help="Steps to go towards the outputs.")
-def trace_node(look: Inspection, name: str, up: int, down: int, as_json: bool) -> None:
-    """List the nodes of MODEL around the one that makes NAME.
+@click.option("--up", type=click.IntRange(0), default=2, show_default=True, help="Levels towards the inputs.")
+@click.option("--down", type=click.IntRange(0), default=2, show_default=True, help="Levels towards the outputs.")
+def trace_node(inspection: Inspection, name: str, up: int, down: int, as_json: bool) -> None:
+    """List the nodes of MODEL around the node NAME.
 
-    NAME may be that of a node in the model's file, too. For an input or a weight: the nodes that read NAME.
+    NAME is the name of a node in the model's file, or of a value that the node computes. For an input or a weight, the
+    nodes that read it are listed.
 
     \b
     ingot trace-node digits linear --up 3 --down 1
     """
     from ingot.inspect.nodes import trace_document
 
-    show(trace_document(look.open(), look.stage, name, up, down), as_json, inspect_text.print_trace)
+    show(trace_document(inspection.open(), inspection.stage, name, up, down), as_json, inspect_text.print_trace)
 
 
 @click.command()
 @with_inspection(STAGES)
 @click.option(
-    "--detail", type=click.Choice(DETAILS), default="full", show_default=True, help="Of nodes, layers or ops."
+    "--detail", type=click.Choice(DETAILS), default="full", show_default=True, help="Draw nodes, layers or ops."
 )
-@click.option("--op", metavar="PATTERN", help="Only nodes of such an op, of Ingot or of the model, or such steps.")
-@click.option("--name", metavar="PATTERN", help="Only nodes with such a name; without * or ?, a part of one.")
-@click.option("--around", metavar="NODE", help="Only nodes near one.")
+@click.option("--op", metavar="PATTERN", help="Only nodes (or steps) of matching ops of Ingot or of the model.")
+@click.option("--name", metavar="PATTERN", help="Only nodes with a matching name; without * or ?, names containing it.")
+@click.option("--around", metavar="NODE", help="Only nodes near this node.")
 @click.option(
     "--depth", type=click.IntRange(1),
-    help="Parts of a layer's path, 3 by default; with --around, steps from that node, 2 by default.",
+    help="Levels of the module path, 3 by default; with --around, distance from the node, 2 by default.",
 )  # fmt: skip
-@click.option("-o", "--output", type=Output(Path), help="The file to write, a picture if it ends so; else stdout.")
+@click.option("-o", "--output", type=Output(Path), help="File to write: .svg, .png, .pdf, or text.  [default: stdout]")
 def dot(
-    look: Inspection,
+    inspection: Inspection,
     detail: str,
     op: str | None,
     name: str | None,
@@ -169,9 +172,9 @@ def dot(
     output: Path | None,
     as_json: bool,
 ) -> None:
-    """Draw MODEL as Graphviz text, or as a picture. A box is a node, a layer, or an op.
+    """Draw MODEL as Graphviz text or as a picture.
 
-    A picture (.svg, .png, .pdf) needs Graphviz.
+    A box is a node, a layer, or an op. A picture (.svg, .png, .pdf) needs Graphviz.
 
     \b
     ingot dot digits -o digits.dot
@@ -184,7 +187,7 @@ def dot(
     form = "" if output is None or as_json else output.suffix.lower().removeprefix(".")
     if form in FORMATS:
         expect_graphviz()
-    document = dot_document(look.open(), look.stage, detail, depth, op=op, pattern=name, node=around)
+    document = dot_document(inspection.open(), inspection.stage, detail, depth, op=op, pattern=name, node=around)
     if output is None:
         show(document, as_json, lambda document: print_text(document["dot"].rstrip("\n")))
         return
@@ -196,21 +199,21 @@ def dot(
 
 @click.command()
 @with_inspection(STAGES, default="plan", modes=("prefill", "decode"))
-def validate(look: Inspection, as_json: bool) -> None:
-    """Say everything that would stop MODEL on each executor.
+def validate(inspection: Inspection, as_json: bool) -> None:
+    """Check whether MODEL runs on each executor.
 
-    Nothing is run; dims without a value are 1. A language model is compiled in each mode that generating takes:
-    prefill, decode, and a batch of several sequences; with --mode in that alone.
+    Lists all problems without running the model; dims without a value are 1. A language model is compiled in each of
+    its modes: prefill, decode, and a batch of several sequences; with --mode, in that mode only.
 
-    The exit code is 0 where a session runs it.
+    The exit code is 0 if a session can run the model.
 
     \b
     ingot validate digits
     """
     from ingot.inspect.check import validate_document
 
-    with progress(f"checking {look.path}"):
-        document = validate_document(look.path, look.stage, **look.options)
+    with progress(f"checking {inspection.path}"):
+        document = validate_document(inspection.path, inspection.stage, **inspection.options)
     show(document, as_json, inspect_text.print_validation)
     if document["exit_code"]:
         raise click.exceptions.Exit(document["exit_code"])

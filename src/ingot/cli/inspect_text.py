@@ -1,4 +1,4 @@
-"""Documents of looks as text. Nothing is said here that is not in the document."""
+"""Print inspection documents as text. The text contains no fact that is missing in the document."""
 
 from __future__ import annotations
 
@@ -19,23 +19,24 @@ _HOW = {
     "same": "stays", "rewritten": "is now", "fused": "is part of", "constant": "is folded into", "step": "runs in",
     "reference": "runs on the reference in",
 }  # fmt: skip
-_PORTS = {"inputs": 16, "outputs": 16, "states": 2}  # that are shown
-_LISTED = 16  # operands, results and attributes of a node that are shown, and what became of it
-_MODULES = 32  # rows of a tree of modules
-_NAMED = 8  # names in a row of them
-_CHARACTERS = 60  # of a value of metadata
-_ATTRIBUTE = 240  # of an attribute
-_BAR = 24  # characters of the longest bar of a histogram
+# The most of each that is shown:
+_PORTS = {"inputs": 16, "outputs": 16, "states": 2}
+_LISTED = 16  # operands, results, attributes and later forms of a node
+_MODULES = 32  # rows of a module tree
+_NAMED = 8  # names in a row
+_CHARACTERS = 60  # characters of a metadata value
+_ATTRIBUTE = 240  # characters of an attribute
+_BAR = 24  # characters of a bar of a histogram
 
 
 def print_summary(document: Mapping[str, Any]) -> None:
-    """`ingot inspect`, or the stage's own text where that was asked for."""
+    """Print the document of `ingot inspect`, or the text of the stage if the document has one."""
     if "text" in document:
         if document["stage"] != "plan":
             print_text(document["text"].rstrip("\n"))
             return
         print_folded(document["text"])
-        _print_places(document["values"])
+        _print_layout(document["values"])
         return
     print_text(f"{document['model']}: {_FORMATS[document['format']]}, {human_bytes(document['file_bytes'])}")
     rows = [("graph", f"{document['name']}, {_STAGES[document['stage']]}"), *_origin(document)]
@@ -71,10 +72,10 @@ def print_summary(document: Mapping[str, Any]) -> None:
 
 
 def _origin(document: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What the model says of itself, but for its metadata."""
+    """Return rows on the model's producer, versions, precision and quantization."""
     rows = []
     if producer := document.get("producer"):
-        rows.append(("made by", str(producer)))
+        rows.append(("producer", str(producer)))
     versions = [f"opset {domain} {version}" for domain, version in document.get("opsets", {}).items()]
     versions += [f"{key.replace('_', ' ')} {document[key]}" for key in ("ir_version", "schema") if key in document]
     if "gguf_version" in document:
@@ -100,9 +101,9 @@ def _flops(found: Mapping[str, Any]) -> str:
     def number(count: Any) -> str:
         return f"{count:,}" if isinstance(count, int) else str(count)
 
-    parts = ", ".join(f"{op} {number(count)}" for op, count in found["by_op"].items())
+    by_op = ", ".join(f"{op} {number(count)}" for op, count in found["by_op"].items())
     more = f"; {found['uncounted']} nodes not counted" if found["uncounted"] else ""
-    return f"{number(found['total'])}{f' ({parts})' if len(found['by_op']) > 1 else ''}{more}"
+    return f"{number(found['total'])}{f' ({by_op})' if len(found['by_op']) > 1 else ''}{more}"
 
 
 def _memory(memory: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -110,7 +111,7 @@ def _memory(memory: Mapping[str, Any]) -> list[tuple[str, str]]:
     ratio = f"{arena / max(least, 1):.3f}x the least possible"
     rows = [("arena", f"{arena:,} bytes, {ratio}; all activations and scratch {memory['activation_bytes']:,}")]
     if memory["unfused_bytes"] is not None:
-        rows.append(("unfused", f"{memory['unfused_bytes']:,} bytes at once, were each node of the graph a step"))
+        rows.append(("unfused", f"{memory['unfused_bytes']:,} bytes at once if each node of the graph were a step"))
     return [*rows, ("regions", ", ".join(f"{name} {human_bytes(size)}" for name, size in memory["regions"].items()))]
 
 
@@ -124,7 +125,7 @@ def _named(names: Iterable[str]) -> str:
 
 
 def _print_modules(modules: Sequence[Mapping[str, Any]]) -> None:
-    """The tree of modules, as deep as fits."""
+    """Print the module tree to the depth that fits into the rows."""
     if not modules:
         return
     depth = max((d for d in range(1, 10) if sum(row["depth"] <= d for row in modules) <= _MODULES), default=1)
@@ -140,7 +141,7 @@ def _print_modules(modules: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _print_stored(document: Mapping[str, Any]) -> None:
-    """Types of tensors in the file, metadata, and the file's tensors."""
+    """Print tables of the file's tensor types, metadata and tensors."""
     if types := document.get("types"):
         rows = ([name, f"{row['tensors']:,}", human_bytes(row["bytes"])] for name, row in types.items())
         print_table(["type", "tensors", "bytes"], rows, right=["tensors", "bytes"])
@@ -163,7 +164,7 @@ def _cut(value: Any, characters: int = _CHARACTERS) -> str:
     return text if len(text) <= characters else f"{text[:characters]}..."
 
 
-def _print_places(tensors: Sequence[Mapping[str, Any]]) -> None:
+def _print_layout(tensors: Sequence[Mapping[str, Any]]) -> None:
     placed = sorted((t for t in tensors if "region" in t), key=lambda t: (t["region"], t["offset"], t.get("birth", 0)))
     rows = ([t["region"], t["offset"], t["bytes"], _lifetime(t), t["type"], t["name"]] for t in placed)
     print_table(["region", "offset", "bytes", "steps", "type", "name"], rows, right=["offset", "bytes", "steps"])
@@ -174,7 +175,7 @@ def _lifetime(tensor: Mapping[str, Any]) -> str:
 
 
 def print_nodes(document: Mapping[str, Any]) -> None:
-    """`ingot list-nodes`."""
+    """Print the document of `ingot list-nodes`."""
     _print_rows([_cells(row) for row in document["nodes"]], ["node", "op", "operands", "type", "from"])
     print_folded(f"{document['count']:,} of {document['of']:,} nodes: {_counts(document['ops'])}")
     if document["source_ops"]:
@@ -182,7 +183,7 @@ def print_nodes(document: Mapping[str, Any]) -> None:
 
 
 def _print_rows(rows: Sequence[Sequence[str]], columns: Sequence[str]) -> None:
-    """A table of nodes; where it is too wide, each node's name above what makes it. The last column may be empty."""
+    """Print a table of nodes; if it is too wide, print each name above its op. An empty last column is left out."""
     if not any(row[-1] for row in rows):
         rows, columns = [row[:-1] for row in rows], columns[:-1]
     widths = (max(len(row[i]) for row in rows) + 2 for i in range(len(columns)))
@@ -204,7 +205,7 @@ def _cells(row: Mapping[str, Any]) -> list[str]:
 
 
 def _from(row: Mapping[str, Any]) -> str:
-    """The nodes of the loaded model that a node stands for, with their module where torch has one."""
+    """Return the nodes of the loaded model that a node was built from, each with its torch module, if any."""
     return _named(map(_source, row["sources"]))
 
 
@@ -215,18 +216,18 @@ def _source(source: Mapping[str, str]) -> str:
 
 
 def _op(row: Mapping[str, Any]) -> str:
-    """An op, or a kernel with its parts."""
+    """Return the op, or the kernel with its number of tasks."""
     return f"{row['op']} x{row['parts']}" if "parts" in row else row["op"]
 
 
 def print_trace(document: Mapping[str, Any]) -> None:
-    """`ingot trace-node`."""
+    """Print the document of `ingot trace-node`."""
     above, below = (document["goes_on"][side] for side in ("above", "below"))
     rows = [[_distance(row["distance"]), *_cells(row)] for row in document["nodes"]]
     _print_rows(rows, ["", "node", "op", "operands", "type", "from"])
     if above or below:
         sides = " and ".join(side for side, is_cut in (("above", above), ("below", below)) if is_cut)
-        print_text(f"it goes on {sides}: --up {document['up'] + 2} --down {document['down'] + 2}")
+        print_text(f"more nodes {sides}: --up {document['up'] + 2} --down {document['down'] + 2}")
 
 
 def _distance(distance: int) -> str:
@@ -234,20 +235,20 @@ def _distance(distance: int) -> str:
 
 
 def print_node(document: Mapping[str, Any]) -> None:
-    """`ingot inspect-node`."""
+    """Print the document of `ingot inspect-node`."""
     what = f": {document['what']}" if document["what"] else ""
     print_text(f"{document['name']}, {_STAGES[document['stage']]}")
     rows = [("op" if not what else document["op"], what[2:] or _op(document))]
     rows += _listed("from", _first(map(_source, document["sources"]), _LISTED))
-    rows += _listed("also from it", _first(document["also"], _LISTED))
+    rows += _listed("same source", _first(document["also"], _LISTED))
     rows += _listed("operands", _first(map(_operand, document["operands"]), _LISTED))
     rows += _listed("results", _first((f"{each['name']}: {each['type']}" for each in document["outputs"]), _LISTED))
     attributes = (f"{key} = {_cut(value, _ATTRIBUTE)}" for key, value in document["attributes"].items())
     rows += _listed("attributes", _first(attributes, _LISTED))
     facts = [f"{key} {document[key]:,}" for key in ("flops", "bytes", "step") if key in document]
     rows += _listed("costs", [", ".join(facts)] if facts else [])
-    rows.append(("made from", _named(document["producers"]) or "no node"))
-    rows.append(("read by", _named(document["consumers"]) or "no node"))
+    rows.append(("producers", _named(document["producers"]) or "no node"))
+    rows.append(("consumers", _named(document["consumers"]) or "no node"))
     if document["returned_as"]:
         rows.append(("returned", ", ".join(document["returned_as"])))
     rows += _listed("became", _became(document))
@@ -265,7 +266,7 @@ def _became(document: Mapping[str, Any]) -> list[str]:
     if document["became"] is None:
         return []
     if not document["became"]:
-        return ["nothing: no result needs it, or it needs no step"]
+        return ["nothing: no result depends on it, or it needs no step"]
     return _first((f"{_HOW[row['how']]} {row['name']} ({row['op']})" for row in document["became"]), _LISTED)
 
 
@@ -274,21 +275,21 @@ def _listed(label: str, lines: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def print_tensor(document: Mapping[str, Any]) -> None:
-    """`ingot inspect-tensor`."""
+    """Print the document of `ingot inspect-tensor`."""
     print_text(f"{document['name']}, {_STAGES[document['stage']]}")
     size = "" if document["bytes"] is None else f", {human_bytes(document['bytes'])}"
     rows = [("type", f"{document['type']}, {document['kind']}{size}")]
     if document["producer"] is not None:
-        rows.append(("made by", document["producer"]))
-    rows.append(("read by", _named(document["users"]) or "no node"))
+        rows.append(("producer", document["producer"]))
+    rows.append(("consumers", _named(document["users"]) or "no node"))
     if document["returned_as"]:
         rows.append(("returned", ", ".join(document["returned_as"])))
-    rows += _listed("codes of", _first(document["decoded_as"], _LISTED))
+    rows += _listed("dequantized", _first(document["decoded_as"], _LISTED))
     if "packed_of" in document:
-        rows.append(("packed of", _named(document["packed_of"])))
+        rows.append(("packed from", _named(document["packed_of"])))
     if "region" in document:
         life = f", steps {document['birth']} to {document['death']}" if "birth" in document else ""
-        rows.append(("place", f"{document['region']} from byte {document['offset']:,}{life}"))
+        rows.append(("address", f"{document['region']} from byte {document['offset']:,}{life}"))
     if document["first"] is None:
         rows.append(("values", document["why_no_values"]))
     else:
@@ -307,7 +308,7 @@ def _number(value: Any) -> str:
 
 
 def _print_histogram(histogram: Mapping[str, Any]) -> None:
-    """A line for each bin: its lower edge, how many elements, and a bar."""
+    """Print a line for each bin: lower edge, number of elements, bar."""
     counts, edges = histogram["counts"], histogram["edges"]
     longest, width = max(counts), max(len(f"{count:,}") for count in counts)
     for edge, count in zip(edges, counts, strict=False):
@@ -317,10 +318,10 @@ def _print_histogram(histogram: Mapping[str, Any]) -> None:
 
 
 def print_validation(document: Mapping[str, Any]) -> None:
-    """`ingot validate`."""
+    """Print the document of `ingot validate`."""
     assumed = ", ".join(f"{name} = {value}" for name, value in document["assumed"].items())
     print_text(f"{document['model']}{f', with {assumed}' if assumed else ''}")
-    rows = _listed("stopped by", _first(document["problems"], 50))
+    rows = _listed("problems", _first(document["problems"], 50))
     if modes := document["modes"]:
         rows.append(("modes", f"{', '.join(modes)}: up to stage {document['stage']}, not run"))
     for row in document["executors"]:

@@ -1,4 +1,4 @@
-"""Ctrl-C while a language model answers."""
+"""Handling of Ctrl-C while a language model generates an answer."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 
 
 class Interruptible:
-    """While it is entered, a Ctrl-C stops the answer, also in the midst of a run, which no handler of Python's can
-    reach: a thread hears of the signal and tells the model. The next one is a KeyboardInterrupt again. Where signals of
-    it are ignored, as in what a shell starts in the background, they stay so.
+    """Context manager in which the first Ctrl-C stops the answer; the next one is a KeyboardInterrupt again.
+
+    A Python signal handler cannot run during a native run, so a thread waits for the signal and sets the stop flag of
+    the model. If SIGINT was ignored, as in a background job of a shell, it stays ignored.
     """
 
     def __init__(self, modes: BoundModes) -> None:
@@ -26,12 +27,12 @@ class Interruptible:
         self._modes = modes
 
     def __enter__(self) -> Interruptible:
-        self._heard, self._signals = socket.socketpair()
-        self._signals.setblocking(False)
+        self._receiver, self._sender = socket.socketpair()
+        self._sender.setblocking(False)
         self._before = signal.getsignal(signal.SIGINT)
         if self._before is not signal.SIG_IGN:
             signal.signal(signal.SIGINT, self._stop)
-        self._wakeup = signal.set_wakeup_fd(self._signals.fileno())
+        self._wakeup = signal.set_wakeup_fd(self._sender.fileno())
         self._listener = threading.Thread(target=self._listen, daemon=True)
         self._listener.start()
         return self
@@ -41,13 +42,13 @@ class Interruptible:
     ) -> None:
         signal.set_wakeup_fd(self._wakeup)
         signal.signal(signal.SIGINT, self._before)
-        self._signals.close()
+        self._sender.close()
         self._listener.join()
-        self._heard.close()
+        self._receiver.close()
         self._modes.is_stopping = False
 
     def _listen(self) -> None:
-        while numbers := self._heard.recv(16):
+        while numbers := self._receiver.recv(16):
             if signal.SIGINT in numbers:
                 self._modes.is_stopping = True
 
@@ -56,7 +57,7 @@ class Interruptible:
         signal.signal(signal.SIGINT, self._before)
 
     def until_stopped(self, pieces: Iterator[str]) -> Iterator[str]:
-        """The pieces that come before a Ctrl-C."""
+        """Yield the pieces until a Ctrl-C."""
         try:
             for piece in pieces:
                 yield piece

@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ModelFolder:
-    """A language model's folder or file and how to open it."""
+    """A language model's folder or file, and the options to open it with."""
 
     path: str
     options: ModelKeywords
     checks_weights: bool = False
 
     def open(self, sequences: int = 1) -> LLM:
-        """The model, with room for so many sequences. Weights that are no numbers are named, where that was asked for.
+        """Open the model for up to `sequences` sequences. With checks_weights, first print non-finite weights.
 
         Raises FileNotFoundError, LoadError, UnsupportedError, InputError.
         """
@@ -53,14 +53,20 @@ class ModelFolder:
 
 
 def with_folder(command: Callable[..., None]) -> Callable[..., None]:
-    """Gives a command its FOLDER argument and options; it receives them as one `ModelFolder`."""
+    """Decorate a command with the FOLDER argument and its options; the command receives one `ModelFolder`."""
 
     @with_path("folder")
-    @click.option("--context", type=click.IntRange(1), help="Positions; else the model's, at most 4096.")
-    @click.option("--precision", type=click.Choice(list(PRECISIONS)), help="Else as the weights are stored.")
-    @click.option("--cache-dtype", type=click.Choice(["f32", "bf16", "int8", "int4"]), help="Of keys and values.")
-    @click.option("--threads", type=click.IntRange(0, 256), default=0, help="Threads; 0: from the machine.")
-    @click.option("--executor", type=click.Choice(["native", "webgpu"]), default="native", help="What runs it.")
+    @click.option(
+        "--context", type=click.IntRange(1), help="Context length in tokens.  [default: the model's, at most 4096]"
+    )
+    @click.option("--precision", type=click.Choice(list(PRECISIONS)), help="Precision.  [default: that of the weights]")
+    @click.option("--cache-dtype", type=click.Choice(["f32", "bf16", "int8", "int4"]), help="Dtype of the KV cache.")
+    @click.option(
+        "--threads", type=click.IntRange(0, 256), default=0, help="Number of threads; 0: choose for this machine."
+    )
+    @click.option(
+        "--executor", type=click.Choice(["native", "webgpu"]), default="native", help="Where to run the model."
+    )
     @template_option
     @functools.wraps(command)
     def opened(folder: str, **options: Any) -> None:
@@ -72,23 +78,27 @@ def with_folder(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def with_generation(command: Callable[..., None]) -> Callable[..., None]:
-    """Gives a command the options of `LLM.generate`; it receives those that were given as one dict `generation`."""
+    """Decorate a command with the options of `LLM.generate`; it receives the options given as a dict `generation`."""
 
-    @click.option("--max-tokens", type=click.IntRange(0), help="Longest answer; else what the context holds.")
-    @click.option("--temperature", type=float, help="0 takes the most probable token.")
-    @click.option("--top-k", type=int, help="Only the K most probable tokens; 0: all.")
-    @click.option("--top-p", type=float, help="Only the fewest tokens with so much probability together.")
-    @click.option("--min-p", type=float, help="Only tokens with so much of the best one's probability.")
-    @click.option("--repetition-penalty", type=float, help="Above 1: tokens that were seen become less probable.")
-    @click.option("--seed", type=int, help="The same one gives the same answer.")
-    @click.option("--stop", multiple=True, metavar="TEXT", help="Ends the answer, and is no part of it.")
+    @click.option(
+        "--max-tokens",
+        type=click.IntRange(0),
+        help="Maximum number of tokens to generate.  [default: to the end of the context]",
+    )
+    @click.option("--temperature", type=float, help="Sampling temperature; 0 always chooses the most probable token.")
+    @click.option("--top-k", type=int, help="Sample from the K most probable tokens; 0: from all.")
+    @click.option("--top-p", type=float, help="Sample from the fewest tokens whose probabilities sum to at least P.")
+    @click.option("--min-p", type=float, help="Sample from tokens with at least this share of the highest probability.")
+    @click.option("--repetition-penalty", type=float, help="Above 1: reduce the probability of tokens already used.")
+    @click.option("--seed", type=int, help="Random seed; the same seed gives the same answer.")
+    @click.option("--stop", multiple=True, metavar="TEXT", help="Stop before this text; it is not part of the answer.")
     @click.option(
         "--schema",
         type=click.Path(readable=False, path_type=Path),
-        help="A file with a JSON schema that the answer follows.",
+        help="File with a JSON schema; the answer follows it.",
     )
-    @click.option("--regex", help="A regular expression that the whole answer matches.")
-    @click.option("--check-weights", is_flag=True, help="First name the weights that hold NaN or infinities.")
+    @click.option("--regex", help="Regular expression; the whole answer matches it.")
+    @click.option("--check-weights", is_flag=True, help="First list the weights that contain NaN or infinity.")
     @functools.wraps(command)
     def received(
         folder: ModelFolder,
@@ -113,7 +123,7 @@ def with_generation(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def read_schema(path: Path) -> Any:
-    """A JSON document. Raises InputError, FileNotFoundError."""
+    """Read a JSON document. Raises InputError, FileNotFoundError."""
     try:
         return json.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:
@@ -124,14 +134,16 @@ def read_schema(path: Path) -> Any:
 @with_folder
 @click.argument("prompt")
 @with_generation
-@click.option("--strict", is_flag=True, help="An answer that --max-tokens cuts before it follows --schema is an error.")
+@click.option(
+    "--strict", is_flag=True, help="Fail if --max-tokens cuts the answer before it follows --schema or --regex."
+)
 @as_json
 def generate(folder: ModelFolder, prompt: str, generation: TextKeywords, strict: bool, as_json: bool) -> None:
     """Continue PROMPT with the language model in FOLDER.
 
     A PROMPT of - is read from stdin.
 
-    FOLDER: or a GGUF file, or a name: tiny-lm, which ships, or OWNER/NAME[@REVISION] of the hub.
+    FOLDER is a model folder, a GGUF file, or a name: tiny-lm (shipped with Ingot) or OWNER/NAME[@REVISION] of the hub.
     """
     text = sys.stdin.read() if prompt == "-" else prompt
     llm = folder.open()
@@ -153,7 +165,7 @@ def generate(folder: ModelFolder, prompt: str, generation: TextKeywords, strict:
 
 
 def expect_whole(usage: Usage, generation: TextKeywords, strict: bool) -> None:
-    """Says that an answer was cut before it followed its schema or expression; strict: raises InputError for it."""
+    """Print that an answer was cut before it followed its schema or expression; strict: raise InputError instead."""
     if not usage.is_cut:
         return
     form = "--schema" if "schema" in generation else "--regex"
@@ -164,7 +176,7 @@ def expect_whole(usage: Usage, generation: TextKeywords, strict: bool) -> None:
 
 
 def facts(llm: LLM, usage: Usage) -> dict[str, Any]:
-    """Counts and times of an answer, and what it ran on."""
+    """Return counts and times of an answer, and the options it ran with."""
     return {
         "prompt_tokens": usage.prompt_tokens,
         "completion_tokens": usage.completion_tokens,
@@ -180,18 +192,18 @@ def facts(llm: LLM, usage: Usage) -> dict[str, Any]:
 
 
 def summary(usage: Usage) -> str:
-    """One line about an answer."""
-    computed, made = usage.prompt_tokens - usage.reused_tokens, usage.completion_tokens
-    reused = f" ({usage.reused_tokens} more were known)" if usage.reused_tokens else ""
-    speed = f" at {usage.decode_tokens_per_second:,.0f} tok/s" if made > 1 else ""
+    """Return one line with the token counts and the speed of an answer."""
+    computed, drawn = usage.prompt_tokens - usage.reused_tokens, usage.completion_tokens
+    reused = f" ({usage.reused_tokens} more were cached)" if usage.reused_tokens else ""
+    speed = f" at {usage.decode_tokens_per_second:,.0f} tok/s" if drawn > 1 else ""
     return (
         f"prefill {computed} token{'s' * (computed != 1)}{reused} at {usage.prefill_tokens_per_second:,.0f} tok/s, "
-        f"decode {made} token{'s' * (made != 1)}{speed}"
+        f"decode {drawn} token{'s' * (drawn != 1)}{speed}"
     )
 
 
 def stream(pieces: Iterable[str]) -> str:
-    """Shows text as it comes; on a terminal, nothing in it can drive that. Returns all of it."""
+    """Print text as it arrives, with control characters escaped on a terminal. Return all of it."""
     shown = []
     for piece in pieces:
         click.echo(printable(piece) if sys.stdout.isatty() else piece, nl=False)
@@ -201,7 +213,7 @@ def stream(pieces: Iterable[str]) -> str:
 
 
 def byte_count(context: click.Context, option: click.Parameter, text: str | None) -> int | None:
-    """A number of bytes with an optional unit, such as 4GiB. Raises BadParameter."""
+    """Parse a number of bytes with an optional unit, such as 4GiB. Raises BadParameter."""
     try:
         return None if text is None else byte_number(text, str(option.name))
     except InputError as error:
@@ -214,27 +226,33 @@ _TRAINING = {"r": "--lora", "targets": "--target", "batch": "--batch", "accumula
 
 @click.command(epilog="Example: ingot memory tiny-lm --memory 8MB")
 @with_folder
-@click.option("--sequences", type=click.IntRange(1, 256), help="Decoded together; else 1.")
+@click.option("--sequences", type=click.IntRange(1, 256), help="Sequences decoded together.  [default: 1]")
 @click.option(
     "--memory",
     callback=byte_count,
     metavar="BYTES",
-    help="Find the largest context for it, as in 4GiB, or the plan of --train.",
+    help="Find the largest context, or with --train a training plan, for this much memory, such as 4GiB.",
 )
-@click.option("--train", "trains", is_flag=True, help="Of `ingot train` with the same --context, 256 if none is given.")
-@click.option("--lora", "r", type=click.IntRange(0), help="Of --train, as what follows: the rank; else 8.")
-@click.option("--target", "targets", multiple=True, metavar="PATTERN", help="Weights that get an adapter; else all.")
-@click.option("--batch", type=click.IntRange(1), help="Windows of a step; else 4.")
-@click.option("--accumulate", type=click.IntRange(1), help="Parts of a batch that are taken one by one; else 1.")
+@click.option("--train", "trains", is_flag=True, help="Memory of `ingot train`; --context is then 256 by default.")
+@click.option("--lora", "r", type=click.IntRange(0), help="With --train: rank of the adapters.  [default: 8]")
+@click.option(
+    "--target",
+    "targets",
+    multiple=True,
+    metavar="PATTERN",
+    help="With --train: weights with an adapter.  [default: all]",
+)
+@click.option("--batch", type=click.IntRange(1), help="With --train: windows in a step.  [default: 4]")
+@click.option("--accumulate", type=click.IntRange(1), help="With --train: parts a batch is split into.  [default: 1]")
 @as_json
 def memory(
     folder: ModelFolder, sequences: int | None, memory: int | None, trains: bool, as_json: bool, **training: Any
 ) -> None:
-    """Say how much memory a language model takes.
+    """Print how much memory a language model needs.
 
-    To the byte, from headers alone.
+    The number is exact to the byte; only the headers of the weights are read.
 
-    FOLDER: or a GGUF file, or a name: tiny-lm, which ships, or OWNER/NAME[@REVISION] of the hub.
+    FOLDER is a model folder, a GGUF file, or a name: tiny-lm (shipped with Ingot) or OWNER/NAME[@REVISION] of the hub.
     """
     from ingot.llm import memory_of
 
@@ -286,7 +304,7 @@ def _training_memory(
     if as_json:
         print_json(asdict(plan) | {"total": plan.total})
         return
-    trained = f"{plan.parameters:,} numbers trained"
+    trained = f"{plan.parameters:,} trainable parameters"
     print_text(f"{named(folder.path)}, context {context}, batch {batch}, {trained}")
     rows = [
         ("frozen weights", plan.weights),

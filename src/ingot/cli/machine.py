@@ -1,4 +1,4 @@
-"""`ingot doctor`, `ingot knobs` and `ingot cache`: this machine, this installation, these settings."""
+"""`ingot doctor`, `ingot knobs` and `ingot cache`: facts on the machine, the installation and the settings."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def knobs(as_json: bool) -> None:
 @click.command()
 @as_json
 def doctor(as_json: bool) -> None:
-    """Say what Ingot sees of this machine and installation.
+    """Print facts on this machine and installation.
 
-    CPU, instruction set, threads and why so many, native library, adapters of WebGPU, versions.
+    Prints CPU, instruction set, number of threads with its reason, native library, WebGPU adapters and versions.
     """
     from ingot.run.library import load
     from ingot.session.compile_cache import folder_of
@@ -52,13 +52,13 @@ def doctor(as_json: bool) -> None:
         "threads": threads(),
         "threads_why": reason_for_threads(),
     }
-    trouble: ResourceError | None = None
+    library_error: ResourceError | None = None
     try:
         library = load()
         facts |= {"library": str(library.path), "kernels": len(library.kernels)}
         facts |= {"isas": list(library.isas()), "isa": library.isa(), "amx": library.amx}
     except ResourceError as error:
-        trouble = error
+        library_error = error
         facts["library"] = str(error)
     facts["adapters"] = adapters_found()
     facts["cache"] = str(folder_of(None) or "none; INGOT_CACHE is empty")
@@ -67,8 +67,8 @@ def doctor(as_json: bool) -> None:
         print_json(facts)
     else:
         print_facts([row for name, value in facts.items() for row in rows_of(name.replace("_", " "), value)])
-    if trouble is not None:
-        raise trouble
+    if library_error is not None:
+        raise library_error
 
 
 @click.command()
@@ -76,24 +76,24 @@ def doctor(as_json: bool) -> None:
 @as_json
 def cache(clear: bool, as_json: bool) -> None:
     """Show or clear the compiled models in INGOT_CACHE."""
-    from ingot.session import compile_cache as kept
+    from ingot.session import compile_cache
 
-    root = kept.folder_of(None) or kept.folder_of(True)
+    root = compile_cache.folder_of(None) or compile_cache.folder_of(True)
     assert root is not None
     if clear:
-        kept.clear(root)
-    rows = kept.entries(root)
+        compile_cache.clear(root)
+    rows = compile_cache.entries(root)
     if as_json:
-        print_json({"folder": str(root), "used": kept.folder_of(None) is not None, "entries": rows})
+        print_json({"folder": str(root), "used": compile_cache.folder_of(None) is not None, "entries": rows})
         return
-    state = "" if kept.folder_of(None) else ", not in use: INGOT_CACHE is empty"
+    state = "" if compile_cache.folder_of(None) else ", not in use: INGOT_CACHE is empty"
     print_text(f"{root}{state}")
     days = ((r["model"], human_bytes(int(str(r["bytes"]))), f"{age_days(r['used']):.1f}") for r in rows)
     print_table(["model", "size", "days unused"], days)
 
 
 def adapters_found() -> list[str]:
-    """What WebGPU finds here and allows, a line each; or why it finds nothing."""
+    """Return a line for each WebGPU adapter with its limits and features, or the reason why there is none."""
     from ingot.run.device import adapters
 
     try:
@@ -109,12 +109,12 @@ def adapters_found() -> list[str]:
 
 
 def age_days(seconds: object) -> float:
-    """Days since a time in seconds since 1970."""
+    """Return the days since a time; the time is in seconds since 1970."""
     return (time.time() - float(str(seconds))) / 86400
 
 
 def reason_for_threads() -> str:
-    """Why a run gets that many threads."""
+    """Return why a run uses this number of threads."""
     from ingot.support.machine import usable_threads
 
     affinity = len(os.sched_getaffinity(0))
@@ -126,14 +126,14 @@ def reason_for_threads() -> str:
 
 
 def cpu_name() -> str:
-    """The CPU's name for itself."""
+    """Return the model name of the CPU."""
     cpuinfo = Path("/proc/cpuinfo")
     lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
 
 
 def version_of(distribution: str) -> str | None:
-    """The installed version, None when it is not installed."""
+    """Return the installed version of a distribution; None if it is not installed."""
     from importlib import metadata
 
     try:
@@ -143,7 +143,7 @@ def version_of(distribution: str) -> str | None:
 
 
 def rows_of(name: str, value: object) -> list[tuple[str, str]]:
-    """A fact as rows of a label and words."""
+    """Return a fact as rows of (label, text)."""
     if isinstance(value, list) and name == "adapters":
         return [("" if number else name, line) for number, line in enumerate(value)]
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""The MODEL argument and the options that every command on a model shares."""
+"""The MODEL argument and the options that all commands on a model share."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON inste
 
 
 def expect_none(kind: str, options: Mapping[str, Any]) -> None:
-    """Raises click.UsageError for an option that was given, be it as 0, and has no effect: it is not for `kind`."""
+    """Raise click.UsageError for an option that was given (0 counts as given) but does not apply to `kind`."""
     for name, value in options.items():
         if value is not False and value not in (None, (), [], {}):
             raise click.UsageError(f"option {name}: not for {kind}, got {value}, expected none")
@@ -39,7 +39,7 @@ def expect_none(kind: str, options: Mapping[str, Any]) -> None:
 
 @dataclass(frozen=True)
 class Model:
-    """A model file and how to open it."""
+    """A model file and the options to open it with."""
 
     path: str
     threads: int
@@ -50,7 +50,7 @@ class Model:
     fuse: bool = True
 
     def open(self, **options: Unpack[SessionKeywords]) -> InferenceSession:
-        """A session on the model, compiled anew: a cached program has no weights but packed ones.
+        """Return a session on the model; by default without the compile cache, which has packed weights only.
 
         Raises FileNotFoundError, LoadError, UnsupportedError.
         """
@@ -66,14 +66,14 @@ class Model:
 
 @dataclass(frozen=True)
 class Inspection:
-    """A model to be looked at, and the stage to see."""
+    """A model to inspect, and the compilation stage to show."""
 
     path: str
     stage: str
     options: dict[str, Any]
 
     def open(self) -> LookedAt:
-        """The model. Raises what `LookedAt` does."""
+        """Open the model. Raises the errors of `LookedAt`."""
         from ingot.inspect.model import LookedAt
 
         with progress(f"reading {self.path}"):
@@ -93,7 +93,7 @@ dim_option = click.option(
     "dims",
     multiple=True,
     metavar="NAME=[..]N",
-    help="A symbolic dim's value, or ..limit.",
+    help="Set a symbolic dim to N, or limit it to N with ..N.",
     callback=lambda context, parameter, values: dict(map(_dim, values)),
 )
 
@@ -102,22 +102,22 @@ template_option = click.option(
     "--template",
     type=click.Path(readable=False),
     metavar="FILE",
-    help="Of a language model: a template; else ingot.yaml in its folder, or Ingot's own.",
+    help="Template file of a language model.  [default: ingot.yaml in its folder, or a built-in template]",
 )
 
 
-_PRECISION = "What products are computed in; else as a program was saved, a language model is stored, or f32."
+_PRECISION = "Precision of matrix products.  [default: that of a saved program or of stored weights, else f32]"
 
 
 def with_model(command: Callable[..., None]) -> Callable[..., None]:
-    """Gives a command its MODEL argument and options; it receives them as one `Model`."""
+    """Decorate a command with the MODEL argument and its options; the command receives one `Model`."""
 
     @_with_options
     @click.option(
         "--executor", type=click.Choice(["native", "webgpu", "interpret"]), default="native", show_default=True
     )
-    @click.option("--strict", is_flag=True, help="An op without a kernel is an error, not a slow step.")
-    @click.option("--no-fuse", is_flag=True, help="Each node is a step of its own.")
+    @click.option("--strict", is_flag=True, help="Fail if an op has no kernel, instead of running it on the reference.")
+    @click.option("--no-fuse", is_flag=True, help="Do not fuse nodes: run each node as a separate step.")
     @functools.wraps(command)
     def opened(
         model: str, threads: int, executor: str, strict: bool, no_fuse: bool, dims: dict[str, int | Limit],
@@ -132,18 +132,18 @@ def with_model(command: Callable[..., None]) -> Callable[..., None]:
 def with_inspection(
     stages: Sequence[str], default: str = "graph", modes: Sequence[str] = ("prefill", "decode", "train")
 ) -> Callable[..., Any]:
-    """Gives a command its MODEL argument and the options of looking; it receives them as one `Inspection`.
+    """Decorate a command with the MODEL argument and the options of inspection; it receives one `Inspection`.
 
-    stages: those that it may be asked for; of a single one it is not asked.
+    stages: the stages that the command can show. --stage exists only if there are several.
     """
-    means = "Of a language model; else prefill." + (
-        " train: a step of training of any model." if "train" in modes else ""
+    means = "Mode of a language model.  [default: prefill]" + (
+        " train: a training step of any model." if "train" in modes else ""
     )
-    is_asked = len(stages) > 1
+    has_stage_option = len(stages) > 1
     language = "; with --mode, optimized" if default == "graph" else ""
     stage_option = click.option(
         "--stage", type=click.Choice(stages),
-        help=f"As loaded, after the passes, as kernels, or with places.  [default: {default}{language}]",
+        help=f"Show the graph as loaded, after the passes, as kernels, or as planned.  [default: {default}{language}]",
     )  # fmt: skip
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
@@ -161,16 +161,14 @@ def with_inspection(
             with _nothing_collected():
                 command(Inspection(model, shown, given), **options)
 
-        return stage_option(opened) if is_asked else opened
+        return stage_option(opened) if has_stage_option else opened
 
     return decorate
 
 
 @contextmanager
 def _nothing_collected() -> Iterator[None]:
-    """Looks for no garbage, not at the end of the process either: the objects of a graph live as long as the command,
-    and there are many to look through.
-    """
+    """Turn off garbage collection, also at exit: the many objects of a graph live as long as the command."""
     with uncollected():
         try:
             yield
@@ -179,12 +177,12 @@ def _nothing_collected() -> Iterator[None]:
 
 
 def _with_options(command: Callable[..., None]) -> Callable[..., None]:
-    """The MODEL argument, and the options of all that open one."""
+    """Add the MODEL argument and the options of every command that opens a model."""
     for decorated in (
         click.option("--precision", type=click.Choice(list(PRECISIONS)), help=_PRECISION),
         dim_option,
         click.option(
-            "--threads", type=click.IntRange(0, 256), default=0, help="Threads of a run; 0: from the machine."
+            "--threads", type=click.IntRange(0, 256), default=0, help="Number of threads; 0: choose for this machine."
         ),
         with_path("model"),
     ):
@@ -196,7 +194,7 @@ _BEGINNINGS = {".npy": b"\x93NUMPY", ".npz": b"PK\3\4"}
 
 
 def _expect_numpy(path: str, suffix: str) -> None:
-    """Raises InputError for a file of another kind, which numpy would take for a pickle."""
+    """Raise InputError for another file format, which numpy would read as a pickle."""
     with open(path, "rb") as file:
         begin = file.read(8)
     if not begin.startswith(tuple(_BEGINNINGS.values())):
@@ -204,7 +202,7 @@ def _expect_numpy(path: str, suffix: str) -> None:
 
 
 def read_array(path: str) -> np.ndarray:
-    """The array in an .npy file; pickles are refused. Raises InputError, FileNotFoundError."""
+    """Read the array of an .npy file; pickles are refused. Raises InputError, FileNotFoundError."""
     _expect_numpy(path, ".npy")
     try:
         array = np.load(path, allow_pickle=False)
@@ -217,7 +215,7 @@ def read_array(path: str) -> np.ndarray:
 
 
 def read_arrays(path: str) -> dict[str, np.ndarray]:
-    """The arrays in an .npz file by name; pickles are refused. Raises InputError, FileNotFoundError."""
+    """Read the arrays of an .npz file by name; pickles are refused. Raises InputError, FileNotFoundError."""
     _expect_numpy(path, ".npz")
     try:
         archive = np.load(path, allow_pickle=False)
@@ -230,8 +228,10 @@ def read_arrays(path: str) -> dict[str, np.ndarray]:
 
 
 def random_feeds(session: InferenceSession, dims: Mapping[str, int | Limit], seed: int = 0) -> dict[str, np.ndarray]:
-    """Arrays that fit a session's inputs: floats in -1..1, integers 0 and 1, every dim without a value 1; one with a
-    limit is as large as it may be. Raises InputError for an input that is no tensor of numbers.
+    """Draw random arrays for a session's inputs: floats in -1..1, integers 0 or 1.
+
+    A dim with a limit has that size; a symbolic dim without a value is 1. Raises InputError for an input that is not a
+    tensor of numbers.
     """
     generator = np.random.default_rng(seed)
     sizes = {name: dim.size if isinstance(dim, Limit) else dim for name, dim in dims.items()}

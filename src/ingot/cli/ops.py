@@ -1,4 +1,4 @@
-"""`ingot ops`: for each op, who makes it and what runs it."""
+"""`ingot ops`: list the importers and the kernels of each op."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ PIPE_COLUMNS = 80  # of the table in a pipe, unless COLUMNS says another width
 @click.option("--foreign", is_flag=True, help="List the ATen and ONNX ops that can be loaded instead.")
 @as_json
 def ops(pattern: str | None, foreign: bool, as_json: bool) -> None:
-    """Print what each op is loaded from and runs on.
+    """List ops, their importers and their kernels.
 
-    PATTERN: the name of an op, of which all kernels are printed; a part of names; or a pattern with * and ?.
+    PATTERN: the name of an op, to print all its kernels; a part of names; or a pattern with * and ?.
 
-    The importers that make it, its kernels, or what it expands into, and whether it can be written as ONNX. A node
-    that no kernel takes is expanded or restated in simpler ops where it can be, else it runs on the reference,
-    which --strict refuses.
+    Shows the importers that build each op, its kernels, how a node without a kernel runs, and whether the op can be
+    written as ONNX. A node without a kernel is expanded or legalized into simpler ops if possible, else it runs on the
+    reference, which --strict refuses.
     """
     if foreign:
         with progress("reading the rules"):
@@ -87,8 +87,7 @@ def shortened(names: Sequence[str], room: int) -> str:
 
 
 def matrix() -> list[dict[str, Any]]:
-    """One row per op: whether a rule of an importer makes it, its kernels, what happens to a node that none takes, and
-    whether it can be written as ONNX."""
+    """Return one row per op: importers that build it, kernels, how a node without a kernel runs, ONNX export."""
     import ingot.emit.onnx
     import ingot.ops  # noqa: F401  fills OPS
     from ingot.emit.onnx.registry import RULES
@@ -97,14 +96,14 @@ def matrix() -> list[dict[str, Any]]:
     from ingot.lower.cpu import KERNEL_RULES
     from ingot.lower.legalize import LEGALIZATIONS
 
-    made = {importer: set().union(*read_table(importer).values()) for importer in importers()}
+    built = {importer: set().union(*read_table(importer).values()) for importer in importers()}
     rows = []
     for name, op in OPS.items():
         row: dict[str, Any] = {"op": name}
-        row |= {importer: name in ops for importer, ops in made.items()}
+        row |= {importer: name in ops for importer, ops in built.items()}
         row["kernels"] = sorted({r.kernel for r in KERNEL_RULES.get(name, [])})
-        is_restated = name in LEGALIZATIONS
-        simpler = "expands" if op.expand is not None else "restated" if is_restated else "reference"
+        is_legalized = name in LEGALIZATIONS
+        simpler = "expands" if op.expand is not None else "legalized" if is_legalized else "reference"
         row["without one"] = "a view" if op.view else simpler
         row["to onnx"] = name in RULES
         rows.append(row)
@@ -112,12 +111,12 @@ def matrix() -> list[dict[str, Any]]:
 
 
 def importers() -> list[str]:
-    """The importers that can be imported here: aten's rules need torch."""
+    """Return the importers that are available here: the rules of aten need torch."""
     return ["aten", "onnx"] if importlib.util.find_spec("torch") is not None else ["onnx"]
 
 
 def foreign_ops() -> dict[str, list[str]]:
-    """The foreign ops that have a rule, by importer."""
+    """Return the foreign ops that have an import rule, by importer."""
     from ingot.load.onnx.registry import RULES as ONNX_RULES
     from ingot.load.onnx.registry import foreign_name
 

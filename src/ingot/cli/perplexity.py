@@ -1,4 +1,4 @@
-"""`ingot perplexity`: how well a language model foretells a text."""
+"""`ingot perplexity`: measure how well a language model predicts a text."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ingot.errors import InputError
 
 
 def read_text(path: str) -> str:
-    """The text of a file, or of stdin for -. Raises InputError, FileNotFoundError."""
+    """Read the text of a file, or of stdin for -. Raises InputError, FileNotFoundError."""
     content = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
     try:
         return content.decode("utf-8")
@@ -26,12 +26,12 @@ def read_text(path: str) -> str:
 @click.command(epilog="Example: echo 'import os' | ingot perplexity tiny-lm -")
 @with_folder
 @click.argument("text", type=click.Path(readable=False))
-@click.option("--stride", type=click.IntRange(1), help="Tokens between windows; else half the context.")
+@click.option("--stride", type=click.IntRange(1), help="Tokens from window to window.  [default: half the context]")
 @as_json
 def perplexity(folder: ModelFolder, text: str, stride: int | None, as_json: bool) -> None:
-    """Score the file TEXT with the language model in FOLDER.
+    """Measure the perplexity of a language model on a text.
 
-    Nats per token, and perplexity. A TEXT of - is read from stdin.
+    Prints nats per token and perplexity of the model in FOLDER on the file TEXT; - reads the text from stdin.
     """
     from ingot.llm.perplexity import perplexity as scored
 

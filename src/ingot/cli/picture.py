@@ -1,4 +1,4 @@
-"""Graphviz text -> a picture, by Graphviz's own program."""
+"""Render Graphviz text as a picture with the program `dot`."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ import subprocess
 
 from ingot.errors import OutputError, UnsupportedError
 
-FORMATS = ("svg", "png", "pdf")  # endings of names of files that are pictures
-_SHOWN = 500  # characters of what the program says
+FORMATS = ("svg", "png", "pdf")  # file name extensions of pictures
+_SHOWN = 500  # characters of the program's error output in a message
 
 
 def expect_graphviz() -> str:
-    """The path of Graphviz's program. Raises UnsupportedError where there is none."""
+    """Return the path of Graphviz's program `dot`. Raises UnsupportedError if it is not installed."""
     found = shutil.which("dot")
     if found is None:
         raise UnsupportedError(
             "dot: a picture needs Graphviz, got no program `dot` in PATH, expected it to be installed (Debian: apt"
-            " install graphviz; macOS: brew install graphviz), or -o NAME.dot for text that any viewer draws"
+            " install graphviz; macOS: brew install graphviz), or -o NAME.dot for Graphviz text"
         )
     return found
 
 
 def picture(text: str, form: str) -> bytes:
-    """A picture of a graph in Graphviz's language, in one of FORMATS. Raises UnsupportedError, OutputError."""
+    """Render Graphviz text in one of FORMATS. Raises UnsupportedError, OutputError."""
     ran = subprocess.run([expect_graphviz(), f"-T{form}"], input=text.encode(), capture_output=True, check=False)
     if ran.returncode:
-        said = ran.stderr.decode(errors="replace").strip()[:_SHOWN]
-        raise OutputError(f"dot: Graphviz draws no {form}, got exit code {ran.returncode}: {said}")
+        reason = ran.stderr.decode(errors="replace").strip()[:_SHOWN]
+        raise OutputError(f"dot: Graphviz cannot write {form}, got exit code {ran.returncode}: {reason}")
     return ran.stdout

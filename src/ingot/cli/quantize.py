@@ -1,4 +1,4 @@
-"""`ingot quantize`: a model folder with weights of 8 or 4 bits, or an ONNX model that multiplies integers."""
+"""`ingot quantize`: quantize the weights of a model folder, or an ONNX model with its activations."""
 
 from __future__ import annotations
 
@@ -22,17 +22,28 @@ if TYPE_CHECKING:
 
 @click.command(epilog="Example: ingot quantize tiny-lm --format int8 -o tiny-int8")
 @with_path("model")
-@click.option("--format", "format_", required=True, metavar="int8|int4", help="Of the weights of linear layers.")
-@click.option("-o", "--output", type=Output(), help="The folder or file to write; its name must be free.")
-@click.option("--group", type=int, help="Columns that share a scale: 32, 64 or 128; else 32 in int4, all in int8.")
-@click.option("--zero-points/--symmetric", help="Of int4: codes from a zero point for each group, or around 0.")
+@click.option("--format", "format_", required=True, metavar="int8|int4", help="Format of the weights of linear layers.")
+@click.option("-o", "--output", type=Output(), help="Folder or file to write; it must not exist.")
+@click.option("--group", type=int, help="Columns per scale: 32, 64 or 128.  [default: 32 for int4, the row for int8]")
+@click.option("--zero-points/--symmetric", help="For int4: one zero point per group, or none.")
 @click.option(
-    "--vocabulary", default="int8", show_default=True, metavar="int8|int4|keep", help="Of embedding and logits."
+    "--vocabulary", default="int8", show_default=True, metavar="int8|int4|keep", help="Format of embedding and logits."
 )
-@click.option("--int8", multiple=True, metavar="PATTERN", help="Weights that are int8, by name, * for any part.")
-@click.option("--keep", multiple=True, metavar="PATTERN", help="Weights that stay as they are.")
 @click.option(
-    "--calibrate", metavar="FILE", help="A text to choose codes for; - for stdin. Of ONNX: inputs, X.npz or a folder."
+    "--int8", multiple=True, metavar="PATTERN", help="Weights to quantize to int8, by name; * matches any text."
+)
+@click.option("--keep", multiple=True, metavar="PATTERN", help="Weights that are not quantized, by name.")
+@click.option(
+    "--calibrate", metavar="FILE", help="Calibration text, - for stdin. For ONNX: inputs as X.npz or a folder of these."
+)
+@click.option(
+    "--report", "is_report", is_flag=True, help="Write no model; report the quantization error of each weight."
+)
+@click.option(
+    "--budget",
+    callback=byte_count,
+    metavar="BYTES",
+    help="With --report: list weights to store as int8 in so many more bytes.",
 )
 @click.option("--report", "is_report", is_flag=True, help="Only say what is lost, weight by weight.")
 @click.option("--budget", callback=byte_count, metavar="BYTES", help="Of a report: what to make int8 for so many more.")
@@ -53,30 +64,31 @@ def quantize(
     template: str | None,
     as_json: bool,
 ) -> None:
-    """Write a model with weights of 8 or 4 bits.
+    """Quantize a model to 8 or 4 bits.
 
-    Of a language model or encoder in a folder, norms and biases stay as they are.
+    If MODEL is the folder of a language model or encoder, its weights are quantized, except norms and biases.
 
-    Of any other MODEL, write ONNX whose products multiply integers, with scales for the inputs given to --calibrate:
-    the arrays of an .npz file by the names of inputs, or a folder of such files.
+    If MODEL is an ONNX file, weights and activations of its products are quantized to 8 bits. The scales of the
+    activations are measured on the inputs given to --calibrate: an .npz file with an array for each input name, or a
+    folder of such files.
     """
     from ingot.load.gguf import is_gguf
     from ingot.load.hf import read_folder
     from ingot.quantize import Plan, quantize_folder, report
 
     if is_report == (output is not None):
-        raise click.UsageError("expected either -o or --report")
+        raise click.UsageError("got both or none of -o and --report, expected either -o or --report")
     if budget is not None and not is_report:
-        raise click.UsageError("--budget is of a --report")
+        raise click.UsageError("--budget: got no --report, expected --report")
     plan = Plan(format_, group, zero_points, vocabulary, int8, keep)
     if is_gguf(model):
-        raise InputError(f"{model}: cannot be quantized, got a GGUF file, expected a model folder, or an ONNX file")
+        raise InputError(f"{model}: cannot be quantized, got a GGUF file, expected a model folder or an ONNX file")
     if os.path.isfile(model):
         expect_none("a model without tokens", {"--template": template})
         _expect_of_onnx(model, plan, calibrate, is_report)
         _calibrated(model, str(output), str(calibrate), as_json)
         return
-    read_folder(model, template)  # a wrong model is told of before a wrong text
+    read_folder(model, template)  # report an invalid model before an invalid text
     text = None if calibrate is None else read_text(calibrate)
     with counting(f"quantizing {model}") as show:
         if output is not None:
@@ -89,22 +101,22 @@ def quantize(
         print_json(asdict(written) | {"output": output})
     else:
         print_text(
-            f"{output}: {written.coded} weights in codes, {written.kept} as they were;"
+            f"{output}: {written.coded} weights quantized, {written.kept} unchanged;"
             f" {human_bytes(written.before)} became {human_bytes(written.after)}"
         )
 
 
 def _expect_of_onnx(model: str, plan: Plan, calibrate: str | None, is_report: bool) -> None:
-    """Raises UsageError for what is said of weights that a model folder alone has, and for no samples."""
+    """Raise UsageError for options that apply to model folders only, and for a missing --calibrate."""
     plain = type(plan)("int8")
     given = [f"--{f.name.replace('_', '-')}" for f in fields(plan) if getattr(plan, f.name) != getattr(plain, f.name)]
     given += ["--report"] if is_report else []
-    expected = "expected --format int8, --calibrate and -o alone of a file"
+    expected = "expected only --format int8, --calibrate and -o with a file"
     if given:
         named = f"--format {plan.format}" if given[0] == "--format" else given[0]
-        raise click.UsageError(f"{model}: of a model folder alone, got {named}, {expected}")
+        raise click.UsageError(f"{model}: option for model folders only, got {named}, {expected}")
     if calibrate is None:
-        raise click.UsageError(f"{model}: no inputs to run over, got no --calibrate, {expected}")
+        raise click.UsageError(f"{model}: no calibration inputs, got no --calibrate, {expected}")
 
 
 def _calibrated(model: str, output: str, calibrate: str, as_json: bool) -> None:
@@ -114,13 +126,13 @@ def _calibrated(model: str, output: str, calibrate: str, as_json: bool) -> None:
     if os.path.isdir(calibrate):
         paths = sorted(os.path.join(calibrate, name) for name in os.listdir(calibrate) if name.endswith(".npz"))
         if not paths:
-            raise InputError(f"{calibrate}: no file of inputs, expected some *.npz in this folder")
+            raise InputError(f"{calibrate}: no input files, got no *.npz, expected one or more in this folder")
     with counting(f"quantizing {model}") as show:
-        made = quantize_model(model, output, [read_arrays(path) for path in paths], on_progress=show)
+        quantized = quantize_model(model, output, [read_arrays(path) for path in paths], on_progress=show)
     if as_json:
-        print_json(asdict(made) | {"output": output})
+        print_json(asdict(quantized) | {"output": output})
     else:
-        print_text(f"{output}: {made.coded} products of integers, {made.kept} as they were")
+        print_text(f"{output}: {quantized.coded} products of integers, {quantized.kept} unchanged")
 
 
 def _print_report(found: Report, budget: int | None, as_json: bool) -> None:
@@ -138,14 +150,14 @@ def _print_report(found: Report, budget: int | None, as_json: bool) -> None:
         (loss.name, loss.format, f"{loss.nbytes:,}", _percent(loss.weight_error), _percent(loss.output_error))
         for loss in found.losses
     ]
-    is_run = any(loss.output_error is not None for loss in found.losses)  # over a text
-    columns = ["weight", "", "bytes", "error", "of outputs"][: 5 if is_run else 4]
+    has_output_errors = any(loss.output_error is not None for loss in found.losses)
+    columns = ["weight", "", "bytes", "error", "of outputs"][: 5 if has_output_errors else 4]
     print_table(columns, (row[: len(columns)] for row in rows), right=columns[2:])
     layers = [(layer, _percent(error)) for layer, error in found.layers().items()]
     print_table(["layer", "error"], layers, right=["error"])
     if raised is not None:
         is_wide = all(loss.int8 is None for loss in found.losses)
-        none = "every weight in codes is int8 already" if is_wide else "no weight to make int8 fits the budget"
+        none = "every quantized weight is int8 already" if is_wide else "no weight fits the budget as int8"
         print_text(" ".join(f"--int8 {loss.name}" for loss in raised) or none)
 
 

@@ -1,4 +1,4 @@
-"""`ingot run`: arrays in, arrays out."""
+"""`ingot run`: run a model on .npy files or random arrays."""
 
 from __future__ import annotations
 
@@ -22,32 +22,34 @@ if TYPE_CHECKING:
 
 @click.command()
 @with_model
-@click.option("--input", "inputs", multiple=True, metavar="[NAME=]X.npy", help="An input; unnamed ones go in order.")
-@click.option("--output", type=Output(Path), help="Y.npy for a single output, or a folder.")
-@click.option("--random", is_flag=True, help="Draw the inputs that --input does not give.")
-@click.option("--seed", type=click.IntRange(0, 2**32 - 1), help="With --random: what they are drawn from; else 0.")
+@click.option(
+    "--input", "inputs", multiple=True, metavar="[NAME=]X.npy", help="Input file; files without NAME are used in order."
+)
+@click.option("--output", type=Output(Path), help="Output file Y.npy if the model has one output, else a folder.")
+@click.option("--random", is_flag=True, help="Use random arrays for the inputs without --input.")
+@click.option("--seed", type=click.IntRange(0, 2**32 - 1), help="Random seed, with --random.  [default: 0]")
 @as_json
 def run(
     model: Model, inputs: tuple[str, ...], output: Path | None, random: bool, seed: int | None, as_json: bool
 ) -> None:
     """Run MODEL once on .npy files, or on random arrays.
 
-    With --random, floats are in -1..1, integers 0 and 1, and dims without --dim are 1; the shapes and the seed are
-    printed, and the same seed gives the same arrays.
+    With --random, floats are in -1..1, integers are 0 or 1, and dims without --dim are 1. The shapes and the seed are
+    printed; the same seed gives the same arrays.
 
-    A folder given to --output receives 0.npy, 1.npy, ... and outputs.json, which says which is which; what is no
-    array goes into a file such as 1.json. Without --output the results are summarised.
+    If --output is a folder, the outputs are written as 0.npy, 1.npy, ... (an output that is not an array as JSON, such
+    as 1.json), and outputs.json maps file names to output names. Without --output, a summary is printed.
     """
     session = model.open(cache=None)
     types = {argument.name: argument.type for argument in session.get_outputs()}
     names = list(types)
     if output is not None and output.suffix == ".npy":
         if len(names) != 1:
-            raise click.UsageError(f"--output {output}: the model has {len(names)} outputs; name a folder")
+            raise click.UsageError(f"--output {output}: the model has {len(names)} outputs, expected a folder")
         if not types[names[0]].startswith("tensor("):
-            raise click.UsageError(f"--output {output}: {names[0]!r} is {types[names[0]]}, no array; name a folder")
+            raise click.UsageError(f"--output {output}: {names[0]!r} is {types[names[0]]}, no array, expected a folder")
     if seed is not None and not random:
-        raise click.UsageError("--seed: of random inputs, got no --random")
+        raise click.UsageError("--seed: got no --random, expected --random")
     feeds = _random_inputs(session, model, inputs, seed or 0, as_json) if random else read_inputs(session, inputs)
     with progress("running"):
         results = dict(zip(names, session.run(None, feeds), strict=True))
@@ -66,7 +68,7 @@ def run(
 def _random_inputs(
     session: InferenceSession, model: Model, inputs: tuple[str, ...], seed: int, is_quiet: bool
 ) -> dict[str, Any]:
-    """Return the arrays of --input, by name where the model has several inputs, and random arrays for the rest."""
+    """Return the arrays of --input and random arrays for the other inputs, by input name."""
     drawn = random_feeds(session, model.dims, seed)
     given = read_inputs(session, inputs, is_part=True)
     if not is_quiet:
@@ -78,16 +80,16 @@ def _random_inputs(
 
 
 def read_inputs(session: InferenceSession, inputs: tuple[str, ...], is_part: bool = False) -> dict[str, np.ndarray]:
-    """The feeds that `[name=]path` arguments mean. is_part: others come from elsewhere.
+    """Read the arrays of `[name=]path` arguments by input name. is_part: some inputs may be missing.
 
-    Raises UsageError when they do not fit the model's inputs.
+    Raises UsageError if the arguments do not fit the model's inputs.
     """
     expected = [argument.name for argument in session.get_inputs()]
     named, unnamed = {}, []
     for text in inputs:
         name = next((n for n in expected if text.startswith(f"{n}=")), None)
         if not text.removeprefix(f"{name}="):
-            raise click.UsageError(f"--input: no path, got {text!r}, expected that of an .npy file")
+            raise click.UsageError(f"--input: no path, got {text!r}, expected the path of an .npy file")
         if name is None and "=" in text and not os.path.exists(text):
             got = text.partition("=")[0]
             raise click.UsageError(f"--input: no such input, got {got!r}, expected {', '.join(map(repr, expected))}")
@@ -100,14 +102,14 @@ def read_inputs(session: InferenceSession, inputs: tuple[str, ...], is_part: boo
     free = [name for name in expected if name not in named]
     if len(unnamed) > len(free) or (len(unnamed) < len(free) and not is_part):
         wanted = ", ".join(f"{a.name} {a.type}{list(a.shape)}" for a in session.get_inputs())
-        hint = "" if inputs else "; --random draws them"
+        hint = "" if inputs else "; use --random for random arrays"
         raise click.UsageError(f"--input: got {len(inputs)}, expected {len(expected)}: {wanted}{hint}")
     paths = named | dict(zip(free, unnamed, strict=False))
     return {name: read_array(paths[name]) for name in expected if name in paths}
 
 
 def write_outputs(output: Path, results: dict[str, Any]) -> None:
-    """Writes one .npy file, or a folder of numbered ones with an index: .json for what is no array.
+    """Write one .npy file, or a folder of numbered files with an index; an output that is not an array becomes .json.
 
     Raises OutputError.
     """
@@ -128,7 +130,7 @@ def write_outputs(output: Path, results: dict[str, Any]) -> None:
 
 
 def _write_array(path: Path, array: np.ndarray) -> None:
-    """Strings as numpy's, whose files hold them without pickles."""
+    """Write an array as .npy; strings in numpy's string dtype, which needs no pickle."""
     with written(path) as file:
         np.save(file, array.astype(str) if array.dtype == object else array, allow_pickle=False)
 
@@ -139,7 +141,7 @@ def _write_json(path: Path, document: Any) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """A value as JSON has it: arrays as lists, numbers that are not finite as text."""
+    """Return a value in JSON types: arrays become lists, non-finite numbers become text."""
     if isinstance(value, dict):
         return {str(key): _plain(each) for key, each in value.items()}
     if isinstance(value, (list, np.ndarray)):
@@ -148,7 +150,7 @@ def _plain(value: Any) -> Any:
 
 
 def summarize(name: str, value: Any, type: str) -> dict[str, object]:
-    """Name, dtype, shape, and the range of the numbers in one result. type: ONNX's, for what is no array."""
+    """Return name, dtype, shape and range of one result. type: the ONNX type, shown if the result is not an array."""
     is_array = isinstance(value, np.ndarray)
     dtype = type if not is_array else "string" if value.dtype == object else str(value.dtype)
     shape = list(value.shape) if is_array else [len(value)] if isinstance(value, list) else []
@@ -161,7 +163,7 @@ def summarize(name: str, value: Any, type: str) -> dict[str, object]:
 
 
 def _numbers(value: Any) -> np.ndarray:
-    """All numbers in a value."""
+    """Return all numbers in a value as one array."""
     if isinstance(value, list):
         return np.concatenate([np.empty(0), *(_numbers(each).ravel() for each in value)])
     if isinstance(value, dict):
@@ -170,7 +172,7 @@ def _numbers(value: Any) -> np.ndarray:
 
 
 def _shown(value: object) -> object:
-    """A cell: numbers to six digits."""
+    """Return a table cell: floats with six digits, None as nothing."""
     return "" if value is None else f"{value:.6g}" if isinstance(value, float) else value
 
 

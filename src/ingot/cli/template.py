@@ -1,4 +1,4 @@
-"""`ingot template diff`: whether a template fits a model."""
+"""`ingot template diff`: compare a template with the tensors of a model."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ _LISTED = 100  # rows of a table
 
 @click.group()
 def template() -> None:
-    """Architectures as data: see docs/adding-an-architecture.md."""
+    """Check templates of architectures.
+
+    See docs/adding-an-architecture.md.
+    """
 
 
 @template.command()
@@ -24,10 +27,10 @@ def template() -> None:
 @template_option
 @as_json
 def diff(folder: str, template: str | None, as_json: bool) -> None:
-    """Say what a template and the tensors of FOLDER disagree on.
+    """Compare a template with the tensors of FOLDER.
 
-    Tensors that are missing, unexpected, or of another shape, with the line of the template that names them. The exit
-    code is 0 where they agree, else 65.
+    Lists tensors that are missing, unexpected, or of another shape, with the line of the template that names them.
+    The exit code is 0 if they agree, else 65.
 
     \b
     ingot template diff tiny-lm

@@ -1,4 +1,4 @@
-"""What commands print: tables, JSON, progress."""
+"""Output of commands: tables, JSON, progress bars."""
 
 from __future__ import annotations
 
@@ -17,19 +17,20 @@ import numpy as np
 if TYPE_CHECKING:
     from rich.console import Console
 
-_PICTURE_COLUMNS = 100  # of what is drawn into a pipe
-_TABLE_COLUMNS = 1 << 16  # of a table there, which nothing folds
-_LEAST_COLUMNS = 20  # of facts behind labels
+_PICTURE_COLUMNS = 100  # width of a drawing written to a pipe
+_TABLE_COLUMNS = 1 << 16  # width of a table written to a pipe: its lines are never folded
+_LEAST_COLUMNS = 20  # least width of the text after a label
 
 
 def printable(text: str) -> str:
-    """`text` with control and direction characters escaped, so that a name from a model cannot drive the terminal."""
+    """Escape control and direction characters in `text`, so that a name from a model cannot control the terminal."""
     return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
 
 
 def console(columns: int = _PICTURE_COLUMNS) -> Console:
-    """The terminal on stdout, or a pipe, as wide as COLUMNS says, else `columns`. Markup is off: square brackets in
-    names mean nothing.
+    """Return a rich console on stdout; a pipe has COLUMNS columns if that variable is set, else `columns`.
+
+    Markup is off, because names may contain square brackets.
     """
     from rich.console import Console
 
@@ -37,18 +38,18 @@ def console(columns: int = _PICTURE_COLUMNS) -> Console:
 
 
 def columns_or(columns: int) -> int:
-    """How wide the terminal on stdout is, or a pipe by COLUMNS; else `columns`."""
+    """Return the width of the terminal on stdout; for a pipe, COLUMNS if set, else `columns`."""
     is_known = sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdecimal()
     return shutil.get_terminal_size().columns if is_known else columns
 
 
 def print_json(document: Any) -> None:
-    """One JSON document on stdout, in ASCII."""
+    """Print a JSON document in ASCII."""
     click.echo(json_text(document))
 
 
 def json_text(document: Any) -> str:
-    """A JSON document, in ASCII."""
+    """Return a document as JSON text in ASCII."""
     return json.dumps(document, indent=2, default=_plain)
 
 
@@ -61,14 +62,14 @@ def _plain(value: Any) -> Any:
 
 
 def print_text(text: str) -> None:
-    """Text that may hold names from a model."""
+    """Print text that may contain names from a model."""
     click.echo(printable(text))
 
 
 def print_table(
     columns: Sequence[str], rows: Iterable[Sequence[Any]], *, right: Sequence[str] = (), whole: Sequence[str] = ()
 ) -> None:
-    """A table with a rule under its head; columns named in `right` are aligned there, those in `whole` never folded."""
+    """Print a table with a header; columns in `right` are right-aligned, columns in `whole` are never folded."""
     cells = [[printable(str(cell)) for cell in row] for row in rows]
     if any("\n" in cell or "\t" in cell for row in cells for cell in row):
         _print_folded_table(columns, cells, right, whole)
@@ -85,7 +86,7 @@ def print_table(
 
 
 def print_lines(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """A table with one line for each row, however long, for programs that read lines; the last column is not padded."""
+    """Print a table with exactly one line per row, for programs that read lines; the last column is not padded."""
     cells = [list(columns), *([printable(str(cell)) for cell in row] for row in rows)]
     widths = [max(map(_width, column)) for column in zip(*cells, strict=True)]
     widths[-1] = 0
@@ -93,14 +94,14 @@ def print_lines(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
 
 
 def _line(cells: Sequence[str], widths: Sequence[int], sides: Sequence[bool]) -> str:
-    """Cells side by side; sides: which stand to the right."""
+    """Join the padded cells of a row; sides: whether each cell is right-aligned."""
     gaps = (" " * (width - _width(cell)) for cell, width in zip(cells, widths, strict=True))
-    placed = (gap + cell if side else cell + gap for cell, gap, side in zip(cells, gaps, sides, strict=True))
-    return f" {'  '.join(placed)}".rstrip()
+    padded = (gap + cell if side else cell + gap for cell, gap, side in zip(cells, gaps, sides, strict=True))
+    return f" {'  '.join(padded)}".rstrip()
 
 
 def _width(text: str) -> int:
-    """How many columns of a terminal text takes."""
+    """Return the number of terminal columns that text occupies."""
     if text.isascii():
         return len(text)
     from rich.cells import cell_len
@@ -111,7 +112,7 @@ def _width(text: str) -> int:
 def _print_folded_table(
     columns: Sequence[str], cells: Sequence[Sequence[str]], right: Sequence[str], whole: Sequence[str]
 ) -> None:
-    """As `print_table`, of cells of several lines, or too wide together; slow."""
+    """Print a table whose cells have several lines or are too wide together; slower than `print_table`."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
@@ -125,9 +126,9 @@ def _print_folded_table(
 
 
 def print_facts(rows: Sequence[tuple[str, str]]) -> None:
-    """Labels, and what is said of each behind them, folded there where a terminal, or COLUMNS, is narrower.
+    """Print (label, text) rows, with the text folded to the terminal's width or COLUMNS.
 
-    A row without a label goes on with the one above.
+    A row without a label continues the row above.
     """
     width = max((len(label) for label, _ in rows), default=0)
     for label, text in rows:
@@ -136,21 +137,27 @@ def print_facts(rows: Sequence[tuple[str, str]]) -> None:
 
 
 def print_folded(text: str) -> None:
-    """Lines that are folded where a terminal, or COLUMNS, is narrower; what goes on is indented further."""
+    """Print lines, folded to the terminal's width or COLUMNS; continuation lines are indented further."""
     for line in printable(text).splitlines():
         words = line.lstrip(" ")
         indent = len(line) - len(words)
         columns = max(columns_or(_TABLE_COLUMNS), indent + _LEAST_COLUMNS)
-        begin, beyond = " " * indent, " " * (indent + 4)
+        first_indent, next_indent = " " * indent, " " * (indent + 4)
         is_short = len(line) <= columns
-        # Paths stay whole, to be copied.
-        by_words = textwrap.TextWrapper(columns, begin, beyond, break_long_words=False, break_on_hyphens=False)
-        folded = by_words.wrap(words)
+        # Paths are not broken, so that they can be copied.
+        folded = textwrap.wrap(
+            words,
+            columns,
+            initial_indent=first_indent,
+            subsequent_indent=next_indent,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
         click.echo(line if is_short else "\n".join(folded))
 
 
 def fits(width: int) -> bool:
-    """Whether so many columns are there for a table."""
+    """Return whether a table of this width fits on the output."""
     return width <= columns_or(_TABLE_COLUMNS)
 
 
@@ -163,7 +170,7 @@ def _folded(text: str, indent: int) -> list[str]:
 
 @contextlib.contextmanager
 def progress(label: str) -> Iterator[None]:
-    """A spinner beside `label` while the block runs, on a terminal only."""
+    """Show a spinner and `label` on stderr while the block runs, on a terminal only."""
     if not sys.stderr.isatty():
         yield
         return
@@ -174,7 +181,7 @@ def progress(label: str) -> Iterator[None]:
 
 
 def track(items: Sequence[Any], label: str) -> Iterable[Any]:
-    """Iterates with a progress bar on stderr, on a terminal only."""
+    """Iterate with a progress bar on stderr, on a terminal only."""
     if not sys.stderr.isatty():
         return items
     from rich.console import Console
@@ -185,14 +192,14 @@ def track(items: Sequence[Any], label: str) -> Iterable[Any]:
 
 @contextlib.contextmanager
 def counting(label: str) -> Iterator[Callable[[int, int], None] | None]:
-    """Gives what shows (done, of how many) as a bar on stderr, gone once all is done; None unless on a terminal."""
+    """Yield a callback (done, total) that draws a progress bar on stderr; None unless stderr is a terminal."""
     if not sys.stderr.isatty():
         yield None
         return
     from rich.console import Console
     from rich.progress import Progress
 
-    # It lives only while something is under way: what is written meanwhile would be held back or painted over.
+    # The bar runs only while work is in progress: it would delay or overwrite other output.
     bar = Progress(console=Console(stderr=True, markup=False), transient=True, redirect_stdout=False)
     task = bar.add_task(label)
 
@@ -210,7 +217,7 @@ def counting(label: str) -> Iterator[Callable[[int, int], None] | None]:
 
 
 def human_bytes(count: int) -> str:
-    """A number of bytes with three significant digits and a binary unit."""
+    """Format a number of bytes with three significant digits and a binary unit."""
     amount, units = float(count), ["B", "KiB", "MiB", "GiB"]
     while amount >= 1024 and len(units) > 1:
         amount /= 1024
@@ -219,7 +226,7 @@ def human_bytes(count: int) -> str:
 
 
 def human_time(seconds: float) -> str:
-    """Seconds as us, ms or s with three significant digits."""
+    """Format seconds as us, ms or s with three significant digits."""
     for limit, scale, unit in ((1e-3, 1e6, "us"), (1.0, 1e3, "ms")):
         if seconds < limit:
             return f"{seconds * scale:.3g} {unit}"

@@ -1,4 +1,4 @@
-"""`ingot train`: fine-tunes a language model on a text."""
+"""`ingot train`: fine-tune a language model on a text."""
 
 from __future__ import annotations
 
@@ -25,32 +25,48 @@ if TYPE_CHECKING:
     from ingot.training.adapters import Lora
     from ingot.training.finetune import FineTuning, Progress
 
-_PRECISION = "What products of a step are rounded to; the weights that are trained stay f32."
-_LINES = 20  # of progress where no terminal shows it
+_PRECISION = "Precision of products in a step; trainable weights stay f32."
+_LINES = 20  # progress lines printed if stderr is not a terminal
 
 
 @click.command(epilog="Example: seq 200 | ingot train tiny-lm - --steps 4 --context 32 --merge counting-lm")
 @with_path("folder")
 @click.argument("text", type=click.Path(readable=False))
-@click.option("--lora", "r", type=click.IntRange(0), default=8, show_default=True, help="Rank; 0 trains all weights.")
-@click.option("--alpha", type=float, help="Rank times what adapters are scaled with; else twice the rank.")
-@click.option("--target", "targets", multiple=True, metavar="PATTERN", help="Weights that get an adapter; else all.")
-@click.option("--steps", type=click.IntRange(1), default=500, show_default=True)
-@click.option("--context", type=click.IntRange(1), default=256, show_default=True, help="Tokens of a window.")
-@click.option("--batch", type=click.IntRange(1), default=4, show_default=True, help="Windows of a step.")
-@click.option("--accumulate", type=click.IntRange(1), default=1, help="Parts of a batch that are taken one by one.")
-@click.option("--rate", type=float, help="The highest learning rate; else 0.002 with adapters, 0.0001 without.")
-@click.option("--clip", type=float, default=1.0, show_default=True, help="The most that gradients' norm may be.")
+@click.option(
+    "--lora",
+    "r",
+    type=click.IntRange(0),
+    default=8,
+    show_default=True,
+    help="Rank of the LoRA adapters; 0: train all weights.",
+)
+@click.option("--alpha", type=float, help="Adapters are scaled by ALPHA / rank.  [default: twice the rank]")
+@click.option("--target", "targets", multiple=True, metavar="PATTERN", help="Weights with an adapter.  [default: all]")
+@click.option("--steps", type=click.IntRange(1), default=500, show_default=True, help="Number of training steps.")
+@click.option("--context", type=click.IntRange(1), default=256, show_default=True, help="Tokens in a window.")
+@click.option("--batch", type=click.IntRange(1), default=4, show_default=True, help="Windows in a step.")
+@click.option(
+    "--accumulate",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Parts a batch is split into, to save memory.",
+)
+@click.option("--rate", type=float, help="Peak learning rate.  [default: 0.002 with adapters, 0.0001 without]")
+@click.option("--clip", type=float, default=1.0, show_default=True, help="Maximum norm of the gradients.")
 @click.option("--memory", metavar="BYTES", help="The most that steps may take, as in 2GB; see `ingot memory --train`.")
 @click.option("--precision", type=click.Choice(STEP_PRECISIONS), default=F32.name, show_default=True, help=_PRECISION)
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Random seed.")
 @click.option("--every", type=click.IntRange(1), default=100, show_default=True, help="Steps between checkpoints.")
-@click.option("-o", "--output", type=Output(), help="The folder of checkpoints and adapters; else FOLDER-tuned.")
-@click.option("--resume", is_flag=True, help="Go on from what the output folder holds.")
+@click.option("-o", "--output", type=Output(), help="Folder of checkpoints and adapters.  [default: FOLDER-tuned]")
+@click.option("--resume", is_flag=True, help="Continue from the checkpoint in the output folder.")
 @click.option(
     "--merge",
     type=click.Path(readable=False),
-    help="Write a model folder with what was trained; its name must be free.",
+    help="Also write a model folder with the trained weights; it must not exist.",
+)
+@click.option(
+    "--threads", type=click.IntRange(0, 256), default=0, help="Number of threads; 0: choose for this machine."
 )
 @click.option("--threads", type=click.IntRange(0, 256), default=0, help="Threads; 0: from the machine.")
 @template_option
@@ -78,11 +94,11 @@ def train(
     template: str | None,
     as_json: bool,
 ) -> None:
-    """Fit the language model in FOLDER to the file TEXT.
+    """Fine-tune a language model on a text.
 
-    Adapters beside its weights are trained, or all of these. A TEXT of - is read from stdin.
+    Trains LoRA adapters of the model in FOLDER, or all its weights, on the file TEXT; - reads the text from stdin.
 
-    FOLDER: or a name: tiny-lm, which ships, or OWNER/NAME[@REVISION] of the hub.
+    FOLDER is a model folder, or a name: tiny-lm (shipped with Ingot) or OWNER/NAME[@REVISION] of the hub.
     """
     from ingot.training.finetune import CHECKPOINT, FineTuning
 
@@ -117,7 +133,7 @@ def train(
     if not as_json:
         if tuning.trainer.trade is not None:
             print_text(str(tuning.trainer.trade))
-        left = "" if tuning.trainer.steps < steps else "; no step is left to take"
+        left = "" if tuning.trainer.steps < steps else "; all steps are done"
         print_text(f"step {tuning.trainer.steps} of {steps}, held-out loss {before:.4f}{left}")
     _run(tuning, target, every, as_json)
     if merge is not None:
@@ -134,7 +150,7 @@ def _expect_free(checkpoint: Path, merge: str | None, resume: bool) -> None:
 
 
 def _adapters(r: int, alpha: float | None, targets: tuple[str, ...], seed: int) -> Lora | None:
-    """The adapters that options say, none of rank 0. Raises click.UsageError for options of such."""
+    """Return the adapters of the options, None for rank 0. Raises click.UsageError for adapter options with rank 0."""
     from ingot.training.adapters import lora
 
     if r:
@@ -148,18 +164,18 @@ def _run(tuning: FineTuning, target: Path, every: int, as_json: bool) -> None:
         with _shown(tuning.steps, as_json) as show:
             tuning.run(target, every=every, on_progress=show)
     except KeyboardInterrupt:
-        click.echo(f"{target}: holds step {tuning.trainer.steps} of {tuning.steps}, --resume goes on", err=True)
+        click.echo(f"{target}: stopped at step {tuning.trainer.steps} of {tuning.steps}, --resume continues", err=True)
         raise
 
 
 @contextlib.contextmanager
 def _shown(steps: int, is_quiet: bool) -> Iterator[Callable[[Progress], None]]:
-    """Gives what shows progress: a bar on a terminal's stderr, else lines on stdout; nothing where it is quiet."""
+    """Yield a callback that shows progress: a bar if stderr is a terminal, else lines on stdout, nothing if quiet."""
     if is_quiet or not sys.stderr.isatty():
-        apart = max(1, steps // _LINES)
+        interval = max(1, steps // _LINES)
 
         def tell(found: Progress) -> None:
-            if not is_quiet and ((found.point.step + 1) % apart == 0 or found.point.held_out is not None):
+            if not is_quiet and ((found.point.step + 1) % interval == 0 or found.point.held_out is not None):
                 click.echo(_line(found))
 
         yield tell

@@ -1,4 +1,4 @@
-"""Contracts: what kernels promise, as YAML beside this file, and the gate that tries to falsify it."""
+"""Contracts: invariants and bounds of kernels, in YAML files in this folder, and the gate that tests them."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from typing import Any
 
 import numpy as np
 
-from ingot.contracts import attention, conv, norms, product  # noqa: F401  which fill the table of checks
+from ingot.contracts import attention, conv, norms, product  # noqa: F401  fills the table of checks
 from ingot.contracts.check import CHECKS, SUBJECTS, Falsified
 from ingot.errors import InputError
 from ingot.support.machine import threads
 
 FOLDER = Path(__file__).parent
-STATUSES = ("active", "proposed")  # of an invariant: held by the gate, or not yet
+STATUSES = ("active", "proposed")  # of an invariant: tested by the gate, or not yet
 _ROUNDS = 15
 
 
 @dataclass(frozen=True, slots=True)
 class Invariant:
-    """A property that always holds, in words, and the name of the check that tries to falsify it."""
+    """A property that always holds. says: the property in words; check: the name of the check that tests it."""
 
     id: str
     says: str
@@ -32,7 +32,7 @@ class Invariant:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A shape, and the most that its time may be as a multiple of numpy's."""
+    """A performance bound. target: the largest allowed time at the shape, as a multiple of numpy's time."""
 
     shape: tuple[int, ...]
     target: float
@@ -40,7 +40,7 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class Contract:
-    """A file of contracts. shapes and tolerance: what checks try, and the rounding that they allow."""
+    """A contract file. shapes: tested by the checks; tolerance: the rounding error that they allow."""
 
     id: str
     version: str
@@ -55,10 +55,10 @@ class Contract:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A row of the gate's table.
+    """A row of the gate's result.
 
-    found: "holds" or "falsified" of an invariant, "met" or "missed" of a bound, or "not run". detail: by what, or the
-    figure.
+    found: "holds" or "falsified" for an invariant, "met" or "missed" for a bound, or "not run". detail: the failure, or
+    the measured ratio.
     """
 
     contract: str
@@ -71,12 +71,12 @@ class Finding:
 
 
 def names() -> list[str]:
-    """The contracts that there are, in order of their names."""
+    """Return the names of all contracts, sorted."""
     return sorted(path.stem for path in FOLDER.glob("*.yaml"))
 
 
 def load(name: str) -> Contract:
-    """A contract by its name. Raises InputError for a name that there is not."""
+    """Load a contract by its name. Raises InputError for an unknown name."""
     import yaml
 
     if name not in names():
@@ -95,9 +95,10 @@ def _shape(row: Mapping[str, Any]) -> tuple[int, ...]:
 
 
 def gate(contract: Contract, *, shapes: int | None = None, seed: int = 0, timed: bool = False) -> list[Finding]:
-    """Tries to falsify each active invariant on the contract's shapes.
+    """Test each active invariant on the contract's shapes; return the findings.
 
-    shapes: how many of them, from the first on; None for all. timed: measures the bounds, too, which takes seconds.
+    shapes: how many of the shapes to test, from the first on; None for all. timed: also measure the bounds, which takes
+    seconds.
     """
     found = []
     for row in contract.invariants:
@@ -129,7 +130,7 @@ def _tried(contract: Contract, row: Invariant, shapes: Sequence[tuple[int, ...]]
 
 
 def _ratio(contract: Contract, bound: Bound, seed: int) -> float:
-    """The median time of a run on all threads over that of numpy's formula, in interleaved rounds."""
+    """Return the median time of a run on all threads divided by that of numpy's formula, in interleaved rounds."""
     subject = SUBJECTS[contract.id]
     feeds = subject.feeds(bound.shape, np.random.default_rng(seed))
     session = subject.session(bound.shape, feeds, threads())

@@ -1,4 +1,4 @@
-"""Checks of attention. Shapes are (heads, rows, keys, width); a mask of bools says which keys a row sees."""
+"""Checks of attention with a boolean mask. Shapes are (heads, rows, keys, width)."""
 
 from __future__ import annotations
 
@@ -33,54 +33,54 @@ SUBJECTS["attention"] = _SUBJECT = Subject(_feeds, _write, _formula)
 
 @check
 def attention_error(subject: str, shape: Shape, tolerance: float, rng: np.random.Generator) -> None:
-    """Against float64."""
+    """Compare with float64."""
     feeds = _feeds(shape, rng)
     expect_close(_SUBJECT.run(shape, feeds), _SUBJECT.exact(feeds), tolerance * np.abs(feeds["v"]).max())
 
 
 @check
 def attention_between(subject: str, shape: Shape, tolerance: float, rng: np.random.Generator) -> None:
-    """Weights are shares: results are means of values."""
+    """Check that results lie between the least and the largest value: the weights sum to 1."""
     feeds = _feeds(shape, rng)
     y, v = _SUBJECT.run(shape, feeds), feeds["v"]
     slack = tolerance * np.abs(v).max()
     low, high = v.min(2, keepdims=True) - slack, v.max(2, keepdims=True) + slack
-    expect(((y >= low) & (y <= high)).all(), "a result lies outside of its values")
+    expect(((y >= low) & (y <= high)).all(), "a result is outside the range of the values")
 
 
 @check
 def attention_hides(subject: str, shape: Shape, tolerance: float, rng: np.random.Generator) -> None:
-    """Other keys and values where a mask hides them from every row."""
+    """Change keys and values that the mask hides from every row: the bits do not change."""
     feeds = _feeds(shape, rng)
     feeds["mask"] = np.broadcast_to(feeds["mask"][:, :, :1], feeds["mask"].shape).copy()
     hidden = ~feeds["mask"][0, 0, 0]
     other = {name: each.copy() for name, each in feeds.items()}
     other["k"][:, :, hidden] = 3e3
     other["v"][:, :, hidden] = -7e5
-    expect_bits(_SUBJECT.run(shape, other), _SUBJECT.run(shape, feeds), "with other keys where they are hidden")
+    expect_bits(_SUBJECT.run(shape, other), _SUBJECT.run(shape, feeds), "with other hidden keys")
 
 
 @check
 def attention_order(subject: str, shape: Shape, tolerance: float, rng: np.random.Generator) -> None:
-    """Keys, values and columns of the mask in another order."""
+    """Permute keys, values and columns of the mask together: the result stays within the tolerance."""
     feeds = _feeds(shape, rng)
     order = rng.permutation(shape[2])
-    transposed = feeds | {"k": feeds["k"][:, :, order], "v": feeds["v"][:, :, order], "mask": feeds["mask"][..., order]}
+    permuted = feeds | {"k": feeds["k"][:, :, order], "v": feeds["v"][:, :, order], "mask": feeds["mask"][..., order]}
     allowed = 2 * tolerance * np.abs(feeds["v"]).max()
-    expect_close(_SUBJECT.run(shape, transposed), _SUBJECT.run(shape, feeds), allowed)
+    expect_close(_SUBJECT.run(shape, permuted), _SUBJECT.run(shape, feeds), allowed)
 
 
 @check
 def attention_blind(subject: str, shape: Shape, tolerance: float, rng: np.random.Generator) -> None:
-    """A row whose mask is false everywhere."""
+    """Mask all keys of a row: its result is zeros."""
     feeds = _feeds(shape, rng)
     feeds["mask"][0, 0, shape[1] // 2] = False
-    expect(not _SUBJECT.run(shape, feeds)[:, :, shape[1] // 2].any(), "a row that sees nothing is not zeros")
+    expect(not _SUBJECT.run(shape, feeds)[:, :, shape[1] // 2].any(), "a fully masked row is not zeros")
 
 
 @check
 def attention_large(subject: str, shape: Shape, tolerance: float, rng: np.random.Generator) -> None:
-    """Scores of thousands, far beyond what exp has room for."""
+    """Use scores in the thousands, for which exp overflows: results stay finite."""
     feeds = _feeds(shape, rng)
     feeds["q"] *= np.float32(1e4)
     expect(np.isfinite(_SUBJECT.run(shape, feeds)).all(), "a result is not finite")
@@ -88,7 +88,7 @@ def attention_large(subject: str, shape: Shape, tolerance: float, rng: np.random
 
 @check
 def attention_bits(subject: str, shape: Shape, tolerance: float, rng: np.random.Generator) -> None:
-    """On two threads, and behind another batch."""
+    """Compare the bits on two threads, and as the second element of a batch."""
     feeds = _feeds(shape, rng)
     y = _SUBJECT.run(shape, feeds)
     expect_bits(_SUBJECT.run(shape, feeds, 2), y, "on two threads")

@@ -1,4 +1,4 @@
-"""The tables of checks and of what they run, and what a check says when it has falsified something."""
+"""The tables of checks and of their subjects, and the exception of a falsified invariant."""
 
 from __future__ import annotations
 
@@ -19,14 +19,13 @@ Check = Callable[[str, Shape, float, np.random.Generator], None]
 
 
 class Falsified(Exception):
-    """An invariant does not hold; says by how much."""
+    """An invariant does not hold; the message gives the difference."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """The op of a contract. feeds: operands of a shape. write: the op on names of values. weights: constant operands.
-
-    formula: the same in numpy, in the dtype of its operands.
+    """The op of a contract. feeds: returns operands for a shape. write: adds the op to a graph. weights: the names of
+    constant operands. formula: the same computation in numpy, in the dtype of the operands.
     """
 
     feeds: Callable[[Shape, np.random.Generator], Feeds]
@@ -35,7 +34,7 @@ class Subject:
     weights: tuple[str, ...] = ()
 
     def session(self, shape: Shape, feeds: Feeds, threads: int) -> InferenceSession:
-        """A session of one op, whose weights are those of the feeds."""
+        """Return a session of one op; its weights are taken from the feeds."""
         graph, names = Graph("contract"), {}
         for name, array in feeds.items():
             if name in self.weights:
@@ -46,13 +45,13 @@ class Subject:
         return InferenceSession(graph, threads=threads)
 
     def run(self, shape: Shape, feeds: Feeds, threads: int = 1) -> Array:
-        """The result for operands."""
+        """Return the result for operands."""
         session = self.session(shape, feeds, threads)
         (y,) = session.run(None, {name: array for name, array in feeds.items() if name not in self.weights})
         return np.asarray(y)
 
     def exact(self, feeds: Feeds) -> Array:
-        """The formula in float64."""
+        """Return the result of the formula in float64."""
         return self.formula({name: each.astype(np.float64) if each.dtype == np.float32 else each
                              for name, each in feeds.items()})  # fmt: skip
 
@@ -62,24 +61,24 @@ SUBJECTS: dict[str, Subject] = {}
 
 
 def check(function: Check) -> Check:
-    """Declares a check by its name."""
+    """Register a check under its name."""
     CHECKS[function.__name__] = function
     return function
 
 
 def expect(holds: bool | np.bool_, what: str) -> None:
-    """Raises Falsified unless something holds."""
+    """Raise Falsified unless a condition holds."""
     if not holds:
         raise Falsified(what)
 
 
 def expect_close(found: Array, wanted: Array, allowed: Array | float) -> None:
-    """Raises Falsified where results lie further apart than allowed, and for NaN."""
-    apart = np.abs(found.astype(np.float64) - wanted)
-    over = ~(apart <= allowed)
-    expect(not over.any(), f"{over.sum()} of {over.size} lie apart, by up to {np.max(apart, initial=0):.3g}")
+    """Raise Falsified if a result differs by more than allowed, or is NaN."""
+    errors = np.abs(found.astype(np.float64) - wanted)
+    over = ~(errors <= allowed)
+    expect(not over.any(), f"{over.sum()} of {over.size} differ, by up to {np.max(errors, initial=0):.3g}")
 
 
 def expect_bits(found: Array, wanted: Array, what: str) -> None:
-    """Raises Falsified unless two results have the same bits."""
+    """Raise Falsified unless two results have the same bits."""
     expect(found.shape == wanted.shape and found.tobytes() == wanted.tobytes(), f"bits differ, {what}")

@@ -1,4 +1,4 @@
-"""Checks of convolutions of images with a constant filter. Shapes are (channels, filters, side, window, groups)."""
+"""Checks of convolutions with a constant filter. Shapes are (channels, filters, side, window, groups)."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def _feeds(shape: Shape, rng: np.random.Generator) -> Feeds:
 def _write(graph: Graph, names: dict[str, str], shape: Shape) -> str:
     *_, window, groups = shape
     pads = (window // 2,) * 4
-    made = graph.add("conv", [names["x"], names["w"]], strides=(1, 1), pads=pads, dilations=(1, 1), groups=groups)
-    return made.output
+    node = graph.add("conv", [names["x"], names["w"]], strides=(1, 1), pads=pads, dilations=(1, 1), groups=groups)
+    return node.output
 
 
 def _formula(feeds: Feeds) -> Array:
-    """Windows in a matrix, a product for each group."""
+    """Compute by im2col and a product for each group."""
     x, w = feeds["x"], feeds["w"]
     (count, channels, *_), (filters, depth, window, _), pad = x.shape, w.shape, w.shape[2] // 2
     groups = channels // depth
@@ -40,7 +40,7 @@ SUBJECTS["conv"] = _SUBJECT = Subject(_feeds, _write, _formula, ("w",))
 
 @check
 def conv_error(subject: str, shape: Shape, tolerance: float, rng: np.random.Generator) -> None:
-    """Against float64."""
+    """Compare with float64."""
     feeds = _feeds(shape, rng)
     allowed = tolerance * _SUBJECT.exact({name: np.abs(each) for name, each in feeds.items()})
     expect_close(_SUBJECT.run(shape, feeds), _SUBJECT.exact(feeds), allowed + 1e-30)
@@ -48,7 +48,7 @@ def conv_error(subject: str, shape: Shape, tolerance: float, rng: np.random.Gene
 
 @check
 def conv_scales(subject: str, shape: Shape, tolerance: float, rng: np.random.Generator) -> None:
-    """8 x."""
+    """Scale x by 8: the result scales exactly."""
     feeds = _feeds(shape, rng)
     wide = feeds | {"x": 8 * feeds["x"]}
     expect_bits(_SUBJECT.run(shape, wide), 8 * _SUBJECT.run(shape, feeds), "with x times 8")
@@ -56,7 +56,7 @@ def conv_scales(subject: str, shape: Shape, tolerance: float, rng: np.random.Gen
 
 @check
 def conv_impulse(subject: str, shape: Shape, tolerance: float, rng: np.random.Generator) -> None:
-    """A single 1, whose neighbours get the filter from its end to its beginning."""
+    """Convolve a single 1: the result is the flipped filter around it."""
     channels, filters, side, window, groups = shape
     feeds = _feeds(shape, rng)
     channel, middle, pad = int(rng.integers(channels)), side // 2, window // 2
@@ -65,22 +65,22 @@ def conv_impulse(subject: str, shape: Shape, tolerance: float, rng: np.random.Ge
     wanted = np.zeros((filters, side, side))
     depth, each = channels // groups, filters // groups
     own = slice(channel // depth * each, (channel // depth + 1) * each)
-    place = slice(middle - pad, middle - pad + window)
-    wanted[own, place, place] = feeds["w"][own, channel % depth, ::-1, ::-1]
+    around = slice(middle - pad, middle - pad + window)
+    wanted[own, around, around] = feeds["w"][own, channel % depth, ::-1, ::-1]
     largest = np.abs(feeds["w"]).max()
     expect_close(_SUBJECT.run(shape, feeds)[0], wanted, tolerance * largest * window * window)
 
 
 @check
 def conv_zeros(subject: str, shape: Shape, tolerance: float, rng: np.random.Generator) -> None:
-    """An image of zeros."""
+    """Convolve an image of zeros: the result is zeros."""
     feeds = _feeds(shape, rng)
     expect(not _SUBJECT.run(shape, feeds | {"x": np.zeros_like(feeds["x"])}).any(), "zeros do not give zeros")
 
 
 @check
 def conv_bits(subject: str, shape: Shape, tolerance: float, rng: np.random.Generator) -> None:
-    """On two threads, and behind another image."""
+    """Compare the bits on two threads, and as the second image of a batch."""
     feeds = _feeds(shape, rng)
     y = _SUBJECT.run(shape, feeds)
     expect_bits(_SUBJECT.run(shape, feeds, 2), y, "on two threads")

@@ -48,7 +48,7 @@ SUBJECTS["norms"] = _SOFTMAX
 
 @check
 def norms_error(subject: str, shape: Shape, tolerance: float, rng: np.random.Generator) -> None:
-    """Against float64."""
+    """Compare with float64."""
     feeds = _feeds(shape, rng)
     for each in _ALL:
         exact = each.exact(feeds)
@@ -57,30 +57,30 @@ def norms_error(subject: str, shape: Shape, tolerance: float, rng: np.random.Gen
 
 @check
 def softmax_sums(subject: str, shape: Shape, tolerance: float, rng: np.random.Generator) -> None:
-    """Shares of a whole."""
+    """Check that the results are not negative and sum to 1."""
     y = _SOFTMAX.run(shape, _feeds(shape, rng))
-    expect((y >= 0).all(), "a share is below 0")
+    expect((y >= 0).all(), "a result is below 0")
     expect_close(y.sum(-1, dtype=np.float64), np.ones(shape[0]), tolerance)
 
 
 @check
 def softmax_shifts(subject: str, shape: Shape, tolerance: float, rng: np.random.Generator) -> None:
-    """x and x + 8, of multiples of 1/256, which adding does not round."""
+    """Compare softmax of x and x + 8, for multiples of 1/256, so that the addition is exact."""
     x = np.round(_feeds(shape, rng)["x"] * 256) / np.float32(256)
     expect_close(_SOFTMAX.run(shape, {"x": x + np.float32(8)}), _SOFTMAX.run(shape, {"x": x}), tolerance)
 
 
 @check
 def softmax_large(subject: str, shape: Shape, tolerance: float, rng: np.random.Generator) -> None:
-    """The ends of the range of f32."""
+    """Use values at both limits of f32: results stay finite."""
     x = _feeds(shape, rng)["x"]
     x[:, 0], x[:, -1] = -3e38, 3e38
-    expect(np.isfinite(_SOFTMAX.run(shape, {"x": x})).all(), "a share is not finite")
+    expect(np.isfinite(_SOFTMAX.run(shape, {"x": x})).all(), "a result is not finite")
 
 
 @check
 def layer_norm_moments(subject: str, shape: Shape, tolerance: float, rng: np.random.Generator) -> None:
-    """The mean of its rows, and the variance where eps is small beside that of x."""
+    """Check the mean of each row, and its variance, which eps reduces."""
     x = _feeds(shape, rng)["x"]
     y = _LAYER_NORM.run(shape, {"x": x}).astype(np.float64)
     spread = x.astype(np.float64).var(-1)
@@ -90,7 +90,7 @@ def layer_norm_moments(subject: str, shape: Shape, tolerance: float, rng: np.ran
 
 @check
 def rms_norm_scales(subject: str, shape: Shape, tolerance: float, rng: np.random.Generator) -> None:
-    """Signs, and 4 x without eps."""
+    """Check that signs stay, and that without eps x and 4 x give the same bits."""
     feeds = _feeds(shape, rng)
     y = _EXACT_RMS_NORM.run(shape, feeds)
     expect((np.sign(y) == np.sign(feeds["x"])).all(), "a sign changes")
@@ -99,7 +99,7 @@ def rms_norm_scales(subject: str, shape: Shape, tolerance: float, rng: np.random
 
 @check
 def norms_bits(subject: str, shape: Shape, tolerance: float, rng: np.random.Generator) -> None:
-    """A row alone, and all on two threads."""
+    """Compare the bits of a row alone, and of all rows on two threads."""
     feeds = _feeds(shape, rng)
     for each in _ALL:
         y = each.run(shape, feeds)

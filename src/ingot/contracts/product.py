@@ -1,4 +1,4 @@
-"""Checks of products of rows and a constant matrix. Shapes are (k, n), of one row, or (m, k, n)."""
+"""Checks of products of rows with a constant matrix. Shapes are (k, n), for one row, or (m, k, n)."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def _bound(tolerance: float, feeds: Feeds) -> Array:
 
 @check
 def product_error(subject: str, shape: Shape, tolerance: float, rng: np.random.Generator) -> None:
-    """Against float64."""
+    """Compare with float64."""
     feeds = _feeds(shape, rng)
     expect_close(_product(feeds["x"], feeds["w"]), SUBJECTS[subject].exact(feeds), _bound(tolerance, feeds))
 
 
 @check
 def product_scales(subject: str, shape: Shape, tolerance: float, rng: np.random.Generator) -> None:
-    """8 x and -x."""
+    """Scale x by 8 and by -1: the result scales exactly."""
     feeds = _feeds(shape, rng)
     y = _product(feeds["x"], feeds["w"])
     for factor in (np.float32(8), np.float32(-1)):
@@ -47,17 +47,17 @@ def product_scales(subject: str, shape: Shape, tolerance: float, rng: np.random.
 
 @check
 def product_picks(subject: str, shape: Shape, tolerance: float, rng: np.random.Generator) -> None:
-    """Rows of zeros with a 1."""
+    """Multiply rows with a single 1: the result is the row of w."""
     feeds = _feeds(shape, rng)
     x = np.zeros_like(feeds["x"])
-    places = rng.integers(0, x.shape[1], len(x))
-    x[np.arange(len(x)), places] = 1
-    expect(np.array_equal(_product(x, feeds["w"]), feeds["w"][places]), "a row of w is not picked")
+    columns = rng.integers(0, x.shape[1], len(x))
+    x[np.arange(len(x)), columns] = 1
+    expect(np.array_equal(_product(x, feeds["w"]), feeds["w"][columns]), "the result is not the row of w")
 
 
 @check
 def product_keeps_nan(subject: str, shape: Shape, tolerance: float, rng: np.random.Generator) -> None:
-    """0 times NaN is NaN, and other columns are as before."""
+    """Put a NaN into w: 0 times NaN is NaN, and other columns do not change."""
     feeds = _feeds(shape, rng)
     k, n = feeds["w"].shape
     feeds["w"][k // 2, n // 2] = np.nan
@@ -67,7 +67,7 @@ def product_keeps_nan(subject: str, shape: Shape, tolerance: float, rng: np.rand
 
 @check
 def product_bits(subject: str, shape: Shape, tolerance: float, rng: np.random.Generator) -> None:
-    """A row alone, among others, and on two threads."""
+    """Compare the bits of a row alone, among other rows, and on two threads."""
     feeds = _feeds(shape, rng)
     x, w = feeds["x"], feeds["w"]
     y = _product(x, w)

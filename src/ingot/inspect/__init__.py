@@ -1,4 +1,4 @@
-"""What a model is, without running it: opened once, seen at a stage, described as plain data.
+"""Inspection of a model without running it: the model is opened once, viewed at a stage, described as plain data.
 
-Each `*_document` function makes one JSON document, whose keys docs/inspecting.md lists; text is printed from it alone.
+Each `*_document` function returns one JSON document, whose keys docs/inspecting.md lists; all text is printed from it.
 """

@@ -1,4 +1,4 @@
-"""`ingot validate`: everything that would stop a model, on each executor, at once."""
+"""`ingot validate`: all problems of a model on each executor."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from ingot.ir.dim import Limit
 from ingot.support.machine import memory_bytes
 
 EXECUTORS = {
-    "native": "kernels, the numpy reference where there is none",
-    "strict": "kernels alone (--strict)",
-    "interpret": "the numpy reference alone (--executor interpret)",
+    "native": "CPU kernels, the numpy reference for other ops",
+    "strict": "CPU kernels only (--strict)",
+    "interpret": "the numpy reference only (--executor interpret)",
     "emit-c": "plain C (ingot emit-c)",
-    "webgpu": "kernels on a GPU, the numpy reference where there is none (--executor webgpu)",
-    "emit-web": "a page in a browser (ingot emit-web)",
+    "webgpu": "GPU kernels, the numpy reference for other ops (--executor webgpu)",
+    "emit-web": "a web page (ingot emit-web)",
 }
-_ASSUMED = 1  # for dims without a value
-_TOGETHER = 2  # sequences of the mode of several
+_ASSUMED = 1  # the value of dims without one
+_TOGETHER = 2  # sequences of mode "batch"
 
 
 def validate_document(
@@ -38,11 +38,11 @@ def validate_document(
     mode: str | None,
     template: str | None = None,
 ) -> dict[str, Any]:
-    """What stops a model at each executor, up to a stage; dims without a value are 1.
+    """Return the problems of a model on each executor, up to a stage; dims without a value are 1.
 
-    modes: of a language model, those that were taken to the stage: all that generating takes, or `mode` alone.
-    problems: what stops it everywhere. exit_code: 0, or the code of what stops the native executor first. Raises
-    FileNotFoundError for a path with nothing there, InputError for options that the model does not have.
+    modes: of a language model, those compiled: all modes of generating, or `mode` alone.
+    In the document, problems: those of all executors; exit_code: 0, or the code of the first problem of the native
+    executor. Raises FileNotFoundError for a missing path, InputError for options that do not apply to the model.
     """
     document: dict[str, Any] = {"version": VERSION, "model": path, "format": None, "stage": stage, "assumed": {}}
     document["modes"] = []
@@ -70,17 +70,17 @@ def validate_document(
 
 
 def _looks(model: LookedAt, path: str, options: Mapping[str, Any]) -> dict[str, LookedAt]:
-    """A model in each of its modes, by their names: that of `options`, or all that generating takes."""
+    """Return a model in each of its modes by name: the mode of `options`, or all modes of generating."""
     if model.language is None or options["mode"] is not None:
         return {options["mode"] or "run": model}
-    from ingot.llm.engine import modes_of  # only now: most models need nothing of it
+    from ingot.llm.engine import modes_of  # imported late: most models do not need it
 
     first, *others = modes_of(_TOGETHER)
     return {first: model} | {name: _in_mode(path, name, options) for name in others}
 
 
 def _in_mode(path: str, name: str, options: Mapping[str, Any], executor: str = "native") -> LookedAt:
-    """A language model in a mode, with room for several sequences where it takes them."""
+    """Return a language model in a mode; mode "batch" has several sequences."""
     sequences = _TOGETHER if name == "batch" else 1
     return LookedAt(path, assumed=_ASSUMED, executor=executor, sequences=sequences, **{**options, "mode": name})
 
@@ -88,13 +88,13 @@ def _in_mode(path: str, name: str, options: Mapping[str, Any], executor: str = "
 def _check_programs(
     model: LookedAt, looks: Mapping[str, LookedAt], stage: str, executors: dict[str, dict[str, Any]]
 ) -> int:
-    """Adds what stops each executor to its row. Returns the exit code of what stops the native one."""
-    from ingot.emit.language.model import expect_c  # only now: most models need nothing of it
+    """Add the problems of each executor to its row. Return the exit code of the native executor's problems."""
+    from ingot.emit.language.model import expect_c  # imported late: most models do not need it
 
     native, strict, interpret, emitted = (executors[name] for name in ("native", "strict", "interpret", "emit-c"))
     if model.language is not None and model.folder is not None:
-        interpret["problems"].append("a language model runs as native steps, on WebGPU, as C or as a page")
-        emitted["problems"] += _said(partial(expect_c, model.folder, model.language, model.options.precision))
+        interpret["problems"].append("a language model runs natively, on WebGPU, as C or as a web page")
+        emitted["problems"] += _errors_of(partial(expect_c, model.folder, model.language, model.options.precision))
     try:
         for look in looks.values():
             _ = look.optimized
@@ -107,25 +107,29 @@ def _check_programs(
         return error.exit_code
     for name, compiled in programs.items():
         if compiled.fallback:
-            native["notes"].append(f"on the numpy reference, which is slow: {', '.join(compiled.fallback)}")
+            native["notes"].append(f"on the slow numpy reference: {', '.join(compiled.fallback)}")
             strict["problems"].append(f"no kernel: {', '.join(compiled.fallback)}")
             if model.language is not None:
                 native["problems"] += strict["problems"]
         if name != "batch":  # C and pages have one sequence
             emitted["problems"] += [reason.removeprefix("emit: ") for reason in refusals(compiled)]
     if model.assumed:
-        emitted["notes"].append(f"dims need values there: {' '.join(f'--dim {name}=1' for name in model.assumed)}")
+        emitted["notes"].append(f"emit-c needs values: {' '.join(f'--dim {name}=1' for name in model.assumed)}")
     needed = max(_bytes_needed(compiled) for name, compiled in programs.items() if name != "batch")
-    if needed > (there := memory_bytes()):
+    available = memory_bytes()
+    if needed > available:
         for row in (native, strict, emitted):
-            row["problems"].append(f"memory: weights, states and arena of {needed} bytes, expected at most {there}")
+            reason = (
+                f"memory: too little, got {needed} bytes of weights, states and arena, expected at most {available}"
+            )
+            row["problems"].append(reason)
     return 69 if native["problems"] else 0
 
 
 def _check_webgpu(
     path: str, modes: list[str], stage: str, options: Mapping[str, Any], device: dict[str, Any], page: dict[str, Any]
 ) -> None:
-    """Adds what stops the two that need WebGPU to their rows, on a device that has what each has at least."""
+    """Add the problems of the two WebGPU executors to their rows, for a device with WebGPU's guaranteed limits."""
     try:
         model = LookedAt(path, assumed=_ASSUMED, executor="webgpu", **options)
         looks = {modes[0]: model} | {name: _in_mode(path, name, options, "webgpu") for name in modes[1:]}
@@ -140,21 +144,23 @@ def _check_webgpu(
         return
     for compiled in programs.values():
         if compiled.fallback:
-            reason = f"on the numpy reference, which is slow: {', '.join(compiled.fallback)}"
+            reason = f"on the slow numpy reference: {', '.join(compiled.fallback)}"
             device["problems" if model.language is not None else "notes"].append(reason)
-    page["problems"] += _said(partial(web_plan, {name: each for name, each in programs.items() if name != "batch"}))
+    page["problems"] += _errors_of(
+        partial(web_plan, {name: each for name, each in programs.items() if name != "batch"})
+    )
     if model.language is not None and model.folder is not None:
         from ingot.emit.web.language import expect_page
 
-        page["problems"] += _said(partial(expect_page, model.folder))
+        page["problems"] += _errors_of(partial(expect_page, model.folder))
     elif model.folder is not None:
         from ingot.emit.web.encoder import encoder_words
 
-        page["problems"] += _said(partial(encoder_words, model.folder))
+        page["problems"] += _errors_of(partial(encoder_words, model.folder))
 
 
-def _said(check: Callable[[], Any]) -> list[str]:
-    """What a check complains of, line by line."""
+def _errors_of(check: Callable[[], Any]) -> list[str]:
+    """Return the lines of a check's error; [] if it passes."""
     try:
         check()
     except IngotError as error:
@@ -163,7 +169,7 @@ def _said(check: Callable[[], Any]) -> list[str]:
 
 
 def _bytes_needed(compiled: Compiled) -> int:
-    """Bytes of packed weights, states and the arena."""
+    """Return the bytes of packed weights, states and the arena."""
     plans = [segment.plan for segment in compiled.segments if segment.native is not None]
     state_invariant = sum(
         size for plan in plans for region, size in plan.regions.items() if region in ("weights", "state")

@@ -1,4 +1,4 @@
-"""What every JSON document of a look begins with."""
+"""The first keys of every JSON document of an inspection."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ VERSION = 1
 
 
 def head(model: LookedAt, stage: str) -> dict[str, Any]:
-    """The version of the documents, raised when a key changes or goes; the model and the stage."""
+    """Return version, model, format and stage. The version is raised when a key changes or is removed."""
     return {"version": VERSION, "model": model.path, "format": model.format, "stage": stage}

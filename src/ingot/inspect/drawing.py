@@ -1,4 +1,4 @@
-"""A view as Graphviz text. Names from the model appear in quoted labels alone; identifiers are numbers."""
+"""Draw a view as Graphviz text. Names from the model appear only in quoted labels; identifiers are numbers."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _SHAPES = {
     "state": "folder",
     "cut": "plaintext",
 }
-_LARGEST = 4  # kinds of ops in the label of a layer
+_LARGEST = 4  # ops in the label of a layer
 
 
-DEPTH = 3  # parts of the path of a layer
-STEPS = 2  # around a node
+DEPTH = 3  # default depth of module paths of layers
+STEPS = 2  # default distance around a node
 
 
 def dot_document(
@@ -40,11 +40,11 @@ def dot_document(
     pattern: str | None = None,
     node: str | None = None,
 ) -> dict[str, Any]:
-    """A drawing of a model at a stage: boxes and arrows, and the same as Graphviz text under "dot".
+    """Return a drawing of a model at a stage: boxes and arrows, and the same as Graphviz text under "dot".
 
-    detail: "full", a box for each node, weight, input and output; "layers", one for each layer, which is `depth` parts
-    of the paths in names; "summary", one for each op. op, pattern: only the nodes that `matching` finds. node: only
-    those at most `depth` steps from one. Raises InputError where nothing fits.
+    detail: "full", a box for each node, weight, input and output; "layers", a box for each layer, given by the first
+    `depth` components of module paths; "summary", a box for each op. op, pattern: only the nodes that `matching` finds.
+    node: only the nodes within distance `depth` of one. Raises InputError if no node matches.
     """
     view = model.view(stage)
     if op is not None or pattern is not None or node is not None:
@@ -60,7 +60,7 @@ def dot_document(
 
 
 def _part(view: View, kept: set[str]) -> View:
-    """Some items of a view; what others make for them is a box of kind "cut"."""
+    """Return a view with only the kept items; their operands from other items become boxes of kind "cut"."""
     items = {key: item for key, item in view.items.items() if key in kept}
     names = {name for item in items.values() for name in (*item.operands, *item.results) if name is not None}
     edges = {name: _cut(edge, kept) for name, edge in view.edges.items() if name in names}
@@ -109,26 +109,26 @@ def _full(view: View) -> tuple[Rows, Rows]:
 
 
 def _named(item: Item) -> list[str]:
-    """A line of what an item stands for in the loaded model, where that has names."""
+    """Return a line with the source nodes of an item, if they have names."""
     text = shown_sources(item.sources, item.name).strip(" ()")
     return [text] if text else []
 
 
 def _type(view: View, name: str) -> str:
-    """The type on an arrow between nodes; elsewhere the box has it."""
+    """Return the type for an arrow between nodes; the boxes of other values contain their types."""
     edge = view.edges[name]
     return edge.type if edge.producer is not None else ""
 
 
 def _groups(view: View, detail: str, depth: int) -> dict[str, str]:
-    """The group of each item, by its name: its op, or its layer."""
+    """Return the group of each item by its name: its op, or its layer."""
     if detail == "summary":
         return {key: item.op for key, item in view.items.items()}
     return {key: ".".join(path[:depth]) or view.name for key, path in layer_paths(view).items()}
 
 
 def _grouped(view: View, groups: dict[str, str]) -> tuple[Rows, Rows]:
-    """A box for each group with how many of which ops, and arrows with how many tensors go from one to another."""
+    """Return a box for each group with counts of its ops, and arrows with counts of tensors between groups."""
     ops: dict[str, Counter[str]] = {}
     for key, item in view.items.items():
         ops.setdefault(groups[key], Counter())[item.op] += 1
@@ -167,7 +167,7 @@ def _grouped(view: View, groups: dict[str, str]) -> tuple[Rows, Rows]:
 
 
 def _label(group: str, counts: Counter[str]) -> str:
-    """A group with its most frequent ops."""
+    """Return the label of a group, with its most frequent ops."""
     if list(counts) == [group]:
         return f"{group}\n{counts.total()} nodes"
     largest = ", ".join(f"{count} {op}" for op, count in counts.most_common(_LARGEST))
@@ -187,6 +187,6 @@ def _text(name: str, boxes: Rows, arrows: Rows) -> str:
 
 
 def quoted(text: str) -> str:
-    """A Graphviz string; quotes, backslashes and control characters cannot end or alter it."""
+    """Return a Graphviz string with quotes, backslashes and control characters escaped or replaced."""
     plain = "".join(c if c.isprintable() or c == "\n" else "?" for c in text)
     return '"' + plain.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'

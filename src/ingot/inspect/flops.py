@@ -1,6 +1,6 @@
-"""Operations of product-sums that nodes take: two for each multiply-add, as costs of steps are counted.
+"""FLOPs of nodes: two for each multiply-add of products, as in the costs of steps.
 
-Counts are polynomials over the symbols of a graph. What a kernel computes is counted by `lower`; here it is the op.
+Counts are polynomials over the symbols of a graph. Here ops are counted; `lower` counts the work of kernels.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _Count = Callable[[Node, list[Shape], list[Shape]], Known]
 
 
 def flops(graph: Graph, node: Node) -> Known | None:
-    """Those of a node, 0 for an op without product-sums; None where a dim is unknown."""
+    """Return the FLOPs of a node, 0 for an op without products; None if a dim is unknown."""
     count = COUNTS.get(node.op.name)
     if count is None:
         return 0
@@ -45,7 +45,7 @@ def _conv_transpose(node: Node, operands: list[Shape], results: list[Shape]) -> 
 
 
 def _attention(node: Node, operands: list[Shape], results: list[Shape]) -> Known:
-    """Both products, over the keys that a causal mask leaves; all of them, where their number is a symbol."""
+    """Count both products, over the keys that a causal mask allows, or all keys if their number is a symbol."""
     query, keys, values = operands[:3]
     rows, count = query[-2], keys[-2]
     scores: Known = _known(rows) * _known(count)
@@ -55,7 +55,7 @@ def _attention(node: Node, operands: list[Shape], results: list[Shape]) -> Known
 
 
 def _recurrent(node: Node, operands: list[Shape], results: list[Shape]) -> Known:
-    """The products of the state with its matrix, for each step of time; those of the input are nodes of their own."""
+    """Count the products of the state with its matrix for each time step; products of the input are separate nodes."""
     gates, matrix = operands[:2]
     return 2 * _product(gates[:-1]) * _product(matrix[-2:])
 

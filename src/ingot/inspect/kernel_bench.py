@@ -1,4 +1,4 @@
-"""Every kernel that can compute one op on one shape, each compiled alone, so that the choice can be measured."""
+"""Measurement of all kernels that can compute one op on one shape, to check the kernel that lowering chooses."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ MAX_ELEMENTS = 1 << 29  # of one tensor
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """A kind of op to measure: the names of the numbers that make its shape, and the op on inputs of that shape."""
+    """A kind of op to measure. numbers: the names of the numbers of its shape; add: adds the op for these numbers."""
 
     numbers: tuple[str, ...]
     add: Callable[..., Node]
 
     def graph(self, shape: Sequence[int]) -> Graph:
-        """One node on random inputs and weights. Raises ShapeError when the numbers do not fit together."""
+        """Return a graph of one node with random weights. Raises ShapeError if the numbers are inconsistent."""
         assert len(shape) == len(self.numbers)
         graph = Graph("one_op")
         graph.set_output("y", self.add(graph, *shape).outputs[0])
@@ -89,20 +89,20 @@ def _layer_norm(graph: Graph, rows: int, cols: int) -> Node:
     return graph.add("layer_norm", operands, eps=1e-5)
 
 
-_ATTENTION = ("BATCH", "HEADS", "KERNEL_RULES", "KEYS", "WIDTH")
+_ATTENTION = ("BATCH", "HEADS", "ROWS", "KEYS", "WIDTH")
 FAMILIES = {
     "gemm": Family(("M", "K", "N"), _gemm),
     "attention": Family(_ATTENTION, _attention(False)),
     "attention-causal": Family(_ATTENTION, _attention(True)),
     "conv": Family(("CHANNELS", "HEIGHT", "WIDTH", "OUT_CHANNELS", "KERNEL", "STRIDE", "GROUPS"), _conv),
-    "softmax": Family(("KERNEL_RULES", "COLS"), _softmax),
-    "layer_norm": Family(("KERNEL_RULES", "COLS"), _layer_norm),
+    "softmax": Family(("ROWS", "COLS"), _softmax),
+    "layer_norm": Family(("ROWS", "COLS"), _layer_norm),
 }
 
 
 @dataclass(slots=True)
 class Candidate:
-    """A kernel on one instruction set, ready to run. `rounds`: nanoseconds of its steps, one number a round."""
+    """A kernel on one instruction set, ready to run. rounds: nanoseconds of its steps, one number per round."""
 
     kernel: str
     isa: str
@@ -112,35 +112,35 @@ class Candidate:
 
     @property
     def steps(self) -> list[int]:
-        """The steps that are this kernel's: a row may also emit copies."""
+        """The indices of this kernel's steps: a kernel rule may also emit copies."""
         return [i for i, step in enumerate(self.program.plan.steps) if step.kernel == self.kernel]
 
     @property
     def parts(self) -> int:
-        """Into how many parts its calls are cut."""
+        """The largest number of tasks of its steps."""
         return max(self.program.plan.steps[i].parts for i in self.steps)
 
     @property
     def cost(self) -> Cost:
-        """What its steps cost at least."""
+        """The cost of its steps."""
         lowered = self.program.lowered
         costs = [step_cost(lowered, self.program.plan.steps[i]) for i in self.steps]
         return Cost(*(sum(getattr(c, name) for c in costs) for name in ("flops", "weight_bytes", "other_bytes")))
 
     @property
     def nanoseconds(self) -> float:
-        """The median round."""
+        """The median over the rounds."""
         return statistics.median(self.rounds)
 
     def measure(self, inputs: Sequence[np.ndarray], runs: int) -> float:
-        """Nanoseconds of a run, the median of `runs`; one more goes before them and brings the data back."""
+        """Return the median nanoseconds of `runs` runs, after one more run that loads the data into the caches."""
         times = self.program.profile(inputs, runs + 1)[1:, self.steps]
         return float(np.median(times.sum(1)))
 
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """The kernels that can compute a graph of one node, and why the others cannot."""
+    """The kernels that can compute a graph of one node, and the reasons why others were refused."""
 
     able: tuple[Candidate, ...]
     refused: tuple[tuple[str, str], ...]
@@ -148,7 +148,7 @@ class Candidates:
 
     @staticmethod
     def of(graph: Graph, isas: Iterable[str], threads: int) -> Candidates:
-        """Compiles each on each instruction set; the last of `isas` is the one that lowering would take."""
+        """Compile each kernel for each instruction set; lowering would choose the last of `isas`."""
         weights, generator = WeightStore(), np.random.default_rng(0)
         inputs = tuple(generator.standard_normal(graph.type(name).dims, np.float32) for name in graph.inputs)
         (node,) = graph.nodes
@@ -156,18 +156,18 @@ class Candidates:
         lowering = Lowering(graph, Target(threads=threads), CPU)
         choice = lowering.ask(node).row
         names = list(isas)
-        for row in KERNEL_RULES[node.op.name]:
-            reason = lowering.refusal(row, node)
+        for rule in KERNEL_RULES[node.op.name]:
+            reason = lowering.refusal(rule, node)
             if reason:
-                refused.append((row.kernel, reason))
+                refused.append((rule.kernel, reason))
                 continue
             for isa in names:
-                program = _compile(graph, row, Target(isa, threads), weights)
-                able.append(Candidate(row.kernel, isa, program, row is choice and isa == names[-1]))
+                program = _compile(graph, rule, Target(isa, threads), weights)
+                able.append(Candidate(rule.kernel, isa, program, rule is choice and isa == names[-1]))
         return Candidates(tuple(able), tuple(refused), inputs)
 
     def measure(self, seconds: float, rounds: Iterable[int] = range(ROUNDS)) -> None:
-        """Fills `rounds` of every candidate, interleaved, in about so many seconds."""
+        """Fill `rounds` of every candidate, interleaved, in about `seconds` seconds."""
         share = 1e9 * seconds / len(self.able) / ROUNDS
         runs = [max(1, round(share / c.measure(self.inputs, 1)) - 1) for c in self.able]
         for _ in rounds:
@@ -175,9 +175,9 @@ class Candidates:
                 candidate.rounds.append(candidate.measure(self.inputs, count))
 
 
-def _compile(graph: Graph, row: KernelRule, target: Target, weights: WeightStore) -> NativeProgram:
-    """The graph of one node with a row that lowering would perhaps avoid."""
-    alone = replace(CPU, rules=KERNEL_RULES | {row.op: [replace(row, avoid=accept)]})
-    segment = compile_segment(graph, target, backend=alone)
+def _compile(graph: Graph, rule: KernelRule, target: Target, weights: WeightStore) -> NativeProgram:
+    """Compile a graph of one node with the given kernel rule only, even if lowering would avoid it."""
+    backend = replace(CPU, rules=KERNEL_RULES | {rule.op: [replace(rule, avoid=accept)]})
+    segment = compile_segment(graph, target, backend=backend)
     assert segment.native is not None
     return NativeProgram(segment.graph, *segment.native, weights, Arena())

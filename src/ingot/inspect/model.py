@@ -1,6 +1,6 @@
-"""A model of any format, opened once to be looked at: its graph as loaded and after the passes, and its program.
+"""A model of any format, opened for inspection: its graph as loaded and after the passes, and its program.
 
-Each stage is made when it is first asked for. No weight is packed; of a graph's weights, passes read small ones.
+Each stage is computed on first use. No weights are packed; the passes read only small weights.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ from ingot.support.machine import usable_threads
 
 
 class LookedAt:
-    """A model at a path, of any format that sessions and language models take.
+    """A model at a path, of any format that sessions and language models accept.
 
-    format: "onnx", "pt2", "folder", "gguf" or "program". facts: what the model says of itself, as plain data. absent:
-    why data of weights cannot be had, by name. dims: as of `InferenceSession`. precision: None for what a session or a
-    language model takes. mode: of a language model, "prefill" unless it is given; "train" is a step of training of any
-    model, by cross entropy and AdamW, of a language model over `batch` windows of `length` tokens. threads: 0: from the
-    machine. assumed: the value of dims without one, in programs; None for an error there. executor: what programs are
-    for. template: see `Folder`. sequences: of a language model, how many its cache has room for; mode "batch", a row of
-    each of several, takes more than one.
+    format: "onnx", "pt2", "folder", "gguf" or "program". facts: the model's own metadata as plain data. absent: the
+    reasons why data of weights is missing, by name. dims: as for `InferenceSession`. precision: None for the default of
+    a session or language model. mode: of a language model, "prefill" by default; "train" is a training step of any
+    model, with cross entropy and AdamW, for a language model over `batch` windows of `length` tokens. threads: 0 means
+    as many as the machine allows. assumed: the value of dims without one, in programs; None makes them an error.
+    executor: of the programs. template: see `Folder`. sequences: of a language model, the
+    number that its cache holds; mode "batch" computes a row of each of several.
 
-    Raises FileNotFoundError, LoadError, UnsupportedError or LimitError for a model that cannot be had, InputError for
-    options that it does not have.
+    Raises FileNotFoundError, LoadError, UnsupportedError or LimitError for a model that cannot be loaded, InputError
+    for options that do not apply to the model.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class LookedAt:
         self.absent: Mapping[str, str] = {}
         self.facts: Mapping[str, Any] = {}
         self.language: LanguageModel | None = None
-        self._file_bytes = 0  # where the loader knows its files
+        self._file_bytes = 0  # set if the loader reports its files
         with bounded(path):
             self.folder = _language_folder(path, template)
             if mode == "train":
@@ -77,13 +77,13 @@ class LookedAt:
                 self._open_language_model(self.folder)
                 return
             if mode is not None:
-                raise InputError(f"{path}: no modes, got {mode}, expected a language model")
+                raise InputError(f"{path}: option mode: no modes, got {mode}, expected a language model")
             self._open_model()
 
     def _open_language_model(self, folder: Folder) -> None:
         if self._dims:
-            raise InputError(f"{self.path}: a language model takes no --dim, got {', '.join(self._dims)}")
-        from ingot.llm.options import Options  # only now: most models need nothing of it
+            raise InputError(f"{self.path}: a language model accepts no --dim, got {', '.join(self._dims)}")
+        from ingot.llm.options import Options  # imported late: most models do not need it
 
         self.format = "gguf" if isinstance(folder, GgufModel) else "folder"
         self.facts = _gguf_facts(folder) if isinstance(folder, GgufModel) else _folder_facts(folder)
@@ -122,30 +122,29 @@ class LookedAt:
         self._exact = exact
 
     def _open_step(self) -> None:
-        from ingot.training.graph import written_step  # only now: most looks are at models that run
+        from ingot.training.graph import written_step  # imported late: most inspections do not need it
         from ingot.training.optimizers import AdamW
-        from ingot.training.sources import load_looked
+        from ingot.training.sources import load_for_inspection
 
         if self._executor != "native":
-            raise InputError(f"{self.path}: a step of training is native, got executor {self._executor}")
+            raise InputError(f"{self.path}: training needs the native executor, got {self._executor}, expected native")
         name = self._precision or F32.name
         if name not in STEP_PRECISIONS:
             expected = f"one of {', '.join(STEP_PRECISIONS)}"
-            raise InputError(f"{self.path}: no precision of steps of training, got {name}, expected {expected}")
+            raise InputError(f"{self.path}: no precision of training steps, got {name}, expected {expected}")
         self.precision, self._limits, self._exact = precision_of(name), {}, {}
         sizes = {name: size for name, size in self._dims.items() if isinstance(size, int)}
         if len(sizes) < len(self._dims):
-            raise InputError(f"{self.path}: a step of training has exact dims, got a limit of {sorted(self._dims)}")
+            limits = sorted(self._dims)
+            raise InputError(f"{self.path}: a training step has no limits of dims, got {limits}, expected exact dims")
         folder = self.folder
         self.format = "onnx" if folder is None else "gguf" if isinstance(folder, GgufModel) else "folder"
-        forward, trained = load_looked(self.path, folder, sizes)
+        forward, trained = load_for_inspection(self.path, folder, sizes)
         self.loaded = written_step(forward, "cross_entropy", AdamW(lr=1e-3), trained)
 
     @cached_property
     def target(self) -> Target:
-        """What programs are made for: this machine, or any device of WebGPU. Raises InputError for a precision that it
-        does not have.
-        """
+        """The target of programs: this machine or any WebGPU device. Raises InputError for an unsupported precision."""
         if self.language is not None:
             return self.options.target
         if self._executor == "webgpu":
@@ -166,14 +165,14 @@ class LookedAt:
 
             with bounded(self.path):
                 return finished(graph, self.precision)
-        if self.format != "program":  # whose passes have run
+        if self.format != "program":  # the passes of a saved program have run
             with bounded(self.path):
                 optimize(graph)
         return graph
 
     @cached_property
-    def _mode_taken(self) -> Mode:
-        """What is bound of the symbols. Raises InputError where some have no value."""
+    def _mode_of_program(self) -> Mode:
+        """The mode with the values of symbols. Raises InputError for symbols without a value."""
         if self.language is not None:
             from ingot.llm.engine import mode_of
 
@@ -181,7 +180,7 @@ class LookedAt:
         if self._free and self._assumed is None:
             raise unbound(self._free)
         if self.is_step:
-            return Mode("train")  # its products say what they are rounded to
+            return Mode("train")  # the graph contains the rounding of its products
         sizes: dict[str, int] = {name: AtMost(limit, name) for name, limit in self._limits.items()}
         return Mode(sizes=sizes | self.assumed, precision=self.precision)
 
@@ -191,11 +190,11 @@ class LookedAt:
 
     @property
     def assumed(self) -> dict[str, int]:
-        """The dims that were given no value, with the one that they have instead."""
+        """The dims without a given value, with their assumed value."""
         if self.language is not None or self._assumed is None:
             return {}
-        taken = [name for name in self._exact if name not in self._dims]
-        return dict.fromkeys([*taken, *self._free], self._assumed)
+        bound = [name for name in self._exact if name not in self._dims]
+        return dict.fromkeys([*bound, *self._free], self._assumed)
 
     @property
     def has_program(self) -> bool:
@@ -204,19 +203,19 @@ class LookedAt:
 
     @cached_property
     def optimized(self) -> Graph:
-        """After the passes; of a language model, in a mode."""
-        return self._passed if self.language is None else self._mode_taken.graph(self._passed)
+        """The graph after the passes; for a language model, of its mode."""
+        return self._passed if self.language is None else self._mode_of_program.graph(self._passed)
 
     @cached_property
     def compiled(self) -> Compiled:
-        """The program. Raises InputError where dims have no values, and what compiling raises."""
-        mode = self._mode_taken
+        """The program. Raises InputError for dims without values, and the errors of compilation."""
+        mode = self._mode_of_program
         is_planned = self.language is None and bool(self._limits)
         with bounded(self.path):
             return (compile_at_most if is_planned else compile_mode)(self._passed, self.target, mode)
 
     def view(self, stage: str) -> View:
-        """The model at a stage, one of STAGES. Raises as `compiled` does, for the last two."""
+        """Return the model at a stage, one of STAGES. The last two stages raise the errors of `compiled`."""
         if stage == "graph":
             return view_of_graph(self.loaded)
         if stage == "optimized":
@@ -224,18 +223,18 @@ class LookedAt:
         return view_of_program(self.compiled, is_planned=stage == "plan")
 
     def explain(self, node: str | None) -> Explanation:
-        """Which kernels were chosen, and why; of a node, or of those that the passes made of one of the loaded graph.
+        """Return which kernels were chosen, and why; for a node of the loaded graph, those of the nodes it became.
 
-        Raises InputError for an unknown node, and as `compiled` does.
+        Raises InputError for an unknown node, and the errors of `compiled`.
         """
         loaded = None if node is None else self.loaded.values.get(node)
         if loaded is None or loaded.producer is None or loaded.name in self.optimized.values:
             return self._explain(node)
-        made = [self._explain(row["name"]) for row in became_of(self.optimized, self.loaded, loaded.producer)]
-        if not made:
+        found = [self._explain(row["name"]) for row in became_of(self.optimized, self.loaded, loaded.producer)]
+        if not found:
             return self._explain(node)
-        choices = {choice.node: choice for each in made for choice in each.choices}
-        return replace(made[0], choices=tuple(choices.values()), fused=tuple(choices))
+        choices = {choice.node: choice for each in found for choice in each.choices}
+        return replace(found[0], choices=tuple(choices.values()), fused=tuple(choices))
 
     def _explain(self, node: str | None) -> Explanation:
         programs = [segment for segment in self.compiled.segments if segment.native is not None]
@@ -246,12 +245,12 @@ class LookedAt:
 
     @property
     def is_step(self) -> bool:
-        """Whether it is a step of training, whose parameters are states."""
+        """Whether this is a training step, whose parameters are states."""
         return self._mode == "train"
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the file with its external data, or of all files of the folder."""
+        """The bytes of the file with its external data, or of all files of the folder."""
         if self._file_bytes:
             return self._file_bytes
         if not os.path.isdir(self.path):
@@ -260,23 +259,22 @@ class LookedAt:
             return sum(entry.stat().st_size for entry in entries if entry.is_file())
 
 
-_SIZE = 2  # where `files.identity` has it
+_SIZE = 2  # index of the size in the result of `files.identity`
 
 
 def _language_folder(path: str, template: str | None) -> Folder | None:
-    """A Hugging Face folder or GGUF file, its configuration and headers read; None for what is neither."""
+    """Read configuration and headers of a Hugging Face folder or GGUF file; return None for other models."""
     if os.path.isfile(os.path.join(path, "config.json")):
         return read_folder(path, template)
     if is_gguf(path):
         return read_model(path, template)
     if template is not None:
-        raise InputError(f"{path}: takes no template, got {template}, expected a language model")
+        raise InputError(f"{path}: option template: not a language model, got {template}, expected none")
     return None
 
 
 def is_language_model(path: str, template: str | None = None) -> bool:
-    """Whether a path is that of a decoder: a GGUF file, or a folder of one. Of a folder, config.json and its template
-    alone are read.
+    """Return whether a path is a decoder: a GGUF file, or a folder, of which only config.json and template are read.
 
     Raises LoadError, UnsupportedError.
     """
@@ -289,14 +287,14 @@ def _folder_facts(folder: Folder) -> dict[str, Any]:
     config = folder.config
     version = config.get("transformers_version")
     facts: dict[str, Any] = {"producer": f"transformers {version}"} if isinstance(version, str) else {}
-    said = {key: value for key, value in config.items() if not isinstance(value, dict) and value is not None}
+    metadata = {key: value for key, value in config.items() if not isinstance(value, dict) and value is not None}
     quantized = config.get("quantization_config")
     if isinstance(quantized, dict):
         facts["quantization"] = {key: value for key, value in quantized.items() if isinstance(value, (str, int, float))}
-    return facts | {"metadata": said}
+    return facts | {"metadata": metadata}
 
 
-_FIRST_ELEMENTS = 4  # of an array of metadata
+_FIRST_ELEMENTS = 4  # elements shown of an array of metadata
 
 
 def _gguf_facts(model: GgufModel) -> dict[str, Any]:
@@ -316,7 +314,7 @@ def _gguf_facts(model: GgufModel) -> dict[str, Any]:
 
 
 def _entry(entry: Entry) -> Any:
-    """A value of metadata; of an array the first elements, and how many there are."""
+    """Return a value of metadata; for an array its type, length and first elements."""
     if not entry.is_array:
         return _plain(entry.value)
     first = [_plain(each) for each in entry.value[:_FIRST_ELEMENTS]]
@@ -324,7 +322,7 @@ def _entry(entry: Entry) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """A value as JSON has it; bytes that are no text are escaped."""
+    """Return a value in JSON types; bytes that are not text are escaped."""
     if isinstance(value, bytes):
         return value.decode("utf-8", "backslashreplace")
     return value.item() if hasattr(value, "item") else value

@@ -1,4 +1,4 @@
-"""The modules of a model: the paths that its nodes lie on, and how much lies on each."""
+"""The modules of a model: the module path of each node, and totals by module."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from ingot.inspect.view import Edge, Item, View
 
 
 def layer_paths(view: View) -> dict[str, list[str]]:
-    """The parts of the path of each item, by its name; [] for one that lies on none.
+    """Return the components of each item's module path, by item name; [] for an item without a module.
 
-    It is that of the module or node of the loaded model that an item stands for; else the longest of those in its name
-    and in the names of its weights; else that of what makes its operands. The last part of a name, which names the node
-    or value itself, is no part of a path.
+    The path is that of the item's source module or node; else the longest path in its name and in the names of its
+    weights; else that of the producer of an operand. The last component of a name is the node or value itself and does
+    not belong to the path.
     """
     paths: dict[str, list[str]] = {}
     for key, item in view.items.items():
@@ -23,7 +23,7 @@ def layer_paths(view: View) -> dict[str, list[str]]:
 
 
 def _path(view: View, item: Item, paths: dict[str, list[str]]) -> list[str]:
-    """paths: of the items before."""
+    """Return the path of an item. paths: those of the items before it."""
     for source in item.sources:
         found = _parts(source.module) if source.module else _parts(source.name)[:-1]
         if found or source.name.startswith("/"):  # as torch names ONNX nodes of the outermost module
@@ -37,7 +37,7 @@ def _path(view: View, item: Item, paths: dict[str, list[str]]) -> list[str]:
 
 
 def _stored(view: View, item: Item) -> list[Edge]:
-    """The weights and constants that an item reads."""
+    """Return the weights and constants that an item reads."""
     read = (view.edges[name] for name in dict.fromkeys(item.operands) if name is not None)
     return [edge for edge in read if edge.kind in ("weight", "constant")]
 
@@ -47,8 +47,9 @@ def _parts(name: str) -> list[str]:
 
 
 def module_rows(view: View) -> list[dict[str, Any]]:
-    """Each path, a module before those inside it, with its nodes, ops and elements of weights and of constants that are
-    floats, those inside included. A weight counts where it is read first.
+    """Return a row for each module, parents first, with its nodes, ops and parameters, including inner modules.
+
+    Parameters are the elements of weights and of float constants. A weight counts for the module that reads it first.
     """
     rows: dict[tuple[str, ...], dict[str, Any]] = {}
     counted: set[str] = set()
@@ -69,7 +70,7 @@ def module_rows(view: View) -> list[dict[str, Any]]:
 
 
 def _nested(rows: dict[tuple[str, ...], Any]) -> list[tuple[str, ...]]:
-    """Paths in order of appearance, each behind the one that it lies in and that one's earlier paths."""
+    """Return the paths in depth-first order, siblings in order of appearance."""
     first = {path: number for number, path in enumerate(rows)}
     return sorted(rows, key=lambda path: [first[path[:length]] for length in range(1, len(path) + 1)])
 
@@ -82,7 +83,7 @@ def _elements(shape: list[int | str | None] | None) -> int:
 
 
 def repeated_layers(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The modules whose parts are numbered, with how many there are, such as `model.layers` with 28."""
+    """Return the modules with numbered children and the number of children, such as `model.layers` with 28."""
     numbered: Counter[str] = Counter()
     for row in rows:
         path, _, last = row["path"].rpartition(".")

@@ -1,4 +1,4 @@
-"""Nodes: all of them, one with all that is known of it, and those around one."""
+"""Documents of nodes: a list of nodes, all facts on one node, and the nodes around one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ingot.session.reports import sources_document
 
 
 def row(view: View, item: Item) -> dict[str, Any]:
-    """A node in a list."""
+    """Return the row of a node in a list."""
     types = [view.edges[name].type for name in item.results]
     return {
         "name": item.name, "op": item.op, "operands": item.operands, "outputs": item.results, "types": types,
@@ -26,11 +26,11 @@ def row(view: View, item: Item) -> dict[str, Any]:
 
 
 def matching(view: View, op: str | None, pattern: str | None) -> list[Item]:
-    """The items at a stage, in order, that have an op or kernel, or stand for a node of the loaded model that has; and
-    one of whose values, or of the nodes that they stand for, has such a name or is of such a module.
+    """Return the items at a stage, in order, that match both patterns.
 
-    Patterns may have `*`, `?` and `[...]`; one for names without any is looked for in names. Raises InputError where
-    nothing fits.
+    op: matches the item's op or kernel, or the op of a source node. pattern: matches the name of the item, of a value,
+    of a source node or of its module. Patterns may contain `*`, `?` and `[...]`; a name pattern without these matches
+    names that contain it. Raises InputError if no item matches.
     """
     found = [
         item
@@ -41,12 +41,12 @@ def matching(view: View, op: str | None, pattern: str | None) -> list[Item]:
     if not found and view.items:
         ops = sorted({name for item in view.items.values() for name in ops_of(item)})
         got = " and ".join(f"{what} {given!r}" for what, given in (("op", op), ("name", pattern)) if given is not None)
-        raise InputError(f"nothing fits, got {got}, expected a part of a name, or an op of {', '.join(ops)}")
+        raise InputError(f"no node matches, got {got}, expected a part of a name, or an op of {', '.join(ops)}")
     return found
 
 
 def ops_of(item: Item) -> list[str]:
-    """What it computes: an op or kernel, and the ops of the loaded model that it stands for, with their domains."""
+    """Return the item's op or kernel, and the ops of its source nodes, with and without their domains."""
     named = [f"{source.domain}.{source.op}" if source.domain else source.op for source in item.sources]
     return list(dict.fromkeys([item.op, *(source.op for source in item.sources), *named]))
 
@@ -57,10 +57,9 @@ def _names_of(item: Item) -> list[str]:
 
 
 def list_document(model: LookedAt, stage: str, op: str | None = None, pattern: str | None = None) -> dict[str, Any]:
-    """The nodes at a stage that `matching` finds, in order, and how many there are of each op, and of each op of the
-    loaded model.
+    """Return the nodes at a stage that `matching` finds, in order, with counts by op and by source op.
 
-    Raises InputError where nothing fits.
+    Raises InputError if no node matches.
     """
     view = model.view(stage)
     found = matching(view, op, pattern)
@@ -78,10 +77,10 @@ def fits_pattern(name: str, pattern: str) -> bool:
 
 
 def node_document(model: LookedAt, stage: str, name: str) -> dict[str, Any]:
-    """One node: attributes, operands and results with their types, what makes and what reads them, what it became.
+    """Return one node: attributes, operands and results with types, producers, consumers, and its later forms.
 
-    name: of any value that it makes, or of a node of the loaded model; `also` are the other nodes that stand for that.
-    Raises InputError for a name that no node has.
+    name: of a value that the node computes, or of a node of the loaded model; `also` lists other nodes from the same
+    source node. Raises InputError for an unknown name.
     """
     view = model.view(stage)
     item = _item(model, view, stage, name)
@@ -102,7 +101,7 @@ def node_document(model: LookedAt, stage: str, name: str) -> dict[str, Any]:
 
 
 def _item(model: LookedAt, view: View, stage: str, name: str) -> Item:
-    """A node by a value's name. Where another stage has it, the error says what it became."""
+    """Return a node by a value's name. If only an earlier stage has the name, the error names the later nodes."""
     try:
         return view.item(name)
     except InputError as error:
@@ -111,14 +110,14 @@ def _item(model: LookedAt, view: View, stage: str, name: str) -> Item:
             raise InputError(f"{stage}: {error}") from error
         rows = became_of(model.optimized, model.loaded, node)
         if stage != "optimized":
-            left = (model.view("optimized").items.get(each["name"]) for each in rows)
-            rows = [step for item in left if item is not None for step in became(model, "optimized", item) or ()]
+            remaining = (model.view("optimized").items.get(each["name"]) for each in rows)
+            rows = [step for item in remaining if item is not None for step in became(model, "optimized", item) or ()]
         now = ", ".join(f"{each['name']!r}" for each in rows) or "nothing"
-        raise InputError(f"{stage}: no such node, got {name!r}, which is left in {now}") from error
+        raise InputError(f"{stage}: no such node, got {name!r}, which became {now}") from error
 
 
 def _loaded(model: LookedAt, name: str) -> Node | None:
-    """The node of the loaded graph that makes a value, or the last that stands for a node of the model."""
+    """Return the node of the loaded graph that computes a value, or the last node from a source node of this name."""
     if name in model.loaded.values:
         return model.loaded.producer(name)
     found = [node for node in model.loaded.nodes if any(source.name == name for source in node.sources)]
@@ -126,18 +125,18 @@ def _loaded(model: LookedAt, name: str) -> Node | None:
 
 
 def _started(model: LookedAt, view: View, stage: str, name: str) -> list[str]:
-    """The names of the nodes that a name is of: of one by a value, or of all that stand for a node of the model."""
+    """Return the names of the nodes that a name refers to: the producer of a value, or all nodes of a source node."""
     item = _item(model, view, stage, name)
     return [each.name for each in view.items_from(name)] if item.is_from(name) else [item.name]
 
 
 def _node(view: View, item: Item) -> Node | None:
-    """The node of a graph that an item is."""
+    """Return the graph's node of an item; None for a step."""
     return view.source.producer(item.results[0]) if isinstance(view.source, Graph) else None
 
 
 def _operand_names(view: View, item: Item) -> list[str | None]:
-    """What the op calls its operands; of a step, nothing."""
+    """Return the op's names of the operands; None for each operand of a step."""
     node = _node(view, item)
     if node is None:
         return [None] * len(item.operands)
@@ -151,9 +150,9 @@ def _meaning(view: View, item: Item) -> str:
 
 
 def became(model: LookedAt, stage: str, item: Item) -> list[dict[str, Any]] | None:
-    """What became of a node at the next stage; None where dims have no values yet, or there is no next one.
+    """Return the forms of a node at the next stage; None if dims have no values, or after the last stage.
 
-    Of a loaded graph: the nodes after the passes. Of one after the passes: the steps.
+    For a loaded graph these are the nodes after the passes; for a graph after the passes, the steps.
     """
     if stage == "graph":
         node = model.loaded.producer(item.results[0])
@@ -171,10 +170,10 @@ def became(model: LookedAt, stage: str, item: Item) -> list[dict[str, Any]] | No
 
 
 def trace_document(model: LookedAt, stage: str, name: str, up: int, down: int) -> dict[str, Any]:
-    """The nodes around one: up to `up` steps before it and `down` behind it, in order, with their distance.
+    """Return the nodes around one: up to `up` levels above it and `down` levels below it, in order, with distances.
 
-    name: of a value, or of a node of the loaded model, for which several nodes may stand. Of an input, weight or
-    constant, what reads it is at distance 1. Raises InputError for a name that is not there.
+    name: of a value, or of a node of the loaded model, which may have become several nodes. For an input, weight or
+    constant, its readers have distance 1. Raises InputError for an unknown name.
     """
     view = model.view(stage)
     distances = distances_from(model, view, stage, name, up, down)
@@ -187,7 +186,7 @@ def trace_document(model: LookedAt, stage: str, name: str, up: int, down: int) -
 
 
 def distances_from(model: LookedAt, view: View, stage: str, name: str, up: int, down: int) -> dict[str, int]:
-    """The items at most so many steps from one, by name, with their distance; see `trace_document`."""
+    """Return the distance of each item within `up` and `down` levels of a node, by name; see `trace_document`."""
     edge = view.edges.get(name)
     start = [] if edge is not None and edge.producer is None else _started(model, view, stage, name)
     distances: dict[str, int] = dict.fromkeys(start, 0)

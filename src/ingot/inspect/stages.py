@@ -1,4 +1,4 @@
-"""What can be asked for, by name: stages of a model, and how much of it a drawing shows."""
+"""The names of the stages of a model, and of the levels of detail of a drawing."""
 
 STAGES = ("graph", "optimized", "lowered", "plan")
 DETAILS = ("full", "layers", "summary")

@@ -1,4 +1,4 @@
-"""What `ingot inspect` says of a model as a whole."""
+"""The document of `ingot inspect`: a summary of a model."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from ingot.session.reports import PlanReport
 
 
 def summary_document(model: LookedAt, stage: str, text: str | None = None) -> dict[str, Any]:
-    """A model at a stage: interface, ops, parameters, operations, memory, and what the model says of itself.
+    """Return the summary of a model at a stage: interface, ops, parameters, FLOPs, memory and metadata.
 
-    text: "short" or "full" adds the stage's own text; of a graph, that leaves long constants out, or can be read back.
+    text: "short" or "full" adds the stage's text; for a graph, "short" omits long constants and "full" can be parsed.
     """
     view = model.view(stage)
     modules = module_rows(view)
@@ -76,24 +76,25 @@ def _elements(edge: Any) -> int:
 
 
 def _parameters(model: LookedAt) -> int:
-    """Numbers that were learned: elements of weights and of constants that are floats, and of codes what they stand
-    for; neither scales and zero points, nor tables that a language model's file does not hold.
+    """Return the number of parameters: elements of weights and float constants, with quantized weights dequantized.
+
+    Scales, zero points and tables that are not in a language model's file are not counted.
     """
     graph, total = model.loaded, 0
-    if model.is_step:  # constants are the optimiser's, and tables a language model's
+    if model.is_step:  # constants belong to the optimizer, or are tables of a language model
         stored = None if model.folder is None else model.folder.tensors
-        kept = [v.name for v in graph.values.values() if v.kind == "weight" and (stored is None or v.name in stored)]
-        return sum(graph.type(name).size for name in (*graph.initial, *kept))
+        frozen = [v.name for v in graph.values.values() if v.kind == "weight" and (stored is None or v.name in stored)]
+        return sum(graph.type(name).size for name in (*graph.initial, *frozen))
     decoders = [node for node in graph.nodes if node.op.name in DECODERS]
     static = weight_exprs(graph) if decoders else set()
     counted: set[str] = set()
-    for node in reversed(decoders):  # what is decoded twice counts as it is in the end
+    for node in reversed(decoders):  # a weight dequantized in two stages counts by its final size
         type = graph.values[node.outputs[0]].type
-        is_fixed = node.outputs[0] in static and isinstance(type, TensorType)
-        codes = _sources(graph, node.operands[0]) if is_fixed else set()
-        if not codes <= counted and isinstance(type, TensorType):
+        is_constant = node.outputs[0] in static and isinstance(type, TensorType)
+        quantized = _sources(graph, node.operands[0]) if is_constant else set()
+        if not quantized <= counted and isinstance(type, TensorType):
             total += type.size
-        counted |= codes.union(*(_sources(graph, beside) for beside in node.operands[1:] if beside in static))
+        counted |= quantized.union(*(_sources(graph, scale) for scale in node.operands[1:] if scale in static))
     for value in graph.values.values():
         type = value.type
         if value.name in counted or value.kind not in ("weight", "constant") or not isinstance(type, TensorType):
@@ -105,7 +106,7 @@ def _parameters(model: LookedAt) -> int:
 
 
 def _sources(graph: Graph, name: str | None) -> set[str]:
-    """The weights and constants that a value is made of, if it is made of them alone."""
+    """Return the weights and constants that a weight expression depends on."""
     found: set[str] = set()
     waiting = [] if name is None else [name]
     known = set(waiting)
@@ -121,7 +122,7 @@ def _sources(graph: Graph, name: str | None) -> set[str]:
 
 
 def _dtypes(view: View) -> dict[str, dict[str, int]]:
-    """Weights and constants by dtype, the most bytes first."""
+    """Return counts of weights and constants by dtype, most bytes first."""
     rows: dict[str, dict[str, int]] = {}
     for edge in view.edges.values():
         if edge.kind in ("weight", "constant"):
@@ -133,9 +134,7 @@ def _dtypes(view: View) -> dict[str, dict[str, int]]:
 
 
 def _flops(view: View) -> dict[str, Any]:
-    """Operations of product-sums, all and by op; text where they depend on symbols. uncounted: nodes of which a dim is
-    unknown.
-    """
+    """Return the FLOPs in total and by op, as text if they depend on symbols. uncounted: nodes with an unknown dim."""
     if isinstance(view.source, Graph):
         total: Known = 0
         by_op: dict[str, Known] = {}

@@ -1,4 +1,4 @@
-"""One tensor: what is known of it, and of a weight, constant or what is made of them alone, its numbers."""
+"""`ingot inspect-tensor`: facts on one tensor, with the values of weights, constants and values computed from them."""
 
 from __future__ import annotations
 
@@ -21,10 +21,9 @@ _PIECE_ELEMENTS = 1 << 18
 
 
 def tensor_document(model: LookedAt, stage: str, name: str, first: int) -> dict[str, Any]:
-    """A tensor: its type, who makes and who reads it, and where its numbers are known, statistics, histogram and the
-    first elements in row-major order. These alone are read.
+    """Return a tensor's type, producer and users; if its values are known, statistics, histogram and first elements.
 
-    Raises InputError for a name that is not there.
+    The elements are in row-major order. Only this tensor's data is read. Raises InputError for an unknown name.
     """
     view = model.view(stage)
     edge = view.edge(name)
@@ -43,31 +42,31 @@ def tensor_document(model: LookedAt, stage: str, name: str, first: int) -> dict[
 
 
 def _numbers(model: LookedAt, view: View, edge: Edge) -> tuple[np.ndarray | None, str]:
-    """The elements of a tensor, or why they are not known."""
+    """Return the elements of a tensor, or the reason why they are not known."""
     if edge.data is not None:
         return edge.data, ""
     if edge.name in model.absent:
         return None, model.absent[edge.name]
     if not isinstance(view.source, Graph):
         is_packed = edge.kind == "weight"
-        return None, "packed when a run is prepared; see --stage graph" if is_packed else f"each run makes {edge.kind}s"
+        return None, "packed at load time; see --stage graph" if is_packed else f"{edge.kind}s are computed by each run"
     if edge.kind == "weight":
-        return None, "the program holds it packed alone" if model.format == "program" else "no data"
+        return None, "the saved program contains only packed weights" if model.format == "program" else "no data"
     if edge.kind in ("input", "state"):
-        return None, f"each run has its own: an {edge.kind}" if edge.kind == "input" else "runs change it: a state"
+        return None, "an input: each run has its own values" if edge.kind == "input" else "a state: runs change it"
     node = view.source.producer(edge.name)
     type = view.source.values[edge.name].type
     is_known = isinstance(type, TensorType) and type.is_static and node is not None and has_shapes(view.source, node)
     if not is_known or edge.name not in weight_exprs(view.source):
-        return None, "each run computes it"
+        return None, "computed by each run"
     value = weight_expr(view.source, edge.name)
     if any(source.data is None for source in value.sources()):
-        return None, "computed of weights without data"
+        return None, "computed from weights without data"
     return value.evaluate(), ""
 
 
 def _statistics(data: np.ndarray) -> tuple[dict[str, Any], dict[str, Any] | None]:
-    """Numbers over all finite elements, and how many fall into each of equal bins between the extremes."""
+    """Return statistics of the finite elements, and a histogram with equal bins between the extremes."""
     count = zeros = nans = infinities = 0
     low, high, total, squares = math.inf, -math.inf, 0.0, 0.0
     for piece in _pieces(data):
@@ -94,7 +93,7 @@ def _statistics(data: np.ndarray) -> tuple[dict[str, Any], dict[str, Any] | None
 
 
 def _pieces(data: np.ndarray) -> Iterator[np.ndarray]:
-    """The elements in f64, some at a time; pages of a mapped file are let go of after each."""
+    """Yield the elements as f64 in pieces; pages of a mapped file are released after each piece."""
     flat = data.reshape(-1)
     for start in range(0, flat.size, _PIECE_ELEMENTS):
         piece = flat[start : start + _PIECE_ELEMENTS]
@@ -103,7 +102,7 @@ def _pieces(data: np.ndarray) -> Iterator[np.ndarray]:
 
 
 def _plain(value: Any) -> Any:
-    """An element as JSON has it; what is not finite is text."""
+    """Return an element in JSON types; a non-finite number is text."""
     if isinstance(value, (str, bytes)):
         return value
     if isinstance(value, (bool, np.bool_)):

@@ -1,4 +1,4 @@
-"""One form for a model at any stage: what is done, in order, and the tensors between; plain data throughout."""
+"""A common form of a model at any stage, as plain data: nodes or steps in order, and the tensors between them."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from ingot.lower import Lowered, step_cost
 from ingot.lower.lowered import Pointer, Step, Tensor
 from ingot.plan.memory import Plan
 
-_CLOSE = 3  # names that an error suggests
+_CLOSE = 3  # similar names that an error suggests
 
 
 @dataclass(slots=True)
 class Item:
     """A node of a graph, or a step of a program.
 
-    name: the first value that it makes. op: of a step, the kernel, or the op that the reference computes. attributes:
-    of a step, the numbers of its argument struct. facts: what only steps have. sources: what it stands for in the model
-    that was loaded.
+    name: the first value that it computes. op: for a step, the kernel, or the op that the reference computes.
+    attributes: for a step, the numbers of its argument struct. facts: keys that only steps have. sources: the nodes of
+    the loaded model that it was built from.
     """
 
     name: str
@@ -38,15 +38,15 @@ class Item:
     sources: tuple[Source, ...] = ()
 
     def is_from(self, name: str) -> bool:
-        """Whether it stands for a node of the model that was loaded that has this name."""
+        """Return whether a source node of the loaded model has this name."""
         return any(source.name == name for source in self.sources)
 
 
 @dataclass(slots=True)
 class Edge:
-    """A tensor, or another value. kind: as in the graph or program. nbytes: None where a dim has no value.
+    """A tensor, or another value. kind: as in the graph or program. nbytes: None if a dim has no value.
 
-    facts: of a program, where it lies. data: of a weight or constant, where it is there.
+    facts: for a program, its region and offset. data: of a weight or constant, if it is loaded.
     """
 
     name: str
@@ -61,15 +61,15 @@ class Edge:
     data: np.ndarray | None = field(default=None, repr=False)
 
     def document(self) -> dict[str, Any]:
-        """As JSON; no data."""
+        """Return the tensor as JSON, without data."""
         row = {"name": self.name, "type": self.type, "dtype": self.dtype, "shape": self.shape, "kind": self.kind}
         return row | {"bytes": self.nbytes, "producer": self.producer, "users": self.users} | self.facts
 
 
 @dataclass(slots=True)
 class View:
-    """A model at a stage: items in order, by name, and tensors by name. source: what it is a view of; facts: what a
-    program has as a whole.
+    """A model at a stage: items by name, in order, and tensors by name. source: the graph or program; facts: keys of a
+    program.
     """
 
     name: str
@@ -83,9 +83,9 @@ class View:
     facts: dict[str, Any] = field(default_factory=dict)
 
     def item(self, name: str) -> Item:
-        """The item that makes a value, or the last of those that stand for a node of the loaded model.
+        """Return the item that computes a value, or the last item from a source node of this name.
 
-        Raises InputError, with names like it, for a name that neither has.
+        Raises InputError, with similar names, for an unknown name.
         """
         edge = self.edges.get(name)
         if edge is not None and edge.producer is not None:
@@ -100,11 +100,11 @@ class View:
         raise InputError(f"{what}, expected {_close(name, known) or 'a name that `ingot list-nodes` prints'}")
 
     def items_from(self, name: str) -> list[Item]:
-        """The items that stand for a node of the model that was loaded, by its name."""
+        """Return the items from a source node of this name."""
         return [item for item in self.items.values() if item.is_from(name)] if name else []
 
     def edge(self, name: str) -> Edge:
-        """A tensor. Raises InputError, with names like it, for one that is not there."""
+        """Return a tensor by name. Raises InputError, with similar names, for an unknown name."""
         if name not in self.edges:
             expected = _close(name, self.edges) or "a name that `ingot list-nodes` prints"
             raise InputError(f"no such tensor, got {name!r}, expected {expected}")
@@ -119,7 +119,7 @@ def _close(name: str, names: Mapping[str, Any]) -> str:
 
 
 def view_of_graph(graph: Graph) -> View:
-    """A graph, before or after the passes."""
+    """Return the view of a graph, before or after the passes."""
     items = {
         node.outputs[0]: Item(
             node.outputs[0], node.op.name, list(node.operands), list(node.outputs),
@@ -144,8 +144,8 @@ def _edge(value: Value) -> Edge:
 
 
 def plain(value: Any) -> Any:
-    """An attribute or dim as JSON has it: numbers stay numbers, dims with symbols and dtypes are text."""
-    if value.__class__ is int:  # as most are
+    """Return an attribute or dim in JSON types: numbers stay numbers; dtypes and dims with symbols become text."""
+    if value.__class__ is int:  # the most frequent case
         return value
     match value:
         case None | bool() | str():
@@ -166,7 +166,7 @@ def plain(value: Any) -> Any:
 
 
 def view_of_program(compiled: Compiled, *, is_planned: bool) -> View:
-    """A program: steps, and what the reference computes. is_planned: in the order of a run, and with places."""
+    """Return the view of a program: steps, and nodes run by the reference. is_planned: in run order, with addresses."""
     graph = compiled.graph
     view = View(
         graph.name, {}, {}, list(graph.inputs), dict(graph.outputs), dict(graph.states), [], compiled,
@@ -187,7 +187,7 @@ def view_of_program(compiled: Compiled, *, is_planned: bool) -> View:
 
 
 def _add_reference(view: View, segment: CompiledSegment) -> None:
-    """The nodes of a segment that no kernel of Ingot's computes."""
+    """Add the nodes of a segment without native kernels."""
     kernels = {choice.node: choice.candidates[-1][0] for choice in segment.external}
     part = view_of_graph(segment.graph)
     for name, edge in part.edges.items():
@@ -214,7 +214,7 @@ def _add_steps(view: View, lowered: Lowered, plan: Plan | None) -> None:
 
 
 def _fresh(item: Item, view: View) -> str:
-    """A name for another step of a node."""
+    """Give a further step of a node a unique name; return it."""
     number = 2
     while f"{item.name}#{number}" in view.items:
         number += 1
@@ -223,17 +223,17 @@ def _fresh(item: Item, view: View) -> str:
 
 
 def _labels(view: View, lowered: Lowered) -> dict[str, str]:
-    """The name of each tensor, which no other has: of several of one name, those behind the first have their id, too.
+    """Return a unique name for each tensor: of several with one name, those after the first get their id appended.
 
-    What one segment hands to another is one tensor.
+    A tensor that one segment passes to another is one tensor.
     """
     borders = {v.tensor for views in (lowered.inputs, lowered.outputs) for v in views.values()}
     labels: dict[str, str] = {}
-    taken: set[str] = set()
+    used: set[str] = set()
     for tensor in lowered.tensors.values():
-        is_taken = tensor.name in taken or (tensor.name in view.edges and tensor.id not in borders)
-        labels[tensor.id] = f"{tensor.name}#{tensor.id}" if is_taken else tensor.name
-        taken.add(labels[tensor.id])
+        is_used = tensor.name in used or (tensor.name in view.edges and tensor.id not in borders)
+        labels[tensor.id] = f"{tensor.name}#{tensor.id}" if is_used else tensor.name
+        used.add(labels[tensor.id])
     return labels
 
 
@@ -266,13 +266,13 @@ def _points(field: Any) -> bool:
 
 
 def around(view: View, item: Item) -> tuple[list[str], list[str]]:
-    """The names of the items that make what an item reads, and of those that read what it makes."""
+    """Return the names of the producers of an item's operands, and of the consumers of its results."""
     above = (view.edges[operand].producer for operand in item.operands if operand is not None)
     below = (user for result in item.results for user in view.edges[result].users)
     return list(dict.fromkeys(name for name in above if name is not None)), list(dict.fromkeys(below))
 
 
 def programs_of(view: View) -> Iterator[CompiledSegment]:
-    """The native segments of a program."""
+    """Yield the native segments of a program."""
     if isinstance(view.source, Compiled):
         yield from (segment for segment in view.source.segments if segment.native is not None)

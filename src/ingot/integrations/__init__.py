@@ -1,1 +1,1 @@
-"""Ingot behind interfaces of other projects: the torch.compile backend and the ONNX backend test interface."""
+"""Integrations with other projects: the torch.compile backend and the ONNX backend interface."""

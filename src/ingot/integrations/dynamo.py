@@ -1,9 +1,9 @@
 """`torch.compile(module, backend="ingot")`: the backend that torch finds by its entry point.
 
-AOT Autograd turns what Dynamo traced into a functional ATen graph and takes care of aliases and written inputs; the
-graph becomes a session. Parameters and buffers arrive as graph inputs and are weights here, shared with torch and
-watched: one that is replaced or written in place (which moves its version) leads to a fresh session. Writing through
-`parameter.data` leaves no trace in torch and is not seen.
+AOT Autograd converts the graph traced by Dynamo to a functional ATen graph, and handles aliases and mutated inputs; the
+functional graph becomes a session. Parameters and buffers are inputs of the graph; they become weights that share
+torch's memory and are watched: if one is replaced or written in place (which changes its version), a new session is
+built. A write through `parameter.data` does not change the version and is not detected.
 """
 
 from __future__ import annotations
@@ -29,28 +29,27 @@ from ingot.session.inference import InferenceSession
 
 Call = Callable[..., Any]
 
-# What importing and compiling raise. A graph that torch has traced is a right one, so that shapes which contradict each
-# other, say, are Ingot's mistake and no reason to run nothing; what a run is given wrongly is an InputError.
+# Errors of import and compilation, after which the graph runs in PyTorch. A graph traced by torch is valid, so any of
+# them is a limitation of Ingot. Invalid inputs of a run are an InputError.
 _UNCOMPILED = (LoadError, UnsupportedError, LimitError)
 
 
 def compile_backend(module: GraphModule, example_inputs: Sequence[Any], options: dict[str, Any] | None = None) -> Call:
-    """Compiles a graph that Dynamo traced; `options` are keywords of InferenceSession (threads, executor ...).
+    """Compile a graph traced by Dynamo; `options` are keywords of InferenceSession (threads, executor ...).
 
-    Where gradients are wanted, forward and backward are a session each, and parameters inputs of both: an optimiser
-    writes them at every step. A graph that Ingot cannot compile, be it for sizes that a run is the first to have, warns
-    once and runs in PyTorch. What is wrong with the numbers that a run is given, as an index outside a table, is an
-    InputError of the run.
+    If gradients are needed, forward and backward are separate sessions, with parameters as inputs, because an optimizer
+    changes them at every step. A graph that Ingot cannot compile, possibly only for the sizes of a later run, warns
+    once and runs in PyTorch. Invalid values in a run, such as an index outside a table, are an InputError.
     """
     trains = torch.is_grad_enabled() and any(isinstance(x, torch.Tensor) and x.requires_grad for x in example_inputs)
     watched = {} if trains else _parameters(module, example_inputs)
 
     def compile_functional(functional: GraphModule, _: Sequence[Any]) -> Call:
         mutated = TracingContext.get().fw_metadata.mutated_inp_runtime_indices if watched else ()  # type: ignore[union-attr]
-        kept = {i: named for i, named in watched.items() if i not in mutated}
+        constant = {i: named for i, named in watched.items() if i not in mutated}
         try:
-            with unset_fake_temporarily():  # weights are read for real
-                compiled: Call = CompiledGraph(functional, kept, options or {})
+            with unset_fake_temporarily():  # real weights are read, not fake tensors
+                compiled: Call = CompiledGraph(functional, constant, options or {})
         except _UNCOMPILED as error:
             _warn(str(error))
             compiled = functional.forward
@@ -77,13 +76,13 @@ def compile_backend(module: GraphModule, example_inputs: Sequence[Any], options:
     )
     if not trains:
         return backend(module, example_inputs)
-    with sdpa_kernel(SDPBackend.MATH):  # what torch fuses has a way back of its own, and results for that alone
+    with sdpa_kernel(SDPBackend.MATH):  # fused attention needs torch's own backward and its extra results
         return backend(module, example_inputs)
 
 
 @functools.cache
 def _decompositions() -> dict[Any, Call]:
-    """What torch takes apart of a graph that is trained: all but core ops, and norms, whose statistics it keeps."""
+    """Return torch's decompositions for training: of all ops except core ops, and of norms."""
     aten = torch.ops.aten
     batch_norms = [aten._native_batch_norm_legit_no_training, aten._native_batch_norm_legit]
     norms = [aten.native_layer_norm, aten.native_group_norm, *batch_norms]
@@ -91,7 +90,7 @@ def _decompositions() -> dict[Any, Call]:
 
 
 class CompiledGraph:
-    """A session over a functional ATen graph; called with the graph's inputs, parameters among them.
+    """A session over a functional ATen graph; called with the graph's inputs, including parameters.
 
     parameters: input position -> (name, tensor).
     """
@@ -127,12 +126,12 @@ class CompiledGraph:
 
 
 def _state(tensor: torch.Tensor) -> tuple[int, int]:
-    """What changes when a tensor gets other memory or is written in place; inference tensors have no version."""
+    """Return address and version of a tensor, one of which changes on a replacement or write; 0 without a version."""
     return tensor.data_ptr(), 0 if tensor.is_inference() else tensor._version
 
 
 def _to_torch(array: np.ndarray, like: Any) -> Any:
-    """An output as torch has it: a tensor, or a number where the graph returns a size."""
+    """Return an output as a torch tensor, or as a number if the graph returns a size."""
     if not isinstance(like, torch.Tensor):
         return array.item()
     if like.dtype is torch.bfloat16:
@@ -141,7 +140,7 @@ def _to_torch(array: np.ndarray, like: Any) -> Any:
 
 
 def _parameters(module: GraphModule, example_inputs: Sequence[Any]) -> dict[int, tuple[str, torch.Tensor]]:
-    """The inputs that are parameters or buffers of the compiled module, with readable names."""
+    """Return the inputs that are parameters or buffers of the compiled module, with readable names."""
     placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
     found = {}
     for i, (node, value) in enumerate(zip(placeholders, example_inputs, strict=True)):
@@ -152,7 +151,7 @@ def _parameters(module: GraphModule, example_inputs: Sequence[Any]) -> dict[int,
 
 
 def _readable(node: torch.fx.Node) -> str:
-    """`fc.weight` from Dynamo's source `L['self']._modules['fc']._parameters['weight']`."""
+    """Return `fc.weight` for Dynamo's source `L['self']._modules['fc']._parameters['weight']`."""
     source = node.meta.get("grapharg")
     parts = re.findall(r"_(?:modules|parameters|buffers)\['([^']+)'\]", source.source.name) if source else []
     return ".".join(parts) or node.name

@@ -1,9 +1,9 @@
-"""ONNX's backend interface, `onnx.backend.base`: what `onnx.backend.test.BackendTest` and others run models through.
+"""ONNX's backend interface, `onnx.backend.base`, which `onnx.backend.test.BackendTest` and others use to run models.
 
     import ingot.integrations.onnx_backend
     results = ingot.integrations.onnx_backend.prepare(model).run(inputs)
 
-The package does not import this file, which is the only one that needs `onnx` to be run.
+The package does not import this module; it is the only one that needs the package `onnx` at run time.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class IngotRep(BackendRep):
         self.session = session
 
     def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """The outputs for inputs by name, in order, or one alone, as a named tuple.
+        """Run the model; return the outputs as a named tuple. inputs: by name, in order, or a single input.
 
-        Raises InputError for inputs that do not fit the model, and for options.
+        Raises InputError for inputs that do not fit the model, and for any option.
         """
         _expect_no_options("run", kwargs)
         names = [each.name for each in self.session.get_inputs()]
@@ -43,13 +43,13 @@ class IngotRep(BackendRep):
 
 
 class IngotBackend(Backend):
-    """Ingot as ONNX's backend interface asks."""
+    """Implementation of ONNX's backend interface."""
 
     @classmethod
     def prepare(cls, model: Any, device: str = "CPU", **kwargs: Any) -> IngotRep:
-        """The model, or the one in bytes or a file, ready to run; options are those of a session.
+        """Prepare a model, given as a message, bytes or file, to run; options are those of a session.
 
-        Raises what `InferenceSession` raises.
+        Raises the errors of `InferenceSession`.
         """
         if not cls.supports_device(device):
             raise InputError(f"device: not supported, got {device!r}, expected 'CPU'")
@@ -58,7 +58,7 @@ class IngotBackend(Backend):
 
     @classmethod
     def run_model(cls, model: Any, inputs: Any, device: str = "CPU", **kwargs: Any) -> tuple[Any, ...]:
-        """Prepares a model and runs it once."""
+        """Prepare a model and run it once."""
         return cls.prepare(model, device, **kwargs).run(inputs)
 
     @classmethod
@@ -70,10 +70,10 @@ class IngotBackend(Backend):
         outputs_info: Sequence[tuple[np.dtype, tuple[int, ...]]] | None = None,
         **kwargs: Any,
     ) -> tuple[Any, ...]:
-        """Runs one node on arrays: by name, or in order without those that are left out.
+        """Run one node on arrays, given by name, or in order without omitted inputs.
 
-        outputs_info: dtypes and shapes of outputs; without it they are what ONNX infers. `opset_version` is the one of
-        ONNX's own domain that the node is of; the newest unless given. Raises what `InferenceSession` raises.
+        outputs_info: dtypes and shapes of outputs; by default those that ONNX infers. `opset_version`: the version of
+        ONNX's own domain, by default the newest. Raises the errors of `InferenceSession`.
         """
         imports = [onnx.helper.make_opsetid("", kwargs.pop("opset_version", onnx.defs.onnx_opset_version()))]
         if node.domain not in ("", "ai.onnx"):
@@ -88,7 +88,7 @@ class IngotBackend(Backend):
 
     @classmethod
     def supports_device(cls, device: str) -> bool:
-        """Whether the device is a CPU. No other name is an error: who asks may know devices that ONNX does not."""
+        """Return whether the device is a CPU. Unknown devices are not an error: callers may define their own."""
         return device.partition(":")[0] == "CPU"
 
 
@@ -98,13 +98,13 @@ def _expect_no_options(where: str, options: Mapping[str, Any]) -> None:
 
 
 def _newest(domain: str) -> int:
-    """The newest version of a domain that ONNX knows; 1 of others."""
+    """Return the newest version of a domain known to ONNX; 1 for other domains."""
     schemas = onnx.defs.get_all_schemas_with_history()
     return max((each.since_version for each in schemas if each.domain == domain), default=1)
 
 
 def _by_name(node: onnx.NodeProto, inputs: Any) -> dict[str, Any]:
-    """The inputs of a node by name. Those in order may repeat what the node reads twice."""
+    """Return the inputs of a node by name. Inputs in order may repeat a value that the node reads twice."""
     read = [name for name in node.input if name]
     names = list(dict.fromkeys(read))
     if isinstance(inputs, Mapping):
@@ -120,7 +120,7 @@ def _by_name(node: onnx.NodeProto, inputs: Any) -> dict[str, Any]:
 def _type_of(value: Any) -> onnx.TypeProto:
     if isinstance(value, list):
         if not value:
-            raise InputError("run_node: an empty sequence, whose type nothing says, got [], expected arrays in it")
+            raise InputError("run_node: an empty sequence has no known type, got [], expected at least one array")
         return onnx.helper.make_sequence_type_proto(_type_of(value[0]))
     return onnx.helper.make_tensor_type_proto(onnx.helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)
 
@@ -132,7 +132,7 @@ def _result(name: str, info: tuple[Any, Sequence[int]] | None) -> onnx.ValueInfo
 
 
 def as_array(value: Any) -> Any:
-    """A value as sessions take it: numbers and ONNX tensors are arrays, a list is a sequence, text is `str`."""
+    """Return a value as sessions accept it: numbers and ONNX tensors become arrays, lists become sequences."""
     if isinstance(value, list):
         return [as_array(each) for each in value]
     if value is None:

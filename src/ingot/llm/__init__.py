@@ -1,4 +1,4 @@
-"""Language models: tokens, not tensors."""
+"""Language models: text generation, chat and embeddings over tokens."""
 
 from ingot.llm.generation import Usage
 from ingot.llm.memory import Memory, memory_of

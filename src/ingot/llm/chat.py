@@ -1,6 +1,6 @@
-"""Conversations as the text a model was trained on, by the template that comes with it.
+"""Chat templates: convert a conversation to the prompt format that a model was trained on.
 
-A template is a program from the model's folder. It runs in another process (`chat_worker.py`), with limits.
+A template is a program from the model's folder. It runs in a separate process (`chat_worker.py`) with limits.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ MAX_TEMPLATE_BYTES = 64 << 10  # of a chat template
 MAX_TEMPLATES = 16  # named templates of a folder
 MAX_MESSAGES = 1 << 14  # of a conversation
 MAX_CONVERSATION_BYTES = 1 << 20  # of all messages
-MAX_OUTPUT_BYTES = 1 << 20  # of the prompt that a template makes
-RENDER_SECONDS = 1.0  # of processor time
+MAX_OUTPUT_BYTES = 1 << 20  # of a rendered prompt
+RENDER_SECONDS = 1.0  # CPU time of a rendering
 WALL_SECONDS = 10.0
 WORKER_BYTES = 512 << 20
 
-# Variables that a caller may give; no template can be told what its messages or tokens are.
+# Template variables that a caller may set; messages and special tokens cannot be overridden.
 OPTIONS = frozenset(
     """add_vision_id builtin_tools citation_mode clear_thinking controls custom_tools date_string documents
     enable_thinking keep_thinking model_identity preserve_thinking python_tools reasoning_effort safety_mode thinking
@@ -48,26 +48,26 @@ _PROBE = "ingot probes content parts"
 
 
 class ChatTemplate:
-    """The chat templates of a model folder; may be used by many threads, whose renderings queue.
+    """The chat templates of a model folder; may be used by many threads, whose renderings are serialized.
 
-    sources: templates by name; "default", and maybe "tool_use" and others.
-    special: texts of special tokens, as the templates name them (`bos_token`).
+    sources: templates by name; "default", and possibly "tool_use" and others.
+    special: texts of special tokens by the names that templates use (`bos_token`).
     """
 
     def __init__(self, sources: Mapping[str, str], special: Mapping[str, str], where: str) -> None:
         self.sources, self.special = dict(sources), dict(special)
         self._where = where
         self._worker = _Worker(self.sources, where)
-        self._takes_parts: dict[str, bool] = {}
+        self._accepts_parts: dict[str, bool] = {}
 
     def __repr__(self) -> str:
         return f"<ChatTemplate: {', '.join(self.sources)}>"
 
     @classmethod
     def read(cls, folder: Folder | str | os.PathLike[str]) -> ChatTemplate:
-        """The templates of chat_template.jinja, else those of tokenizer_config.json. Nothing is run yet.
+        """Read the templates of chat_template.jinja, else of tokenizer_config.json. No template is run yet.
 
-        Raises LoadError when there is none or it is no text, LimitError for one of more than 64 KiB.
+        Raises LoadError if there is no template or it is not a text, LimitError for a template of more than 64 KiB.
         """
         folder = folder if isinstance(folder, Folder) else Folder(folder)
         config_path = folder.where("tokenizer_config.json")
@@ -77,7 +77,7 @@ class ChatTemplate:
         sources = _sources(config.get("chat_template"), where) if file is None else {"default": file}
         if not sources:
             raise LoadError(
-                f"{folder.path}: no chat template; put one into {folder.place('chat_template.jinja')},"
+                f"{folder.path}: no chat template; add {folder.place('chat_template.jinja')},"
                 " or use generate with a prompt"
             )
         for name, source in sources.items():
@@ -98,17 +98,19 @@ class ChatTemplate:
         template: str | None = None,
         **options: Any,
     ) -> str:
-        """The text of a conversation, as `apply_chat_template` of transformers gives it.
+        """Return the text of a conversation, as `apply_chat_template` of transformers does.
 
-        messages: {"role": ..., "content": ...} each, and what else the template reads; content is a text or a list of
-            {"type": "text", "text": ...}, whose texts are joined by line breaks where the template takes no lists.
-        add_generation_prompt: whether the beginning of an answer follows.
+        messages: {"role": ..., "content": ...} each, and other keys that the template reads; content is a text or a
+            list of {"type": "text", "text": ...}, whose texts are joined by line breaks if the template does not
+            support lists.
+        add_generation_prompt: whether to append the beginning of an answer.
         tools: JSON schemas of functions.
-        template: its name; else "tool_use", where there are tools and such a template, or "default".
-        options: variables of the template, one of OPTIONS.
+        template: the template's name; by default "tool_use" if there are tools and such a template, else "default".
+        options: variables of the template, with names in OPTIONS.
 
-        Raises InputError for messages that are wrong or that the template refuses, with their place; LoadError for a
-        template that is wrong; LimitError beyond the limits of size and time; UnsupportedError for images and such.
+        Raises InputError for messages that are invalid or that the template refuses, with their position; LoadError for
+        an invalid template; LimitError beyond the limits of size and time; UnsupportedError for other content, such as
+        images.
         """
         name = self._named(template, tools)
         plain = checked_messages(messages)
@@ -125,16 +127,16 @@ class ChatTemplate:
         for index, message in enumerate(plain):
             role = message["role"]
             if role not in ROLES and role not in text and f"'{role}'" not in self.sources[name]:
-                raise InputError(f"messages[{index}].role: the template does not take it, got {role!r}")
+                raise InputError(f"messages[{index}].role: not supported by the template, got {role!r}")
         return text
 
     def encode(self, tokenizer: Tokenizer, messages: Sequence[Message], **rest: Any) -> list[int]:
-        """The ids of a conversation; arguments are those of `render`.
+        """Return the ids of a conversation; the arguments are those of `render`.
 
-        Control tokens are those that the template writes. Where a message spells one, it stays text; so do other added
-        tokens that the template knows, like `<tool_call>`, unless the model itself wrote them.
+        Only the template can write control tokens. The text of a control token in a message stays text; so does the
+        text of other added tokens that the template uses, such as `<tool_call>`, unless the model itself wrote it.
 
-        Raises as `render` and `Tokenizer.encode` do.
+        Raises the errors of `render` and `Tokenizer.encode`.
         """
         source = self.sources[self._named(rest.get("template"), rest.get("tools"))]
         special = frozenset(tokenizer.special)
@@ -151,11 +153,11 @@ class ChatTemplate:
         found = Counter(index for index in ids if index in tokenizer.control)
         for token, index in tokenizer.special.items():
             if found[index] > text.count(token):
-                raise InputError(f"messages: text becomes the control token {token!r} when it is normalised")
+                raise InputError(f"messages: text becomes the control token {token!r} when it is normalized")
         return ids
 
     def close(self) -> None:
-        """Ends the process that renders; the next rendering starts another one."""
+        """End the rendering process; the next rendering starts a new one."""
         self._worker.stop()
 
     def _named(self, name: str | None, tools: object) -> str:
@@ -166,21 +168,21 @@ class ChatTemplate:
         return name
 
     def _is_for_parts(self, name: str) -> bool:
-        """Whether a template writes the texts of a list of parts, and not the list."""
-        if name not in self._takes_parts:
+        """Return whether a template supports content as a list of parts: it writes their texts, not the list."""
+        if name not in self._accepts_parts:
             content = [{"type": "text", "text": _PROBE}]
             variables = self.special | {"tools": None, "documents": None, "add_generation_prompt": True}
             try:
                 text = self._worker.render(name, variables | {"messages": [{"role": "user", "content": content}]})
             except InputError:
                 text = ""
-            self._takes_parts[name] = _PROBE in text and "'type'" not in text and '"type"' not in text
-        return self._takes_parts[name]
+            self._accepts_parts[name] = _PROBE in text and "'type'" not in text and '"type"' not in text
+        return self._accepts_parts[name]
 
 
 @dataclass(frozen=True, slots=True)
 class _Running:
-    """A process that renders, which process it is a child of, and what ends it, once."""
+    """A rendering process, the id of its parent process, and a finalizer that ends it."""
 
     process: subprocess.Popen[bytes]
     owner: int
@@ -188,7 +190,7 @@ class _Running:
 
 
 class _Worker:
-    """The process that renders, started when it is first needed and after each time it had to be ended."""
+    """Owner of the rendering process, which is started on first use and again after it was ended."""
 
     def __init__(self, sources: Mapping[str, str], where: str) -> None:
         self._first = {
@@ -204,7 +206,7 @@ class _Worker:
     def render(self, name: str, variables: Mapping[str, Any]) -> str:
         where = f"{self._where}: template '{name}'"
         with self._lock.once():
-            # Not kept while it is asked: after an exchange that was cut off, the next would get this one's answer.
+            # Cleared during the exchange: after an interrupted exchange the next request would read the old answer.
             running, self._running = self._running, None
             if running is None or running.owner != os.getpid() or running.process.poll() is not None:
                 if running is not None:
@@ -215,12 +217,12 @@ class _Worker:
                 self._running = running
         if answer is None:
             raise LimitError(
-                f"{where}: ended while it rendered, expected at most {RENDER_SECONDS:g} s and little memory"
+                f"{where}: ended during rendering, expected at most {RENDER_SECONDS:g} s and {WORKER_BYTES} bytes"
             )
         if "text" in answer:
             return str(answer["text"])
-        error, words = _ERRORS[answer["error"]]
-        raise error(f"{where}: {words}, {answer['message']}")
+        error, summary = _ERRORS[answer["error"]]
+        raise error(f"{where}: {summary}, {answer['message']}")
 
     def stop(self) -> None:
         with self._lock.once():
@@ -231,11 +233,11 @@ class _Worker:
         script = importlib.util.find_spec("ingot.llm.chat_worker")
         assert script is not None and script.origin is not None
         command = [sys.executable, "-I", "-S", script.origin, *folders]
-        kept = {name: os.environ[name] for name in ("TZ", "LD_LIBRARY_PATH") if name in os.environ}
+        environment = {name: os.environ[name] for name in ("TZ", "LD_LIBRARY_PATH") if name in os.environ}
         try:
-            process = subprocess.Popen(  # in a group of its own: a terminal's Ctrl-C is for this process alone
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=kept, bufsize=0,
-                process_group=0,
+            process = subprocess.Popen(  # in its own process group: a terminal's Ctrl-C must not reach it
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment,
+                bufsize=0, process_group=0,
             )  # fmt: skip
         except OSError as error:
             raise ResourceError(f"{sys.executable}: cannot be started to render a chat template ({error})") from error
@@ -246,7 +248,7 @@ class _Worker:
         return running
 
     def _ask(self, running: _Running, request: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The answer; None when the process ended or had to be ended."""
+        """Send a request and return the answer; None if the process ended or had to be ended."""
         process = running.process
         assert process.stdin is not None and process.stdout is not None
         line, answer = json.dumps(request).encode() + b"\n", None
@@ -269,15 +271,15 @@ class _Worker:
 
 _ERRORS: dict[str, tuple[type[IngotError], str]] = {
     "syntax": (LoadError, "not a template"),
-    "security": (LoadError, "does what a template may not"),
-    "limit": (LimitError, "takes too much"),
+    "security": (LoadError, "not allowed in a template"),
+    "limit": (LimitError, "exceeds a limit"),
     "refused": (InputError, "refuses these messages"),
     "failed": (InputError, "cannot render these messages"),
 }
 
 
 def _end_process(process: subprocess.Popen[bytes], owner: int) -> None:
-    """Ends a process that this one started; a copy of this one, made by fork, leaves it alone."""
+    """End a process that this process started; a forked child only closes the pipes."""
     if owner == os.getpid():
         process.kill()
         process.wait()
@@ -287,7 +289,7 @@ def _end_process(process: subprocess.Popen[bytes], owner: int) -> None:
 
 
 def _read_line(descriptor: int, deadline: float) -> bytes | None:
-    """A line; None at the end of the file or of the time."""
+    """Read a line; return None at the end of the file or at the deadline."""
     parts: list[bytes] = []
     waiting = select.poll()
     waiting.register(descriptor, select.POLLIN)
@@ -310,13 +312,13 @@ def _folder_of(package: str) -> str:
 
 
 def has_template(folder: Folder) -> bool:
-    """Whether a folder has a chat template. Raises LoadError for a configuration that is no JSON."""
+    """Return whether a folder has a chat template. Raises LoadError for a configuration that is not JSON."""
     config = folder.json("tokenizer_config.json", MAX_SETTINGS_BYTES) or {}
     return folder.has("chat_template.jinja") or config.get("chat_template") is not None
 
 
 def _sources(value: object, where: str) -> dict[str, str]:
-    """Templates by name: a text is the default one, a list has named ones."""
+    """Return templates by name: a text is the default template, a list contains named templates."""
     if value is None:
         return {}
     if isinstance(value, str):
@@ -335,17 +337,17 @@ def _sources(value: object, where: str) -> dict[str, str]:
 
 
 def checked_options(options: object) -> dict[str, Any]:
-    """Variables for a template as a dict. Raises InputError for what is none, or not one of OPTIONS."""
+    """Return template variables as a dict. Raises InputError for another type, and for a name not in OPTIONS."""
     if not isinstance(options, Mapping):
         raise InputError(f"chat options: got {type(options).__name__}, expected a mapping")
     unknown = next((name for name in options if name not in OPTIONS), None)
     if unknown is not None:
-        raise InputError(f"chat option {unknown!r}: not known, expected one of {', '.join(sorted(OPTIONS))}")
+        raise InputError(f"chat option {unknown!r}: unknown, expected one of {', '.join(sorted(OPTIONS))}")
     return dict(options)
 
 
 def checked_messages(messages: object) -> list[dict[str, Any]]:
-    """Messages as plain JSON, without keys that are None. Raises InputError, LimitError or UnsupportedError."""
+    """Return messages as plain JSON, without keys that are None. Raises InputError, LimitError, UnsupportedError."""
     if not isinstance(messages, Sequence) or isinstance(messages, str | bytes):
         raise InputError(f"messages: got a {type(messages).__name__}, expected a list")
     if not messages:
@@ -357,13 +359,13 @@ def checked_messages(messages: object) -> list[dict[str, Any]]:
         where = f"messages[{index}]"
         if not isinstance(message, Mapping):
             raise InputError(f"{where}: got a {type(message).__name__}, expected a role and content")
-        kept = {key: value for key, value in message.items() if value is not None}
-        _check_message(kept, where)
-        size += checked_json(kept, where)
+        given = {key: value for key, value in message.items() if value is not None}
+        _check_message(given, where)
+        size += checked_json(given, where)
         if size > MAX_CONVERSATION_BYTES:
             raise LimitError(f"{where}: messages too long up to here, expected at most {MAX_CONVERSATION_BYTES} bytes")
-        reasoning = next((kept[key] for key in _REASONING if key in kept), None)
-        plain.append(kept if reasoning is None else {"thinking": reasoning, **kept, "reasoning_content": reasoning})
+        reasoning = next((given[key] for key in _REASONING if key in given), None)
+        plain.append(given if reasoning is None else {"thinking": reasoning, **given, "reasoning_content": reasoning})
     return plain
 
 
@@ -375,19 +377,17 @@ def _check_message(message: dict[str, Any], where: str) -> None:
         raise InputError(f"{where}.content: got nothing, expected a text, or tool_calls")
     if content is not None and not isinstance(content, str | list):
         raise InputError(f"{where}.content: got {shown(content)}, expected a text or a list of parts")
-    for place, part in enumerate(content if isinstance(content, list) else ()):
+    for i, part in enumerate(content if isinstance(content, list) else ()):
         if not isinstance(part, Mapping) or not isinstance(part.get("type"), str):
-            raise InputError(f"{where}.content[{place}]: got {shown(part)}, expected a part with a type")
+            raise InputError(f"{where}.content[{i}]: got {shown(part)}, expected a part with a type")
         if part["type"] != "text":
-            raise UnsupportedError(
-                f"{where}.content[{place}]: got a part of type {shown(part['type'])}, expected 'text'"
-            )
+            raise UnsupportedError(f"{where}.content[{i}]: got a part of type {shown(part['type'])}, expected 'text'")
         if not isinstance(part.get("text"), str):
-            raise InputError(f"{where}.content[{place}].text: got {shown(part.get('text'))}, expected a text")
+            raise InputError(f"{where}.content[{i}].text: got {shown(part.get('text'))}, expected a text")
 
 
 def checked_json(value: object, where: str) -> int:
-    """The number of bytes that a value has as JSON. Raises InputError when it cannot be JSON, LimitError when deep."""
+    """Return a value's size as JSON, in bytes. Raises InputError if it is not JSON, LimitError if nested too deep."""
     level, depth = [value], 0
     while level:
         depth += 1
@@ -399,7 +399,7 @@ def checked_json(value: object, where: str) -> int:
     try:
         return len(json.dumps(value, ensure_ascii=False, allow_nan=False).encode())
     except UnicodeEncodeError as error:
-        raise InputError(f"{where}: half a surrogate pair, got {error.object[error.start]!r}") from None
+        raise InputError(f"{where}: unpaired surrogate, got {error.object[error.start]!r}") from None
     except (TypeError, ValueError) as error:
         raise InputError(f"{where}: not JSON, {error}") from None
 
@@ -410,7 +410,7 @@ def _joined(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def _broken(value: Any, tokenizer: Tokenizer, control: frozenset[str]) -> Any:
-    """A value in which no text, and no key, spells a control token."""
+    """Return a value with BREAK inserted into control tokens in its texts and keys, so that they stay text."""
     if isinstance(value, str):
         return tokenizer.broken(value, control)
     if isinstance(value, Mapping):

@@ -1,11 +1,11 @@
-"""A process that renders chat templates, which come with a model and may be hostile.
+"""A separate process that renders chat templates, because a template comes with the model and may be hostile.
 
-Reads lines of JSON and answers each with one. The first is {"templates": {name: source}, "seconds", "nbytes",
-"output_bytes"}; the others are {"template": name, "variables": {...}}, answered by {"text"} or {"error", "message"}.
-A rendering that uses more processor time than it may ends the process, as the kernel does it; so no template can
-prevent it. Once it has started, the process can open no file and no socket.
+The process reads lines of JSON and answers each with one line. The first line is {"templates": {name: source},
+"seconds", "nbytes", "output_bytes"}; each other line is {"template": name, "variables": {...}} and is answered by
+{"text"} or {"error", "message"}. If a rendering exceeds its CPU time, the operating system ends the process, which no
+template can prevent. After its start the process cannot open files or sockets.
 
-Started as a script with the folders of jinja2 and markupsafe, so that nothing else is imported.
+The process is started as a script with the folders of jinja2 and markupsafe as arguments, and imports nothing else.
 """
 
 import datetime
@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-# What a template may raise by what it computes; anything else ends the process with a traceback.
+# Exceptions that a template's computations may raise; any other ends the process with a traceback.
 _FAILURES = (
     ArithmeticError,
     AssertionError,
@@ -30,20 +30,20 @@ _FAILURES = (
 
 
 class Refusal(Exception):
-    """A template's own `raise_exception`."""
+    """Raised when a template calls `raise_exception`."""
 
 
 def make_environment() -> Any:
-    """Jinja as transformers sets it up, without the attributes that lead out of a template."""
+    """Return a Jinja environment set up as in transformers, without attributes that escape the sandbox."""
     import jinja2.constants
     import jinja2.debug
     import jinja2.ext
     import jinja2.sandbox
 
-    assert jinja2.constants and jinja2.debug  # imported now, because later nothing can be
+    assert jinja2.constants and jinja2.debug  # imported now, because the process cannot open files later
 
     class Generation(jinja2.ext.Extension):
-        """`{% generation %}` marks what the model wrote; the text is what stands inside."""
+        """The block `{% generation %}`, which marks text of the model; it renders its body."""
 
         tags = {"generation"}  # noqa: RUF012 (jinja2 declares it so)
 
@@ -83,7 +83,7 @@ def make_environment() -> Any:
 
 
 def render(environment: Any, source: str, variables: dict[str, Any], output_bytes: int) -> dict[str, str]:
-    """The text, or what is wrong: syntax, security, refused (by the template), limit, failed."""
+    """Render a template; return {"text"}, or an "error": syntax, security, refused (by the template), limit, failed."""
     from jinja2 import TemplateError, TemplateSyntaxError
     from jinja2.sandbox import SecurityError
 
@@ -122,7 +122,7 @@ def _limit(nbytes: int) -> None:
 def _serve() -> None:
     first = json.loads(sys.stdin.readline())
     environment = make_environment()
-    environment.from_string(r"{{ '\n' | tojson }}").render()  # reads the codec of escapes, which is a file
+    environment.from_string(r"{{ '\n' | tojson }}").render()  # loads the codec for escapes from its file
     _limit(first["nbytes"])
     print("{}", flush=True)
     for line in sys.stdin:

@@ -1,4 +1,4 @@
-"""What a text may be: a JSON schema or a regular expression as a mask of the tokens that may come next."""
+"""Constrained decoding: a JSON schema or a regular expression as a mask of the allowed next tokens."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
     from ingot.llm.tokenizer import Tokenizer
 
 MAX_TEXT_BYTES = 1 << 16  # of a schema or grammar
-MAX_DEPTH = 64  # of values of a schema in one another
-MAX_VALUES = 10_000  # of a schema
-CHECK_SECONDS = 3  # of processor time, for compiling one grammar
+MAX_DEPTH = 64  # nesting levels of a schema
+MAX_VALUES = 10_000  # values in a schema
+CHECK_SECONDS = 3  # CPU time to compile one grammar
 CHECK_WALL_SECONDS = 30
 CHECK_BYTES = 1 << 30
 
 
 class Constraint:
-    """The tokens that may come next in one text.
+    """The allowed next tokens of one text.
 
     mask: uint32[ceil(vocab_size / 32)], rewritten in place by each `accept`; bit i % 32 of word i // 32 allows token i.
-    An id that ends the text is allowed where the text may end. Ids above the tokenizer's vocabulary never are.
+    An id that ends the text is allowed when the text may end. Ids above the tokenizer's vocabulary are never allowed.
     """
 
     def __init__(self, tokens: llguidance.LLTokenizer, grammar: str, vocab_size: int) -> None:
@@ -45,18 +45,18 @@ class Constraint:
 
     @classmethod
     def of_schema(cls, schema: Mapping[str, Any] | str, tokenizer: Tokenizer, vocab_size: int) -> Constraint:
-        """Texts that are JSON and follow a schema, given as a mapping or as JSON text.
+        """Return a constraint to JSON that follows a schema, given as a mapping or as JSON text.
 
-        vocab_size: the width of logits. Raises InputError for a schema that is malformed, that nothing fulfils or whose
-        keywords are not implemented, LimitError for one that is too large or takes too long, UnsupportedError for a
-        tokenizer that cannot be used, ResourceError without the package llguidance.
+        vocab_size: the width of the logits. Raises InputError for a schema that is malformed, unsatisfiable or uses
+        keywords that are not implemented; LimitError for a schema that is too large or takes too long to compile;
+        UnsupportedError for a tokenizer that cannot be used; ResourceError without the package llguidance.
         """
         text = _text(schema)
         return cls(_tokens(tokenizer, vocab_size), _grammar("schema", text), vocab_size)
 
     @classmethod
     def of_regex(cls, pattern: str, tokenizer: Tokenizer, vocab_size: int) -> Constraint:
-        """Texts that match a regular expression as a whole. Takes and raises what `of_schema` does."""
+        """Return a constraint to texts that match a regular expression completely. Errors as for `of_schema`."""
         if not isinstance(pattern, str):
             raise InputError(f"regex: not a text, got {type(pattern).__name__}, expected an expression")
         if len(pattern.encode()) > MAX_TEXT_BYTES:
@@ -65,19 +65,21 @@ class Constraint:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the text is whole and nothing can follow."""
+        """Whether the text is complete and no token may follow."""
         return bool(self._matcher.is_stopped())
 
     @property
     def may_end(self) -> bool:
-        """Whether the text is whole as it stands; more may follow."""
+        """Whether the text is complete; more tokens may follow."""
         return bool(self._matcher.is_accepting())
 
     def accept(self, token: int) -> None:
-        """Adds a token to the text. Raises InputError for one that the mask closes, LimitError when the step is too
-        hard."""
+        """Add a token to the text and update the mask.
+
+        Raises InputError for a token that the mask forbids, LimitError if the mask takes too long to compute.
+        """
         if not self._allows(token):
-            raise InputError(f"constraint: token is not allowed here, got {token}, expected one that the mask allows")
+            raise InputError(f"constraint: token is not allowed here, got {token}, expected a token of the mask")
         self._matcher.consume_token(token)
         self._fill()
 
@@ -88,7 +90,7 @@ class Constraint:
         if not self._matcher.is_error():
             self._matcher.unsafe_compute_mask_ptr(self._words.ctypes.data, self._words.nbytes)
         if self._matcher.is_error():
-            raise LimitError(f"constraint: too hard to follow, got {_line(self._matcher.get_error())}")
+            raise LimitError(f"constraint: too complex, got {_line(self._matcher.get_error())}")
 
 
 def _line(text: str) -> str:
@@ -96,7 +98,7 @@ def _line(text: str) -> str:
 
 
 def _text(schema: Any) -> str:
-    """A schema as JSON text, within the limits."""
+    """Return a schema as JSON text, checked against the limits."""
     where = "schema"
     try:
         if isinstance(schema, str):
@@ -117,7 +119,7 @@ def _text(schema: Any) -> str:
 
 
 def _check_size(value: Any, where: str) -> None:
-    """Values may hold themselves, or one another often: both end at a limit."""
+    """Raise LimitError for too many values or levels, which also ends cyclic and shared structures."""
     level, depth, count = [value], 0, 0
     while level:
         depth, count = depth + 1, count + len(level)
@@ -126,14 +128,14 @@ def _check_size(value: Any, where: str) -> None:
         if count > MAX_VALUES:
             raise LimitError(f"{where}: too large, got more than {MAX_VALUES} values, expected at most {MAX_VALUES}")
         inner: list[Any] = []
-        for held in level:
-            inner += held.values() if isinstance(held, Mapping) else held if isinstance(held, list | tuple) else ()
+        for item in level:
+            inner += item.values() if isinstance(item, Mapping) else item if isinstance(item, list | tuple) else ()
         level = inner
 
 
 @functools.lru_cache(maxsize=64)
 def _grammar(kind: str, text: str) -> str:
-    """The compiled grammar, once another process has shown that compiling it ends."""
+    """Return the compiled grammar. Another process compiles it first, to check that this ends within the limits."""
     worker = importlib.util.find_spec("ingot.llm.schema_worker")
     assert worker is not None and worker.origin is not None
     request = {"kind": kind, "text": text, "seconds": CHECK_SECONDS, "nbytes": CHECK_BYTES}
@@ -148,20 +150,20 @@ def _grammar(kind: str, text: str) -> str:
         raise ResourceError(f"{kind}: cannot be checked, got {error}, expected to start '{sys.executable}'") from error
     if result.returncode < 0:
         raise LimitError(
-            f"{kind}: too hard to compile, got stopped by signal {-result.returncode},"
+            f"{kind}: too complex to compile, got stopped by signal {-result.returncode},"
             f" expected at most {CHECK_SECONDS} s and {CHECK_BYTES} bytes"
         )
     if result.returncode:
         raise ResourceError(f"{kind}: cannot be checked, got {_line(result.stderr[-400:])}, expected an answer")
     answer = json.loads(result.stdout)
     if answer["error"]:
-        raise InputError(f"{kind}: cannot be followed, got {_line(answer['error'])}, expected keywords that can")
+        raise InputError(f"{kind}: not supported, got {_line(answer['error'])}, expected a supported {kind}")
     return str(answer["grammar"])
 
 
 @functools.lru_cache(maxsize=2)
 def _tokens(tokenizer: Tokenizer, vocab_size: int) -> llguidance.LLTokenizer:
-    """The bytes of each token, which llguidance walks; takes a second for a large vocabulary."""
+    """Return the tokenizer for llguidance; building it takes a second for a large vocabulary."""
     try:
         from llguidance import LLTokenizer
     except ImportError as error:
@@ -170,7 +172,9 @@ def _tokens(tokenizer: Tokenizer, vocab_size: int) -> llguidance.LLTokenizer:
         ) from error
     ends = sorted(token for token in tokenizer.eos if token < vocab_size)
     if not ends:
-        raise UnsupportedError("constraint: the model names no token that ends a text, got none, expected eos_token_id")
+        raise UnsupportedError(
+            "constraint: no token ends a text, got no eos_token_id, expected one in the configuration"
+        )
     try:
         return LLTokenizer(tokenizer.to_json(), n_vocab=max(vocab_size, tokenizer.vocab_size), eos_token=ends)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Runs an encoder: one program for texts of any length up to the context."""
+"""Execution of an encoder: one program for texts of any length up to the context."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ingot.support.locks import OwnedLock
 
 
 class Encoder:
-    """An encoder with arrays of its own, bound once. May be used from several threads, whose calls take turns."""
+    """An encoder with its own arrays, bound once. Several threads may use it; their calls are serialized."""
 
     def __init__(self, model: LanguageModel, target: Target):
         mode = Mode("encode", {"batch": 1, "length": AtMost(model.context, "length")})
@@ -26,7 +26,7 @@ class Encoder:
         self._lock = OwnedLock("encoder")
 
     def states(self, tokens: Tokens[int]) -> np.ndarray:
-        """The last hidden state of each token, f32[len(tokens), width]."""
+        """Return the last hidden state of each token, f32[len(tokens), width]."""
         program = self._program
         with self._lock.once():
             program.inputs["input_ids"][0, : len(tokens)] = tokens

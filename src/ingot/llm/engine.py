@@ -1,4 +1,4 @@
-"""The programs of a language model: one Graph lowered for each mode, over one set of weights and one cache."""
+"""The engine of a language model: one graph lowered for each mode, with shared weights and one KV cache."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from ingot.run.modes import Bound, BoundModes
 from ingot.support.locks import OwnedLock
 
 PREFILL_ROWS = 512
-SCORE_ROWS = 64  # each with logits over the whole vocabulary
+SCORE_ROWS = 64  # rows of a scoring run, each with logits over the whole vocabulary
 
 
 def modes_of(sequences: int) -> tuple[str, ...]:
-    """The modes that generating takes."""
+    """Return the names of the modes that generation uses."""
     return ("prefill", "decode", "batch") if sequences > 1 else ("prefill", "decode")
 
 
 def mode_of(name: str, context: int, sequences: int) -> Mode:
-    """A mode of a language model's graph by its name.
+    """Return a mode of a language model's graph by its name.
 
-    "prefill" takes a sequence's new rows and gives the logits of the last, "decode" one row, "batch" a row of each of
-    several sequences; "score" gives the logits of every row, "embed" their final states.
+    "prefill" appends new rows of a sequence and computes the logits of the last row; "decode" appends one row, "batch"
+    one row of each of several sequences; "score" computes the logits of every row, "embed" their final states.
     """
     match name:
         case "prefill":
@@ -51,7 +51,7 @@ def mode_of(name: str, context: int, sequences: int) -> Mode:
 
 
 def choose_on_device(graph: Graph) -> None:
-    """Adds the place of the largest of each row of logits, "tokens", and that logit, "best", as outputs before them."""
+    """Add, before the logits, the outputs "tokens", the index of each row's largest logit, and "best", that logit."""
     logits = graph.outputs["logits"]
     graph.remove_output("logits")
     tokens = graph.add("argmax", [logits], "tokens", axis=1, keepdims=False)
@@ -61,53 +61,51 @@ def choose_on_device(graph: Graph) -> None:
 
 
 class Engine:
-    """Runs tokens through a language model. Not for several threads at once: whoever calls it holds `lock`."""
+    """Runs tokens through a language model. Not thread-safe: the caller holds `lock`."""
 
     def __init__(self, model: LanguageModel, target: Target, sequences: int):
         self.model = model
         self.target = target
-        # A fork waits for the steps of other threads: half a step is in no state that a child could go on from.
+        # A fork waits for the steps of other threads: a child could not continue from an unfinished step.
         self.steps = OwnedLock("language model", is_awaited=True)
         self.sequences = Sequences(sequences, model.blocks_per_sequence)
         if target.device == "webgpu":
             choose_on_device(model.graph)
         self._compiler = Compiler(model.graph, target)
         self._bound = BoundModes(target)
-        self.on_prefill: Callable[[int, int], None] | None = None  # told after each chunk: tokens computed, of how many
-        self.prepare(modes_of(sequences))  # all memory is had before the first token
+        self.on_prefill: Callable[[int, int], None] | None = None  # called after each chunk: (tokens computed, total)
+        self.prepare(modes_of(sequences))  # all memory is allocated before the first token
 
     @property
     def lock(self) -> threading.RLock:  # type: ignore[valid-type]
-        """For `with`. Raises InputError in a thread that holds it, as in a signal handler during a step."""
+        """The lock, for `with`. Raises InputError if this thread holds it, as in a signal handler during a step."""
         return self.steps.once()
 
     @property
     def modes(self) -> BoundModes:
-        """The modes that are compiled, by name."""
+        """The compiled modes by name."""
         return self._bound
 
     def prepare(self, names: Iterable[str]) -> None:
-        """Compiles modes, first the one that takes least time: nearly all weights are packed while the others are
-        compiled.
-        """
-        soonest = sorted(names, key=lambda name: name != "decode")
-        modes = (mode_of(name, self.model.context, self.sequences.count) for name in soonest)
+        """Compile modes, the fastest to compile first: nearly all weights are packed while the others are compiled."""
+        ordered = sorted(names, key=lambda name: name != "decode")
+        modes = (mode_of(name, self.model.context, self.sequences.count) for name in ordered)
         self._bound.add(map(self._compiler.compile, modes))
-        if "batch" in soonest:  # a row of each sequence
+        if "batch" in ordered:  # row i belongs to sequence i
             owners = self._bound["batch"].inputs["owners"]
             owners[:] = np.arange(len(owners))
 
     def mode(self, name: str) -> Bound:
-        """A mode's program, whose inputs are i32; compiled on first use."""
+        """Return the program of a mode, compiled on first use. Its inputs are i32."""
         if name not in self._bound:
             self.prepare([name])
         return self._bound[name]
 
     def prefill(self, sequence: Sequence, tokens: Tokens[int], sampler: Sampler | None = None) -> Bound:
-        """Appends tokens to a sequence, and draws one. Returns the mode, whose `output` are the logits after the last,
-        f32[1, vocabulary], until the next run.
+        """Append tokens to a sequence, and draw the next token if there is a sampler.
 
-        Chunks are bounded, and each computes only as many rows as it has tokens.
+        Returns the mode, whose `output` holds the logits after the last token, f32[1, vocabulary], until the next run.
+        The tokens run in chunks of bounded size; each chunk computes only as many rows as it has tokens.
         """
         mode = self.mode("prefill")
         size = len(mode.inputs["ids"])
@@ -121,7 +119,7 @@ class Engine:
         return mode
 
     def each(self, sequence: Sequence, tokens: Tokens[int], mode_name: str) -> np.ndarray:
-        """Appends tokens to a sequence. Returns the mode's output for each of them: "score" logits, "embed" states."""
+        """Append tokens to a sequence. Return the output for each token: logits for "score", states for "embed"."""
         mode = self.mode(mode_name)
         results = np.empty((len(tokens), mode.output.shape[1]), mode.output.dtype)
         size = len(mode.inputs["ids"])
@@ -132,10 +130,10 @@ class Engine:
         return results
 
     def decode(self, steps: Tokens[tuple[Sequence, int, Sampler | None]]) -> Bound:
-        """Appends a token to each sequence, and draws its next. Returns the mode, whose `output` are the logits,
-        f32[at least as many rows, vocabulary], until the next run.
+        """Append a token to each sequence, and draw its next token.
 
-        In f32 each sequence gets the bits that it would get alone, on the CPU.
+        Returns the mode, whose `output` holds the logits, f32[len(steps) or more, vocabulary], until the next run. On
+        the CPU in f32, a sequence's results have the same bits as if it ran alone.
         """
         mode = self.mode("decode" if len(steps) == 1 else "batch")
         ids, positions, blocks = mode.inputs["ids"], mode.inputs["positions"], mode.inputs["blocks"]
@@ -149,23 +147,23 @@ class Engine:
         return mode
 
     def cached(self, sequence: Sequence) -> dict[str, np.ndarray]:
-        """The keys and values of a sequence: copies, [blocks of the sequence, ...] by the name of the state."""
+        """Return copies of a sequence's keys and values, [blocks of the sequence, ...] by the name of the state."""
         blocks, used = sequence.blocks[: sequence.block_count], len(sequence.tokens) % CACHE_BLOCK
         cached = self._bound.read_blocks(blocks)
         for name, copy in cached.items() if used else ():
-            # What another sequence left behind in the last block is nobody's business.
+            # Clear old data of another sequence in the last block: it must not leak into the copy.
             slots = np.moveaxis(copy, slots_axis(name), 1)
             slots[-1, used:] = 0
         return cached
 
     def cached_types(self, length: int) -> dict[str, TensorType]:
-        """The types of what `cached` gives for so many tokens."""
+        """Return the types of the arrays that `cached` returns for a sequence of `length` tokens."""
         blocks = -(-length // CACHE_BLOCK)
         states = ((name, self.model.graph.type(name)) for name in self.model.graph.states)
         return {name: TensorType(type.dtype, (blocks, *type.shape[1:])) for name, type in states}
 
     def restore(self, tokens: Tokens[int], cached: Mapping[str, np.ndarray]) -> None:
-        """Keeps a sequence whose keys and values were computed before."""
+        """Add a finished sequence with keys and values that were computed before."""
         sequence = self.sequences.start(())
         self.sequences.reserve(sequence, len(tokens))
         self._bound.write_blocks(sequence.blocks[: sequence.block_count], cached)
@@ -175,7 +173,7 @@ class Engine:
     def _append(
         self, mode: Bound, sequence: Sequence, tokens: Tokens[int], taken: int, samplers: Tokens[Sampler] = ()
     ) -> None:
-        """Runs a mode over new tokens of one sequence."""
+        """Run a mode over new tokens of one sequence."""
         start, count = len(sequence.tokens), len(tokens)
         self.sequences.reserve(sequence, start + count)
         mode.inputs["ids"][:count] = tokens
@@ -185,9 +183,9 @@ class Engine:
         sequence.tokens += tokens
 
     def _run(self, mode: Bound, rows: int, taken: int, sequences: int, samplers: Tokens[Sampler] = ()) -> None:
-        """Runs over the first rows of a mode's inputs; a sampler for each taken row draws from its logits.
+        """Run over the first rows of a mode's inputs; a sampler for each output row draws from its logits.
 
-        Raises what a sampler that found no token raises.
+        Raises the errors of `Sampler.check`.
         """
         sizes = {"rows": rows, "taken": taken, "sequences": sequences}
         mode.run(sizes, [sampler.native for sampler in samplers])

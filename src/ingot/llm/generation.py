@@ -1,4 +1,4 @@
-"""Answers under way: which tokens come next, for one sequence or for several that are decoded together."""
+"""Active answers and their scheduler, which decodes one sequence or several together."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from ingot.support.columns import counted
 
 @dataclass(slots=True)
 class Usage:
-    """What an answer took. reused_tokens: of the prompt, those that a kept sequence began with. Times are seconds.
+    """Token counts and times of an answer, in seconds. reused_tokens: tokens of the prompt found in a cached sequence.
 
-    is_cut: its length ended it before it followed its schema or expression.
+    is_cut: whether max_tokens ended the answer before it followed its schema or expression.
     """
 
     prompt_tokens: int = 0
@@ -32,17 +32,17 @@ class Usage:
 
     @property
     def prefill_tokens_per_second(self) -> float:
-        """Of the prompt tokens that were computed."""
+        """The speed of the prompt tokens that were computed."""
         return (self.prompt_tokens - self.reused_tokens) / max(self.prefill_seconds, 1e-9)
 
     @property
     def decode_tokens_per_second(self) -> float:
-        """Of the tokens after the first, which belongs to the prefill."""
+        """The speed of the tokens after the first, which belongs to the prefill."""
         return max(self.completion_tokens - 1, 0) / max(self.decode_seconds, 1e-9)
 
 
 class Generation:
-    """One answer under way. finish_reason: None while it goes on, then "stop" or "length".
+    """One answer. finish_reason: None while it is active, then "stop" or "length".
 
     prompt: at least one token, at most the context. ends: tokens that end the answer and are not part of it.
     """
@@ -75,11 +75,11 @@ class Generation:
         return f"<Generation: prompt of {prompt}, {drawn} of at most {self.max_tokens} drawn, {state}>"
 
     def stop(self) -> None:
-        """Ends the answer from outside, as when its text has reached a stop string."""
+        """End the answer from outside, for example when its text contains a stop string."""
         self.finish_reason = self.finish_reason or "stop"
 
     def take(self) -> bool:
-        """Takes the token that was just drawn. False when it ends the answer and is not part of it."""
+        """Add the token just drawn. Return False if it ends the answer and is not part of it."""
         self.token = self.sampler.token
         if self.token in self.ends:
             self.finish_reason = "stop"
@@ -96,23 +96,23 @@ class Generation:
 
 
 class Scheduler:
-    """Runs generations on an engine: prompts one after another, then one token for all that are under way together.
+    """Runs generations on an engine: prompts one after another, then one token at a time for all active ones together.
 
-    Several threads, and several iterators of one thread, may generate at once: they take turns at each step.
+    Several threads, and several iterators of one thread, may generate at once: their steps alternate.
     """
 
     def __init__(self, engine: Engine):
         self.engine = engine
 
     def run(self, generations: Iterable[Generation]) -> Iterator[Generation]:
-        """Yields a generation each time it has a new `token`, until all have finished; the order of joining is kept.
+        """Yield a generation each time it has a new `token`, until all have finished; they start in the given order.
 
-        Raises InputError when other callers use every place of the cache.
+        Raises InputError if other callers use every slot of the cache.
         """
         waiting = [generation for generation in generations if generation.max_tokens > 0]
         run = self._run(deque(waiting))
         for generation in waiting:
-            generation.run = weakref.ref(run)  # places are had until it ends
+            generation.run = weakref.ref(run)  # slots stay reserved until the run ends
         return run
 
     def _run(self, waiting: deque[Generation]) -> Generator[Generation, None, None]:
@@ -122,15 +122,15 @@ class Scheduler:
                 for generation in self._admit(waiting, active):
                     if self._begin(generation):
                         yield generation
-                going = [generation for generation in active if generation.finish_reason is None]
-                if going:
-                    yield from self._advance(going)
+                unfinished = [generation for generation in active if generation.finish_reason is None]
+                if unfinished:
+                    yield from self._advance(unfinished)
         finally:
-            with self.engine.steps.lock:  # whenever it is closed, also by the collector during another step
+            with self.engine.steps.lock:  # the garbage collector may close the generator during another step
                 self._release(active)
 
     def _admit(self, waiting: deque[Generation], active: list[Generation]) -> list[Generation]:
-        """Those that take the places of finished ones, before another caller can, and what other places there are."""
+        """Release finished generations and start waiting ones in the free slots, before another caller can use them."""
         sequences = self.engine.sequences
         joined = []
         with self.engine.lock:
@@ -143,17 +143,17 @@ class Scheduler:
         return joined
 
     def _begin(self, generation: Generation) -> bool:
-        """Computes the prompt and draws the first token. False when that is none of the answer."""
+        """Compute the prompt and draw the first token. Return False if the token is not part of the answer."""
         begin, sequence = time.perf_counter(), generation.sequence
         assert sequence is not None
         with self.engine.lock:
-            known = generation.usage.reused_tokens = len(sequence.tokens)
-            self.engine.prefill(sequence, generation.prompt[known:], generation.sampler)
+            cached = generation.usage.reused_tokens = len(sequence.tokens)
+            self.engine.prefill(sequence, generation.prompt[cached:], generation.sampler)
         generation.usage.prefill_seconds = time.perf_counter() - begin
         return generation.take()
 
     def _advance(self, active: list[Generation]) -> list[Generation]:
-        """Decodes one token for each; those that have a new one."""
+        """Decode one token for each generation; return those with a new token."""
         begin = time.perf_counter()
         with self.engine.lock:
             self.engine.decode([(g.sequence, g.token, g.sampler) for g in active if g.sequence is not None])
@@ -163,8 +163,11 @@ class Scheduler:
         return [generation for generation in active if generation.take()]
 
     def _release(self, generations: Iterable[Generation]) -> None:
-        """Gives the places of generations back, with the lock held."""
+        """Release the slots of generations. The caller holds the lock."""
         for generation in generations:
-            sequence, generation.sequence = generation.sequence, None  # first: never is one finished twice
+            sequence, generation.sequence = (
+                generation.sequence,
+                None,
+            )  # cleared first, so that no sequence is finished twice
             if sequence is not None:
                 self.engine.sequences.finish(sequence)

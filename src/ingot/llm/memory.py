@@ -1,4 +1,4 @@
-"""The bytes of a language model: what it has allocated, or, from headers alone, what it would."""
+"""The memory of a language model in bytes: allocated, or planned from the headers of its weights."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from ingot.ops.kv_cache import CACHE_BLOCK
 from ingot.plan.memory import Plan
 from ingot.support.columns import counted, table
 
-_GROWTH = 8  # of a context that fits, to try the next
+_GROWTH = 8  # factor from a context that fits to the next one tried
 
 
 @dataclass(frozen=True, slots=True)
 class ModeMemory:
-    """Bytes of one mode. arena: activations and scratch; scratch: the most of it that one step has; arrays: inputs and
-    output."""
+    """Bytes of one mode. arena: activations and scratch; scratch: the largest scratch buffer of a step; arrays: inputs
+    and outputs.
+    """
 
     arena: int
     scratch: int
@@ -31,7 +32,7 @@ class ModeMemory:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Bytes of a language model. cache: keys and values of every position of every sequence."""
+    """Bytes of a language model. cache: the keys and values of all positions of all sequences."""
 
     context: int
     sequences: int
@@ -55,7 +56,7 @@ class Memory:
 
 
 def allocated(engine: Engine) -> Memory:
-    """What an engine has allocated so far."""
+    """Return the memory that an engine has allocated so far."""
     modes = {}
     for name, mode in engine.modes.items():
         native = mode.native
@@ -65,9 +66,9 @@ def allocated(engine: Engine) -> Memory:
 
 
 def planned(folder: Folder, options: Options) -> Memory:
-    """What a folder's model would allocate. Reads headers, no weight.
+    """Return the memory that a folder's model would allocate. Reads only headers, no weights.
 
-    Raises what loading it would raise, and UnsupportedError for a model that has no kernel for some op.
+    Raises the errors of loading the model, and UnsupportedError for an op without a kernel.
     """
     model = options.load(folder)
     if options.target.device == "webgpu":
@@ -94,11 +95,11 @@ def memory_of(
     budget: int | None = None,
     template: str | os.PathLike[str] | None = None,
 ) -> Memory:
-    """What `LLM` would allocate with the same options, to the byte, from headers alone: no weight is read.
+    """Return the memory that `LLM` would allocate with the same options, exact to the byte. No weights are read.
 
-    budget: bytes; given, the answer is for the largest context up to `context`, or all that the model has, that fits.
+    budget: bytes; if given, the result is for the largest context that fits, at most `context` or the model's limit.
 
-    Raises what `LLM` raises, and LimitError, with both numbers, when not even a small context fits the budget.
+    Raises the errors of `LLM`, and LimitError, with both numbers, if not even the smallest context fits the budget.
     """
     source = read_model(os.fspath(folder), template)
     if budget is not None:
@@ -117,20 +118,20 @@ def memory_of(
 
 
 def _largest(folder: Folder, options: Options, budget: int) -> Memory:
-    """The plan with the largest context, a multiple of the cache's blocks or all of it, that fits a budget."""
+    """Return the plan of the largest context that fits a budget: a multiple of the cache's block, or the full one."""
     low = planned(folder, replace(options, context=min(CACHE_BLOCK, options.context)))
     if low.total > budget:
         raise LimitError(
-            f"memory: the model does not fit, got {budget} bytes, expected at least {low.total}, which a context of"
-            f" {low.context} takes"
+            f"memory: the model does not fit, got {budget} bytes, expected at least {low.total} for a context of"
+            f" {low.context}"
         )
     high = low
-    while high.total <= budget:  # a model may have far more positions than fit, and tables are made for what is planned
+    while high.total <= budget:  # grow stepwise: planning a context far beyond the budget builds large tables
         if high.context == options.context:
             return high
         low, high = high, planned(folder, replace(options, context=min(_GROWTH * high.context, options.context)))
     while high.context - low.context > CACHE_BLOCK:
-        # Bytes are almost linear in the context: where the line meets the budget, or a block beside the known ends.
+        # Bytes are almost linear in the context: interpolate, but stay at least a block away from both bounds.
         share = (budget - low.total) / (high.total - low.total)
         guess = (low.context + int(share * (high.context - low.context))) // CACHE_BLOCK
         blocks = min(max(guess, low.context // CACHE_BLOCK + 1), (high.context - 1) // CACHE_BLOCK)

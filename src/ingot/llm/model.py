@@ -1,4 +1,4 @@
-"""LLM: a language model in a folder or file, for people and programs."""
+"""LLM: the public class of language models; loads a folder or GGUF file, generates text, embeds texts."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ _SAMPLING_OPTIONS = frozenset(field.name for field in fields(Sampling))
 
 @dataclass(frozen=True, slots=True)
 class LogProbs:
-    """Natural logarithms of a token's probability in the model's own distribution, and of the most probable ones.
+    """The natural logarithms of the probabilities of a token and of the most probable tokens, before sampling options.
 
-    top: (token, logarithm) of as many as were asked for, the most probable first.
+    top: (token, logprob) of as many tokens as `logprobs` requests, most probable first.
     """
 
     token: int
@@ -55,9 +55,9 @@ class LogProbs:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """An answer. tokens: as drawn, a stop string's included. finish_reason: "stop" or "length".
+    """An answer. tokens: as drawn, including those of a stop string. finish_reason: "stop" or "length".
 
-    logprobs: of each token, where they were asked for.
+    logprobs: one entry per token if the option `logprobs` is set, else empty.
     """
 
     text: str
@@ -74,22 +74,23 @@ class Completion:
 
 
 class LLM:
-    """A Hugging Face folder or GGUF file of a language model, ready to generate; or a folder of an encoder, to embed.
+    """A language model in a Hugging Face folder or GGUF file, ready to generate; or an encoder in a folder, to embed.
 
-    context: positions that a sequence may have; what the model allows, but at most 4096, unless it is given.
-    precision: "f32", or "bf16", which stores weights in bf16 and may round activations to it where the CPU multiplies
-    bf16 in hardware; "int8" or "int4", with "w" behind for weights alone, see docs/quantization.md; what the weights
-    are stored in unless it is given.
-    threads: 0 means what the machine allows. cache_dtype: "f32", "bf16", "int8" or "int4" for keys and values; unless
-    it is given, as `precision`, or bf16 beside codes. sequences: how many may be under way at once, in one call or in
-    several, and are kept for prompts that go on from them. executor: "native", or "webgpu" for the device that
-    INGOT_WGPU_ADAPTER names, with a precision that rounds weights alone, f32 unless it is given. template: the file
-    of a template to read the model by; unless it is given, `ingot.yaml` in the folder, else that of its model type.
+    context: the number of positions of a sequence; by default the model's limit, but at most 4096.
+    precision: "f32"; "bf16", which stores weights in bf16 and may round activations to bf16 if the CPU multiplies bf16
+    in hardware; "int8" or "int4", with a "w" appended to quantize only weights, see docs/quantization.md. By default
+    the precision in which the weights are stored.
+    threads: 0 means as many as the machine allows. cache_dtype: "f32", "bf16", "int8" or "int4" for keys and values; by
+    default "f32" with f32 weights or WebGPU, else "bf16". sequences: the number of sequences that may be active at
+    once, in one call or several; finished ones stay cached for prompts that continue them. executor: "native", or
+    "webgpu" for the device that INGOT_WGPU_ADAPTER names; WebGPU accepts precisions that quantize only weights, f32 by
+    default. template: the file of a template of the architecture; by default `ingot.yaml` in the folder, else the
+    built-in template of the model type.
 
-    Raises FileNotFoundError for no folder, LoadError, UnsupportedError or LimitError for a model that cannot be had,
-    InputError for a bad option, ResourceError where memory runs out. May be used from several threads, whose steps take
-    turns. An answer is under way until its last token, and a stream that is not read to its end until it is closed; one
-    too many is an InputError.
+    Raises FileNotFoundError for a missing folder; LoadError, UnsupportedError or LimitError for a model that cannot be
+    loaded; InputError for an invalid option; ResourceError when out of memory. Several threads may use one object;
+    their steps are serialized. A sequence is active until its answer's last token is drawn, and for an unfinished
+    stream until the stream is closed; starting more sequences than `sequences` is an InputError.
     """
 
     def __init__(
@@ -139,23 +140,23 @@ class LLM:
 
     @property
     def engine(self) -> Engine:
-        """What runs tokens. Raises InputError for an encoder, which can only `embed`."""
+        """The engine that runs tokens. Raises InputError for an encoder, which can only `embed`."""
         if self._engine is None:
-            raise InputError("model: only embeds, got an encoder, expected a decoder")
+            raise InputError("model: cannot generate, got an encoder, expected a decoder")
         return self._engine
 
     @property
     def context(self) -> int:
-        """Positions that a sequence may have."""
+        """The number of positions of a sequence."""
         return self.model.context
 
     @property
     def memory(self) -> Memory:
-        """The bytes that are allocated. Raises InputError for an encoder."""
+        """The allocated memory in bytes. Raises InputError for an encoder."""
         return allocated(self.engine)
 
     def explain(self, node: str | None = None, mode: str = "prefill") -> Explanation:
-        """Which kernel each node got in a mode ("prefill", "decode", "batch") and why; of one node when it is named.
+        """Return which kernel runs each node in a mode ("prefill", "decode", "batch") and why; or only for `node`.
 
         Raises InputError for an unknown node or mode, and for an encoder.
         """
@@ -166,18 +167,18 @@ class LLM:
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
-        """The folder's tokenizer. Raises what `Tokenizer.read` does: LoadError where there is none, for one."""
+        """The folder's tokenizer. Raises the errors of `Tokenizer.read`, such as LoadError if there is none."""
         return Tokenizer.read(self._folder)
 
     @cached_property
     def chat_template(self) -> ChatTemplate:
-        """The folder's chat template. Raises LoadError where there is none, LimitError for one that is too long."""
+        """The folder's chat template. Raises LoadError if there is none, LimitError if it is too long."""
         return ChatTemplate.read(self._folder)
 
     # -- text ---------------------------------------------------------------------------------------------------
 
     def complete(self, prompt: str, **options: Unpack[TextKeywords]) -> Completion:
-        """As `generate` for one prompt, with the tokens, why the answer ended, and what it took."""
+        """Generate for one prompt as `generate`; return text, tokens, finish reason and usage."""
         return self._completions([self._encode(prompt)], options)[0]
 
     @overload
@@ -187,47 +188,47 @@ class LLM:
     def generate(self, prompt: list[str] | tuple[str, ...], **options: Unpack[TextKeywords]) -> list[str]: ...
 
     def generate(self, prompt: str | list[str] | tuple[str, ...], **options: Unpack[TextKeywords]) -> str | list[str]:
-        """The text that continues a prompt, or a list of texts for a list of prompts, which are decoded together.
+        """Return the text that continues a prompt; for a list of prompts, which are decoded together, a list of texts.
 
-        options: max_tokens, up to the context unless it is given; stop: a string or several, none of which becomes part
-        of the text; schema: a JSON schema that the text follows, or regex: an expression that all of it matches; and
-        the fields of `Sampling` (temperature, top_k, top_p, min_p, repetition_penalty, presence_penalty,
-        frequency_penalty, logit_bias, seed, logprobs), which the folder's generation_config.json may give other
-        defaults.
+        options: max_tokens, by default up to the end of the context; stop: a string or several at which the text ends,
+        not included in it; schema: a JSON schema that the text follows, or regex: an expression that the whole text
+        matches; and the fields of `Sampling` (temperature, top_k, top_p, min_p, repetition_penalty, presence_penalty,
+        frequency_penalty, logit_bias, seed, logprobs), whose defaults the folder's generation_config.json may change.
 
-        Raises InputError for a bad option, and for a prompt that is longer than the context.
+        Raises InputError for an invalid option, and for a prompt longer than the context.
         """
         prompts = [self._encode(text) for text in _texts(prompt, "prompt")]
         texts = [completion.text for completion in self._completions(prompts, options)]
         return texts[0] if isinstance(prompt, str) else texts
 
     def stream(self, prompt: str, **options: Unpack[TextKeywords]) -> Iterator[str]:
-        """As `generate`, piece by piece, as soon as the text of each is certain.
+        """Generate as `generate`; yield each piece of text as soon as later tokens can no longer change it.
 
-        Closing the iterator ends the answer. Raises as `generate` does, when it is called.
+        Closing the iterator ends the answer. The call raises the errors of `generate`.
         """
         return self._stream(self._encode(prompt), options)
 
     def chat(self, messages: Tokens[Message], **options: Unpack[ChatKeywords]) -> str:
-        """The answer to a conversation: {"role": ..., "content": ...} each.
+        """Return the answer to a conversation. messages: {"role": ..., "content": ...} each.
 
-        Options as in `generate`; `tools`, JSON schemas of functions that the model may call; and `template_options`,
-        a mapping of what else the chat template takes, such as {"enable_thinking": False}.
+        options: those of `generate`; `tools`, JSON schemas of functions that the model may call; and
+        `template_options`, a mapping of further variables of the chat template, such as {"enable_thinking": False}.
 
-        Raises InputError for messages that are wrong or that the template refuses, and as `generate` does; LoadError
-        for a template that is wrong, LimitError for one that takes too long.
+        Raises InputError for messages that are invalid or that the template refuses; LoadError for an invalid template,
+        LimitError for a template that takes too long; and the errors of `generate`.
         """
         prompt, rest = self._encode_chat(messages, options)
         return self._completions([prompt], rest)[0].text
 
     def stream_chat(self, messages: Tokens[Message], **options: Unpack[ChatKeywords]) -> Iterator[str]:
-        """As `chat`, piece by piece, as `stream` gives them."""
+        """Answer a conversation as `chat`; yield pieces as `stream`."""
         return self._stream(*self._encode_chat(messages, options))
 
     def embed(self, text: str | list[str] | tuple[str, ...], pooling: str = "mean") -> np.ndarray:
-        """The final hidden states of texts, pooled by "mean" or "last" and of length 1: f32[width], or [texts, width].
+        """Return embeddings: the final hidden states of each text, pooled by "mean" or "last", normalized to length 1.
 
-        Raises InputError for no text, for one that is longer than the context, and for another pooling.
+        The result is f32[width] for one text, f32[texts, width] for several. Raises InputError for an empty list, for a
+        text longer than the context, and for another pooling.
         """
         if pooling not in ("mean", "last"):
             raise InputError(f"option pooling: unknown value, got {pooling!r}, expected mean or last")
@@ -249,72 +250,72 @@ class LLM:
         temperature: float = 0,
         **options: Unpack[DrawKeywords],
     ) -> Iterator[int]:
-        """The ids that continue a list of ids, one by one, up to one that ends the text; needs no tokenizer.
+        """Yield the ids that continue a list of ids, up to an id that ends the text; needs no tokenizer.
 
-        Options as in `generate`, apart from stop.
+        options: those of `generate`, except stop.
         """
         generation = self.generation(ids, max_tokens=max_tokens, temperature=temperature, **options)
         return self._tokens(generation)
 
     def generation(self, ids: Tokens[int], **options: Unpack[TokenKeywords]) -> Generation:
-        """An answer that is yet to be drawn: what `run` takes. Options as in `generate`, apart from stop.
+        """Return a new answer for `run`, without tokens yet. options: those of `generate`, except stop.
 
-        Raises InputError for a bad option, and for more ids than the context has positions.
+        Raises InputError for an invalid option, and for more ids than the context has positions.
         """
         rest: dict[str, Any] = {**options}
         max_tokens, schema, regex = (rest.pop(name, None) for name in ("max_tokens", "schema", "regex"))
         prompt, sampling = self._checked(ids), self._sampling(rest)
         if max_tokens is not None and (type(max_tokens) is not int or max_tokens < 0):
             raise InputError(f"option max_tokens: out of range, got {max_tokens!r}, expected an integer, 0 or more")
-        room = self.context + 1 - len(prompt)  # the last token drawn needs no position
+        space = self.context + 1 - len(prompt)  # the last token drawn needs no position
         self._expect_length(len(prompt))
         constraint = self._constraint(schema, regex)
         return Generation(
             prompt,
             sampling=sampling,
             vocab_size=self.model.vocab_size,
-            max_tokens=room if max_tokens is None else min(max_tokens, room),
+            max_tokens=space if max_tokens is None else min(max_tokens, space),
             ends=self._ends,
             constraint=constraint,
         )
 
     def run(self, generations: Iterable[Generation]) -> Iterator[Generation]:
-        """Draws answers together: yields a generation each time it has a new `token`, until all have finished.
+        """Draw answers together: yield a generation each time it has a new `token`, until all have finished.
 
-        As many as the cache has places for are decoded at once; the others join in order when one ends.
+        At most `sequences` answers are decoded at once; the others start in order as slots become free.
 
-        Raises InputError when answers of other callers hold every place.
+        Raises InputError if answers of other callers use every slot.
         """
         generations = list(generations)
         if generations:
-            self.usage = generations[-1].usage  # of one that draws no token, too
+            self.usage = generations[-1].usage  # set also if no token is drawn
         for generation in Scheduler(self.engine).run(generations):
             self.usage = generation.usage
             yield generation
 
     def logits(self, ids: Tokens[int]) -> np.ndarray:
-        """The logits after each of some ids, before any option of sampling: f32[len(ids), vocabulary].
+        """Return the logits after each of the ids, before any sampling option: f32[len(ids), vocabulary].
 
-        Raises InputError for no ids, one outside the vocabulary, more than the context has positions, and an encoder.
+        Raises InputError for an empty list, an id outside the vocabulary, more ids than the context, and an encoder.
         """
         return self._each(self._checked(ids), "score")
 
     def save_sequence(self, path: str | os.PathLike[str]) -> None:
-        """Writes what was last generated from and its keys and values, so that no process computes them again.
+        """Write the tokens, keys and values of the sequence used last, so that another process can load them.
 
-        Raises InputError when there is nothing yet, OutputError when the file cannot be created.
+        Raises InputError if no sequence is cached, OutputError if the file cannot be written.
         """
         with self.engine.lock:
             sequence = self.engine.sequences.latest
             if sequence is None:
-                raise InputError("sequence: none is kept, got nothing, expected an answer before")
+                raise InputError("sequence: none is cached, got no answer, expected a call of generate before")
             write_state(path, self._fingerprint, sequence.tokens, self.engine.cached(sequence))
 
     def load_sequence(self, path: str | os.PathLike[str]) -> list[int]:
-        """Reads what `save_sequence` wrote, for prompts that go on from it. Returns its tokens.
+        """Read a sequence written by `save_sequence`, for prompts that continue it. Return its tokens.
 
-        Raises LoadError for a damaged file and one of another model, precision or cache_dtype, InputError for one
-        that is longer than the context, and when every place of the cache is in use.
+        Raises LoadError for a damaged file and a file of another model, precision or cache_dtype; InputError for a
+        sequence longer than the context, and if every slot of the cache is in use.
         """
         tokens, cached = read_state(path, self._fingerprint, self.model.vocab_size, self._cached_types)
         with self.engine.lock:
@@ -366,7 +367,7 @@ class LLM:
         return piece
 
     def _prepare(self, prompts: list[list[int]], options: TextKeywords) -> tuple[list[Generation], list[TextStream]]:
-        """Generations and their texts; raises InputError for bad options."""
+        """Return a generation and a text stream for each prompt; raises InputError for invalid options."""
         rest: dict[str, Any] = {**options}
         stop = rest.pop("stop", ())
         streams = [TextStream(self.tokenizer, stop) for _ in prompts]
@@ -380,7 +381,7 @@ class LLM:
         try:
             return Sampling(**{**self._sampling_defaults, **options})
         except InputError as error:
-            Sampling(**options)  # raises where it is the caller's own that are wrong
+            Sampling(**options)  # raises if the caller's own options are invalid
             raise LoadError(f"{self._folder.where('generation_config.json')}: {error}") from error
 
     @cached_property
@@ -389,7 +390,7 @@ class LLM:
 
     def _constraint(self, schema: Mapping[str, Any] | str | None, regex: str | None) -> Constraint | None:
         if schema is not None and regex is not None:
-            raise InputError("options schema, regex: got both, expected one of them")
+            raise InputError("options schema, regex: got both, expected at most one")
         if schema is not None:
             return Constraint.of_schema(schema, self.tokenizer, self.model.vocab_size)
         return None if regex is None else Constraint.of_regex(regex, self.tokenizer, self.model.vocab_size)
@@ -404,16 +405,16 @@ class LLM:
 
     def _expect_length(self, length: int) -> None:
         if length > self.context:
-            raise InputError(f"longer than the context, got {length} tokens, expected at most {self.context}")
+            raise InputError(f"sequence: longer than the context, got {length} tokens, expected at most {self.context}")
 
     @cached_property
     def _ends(self) -> frozenset[int]:
-        """Tokens that end a text."""
+        """The tokens that end a text."""
         named = end_ids(self._folder, self.model.vocab_size).eos
         return named or (self.tokenizer.eos if self._folder.has("tokenizer.json") else frozenset())
 
     def _states(self, text: str) -> np.ndarray:
-        """The final hidden state of each token of a text."""
+        """Return the final hidden state of each token of a text."""
         tokens = self._encode(text)
         if self._encoder is None:
             return self._each(tokens, "embed")
@@ -424,7 +425,7 @@ class LLM:
     def _each(self, tokens: list[int], mode: str) -> np.ndarray:
         self._expect_length(len(tokens))
         with self.engine.lock:
-            return self.engine.each(self.engine.sequences.start(()), tokens, mode)  # nothing goes on from it
+            return self.engine.each(self.engine.sequences.start(()), tokens, mode)  # this sequence is not cached
 
     def _encode(self, text: str) -> list[int]:
         if not isinstance(text, str):
@@ -432,14 +433,14 @@ class LLM:
         return self._checked([*self.tokenizer.prefix, *self.tokenizer.encode(text)])
 
     def _encode_chat(self, messages: Tokens[Message], options: ChatKeywords) -> tuple[list[int], TextKeywords]:
-        """The tokens of a conversation, and the options that are not for its template."""
+        """Return the tokens of a conversation, and the options that are not for its template."""
         rest: Any = {**options}
         tools, variables = rest.pop("tools", None), checked_options(rest.pop("template_options", {}))
         tokens = self.chat_template.encode(self.tokenizer, messages, tools=tools, **variables)
         return self._checked(tokens), rest
 
     def _checked(self, ids: Tokens[int]) -> list[int]:
-        """The ids as plain ints. Raises InputError for none, and for one outside the model's vocabulary."""
+        """Return the ids as ints. Raises InputError for an empty list and for an id outside the model's vocabulary."""
         try:
             tokens = [operator.index(token) for token in ids]
         except TypeError:
@@ -453,7 +454,7 @@ class LLM:
 
 
 def _texts(text: object, name: str) -> list[str]:
-    """A text, or several, as a list; what is in it is not checked. Raises InputError."""
+    """Return a text, or several, as a list whose elements are not checked. Raises InputError for another type."""
     texts = [text] if isinstance(text, str) else text
     if not isinstance(texts, list | tuple):
         raise InputError(f"{name}: wrong type, got {type(text).__name__}, expected a text or a list of texts")

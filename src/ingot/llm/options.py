@@ -1,4 +1,4 @@
-"""What the options of a language model come to for one folder and one machine."""
+"""The options of a language model, with defaults resolved for a folder and this machine."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from ingot.support.machine import usable_threads
 EXECUTORS = ("native", "webgpu")
 CACHE_DTYPES = {"f32": f32, "bf16": bf16, "int8": i8, "int4": i4}
 DEFAULT_CONTEXT = 4096
-MAX_SEQUENCES = 256  # generated at once
+MAX_SEQUENCES = 256  # active at once
 MAX_THREADS = 256  # of a language model
-_CHUNK_NANOSECONDS = 4_000_000  # a slow or busy machine takes several times as long, and 200 ms feel like at once
+_CHUNK_NANOSECONDS = 4_000_000  # leaves margin for slow machines: a stop within 200 ms feels immediate
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Options with their defaults filled in. weights: what matrices are stored in, None for as the files have them."""
+    """Options with their defaults resolved. weights: the storage dtype of matrices, None for that of the files."""
 
     precision: str
     cache_dtype: str
@@ -42,8 +42,10 @@ class Options:
         sequences: int,
         executor: str = "native",
     ) -> Options:
-        """Raises InputError for an option out of its range, UnsupportedError for a precision that this machine lacks,
-        and what reading the folder's description raises.
+        """Check the options and resolve their defaults.
+
+        Raises InputError for an option out of its range, UnsupportedError for a precision that this machine does not
+        support, and the errors of reading the folder's configuration.
         """
         _expect_one_of("executor", executor, EXECUTORS)
         stored = _stored(folder)
@@ -63,8 +65,7 @@ class Options:
             return Options(chosen.name, cache_dtype, positions, sequences, weights, webgpu_target(chosen))
         library = load()
         isa = library.isa()
-        # Few rows are never rounded to bf16: where the CPU has no dot products, many are not either. But who says
-        # bf16amx asks for tiles.
+        # Without bf16 dot products of the CPU, no rows are rounded to bf16. bf16amx requires AMX tiles explicitly.
         rounded = chosen.rounded(library.dots(isa), required=chosen.split_sums)
         target = Target(
             isa,
@@ -76,7 +77,7 @@ class Options:
         return Options(chosen.name, cache_dtype, positions, sequences, weights, target)
 
     def load(self, folder: Folder) -> LanguageModel:
-        """The folder's model. Raises LoadError, UnsupportedError or LimitError."""
+        """Load the folder's model. Raises LoadError, UnsupportedError or LimitError."""
         return load_language_model(
             folder,
             context=self.context,
@@ -87,7 +88,7 @@ class Options:
 
 
 def _stored(folder: Folder) -> str:
-    """The precision that keeps a folder's matrices as they are: codes of any width have their rows rounded to int8."""
+    """Return the precision that stores a folder's matrices unchanged: int8 for quantized weights of any width."""
     if folder.config.get("quantization_config") is not None:
         return "int8"
     sizes = {"f32": 0, "bf16": 0, "int8": 0}
@@ -102,6 +103,6 @@ def _expect_one_of(name: str, value: str, valid: tuple[str, ...]) -> None:
 
 
 def expect_range(name: str, value: int, low: int, high: int) -> None:
-    """Raises InputError unless an option is an int of low..high."""
+    """Raise InputError unless an option is an int in low..high."""
     if type(value) is not int or not low <= value <= high:
         raise InputError(f"option {name}: out of range, got {value!r}, expected {low}..{high}")

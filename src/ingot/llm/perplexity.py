@@ -1,4 +1,4 @@
-"""How well a language model foretells a text."""
+"""Perplexity of a language model on a text."""
 
 from __future__ import annotations
 
@@ -15,40 +15,40 @@ from ingot.llm.model import LLM
 
 @dataclass(frozen=True, slots=True)
 class Perplexity:
-    """tokens: how many were scored. nats: the mean of the negative logarithms of their probabilities."""
+    """A score. tokens: the number of scored tokens. nats: the mean negative logarithm of their probabilities."""
 
     tokens: int
     nats: float
 
     @property
     def perplexity(self) -> float:
-        """The number of tokens among which a choice at random would be as hard to foretell."""
+        """e to the power of nats: the number of equally likely tokens that would be as hard to predict."""
         return math.exp(self.nats)
 
 
 def perplexity(
     llm: LLM, text: str, *, stride: int | None = None, on_progress: Callable[[int, int], None] | None = None
 ) -> Perplexity:
-    """Scores every token of a text but the first, each once, in windows of the model's context.
+    """Score every token of a text except the first, each once, in windows of the model's context.
 
-    Windows begin `stride` tokens after each other, half a context unless it is given, so that a token has at least
-    context - stride before it, but in the first window; the tokens that begin a prompt stand before each. on_progress:
-    told how many tokens are scored, of how many.
+    stride: the distance between the starts of windows, by default half a context. Every token outside the first window
+    is scored with at least context - stride tokens before it. Each window begins with the tokenizer's prefix.
+    on_progress: called with (tokens scored, tokens in total).
 
     Raises InputError for a text of fewer than two tokens, a stride out of its range, and an encoder.
     """
     ids, prefix = llm.tokenizer.encode(text), list(llm.tokenizer.prefix)
-    room = llm.context - len(prefix)
-    step = room - room // 2 if stride is None else stride
-    if not 1 <= step < room:
-        raise InputError(f"option stride: out of range, got {stride}, expected 1..{room - 1}")
+    size = llm.context - len(prefix)
+    step = size - size // 2 if stride is None else stride
+    if not 1 <= step < size:
+        raise InputError(f"option stride: out of range, got {stride}, expected 1..{size - 1}")
     if len(ids) < 2:
         raise InputError(f"text: too short, got {len(ids)} tokens, expected at least 2")
     total, scored = 0.0, 1
     for begin in range(0, len(ids), step):
-        window = ids[begin : begin + room]
+        window = ids[begin : begin + size]
         for position, losses in _losses(llm, prefix + window):
-            # Of position p of the window, the loss is that of token p + 1.
+            # The loss at position p of the window is that of token p + 1.
             first = begin + position + 1 - len(prefix)
             fresh = losses[max(scored - first, 0) :]
             total += float(fresh.sum())
@@ -61,7 +61,7 @@ def perplexity(
 
 
 def _losses(llm: LLM, ids: list[int]) -> Iterator[tuple[int, np.ndarray]]:
-    """The negative log-probabilities of the ids from the second on, some at a time, with the place of the first."""
+    """Yield chunks (begin, losses): the negative log-probabilities of the ids from position begin + 1 on."""
     engine = llm.engine
     with engine.lock:
         sequence = engine.sequences.start(())

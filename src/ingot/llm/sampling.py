@@ -1,4 +1,4 @@
-"""How the next token is chosen: the options, checked once, and the state of one sequence that C draws from."""
+"""Sampling of the next token: the checked options, and the state of one sequence for the native sampler."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from ingot.run.sampler import NativeSampler
 from ingot.support import abi
 
 MAX_BIASES = 1024  # tokens with a bias
-MAX_LOGPROBS = 20  # the room that ingot_sampler has
+MAX_LOGPROBS = 20  # the capacity of ingot_sampler
 INT32_MAX = 2**31 - 1
 
-# (kind, least, greatest, the range in words)
+# option -> (type, least, greatest, the range in words)
 _RANGES: dict[str, tuple[type, float, float, str]] = {
     "temperature": (Real, 0, 1000, "0 to 1000"),
     "top_k": (Integral, 0, INT32_MAX, "0 (all) to 2147483647"),
@@ -32,24 +32,25 @@ _RANGES: dict[str, tuple[type, float, float, str]] = {
     "seed": (Integral, -(2**63), 2**64 - 1, "none or a 64-bit number"),
     "logprobs": (Integral, 0, MAX_LOGPROBS, f"none or 0 to {MAX_LOGPROBS}"),
 }
-_LEAST_FLOAT = 2.0**-126  # C's float makes less than this 0, which would be no share of anything
+_LEAST_FLOAT = 2.0**-126  # the least normal float32: smaller values may become 0 in C
 _MAY_BE_NONE = ("seed", "logprobs")
-_NOT_LEAST = ("top_p",)  # is above; a least number above 0 would be 0 to a host that flushes subnormals
+_NOT_LEAST = ("top_p",)  # must be above its least number, because a subnormal bound may be flushed to 0
 
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """The options of sampling, in the order in which they act.
+    """The options of sampling, in the order in which they are applied.
 
-    logit_bias: token -> what is added to its logit, -100 to 100, at most 1024 tokens. repetition_penalty: divides
+    logit_bias: token -> number added to its logit, -100 to 100, at most 1024 tokens. repetition_penalty: divides
     positive and multiplies negative logits of tokens in the prompt or the output (Keskar et al. 2019, "CTRL").
-    frequency_penalty, presence_penalty: taken from a token's logit for each time, and once, that the output has it.
-    temperature: divides logits; 0 takes the most probable token, the lowest of equals. top_k: only so many, 0 all.
-    top_p: the fewest tokens with that much probability (Holtzman et al. 2019). min_p: only tokens with at least that
-    share of the best one's probability (Nguyen et al. 2024). seed: the same one gives the same tokens; None is a random
-    one. logprobs: None, or how many of the most probable tokens to report beside the chosen one, at most 20.
+    frequency_penalty: subtracted from a token's logit once per occurrence in the output; presence_penalty: subtracted
+    once if the output contains the token. temperature: divides the logits; 0 chooses the most probable token, the
+    lowest id of equals. top_k: keep only the most probable tokens, 0 all. top_p: keep the fewest tokens whose
+    probabilities sum to at least this (Holtzman et al. 2019). min_p: keep tokens with at least this share of the
+    highest probability (Nguyen et al. 2024). seed: the same seed gives the same tokens; None draws a random seed.
+    logprobs: None, or how many of the most probable tokens to report in addition to the chosen one, at most 20.
 
-    Raises InputError for a value outside its range, LimitError for more biases.
+    Raises InputError for a value outside its range, LimitError for more than 1024 biases.
     """
 
     temperature: float = 1.0
@@ -77,7 +78,7 @@ class Sampling:
 
     @property
     def penalises(self) -> bool:
-        """Whether tokens that were seen before get other logits."""
+        """Whether a penalty changes the logits of tokens used before."""
         return (self.repetition_penalty, self.presence_penalty, self.frequency_penalty) != (1, 0, 0)
 
 
@@ -98,9 +99,9 @@ def _check_biases(biases: Any) -> None:
 
 
 def sampling_defaults(folder: Folder) -> dict[str, Any]:
-    """What a folder's generation_config.json says of sampling; greedy where it says nothing."""
+    """Return the sampling options of a folder's generation_config.json; greedy unless it sets do_sample."""
     config = folder.json("generation_config.json", MAX_CONFIG_BYTES) or {}
-    names = ["repetition_penalty"]  # which greedy answers heed, too
+    names = ["repetition_penalty"]  # also applies to greedy decoding
     if config.get("do_sample", False):
         names += ["temperature", "top_k", "top_p", "min_p"]
     given = {name: config[name] for name in names if config.get(name) is not None}
@@ -108,15 +109,15 @@ def sampling_defaults(folder: Folder) -> dict[str, Any]:
 
 
 class Sampler:
-    """Chooses the tokens of one sequence. All memory is made here; C draws through `native`.
+    """Draws the tokens of one sequence. All memory is allocated here; C code draws through `native`.
 
-    token, logprob, top: of the last call. Not for several threads at once.
+    token, logprob, top: results of the last call. Not for several threads at once.
     """
 
     def __init__(self, sampling: Sampling, vocab_size: int, mask: np.ndarray | None = None):
         """mask: uint32[ceil(vocab_size / 32)], row-major; at each call bit i % 32 of word i // 32 allows token i.
 
-        Raises InputError when a bias names a token outside the vocabulary.
+        Raises InputError if a bias is for a token outside the vocabulary.
         """
         assert 0 < vocab_size <= INT32_MAX
         assert mask is None or (mask.dtype == np.uint32 and mask.shape == (-(-vocab_size // 32),))
@@ -158,7 +159,7 @@ class Sampler:
         self._struct.top_tokens = [-1] * MAX_LOGPROBS
 
     def accept(self, ids: Iterable[int]) -> None:
-        """Tells the repetition penalty about the prompt's tokens. What is drawn is counted as it is drawn."""
+        """Count the prompt's tokens for the repetition penalty. Tokens that are drawn are counted by `sample`."""
         if not self._arrays["seen"].size:
             return
         occurrences, seen = self._arrays["occurrences"], self._arrays["seen"]
@@ -170,7 +171,7 @@ class Sampler:
         self._struct.seen_count += unseen.size
 
     def sample(self, logits: np.ndarray) -> int:
-        """The next token. logits: float32[vocab_size], row-major, left as they are. Raises as `check` does."""
+        """Draw the next token. logits: float32[vocab_size], row-major, not modified. Raises the errors of `check`."""
         assert logits.dtype == np.float32 and logits.shape == (self._vocab_size,)
         token = self.native.draw(logits)
         if token < 0:
@@ -178,35 +179,35 @@ class Sampler:
         return token
 
     def check(self) -> None:
-        """Raises InputError when the last call chose no token: logits NaN or infinite, or none that may be chosen."""
+        """Raise InputError if the last call drew no token: a logit was NaN or infinite, or no token was allowed."""
         faults = {
             abi.constant("INGOT_SAMPLE_NAN"): "a logit is NaN, got nan, expected numbers or -inf",
             abi.constant("INGOT_SAMPLE_INFINITE"): "a logit is infinite, got inf, expected numbers or -inf",
             abi.constant(
                 "INGOT_SAMPLE_NONE"
-            ): "no token may be chosen, got -inf or a closed mask for all, expected one at least",
+            ): "no token is allowed, got -inf or a mask bit of 0 for all, expected at least one allowed token",
         }
         if self._struct.status:
             raise InputError(f"sampling: {faults[self._struct.status]}")
 
     @property
     def token(self) -> int:
-        """The token of the last call."""
+        """The token drawn by the last call."""
         return int(self._struct.token)
 
     @property
     def logprob(self) -> float:
-        """The natural logarithm of the token's probability in the model's own distribution, where `logprobs` is set."""
+        """The natural logarithm of the token's probability before sampling options; valid if `logprobs` is set."""
         return float(self._struct.logprob)
 
     @property
     def top(self) -> list[tuple[int, float]]:
-        """The most probable tokens of the model's own distribution with their logprobs, the most probable first."""
+        """The most probable tokens before sampling options, with their logprobs, most probable first."""
         tokens, logprobs = self._struct.top_tokens, self._struct.top_logprobs
         return [(tokens[i], logprobs[i]) for i in range(self._struct.top_count) if tokens[i] >= 0]
 
     def probabilities(self) -> tuple[np.ndarray, np.ndarray]:
-        """What the last call at a temperature above 0 chose from: tokens int64[n] in order, float64[n] of them."""
+        """Return the last distribution at a temperature above 0: tokens int64[n], probabilities float64[n]."""
         kept = self._struct.kept
         tokens = np.arange(kept) if self._struct.all_kept else self._arrays["tokens"][:kept].astype(np.int64)
         return tokens, self._arrays["weights"][:kept] / self._struct.mass

@@ -1,13 +1,13 @@
-"""The state of a sequence in a file: its tokens, and the blocks of the cache that hold their keys and values.
+"""The state of a sequence in a file: its tokens, and the cache blocks with their keys and values.
 
     8 bytes   "INGOTSEQ"
     8 bytes   length of the header, little-endian
     header    JSON {"format", "model", "tokens", "arrays": {name: [dtype, shape]}}, spaces up to a multiple of 64 bytes
     arrays    in the header's order, row-major, each with zeros up to a multiple of 64 bytes
-    32 bytes  SHA-256 of all that comes before
+    32 bytes  SHA-256 of all bytes before it
 
-The hash finds damage, not malice: whoever may write the file may write any state. What that can do is bounded: every
-shape is the one that the model expects and every id is in its vocabulary, so a forged state gives other text, no more.
+The hash detects damage, not tampering: whoever can write the file can write any state. The effect of a forged state is
+bounded: all shapes must be those of the model and all ids in its vocabulary, so it can only change the generated text.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ _HASH_BYTES = 32
 def write_state(
     path: str | os.PathLike[str], fingerprint: str, tokens: Sequence[int], arrays: Mapping[str, np.ndarray]
 ) -> None:
-    """Writes a sequence's state, whole or not at all, readable by its owner alone.
+    """Write a sequence's state atomically to a file that only its owner can read.
 
-    fingerprint: names the model. arrays: by name, of any dtype and shape that Ingot has.
+    fingerprint: identifies the model. arrays: by name, of any dtype and shape that Ingot supports.
 
-    Raises OutputError when the file cannot be created or written.
+    Raises OutputError if the file cannot be created or written.
     """
     header = {
         "format": FORMAT,
@@ -71,13 +71,13 @@ def read_state(
     vocab_size: int,
     expected: Callable[[int], Mapping[str, TensorType]],
 ) -> tuple[list[int], dict[str, np.ndarray]]:
-    """The tokens and arrays that `write_state` wrote for this model.
+    """Read the tokens and arrays that `write_state` wrote for this model.
 
-    expected: the arrays that so many tokens have; it may raise an error of its own for too many. Nothing is allocated
-    before the file's header agrees with it.
+    expected: returns the types of the arrays for a number of tokens; it may raise its own error for too many tokens.
+    No array is allocated before the file's header is checked against it.
 
-    Raises LoadError for a file that is damaged or belongs to another model, LimitError for one with too long a header,
-    ResourceError when memory or descriptors run out, FileNotFoundError.
+    Raises LoadError for a file that is damaged or belongs to another model, LimitError for a too long header,
+    ResourceError when out of memory or file descriptors, FileNotFoundError.
     """
     where = os.fspath(path)
     with bounded(where), open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
@@ -126,17 +126,17 @@ def _checked_header(
         raise LoadError(f"{where}: tokens are {shown(tokens)}, expected ids of 0..{vocab_size - 1}")
     types = dict(expected(len(tokens)))
     rows = {name: [type.dtype.name, list(type.dims)] for name, type in types.items()}
-    if json.dumps(header["arrays"]) != json.dumps(rows):  # as text: a list equals its twin with True for 1
+    if json.dumps(header["arrays"]) != json.dumps(rows):  # compared as text, because True == 1 in Python
         raise LoadError(f"{where}: arrays are {shown(header['arrays'])}, expected {shown(rows)}")
     return tokens, types
 
 
 def _read_payload(file: IO[bytes], before: bytes, nbytes: int, where: str) -> np.ndarray:
-    """The bytes up to the hash, which must be theirs."""
+    """Read the bytes before the hash, and check the hash."""
     payload = np.empty(nbytes, np.uint8)
     got = file.readinto(payload.data)  # type: ignore[attr-defined]
     digest = hashlib.sha256(before)
     digest.update(payload.data)
     if got != nbytes or file.read(_HASH_BYTES + 1) != digest.digest():
-        raise LoadError(f"{where}: damaged, its SHA-256 is another")
+        raise LoadError(f"{where}: damaged, its SHA-256 does not match")
     return payload

@@ -1,7 +1,8 @@
-"""A process that compiles one grammar, over single bytes as tokens, and says what is wrong with it.
+"""A separate process that compiles one grammar, with single bytes as tokens, and reports errors in it.
 
-Compiling can take any time and memory for some schemas (it decides whether patterns have strings in common), and cannot
-be interrupted; the process can. It reads {"kind", "text", "seconds", "nbytes"} and writes {"grammar", "error"}.
+For some schemas compilation takes unbounded time and memory (it decides whether patterns have common strings) and
+cannot be interrupted; a process can be ended. It reads {"kind", "text", "seconds", "nbytes"} and writes
+{"grammar", "error"}.
 """
 
 import json
@@ -10,7 +11,7 @@ import sys
 
 
 class _Bytes:
-    """The tokenizer in which a token is a byte, and 256 ends the text."""
+    """A tokenizer whose tokens are the 256 bytes; token 256 ends the text."""
 
     eos_token_id = 256
     bos_token_id = None
@@ -27,7 +28,7 @@ def _compiled(kind: str, text: str) -> tuple[str, str]:
     if kind == "regex":
         grammar = LLMatcher.grammar_from_regex(text)
     else:
-        # Without a bound a model can write blanks for ever.
+        # Without this bound a model could write white space forever.
         grammar = LLMatcher.grammar_from_json_schema(text, overrides={"whitespace_pattern": r"[ \t\r\n]{0,40}"})
     matcher = LLMatcher(LLTokenizer(TokenizerWrapper(_Bytes())), grammar, log_level=0)
     if not matcher.is_error():
@@ -36,7 +37,7 @@ def _compiled(kind: str, text: str) -> tuple[str, str]:
 
 
 def main() -> None:
-    """Reads {"kind", "text", "seconds", "nbytes"} and writes {"grammar", "error"}, both as JSON; no error is ""."""
+    """Read {"kind", "text", "seconds", "nbytes"} and write {"grammar", "error"} as JSON; without an error it is ""."""
     request = json.load(sys.stdin)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_CPU, (request["seconds"], request["seconds"]))

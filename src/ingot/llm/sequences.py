@@ -1,7 +1,7 @@
-"""Sequences of tokens and the blocks of the cache that hold their keys and values.
+"""Sequences of tokens and the cache blocks that store their keys and values.
 
-An interrupt may come between any two steps of what follows. So nothing is moved between lists of free and used places
-or blocks: those are free that the living leave, looked up anew each time.
+An interrupt may occur between any two statements here. So there are no lists of free slots or free blocks to update:
+the blocks that no sequence owns are free, and are computed each time.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ Run = weakref.ref[Generator[Any, None, None]]
 
 @dataclass(eq=False)
 class Sequence:
-    """Tokens whose keys and values lie in the cache: position p in slot p % CACHE_BLOCK of block
-    `blocks[p // CACHE_BLOCK]`.
+    """Tokens whose keys and values are cached: position p is slot p % CACHE_BLOCK of block `blocks[p // CACHE_BLOCK]`.
 
-    blocks: i32[blocks_per_sequence], of which the first `block_count` are this sequence's. run: who draws its tokens.
+    blocks: i32[blocks_per_sequence]; this sequence owns the first `block_count`. run: the generator that draws its
+    tokens.
     """
 
     blocks: np.ndarray
@@ -36,95 +36,97 @@ class Sequence:
 
     @property
     def is_active(self) -> bool:
-        """Whether the run that draws its tokens goes on; one that ended, however it did, may not have said so."""
+        """Whether the run that draws its tokens is open; a run that was interrupted may not have reported its end."""
         run = None if self.run is None else self.run()
         return run is not None and inspect.getgeneratorstate(run) != inspect.GEN_CLOSED
 
 
 class Sequences:
-    """Which blocks belong to whom. A finished sequence is kept until its place is needed: a prompt that begins as it
-    does takes it over, and computes only what is new.
+    """The sequences and their cache blocks.
+
+    A finished sequence stays cached until its slot is needed. A prompt with the same beginning takes the sequence over
+    and computes only the new tokens.
     """
 
     def __init__(self, count: int, blocks_per_sequence: int):
         self.count = count
         self.blocks_per_sequence = blocks_per_sequence
-        self._held: list[Sequence] = []  # active and kept; least recently used first
+        self._owners: list[Sequence] = []  # active and cached sequences, least recently used first
 
     @property
     def has_room(self) -> bool:
         """Whether one more sequence can be active."""
-        return sum(sequence.is_active for sequence in self._held) < self.count
+        return sum(sequence.is_active for sequence in self._owners) < self.count
 
     @property
     def latest(self) -> Sequence | None:
-        """The sequence that was finished last, if it is still kept."""
-        kept = [sequence for sequence in self._held if sequence.tokens and not sequence.is_active]
-        return kept[-1] if kept else None
+        """The sequence that was finished last, if it is still cached."""
+        cached = [sequence for sequence in self._owners if sequence.tokens and not sequence.is_active]
+        return cached[-1] if cached else None
 
     def start(self, tokens: Tokens[int], run: Run | None = None) -> Sequence:
-        """A sequence that holds a beginning of the tokens, but never all of them: the last one's logits are wanted.
+        """Return a sequence with a cached prefix of the tokens, but never all of them: the last must still be computed.
 
-        run: the generator that draws from it, which has a place until it ends. Without one, the place is the caller's
-        for as long as no other call of these methods can come between.
+        run: the generator that draws from the sequence and owns a slot until it ends. Without a run, the caller owns
+        the slot only until the next call of a method of this class.
 
-        Raises InputError when every place is in use.
+        Raises InputError if every slot is in use.
         """
         if not self.has_room:
             raise InputError(f"sequences: all are in use, expected at most {self.count} at once")
-        self._held = [sequence for sequence in self._held if sequence.tokens or sequence.is_active]
-        kept = [sequence for sequence in self._held if not sequence.is_active]
-        shared = [_shared(sequence.tokens, tokens) for sequence in kept]
+        self._owners = [sequence for sequence in self._owners if sequence.tokens or sequence.is_active]
+        cached = [sequence for sequence in self._owners if not sequence.is_active]
+        shared = [_shared(sequence.tokens, tokens) for sequence in cached]
         best = max(range(len(shared)), key=shared.__getitem__, default=-1)
-        if best >= 0 and shared[best] and _is_worth(shared[best], len(kept[best].tokens), len(tokens)):
-            sequence = kept[best]
-            self._held.remove(sequence)
+        if best >= 0 and shared[best] and _is_worth(shared[best], len(cached[best].tokens), len(tokens)):
+            sequence = cached[best]
+            self._owners.remove(sequence)
         else:
-            if len(self._held) == self.count:
-                self._held.remove(kept[0])
+            if len(self._owners) == self.count:
+                self._owners.remove(cached[0])
             sequence = Sequence(np.zeros(self.blocks_per_sequence, np.int32))
         self.truncate(sequence, min(_shared(sequence.tokens, tokens), max(len(tokens) - 1, 0)))
         if run is not None:
             sequence.run = run
-            self._held.append(sequence)
+            self._owners.append(sequence)
         return sequence
 
     def finish(self, sequence: Sequence) -> None:
-        """Ends a sequence and keeps what it holds, but no block for tokens that a run which failed did not add."""
+        """End a sequence and keep it cached, without blocks that a failed run reserved but did not fill."""
         self.truncate(sequence, len(sequence.tokens))
         sequence.run = None
-        if sequence in self._held:
-            self._held.remove(sequence)
+        if sequence in self._owners:
+            self._owners.remove(sequence)
         if sequence.tokens:
-            self._held.append(sequence)
+            self._owners.append(sequence)
 
     def forget_all(self) -> None:
-        """Gives the blocks of all kept sequences back."""
-        self._held = [sequence for sequence in self._held if sequence.is_active]
+        """Free the blocks of all finished sequences."""
+        self._owners = [sequence for sequence in self._owners if sequence.is_active]
 
     def reserve(self, sequence: Sequence, length: int) -> None:
-        """Gives a sequence the blocks for positions below `length`."""
+        """Assign blocks to a sequence for the positions below `length`."""
         wanted = -(-length // CACHE_BLOCK)
         if wanted > sequence.block_count:
             free = np.ones(self.count * self.blocks_per_sequence, np.bool_)
-            for other in (*self._held, sequence):
+            for other in (*self._owners, sequence):
                 free[other.blocks[: other.block_count]] = False
             sequence.blocks[sequence.block_count : wanted] = np.flatnonzero(free)[: wanted - sequence.block_count]
             sequence.block_count = wanted
 
     def truncate(self, sequence: Sequence, length: int) -> None:
-        """Cuts a sequence to its first tokens."""
+        """Cut a sequence to its first `length` tokens."""
         del sequence.tokens[length:]
         sequence.block_count = min(sequence.block_count, -(-length // CACHE_BLOCK))
 
 
-def _is_worth(shared: int, kept: int, wanted: int) -> bool:
-    """Whether to take over a kept sequence rather than to keep it for a prompt that is closer to it."""
-    return shared >= min(kept, wanted) // 2
+def _is_worth(shared: int, cached: int, wanted: int) -> bool:
+    """Return whether to take over a cached sequence instead of keeping it for a prompt with a longer common prefix."""
+    return shared >= min(cached, wanted) // 2
 
 
 def _shared(a: Tokens[int], b: Tokens[int]) -> int:
-    """How many tokens two sequences have in common from the beginning."""
+    """Return the length of the common prefix of two sequences."""
     count = 0
     for x, y in zip(a, b, strict=False):
         if x != y:

@@ -1,4 +1,4 @@
-"""Text from tokens as they come: whole characters only, and nothing from a stop string on."""
+"""Streaming of text from tokens: complete characters only, up to a stop string."""
 
 from __future__ import annotations
 
@@ -8,25 +8,26 @@ from collections.abc import Sequence
 from ingot.errors import InputError, LimitError
 from ingot.llm.tokenizer import Tokenizer
 
-MAX_STOPS = 16  # texts that end a generation
-MAX_STOP_BYTES = 256  # of one of them
+MAX_STOPS = 16  # stop strings
+MAX_STOP_BYTES = 256  # bytes of a stop string
 
-# What decoding gives for bytes that are no character, or not yet one.
+# The decoder's replacement for invalid or incomplete characters.
 _MARK = "\ufffd"
 
-# Tokens that are decoded together. Older ones no longer change what the new ones mean.
+# Tokens that are decoded together. Older tokens no longer affect the text of new ones.
 _MOST_TOKENS = 32
 _TOKENS_KEPT = 8
 
 
 class TextStream:
-    """Turns ids into text, one at a time; what it gives, joined, is `tokenizer.decode(ids)` up to a stop string.
+    """Converts ids to text one at a time; the joined pieces are `tokenizer.decode(ids)` up to a stop string.
 
-    A character comes when its last byte has come; bytes that never become one come as U+FFFD. (Of a run of byte tokens
-    that is no text, `decode` may mark characters that came whole; no encoded text has such runs.) Text that may be the
-    beginning of a stop string is held back, and the stop string that ends first, with all after it, never comes.
+    A character is returned with its last byte; bytes that never form a character become U+FFFD. (In a run of byte
+    tokens that is not valid text, `decode` may also replace valid characters; encoded texts have no such runs.) Text
+    that may be the beginning of a stop string is withheld. The stop string that ends first, and all text after it, is
+    never returned.
 
-    stop: at most 16 strings of 1 to 256 bytes. Raises InputError or LimitError when they are not.
+    stop: at most 16 strings of 1 to 256 bytes. Raises InputError or LimitError for others.
     """
 
     def __init__(self, tokenizer: Tokenizer, stop: str | Sequence[str] = ()) -> None:
@@ -34,16 +35,16 @@ class TextStream:
         self._stops = checked_stops(stop)
         self._longest = max(map(len, self._stops), default=0)
         self._ids: list[int] = []
-        self._passed = ""  # of these ids' text, what went on to the search for stop strings
+        self._passed = ""  # the part of these ids' text that was already searched for stop strings
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
-        self._held = ""
+        self._withheld = ""
         self.stopped = False
 
     def push(self, token: int) -> str:
-        """The text that is certain now and was not before; "" once `stopped`.
+        """Add a token; return the text that is now certain and was not returned before, "" once `stopped`.
 
-        An id that the tokenizer has no token for adds no text: a model may have more columns than tokens.
-        Raises InputError when `token` is no id at all.
+        An id without a token adds no text: a model may have more logits than the tokenizer has tokens.
+        Raises InputError if `token` is not an id.
         """
         if self.stopped:
             return ""
@@ -59,16 +60,16 @@ class TextStream:
         return self._search(fresh) if fresh else ""
 
     def finish(self) -> str:
-        """What was held back, when no more ids come."""
+        """Return the text that was withheld; no more ids may follow."""
         if self.stopped:
             return ""
         text = self._search(self._utf8.decode(b"", final=True) + self._rest())
-        text += self._held
-        self._ids, self._passed, self._held = [], "", ""
+        text += self._withheld
+        self._ids, self._passed, self._withheld = [], "", ""
         return text
 
     def _next(self, token: int) -> str:
-        """The text that a token adds to that of the ids before it."""
+        """Return the text that a token adds to the text of the ids before it."""
         self._ids.append(token)
         text = self._tokenizer.decode_known(self._ids)
         certain = max(len(self._passed), len(text) - text.endswith(_MARK))
@@ -78,44 +79,44 @@ class TextStream:
         return fresh
 
     def _rest(self) -> str:
-        """What the ids so far add when nothing follows."""
+        """Return the remaining text of the ids so far, if no id follows."""
         return self._tokenizer.decode_known(self._ids)[len(self._passed) :]
 
     def _forget(self, text: str) -> None:
-        """Drops old ids, where the text of the others, after that of the first of them, stays the same."""
+        """Drop old ids if the decoded text of the remaining ones does not change."""
         decode = self._tokenizer.decode_known
         for first in range(len(self._ids) - _TOKENS_KEPT, 0, -1):
-            before, kept = decode(self._ids[: first + 1]), decode(self._ids[first:])
+            before, after = decode(self._ids[: first + 1]), decode(self._ids[first:])
             shared = len(decode(self._ids[first : first + 1]))
-            if shared and len(before) <= len(self._passed) and before + kept[shared:] == text:
+            if shared and len(before) <= len(self._passed) and before + after[shared:] == text:
                 self._passed = self._passed[len(before) - shared :]
                 del self._ids[:first]
                 return
 
     def _search(self, fresh: str) -> str:
-        """Text that is in no stop string and cannot become part of one."""
-        text, self._held = self._held + fresh, ""
+        """Return the text that is not part of a stop string and cannot become part of one."""
+        text, self._withheld = self._withheld + fresh, ""
         ends = [(start + len(stop), start) for stop in self._stops if (start := text.find(stop)) >= 0]
         if ends:
             self.stopped = True
             return text[: min(ends)[1]]
         for start in range(max(0, len(text) - self._longest + 1), len(text)):
             if any(stop.startswith(text[start:]) for stop in self._stops):
-                self._held = text[start:]
+                self._withheld = text[start:]
                 return text[:start]
         return text
 
 
 def checked_stops(stop: str | Sequence[str]) -> tuple[str, ...]:
-    """Stop strings as a tuple. Raises InputError or LimitError."""
+    """Return stop strings as a tuple. Raises InputError or LimitError."""
     stops = (stop,) if isinstance(stop, str) else stop
     if not isinstance(stops, list | tuple):
-        raise InputError(f"stop: wrong type, got {type(stop).__name__}, expected a string or a list of them")
+        raise InputError(f"stop: wrong type, got {type(stop).__name__}, expected a string or a list of strings")
     if len(stops) > MAX_STOPS:
         raise LimitError(f"stop: too many strings, got {len(stops)}, expected at most {MAX_STOPS}")
     for index, text in enumerate(stops):
         if not isinstance(text, str) or not text:
-            raise InputError(f"stop[{index}]: not a text, got {text!r}, expected a string that is not empty")
+            raise InputError(f"stop[{index}]: not a text, got {text!r}, expected a non-empty string")
         size = len(text.encode("utf-8", "surrogatepass"))
         if size > MAX_STOP_BYTES:
             raise LimitError(f"stop[{index}]: too long, got {size} bytes, expected at most {MAX_STOP_BYTES}")

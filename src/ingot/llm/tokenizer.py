@@ -1,6 +1,6 @@
-"""Text to ids and back, as a model folder's `tokenizer.json` says.
+"""Encode text to ids and decode ids to text by a model folder's `tokenizer.json`.
 
-The file is checked before the `tokenizers` package sees it (`tokenizer_file.py`), because it may come from anywhere.
+The file is checked (`tokenizer_file.py`) before the package `tokenizers` reads it, because it is untrusted.
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ if TYPE_CHECKING:
     import tokenizers
 
 MAX_FILE_BYTES = 64 << 20  # of tokenizer.json
-MAX_SETTINGS_BYTES = 16 << 20  # of a file of settings beside it
+MAX_SETTINGS_BYTES = 16 << 20  # of tokenizer_config.json
 MAX_TEXT_CHARACTERS = 8 << 20  # of a text to encode
 
-# A character for use inside a process only: Unicode gives it no meaning. Between two characters of a control token
-# that a message spells, it keeps them text; no id comes of it.
+# A Unicode noncharacter, for use inside a process only. It is inserted into the text of a control token that a message
+# contains, so that the text does not become the control token; it produces no id itself.
 BREAK = "\ufdd0"
 
 _T = TypeVar("_T")
 
 
 class Tokenizer:
-    """The tokens of a model folder; may be used by many threads at once.
+    """The tokenizer of a model folder; may be used by many threads at once.
 
-    Every text that `str` holds becomes ids, except one with half a surrogate pair. Decoding gives the text back where
-    the model's normaliser keeps it: byte-level tokenizers keep every text, others may change spaces and letters' forms.
+    Every `str` can be encoded, except one with an unpaired surrogate. Decoding returns the same text if the model's
+    normalizer preserves it: byte-level tokenizers preserve every text, others may change spaces and letter forms.
 
     vocab_size: one more than the largest id.
-    bos, pad: ids, None when the folder names none.
-    eos: the ids that end a text: those of generation_config.json, else of config.json, else of tokenizer_config.json.
-    prefix, suffix: what the model expects before and after a text: `[bos]`, BERT's [CLS] and [SEP], often nothing.
-    special: the ids of control tokens, by their texts; control: those that no text of a user may become.
-    added: the texts of all tokens that are found before a text is cut into words.
+    bos, pad: ids, None if the folder names none.
+    eos: the ids that end a text, from generation_config.json, else config.json, else tokenizer_config.json.
+    prefix, suffix: the ids that the model expects before and after a text: `[bos]`, BERT's [CLS] and [SEP], often none.
+    special: the ids of control tokens by their texts; control: the ids that a user's text must not become.
+    added: the texts of all tokens that are matched before a text is split into words.
     """
 
     def __init__(self, rust: tokenizers.Tokenizer, vocab_size: int, unknown: int | None, where: str) -> None:
@@ -59,7 +59,7 @@ class Tokenizer:
         self.special = {token.content: index for index, token in added.items() if token.special}
         self.added = frozenset(token.content for token in added.values())
         self._hidden = frozenset(self.special.values())
-        self.control = self._hidden - {unknown}  # text of a user may be unknown
+        self.control = self._hidden - {unknown}  # a user's text may become the unknown token
         self._marked = self._sibling(breaks=True)
         self._plain = self._sibling(breaks=False)
         self._plain.encode_special_tokens = True
@@ -73,35 +73,35 @@ class Tokenizer:
 
     @classmethod
     def read(cls, folder: Folder | str | os.PathLike[str]) -> Tokenizer:
-        """The tokenizer of a folder.
+        """Read the tokenizer of a folder.
 
-        Raises LoadError when the folder has no tokenizer.json or its files contradict themselves, LimitError when they
-        are too large, UnsupportedError for parts whose time is not bounded, ResourceError when `tokenizers` is missing.
+        Raises LoadError if the folder has no tokenizer.json or its files are inconsistent, LimitError if they are too
+        large, UnsupportedError for parts whose run time is not bounded, ResourceError if `tokenizers` is missing.
         """
         folder = folder if isinstance(folder, Folder) else Folder(folder)
         where = folder.where("tokenizer.json")
         content = folder.text("tokenizer.json", MAX_FILE_BYTES)
         if content is None:
             raise LoadError(
-                f"{folder.path}: no {folder.place('tokenizer.json')}, so no text can be read or written;"
-                " generate_tokens takes and gives ids"
+                f"{folder.path}: no {folder.place('tokenizer.json')}, so text cannot be encoded;"
+                " generate_tokens works with ids"
             )
         document = parse_object(content.encode(), where)
         text = checked_tokenizer(document, content, where)
         rust = _package().Tokenizer
-        made = _guarded(lambda: rust.from_str(text), LoadError, where)
-        _check_ids(made, document, where)
-        tokenizer = cls(made, 1 + highest_id(document), unknown_id(document["model"]), where)
+        parsed = _guarded(lambda: rust.from_str(text), LoadError, where)
+        _check_ids(parsed, document, where)
+        tokenizer = cls(parsed, 1 + highest_id(document), unknown_id(document["model"]), where)
         tokenizer._name_ends(folder)
         return tokenizer
 
     def encode(self, text: str, *, special: bool = False) -> list[int]:
-        """The ids of a text, without `prefix` and `suffix`.
+        """Return the ids of a text, without `prefix` and `suffix`.
 
-        special: whether the texts of control tokens become control tokens. Only for text that a chat template made;
-            from a user they are text like any other.
+        special: whether the texts of control tokens become control tokens. Only for the output of a chat template; in
+            a user's text they are ordinary text.
 
-        Raises InputError for text that UTF-8 cannot hold, LimitError for more than 2^23 characters.
+        Raises InputError for text that UTF-8 cannot encode, LimitError for more than 2^23 characters.
         """
         _check_text(text)
         if special:
@@ -109,16 +109,16 @@ class Tokenizer:
         ids = self._ids(self._plain, text)
         if self.control.isdisjoint(ids):
             return ids
-        # Some models reach a control token's id by way of its spelling, as a piece like any other.
+        # In some models a control token is also an ordinary vocabulary entry, so its text may become its id.
         ids = self._ids(self._plain_broken, self.broken(text, frozenset(self.special)))
         if not self.control.isdisjoint(ids):
-            raise InputError(f"{self._where}: the text becomes a control token, whatever it is cut into")
+            raise InputError(f"{self._where}: the text becomes a control token and cannot be kept as text")
         return ids
 
     def broken(self, text: str, control: frozenset[str]) -> str:
-        """A text with BREAK in each control token that it spells; its own BREAKs are gone.
+        """Return a text with BREAK inserted into each control token that it contains; its own BREAKs are removed.
 
-        Raises InputError where a control token is one character, which nothing can keep apart.
+        Raises InputError for a control token of one character, which cannot be split.
         """
         spelled = _spelled(control)
         text = text.replace(BREAK, "")
@@ -127,11 +127,11 @@ class Tokenizer:
         return text
 
     def decode(self, ids: Iterable[int], *, special: bool = False) -> str:
-        """The text of ids; bytes that are no characters become U+FFFD.
+        """Return the text of ids; bytes that are not valid UTF-8 become U+FFFD.
 
-        special: whether the texts of control tokens appear.
+        special: whether the texts of control tokens are included.
 
-        Raises InputError for what is no id of this tokenizer.
+        Raises InputError for an invalid id.
         """
         known = [self.checked_id(index) for index in ids]
         for index in known:
@@ -140,15 +140,15 @@ class Tokenizer:
         return self.decode_known(known, special=special)
 
     def decode_known(self, ids: Sequence[int], *, special: bool = False) -> str:
-        """As `decode`, of ids that were checked; those without a token add nothing."""
+        """Return the text of ids that are already checked; ids without a token add nothing."""
         return _guarded(lambda: self._rust.decode(ids, skip_special_tokens=not special), InputError, self._where)
 
     def is_text(self, index: int) -> bool:
-        """Whether an id is one of a token that `decode` shows."""
+        """Return whether an id belongs to a token that `decode` shows."""
         return index < self.vocab_size and index not in self._hidden
 
     def checked_id(self, index: object) -> int:
-        """An id as an int, which may have no token. Raises InputError when it is no id."""
+        """Return an id as an int; it need not have a token. Raises InputError for an invalid id."""
         if isinstance(index, bool) or not isinstance(index, int | np.integer):
             raise InputError(f"id: not an integer, got {index!r}, expected 0 to {self.vocab_size - 1}")
         if not 0 <= index <= MAX_ID:
@@ -156,12 +156,12 @@ class Tokenizer:
         return int(index)
 
     def to_json(self) -> str:
-        """The tokenizer as a tokenizer.json has it, for other programs that read one."""
+        """Return the tokenizer as the text of a tokenizer.json, for other programs."""
         return self._rust.to_str()
 
     @cached_property
     def bytes_of(self) -> dict[int, bytes]:
-        """The bytes that single tokens stand for, where decoding joins them to characters."""
+        """The byte of each byte token, if decoding joins bytes to characters; else empty."""
         found = {self._rust.token_to_id(f"<0x{byte:02X}>"): bytes([byte]) for byte in range(256)}
         letter = self._rust.token_to_id("<0x41>")
         joins = letter is not None and self.decode_known([letter]) == "A"
@@ -174,9 +174,9 @@ class Tokenizer:
         return sibling
 
     def _sibling(self, *, breaks: bool) -> tokenizers.Tokenizer:
-        """Another tokenizer over the same model, whose own way of seeing control tokens no thread changes.
+        """Return a copy over the same model with its own setting for control tokens, so that threads do not interfere.
 
-        breaks: whether BREAK is a token of it.
+        breaks: whether BREAK is a token of the copy.
         """
         rust = self._rust
         sibling = type(rust)(rust.model)
@@ -197,7 +197,7 @@ class Tokenizer:
         return ids
 
     def _around(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """What the file puts before and after a text."""
+        """Return the ids that the file adds before and after a text."""
         rust = self._rust
         bare: list[int] = _guarded(lambda: rust.encode("a", add_special_tokens=False).ids, LoadError, self._where)
         whole: list[int] = _guarded(lambda: rust.encode("a").ids, LoadError, self._where)
@@ -207,7 +207,7 @@ class Tokenizer:
         raise LoadError(f"{self._where}: post_processor changes the ids of a text, got {whole}, expected {bare} in it")
 
     def _name_ends(self, folder: Folder) -> None:
-        """bos, eos and pad. `add_bos_token` of older files says nothing: post_processor does."""
+        """Set bos, eos and pad. `add_bos_token` of older files is ignored: post_processor decides."""
         config = folder.json("tokenizer_config.json", MAX_SETTINGS_BYTES) or {}
         where = folder.where("tokenizer_config.json")
         named = {key: token_text(config, key, where) for key in ("bos_token", "eos_token", "pad_token")}
@@ -219,7 +219,7 @@ class Tokenizer:
 
 
 class Ends(NamedTuple):
-    """Ids of control tokens that a folder's configuration names."""
+    """The ids of control tokens named in a folder's configuration."""
 
     bos: frozenset[int]
     eos: frozenset[int]
@@ -227,12 +227,13 @@ class Ends(NamedTuple):
 
 
 def end_ids(folder: Folder, vocab_size: int) -> Ends:
-    """Ids that begin, end and fill texts: generation_config.json's, else those of config.json.
+    """Return the ids that begin, end and pad texts, from generation_config.json, else from config.json.
 
-    vocab_size: ids are below it, or below config.json's own vocab_size. Ids that the model does not have, as where its
-    vocabulary was cut, are left out: of bos and eos with an IngotWarning, of pad without, because -1 is common.
+    vocab_size: ids are below it, or below config.json's own vocab_size. Ids that the model does not have, for example
+    after its vocabulary was cut, are left out: for bos and eos with an IngotWarning, for pad without, because -1 is
+    common.
 
-    Raises LoadError for what is no id of any model.
+    Raises LoadError for a value that is not an integer.
     """
     found: dict[str, frozenset[int]] = {"bos": frozenset(), "eos": frozenset(), "pad": frozenset()}
     model = folder.json("config.json", MAX_CONFIG_BYTES) or {}
@@ -253,12 +254,12 @@ def end_ids(folder: Folder, vocab_size: int) -> Ends:
             left_out = sorted({*listed} - found[name])
             if left_out and name != "pad":
                 what = f"{where}: left out, got {left_out[0]}, expected 0 to {limit - 1}"
-                warnings.warn(what, IngotWarning, stacklevel=1)  # the same place for all who ask: said once
+                warnings.warn(what, IngotWarning, stacklevel=1)  # one location for all callers: printed once
     return Ends(**found)
 
 
 def token_text(config: dict[str, Any], key: str, where: str) -> str | None:
-    """The text of a token that a configuration names, in either of its forms. Raises LoadError for another one."""
+    """Return the text of a configured token: a string, or an object with content. Raises LoadError otherwise."""
     value = config.get(key)
     if isinstance(value, dict):
         value = value.get("content")
@@ -270,7 +271,7 @@ def token_text(config: dict[str, Any], key: str, where: str) -> str | None:
 def _cut(spelled: re.Match[str]) -> str:
     text = spelled[0]
     if len(text) == 1:
-        raise InputError(f"text: has the control token {text!r}, which is one character and cannot be kept as text")
+        raise InputError(f"text: contains the control token {text!r}, whose one character cannot be kept as text")
     return f"{text[0]}{BREAK}{text[1:]}"
 
 
@@ -280,11 +281,11 @@ def _spelled(control: frozenset[str]) -> re.Pattern[str]:
 
 
 def _check_ids(rust: tokenizers.Tokenizer, document: dict[str, Any], where: str) -> None:
-    """The package numbers added tokens itself, so ids with gaps between them would become others."""
+    """Raise UnsupportedError if the package numbers added tokens differently, as it does for ids after a gap."""
     for token in document.get("added_tokens") or []:
-        text, index, made = token["content"], token["id"], rust.token_to_id(token["content"])
-        if made != index:
-            raise UnsupportedError(f"{where}: added token {shown(text)}: id {index} after a gap, expected {made}")
+        text, index, assigned = token["content"], token["id"], rust.token_to_id(token["content"])
+        if assigned != index:
+            raise UnsupportedError(f"{where}: added token {shown(text)}: id {index} after a gap, expected {assigned}")
 
 
 def _check_text(text: str) -> None:
@@ -294,7 +295,7 @@ def _check_text(text: str) -> None:
         raise LimitError(f"text: too long, got {len(text)} characters, expected at most {MAX_TEXT_CHARACTERS}")
     half = None if text.isascii() else re.search("[\ud800-\udfff]", text)
     if half:
-        raise InputError(f"text: half a surrogate pair at character {half.start()}, got {half[0]!r}")
+        raise InputError(f"text: unpaired surrogate at character {half.start()}, got {half[0]!r}, expected valid text")
 
 
 def _package() -> ModuleType:
@@ -306,7 +307,7 @@ def _package() -> ModuleType:
 
 
 def _guarded(call: Callable[[], _T], error: type[IngotError], where: str) -> _T:
-    """What `call` gives. The package raises bare Exception for what it refuses, and its panics are BaseException."""
+    """Return the result of `call`. The package raises bare Exception for invalid input, BaseException for panics."""
     try:
         return call()
     except (KeyboardInterrupt, SystemExit, MemoryError):

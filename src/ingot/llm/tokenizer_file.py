@@ -1,4 +1,4 @@
-"""The checks of a `tokenizer.json` before anything is built of it: counts, ids, names, and time that stays bounded."""
+"""Validation of a `tokenizer.json` before it is used: counts, ids, names, and bounded run time."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ MAX_ID = (1 << 22) - 1  # the largest id of a token
 MAX_TOKENS = 1 << 21  # of a vocabulary
 MAX_MERGES = 1 << 21  # of a vocabulary
 MAX_TOKEN_CHARACTERS = 1024  # of one token
-MAX_ADDED = 1 << 16  # tokens beside the vocabulary
+MAX_ADDED = 1 << 16  # tokens added to the vocabulary
 MAX_PARTS = 64  # steps of a normalizer, pre-tokenizer or decoder
-MAX_GROWTH = 64  # times that a normalizer may lengthen a text
+MAX_GROWTH = 64  # the largest factor by which a normalizer may lengthen a text
 MAX_WORD_CHARACTERS = 1000  # of a word that WordPiece looks up
 
 _MODELS = ("BPE", "Unigram", "WordPiece", "WordLevel")
@@ -25,9 +25,10 @@ _BYTE = re.compile(r"<0x[0-9A-F]{2}>")
 
 
 def checked_tokenizer(document: dict[str, Any], content: str, where: str) -> str:
-    """The document as JSON text, without truncation and padding, added tokens by id: `content` where that says so.
+    """Return the checked document as JSON text, without truncation and padding, added tokens sorted by id.
 
-    Raises LoadError, LimitError or UnsupportedError that names the field.
+    The result is `content` itself if no change is needed. Raises LoadError, LimitError or UnsupportedError with the
+    name of the invalid field.
     """
     model = document.get("model")
     if not isinstance(model, dict):
@@ -61,14 +62,14 @@ def checked_tokenizer(document: dict[str, Any], content: str, where: str) -> str
 
 
 def highest_id(document: dict[str, Any]) -> int:
-    """The largest id of a checked document's tokens."""
+    """Return the largest token id of a checked document."""
     vocabulary = document["model"]["vocab"]
     highest = max(vocabulary.values()) if isinstance(vocabulary, dict) else len(vocabulary) - 1
     return max([highest, *(token["id"] for token in document.get("added_tokens") or [])])
 
 
 def unknown_id(model: dict[str, Any]) -> int | None:
-    """The id of what a checked model has no token for."""
+    """Return the id of a checked model's unknown token, None if it has none."""
     unknown = model.get("unk_id")
     return unknown if model.get("type") == "Unigram" else model["vocab"].get(model.get("unk_token"))
 
@@ -98,8 +99,8 @@ def _unigram_tokens(model: dict[str, Any], where: str) -> dict[str, int]:
         raise LoadError(f"{where}: model.vocab: got {shown(pieces)}, expected a list of [token, score]")
     _check_count(len(pieces), MAX_TOKENS, "tokens", where)
     for index, piece in enumerate(pieces):
-        whole = isinstance(piece, list) and len(piece) == 2 and isinstance(piece[0], str)
-        if not whole or type(piece[1]) not in (int, float):
+        is_pair = isinstance(piece, list) and len(piece) == 2 and isinstance(piece[0], str)
+        if not is_pair or type(piece[1]) not in (int, float):
             raise LoadError(f"{where}: model.vocab[{index}]: got {shown(piece)}, expected [token, score]")
     unknown = model.get("unk_id")
     if unknown is not None and (type(unknown) is not int or not 0 <= unknown < len(pieces)):
@@ -113,7 +114,7 @@ def _unigram_tokens(model: dict[str, Any], where: str) -> dict[str, int]:
 
 
 def _check_bpe(model: dict[str, Any], tokens: dict[str, int], where: str) -> None:
-    """Merges join tokens that exist into one that exists, each pair once."""
+    """Raise LoadError unless each merge joins two existing tokens into an existing token, each pair once."""
     merges = model.get("merges")
     if not isinstance(merges, list):
         raise LoadError(f"{where}: model.merges: got {shown(merges)}, expected a list")
@@ -130,7 +131,7 @@ def _check_bpe(model: dict[str, Any], tokens: dict[str, int], where: str) -> Non
         joined = left + right.removeprefix(prefix)
         if left not in tokens or right not in tokens or joined not in tokens:
             text = next(text for text in (left, right, joined) if text not in tokens)
-            raise LoadError(f"{where}: model.merges[{rank}]: {shown(merge)} needs {shown(text)}, no token")
+            raise LoadError(f"{where}: model.merges[{rank}]: {shown(merge)} needs {shown(text)}, which is no token")
         pairs.append((left, right))
     if len(set(pairs)) < len(pairs):
         ranks: dict[tuple[str, str], int] = {}
@@ -142,7 +143,7 @@ def _check_bpe(model: dict[str, Any], tokens: dict[str, int], where: str) -> Non
 
 
 def _checked_added(added: Any, tokens: dict[str, int], where: str) -> list[dict[str, Any]]:
-    """Added tokens in the order of their ids."""
+    """Return the added tokens sorted by id."""
     if added is None:
         return []
     if not isinstance(added, list):
@@ -166,7 +167,7 @@ def _checked_added(added: Any, tokens: dict[str, int], where: str) -> list[dict[
 
 
 def _parts(section: Any, where: str) -> list[dict[str, Any]]:
-    """The parts of a section, those of sequences one by one."""
+    """Return the parts of a section, with sequences flattened."""
     waiting, parts = [section] if section is not None else [], []
     while waiting:
         part = waiting.pop()
@@ -187,7 +188,7 @@ _SEQUENCES = ("normalizers", "pretokenizers", "decoders", "processors")
 
 
 def _checked_part(part: dict[str, Any], where: str) -> float:
-    """By how much a part may make a text longer."""
+    """Check a part; return the largest factor by which it may lengthen a text."""
     where = f"{where}: {part['type']}"
     pattern = part.get("pattern")
     if isinstance(pattern, dict) and "Regex" in pattern:

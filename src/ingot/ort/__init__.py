@@ -1,6 +1,6 @@
-"""ONNX Runtime's names over Ingot: `import ingot as ort`, or `sys.modules["onnxruntime"] = ingot.ort` for others' code.
+"""ONNX Runtime's API on Ingot: `import ingot as ort`, or for other code `sys.modules["onnxruntime"] = ingot.ort`.
 
-`docs/from-onnxruntime.md` has every name, and what differs.
+`docs/from-onnxruntime.md` lists every name and the differences.
 """
 
 from __future__ import annotations
@@ -119,17 +119,17 @@ __all__: list[str] = [
     "version",
 ]
 
-# Tools that ONNX Runtime ships beside itself, such as `onnxruntime.quantization`, are its own, where it is installed.
+# Tools shipped with ONNX Runtime, such as `onnxruntime.quantization`, are imported from it if it is installed.
 _installed = PathFinder.find_spec("onnxruntime")
 if _installed is not None:
     __path__ += _installed.submodule_search_locations or []
 
-__version__ = "1.31.1"  # whose calls these are
+__version__ = "1.31.1"  # the version of ONNX Runtime's API
 version = __version__
 package_name = "onnxruntime"
 cuda_version = ""
 
-# Imported when it is first wanted: name -> its module.
+# Names that are imported on first use -> their module.
 _LATE = {
     "ExecutionMode": "ingot.ort.options",
     "ExecutionOrder": "ingot.ort.options",
@@ -151,29 +151,29 @@ PROVIDERS = {"native": "CPUExecutionProvider", "webgpu": "WebGpuExecutionProvide
 
 
 def get_available_providers() -> list[str]:
-    """The CPU's, the default, and WebGPU's where the package wgpu is installed and finds an adapter."""
+    """Return the CPU's provider, the default, and WebGPU's if the package wgpu is installed and finds an adapter."""
     from ingot.run.device import has_adapter
 
     return [PROVIDERS["native"]] + [PROVIDERS["webgpu"]] * has_adapter()
 
 
 def get_all_providers() -> list[str]:
-    """The CPU's and WebGPU's, whether or not this machine has an adapter."""
+    """Return the providers of CPU and WebGPU, even if this machine has no adapter."""
     return [*PROVIDERS.values()]
 
 
 def get_device() -> str:
-    """ "CPU"."""
+    """Return "CPU"."""
     return "CPU"
 
 
 def get_version_string() -> str:
-    """The version of ONNX Runtime whose calls these are; `ingot.__version__` is Ingot's."""
+    """Return the version of ONNX Runtime's API; `ingot.__version__` is the version of Ingot."""
     return __version__
 
 
 def get_build_info() -> str:
-    """Names Ingot, its version and the instruction set."""
+    """Return Ingot's version and the instruction set."""
     import ingot
     from ingot.run.library import load
 
@@ -181,12 +181,12 @@ def get_build_info() -> str:
 
 
 def has_collective_ops() -> bool:
-    """False."""
+    """Return False."""
     return False
 
 
 def print_debug_info() -> None:
-    """Prints `get_build_info()`; `ingot doctor` says more."""
+    """Print `get_build_info()`; `ingot doctor` prints more."""
     print(get_build_info())
 
 

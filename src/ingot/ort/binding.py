@@ -1,4 +1,4 @@
-"""IOBinding: buffers bound once, on arrays, values or addresses."""
+"""IOBinding: buffers bound once, to arrays, values or addresses."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from ingot.support.columns import table
 
 @completed
 class IOBinding:
-    """The buffers of runs. Outputs that are bound without memory get it from a run, anew where shapes have changed.
+    """The buffers of runs. A run allocates outputs that are bound without memory, again if their shapes change.
 
-    Also takes arrays as the plain `IOBinding` does: `bind_input(name, array)`, `bind_output(name, array)`.
+    Also accepts arrays as `ingot.session`'s `IOBinding`: `bind_input(name, array)`, `bind_output(name, array)`.
     """
 
     synchronize_inputs: Accepts
@@ -33,11 +33,11 @@ class IOBinding:
         self._names = [[each.name for each in each()] for each in (session.get_inputs, session.get_outputs)]
         self._inputs: dict[str, np.ndarray] = {}
         self._outputs: dict[str, np.ndarray | None] = {}
-        self._binding: ingot.session.io_binding.IOBinding | None = None  # what is bound, once it has been checked
+        self._binding: ingot.session.io_binding.IOBinding | None = None  # the checked binding
         self._ready: tuple[Callable[[Any], None], Any] | None = None
 
     def bind_cpu_input(self, name: str, arr_on_cpu: Any) -> None:
-        """An array, read in place at each run where it is row-major; else it is copied now."""
+        """Bind an array. A row-major array is read in place at each run; another is copied now."""
         self._bind_input("bind_cpu_input", name, np.require(np.asarray(arr_on_cpu), requirements=("C", "A")))
 
     def bind_input(
@@ -49,14 +49,14 @@ class IOBinding:
         shape: Sequence[int] = (),
         buffer_ptr: int = 0,
     ) -> None:
-        """What lies at an address, or, given in the place of the device, an array. The caller keeps both alive."""
+        """Bind memory at an address, or an array given instead of the device. The caller keeps both alive."""
         if isinstance(device_type, str):
             expect_cpu(f"bind_input {name!r}", device_type)
             device_type = array_at(f"bind_input {name!r}", element_type, shape, buffer_ptr)
         self._bind_input("bind_input", name, device_type)
 
     def bind_ortvalue_input(self, name: str, ortvalue: OrtValue) -> None:
-        """The array of a value."""
+        """Bind the array of a value."""
         self._bind_input("bind_ortvalue_input", name, ortvalue.numpy())
 
     def bind_output(
@@ -68,7 +68,7 @@ class IOBinding:
         shape: Sequence[int] | None = None,
         buffer_ptr: int | None = None,
     ) -> None:
-        """Memory at an address, an array in the place of the device, or nothing: then a run makes one."""
+        """Bind memory at an address, an array given instead of the device, or no memory: then a run allocates it."""
         if device_type is None or isinstance(device_type, str):
             call = f"bind_output {name!r}"
             expect_cpu(call, device_type or "cpu")
@@ -76,31 +76,32 @@ class IOBinding:
         self._bind_output(name, device_type)
 
     def bind_ortvalue_output(self, name: str, ortvalue: OrtValue) -> None:
-        """The array of a value, which a run writes."""
+        """Bind the array of a value, which a run writes."""
         self._bind_output(name, ortvalue.numpy())
 
     def clear_binding_inputs(self) -> None:
-        """No input is bound any more."""
+        """Unbind all inputs."""
         self._inputs, self._ready = {}, None
 
     def clear_binding_outputs(self) -> None:
-        """No output is bound any more."""
+        """Unbind all outputs."""
         self._outputs, self._ready = {}, None
 
     def get_outputs(self) -> list[OrtValue]:
-        """What the last run made of the bound outputs, in the order in which they were bound."""
+        """Return the bound outputs of the last run, in the order of binding."""
         return [OrtValue(array) for array in self._arrays()]
 
     def copy_outputs_to_cpu(self) -> list[np.ndarray]:
-        """Copies of what the last run made of the bound outputs, in the order in which they were bound."""
+        """Return copies of the bound outputs of the last run, in the order of binding."""
         return [array.copy() for array in self._arrays()]
 
     def run(self, run_options: RunOptions | None = None) -> None:
-        """One run: a single C call after the first. Raises what the plain `IOBinding.run` raises, and IngotError
-        where the options say `terminate`.
+        """Run once; after the first run this is a single C call.
+
+        Raises the errors of `ingot.session`'s `IOBinding.run`, and IngotError if the options set `terminate`.
         """
         if run_options is not None:
-            run_options.expect_going("run_with_iobinding")
+            run_options.expect_not_terminated("run_with_iobinding")
         call, table = self._ready or self._prepare()
         call(table)
 
@@ -128,13 +129,14 @@ class IOBinding:
     def _bind_input(self, call: str, name: str, array: Any) -> None:
         self._expect_named(call, name, self._names[0])
         if not isinstance(array, np.ndarray) or not (array.flags.c_contiguous and array.flags.aligned):
-            raise InputError(f"{call} {name!r}: a row-major array is needed, got {type(array).__name__}")
+            raise InputError(f"{call} {name!r}: wrong type, got {type(array).__name__}, expected a row-major array")
         self._inputs[name], self._ready = array, None
 
     def _bind_output(self, name: str, array: Any) -> None:
         self._expect_named("bind_output", name, self._names[1])
         if array is not None and not (isinstance(array, np.ndarray) and array.flags.carray):
-            raise InputError(f"bind_output {name!r}: a writable row-major array is needed, got {type(array).__name__}")
+            got = type(array).__name__
+            raise InputError(f"bind_output {name!r}: wrong type, got {got}, expected a writable row-major array")
         self._outputs.pop(name, None)
         self._outputs[name], self._ready = array, None
 

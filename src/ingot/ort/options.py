@@ -1,4 +1,4 @@
-"""Options of sessions and of runs: what each does here, or that it does nothing."""
+"""Options of sessions and of runs, with the effect of each."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class ExecutionOrder(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """An attribute of options: its value before it is set, and what it does; "" where it does nothing."""
+    """An attribute of options: its default value, and its effect; "" if it has none."""
 
     default: Any
     effect: str = ""
@@ -56,15 +56,16 @@ SESSION_OPTIONS: dict[str, Option] = {
     "execution_mode": Option(ExecutionMode.ORT_SEQUENTIAL),
     "execution_order": Option(ExecutionOrder.DEFAULT),
     "graph_optimization_level": Option(
-        GraphOptimizationLevel.ORT_ENABLE_ALL, "ORT_DISABLE_ALL runs no pass, as `passes=()`; all others are the same"
+        GraphOptimizationLevel.ORT_ENABLE_ALL,
+        "ORT_DISABLE_ALL runs no pass, as `passes=()`; all other levels run all passes",
     ),
     "inter_op_num_threads": Option(0),
-    "intra_op_num_threads": Option(0, "`threads`; 0 means what the machine allows"),
+    "intra_op_num_threads": Option(0, "`threads`; 0 means as many as the machine allows"),
     "log_severity_level": Option(-1),
     "log_verbosity_level": Option(0),
     "logid": Option(""),
-    "optimized_model_filepath": Option("", "the graph after the passes is written there, as ONNX"),
-    "profile_file_prefix": Option("onnxruntime_profile_", "how the name of the file of `end_profiling` begins"),
+    "optimized_model_filepath": Option("", "the graph after the passes is written to this file, as ONNX"),
+    "profile_file_prefix": Option("onnxruntime_profile_", "the prefix of the file name of `end_profiling`"),
     "use_deterministic_compute": Option(False),
     "use_per_session_threads": Option(True),
 }
@@ -75,13 +76,13 @@ RUN_OPTIONS: dict[str, Option] = {
     "logid": Option(""),
     "only_execute_path_to_fetches": Option(False),
     "terminate": Option(
-        False, "a run does not begin; of one that has begun in another thread, the results are dropped"
+        False, "a run does not start; the results of a run in progress in another thread are discarded"
     ),
 }
 
 
 class Options:
-    """Attributes of a table, and entries that are kept and do nothing."""
+    """Attributes of a table, and config entries, which are stored without effect."""
 
     table: ClassVar[Mapping[str, Option]]
 
@@ -125,7 +126,7 @@ def _shown(value: Any) -> str:
 
 @completed
 class SessionOptions(Options):
-    """How a session is made; see `SESSION_OPTIONS`."""
+    """The options of a session; see `SESSION_OPTIONS`."""
 
     table = SESSION_OPTIONS
     enable_cpu_mem_arena: bool
@@ -162,23 +163,23 @@ class SessionOptions(Options):
         self.__dict__["_dims"] = {}
 
     def add_session_config_entry(self, key: str, value: str) -> None:
-        """Kept, without effect."""
+        """Store an entry, without effect."""
         self._add("add_session_config_entry", key, value)
 
     def get_session_config_entry(self, key: str) -> str:
-        """The entry that was added. Raises InputError where there is none."""
+        """Return the entry that was added. Raises InputError if there is none."""
         return self._get(key)
 
     def add_free_dimension_override_by_name(self, name: str, value: int) -> None:
-        """The value of a symbolic dim, as `dims={name: value}`; a dim that the model does not have is an error."""
+        """Set the value of a symbolic dim, as `dims={name: value}`; an unknown dim is an error."""
         self.__dict__["_dims"][name] = value
 
     def has_providers(self) -> bool:
-        """False."""
+        """Return False."""
         return False
 
     def options(self) -> SessionKeywords:
-        """The same as options of `ingot.InferenceSession`. Raises InputError for a value that is none."""
+        """Return the equivalent options of `ingot.InferenceSession`. Raises InputError for an invalid value."""
         found: SessionKeywords = {}
         threads = self.__dict__["intra_op_num_threads"]
         if isinstance(threads, bool) or not isinstance(threads, int) or threads < 0:
@@ -194,7 +195,7 @@ class SessionOptions(Options):
 
 @completed
 class RunOptions(Options):
-    """What one run is told; see `RUN_OPTIONS`."""
+    """The options of a run; see `RUN_OPTIONS`."""
 
     table = RUN_OPTIONS
     log_severity_level: int
@@ -205,14 +206,14 @@ class RunOptions(Options):
     add_active_adapter: Refuses
 
     def add_run_config_entry(self, key: str, value: str) -> None:
-        """Kept, without effect."""
+        """Store an entry, without effect."""
         self._add("add_run_config_entry", key, value)
 
     def get_run_config_entry(self, key: str) -> str:
-        """The entry that was added. Raises InputError where there is none."""
+        """Return the entry that was added. Raises InputError if there is none."""
         return self._get(key)
 
-    def expect_going(self, call: str) -> None:
-        """Raises IngotError where `terminate` is set."""
+    def expect_not_terminated(self, call: str) -> None:
+        """Raise IngotError if `terminate` is set."""
         if self.__dict__["terminate"]:
-            raise IngotError(f"{call}: ended, RunOptions.terminate is set")
+            raise IngotError(f"{call}: ended, got RunOptions.terminate, expected it not to be set")

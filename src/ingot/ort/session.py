@@ -1,4 +1,4 @@
-"""InferenceSession under both sets of options, Ingot's and ONNX Runtime's. `ingot.InferenceSession` is this one."""
+"""InferenceSession with the options of both Ingot and ONNX Runtime. `ingot.InferenceSession` is this class."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _NO_VERSION = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class ModelMetadata:
-    """What an ONNX file says of itself; empty for what is no ONNX."""
+    """The metadata of an ONNX file; empty for other models."""
 
     graph_name: str = ""
     producer_name: str = ""
@@ -52,7 +52,7 @@ class ModelMetadata:
 
     @staticmethod
     def of(proto: Any) -> ModelMetadata:
-        """Of the message of an ONNX model."""
+        """Return the metadata in the message of an ONNX model."""
         return ModelMetadata(
             proto.graph.name, proto.producer_name, proto.domain, proto.doc_string, proto.graph.doc_string,
             proto.model_version if proto.HasField("model_version") else _NO_VERSION,
@@ -62,13 +62,13 @@ class ModelMetadata:
 
 @completed
 class InferenceSession(ingot.session.inference.InferenceSession):
-    """A loaded model, ready to run: the plain `InferenceSession`, with ONNX Runtime's options added.
+    """A loaded model, ready to run: `ingot.session`'s `InferenceSession` with ONNX Runtime's options added.
 
-    source: also as `path_or_bytes`. sess_options: what of it has an effect says `options.SESSION_OPTIONS`; an option of
-    Ingot's goes before. providers: the first that is available says the executor, native or WebGPU; one that is not is
-    passed over with a warning. provider_options: without effect.
+    source: also as `path_or_bytes`. sess_options: `options.SESSION_OPTIONS` lists the options with an effect; Ingot's
+    own options take precedence. providers: the first available one selects the executor, native or WebGPU; an
+    unavailable one is skipped with a warning. provider_options: without effect.
 
-    Raises what `ingot.session.inference.InferenceSession` raises, InputError for providers that are none.
+    Raises the errors of `ingot.session.inference.InferenceSession`, and InputError for invalid providers.
     """
 
     disable_fallback: Accepts
@@ -99,7 +99,7 @@ class InferenceSession(ingot.session.inference.InferenceSession):
         given = source if path_or_bytes is None else path_or_bytes
         if given is None or (source is not None and path_or_bytes is not None):
             got = "none" if given is None else "source and path_or_bytes"
-            raise InputError(f"source: expected one, a path, bytes or a module, got {got}")
+            raise InputError(f"source: got {got}, expected one source: a path, bytes or a module")
         if sess_options is not None and not isinstance(sess_options, SessionOptions):
             expected = "SessionOptions; a module's inputs go by name, InferenceSession(module, example_inputs=(x,))"
             raise InputError(f"sess_options: got {type(sess_options).__name__}, expected {expected}")
@@ -126,20 +126,20 @@ class InferenceSession(ingot.session.inference.InferenceSession):
     def run(
         self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: RunOptions | None = None
     ) -> list[Any]:
-        """Runs once: an array for each name, or for each output where there is no name.
+        """Run once; returns an array for each name, or for each output if there are no names.
 
-        Raises what the plain `InferenceSession.run` raises, and IngotError where the options say `terminate`.
+        Raises the errors of `ingot.session`'s `InferenceSession.run`, and IngotError if the options set `terminate`.
         """
         if run_options is None and self._trace is None:
             return self._context.run(output_names, input_feed)
         if run_options is not None:
-            run_options.expect_going("run")
+            run_options.expect_not_terminated("run")
         begin = time.monotonic_ns()
         outputs = self._context.run(output_names, input_feed)
         if self._trace is not None:
             self._trace.add(begin, time.monotonic_ns(), self._profile_of(input_feed))
         if run_options is not None:
-            run_options.expect_going("run")
+            run_options.expect_not_terminated("run")
         return outputs
 
     def run_async(
@@ -150,11 +150,11 @@ class InferenceSession(ingot.session.inference.InferenceSession):
         user_data: Any,
         run_options: RunOptions | None = None,
     ) -> None:
-        """Runs in a thread of its own, which then calls `callback(results, user_data, error)`: "" where there was none,
-        else no results. Raises KindError for what cannot be called.
+        """Run in a new thread, which then calls `callback(results, user_data, error)`; error is "" on success, and
+        results are empty on failure. Raises KindError if callback is not callable.
         """
         if not callable(callback):
-            raise KindError(f"run_async: callback: cannot be called, got {callback!r}, expected a function of three")
+            raise KindError(f"run_async: callback: not callable, got {callback!r}, expected a function of 3 arguments")
 
         def work() -> None:
             try:
@@ -171,7 +171,7 @@ class InferenceSession(ingot.session.inference.InferenceSession):
         input_dict_ort_values: Mapping[str, OrtValue],
         run_options: RunOptions | None = None,
     ) -> list[OrtValue]:
-        """As `run`, with values in and out. Raises KindError for what is no value."""
+        """As `run`, with values as inputs and outputs. Raises KindError for inputs of another type."""
         for name, each in input_dict_ort_values.items():
             if not isinstance(each, OrtValue):
                 expected = "expected OrtValue.ortvalue_from_numpy(array), or `run` for arrays"
@@ -180,11 +180,11 @@ class InferenceSession(ingot.session.inference.InferenceSession):
         return [OrtValue(each) for each in self.run(output_names, feeds, run_options)]
 
     def io_binding(self) -> IOBinding:  # type: ignore[override]
-        """Buffers bound once, for runs without checks or allocation."""
+        """Return a binding: buffers bound once, for runs without checks or allocation."""
         return IOBinding(self)
 
     def run_with_iobinding(self, iobinding: IOBinding, run_options: RunOptions | None = None) -> None:  # type: ignore[override]
-        """Runs once on the buffers of a binding; raises what `IOBinding.run` does."""
+        """Run once on the buffers of a binding; raises the errors of `IOBinding.run`."""
         iobinding.run(run_options)
 
     def create_ortvalue_from_shape_and_type(
@@ -194,13 +194,13 @@ class InferenceSession(ingot.session.inference.InferenceSession):
         return OrtValue.ortvalue_from_shape_and_type(shape, element_type, device_type, device_id, vendor_id)
 
     def get_modelmeta(self) -> ModelMetadata:
-        """What the model says of itself, read when it is first asked for. Raises what loading it raises."""
+        """Return the model's metadata, read on first use. Raises the errors of loading."""
         header = self._header
         return ModelMetadata(graph_name=self._bindings.interface.name) if header is None else ModelMetadata.of(header)
 
     @functools.cached_property
     def _header(self) -> Any:
-        """The message of an ONNX model without its weights; None for what is no ONNX."""
+        """The message of an ONNX model without its weights; None for other models."""
         if not isinstance(self._given, bytes) and not is_onnx_file(self._given):
             return None
         from ingot.load.onnx.parse import read_header
@@ -208,7 +208,7 @@ class InferenceSession(ingot.session.inference.InferenceSession):
         return read_header(self._given)
 
     def get_outputs(self) -> list[NodeArg]:
-        """The outputs, in order; a dim that is computed of others has the name that an ONNX file gives it, or None."""
+        """Return the outputs in order; a dim computed from others has the name given in the ONNX file, or None."""
         return list(self._named_outputs)
 
     @functools.cached_property
@@ -221,56 +221,58 @@ class InferenceSession(ingot.session.inference.InferenceSession):
         return [replace(each, shape=_named(each.shape, declared[each.name])) for each in outputs]
 
     def get_session_options(self) -> SessionOptions:
-        """Those that were given, or new ones."""
+        """Return the options given to the session, or new ones."""
         return self._sess_options
 
     def get_providers(self) -> list[str]:
-        """The CPU's; before it WebGPU's where that is the executor, which leaves the CPU what it has no kernel for."""
+        """Return the CPU's provider, after WebGPU's if that is the executor: the CPU runs ops without GPU kernels."""
         cpu = PROVIDERS["native"]
         return [PROVIDERS["webgpu"], cpu] if self.executor == "webgpu" else [cpu]
 
     def get_provider_options(self) -> dict[str, dict[str, str]]:
-        """None of any."""
+        """Return empty options for each provider."""
         return {name: {} for name in self.get_providers()}
 
     def set_providers(self, providers: Sequence[Provider] | None = None, provider_options: Any = None) -> None:
-        """Nothing changes; others than the session was made with are passed over with a warning."""
+        """Has no effect; providers that differ from the session's cause a warning."""
         wanted = _executor_of(providers, provider_options).get("executor", "native")
         if providers and (wanted == "webgpu") != (self.executor == "webgpu"):
             warnings.warn(
-                f"providers are chosen when a session is made, this one keeps {self.get_providers()}", stacklevel=2
+                f"providers are fixed when a session is created, this one uses {self.get_providers()}", stacklevel=2
             )
 
     def get_overridable_initializers(self) -> list[NodeArg]:
-        """None: weights are the model's."""
+        """Return an empty list: weights cannot be overridden."""
         return []
 
     def end_profiling(self) -> str:
-        """Writes the times of all runs since the session began, as events of Chrome's trace viewer; the file's name.
+        """Write the times of all runs as events of Chrome's trace viewer; returns the file's name.
 
-        Raises InputError where `enable_profiling` is not set, OutputError for a file that cannot be written.
+        Raises InputError if `enable_profiling` is not set, OutputError for a file that cannot be written.
         """
         return self._tracing("end_profiling").write()
 
     def get_profiling_start_time_ns(self) -> int:
-        """When the session began, by `time.monotonic_ns`. Raises InputError where `enable_profiling` is not set."""
+        """Return the session's start time by `time.monotonic_ns`. Raises InputError without `enable_profiling`."""
         return self._tracing("get_profiling_start_time_ns").start_ns
 
     def _profile_of(self, feed: Mapping[str, Any]) -> Profile | None:
-        """The times of the steps; None for a model that is not one native segment."""
+        """Return the times of the steps; None for a model that is not a single native segment."""
         if self.executor != "native" or self._context.current().single is None:
             return None
         return self.profile(feed)
 
     def _tracing(self, call: str) -> Trace:
         if self._trace is None:
-            raise InputError(f"{call}: nothing is profiled, expected SessionOptions.enable_profiling")
+            raise InputError(f"{call}: got no profile, expected SessionOptions.enable_profiling")
         return self._trace
 
 
 def _executor_of(names: Sequence[Provider] | None, options: Sequence[Any] | None) -> SessionKeywords:
-    """The executor that the first of these that is available stands for, as an option; none for the CPU's. Warns of
-    what is not there. Raises InputError for what is no list of names, or of names with options."""
+    """Return the executor of the first available provider as an option; empty for the CPU's.
+
+    Warns of unavailable providers. Raises InputError for values that are not names, or names with options.
+    """
     if isinstance(names, str) or (names is not None and not isinstance(names, Sequence)):
         raise InputError(f"providers: got {names!r}, expected a list of names")
     if options is not None and len(options) != len(names or ()):
@@ -283,13 +285,13 @@ def _executor_of(names: Sequence[Provider] | None, options: Sequence[Any] | None
         if name == PROVIDERS["native"] or (name == PROVIDERS["webgpu"] and name in get_available_providers()):
             found.append(name)
         else:
-            there = ", ".join(get_available_providers())
-            warnings.warn(f"provider {name!r} is not available, got none of that name, expected {there}", stacklevel=3)
+            available = ", ".join(get_available_providers())
+            warnings.warn(f"provider {name!r} is not available, expected one of {available}", stacklevel=3)
     return {"executor": "webgpu"} if found[:1] == [PROVIDERS["webgpu"]] else {}
 
 
 def _named(shape: Sequence[int | str | None], declared: Sequence[Any]) -> list[int | str | None]:
-    """A shape whose computed dims have the names of ONNX's dims, or none."""
+    """Return a shape whose computed dims have the names of the ONNX file's dims, or None."""
     names = [dim.dim_param or None for dim in declared] if len(declared) == len(shape) else [None] * len(shape)
     pairs = zip(shape, names, strict=True)
     return [name if isinstance(dim, str) and not dim.isidentifier() else dim for dim, name in pairs]

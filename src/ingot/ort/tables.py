@@ -1,6 +1,6 @@
-"""ONNX Runtime's calls that do nothing here, and those that are refused: by class, "" for the module, each with why.
+"""ONNX Runtime's calls that have no effect here, and those that are refused: by class, "" for the module, with reasons.
 
-What is neither stands in the modules beside this one. `docs/from-onnxruntime.md` is written from all of them.
+Other calls are implemented in the modules of this package. `docs/from-onnxruntime.md` is generated from all of them.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _ONE_DEVICE = "there is one device, the CPU"
 _BY_PROVIDERS = "`providers=` of a session chooses between the CPU and WebGPU"
 _NO_LOG = "Ingot writes no log; INGOT_DEBUG=1..5 prints what it does"
 _NO_TELEMETRY = "there is none"
-_NO_PLUGINS = "kernels of others come by `ingot.register_op`, as docs/extending.md says"
+_NO_PLUGINS = "add kernels with `ingot.register_op`, see docs/extending.md"
 _SPARSE = "tensors are dense"
 _NO_ADAPTERS = "merge an adapter into the weights before the export"
-_NO_CONTEXT = "`session.save(folder)` keeps a compiled program"
+_NO_CONTEXT = "`session.save(folder)` saves a compiled program"
 _NO_VECTOR = "use `run_with_ort_values`"
-_WEIGHTS = "weights are the model's own; external data is read beside the file"
+_WEIGHTS = "weights belong to the model; external data is read from the file's folder"
 
 ACCEPTED: dict[str, dict[str, str]] = {
     "": {
@@ -42,7 +42,7 @@ ACCEPTED: dict[str, dict[str, str]] = {
         "release_captured_graph": _ONE_DEVICE,
     },
     "SessionOptions": {
-        "add_free_dimension_override_by_denotation": "dims are known by their names",
+        "add_free_dimension_override_by_denotation": "dims are identified by their names",
         "add_provider": _BY_PROVIDERS,
         "add_provider_for_devices": _BY_PROVIDERS,
         "set_provider_selection_policy": _BY_PROVIDERS,
@@ -50,8 +50,8 @@ ACCEPTED: dict[str, dict[str, str]] = {
         "clear_ep_context_data_read_func": _NO_CONTEXT,
     },
     "IOBinding": {
-        "synchronize_inputs": "inputs are read where they lie",
-        "synchronize_outputs": "a run is over when it returns",
+        "synchronize_inputs": "inputs are read in place",
+        "synchronize_outputs": "a run is complete when it returns",
     },
 }
 
@@ -110,7 +110,7 @@ REFUSED: dict[str, dict[str, str]] = {
     "OrtValue": {
         "as_sparse_tensor": _SPARSE,
         "ort_value_from_sparse_tensor": _SPARSE,
-        "ortvalue_from_numpy_with_onnx_type": "make an array of one of ml_dtypes' types",
+        "ortvalue_from_numpy_with_onnx_type": "use an array with a dtype of ml_dtypes",
     },
     "IOBinding": {"get_outputs_as_ortvaluevector": _NO_VECTOR},
     "OrtDevice": {"device_mem_type": _ONE_DEVICE, "device_vendor_id": _ONE_DEVICE},
@@ -118,29 +118,29 @@ REFUSED: dict[str, dict[str, str]] = {
 
 
 class AbsentError(UnsupportedError, AttributeError):
-    """An attribute that ONNX Runtime has and Ingot has not."""
+    """An attribute of ONNX Runtime that Ingot does not have."""
 
 
 def unused(call: str) -> None:
-    """Says at INGOT_DEBUG=1 that something is taken, and does nothing."""
+    """Print at INGOT_DEBUG=1 that a call has no effect."""
     if debug() >= 1:
         print(f"onnxruntime: {call} has no effect", file=sys.stderr)
 
 
 def refusal(call: str, why: str) -> UnsupportedError:
-    """The error of a call that is refused."""
+    """Return the error of a refused call."""
     return UnsupportedError(f"onnxruntime: {call} is not supported: {why}")
 
 
 class Refused(type):
-    """A class of ONNX Runtime's that can be imported and is an instance of nothing; whatever is done with it raises."""
+    """Metaclass of refused classes of ONNX Runtime: they can be imported, but every use raises."""
 
     def __init__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any]):
         super().__init__(name, bases, namespace)
         cls.__doc__ = f"Refused: {REFUSED[''][name]}."
 
     def __call__(cls, *arguments: Any, **options: Any) -> NoReturn:
-        """Raises UnsupportedError."""
+        """Raise UnsupportedError."""
         raise refusal(cls.__name__, REFUSED[""][cls.__name__])
 
     def __getattr__(cls, name: str) -> NoReturn:
@@ -148,7 +148,7 @@ class Refused(type):
 
 
 def accepted(name: str, scope: str = "") -> Accepts:
-    """A function that takes anything and does nothing, with a name in ACCEPTED. scope: its class, "" for the module."""
+    """Return a function that accepts any arguments and has no effect. scope: its class, "" for the module."""
     call = f"{scope}.{name}" if scope else name
 
     def nothing(*arguments: Any, **options: Any) -> None:
@@ -173,7 +173,7 @@ C = TypeVar("C", bound=type)
 
 
 def completed(cls: C) -> C:
-    """A class with the methods that the tables have for it; the class declares each, for type checkers."""
+    """Class decorator that adds the methods of the tables; the class declares each, for type checkers."""
     scope = cls.__name__
     for name in ACCEPTED.get(scope, {}):
         setattr(cls, name, accepted(name, scope))

@@ -1,4 +1,4 @@
-"""What `enable_profiling` writes: runs and steps as events of Chrome's trace viewer."""
+"""The output of `enable_profiling`: runs and steps as events of Chrome's trace viewer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ingot.support.files import written
 
 
 class Trace:
-    """Events since a session began, in microseconds."""
+    """Events since the start of a session, in microseconds."""
 
     def __init__(self, prefix: str):
         self.start_ns = time.monotonic_ns()
@@ -22,7 +22,7 @@ class Trace:
         self._events: list[dict[str, Any]] = []
 
     def add(self, begin_ns: int, end_ns: int, profile: Profile | None) -> None:
-        """A run, by times of `monotonic_ns`, and its steps one after another, where they were timed."""
+        """Add a run, with times of `monotonic_ns`, and its steps one after another, if they were timed."""
         self._events.append(self._event("Session", "model_run", begin_ns, end_ns - begin_ns, {}))
         for step in profile.steps if profile is not None else ():
             facts = {"op_name": step.kernel, "parts": step.parts}
@@ -30,7 +30,7 @@ class Trace:
             begin_ns += step.nanoseconds
 
     def write(self) -> str:
-        """Writes the events into a file whose name the prefix begins; the name. Raises OutputError."""
+        """Write the events to a file whose name begins with the prefix; return the name. Raises OutputError."""
         path = f"{self._prefix}{time.strftime('%Y-%m-%d_%H-%M-%S')}_{os.getpid()}.json"
         with written(Path(path)) as file:
             file.write(json.dumps(self._events).encode())
@@ -38,5 +38,5 @@ class Trace:
 
     def _event(self, cat: str, name: str, begin_ns: int, nanoseconds: int, args: dict[str, Any]) -> dict[str, Any]:
         times = {"ts": (begin_ns - self.start_ns) // 1000, "dur": nanoseconds // 1000}
-        place = {"pid": os.getpid(), "tid": threading.get_native_id()}
-        return {"cat": cat, "name": name, "ph": "X", **place, **times, "args": args}
+        thread = {"pid": os.getpid(), "tid": threading.get_native_id()}
+        return {"cat": cat, "name": name, "ph": "X", **thread, **times, "args": args}

@@ -1,4 +1,4 @@
-"""Model folders with weights of 8 and 4 bits, and models of integers: how they are made, and what is lost."""
+"""Quantization of model folders to 8 and 4 bits and of ONNX models to integers, with reports of the error."""
 
 from ingot.quantize.folder import Written, quantize_folder
 from ingot.quantize.matrices import Plan

@@ -1,4 +1,4 @@
-"""A model folder -> the same with matrices as codes of few bits; docs/quantization-folders.md says how they lie."""
+"""Write a copy of a model folder with quantized matrices; docs/quantization-folders.md specifies the format."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from ingot.quantize.moments import Moments, Progress, Work
 from ingot.quantize.weights import Coding, Quantized, code
 from ingot.support.files import release, written, written_folder
 
-_BLOCK_BYTES = 4 << 20  # of a matrix as f32 that is coded at once
+_BLOCK_BYTES = 4 << 20  # bytes, as f32, of the rows that are quantized at once
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """How many weights were coded and how many kept, and the bytes that all of them took and take."""
+    """A summary. coded, kept: the number of weights quantized and unchanged; before, after: bytes of all weights."""
 
     coded: int
     kept: int
@@ -46,14 +46,15 @@ def quantize_folder(
     template: str | os.PathLike[str] | None = None,
     on_progress: Progress | None = None,
 ) -> Written:
-    """Writes the quantized folder, whole or not at all.
+    """Write the quantized folder atomically.
 
-    text: the model is run over it, and codes are chosen for what its products are given then; each element gets the
-    nearest code unless there is one. Of a matrix some rows at a time are in memory; with a text, all of it, its moments
-    and the model besides. template: see `Folder`; the written folder has it, too.
+    text: a calibration text; the model is run on it, and the quantized values minimize the error of its products
+    (GPTQ). Without a text each element is rounded to the nearest value. Without a text some rows of a matrix are in
+    memory at a time; with a text, the full matrix, its moments and the model. template: see
+    `Folder`; the written folder keeps it.
 
-    Raises OutputError for a target that is there or cannot be written, InputError for a plan that does not fit, a model
-    that is quantized already and a text that is too short, and what reading a folder raises.
+    Raises OutputError for a target that exists or cannot be written, InputError for a plan that does not fit, for a
+    model that is quantized already and for a text that is too short, and the errors of reading a folder.
     """
     if os.path.lexists(target):
         raise OutputError(f"{os.fspath(target)}: exists, expected a free name")
@@ -78,28 +79,32 @@ def quantize_folder(
 
 
 def plain_matrices(folder: Folder) -> Mapping[str, Matrix]:
-    """The matrices of a folder that is not quantized yet. Raises InputError, and what reading a folder raises."""
+    """Return the matrices of a folder. Raises InputError if it is quantized already, and the errors of reading it."""
     if folder.config.get("quantization_config") is not None:
-        raise InputError(f"{folder.path}: quantized already, got quantization_config in config.json, expected floats")
+        raise InputError(
+            f"{folder.path}: quantized already, got quantization_config in config.json, expected float weights"
+        )
     return matrices_of(folder, load_language_model(folder, context=None))
 
 
 def codings_of(matrices: Mapping[str, Matrix], plan: Plan) -> dict[str, Coding]:
-    """How matrices are coded, those that are. Raises InputError for a plan that does not fit one, or names none."""
+    """Return the format of each matrix to quantize. Raises InputError for a plan that does not fit the matrices."""
     for option, patterns in (("int8", plan.int8), ("keep", plan.keep)):
         for pattern in patterns:
             if not any(fnmatchcase(name, pattern) for name in matrices):
                 example = next(iter(matrices), "none")
-                raise InputError(f"option {option}: names no matrix, got {pattern!r}, expected one such as {example!r}")
+                raise InputError(
+                    f"option {option}: matches no matrix, got {pattern!r}, expected one such as {example!r}"
+                )
     found = {name: plan.coding(matrix) for name, matrix in matrices.items()}
     codings = {name: coding for name, coding in found.items() if coding is not None}
     if plan.zero_points and not any(coding.has_zeros for coding in codings.values()):
-        raise InputError("option zero_points: of int4 alone, got no weight in int4, expected --format int4")
+        raise InputError("option zero_points: for int4 only, got no weight in int4, expected --format int4")
     return codings
 
 
 def rows_of(tensor: StoredTensor, matrix: Matrix) -> Iterator[np.ndarray]:
-    """A matrix f32[n, k], some rows at a time; what was read is let go. Raises LoadError for NaN and infinities."""
+    """Yield a matrix f32[n, k] in blocks of rows and release read pages. Raises LoadError for NaN and infinity."""
     stored = tensor.array()
     rows = max(1, _BLOCK_BYTES // (4 * matrix.k))
     for begin in range(0, matrix.n, rows):
@@ -107,14 +112,14 @@ def rows_of(tensor: StoredTensor, matrix: Matrix) -> Iterator[np.ndarray]:
         block = np.ascontiguousarray(part.astype(f32.numpy))
         release(part)
         if not np.isfinite(block).all():
-            raise LoadError(f"{tensor.path}: weight {tensor.name!r} holds NaN or infinities, expected numbers")
+            raise LoadError(f"{tensor.path}: weight {tensor.name!r} contains NaN or infinity, expected numbers")
         yield block
 
 
 def quantized_parts(
     tensor: StoredTensor, matrix: Matrix, coding: Coding, moments: Moments | None, work: Work
 ) -> Iterator[Quantized]:
-    """The codes of a matrix, some rows at a time, or all together where there are moments of what it multiplies."""
+    """Yield a quantized matrix in blocks of rows, or as one block if there are moments of its input."""
     blocks = rows_of(tensor, matrix)
     if moments is None or matrix.input is None:
         yield from (code(block, coding) for block in blocks)
@@ -125,19 +130,19 @@ def quantized_parts(
 def _write_quantized(
     writer: SafetensorsWriter, tensor: StoredTensor, matrix: Matrix, coding: Coding, moments: Moments | None, work: Work
 ) -> None:
-    scales, zeros = [], []
+    scales, zero_points = [], []
     for part in quantized_parts(tensor, matrix, coding, moments, work):
         writer.write(packed(part.codes, coding))
         scales.append(part.scales)
-        zeros += [] if part.zeros is None else [packed(part.zeros, coding)]
+        zero_points += [] if part.zeros is None else [packed(part.zeros, coding)]
     writer.name(f"{matrix.name}.{CODES}", i8 if coding.bits == 8 else u8, (matrix.n, matrix.k * coding.bits // 8))
     writer.add(f"{matrix.name}.{SCALES}", np.concatenate(scales))
-    if zeros:
-        writer.add(f"{matrix.name}.{ZEROS}", np.concatenate(zeros))
+    if zero_points:
+        writer.add(f"{matrix.name}.{ZEROS}", np.concatenate(zero_points))
 
 
 def packed(codes: np.ndarray, coding: Coding) -> np.ndarray:
-    """Codes [n, m] as they lie in a file: of four bits two in a byte, the first in the low bits."""
+    """Pack quantized values [n, m] as stored in a file: with 4 bits, two in a byte, the first in the low bits."""
     if coding.bits == 8:
         return codes
     nibbles = codes.view(np.uint8) & np.uint8(15)
@@ -147,6 +152,6 @@ def packed(codes: np.ndarray, coding: Coding) -> np.ndarray:
 
 
 def _described(folder: Folder) -> bytes:
-    """`config.json` with what it holds now."""
+    """Return config.json with the quantization entry."""
     entry = {"quant_method": "ingot", "version": VERSION}
     return json.dumps(folder.config | {"quantization_config": entry}, indent=2).encode() + b"\n"

@@ -1,4 +1,4 @@
-"""Which weights of a model folder are matrices of products, and how each of them is to be stored."""
+"""The matrices of a model folder that can be quantized, and the plan of their formats."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from ingot.quantize.weights import Coding
 
 FORMATS = ("int8", "int4")
 KEEP = "keep"
-# What a weight meets before the op that multiplies with it or takes its rows.
+# Ops that may lie between a weight and the product or gather that reads it.
 _PASSED = frozenset(("cast", "concat", "permute", "reshape"))
 
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """A weight by its name: [n, k], a row for each output, or the other way round in the file where it is transposed.
+    """A weight [n, k] with a row for each output; transposed: it is stored [k, n].
 
-    is_vocabulary: a row for each token. input: the value that it is multiplied with; None where its rows are taken.
+    is_vocabulary: it has a row for each token. input: the value that is multiplied with it; None if it is gathered.
     """
 
     name: str
@@ -35,11 +35,11 @@ class Matrix:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How matrices are stored, in the words of the command.
+    """The formats of matrices; the fields are options of `ingot quantize`.
 
-    format: of linear layers, int8 or int4. group: columns that share a scale; None for 32 in int4, and all in int8.
-    zero_points: int4 codes are counted from one for each group. vocabulary: the format of the embedding and the logits,
-    or keep. int8, keep: patterns of names that are stored so whatever they are.
+    format: of linear layers, int8 or int4. group: columns per scale; None for 32 with int4, and the full row with int8.
+    zero_points: int4 has a zero point per group. vocabulary: the format of the embedding and the logits, or keep. int8,
+    keep: patterns of names of matrices that are stored as int8, or unchanged.
     """
 
     format: str
@@ -50,7 +50,7 @@ class Plan:
     keep: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        """Raises InputError."""
+        """Raise InputError for an unknown format, vocabulary or group."""
         for name, value, known in (
             ("format", self.format, FORMATS),
             ("vocabulary", self.vocabulary, (*FORMATS, KEEP)),
@@ -61,7 +61,7 @@ class Plan:
                 raise InputError(f"option {name}: unknown value, got {value!r}, expected {expected}")
 
     def coding(self, matrix: Matrix) -> Coding | None:
-        """How a matrix is stored; None for as it is. Raises InputError for a group that does not divide its columns."""
+        """Return a matrix's format; None if it stays unchanged. Raises InputError if the group does not divide k."""
         format = self._format(matrix)
         if format == KEEP:
             return None
@@ -71,7 +71,7 @@ class Plan:
             fitting = ", ".join(str(each) for each in GROUPS if matrix.k % each == 0) or "another format"
             raise InputError(
                 f"option group: does not divide the {matrix.k} columns of {matrix.name!r}, got {group},"
-                f" expected {fitting}, or to keep that matrix"
+                f" expected {fitting}, or --keep for this matrix"
             )
         return Coding(bits, group, self.zero_points and bits == 4)
 
@@ -83,9 +83,9 @@ class Plan:
 
 
 def matrices_of(folder: Folder, model: LanguageModel) -> Mapping[str, Matrix]:
-    """The matrices that a model's products and its embedding read, by name, in the order of the model.
+    """Return the matrices of a model's products and its embedding, by name, in the order of the folder's tensors.
 
-    Left out are what routes rows to experts, and tables of positions and types: little memory, and much to lose.
+    Routers of experts and tables of positions and token types are left out: they are small and sensitive to errors.
     """
     graph, found = model.graph, dict[str, Matrix]()
     for name, tensor in folder.tensors.items():
@@ -106,7 +106,7 @@ def matrices_of(folder: Folder, model: LanguageModel) -> Mapping[str, Matrix]:
 
 
 def _uses(graph: Graph, name: str, is_transposed: bool = False) -> Iterator[tuple[Node, bool]]:
-    """Each node that reads a matrix, and whether it is the matrix's columns that are outputs there."""
+    """Yield each node that reads a matrix, and whether the matrix's columns are the outputs of that node."""
     for node in graph.users(name):
         if node.op.name in _PASSED:
             yield from _uses(graph, node.output, is_transposed ^ (node.op.name == "permute"))
@@ -115,6 +115,6 @@ def _uses(graph: Graph, name: str, is_transposed: bool = False) -> Iterator[tupl
 
 
 def _routes(graph: Graph, product: Node) -> bool:
-    """Whether a product's results are shares of which the largest are chosen."""
+    """Return whether a product is a router: the softmax of its result goes to a topk."""
     shares = [node for node in graph.users(product.output) if node.op.name == "softmax"]
     return any(user.op.name == "topk" for node in shares for user in graph.users(node.output))

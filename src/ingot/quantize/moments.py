@@ -1,4 +1,4 @@
-"""What a model's matrices are multiplied with, over a text: the second moments of each product's input."""
+"""Calibration statistics of a text: the second moments of each product's input."""
 
 from __future__ import annotations
 
@@ -12,38 +12,38 @@ from ingot.load.hf import Folder, LanguageModel, load_language_model
 from ingot.quantize.matrices import Matrix
 from ingot.session.inference import InferenceSession
 
-MAX_CALIBRATION_WINDOWS = 64  # of a text that a model is run over, spread evenly
+MAX_CALIBRATION_WINDOWS = 64  # windows of a calibration text, spread evenly
 _WINDOW = 512
-_BUDGET_BYTES = 1 << 30  # of moments that are summed in one pass over the text
+_BUDGET_BYTES = 1 << 30  # bytes of moments that are summed in one pass over the text
 
-# Told how many bytes are done, of how many.
+# Called with (bytes done, bytes in total).
 Progress = Callable[[int, int], None]
 
 
 class Work:
-    """How far the work is: bytes of weights, and as many once more for each pass over a text."""
+    """The progress of quantization: bytes of weights, and the same number again for each pass over a text."""
 
     def __init__(self, nbytes: int, passes: int, on_progress: Progress | None):
         self._pass, self._total, self._done = nbytes, nbytes * (1 + passes), 0.0
         self._on_progress = on_progress
 
     def add(self, nbytes: float) -> None:
-        """So much more is done."""
+        """Count `nbytes` more as done."""
         self._done += nbytes
         if self._on_progress is not None:
             self._on_progress(round(self._done), self._total)
 
     def add_part(self, parts: int) -> None:
-        """One of so many parts of a pass is done."""
+        """Count one of `parts` equal parts of a pass as done."""
         self.add(self._pass / parts)
 
 
 class Moments:
-    """Sums of x x^T over the rows x that a text gives each product: f64[k, k] by the value that is multiplied.
+    """Sums of x x^T over the input rows x of each product on a text: f64[k, k] by the name of the input.
 
-    They are made where they are first asked for, as many in one pass as fit in a budget, in the order of `matrices`.
+    They are computed on first use, in the order of `matrices`; each pass computes as many as fit in a budget of bytes.
 
-    Raises InputError for a text that is shorter than a window, and what reading the folder's tokenizer raises.
+    Raises InputError for a text shorter than a window, and the errors of reading the folder's tokenizer.
     """
 
     def __init__(self, folder: Folder, text: str, matrices: Iterable[Matrix]):
@@ -54,22 +54,22 @@ class Moments:
         ids, prefix = tokenizer.encode(text), list(tokenizer.prefix)
         context = load_language_model(folder, context=None).context
         self._length = min(_WINDOW, context)
-        room = self._length - len(prefix)
-        if len(ids) < room:
-            raise InputError(f"text: too short to calibrate with, got {len(ids)} tokens, expected at least {room}")
-        count = min(len(ids) // room, MAX_CALIBRATION_WINDOWS)
-        starts = np.linspace(0, len(ids) - room, count).astype(int).tolist()
-        self._windows = [prefix + ids[start : start + room] for start in starts]
+        size = self._length - len(prefix)
+        if len(ids) < size:
+            raise InputError(f"text: too short to calibrate with, got {len(ids)} tokens, expected at least {size}")
+        count = min(len(ids) // size, MAX_CALIBRATION_WINDOWS)
+        starts = np.linspace(0, len(ids) - size, count).astype(int).tolist()
+        self._windows = [prefix + ids[start : start + size] for start in starts]
 
         self._passes = _fitting(self._inputs)
 
     @property
     def passes(self) -> int:
-        """How often the text is run."""
+        """The number of passes over the text."""
         return len(self._passes)
 
     def of(self, input: str, work: Work) -> np.ndarray:
-        """The moments of a value; `work` is told where the text has to be run for them."""
+        """Return the moments of a value; `work` counts the pass if the text must be run."""
         if input not in self._sums:
             self._sum(next(names for names in self._passes if input in names), work)
         return self._sums[input]
@@ -79,8 +79,8 @@ class Moments:
         graph = model.graph
         for output in list(graph.outputs):
             graph.remove_output(output)
-        for place, name in enumerate(names):
-            graph.set_output(f"input {place}", name)
+        for i, name in enumerate(names):
+            graph.set_output(f"input {i}", name)
         is_encoder = model.kind == "encoder"
         sizes = {"batch": 1, "length": self._length} if is_encoder else {
             "rows": self._length, "taken": self._length, "sequences": 1,
@@ -97,7 +97,7 @@ class Moments:
 
 
 def _fitting(inputs: Mapping[str, int]) -> list[list[str]]:
-    """Values of so many columns, put together as far as their moments fit in the budget."""
+    """Group values, given with their number of columns, into passes whose moments fit in the budget."""
     passes: list[list[str]] = []
     spent = _BUDGET_BYTES
     for name, k in inputs.items():
@@ -116,7 +116,7 @@ def _encoder_feeds(ids: list[int], inputs: Iterable[str]) -> Mapping[str, np.nda
 
 
 def _decoder_feeds(ids: list[int], model: LanguageModel) -> Mapping[str, np.ndarray]:
-    """A sequence from its first position on, in the first blocks of the cache."""
+    """Return the inputs of a sequence from position 0 on, in the first blocks of the cache."""
     rows = np.arange(len(ids), dtype=np.int32)
     return {
         "ids": np.array(ids, np.int32),

@@ -1,4 +1,4 @@
-"""What a plan loses, weight by weight, and where a budget of bytes is spent best."""
+"""The quantization error of each weight under a plan, and the best use of a budget of bytes for int8 weights."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _LAYER = re.compile(r".*?\.\d+(?=\.)")
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """What codes lose of a matrix. Errors are relative: root of the squared error over that of the squares.
+    """The quantization error of a matrix. Errors are relative: the norm of the error divided by the norm of the values.
 
-    weight_error: of the elements. output_error: of what the matrix makes of the rows of a text; None without one.
-    int8: the same as int8, and the bytes that this takes more; None for what is int8.
+    weight_error: of the elements. output_error: of the products with the activations of a text; None without a text.
+    int8: the error as int8, and the additional bytes of int8; None for a matrix that is int8.
     """
 
     name: str
@@ -39,19 +39,19 @@ class Loss:
 
     @property
     def error(self) -> float:
-        """Of outputs where there is a text, else of weights."""
+        """The error of outputs if there is a text, else of weights."""
         return self.weight_error if self.output_error is None else self.output_error
 
     @property
     def layer(self) -> str:
-        """The path of the layer that it belongs to, such as model.layers.0; its own name outside of layers."""
+        """The path of the matrix's layer, such as model.layers.0; outside of layers the matrix's name."""
         found = _LAYER.match(self.name)
         return self.name if found is None else found[0]
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The losses of all coded matrices, in the order of the file."""
+    """The losses of all quantized matrices, in the order of the file."""
 
     losses: Sequence[Loss]
 
@@ -63,14 +63,14 @@ class Report:
         return table(repr(self), [(loss.name, loss.format, f"{loss.error:.3%}") for loss in self.losses])
 
     def layers(self) -> dict[str, float]:
-        """The error of each layer: root of the mean squared error of its matrices."""
+        """Return the error of each layer: the root mean square of the errors of its matrices."""
         squares: dict[str, list[float]] = {}
         for loss in self.losses:
             squares.setdefault(loss.layer, []).append(loss.error**2)
         return {layer: math.sqrt(sum(each) / len(each)) for layer, each in squares.items()}
 
     def raised(self, budget: int) -> list[Loss]:
-        """The matrices to store as int8 instead for at most so many bytes more, those first that gain most for each."""
+        """Return the matrices to store as int8 within `budget` additional bytes, the largest gain per byte first."""
 
         def gain(loss: Loss) -> float:
             assert loss.int8 is not None
@@ -93,7 +93,7 @@ def report(
     template: str | os.PathLike[str] | None = None,
     on_progress: Progress | None = None,
 ) -> Report:
-    """What `quantize_folder` would lose with the same arguments. Raises what it does, but for a target."""
+    """Return the loss of each matrix that `quantize_folder` would quantize. Raises its errors, except for target."""
     folder = read_folder(located(source), template)
     matrices = plain_matrices(folder)
     codings = codings_of(matrices, plan)
@@ -121,13 +121,13 @@ def _loss(
 def _errors(
     tensor: StoredTensor, matrix: Matrix, coding: Coding, moments: Moments | None, work: Work
 ) -> tuple[float, float | None]:
-    """The relative errors of elements, and of outputs where there are moments of what is multiplied."""
+    """Return the relative errors of elements, and of outputs if there are moments of the product's input."""
     moment = None if moments is None or matrix.input is None else moments.of(matrix.input, work)
-    decoded = (part.decoded() for part in quantized_parts(tensor, matrix, coding, moments, work))
+    dequantized = (part.decoded() for part in quantized_parts(tensor, matrix, coding, moments, work))
     exact = rows_of(tensor, matrix) if moment is None else iter([np.concatenate(list(rows_of(tensor, matrix)))])
-    squares = np.zeros(4)  # of errors and elements, then of what a text makes of them
-    for rows, made in zip(exact, decoded, strict=True):
-        wide, error = rows.astype(np.float64), rows.astype(np.float64) - made
+    squares = np.zeros(4)  # of errors and of elements, then of their products with the text's activations
+    for rows, approximation in zip(exact, dequantized, strict=True):
+        wide, error = rows.astype(np.float64), rows.astype(np.float64) - approximation
         squares[:2] += (error * error).sum(), (wide * wide).sum()
         if moment is not None:
             squares[2:] += ((error @ moment) * error).sum(), ((wide @ moment) * wide).sum()
@@ -136,7 +136,7 @@ def _errors(
 
 
 def _nbytes(matrix: Matrix, coding: Coding) -> int:
-    """Bytes of the codes, scales in f16 and zero points of a matrix."""
+    """Return the bytes of a matrix's quantized values, scales in f16 and zero points."""
     groups = coding.groups(matrix.k)
-    zeros = -(-groups * coding.bits // 8) if coding.has_zeros else 0
-    return matrix.n * (matrix.k * coding.bits // 8 + 2 * groups + zeros)
+    zero_points = -(-groups * coding.bits // 8) if coding.has_zeros else 0
+    return matrix.n * (matrix.k * coding.bits // 8 + 2 * groups + zero_points)

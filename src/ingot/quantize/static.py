@@ -1,6 +1,6 @@
-"""A model and samples of its inputs -> an ONNX file whose products are of integers of 8 bits, with fixed scales.
+"""Static quantization: calibrate a model on samples, and write ONNX whose products multiply integers of 8 bits.
 
-It has QuantizeLinear before and DequantizeLinear behind what they multiply, as other quantizers write them.
+The file has QuantizeLinear and DequantizeLinear (QDQ) around the operands of products, as other quantizers write them.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from ingot.quantize.moments import Progress
 from ingot.quantize.observer import LEAST, Observer
 from ingot.session.inference import InferenceSession
 
-_SUMMED = ("add", "conv", "matmul", "max_pool")  # what reads codes where there are some
-_MOST = 2.0**30  # a bias in steps of sums
+_SUMMED = ("add", "conv", "matmul", "max_pool")  # ops that read the quantized value if there is one
+_MOST = 2.0**30  # the largest quantized bias
 
 Feeds = Mapping[str, np.ndarray]
 
 
 @dataclass(frozen=True, slots=True)
 class Calibrated:
-    """How many products multiply integers, and how many of those with fixed weights stay f32."""
+    """coded: the number of products that multiply integers; kept: the products with constant weights that stay f32."""
 
     coded: int
     kept: int
@@ -43,58 +43,58 @@ def quantize_model(
     *,
     on_progress: Progress | None = None,
 ) -> Calibrated:
-    """Writes the quantized model.
+    """Write the quantized model.
 
-    samples: feeds that the model is run over, each a whole run. A tensor that is multiplied gets one scale and zero
-    point: those of the part of its range, 0 included, that moves the elements seen least, in the mean of squares; one
-    that is never negative and that only filters of a channel each read has a scale for each channel. Filters and
-    matrices get a scale for each output channel, of their largest element. What rounding moves the mean of a
-    convolution's channel by is taken off its bias. Classifiers stay f32, and so do small matrices.
+    samples: feeds of one run each. An activation gets one scale and zero point: of all shares of its observed range,
+    which includes 0, those with the least mean squared error. An activation that is never negative and is read only by
+    depthwise filters gets a scale per channel. Filters and matrices get a scale per output channel, from their largest
+    element. The shift of each channel's mean by rounding is subtracted from the convolution's bias. Classifiers and
+    small matrices stay f32.
 
-    Raises InputError for no samples, one with elements that are not finite, and a model of which nothing would be
-    coded, as of one that is; OutputError for a target that is there, and what loading and running the model raise.
+    Raises InputError without samples, for samples with non-finite values, and for a model without products to quantize,
+    such as one that is quantized already; OutputError for a target that exists; and the errors of loading and running.
     """
     if os.path.lexists(target):
         raise OutputError(f"{os.fspath(target)}: exists, expected a free name")
     if not samples:
-        raise InputError("samples: none, expected at least one")
+        raise InputError("samples: got none, expected at least one")
     graph = InferenceSession(source, cache=False).graph.copy()
     fixed = [node for node in graph.nodes if node.op.name in ("conv", "matmul") and multiplies_fixed(graph, node)]
     products = [node for node in fixed if node.op.name == "conv" or not stays_f32(graph, node)]
     if not products:
         raise InputError(
-            f"{os.fspath(source)}: nothing to quantize, got {len(fixed)} products with fixed floats, all of which stay"
-            " f32, expected a convolution, or a matrix that is neither small nor a classifier's"
+            f"{os.fspath(source)}: nothing to quantize, got {len(fixed)} products with constant float weights, all of"
+            " which stay f32, expected a convolution, or a matrix that is neither small nor a classifier"
         )
     read = [(str(node.operands[0]), 1 if node.op.name == "conv" else -1) for node in products]
     rounded = [(_before_pools(graph, name), axis) for name, axis in read]
     weights = {str(node.operands[1]): graph.data(str(node.operands[1])) for node in products}
     computed = [name for name, data in weights.items() if data is None]
-    seen, found = _calibrate(graph, list(dict.fromkeys((*rounded, *read))), computed, samples, on_progress)
+    observers, found = _calibrate(graph, list(dict.fromkeys((*rounded, *read))), computed, samples, on_progress)
     weights |= found
-    steps = {}
+    parameters = {}
     for name, axis in dict.fromkeys(rounded):
-        if name not in steps:
-            steps[name] = seen[name, axis].steps(of_channels=_is_of_channels(graph, name))
-            _round(graph, name, *steps[name])
+        if name not in parameters:
+            parameters[name] = observers[name, axis].scale_and_zero_point(of_channels=_is_of_channels(graph, name))
+            _quantize_value(graph, name, *parameters[name])
     for node, operand, before in zip(products, read, rounded, strict=True):
         weight = weights[str(node.operands[1])]
         assert weight is not None
-        _code(graph, node, weight, seen[operand], *steps[before[0]])
+        _quantize_product(graph, node, weight, observers[operand], *parameters[before[0]])
     eliminate_dead(graph)
     export_onnx(graph, target)
     return Calibrated(len(products), len(fixed) - len(products))
 
 
 def _before_pools(graph: Graph, name: str) -> str:
-    """What pools of maxima that make a value read first."""
-    while (maker := graph.producer(name)) is not None and maker.op.name == "max_pool":
-        name = str(maker.operands[0])
+    """Return the input of the max_pool nodes that compute a value, or the value itself."""
+    while (producer := graph.producer(name)) is not None and producer.op.name == "max_pool":
+        name = str(producer.operands[0])
     return name
 
 
 def _is_of_channels(graph: Graph, name: str) -> bool:
-    """Whether all that would read a value as codes are filters of a channel each."""
+    """Return whether all readers of the quantized value are depthwise filters."""
     readers = [node for node in graph.nodes if name in node.operands and node.op.name in _SUMMED]
     return all(
         node.op.name == "conv" and graph.type(str(node.operands[1])).shape[:2] == (node.groups, 1) for node in readers
@@ -108,7 +108,7 @@ def _calibrate(
     samples: Sequence[Feeds],
     on_progress: Progress | None,
 ) -> tuple[dict[tuple[str, int], Observer], dict[str, np.ndarray]]:
-    """What the samples make of values with their channels along an axis; and values that depend on no sample."""
+    """Return the statistics of values, with channels along an axis, and the values of `computed` weights."""
     watched = graph.copy()
     inner = list(dict.fromkeys(name for name, _ in read if name not in graph.inputs))
     watched_names = [f"calibrated.{i}" for i in range(len(inner) + len(computed))]
@@ -116,7 +116,7 @@ def _calibrate(
         watched.set_output(external, name)
     session = InferenceSession(watched, passes=())
     fixed: dict[str, np.ndarray] = {}
-    seen = {key: Observer() for key in read}
+    observers = {key: Observer() for key in read}
     random = np.random.default_rng(0)
     for number, feeds in enumerate(samples):
         found = session.run(watched_names or None, feeds)[: len(watched_names)]
@@ -127,67 +127,72 @@ def _calibrate(
             least, most = array.min(initial=0), array.max(initial=0)
             if not np.isfinite(most - least):
                 raise InputError(f"sample {number}: {name!r} is from {least} to {most}, expected finite numbers")
-            seen[name, axis].see(np.moveaxis(array, axis, -1), random)
+            observers[name, axis].see(np.moveaxis(array, axis, -1), random)
         if on_progress is not None:
             on_progress(number + 1, len(samples))
-    return seen, fixed
+    return observers, fixed
 
 
-def _round(graph: Graph, name: str, scale: np.ndarray, zero: np.ndarray) -> None:
-    """Has the products and sums that read a value read it rounded to codes."""
+def _quantize_value(graph: Graph, name: str, scale: np.ndarray, zero: np.ndarray) -> None:
+    """Quantize a value for the products and sums that read it."""
     readers = [node for node in graph.nodes if name in node.operands and node.op.name in _SUMMED]
-    steps = [graph.add_constant(graph.fresh(f"{name}.{word}"), np.asarray(value))
+    parameters = [graph.add_constant(graph.fresh(f"{name}.{word}"), np.asarray(value))
              for word, value in (("scale", scale), ("zero", zero))]  # fmt: skip
     attributes: dict[str, Any] = {"axis": 1 if scale.size > 1 else 0, "block": 0}
-    codes = graph.add(
-        "quantize", [name, *steps], f"{name}.codes", before=readers[0], **attributes, dtype=u8, precision=f32
+    quantized = graph.add(
+        "quantize", [name, *parameters], f"{name}.codes", before=readers[0], **attributes, dtype=u8, precision=f32
     ).output
-    there = graph.add("dequantize", [codes, *steps], f"{name}.decoded", before=readers[0], **attributes, dtype=f32)
+    restored = graph.add(
+        "dequantize", [quantized, *parameters], f"{name}.decoded", before=readers[0], **attributes, dtype=f32
+    )
     for node in readers:
-        graph.set_operands(node, [there.output if operand == name else operand for operand in node.operands])
+        graph.set_operands(node, [restored.output if operand == name else operand for operand in node.operands])
 
 
-def _code(graph: Graph, product: Node, weight: np.ndarray, seen: Observer, scale: np.ndarray, zero: np.ndarray) -> None:
-    """Gives a product codes for its filter or matrix, and for a convolution's bias. scale, zero: of what it reads."""
+def _quantize_product(
+    graph: Graph, product: Node, weight: np.ndarray, observer: Observer, scale: np.ndarray, zero: np.ndarray
+) -> None:
+    """Quantize a product's filter or matrix, and a convolution's bias. scale, zero: of the product's input."""
     x, name, *rest = product.operands
     axis = 0 if product.op.name == "conv" or product.transpose_b else 1
     others = tuple(i for i in range(weight.ndim) if i != axis)
-    steps = np.maximum(abs(weight).max(others) * np.float32(1 / 127), LEAST).astype(np.float32)
-    spread = np.expand_dims(steps, others)
-    codes = np.rint(weight / spread).astype(np.int8)
-    operands = [x, _decoded(graph, product, f"{name}", codes, steps, axis)]
+    scales = np.maximum(abs(weight).max(others) * np.float32(1 / 127), LEAST).astype(np.float32)
+    spread = np.expand_dims(scales, others)
+    quantized = np.rint(weight / spread).astype(np.int8)
+    operands = [x, _dequantized(graph, product, f"{name}", quantized, scales, axis)]
     if product.op.name == "conv":
         bias = (*rest, None)[0]
         known = np.zeros(len(weight), np.float32) if bias is None else graph.data(bias)
-        if known is not None and seen.count:
-            known = known + _moved(weight, codes * spread, product.groups, seen, scale, zero)
-            bias = _bias(graph, product, known, steps * scale)
+        if known is not None and observer.count:
+            known = known + _moved(weight, quantized * spread, product.groups, observer, scale, zero)
+            bias = _bias(graph, product, known, scales * scale)
         operands.append(bias)
     graph.set_operands(product, operands)
 
 
 def _moved(
-    weight: np.ndarray, coded: np.ndarray, groups: int, seen: Observer, scale: np.ndarray, zero: np.ndarray
+    weight: np.ndarray, quantized: np.ndarray, groups: int, observer: Observer, scale: np.ndarray, zero: np.ndarray
 ) -> np.ndarray:
-    """How much larger the means of a convolution's channels are without rounding, padding aside."""
-    means, rounded = (mean.reshape(groups, -1) for mean in (seen.mean, seen.mean + seen.moved(scale, zero)))
-    taps, quantized_taps = (w.reshape(groups, -1, *w.shape[1:2], np.prod(w.shape[2:], dtype=int)).sum(-1, np.float64)
-                        for w in (weight, coded))  # fmt: skip
-    exact, there = np.einsum("gok,gk->go", taps, means), np.einsum("gok,gk->go", quantized_taps, rounded)
-    return (exact - there).ravel()
+    """Return how much larger the means of a convolution's channels are without rounding; padding is ignored."""
+    means, rounded = (mean.reshape(groups, -1) for mean in (observer.mean, observer.mean + observer.moved(scale, zero)))
+    sums, quantized_sums = (w.reshape(groups, -1, *w.shape[1:2], np.prod(w.shape[2:], dtype=int)).sum(-1, np.float64)
+                            for w in (weight, quantized))  # fmt: skip
+    exact = np.einsum("gok,gk->go", sums, means)
+    approximate = np.einsum("gok,gk->go", quantized_sums, rounded)
+    return (exact - approximate).ravel()
 
 
 def _bias(graph: Graph, product: Node, bias: np.ndarray, sums: np.ndarray) -> str:
-    """A bias as codes of 32 bits in steps of sums, where these hold it."""
-    codes, name = np.rint(bias / sums), f"{product.output}.bias"
-    if (abs(codes) < _MOST).all():
-        return _decoded(graph, product, name, codes.astype(np.int32), sums, 0)
+    """Quantize a bias to i32 with the scales of the sums, or keep it as f32 if it is out of range."""
+    quantized, name = np.rint(bias / sums), f"{product.output}.bias"
+    if (abs(quantized) < _MOST).all():
+        return _dequantized(graph, product, name, quantized.astype(np.int32), sums, 0)
     return graph.add_weight(graph.fresh(name), bias.astype(np.float32))
 
 
-def _decoded(graph: Graph, product: Node, name: str, codes: np.ndarray, scale: np.ndarray, axis: int) -> str:
-    """What codes stand for, with a scale for each index of an axis."""
-    stored = graph.add_weight(graph.fresh(f"{name}.codes"), codes)
+def _dequantized(graph: Graph, product: Node, name: str, quantized: np.ndarray, scale: np.ndarray, axis: int) -> str:
+    """Add quantized weights with a scale for each index of an axis; return the dequantized value."""
+    stored = graph.add_weight(graph.fresh(f"{name}.codes"), quantized)
     scales = graph.add_weight(graph.fresh(f"{name}.scales"), scale)
-    made = graph.add("dequantize", [stored, scales], f"{name}.decoded", before=product, axis=axis, block=0, dtype=f32)
-    return made.output
+    node = graph.add("dequantize", [stored, scales], f"{name}.decoded", before=product, axis=axis, block=0, dtype=f32)
+    return node.output

@@ -1,4 +1,4 @@
-"""Training: a graph whose states are parameters, and the trainer that runs it."""
+"""Training: graphs whose states are parameters, and the trainer that runs them."""
 
 from ingot.training.adapters import lora
 from ingot.training.losses import CrossEntropy

@@ -1,7 +1,7 @@
-"""Adapters of low rank beside frozen matrices: W x + alpha / r * B (A x), of which A [r, k] and B [n, r] are trained.
+"""Low-rank adapters (LoRA): a frozen matrix W becomes W x + alpha / r * B (A x) with trainable A [r, k] and B [n, r].
 
-Hu et al., "LoRA", 2021; over matrices of few bits Dettmers et al., "QLoRA", 2023. Names, scale and files are those of
-the package peft.
+Hu et al., "LoRA", 2021; for quantized matrices Dettmers et al., "QLoRA", 2023. Names, scale and files are those of the
+package peft.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from ingot.training.ranges import expect_positive, expect_whole
 MAX_RANK = 1024  # of an adapter
 WEIGHTS, CONFIG = "adapter_model.safetensors", "adapter_config.json"
 _A, _B = "lora_A.weight", "lora_B.weight"
-# What a stored matrix meets before a product.
+# Ops that may lie between a stored matrix and its product.
 _PASSED = frozenset(("cast", "permute", "reshape", "dequantize", "decode_blocks", "unpack", "bitcast", "bitwise_xor"))
 
 
 @dataclass(frozen=True, slots=True)
 class Lora:
-    """How a model gets adapters; see `lora`."""
+    """The options of adapters; see `lora`."""
 
     r: int
     alpha: float
@@ -39,18 +39,18 @@ class Lora:
 
     @property
     def scale(self) -> float:
-        """What the product of an adapter is multiplied with."""
+        """The factor of an adapter's product."""
         return self.alpha / self.r
 
 
 def lora(r: int = 8, *, alpha: float | None = None, targets: Sequence[str] | None = None, seed: int = 0) -> Lora:
-    """Adapters to train in the place of a model's own weights: `Trainer(trainable=ingot.lora(r=8))`.
+    """Return options to train adapters instead of a model's weights: `Trainer(trainable=ingot.lora(r=8))`.
 
-    r: the rank. alpha: r times what their product is multiplied with; None for 2 r. targets: names, or patterns of
-    names, of the matrices that get one; None for all that rows are multiplied with, but for what makes the logits.
-    seed: of the numbers that A begins with; B begins with zeros.
+    r: the rank. alpha: the adapter's product is scaled by alpha / r; None for 2 r. targets: names, or patterns of
+    names, of the matrices that get an adapter; None for all matrices of products, except the one of the logits.
+    seed: of the initial values of A; B is initialized with zeros.
 
-    Raises InputError for numbers out of range, and KindError for what is no number and no list of names.
+    Raises InputError for numbers out of range, and KindError for values of another type.
     """
     expect_whole("lora r", r, 1, MAX_RANK)
     alpha = 2.0 * r if alpha is None else alpha
@@ -60,17 +60,17 @@ def lora(r: int = 8, *, alpha: float | None = None, targets: Sequence[str] | Non
 
 
 def patterns(what: str, given: Iterable[str]) -> tuple[str, ...]:
-    """Names, or patterns of names. Raises KindError for what is no list of such."""
+    """Return names, or patterns of names, as a tuple. Raises KindError for another type."""
     found = None if isinstance(given, str) or not isinstance(given, Iterable) else tuple(given)
     if found is None or not all(isinstance(pattern, str) for pattern in found):
-        raise KindError(f"{what}: a list of patterns is needed, got {shortened(given)}, expected such as ['head.*']")
+        raise KindError(f"{what}: not a list of patterns, got {shortened(given)}, expected a list such as ['head.*']")
     return found
 
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
-    """The adapter of one matrix. matrix: the weight's name; name: that without what it ends in. transposed: the matrix
-    is stored [k, n].
+    """The adapter of one matrix. matrix: the weight's name; name: the same without the suffix, such as ".weight".
+    transposed: the matrix is stored [k, n].
     """
 
     name: str
@@ -89,7 +89,7 @@ class Adapter:
 
 
 def adapt(graph: Graph, wanted: Lora) -> list[Adapter]:
-    """Gives products with stored matrices adapters, in place, and names these.
+    """Add adapters to products with stored matrices, in place; return the adapters.
 
     Raises InputError for a pattern that matches no such matrix.
     """
@@ -119,7 +119,7 @@ def adapt(graph: Graph, wanted: Lora) -> list[Adapter]:
 
 
 def _add_factors(graph: Graph, node: Node, adapter: Adapter, r: int, rng: np.random.Generator) -> None:
-    """A as torch.nn.Linear begins, uniform up to 1 / sqrt(k), and B of zeros."""
+    """Add A, initialized as in torch.nn.Linear (uniform in +-1 / sqrt(k)), and B, initialized with zeros."""
     k, n = graph.type(str(node.operands[0])).dims[-1], graph.type(node.output).dims[-1]
     bound = k**-0.5
     graph.add_weight(adapter.a, rng.uniform(-bound, bound, (r, k)).astype(np.float32))
@@ -138,41 +138,45 @@ def _add_product(graph: Graph, node: Node, before: Node | None, adapter: Adapter
 
 
 def _matrix_of(graph: Graph, node: Node) -> tuple[str, bool] | None:
-    """The stored matrix that a node multiplies rows with, and whether it is stored [k, n]; None where there is none."""
+    """Return the stored matrix of a product and whether it is stored [k, n]; None if there is no such matrix."""
     if node.op.name != "matmul" or node.transpose_a or graph.type(str(node.operands[1])).rank != 2:
         return None
     name, is_transposed = str(node.operands[1]), not node.transpose_b
-    order: np.ndarray | None = None  # of its columns there
-    while (maker := graph.producer(name)) is not None:
-        if maker.op.name == "gather":
-            indices = graph.data(maker.operands[1])
-            if indices is None or maker.axis != 1 or indices.shape != graph.type(str(maker.operands[0])).shape[1:]:
+    order: np.ndarray | None = None  # of the stored columns
+    while (producer := graph.producer(name)) is not None:
+        if producer.op.name == "gather":
+            indices = graph.data(producer.operands[1])
+            if (
+                indices is None
+                or producer.axis != 1
+                or indices.shape != graph.type(str(producer.operands[0])).shape[1:]
+            ):
                 return None
             order = indices if order is None else indices[order]
-        elif maker.op.name not in _PASSED:
+        elif producer.op.name not in _PASSED:
             return None
-        is_transposed ^= maker.op.name == "permute"
-        name = str(maker.operands[0])
+        is_transposed ^= producer.op.name == "permute"
+        name = str(producer.operands[0])
     is_in_order = order is None or np.array_equal(order, np.arange(len(order)))
     return (name, is_transposed) if is_in_order and graph.values[name].kind == "weight" else None
 
 
 def _heads(graph: Graph) -> set[Node]:
-    """The products whose results are an output, as they are or after a bias and a cap."""
+    """Return the products whose results are outputs, directly or after a bias and a cap."""
     found, names = set[Node](), list(graph.outputs.values())
     while names:
-        maker = graph.producer(names.pop())
-        if maker is None:
+        producer = graph.producer(names.pop())
+        if producer is None:
             continue
-        if maker.op.name == "matmul":
-            found.add(maker)
-        elif maker.op.name in ("add", "mul", "tanh", "reshape", "permute", "cast"):
-            names += [str(operand) for operand in maker.operands]
+        if producer.op.name == "matmul":
+            found.add(producer)
+        elif producer.op.name in ("add", "mul", "tanh", "reshape", "permute", "cast"):
+            names += [str(operand) for operand in producer.operands]
     return found
 
 
 def _path(name: str) -> str:
-    """`layers.0.q` of "layers.0.q.weight", "layers.0.q.weight.codes" and "layers.0.q.qweight"."""
+    """Return "layers.0.q" for "layers.0.q.weight", "layers.0.q.weight.codes" and "layers.0.q.qweight"."""
     path, _, last = name.removesuffix(".codes").rpartition(".")
     return path if path and "weight" in last else name
 
@@ -180,7 +184,7 @@ def _path(name: str) -> str:
 def write_adapters(
     folder: Path, wanted: Lora, adapters: Sequence[Adapter], arrays: Mapping[str, np.ndarray], of: str
 ) -> None:
-    """Writes the two files that peft reads into a folder, each whole or not at all; of: the folder of the model.
+    """Write the two files that peft reads into a folder, each atomically; of: the folder of the model.
 
     Raises OutputError.
     """
@@ -194,7 +198,7 @@ def write_adapters(
         "r": wanted.r,
         "lora_alpha": wanted.alpha,
         "target_modules": [adapter.name for adapter in adapters],
-        # One for all: where modules of both kinds are adapted, peft goes by the class of each.
+        # One setting for all: if both kinds of modules are adapted, peft checks the class of each module.
         "fan_in_fan_out": all(adapter.transposed for adapter in adapters),
         "bias": "none",
         "inference_mode": True,

@@ -1,4 +1,4 @@
-"""The graphs of a trainer's steps within a budget of bytes, and what a plan of them takes: no weight is read."""
+"""The graphs of a trainer's steps within a memory budget, and the bytes of their plan. No weights are read."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from ingot.training.losses import CrossEntropy
 from ingot.training.optimizers import Optimizer
 from ingot.training.recompute import Trade, fit_budget
 
-TRAIN, GRADIENTS, UPDATE = "train", "gradients", "update"  # a whole step, and the two of one that is taken in parts
-EVALUATE, METRICS = "evaluate", "metrics"  # the loss alone, and with what else says how good predictions are
+TRAIN, GRADIENTS, UPDATE = "train", "gradients", "update"  # a full step; the two programs of an accumulated step
+EVALUATE, METRICS = "evaluate", "metrics"  # the loss; the loss and a metric
 
 
 @dataclass(frozen=True, slots=True)
 class StepBytes:
-    """Bytes of steps. weights: frozen ones, as kernels read them; states: parameters, moments and, where a batch is
-    taken in parts, gradients; arena: activations and scratch; arrays: inputs and the loss.
+    """Bytes of steps. weights: frozen weights, as kernels read them; states: parameters, moments and, with
+    accumulation, gradients; arena: activations and scratch; arrays: inputs and the loss.
     """
 
     weights: int
@@ -39,9 +39,8 @@ class StepBytes:
 
 
 def step_target(precision: str, threads: int) -> tuple[Target, Precision]:
-    """What steps of a precision by name are lowered for, and what their products are rounded to; threads: 0 means what
-    the machine allows. Raises InputError for another name than those of STEP_PRECISIONS, and UnsupportedError where the
-    CPU lacks the dot products.
+    """Return the target of training steps and their precision, given by name. threads: 0 means as many as the machine
+    allows. Raises InputError for a name not in STEP_PRECISIONS, and UnsupportedError if the CPU lacks the dot products.
     """
     if precision not in STEP_PRECISIONS:
         expected = f"one of {list(STEP_PRECISIONS)}"
@@ -64,8 +63,10 @@ def training_graphs(
     seed: int = 0,
     precision: Precision = F32,
 ) -> tuple[dict[str, Graph], Trade | None]:
-    """The graphs of a step by name, TRAIN alone or, in parts, GRADIENTS and UPDATE; and the trade where there is a
-    budget, the most bytes that they may take together. Raises what `step_graph` and `fit_budget` raise.
+    """Return the graphs of a step by name, and the trade made for a budget, if any.
+
+    The graphs are TRAIN, or with accumulation GRADIENTS and UPDATE. budget: the most bytes that they may use together.
+    Raises the errors of `step_graph` and `fit_budget`.
     """
     if accumulate == 1:
         first, others = step_graph(forward, loss, optimizer, trained, clip, seed, precision), {}
@@ -83,7 +84,7 @@ def training_graphs(
 
 
 def step_bytes(graphs: Mapping[str, Graph], target: Target) -> StepBytes:
-    """What programs of graphs take that share states, weights and an arena; the arrays are those of the first."""
+    """Return the bytes of programs that share states, weights and an arena; the arrays are those of the first graph."""
     placement, plans = Placement(), []
     for name, graph in graphs.items():
         compiled = compile_mode(graph, target, Mode(name), placement=placement)

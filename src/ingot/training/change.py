@@ -1,4 +1,4 @@
-"""What a trainer's states hold is that of no step or of a whole one, wherever Ctrl-C strikes."""
+"""Atomic changes of a trainer's states: after a Ctrl-C at any point, a step is either done completely or undone."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import numpy as np
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change of what states hold, made by one C call, and what has to be done should it have been interrupted.
+    """A change of states by one C call, and the values to restore if it was interrupted before the call.
 
-    otherwise: what states are to hold while the call has not been made. codes: of that call, its exit code; whoever is
-    interrupted finds it there as soon as it has been made, and a C call is not interrupted. loss: what it computes.
-    step: the number of the step that it is.
+    otherwise: the values of states if the call was not made. codes: receives the exit code of the call; a C call is not
+    interrupted, so the code is there if and only if the call was made. loss: the loss that the call computes. step: the
+    number of the step.
     """
 
     otherwise: Mapping[str, np.ndarray] = field(default_factory=dict)
@@ -24,14 +24,14 @@ class Change:
     step: int = 0
 
     def settle(self, states: Mapping[str, np.ndarray]) -> None:
-        """Puts into states what they are to hold, unless it has been made. Again is as good as once."""
+        """Restore the states unless the change was made. Calling it again has no effect."""
         if not self.codes:
             for name, array in self.otherwise.items():
                 states[name][...] = array
 
     @property
     def fault(self) -> str:
-        """Why states hold what is of no step, or ""."""
+        """The reason why the states are those of an incomplete step, or ""."""
         if any(self.codes):
             return f"an index out of range in step {self.step}"
         return "" if math.isfinite(self.loss) else f"a loss of {self.loss} in step {self.step}"

@@ -1,4 +1,4 @@
-"""Checkpoints: every state of a training graph in a safetensors file, with what says which graph it is of."""
+"""Checkpoints: all states of a training graph in a safetensors file, with a digest of the graph."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from ingot.load import expect_there
 from ingot.run.library import content_hash
 from ingot.support.files import release, written
 
-_DIGEST = "ingot.graph"  # u8[32], beside the states
-_LENGTH_BYTES = 8  # of what a file begins with
+_DIGEST = "ingot.graph"  # u8[32], stored with the states
+_LENGTH_BYTES = 8  # of the header's length, at the start of a file
 
 
 def digest(graph: Graph, trained: Collection[str], settings: str) -> np.ndarray:
-    """What says which model a checkpoint is of, with the weights that are not trained, and how it is trained; u8[32].
+    """Return the digest of a model's graph, its frozen weights and the settings of training; u8[32].
 
-    Weights of mapped files are let go of as they have been read.
+    Pages of mapped files are released after they are read.
     """
     found = hashlib.sha256((dump(graph, has_sources=False) + settings).encode())
     for name, value in graph.values.items():
@@ -33,13 +33,13 @@ def digest(graph: Graph, trained: Collection[str], settings: str) -> np.ndarray:
 
 
 def write(path: str | os.PathLike[str], of: np.ndarray, states: Mapping[str, np.ndarray]) -> None:
-    """Writes a checkpoint, whole or not at all; of: see `digest`. Raises OutputError."""
+    """Write a checkpoint atomically; of: its digest, see `digest`. Raises OutputError."""
     with written(path) as file:
         file.write(_content(of, states))
 
 
 def header(of: np.ndarray, states: Mapping[str, np.ndarray]) -> bytes:
-    """The JSON that a checkpoint begins with, behind its length."""
+    """Return the JSON header of a checkpoint, which follows its length."""
     content = _content(of, states)
     return content[_LENGTH_BYTES : _LENGTH_BYTES + int.from_bytes(content[:_LENGTH_BYTES], "little")]
 
@@ -51,10 +51,10 @@ def _content(of: np.ndarray, states: Mapping[str, np.ndarray]) -> bytes:
 
 
 def read(path: str | os.PathLike[str], of: np.ndarray, states: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The states of a checkpoint; of: the `digest` that it must have; states: arrays of their types.
+    """Read the states of a checkpoint; of: the `digest` that it must have; states: arrays of the expected types.
 
-    Raises MissingFileError where nothing is, LoadError for a folder, what is no checkpoint, is cut short, or is of
-    another graph, LimitError for a header that is too large, and OSError when it cannot be opened.
+    Raises MissingFileError for a missing file; LoadError for a folder, a file that is no checkpoint or truncated, and a
+    checkpoint of another graph; LimitError for a header that is too large; OSError if the file cannot be opened.
     """
     from ingot.load.hf.safetensors import read_safetensors
 

@@ -1,4 +1,4 @@
-"""Losses over steps: rows in a file, and drawn for a terminal and as SVG."""
+"""The curve of losses over steps: read from a file, drawn for a terminal and as SVG."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from ingot.load.hf.strict_json import parse_json, shown
 
 _WIDTH, _HEIGHT, _MARGIN = 720, 360, 48  # of the SVG, in its units
 _TICKS = 5
-_LARGEST = float(np.finfo(np.float32).max)  # of the numbers of a step
-_NAMESPACE = "http:" + "//www.w3.org/2000/svg"  # a name, which nobody fetches
+_LARGEST = float(np.finfo(np.float32).max)  # the largest number of a point
+_NAMESPACE = "http:" + "//www.w3.org/2000/svg"  # a name that is not fetched
 _SERIES = (("training", "loss", "#4878a8"), ("held out", "held_out", "#c8502d"))
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """What is known of a step. loss: of its batch, before it was taken; held_out: after it, where that was measured.
+    """The record of a step. loss: of its batch, before the update; held_out: after the update, None if not measured.
 
     rate: its learning rate. seconds: since the first step of this run.
     """
@@ -35,14 +35,14 @@ class Point:
 
 
 def read_points(content: bytes, where: str) -> list[Point]:
-    """The points of a file of rows. Raises LoadError for what is none, and LimitError for what is nested too deep."""
+    """Parse the points of a file. Raises LoadError for invalid content, and LimitError for too deep nesting."""
     rows = parse_json(content, where)
     if not isinstance(rows, list):
         raise LoadError(f"{where}: no curve of losses, got {shown(rows)}, expected a list")
     points = [_point(row, where) for row in rows]
     for before, point in pairwise(points):
         if point.step <= before.step:
-            raise LoadError(f"{where}: no curve of losses, got step {point.step} after {before.step}, expected a later")
+            raise LoadError(f"{where}: no curve of losses, got step {point.step} after {before.step}, expected more")
     return points
 
 
@@ -59,14 +59,14 @@ def _point(row: Any, where: str) -> Point:
 
 
 def drawn(points: Sequence[Point], columns: int = 64, rows: int = 12) -> list[str]:
-    """Lines of text: the mean training loss of so many stretches of steps as dots, held-out losses as rings."""
+    """Draw as lines of text: dots for the mean training loss of the steps of a column, rings for held-out losses."""
     if not points:
         return []
     first, last = points[0].step, points[-1].step
     low, high = _range(points)
     cells = [[" "] * columns for _ in range(rows)]
 
-    def place(step: int, value: float, mark: str) -> None:
+    def draw(step: int, value: float, mark: str) -> None:
         row = round((high - value) / (high - low) * (rows - 1))
         cells[row][(step - first) * (columns - 1) // max(last - first, 1)] = mark
 
@@ -74,10 +74,10 @@ def drawn(points: Sequence[Point], columns: int = 64, rows: int = 12) -> list[st
     for point in points:
         stretches.setdefault((point.step - first) * (columns - 1) // max(last - first, 1), []).append(point)
     for stretch in stretches.values():
-        place(stretch[0].step, math.fsum(point.loss for point in stretch) / len(stretch), "•")
+        draw(stretch[0].step, math.fsum(point.loss for point in stretch) / len(stretch), "•")
     for point in points:
         if point.held_out is not None:
-            place(point.step, point.held_out, "○")
+            draw(point.step, point.held_out, "○")
     labels = [f"{high - (high - low) * row / (rows - 1):7.3f}" if row % 3 == 0 else " " * 7 for row in range(rows)]
     lines = [f"{label} │{''.join(row).rstrip()}" for label, row in zip(labels, cells, strict=True)]
     ends = f"{first + 1}{last + 1:>{columns - len(str(first + 1))}}"
@@ -85,7 +85,7 @@ def drawn(points: Sequence[Point], columns: int = 64, rows: int = 12) -> list[st
 
 
 def svg(points: Sequence[Point], title: str) -> str:
-    """A drawing of the losses; it needs no other file. title: any text."""
+    """Draw the losses as a self-contained SVG. title: any text."""
     first, last = points[0].step, points[-1].step
     low, high = _range(points)
 
@@ -111,9 +111,9 @@ def svg(points: Sequence[Point], title: str) -> str:
         parts.append(f'<text x="{x(step):.1f}" y="{_HEIGHT - _MARGIN + 18}" text-anchor="middle">{step + 1}</text>')
     for i, (name, field, color) in enumerate(_SERIES):
         known = [(point.step, value) for point in points if (value := getattr(point, field)) is not None]
-        places = [(f"{x(step):.1f}", f"{y(value):.1f}") for step, value in known]
-        path = " ".join(map(",".join, places))
-        marked = places if field == "held_out" or len(places) == 1 else []  # a line of one point shows nothing
+        coordinates = [(f"{x(step):.1f}", f"{y(value):.1f}") for step, value in known]
+        path = " ".join(map(",".join, coordinates))
+        marked = coordinates if field == "held_out" or len(coordinates) == 1 else []  # a line of one point is invisible
         parts += [
             f'<polyline points="{path}" fill="none" stroke="{color}" stroke-width="1.5"/>',
             *(f'<circle cx="{cx}" cy="{cy}" r="3" fill="{color}"/>' for cx, cy in marked),

@@ -1,4 +1,4 @@
-"""Why a loss is no number: the first value of a run that is none."""
+"""Diagnosis of a loss that is NaN or infinite: the first such value of a run."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from ingot.passes.dce import eliminate_dead
 from ingot.run.interpret import interpret
 
 
-def way_to(graph: Graph, output: str) -> Graph:
-    """A copy of a graph that computes nothing but one output, by name; its states stay as they are."""
-    way = graph.copy()
-    for external in [external for external in way.outputs if external != output]:
-        way.remove_output(external)
-    for state in way.states:
-        way.set_state(state, state)
-    eliminate_dead(way)
-    return way
+def subgraph_of(graph: Graph, output: str) -> Graph:
+    """Return a copy of a graph that computes only one output, given by name, and does not update states."""
+    copy = graph.copy()
+    for external in [external for external in copy.outputs if external != output]:
+        copy.remove_output(external)
+    for state in copy.states:
+        copy.set_state(state, state)
+    eliminate_dead(copy)
+    return copy
 
 
-def first_bad(graph: Graph, feeds: Mapping[str, np.ndarray], loss: float) -> str:
-    """What has made a loss NaN or infinite, as the reference computes it: an input, a state, or a node.
+def first_nonfinite(graph: Graph, feeds: Mapping[str, np.ndarray], loss: float) -> str:
+    """Return a sentence on the first NaN or infinite value in a reference run: an input, a state, or a node's result.
 
-    graph: that of the loss, as it trains. feeds: its inputs, and the states that it reads.
+    graph: the graph of the loss, as in training. feeds: its inputs, and the states that it reads.
     """
     is_bad = np.isnan if np.isnan(loss) else np.isinf
 
@@ -34,13 +34,13 @@ def first_bad(graph: Graph, feeds: Mapping[str, np.ndarray], loss: float) -> str
 
     for name, array in feeds.items():
         if has_bad(array):
-            return f"{'input' if name in graph.inputs else 'parameter'} {name!r} has such a number already"
+            return f"{'input' if name in graph.inputs else 'parameter'} {name!r} contains such a number"
     found: list[str] = []
 
     def watch(name: str, array: object) -> None:
         if not found and has_bad(array):
             node = graph.producer(name)
-            found.append(f"made by {'a subgraph at' if node is None else node.op.name} {name!r}")
+            found.append(f"computed by {'a subgraph at' if node is None else node.op.name} {name!r}")
 
     interpret(graph, feeds, watch=watch)
-    return found[0] if found else "made by rounding that the reference does not have"
+    return found[0] if found else "caused by rounding that the reference does not have"

@@ -1,4 +1,4 @@
-"""Fine-tuning: a language model's folder and a text -> adapters that peft reads, or a folder like the first one."""
+"""Fine-tuning of a language model on a text; writes adapters in peft's format, or a merged model folder."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ from ingot.training.schedules import Cosine
 from ingot.training.sources import expect_windows
 from ingot.training.trainer import Trainer
 
-HELD_OUT_SHARE = 20  # one token in so many, at the end of the text, is kept from training
-MAX_HELD_OUT_BATCHES = 8  # that a held-out loss is the mean of
-MAX_CURVE_BYTES = 64 << 20  # of a curve that is gone on with
-MAX_SETTINGS_BYTES = 1 << 16  # of what says how that was trained
+HELD_OUT_SHARE = 20  # 1 / 20 of the tokens, at the end of the text, is held out
+MAX_HELD_OUT_BATCHES = 8  # batches of a held-out loss
+MAX_CURVE_BYTES = 64 << 20  # of a curve file that is read
+MAX_SETTINGS_BYTES = 1 << 16  # of a settings file that is read
 CHECKPOINT, SETTINGS, CURVE, DRAWING = "checkpoint.safetensors", "settings.json", "curve.json", "loss.svg"
 _ADAPTERS = lora()
-_WARMUP_SHARE = 20  # one step in so many
-_RATE, _LORA_RATE = 1e-4, 2e-3  # of all weights, and of adapters
+_WARMUP_SHARE = 20  # 1 / 20 of the steps is the warm-up
+_RATE, _LORA_RATE = 1e-4, 2e-3  # default rates of all weights and of adapters
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far training is: the step that was taken, of how many steps, tokens a second, and seconds that are left."""
+    """Progress of training. point: the last step; steps: the total number; seconds_left: an estimate."""
 
     point: Point
     steps: int
@@ -51,7 +51,7 @@ class Progress:
 
 
 class Windows:
-    """A text as windows of ids, i64[batch, context] each, beside the ids that follow: training and held out.
+    """A text as batches of windows i64[batch, context] with the next ids as targets, for training and held out.
 
     Raises InputError for a text of fewer tokens than one window of each.
     """
@@ -63,17 +63,17 @@ class Windows:
                 f"text: too short, got {len(ids)} tokens, expected at least {least}: a window of {context} to train on,"
                 " and one that is held out"
             )
-        held = max(context + 1, len(ids) // HELD_OUT_SHARE)
-        self._training, self._held_out = ids[:-held], ids[-held:]
+        count = max(context + 1, len(ids) // HELD_OUT_SHARE)
+        self._training, self._held_out = ids[:-count], ids[-count:]
         self._context, self._batch, self._seed = context, batch, seed
 
     def training(self, step: int) -> tuple[np.ndarray, np.ndarray]:
-        """The batch of a step: of nothing but the seed and the number of the step."""
+        """Return the batch of a step, which depends only on the seed and the number of the step."""
         rng = np.random.default_rng([self._seed, step])
         return self._cut(self._training, rng.integers(0, len(self._training) - self._context, self._batch))
 
     def held_out(self) -> list[tuple[np.ndarray, np.ndarray]]:
-        """The same batches whenever it is asked: windows spread evenly over what is held out."""
+        """Return the held-out batches, the same at each call: windows spread evenly over the held-out ids."""
         count = -(-(len(self._held_out) - 1) // self._context)
         batches = min(max(-(-count // self._batch), 1), MAX_HELD_OUT_BATCHES)
         starts = np.linspace(0, len(self._held_out) - 1 - self._context, batches * self._batch).astype(np.int64)
@@ -85,15 +85,15 @@ class Windows:
 
 
 class FineTuning:
-    """A language model that is fitted to a text, with what it has done so far in a folder.
+    """Fine-tuning of a language model on a text, with its progress stored in a folder.
 
-    folder: of a decoder, or the name of a model. adapters: how it gets adapters, which alone are trained; None trains
-    all weights. context: tokens of a window; batch: windows of a step, taken in `accumulate` parts. rate: the highest
-    learning rate, after a warm-up and before a cosine to 0; None for the default. seed: of the adapters and of which
-    windows a step takes. memory, precision: as `Trainer` has them. template: see `Folder`; a merged folder has it, too.
+    folder: of a decoder, or the name of a model. adapters: the options of the adapters to train; None trains all
+    weights. context: tokens in a window; batch: windows in a step, split into `accumulate` parts. rate: the peak
+    learning rate, reached after a warm-up and followed by a cosine to 0; None for the default. seed: of the choice of
+    windows. memory, precision: as in `Trainer`. template: see `Folder`; a merged folder keeps it.
 
-    Raises what `Trainer` and reading a folder raise, InputError for a text that is too short and numbers out of range,
-    and KindError for what is no text, adapters or number.
+    Raises the errors of `Trainer` and of reading a folder, InputError for a text that is too short and for numbers out
+    of range, and KindError for arguments of another type.
     """
 
     def __init__(
@@ -140,25 +140,24 @@ class FineTuning:
             precision=precision,
             threads=threads,
         )
-        # What decides the batches, and rates but for `steps`, of which there may be more; the rest is what the trainer
-        # knows its checkpoints by.
+        # Settings that must not change on resuming: those of batches and rates, except `steps`. The trainer's own
+        # digest covers the others.
         numbers = {"context": context, "batch": batch, "accumulate": accumulate, "seed": seed}
         text_hash = hashlib.sha256(ids.tobytes()).hexdigest()
         self.settings = {"text": text_hash, "rate": float(highest)} | {name: int(n) for name, n in numbers.items()}
         self.curve: list[Point] = []
 
     def held_out_loss(self) -> float:
-        """Nats a token, the mean over windows of what is held out. Raises InputError where that is no number."""
+        """Return the mean loss of the held-out windows, in nats per token. Raises InputError if it is not finite."""
         loss = float(np.mean([self.trainer.evaluate(*batch) for batch in self._windows.held_out()]))
         if not np.isfinite(loss):
             raise InputError(f"step {self.trainer.steps}: the held-out loss is {loss}, expected a number")
         return loss
 
     def run(self, output: str | os.PathLike[str], *, every: int = 100, on_progress: Callable[[Progress], None]) -> None:
-        """Takes the steps that are left, and keeps a checkpoint and the curve in a folder every so many steps, and
-        where an interrupt ends them, which goes on.
+        """Run the remaining steps; save a checkpoint and the curve to a folder every `every` steps.
 
-        Raises InputError for a loss that is no number, and OutputError.
+        A KeyboardInterrupt is raised again after a save. Raises InputError for a loss that is not finite; OutputError.
         """
         expect_whole("option every", every, 1)
         target = Path(output)
@@ -174,19 +173,19 @@ class FineTuning:
         for step in range(first, self.steps):
             rate = self.trainer.rate
             loss = self.trainer.step(*self._windows.training(step))
-            is_kept = (step + 1) % every == 0 or step + 1 == self.steps
-            held_out = self.held_out_loss() if is_kept else None
+            is_saved = (step + 1) % every == 0 or step + 1 == self.steps
+            held_out = self.held_out_loss() if is_saved else None
             seconds = time.monotonic() - begun
             self.curve.append(Point(step, loss, held_out, rate, seconds))
             pace = seconds / (step + 1 - first)
             on_progress(
                 Progress(self.curve[-1], self.steps, self.tokens_per_step / pace, pace * (self.steps - step - 1))
             )
-            if is_kept:
+            if is_saved:
                 self.save(target)
 
     def save(self, target: Path) -> None:
-        """Keeps everything so far in a folder: each file whole or not at all. Raises OutputError."""
+        """Write checkpoint, settings, curve and adapters to a folder, each file atomically. Raises OutputError."""
         self.trainer.save(target / CHECKPOINT)
         with written(target / SETTINGS) as file:
             file.write(json.dumps(self.settings, indent=2).encode() + b"\n")
@@ -200,19 +199,19 @@ class FineTuning:
             write_adapters(target, self.adapters, self.trainer.adapters, arrays, self.folder.path)
 
     def expect_mergeable(self) -> None:
-        """Raises InputError where `merge` will not be possible, whatever is trained."""
+        """Raise InputError if `merge` is not possible for this model and these adapters."""
         expect_mergeable(self.folder, self.trainer.adapters)
 
     def merge(self, target: str | os.PathLike[str]) -> None:
-        """Writes a folder like the model's with what was trained in it. Raises what `merge` does."""
+        """Write a copy of the model's folder with the trained weights. Raises the errors of `merge.merge`."""
         trainer, scale = self.trainer, 1.0 if self.adapters is None else self.adapters.scale
         merge(self.folder, target, trainer.state_dict(), trainer.adapters, scale)
 
     def resume(self, output: str | os.PathLike[str]) -> None:
-        """Goes on from what a folder holds; where that is all steps, none is left to take.
+        """Continue from the checkpoint in a folder; it may already contain all steps.
 
-        Raises InputError naming a setting that is another than that of the steps that were taken, the text among
-        them, LoadError, LimitError, MissingFileError; then nothing has changed.
+        Raises InputError for a setting or text that differs from that of the checkpoint, LoadError, LimitError,
+        MissingFileError; then nothing has changed.
         """
         target = Path(output)
         expect_there(os.fspath(target / CHECKPOINT))
@@ -227,11 +226,11 @@ class FineTuning:
         stored: dict[str, Any] = parse_object(_content(path, MAX_SETTINGS_BYTES), str(path))
         for name, value in self.settings.items():
             if stored.get(name) != value:
-                raise InputError(f"{path}: another {name}, got {shown(value)}, expected {shown(stored.get(name))}")
+                raise InputError(f"{path}: different {name}, got {shown(value)}, expected {shown(stored.get(name))}")
 
 
 def _content(path: Path, most: int) -> bytes:
-    """What a file holds. Raises LoadError for more bytes than `most`."""
+    """Read a file. Raises LoadError for more than `most` bytes."""
     if (size := path.stat().st_size) > most:
         raise LoadError(f"{path}: too large, got {size} bytes, expected at most {most}")
     return path.read_bytes()

@@ -1,7 +1,7 @@
-"""A model's graph -> the graphs of training: forward, loss, gradients and an optimiser's step, with states to train.
+"""Build the graphs of training from a model's graph: forward, loss, gradients and the optimizer's step.
 
-They are graphs like any other: passes, lowering, planner, verifier and text take them as they are. States of one name
-are one state in all of them.
+They are ordinary graphs: passes, lowering, planner, verifier and the text format accept them. Trained weights are
+states; states of the same name are shared by all graphs.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from ingot.training.losses import CrossEntropy, loss_of
 from ingot.training.optimizers import RATE, STEP, Optimizer
 from ingot.training.recompute import recompute_activations
 
-TARGET, LOSS = "target", "loss"  # the input that predictions are compared with, and the only output
-PART = "part"  # the input that says which part of a batch this is, f64[]
-_DROPOUTS = ("dropout", "attention_dropout")  # whose last operands are the step and the part
-_LEAST_NORM = 1e-6  # that gradients are divided by, as torch.nn.utils.clip_grad_norm_ has it
+TARGET, LOSS = "target", "loss"  # the input with the target of predictions, and the only output
+PART = "part"  # the input with the index of the part of an accumulated batch, f64[]
+_DROPOUTS = ("dropout", "attention_dropout")  # their last operands are the step and the part
+_LEAST_NORM = 1e-6  # added to the norm before division, as in torch.nn.utils.clip_grad_norm_
 
 
 def loss_graph(
@@ -39,14 +39,14 @@ def loss_graph(
     *,
     with_metric: bool = False,
 ) -> Graph:
-    """The loss of a static graph of one output: its inputs and TARGET in, LOSS out; what is trained are states.
+    """Return the graph of the loss of a static graph with one output.
 
-    loss: a name of LOSSES, or one with settings. trained: the names of f32 weights. seed: see `forward_graph`; with
-    None nothing moves, buffers that the model itself writes neither.
-    with_metric: the metric of the loss is another output, by its name.
-    Raises KindError for an unknown loss, and UnsupportedError for several outputs and an output that is no f32.
+    It has the inputs of the graph and TARGET, and the output LOSS; trained weights are states. loss: a name of LOSSES,
+    or a loss with settings. trained: the names of f32 weights. seed: see `forward_graph`; with None no state changes,
+    including buffers that the model itself writes. with_metric: add the metric of the loss as an output, by its name.
+    Raises KindError for an unknown loss, and UnsupportedError for several outputs and an output that is not f32.
     """
-    row, graph = loss_of(loss), forward_graph(forward, trained, seed)
+    definition, graph = loss_of(loss), forward_graph(forward, trained, seed)
     if seed is None:
         _rest(graph)
     if len(graph.outputs) != 1:
@@ -55,20 +55,21 @@ def loss_graph(
     if graph.type(prediction).dtype is not f32:
         raise UnsupportedError(f"output {external!r}: wrong dtype, got {graph.type(prediction)}, expected f32")
     graph.remove_output(external)
-    _add_input(graph, TARGET, row.target(graph.type(prediction)))
+    _add_input(graph, TARGET, definition.target(graph.type(prediction)))
     g = Backward(graph)
     g.at(prediction)
-    graph.set_output(LOSS, row.write(g, prediction, TARGET))
+    graph.set_output(LOSS, definition.write(g, prediction, TARGET))
     if with_metric:
-        graph.set_output(row.metric, row.write_metric(g, prediction, TARGET))
+        graph.set_output(definition.metric, definition.write_metric(g, prediction, TARGET))
     return graph
 
 
 def forward_graph(forward: Graph, trained: Sequence[str], seed: int | None = None) -> Graph:
-    """A graph whose trained weights and `moving_statistics` are states. seed: what its dropout draws from, with the
-    state STEP; None outside of training, without dropout and by the statistics as they are.
+    """Return a copy of a graph whose trained weights and `moving_statistics` are states.
 
-    Raises InputError for a batch of which a channel has no variance.
+    seed: of dropout, with the state STEP; None for inference: no dropout, and batch norms use their stored statistics.
+
+    Raises InputError for a batch norm over fewer than two elements per channel.
     """
     graph = forward.copy()
     for name in (*trained, *moving_statistics(forward)):
@@ -93,9 +94,7 @@ def forward_graph(forward: Graph, trained: Sequence[str], seed: int | None = Non
 
 
 def _drop_weights(graph: Graph, seed: int, stream: int) -> None:
-    """Has attention drop weights, as its attribute says; for a graph whose passes know what its masks are. stream: the
-    first.
-    """
+    """Replace attention with dropout by attention_dropout, after the passes that analyze masks; stream: the first."""
     for node in [node for node in graph.nodes if node.op.name == "attention" and node.dropout]:
         if STEP not in graph.states:
             _add_step(graph)
@@ -108,14 +107,14 @@ def _drop_weights(graph: Graph, seed: int, stream: int) -> None:
 
 
 def _rest(graph: Graph) -> None:
-    """Leaves states as they are."""
+    """Remove all updates of states."""
     for name in graph.states:
         graph.set_state(name, name)
     eliminate_dead(graph)
 
 
 def trained_graph(forward: Graph, found: Mapping[str, np.ndarray]) -> Graph:
-    """A model with other numbers in some of its weights and states."""
+    """Return a copy of a model with new values for some of its weights and states."""
     graph = forward.copy()
     for name, data in found.items():
         if name in graph.states:
@@ -127,14 +126,15 @@ def trained_graph(forward: Graph, found: Mapping[str, np.ndarray]) -> Graph:
 
 
 def moving_statistics(forward: Graph) -> list[str]:
-    """The weights of a model that batches move: means and variances of batch norms."""
+    """Return the weights that batches update: the means and variances of batch norms."""
     found = [o for node in forward.nodes if node.op.name == "batch_norm" and node.momentum for o in node.operands[3:]]
     return list(dict.fromkeys(map(str, found)))
 
 
 def _norm_by_batches(graph: Graph) -> None:
-    """Has batch norms divide by what they find in a batch, and move their statistics towards that, as torch does: the
-    variance by the unbiased one.
+    """Make batch norms use the batch's statistics and update their running statistics, as in torch.
+
+    The running variance is updated with the unbiased variance.
     """
     g = Backward(graph)
     for node in [node for node in graph.nodes if node.op.name == "batch_norm" and node.momentum]:
@@ -144,13 +144,13 @@ def _norm_by_batches(graph: Graph) -> None:
         if count < 2:
             raise InputError(f"batch norm {node.output!r}: too small a batch, got {graph.type(x)}, expected 2 or more")
         names = [f"{node.output}.{what}" for what in ("by_batch", "mean", "variance")]
-        made = graph.add("batch_norm_training", [x, scale, bias], names, before=node, eps=node.eps)
+        norm = graph.add("batch_norm_training", [x, scale, bias], names, before=node, eps=node.eps)
         g.at(node.output)
         shares = (1.0, count / (count - 1))
-        for state, found, share in zip(statistics, made.outputs[1:], shares, strict=True):
-            kept = g.mul(graph.states[state], 1 - node.momentum)
-            graph.set_state(state, g.add(kept, g.mul(found, node.momentum * share)))
-        graph.replace(node, made.outputs[0])
+        for state, found, share in zip(statistics, norm.outputs[1:], shares, strict=True):
+            decayed = g.mul(graph.states[state], 1 - node.momentum)
+            graph.set_state(state, g.add(decayed, g.mul(found, node.momentum * share)))
+        graph.replace(node, norm.outputs[0])
 
 
 def step_graph(
@@ -162,13 +162,12 @@ def step_graph(
     seed: int = 0,
     precision: Precision = F32,
 ) -> Graph:
-    """A whole step: as `loss_graph`, with RATE as another input, and gradients and the optimiser's step of them.
+    """Return the graph of a training step: `loss_graph` with the input RATE, gradients and the optimizer's update.
 
-    clip: the most that the norm of all gradients together may be. seed: of dropout. precision: what products round both
-    their operands to.
+    clip: the maximum norm of all gradients together. seed: of dropout. precision: products round both operands to it.
 
-    Raises as `loss_graph`, UnsupportedError for an op without a gradient, and InputError where the loss depends on
-    nothing that is trained.
+    Raises the errors of `loss_graph`, UnsupportedError for an op without a gradient, and InputError if the loss depends
+    on no trained weight.
     """
     return finished(written_step(forward, loss, optimizer, trained, clip, seed), precision)
 
@@ -181,16 +180,14 @@ def written_step(
     clip: float | None = None,
     seed: int = 0,
 ) -> Graph:
-    """As `step_graph`, before the passes."""
+    """Return the graph of `step_graph` before the passes."""
     graph = loss_graph(forward, loss, trained, seed)
     _write_update(graph, _gradients(graph, graph.outputs[LOSS], trained), optimizer, clip)
     return graph
 
 
 def step_passes() -> tuple[str, ...]:
-    """The passes but for the one that puts stored matrices side by side, which would copy what both directions read
-    where it lies.
-    """
+    """Return all passes except merge_matmul: merged matrices would be copies of weights that both directions read."""
     return tuple(name for name in PASSES if name != "merge_matmul")
 
 
@@ -199,7 +196,7 @@ def _optimize(graph: Graph) -> None:
 
 
 def finished(graph: Graph, precision: Precision = F32) -> Graph:
-    """The graph of a step after the passes, in place, with what is computed again and how products are rounded."""
+    """Run the passes on the graph of a step, in place; add recomputation and the rounding of products."""
     _optimize(graph)
     recompute_activations(graph, graph.outputs[LOSS])
     if precision.rows is not None:
@@ -215,10 +212,10 @@ def gradient_graph(
     seed: int = 0,
     precision: Precision = F32,
 ) -> Graph:
-    """As `step_graph` up to the gradients, which are added to states of their names, see `gradient_name`.
+    """Return the graph of the loss and its gradients, which are added to the states named by `gradient_name`.
 
-    parts: how many batches, of which this is one, share a step: gradients are those of the mean of their losses. Where
-    there is dropout, the number of the part is an input, PART.
+    parts: the number of parts of an accumulated step; the gradients are those of the mean of the parts' losses. With
+    dropout, the index of the part is the input PART.
     """
     graph = loss_graph(forward, loss, trained, seed)
     dropouts = [node for node in graph.nodes if node.op.name in _DROPOUTS and parts > 1]
@@ -232,7 +229,7 @@ def gradient_graph(
     following = dict(pairwise([*graph.nodes, None]))
     for name, d in gradients.items():
         total = graph.add_state(gradient_name(name), g.type(name))
-        if not scatter_into(graph, d, total):  # else where a gradient is made, a product goes on from the total
+        if not scatter_into(graph, d, total):  # placed after the gradient, so that a product accumulates into the total
             before = following[graph.producer(d)]
             d = graph.add("add", [total, d], f"{name}.gradient", before=before).output
         graph.set_state(total, d)
@@ -240,7 +237,10 @@ def gradient_graph(
 
 
 def update_graph(gradients: Graph, optimizer: Optimizer, clip: float | None = None) -> Graph:
-    """The optimiser's step by what a `gradient_graph` has added up: RATE in; clip as in `step_graph`."""
+    """Return the graph of the optimizer's update by the sums of a `gradient_graph`, with the input RATE.
+
+    clip: as in `step_graph`.
+    """
     graph = Graph(gradients.name)
     given = {}
     for name in gradients.initial:
@@ -254,7 +254,7 @@ def update_graph(gradients: Graph, optimizer: Optimizer, clip: float | None = No
 
 
 def gradient_name(parameter: str) -> str:
-    """The state in which the gradients of a parameter are added up."""
+    """Return the name of the state with the summed gradients of a parameter."""
     return f"{parameter}.gradient.sum"
 
 
@@ -269,7 +269,7 @@ def _add_step(graph: Graph) -> None:
 
 
 def _free(graph: Graph, name: str) -> None:
-    """Gives a value of the model that has a name of training another one."""
+    """Rename a value of the model whose name training uses."""
     if name in graph.values:
         graph.rename(name, graph.fresh(f"{name}.model"))
 
@@ -283,13 +283,13 @@ def _gradients(graph: Graph, loss: str, trained: Sequence[str]) -> dict[str, str
 
 
 def _attach(graph: Graph) -> None:
-    """Takes out what ends gradients, where these are written or not wanted."""
+    """Remove `detach` nodes, which are not needed after differentiation or without it."""
     for node in [node for node in graph.nodes if node.op.name == "detach"]:
         graph.replace(node, str(node.operands[0]))
 
 
 def _write_update(graph: Graph, gradients: dict[str, str], optimizer: Optimizer, clip: float | None) -> None:
-    """Adds RATE, the state STEP, and what an optimiser makes of parameters and gradients."""
+    """Add the input RATE, the state STEP, and the optimizer's update of parameters by gradients."""
     _add_input(graph, RATE, TensorType(f64, ()))
     if STEP not in graph.states:
         _add_step(graph)
@@ -300,7 +300,7 @@ def _write_update(graph: Graph, gradients: dict[str, str], optimizer: Optimizer,
 
 
 def _clipped(g: Backward, gradients: dict[str, str], clip: float) -> dict[str, str]:
-    """Gradients whose norm, all of them being one vector, is at most `clip`.
+    """Scale gradients so that their norm, taken over all as one vector, is at most `clip`.
 
     Pascanu, Mikolov and Bengio, "On the difficulty of training recurrent neural networks", 2013.
     """

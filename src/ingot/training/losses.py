@@ -1,4 +1,4 @@
-"""Losses: what is made small, as plain ops, and what targets a loss takes."""
+"""Losses and their metrics as graphs of plain ops, with the types of their targets."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from ingot.training.ranges import expect_integer, expect_range
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """A row of the table. target: its type for predictions of a type. write: adds the nodes; gives a number, f32[], as
-    write_metric does. metric: what else says how good predictions are.
+    """A loss. target: returns the type of the target for a type of predictions. write: adds the nodes of the loss and
+    returns its value, f32[]; write_metric does the same for the metric. metric: the name of the metric.
     """
 
     target: Callable[[TensorType], TensorType]
@@ -34,10 +34,10 @@ def _total(g: Backward, x: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CrossEntropy:
-    """The mean loss of logits [..., classes] for labels i64 [...], as torch.nn.CrossEntropyLoss has it.
+    """The mean cross entropy of logits [..., classes] and labels i64[...], as torch.nn.CrossEntropyLoss.
 
-    ignore_index: the label of rows that do not count. label_smoothing: the share of a loss that is the mean over all
-    classes. Raises InputError for a share out of range, and KindError for what is no number.
+    ignore_index: the label of rows that are ignored. label_smoothing: the weight of the mean loss over all classes, 0
+    to 1. Raises InputError for a value out of range, and KindError for a value that is not a number.
     """
 
     ignore_index: int = -100
@@ -50,13 +50,13 @@ class CrossEntropy:
             raise InputError(f"label_smoothing: out of range, got {self.label_smoothing}, expected 0..1")
 
     def target(self, prediction: TensorType) -> TensorType:
-        """The type of labels for predictions of a type. Raises ShapeError where these are no logits."""
+        """Return the type of labels for a type of predictions. Raises ShapeError for a scalar."""
         if not prediction.rank:
             raise ShapeError(f"cross_entropy: bad predictions, got {prediction}, expected logits [..., classes]")
         return TensorType(i64, prediction.shape[:-1])
 
     def write(self, g: Backward, prediction: str, target: str) -> str:
-        """Adds the nodes of the loss; gives a number. Where no row counts it is NaN."""
+        """Add the nodes of the loss; return its value, f32[]. It is NaN if all rows are ignored."""
         settings = {"ignored": self.ignore_index, "smoothing": float(self.label_smoothing)}
         losses = g.cross_entropy(prediction, target, **settings)
         return g.div(_total(g, losses), _total(g, self._counted(g, target)))
@@ -64,14 +64,14 @@ class CrossEntropy:
     metric = "accuracy"
 
     def write_metric(self, g: Backward, prediction: str, target: str) -> str:
-        """Adds the nodes of the share of labels that have the largest logit; gives a number."""
+        """Add the nodes of the accuracy, the share of labels with the largest logit; return its value, f32[]."""
         chosen = g.argmax(prediction, axis=g.type(prediction).rank - 1, keepdims=False)
         counted = self._counted(g, target)
         hit = g.mul(g.cast(g.equal(chosen, target), dtype=f32), counted)
         return g.div(_total(g, hit), _total(g, counted))
 
     def _counted(self, g: Backward, target: str) -> str:
-        """1 for each label that counts, else 0."""
+        """Return 1 for each label that is not ignored, else 0."""
         return g.cast(g.not_equal(target, self.ignore_index), dtype=f32)
 
 
@@ -85,13 +85,13 @@ def _absolute_error(g: Backward, prediction: str, target: str) -> str:
 
 
 def _hits(g: Backward, prediction: str, target: str) -> str:
-    """The share of logits on the same side as their target."""
-    apart = g.logical_xor(g.greater(prediction, 0.0), g.greater(target, 0.5))
-    return _mean(g, g.cast(g.logical_not(apart), dtype=f32))
+    """Return the share of logits whose sign agrees with the target."""
+    differs = g.logical_xor(g.greater(prediction, 0.0), g.greater(target, 0.5))
+    return _mean(g, g.cast(g.logical_not(differs), dtype=f32))
 
 
 def _binary_cross_entropy(g: Backward, prediction: str, target: str) -> str:
-    """Of logits, without overflow: softplus(x) - x * target."""
+    """Return the binary cross entropy of logits without overflow: softplus(x) - x * target."""
     return _mean(g, g.sub(g.softplus(prediction), g.mul(prediction, target)))
 
 
@@ -103,7 +103,7 @@ LOSSES: dict[str, Loss | CrossEntropy] = {
 
 
 def loss_of(name: str | CrossEntropy) -> Loss | CrossEntropy:
-    """The row of a name, or the loss itself. Raises KindError for what is none."""
+    """Return the loss of a name, or the loss itself. Raises KindError for another value."""
     if isinstance(name, CrossEntropy):
         return name
     if not isinstance(name, str) or name not in LOSSES:

@@ -1,4 +1,4 @@
-"""The bytes that fine-tuning a language model takes, from headers alone."""
+"""The memory of fine-tuning a language model, planned from the headers of its weights."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LOSS = "cross_entropy"
 
 @dataclass(frozen=True, slots=True)
 class TrainingMemory(StepBytes):
-    """Bytes of a trainer of windows. parameters: how many numbers are trained. trade: what a budget made of it."""
+    """Bytes of fine-tuning. parameters: the number of trainable elements. trade: the choice made for a budget."""
 
     context: int
     batch: int
@@ -43,9 +43,9 @@ def training_memory_of(
     precision: str = F32.name,
     threads: int = 0,
 ) -> TrainingMemory:
-    """What `FineTuning` with the same options allocates for steps and held-out losses, to the byte; no weight is read.
+    """Return the memory that `FineTuning` with the same options allocates, exact to the byte. No weights are read.
 
-    Raises what `Trainer` raises.
+    Raises the errors of `Trainer`.
     """
     expect_windows(context, batch)
     windows = (np.zeros((batch, context), i64.numpy),)

@@ -1,4 +1,4 @@
-"""What was trained -> an ordinary model folder: the one that it began with, with other numbers."""
+"""Write a model folder with trained weights, or with adapters merged into the weights."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def merge(
     adapters: Sequence[Adapter] = (),
     scale: float = 1.0,
 ) -> None:
-    """Writes a folder like another with trained weights in it, whole or not at all; each in the dtype it had.
+    """Write a copy of a folder with trained weights, atomically; each weight keeps its dtype.
 
-    trained: arrays by name, of weights or of the factors of adapters. scale: what products of adapters are multiplied
-    with before they are added to their matrices.
+    trained: arrays by name, of weights or of the factors of adapters. scale: the factor of the adapters' products,
+    which are added to their matrices.
 
-    Raises OutputError for a target that is there or cannot be written, and what `expect_mergeable` and reading the
-    folder raise.
+    Raises OutputError for a target that exists or cannot be written, and the errors of `expect_mergeable` and of
+    reading the folder.
     """
     if os.path.lexists(target):
         raise OutputError(f"{os.fspath(target)}: exists, expected a free name")
@@ -46,12 +46,12 @@ def merge(
 
 
 def expect_mergeable(folder: Folder, adapters: Sequence[Adapter] = ()) -> None:
-    """Raises InputError for a GGUF file, and for adapters over codes of few bits."""
+    """Raise InputError for a GGUF file, and for adapters of quantized weights."""
     if isinstance(folder, GgufModel):
         raise InputError(f"merge: not possible into a GGUF file, got {folder.path}, expected a model folder")
     stored = {name for name, tensor in folder.tensors.items() if tensor.dtype.kind == "f"}
-    if codes := sorted({adapter.matrix for adapter in adapters} - stored):
-        raise InputError(f"merge: not possible into codes, got {codes[:20]}, expected weights of floats")
+    if quantized := sorted({adapter.matrix for adapter in adapters} - stored):
+        raise InputError(f"merge: not possible into quantized weights, got {quantized[:20]}, expected float weights")
 
 
 def _merged(

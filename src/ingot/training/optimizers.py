@@ -1,4 +1,4 @@
-"""Optimisers: how parameters are replaced, as nodes of a training graph, with what is kept beside them as states."""
+"""Optimizers: the update of parameters as nodes of a training graph, with their moments as states."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from ingot.ir.dtype import f32, f64
 from ingot.training.ranges import expect_range
 from ingot.training.schedules import Schedule, rate_at
 
-RATE = "rate"  # the input in which a run is given the learning rate, f64[]
-STEP = "step"  # the state that counts steps, f64[]
+RATE = "rate"  # the input with the learning rate, f64[]
+STEP = "step"  # the state with the number of steps done, f64[]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SGD:
-    """Stochastic gradient descent, with momentum, as torch.optim.SGD computes it. lr: the learning rate, or what gives
-    it for each step, of which the first is 0.
+    """Stochastic gradient descent with momentum, as torch.optim.SGD.
 
-    Raises InputError for numbers out of range, and KindError for what is no number.
+    lr: the learning rate, or a function of the step, counted from 0. Raises InputError for numbers out of range, and
+    KindError for values that are not numbers.
     """
 
     lr: float | Schedule
@@ -33,13 +33,11 @@ class SGD:
 
     @property
     def kept(self) -> int:
-        """How many arrays of its shape lie in memory for a parameter, itself included."""
+        """The number of stored arrays per parameter, including the parameter itself."""
         return 2 if self.momentum else 1
 
     def write(self, g: Backward, gradients: dict[str, str]) -> None:
-        """Adds what replaces each parameter, a state, by its gradient. The graph has the input RATE and the state STEP,
-        whose update is there.
-        """
+        """Add the update of each parameter, a state, by its gradient. The graph has RATE, STEP and STEP's update."""
         rate = g.cast(RATE, dtype=f32)
         for name, d in gradients.items():
             g.at(name)
@@ -57,10 +55,10 @@ class SGD:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdamW:
-    """Adam with decoupled weight decay, as torch.optim.AdamW computes it. lr: the learning rate, or what gives it for
-    each step, of which the first is 0.
+    """Adam with decoupled weight decay, as torch.optim.AdamW.
 
-    Raises InputError for numbers out of range, and KindError for what is no number.
+    lr: the learning rate, or a function of the step, counted from 0. Raises InputError for numbers out of range, and
+    KindError for values that are not numbers.
     """
 
     lr: float | Schedule = 1e-3
@@ -79,11 +77,11 @@ class AdamW:
 
     @property
     def kept(self) -> int:
-        """As `SGD.kept`: its means of gradients and of their squares lie beside it."""
+        """The number of stored arrays per parameter: itself, the mean of gradients and the mean of their squares."""
         return 3
 
     def write(self, g: Backward, gradients: dict[str, str]) -> None:
-        """As `SGD.write`. What all parameters share of a step is computed once, in double."""
+        """Add the updates as `SGD.write`. Factors shared by all parameters are computed once, in f64."""
         graph = g.graph
         step = graph.states[STEP]
         g.at(step)
@@ -93,9 +91,10 @@ class AdamW:
         beta1, beta2 = self.betas
         for name, d in gradients.items():
             g.at(name)
-            kept = [graph.add_state(graph.fresh(f"{name}.{what}"), g.type(name)) for what in ("mean", "square")]
-            node = graph.add("adamw", [name, *kept, d, *shared], f"{name}.next", beta1=beta1, beta2=beta2, eps=self.eps)
-            for state, update in zip((name, *kept), node.outputs, strict=True):
+            moments = [graph.add_state(graph.fresh(f"{name}.{what}"), g.type(name)) for what in ("mean", "square")]
+            operands = [name, *moments, d, *shared]
+            node = graph.add("adamw", operands, f"{name}.next", beta1=beta1, beta2=beta2, eps=self.eps)
+            for state, update in zip((name, *moments), node.outputs, strict=True):
                 graph.set_state(state, update)
 
 
@@ -103,7 +102,7 @@ Optimizer = SGD | AdamW
 
 
 def optimizer_of(name: str, rate: float) -> Optimizer:
-    """The optimiser of a name, with a learning rate and else its own settings. Raises KindError for an unknown one."""
+    """Return an optimizer by name with a learning rate and default settings. Raises KindError for an unknown name."""
     if name not in _OPTIMIZERS:
         raise KindError(f"optimizer: unknown, got {name!r}, expected one of {', '.join(_OPTIMIZERS)}")
     return _OPTIMIZERS[name](lr=rate)

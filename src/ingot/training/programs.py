@@ -1,4 +1,4 @@
-"""The programs of a trainer, by name: over one set of states, one set of weights, and one arena."""
+"""The programs of a trainer by name, with shared states, weights and arena."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from ingot.run.store import WeightStore
 
 
 class TrainingPrograms:
-    """Programs that are compiled one by one; what states hold goes along when there are more of them.
+    """Programs that are compiled one by one; the values of states move when a new program extends their memory.
 
-    states: by name, as they lie in memory, until the next program is added.
+    states: views of the states by name, valid until the next program is added.
     """
 
     def __init__(self, target: Target):
@@ -30,15 +30,15 @@ class TrainingPrograms:
         self.states: dict[str, np.ndarray] = {}
         self._arena = Arena()
         self._natives: dict[str, NativeProgram] = {}
-        self._followed = self.state.memory, 0  # the memory and the number of programs that `states` are of
+        self._followed = self.state.memory, 0  # the memory and number of programs that `states` refer to
 
     def __contains__(self, name: str) -> bool:
         return name in self._natives
 
     def add(self, name: str, graph: Graph) -> None:
-        """Compiles a graph. The first has every state that begins with data.
+        """Compile a graph. The first graph contains every state with initial data.
 
-        Raises UnsupportedError where an op has no kernel.
+        Raises UnsupportedError for an op without a kernel.
         """
         compiled = compile_mode(graph, self.target, Mode(name), placement=self.placement)
         lowered, plan = compiled.native
@@ -48,8 +48,9 @@ class TrainingPrograms:
         self.follow()
 
     def follow(self) -> None:
-        """Takes along what states hold to where they lie now: to be done before they are read there, as often as one
-        likes, because adding a program may have been interrupted.
+        """Copy the values of states to their present addresses. Must be called before states are read.
+
+        Repeated calls are harmless, and needed because `add` may have been interrupted.
         """
         memory, _ = now = self.state.memory, len(self._natives)
         if self._followed == now:
@@ -61,14 +62,12 @@ class TrainingPrograms:
         if memory is not self._followed[0] and self.states:
             for name, array in self.states.items():
                 found[name][...] = array
-            self.state.begun = memory.addresses["state"]  # no program is to begin anew
+            self.state.begun = memory.addresses["state"]  # no program may initialize the states again
         self.states, self._followed = found, now
 
     def run(
         self, name: str, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], codes: list[int] | None = None
     ) -> None:
-        """Runs one, on row-major arrays in the order of its graph; codes and errors: as `NativeProgram.run_into` has
-        them.
-        """
+        """Run a program on row-major arrays in its graph's order; codes and errors as in `NativeProgram.run_into`."""
         self.follow()
         self._natives[name].run_into(inputs, outputs, codes=codes)

@@ -1,4 +1,4 @@
-"""Activations that are computed again where gradients need them, so that they need not be kept until then."""
+"""Recomputation of activations before the gradients read them, so that they need not stay in memory."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from dataclasses import dataclass
 from ingot.errors import LimitError
 from ingot.ir.graph import Graph, Node
 
-# What is computed of one operand, which the gradient of the op reads anyway.
+# Ops of one operand, which the gradient of the op reads anyway.
 _AGAIN = frozenset(("silu", "gelu", "mish", "softplus", "hard_swish"))
-_BLOCKS = (32, 16, 8, 4)  # that a graph is tried to be cut into
-_SHARES = 4  # of the blocks of each cut that may be computed again: a quarter, a half ...
-_WINDOW = 0.5  # of a block, in which a better place for its end is looked for
-_ELEMENT = 8  # operations for an element of what is no product
+_BLOCKS = (32, 16, 8, 4)  # the numbers of blocks that are tried
+_SHARES = 4  # shares of the blocks that are tried for recomputation: 1/4, 2/4, 3/4, 4/4
+_WINDOW = 0.5  # the part of a block in which its best end is searched
+_ELEMENT = 8  # operations per output element of ops other than products
 
 
 def recompute_activations(graph: Graph, loss: str) -> None:
-    """Has what comes after a loss read copies of activations that are made where they are read.
+    """Recompute cheap activations after the loss: their readers there read copies computed just before.
 
-    Only of activations whose operand is kept for the gradients anyway, so that nothing new is kept. Passes that merge
-    equal nodes would undo it.
+    Only activations whose operand stays in memory for the gradients anyway, so that no other value lives longer. Passes
+    that merge equal nodes would undo it.
     """
     order = {node: i for i, node in enumerate(graph.nodes)}
     last = graph.producer(loss)
@@ -37,9 +37,9 @@ def recompute_activations(graph: Graph, loss: str) -> None:
                 _read_instead(graph, user, {node.output: again.output})
 
 
-def _after(graph: Graph, value: str, order: dict[Node, int], place: int) -> list[Node]:
-    """The nodes behind a place that read a value."""
-    return [user for user in graph.users(value) if order.get(user, 0) > place]
+def _after(graph: Graph, value: str, order: dict[Node, int], position: int) -> list[Node]:
+    """Return the readers of a value after a position."""
+    return [user for user in graph.users(value) if order.get(user, 0) > position]
 
 
 def _read_instead(graph: Graph, node: Node, others: dict[str, str]) -> None:
@@ -51,9 +51,9 @@ def _read_instead(graph: Graph, node: Node, others: dict[str, str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Trade:
-    """What a graph takes within a budget. nbytes: of all its memory; kept: of that where nothing is computed again.
-    again, blocks: how many of how many parts of the way to the loss are computed twice. work: the operations of these
-    over those of the whole graph.
+    """The recomputation chosen for a memory budget. nbytes: the memory of the graph; kept: its memory without
+    recomputation. again, blocks: `again` of `blocks` blocks before the loss are computed twice. work: the operations of
+    these blocks divided by those of the full graph.
     """
 
     nbytes: int
@@ -64,49 +64,49 @@ class Trade:
 
     def __str__(self) -> str:
         if not self.again:
-            return f"{self.nbytes:,} bytes, nothing is computed again"
+            return f"{self.nbytes:,} bytes, nothing is recomputed"
         return (
-            f"{self.nbytes:,} bytes where {self.kept:,} would keep all activations: {self.again} of {self.blocks}"
-            f" blocks are computed again, {self.work:.0%} more operations"
+            f"{self.nbytes:,} bytes instead of {self.kept:,} without recomputation: {self.again} of {self.blocks}"
+            f" blocks are recomputed, {self.work:.0%} more operations"
         )
 
 
 def fit_budget(graph: Graph, loss: str, nbytes_of: Callable[[Graph], int], budget: int) -> tuple[Graph, Trade]:
-    """A graph that takes no more bytes than a budget, and computes as little again as such a one must; and the trade.
+    """Return a graph that fits a memory budget with the least recomputation, and the trade.
 
-    The way to the loss is cut into blocks, where little crosses from one to the next. Of the first blocks nothing is
-    kept but what crosses, and they are computed again before the gradients read them. Every choice is planned, and the
-    choices are the same for every budget: a smaller one never takes more. Values have the bits that they would have.
+    The nodes before the loss are cut into blocks at positions where few bytes are live. Of the first blocks only the
+    values read by other blocks stay in memory; the others are recomputed before the gradients read them. All choices
+    are planned and are the same for every budget, so a smaller budget never uses more memory. Results keep their bits.
 
     Griewank, "Achieving logarithmic growth of temporal and spatial complexity in reverse automatic differentiation",
     1992; Chen, Xu, Zhang and Guestrin, "Training deep nets with sublinear memory cost", 2016.
 
-    loss: the value that the gradients are of. nbytes_of: what a graph takes. Raises LimitError with the fewest bytes
-    where none fits.
+    loss: the name of the value whose gradients are computed. nbytes_of: returns the bytes of a graph. Raises LimitError
+    with the fewest possible bytes if no choice fits.
     """
     kept = nbytes_of(graph)
     if kept <= budget:
         return graph, Trade(kept, kept, 0, 0, 0.0)
-    whole = sum(_operations(graph, node) for node in graph.nodes)
+    total = sum(_operations(graph, node) for node in graph.nodes)
     least = kept
     for work, again, blocks in sorted(_choices(graph, loss), key=lambda choice: choice[:2]):
-        made = graph.copy()
-        _compute_again(made, loss, blocks, again)
-        nbytes = nbytes_of(made)
+        candidate = graph.copy()
+        _compute_again(candidate, loss, blocks, again)
+        nbytes = nbytes_of(candidate)
         if nbytes <= budget:
-            return made, Trade(nbytes, kept, again, len(blocks), work / whole)
+            return candidate, Trade(nbytes, kept, again, len(blocks), work / total)
         least = min(least, nbytes)
     raise LimitError(f"option memory: too little, got {budget} bytes, expected at least {least}")
 
 
 def _choices(graph: Graph, loss: str) -> Iterator[tuple[int, int, list[list[Node]]]]:
-    """How the way to a loss may be cut: operations that are done again, in how many blocks, and all the blocks."""
+    """Yield the choices: operations to recompute, number of blocks to recompute, all blocks before the loss."""
     forward = _forward(graph, loss)
     seen = set()
     for count in _BLOCKS:
         blocks = _cut(graph, forward, count)
         for share in range(1, _SHARES + 1):
-            again = (len(blocks) - 1) * share // _SHARES  # what the last one makes is read at once
+            again = (len(blocks) - 1) * share // _SHARES  # the last block's values are read immediately
             ends = tuple(map(len, blocks[:again]))
             if again and ends not in seen:
                 seen.add(ends)
@@ -115,7 +115,7 @@ def _choices(graph: Graph, loss: str) -> Iterator[tuple[int, int, list[list[Node
 
 
 def _forward(graph: Graph, loss: str) -> list[Node]:
-    """The nodes before a loss that it depends on."""
+    """Return the nodes that a loss depends on, in order."""
     found, names = set[Node](), [loss]
     while names:
         node = graph.producer(names.pop())
@@ -126,16 +126,16 @@ def _forward(graph: Graph, loss: str) -> list[Node]:
 
 
 def _cut(graph: Graph, forward: Sequence[Node], count: int) -> list[list[Node]]:
-    """Blocks of about as many bytes each, whose ends are where the fewest bytes are read on the other side."""
-    place = {node: i for i, node in enumerate(forward)}
+    """Cut the nodes into blocks of about equal bytes, at positions where the fewest bytes are live."""
+    position = {node: i for i, node in enumerate(forward)}
     total = [0.0]
-    crossing = [0] * (len(forward) + 1)  # bytes that are made before a place and read behind it
+    crossing = [0] * (len(forward) + 1)  # bytes computed before a position and read after it
     for i, node in enumerate(forward):
-        made = sum(_nbytes(graph, name) for name in node.outputs)
-        total.append(total[-1] + made)
-        last = max((place.get(user, -1) for name in node.outputs for user in graph.users(name)), default=-1)
+        computed = sum(_nbytes(graph, name) for name in node.outputs)
+        total.append(total[-1] + computed)
+        last = max((position.get(user, -1) for name in node.outputs for user in graph.users(name)), default=-1)
         for between in range(i + 1, last + 1):
-            crossing[between] += made
+            crossing[between] += computed
     ends = [0]
     for number in range(1, count):
         low, high = (total[-1] * (number + side * _WINDOW) / count for side in (-1, 1))
@@ -146,7 +146,7 @@ def _cut(graph: Graph, forward: Sequence[Node], count: int) -> list[list[Node]]:
 
 
 def _compute_again(graph: Graph, loss: str, blocks: Sequence[Sequence[Node]], count: int) -> None:
-    """Has what comes behind the loss read copies of what the first blocks make for themselves alone."""
+    """Recompute the first blocks: nodes after the loss read copies of the values that only these blocks use."""
     named = [[node.outputs[0] for node in block] for block in blocks]
     forward = {graph.producer(name) for block in named for name in block}
     order = {node: i for i, node in enumerate(graph.nodes)}
@@ -169,7 +169,7 @@ def _compute_again(graph: Graph, loss: str, blocks: Sequence[Sequence[Node]], co
 
 
 def _copied(graph: Graph, nodes: Sequence[Node], own: set[str], wanted: set[str], before: Node) -> dict[str, str]:
-    """Copies of the wanted values of a block and of what they need of it: value -> its copy."""
+    """Copy the nodes of a block that compute the wanted values; return value -> its copy."""
     needed = set[Node]()
     for node in reversed(nodes):
         if not wanted.isdisjoint(node.outputs):
@@ -190,7 +190,7 @@ def _nbytes(graph: Graph, name: str) -> int:
 
 
 def _operations(graph: Graph, node: Node) -> int:
-    """About how many there are in a node."""
+    """Estimate the number of operations of a node."""
     size = max(math.prod(graph.type(name).dims) for name in node.outputs)
     if node.op.view:
         return 0

@@ -1,4 +1,4 @@
-"""Learning rates that follow the number of the step."""
+"""Learning rate schedules: functions of the step."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ingot.training.ranges import expect_integer, expect_range, expect_whole
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Schedule:
-    """lr: the highest rate. steps: when the rate ends at `floor`. warmup: how many steps rise to lr, linearly."""
+    """lr: the peak rate. steps: the step at which the rate reaches `floor`. warmup: steps of a linear rise to lr."""
 
     lr: float
     steps: int
@@ -20,7 +20,7 @@ class _Schedule:
     floor: float = 0.0
 
     def __post_init__(self) -> None:
-        """Raises InputError for numbers out of range, and KindError for what is none."""
+        """Raise InputError for numbers out of range, and KindError for values that are not numbers."""
         name = type(self).__name__
         expect_range(f"{name} lr", self.lr)
         expect_range(f"{name} floor", self.floor)
@@ -30,23 +30,23 @@ class _Schedule:
             raise InputError(f"{name} warmup: out of range, got {self.warmup}, expected 0..{self.steps - 1} steps")
 
     def __call__(self, step: int) -> float:
-        """The rate of a step; the first is 0."""
+        """Return the rate of a step, counted from 0."""
         if step < self.warmup:
             return self.lr * (step + 1) / self.warmup
         share = min((step - self.warmup) / (self.steps - self.warmup), 1.0)
         return self.floor + (self.lr - self.floor) * self._left(share)
 
     def _left(self, share: float) -> float:
-        """How much of the way from lr to floor is left, when so much of the steps after the warm-up is over."""
+        """Return the remaining part of lr - floor after a share of the steps after the warm-up."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Linear(_Schedule):
-    """A rate that falls linearly from lr to floor.
+    """A learning rate that falls linearly from lr to floor.
 
-    lr: the highest rate. steps: when it is at `floor`. warmup: how many steps rise to lr first. Raises InputError for
-    numbers out of range.
+    lr: the peak rate. steps: the step at which the rate reaches `floor`. warmup: the number of first steps, in which
+    the rate rises linearly to lr. Raises InputError for numbers out of range.
     """
 
     def _left(self, share: float) -> float:
@@ -55,7 +55,7 @@ class Linear(_Schedule):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cosine(_Schedule):
-    """A rate that falls from lr to floor along half a cosine; fields as those of `Linear`.
+    """A learning rate that falls from lr to floor along half a cosine; the fields are those of `Linear`.
 
     Loshchilov and Hutter, "SGDR", 2017. Raises InputError for numbers out of range.
     """
@@ -64,13 +64,13 @@ class Cosine(_Schedule):
         return (1 + math.cos(math.pi * share)) / 2
 
 
-Schedule = Callable[[int], float]  # of the step; the first is 0
+Schedule = Callable[[int], float]  # step, counted from 0 -> rate
 
 
 def rate_at(lr: float | Schedule, step: int, what: str = "rate") -> float:
-    """The learning rate of a step; the first is 0. what: errors begin with it.
+    """Return the learning rate of a step, counted from 0. what: the beginning of error messages.
 
-    Raises InputError for one out of range, and KindError for what is no number.
+    Raises InputError for a rate out of range, and KindError for a value that is not a number.
     """
     rate = lr(step) if callable(lr) else lr
     expect_range(what, rate)

@@ -1,4 +1,4 @@
-"""Models from any source, as static graphs whose weights can be trained."""
+"""Load models from any source as static graphs with trainable weights."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from ingot.load import ModelSource
     from ingot.load.hf import Folder
 
-LENGTH = 256  # tokens of a window, unless it is said
-_MEASURED = ("running_mean", "running_var")  # as torch names buffers that batches move
-_STATISTICS = {"batch_norm": (3, 4)}  # operands that are measured and not trained
+LENGTH = 256  # default number of tokens in a window
+_MEASURED = ("running_mean", "running_var")  # torch's names of buffers that batch norms update
+_STATISTICS = {"batch_norm": (3, 4)}  # operands that are statistics and not trained
 
 
 def load_trained(
@@ -38,11 +38,11 @@ def load_trained(
     *,
     is_named: bool = False,
 ) -> tuple[Graph, list[str]]:
-    """The graph of a source, its symbols bound to what the examples say, and the names of its weights to train.
+    """Load the graph of a source, with symbols bound to the examples' sizes; return it and the names of its weights.
 
-    source, prediction: see `ingot.Trainer`. is_named: names will say which are trained, and may be of parameters that
-    require no gradients. Raises KindError for what is no model, InputError for examples that do not fit, and what
-    loading raises.
+    source, prediction: see `ingot.Trainer`. is_named: the caller selects weights by name, so parameters that require
+    no gradients are also returned. Raises KindError for a source that is not a model, InputError for examples that do
+    not fit, and the errors of loading.
     """
     graph, wanted = _loaded(source, example_inputs, is_named)
     if len(graph.inputs) != len(example_inputs):
@@ -56,12 +56,12 @@ def load_trained(
         _predict(graph, prediction)
     unknown = [name for name, value in graph.values.items() if not _is_static(value.type)]
     if unknown:
-        raise KindError(f"source: shapes depend on data, got {unknown[:20]}, expected known ones")
+        raise KindError(f"source: shapes depend on data, got {unknown[:20]}, expected static shapes")
     return graph, [name for name in wanted if graph.values[name].users]
 
 
 def state_bytes(source: Any, kept: int, alignment: int) -> int:
-    """The most bytes that the states of a module take, so many arrays of each parameter; 0 for any other source."""
+    """Return an upper bound on the bytes of a module's states, `kept` arrays per parameter; 0 for other sources."""
     if isinstance(source, type) or not hasattr(source, "named_buffers"):
         return 0
     sizes = [kept * [each.nbytes] for _, each in source.named_parameters() if each.requires_grad]
@@ -72,7 +72,7 @@ def state_bytes(source: Any, kept: int, alignment: int) -> int:
 def load_static(path: str, dims: Mapping[str, int], prediction: str | None) -> Graph:
     """The graph of an ONNX file to train, its symbols bound; prediction: see `ingot.Trainer`.
 
-    Raises KindError for another file, InputError where a symbol has no value, and what loading raises.
+    Raises KindError for another file, InputError for a symbol without a value, and the errors of loading.
     """
     if not is_onnx_file(path):
         raise KindError(f"{path}: cannot be trained, got another kind of model, expected an ONNX file")
@@ -85,11 +85,11 @@ def load_static(path: str, dims: Mapping[str, int], prediction: str | None) -> G
     return graph
 
 
-def load_looked(path: str, folder: Folder | None, dims: Mapping[str, int]) -> tuple[Graph, list[str]]:
-    """The graph of a model to train, its symbols bound, and the names of its weights to train, for what only looks.
+def load_for_inspection(path: str, folder: Folder | None, dims: Mapping[str, int]) -> tuple[Graph, list[str]]:
+    """Load a model's training graph for inspection, with symbols bound; return it and the names of trainable weights.
 
-    folder: of a language model, which takes `batch` windows of `length` tokens, and none of whose weights is read.
-    Raises as `load_static`, and InputError for dims that a language model does not have.
+    folder: of a language model, whose inputs are `batch` windows of `length` tokens and whose weights are not read.
+    Raises the errors of `load_static`, and InputError for dims that a language model does not have.
     """
     if folder is None:
         graph = load_static(path, dims, None)
@@ -106,10 +106,10 @@ def load_looked(path: str, folder: Folder | None, dims: Mapping[str, int]) -> tu
 
 
 def random_batch(graph: Graph, loss: str | CrossEntropy) -> list[np.ndarray]:
-    """Arrays that fit a static graph's inputs, and a target of its only output."""
+    """Return random arrays for a static graph's inputs, and a target for its only output."""
     rng = np.random.default_rng(0)
-    made = graph.type(next(iter(graph.outputs.values())))
-    types = [*map(graph.type, graph.inputs), loss_of(loss).target(made)]
+    prediction = graph.type(next(iter(graph.outputs.values())))
+    types = [*map(graph.type, graph.inputs), loss_of(loss).target(prediction)]
     return [
         rng.uniform(0, 1, type.dims).astype(type.dtype.numpy)
         if type.dtype.kind == "f"
@@ -119,7 +119,7 @@ def random_batch(graph: Graph, loss: str | CrossEntropy) -> list[np.ndarray]:
 
 
 def random_windows(folder: Folder, batch: int, length: int) -> list[np.ndarray]:
-    """Ids i64[batch, length] of a language model's vocabulary, and what follows each. Raises what reading it raises."""
+    """Return random ids i64[batch, length], and the next id of each. Raises the errors of reading the model."""
     from ingot.load.hf import load_dense
 
     expect_windows(length, batch)
@@ -129,11 +129,11 @@ def random_windows(folder: Folder, batch: int, length: int) -> list[np.ndarray]:
 
 
 def _predict(graph: Graph, prediction: str) -> None:
-    """Makes a value, or what is put out under a name, the only output."""
+    """Make a value, given by its name or an output's name, the only output."""
     name = graph.outputs.get(prediction, prediction)
     if name not in graph.values or graph.producer(name) is None:
-        made = [node.outputs[0] for node in graph.nodes]
-        raise InputError(f"option prediction: no such value, got {prediction!r}, expected one of {made[-20:]}")
+        computed = [node.outputs[0] for node in graph.nodes]
+        raise InputError(f"option prediction: no such value, got {prediction!r}, expected one of {computed[-20:]}")
     for external in list(graph.outputs):
         graph.remove_output(external)
     graph.set_output(prediction, name)
@@ -143,7 +143,7 @@ def _predict(graph: Graph, prediction: str) -> None:
 def _loaded(source: ModelSource | Folder, example_inputs: tuple[Any, ...], is_named: bool) -> tuple[Graph, list[str]]:
     if isinstance(source, Graph):
         return source.copy(), _float_weights(source)
-    # An nn.Module or ExportedProgram: what is no parameter is a buffer.
+    # An nn.Module or ExportedProgram: its other tensors are buffers.
     if hasattr(source, "named_parameters") and not isinstance(source, type):
         from ingot.load.aten import load_any
 
@@ -169,7 +169,7 @@ def _loaded(source: ModelSource | Folder, example_inputs: tuple[Any, ...], is_na
 
 
 def _name_as_torch(graph: Graph, source: Any) -> None:
-    """Gives a parameter that has several names the one by which `named_parameters` has it: its first."""
+    """Rename parameters with several names to their first name, as in `named_parameters`."""
     first: dict[int, str] = {}
     every = {"remove_duplicate": False} if hasattr(source, "named_modules") else {}
     for name, parameter in source.named_parameters(**every):
@@ -188,7 +188,7 @@ def _loaded_path(source: str, example_inputs: tuple[Any, ...]) -> tuple[Graph, l
     if os.path.isdir(path) or is_gguf(path):
         return _loaded_folder(read_model(path), example_inputs)
     if not is_onnx_file(path):
-        raise KindError(f"{path}: cannot be trained, got a saved program, expected what torch.export.load makes of it")
+        raise KindError(f"{path}: cannot be trained, got a saved program, expected it loaded by torch.export.load")
     return _loaded_onnx(path)
 
 
@@ -208,14 +208,14 @@ def _loaded_onnx(source: str | bytes) -> tuple[Graph, list[str]]:
 
 
 def _as_tensors(example_inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Arrays, lists and numbers as what a module is exported with, where there may be one. Raises InputError."""
+    """Return arrays, lists and numbers as torch tensors, if torch is imported. Raises InputError."""
     torch = sys.modules.get("torch")
     if torch is None:
         return example_inputs
     try:
         return tuple(x if isinstance(x, torch.Tensor) else torch.as_tensor(x) for x in example_inputs)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise InputError(f"example_inputs: got what is no array, {error}, expected arrays or tensors") from error
+        raise InputError(f"example_inputs: not arrays, {error}, expected arrays or tensors") from error
 
 
 def _is_static(type: Any) -> bool:
@@ -227,7 +227,7 @@ def _weights(graph: Graph) -> Iterable[str]:
 
 
 def _float_weights(graph: Graph) -> list[str]:
-    """The weights of floats, but for statistics."""
+    """Return the float weights, except statistics."""
     measured: set[str | None] = set()
     for node in graph.nodes:
         measured.update(node.operands[i] for i in _STATISTICS.get(node.op.name, ()))
@@ -237,12 +237,12 @@ def _float_weights(graph: Graph) -> list[str]:
 def trained_weights(
     graph: Graph, candidates: Sequence[str], trainable: Sequence[str] | Lora | None
 ) -> tuple[list[str], list[Adapter]]:
-    """The names of the weights to train, and the adapters that they are of, if they are; the graph gets these.
+    """Return the names of the weights to train, and the adapters that were added to the graph, if any.
 
-    trainable: patterns of names; None for all candidates. Weights of 16 bits that are trained become f32.
+    trainable: patterns of names; None for all candidates. Trained weights of 16 bits become f32 in the graph.
 
-    Raises InputError for a pattern that matches none, KindError for what is no list of patterns, and UnsupportedError
-    for weights of other dtypes.
+    Raises InputError for a pattern that matches no weight, KindError for another type than a list of patterns, and
+    UnsupportedError for weights of other dtypes.
     """
     if isinstance(trainable, Lora):
         adapters = adapt(graph, trainable)
@@ -255,7 +255,7 @@ def trained_weights(
                 raise InputError(f"trainable: nothing to train, got {pattern!r}, expected some of {found[:20]}")
         found = [name for name in found if any(fnmatchcase(name, pattern) for pattern in wanted)]
     if not found:
-        raise InputError("trainable: nothing to train, got no weight of floats that is not frozen, expected some")
+        raise InputError("trainable: nothing to train, got no float weight that is not frozen, expected at least one")
     for name in found:
         _widen(graph, name)
     others = [f"{name} {graph.values[name].type}" for name in found if graph.type(name).dtype is not f32]
@@ -265,7 +265,7 @@ def trained_weights(
 
 
 def _widen(graph: Graph, name: str) -> None:
-    """Makes a weight of 16 bits, of which only f32 is read, that f32."""
+    """Convert a weight of 16 bits to f32 if all its readers are casts to f32."""
     casts, type = list(graph.users(name)), graph.type(name)
     if type.dtype not in (f16, bf16) or any(c.op.name != "cast" or c.dtype is not f32 for c in casts):
         return
@@ -279,20 +279,20 @@ def _widen(graph: Graph, name: str) -> None:
 
 
 def batch_part(inputs: Sequence[Any], part: int, parts: int) -> list[Any]:
-    """The share of a batch that is one of several equal ones along the first axis."""
+    """Return one of several equal parts of a batch along the first axis."""
     if parts == 1:
         return list(inputs)
     return [x[part * (len(x) // parts) : (part + 1) * (len(x) // parts)] for x in inputs]
 
 
 def expect_windows(context: int, batch: int) -> None:
-    """Raises InputError for windows of a text that are none, and KindError for what is no whole number."""
+    """Raise InputError for a context or batch below 1, and KindError for a value that is not a whole number."""
     expect_whole("option context", context, 1)
     expect_whole("option batch", batch, 1)
 
 
 def expect_parts(inputs: Sequence[Any], parts: int) -> None:
-    """Raises InputError for inputs that cannot be cut into so many equal parts, and KindError for no such number."""
+    """Raise InputError for inputs that cannot be split into `parts` equal parts, KindError for other types of parts."""
     expect_integer("option accumulate", parts)
     sizes = [shape[0] if (shape := np.shape(x)) else 0 for x in inputs]
     if parts < 1 or (parts > 1 and any(size < parts or size % parts for size in sizes)):

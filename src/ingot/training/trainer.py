@@ -1,4 +1,4 @@
-"""Trainer: a model from any source, fitted natively. A step is one C call over planned memory."""
+"""Trainer: trains a model from any source natively. A step is one C call over planned memory."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from ingot.training import checkpoint
 from ingot.training.adapters import Lora
 from ingot.training.budget import EVALUATE, GRADIENTS, METRICS, TRAIN, UPDATE, step_target, training_graphs
 from ingot.training.change import Change
-from ingot.training.diagnosis import first_bad, way_to
+from ingot.training.diagnosis import first_nonfinite, subgraph_of
 from ingot.training.graph import (
     LOSS,
     PART,
@@ -59,33 +59,34 @@ assert ingot.ops  # the import registers every op
 
 MAX_THREADS = 256  # of a trainer
 MAX_SEED = 2**63 - 1  # of dropout
-_CHECKED_STEPS = 3  # that emitted C takes to check itself
+_CHECKED_STEPS = 3  # steps of the self-check of emitted C
 
 
 class Trainer:
-    """A model that is fitted step by step.
+    """Trains a model step by step.
 
-    source: an nn.Module, an ExportedProgram, ONNX (a path or bytes), the folder of a language model (a path, or what
-    `read_model` gives), which takes ids i64[batch, length], or a Graph; of one output, unless `prediction` says which
-    value the loss is of, such as logits before a softmax. loss: "cross_entropy" of logits [..., classes] and i64 labels
-    [...], or a `CrossEntropy` with settings, "mse", or "bce" of logits; each the mean over all elements.
-    example_inputs: the model's inputs, then the target: every step takes such shapes. optimizer: SGD or AdamW.
+    source: an nn.Module, an ExportedProgram, ONNX (a path or bytes), the folder of a language model (a path, or the
+    result of `read_model`), whose input is ids i64[batch, length], or a Graph; with one output, unless `prediction`
+    names the value to compute the loss of, such as logits before a softmax. loss: "cross_entropy" of logits [...,
+    classes] and i64 labels [...], or a `CrossEntropy` with settings, "mse", or "bce" of logits; each is the mean over
+    all elements.
+    example_inputs: the model's inputs, then the target; every step has these shapes. optimizer: SGD or AdamW.
     trainable: names of weights, or patterns of names, or `ingot.lora(...)`; None for the module's parameters that
-    require gradients, or all float weights. clip: the most that the norm of all gradients together may be. accumulate:
-    in how many equal parts along the first axis a step takes its inputs, one after another; memory is planned for one
-    of them. memory: the most bytes that steps may take, such as "2GB": activations are then computed again, as few as
-    must be; `trade` says which. seed: what dropout draws from. precision: "f32", or "bf16" or "bf16amx", by which steps
-    round both operands of matrix products for the CPU's dot products; sums, parameters and what the optimiser keeps
-    stay f32. threads: 0 means what the machine allows.
+    require gradients, or all float weights. clip: the maximum norm of all gradients together. accumulate: the number of
+    equal parts, along the first axis, into which a step splits its inputs; they run one after another, and memory is
+    planned for one part. memory: the most bytes that steps may use, such as "2GB"; activations are then recomputed, as
+    few as possible, and `trade` describes the result. seed: of dropout. precision: "f32", or "bf16" or "bf16amx", with
+    which steps round both operands of matrix products for the CPU's dot products; sums, parameters and the optimizer's
+    states stay f32. threads: 0 means as many as the machine allows.
 
-    Of a module in training mode, dropout is done in steps, that of attention's weights too, which the seed, the step,
-    the node and the element alone decide; batch norms in training mode divide by what they find in a batch, and
-    move their statistics. Its own parameters are read once and never written. The loss and the parameters have the same
-    bits for any number of threads and, in f32, any instruction set.
+    For a module in training mode, steps apply dropout, including dropout of attention weights, whose masks depend only
+    on the seed, the step, the node and the element; batch norms in training mode use the statistics of the batch and
+    update the running ones. The module's own parameters are read once and never written. The loss and the parameters
+    have the same bits for any number of threads and, in f32, any instruction set.
 
-    Raises InputError for options and examples that do not fit and where there is nothing to train, KindError for what
-    is no model, loss, optimiser or number, LimitError where no steps fit the memory, UnsupportedError naming every op
-    without a gradient or kernel, and what loading raises. Steps of several threads take turns.
+    Raises InputError for options and examples that do not fit and if there is nothing to train, KindError for arguments
+    of another type, LimitError if no step fits the memory, UnsupportedError naming every op without a gradient or
+    kernel, and the errors of loading. Steps of several threads are serialized.
     """
 
     @uncollected()
@@ -118,14 +119,14 @@ class Trainer:
         self._budget = None if memory is None else byte_number(memory)
         self._schedule: float | Schedule = optimizer.lr
         self._seed = seed
-        self._turn = OwnedLock("step")
+        self._step_lock = OwnedLock("step")
         target, self._precision = step_target(precision, threads)
         example = batch_part(example_inputs, 0, accumulate)
         self._programs = TrainingPrograms(target)
-        # Where names say what is trained, or a budget what fits, nobody knows yet.
-        is_told = trainable is None and memory is None and target.threads > 1
-        ahead = state_bytes(source, optimizer.kept + (accumulate > 1), target.alignment) if is_told else 0
-        with bounded(f"source {type(source).__name__}"), self._programs.state.expecting("state", ahead):
+        # The size of the states is known in advance only without names of weights and without a budget.
+        is_known = trainable is None and memory is None and target.threads > 1
+        expected = state_bytes(source, optimizer.kept + (accumulate > 1), target.alignment) if is_known else 0
+        with bounded(f"source {type(source).__name__}"), self._programs.state.expecting("state", expected):
             self._forward, candidates = load_trained(
                 source, tuple(example[:-1]), prediction, is_named=trainable is not None
             )
@@ -140,12 +141,12 @@ class Trainer:
         self.parameters = [name for name in self._trained if name in self.graph.states]
         self._moving = [*moving_statistics(self._forward), *self._forward.states]
         self._ranges = _ranges(self.graph)
-        row = named if isinstance(named := loss_of(loss), CrossEntropy) else loss
-        self._ignored = row.ignore_index if isinstance(row, CrossEntropy) else None
+        definition = named if isinstance(named := loss_of(loss), CrossEntropy) else loss
+        self._ignored = definition.ignore_index if isinstance(definition, CrossEntropy) else None
         if self._ignored is not None:
             self._ranges[TARGET] = 0, _classes(self._forward)
-        self._change = Change()  # the last of what states hold; it may have been interrupted
-        self._settings = repr((row, self._trained, replace(optimizer, lr=0.0), clip, seed, precision))
+        self._change = Change()  # the last change of states; it may have been interrupted
+        self._settings = repr((definition, self._trained, replace(optimizer, lr=0.0), clip, seed, precision))
         self._feed(example)
 
     def __repr__(self) -> str:
@@ -157,19 +158,19 @@ class Trainer:
 
     @property
     def compiled(self) -> Compiled:
-        """What runs a step, or the gradients of a part of one."""
+        """The compiled program of a step, or with accumulation of the gradients of a part."""
         return next(iter(self._programs.compiled.values()))
 
     @property
     def steps(self) -> int:
-        """How many steps have been taken."""
+        """The number of steps done."""
         return int(self._programs.states[STEP])
 
     @property
     def rate(self) -> float:
-        """The learning rate of the next step. One that is set is that of all steps to come.
+        """The learning rate of the next step. Setting it fixes the rate of all later steps.
 
-        Raises InputError for one that is negative or infinite, and KindError for what is no number.
+        Raises InputError for a negative or infinite rate, and KindError for a value that is not a number.
         """
         return rate_at(self._schedule, self.steps)
 
@@ -179,40 +180,42 @@ class Trainer:
         self._schedule = float(value)
 
     def step(self, *inputs: Any) -> float:
-        """One step: the loss of these inputs, the last of them the target, before their step is taken.
+        """Do one step; return the loss of the inputs before the update. The last input is the target.
 
-        The rate of the step is `rate`. Raises InputError for other shapes or dtypes than those of the example, labels
-        that are no class or all ignored, and an input of indices outside a table; then nothing has been trained. So do
-        an index that the model itself computes and a loss that is no number; then nothing has been trained where steps
-        are taken in parts, else a step is half done, and everything but `load` raises InputError.
+        The learning rate is `rate`. Raises InputError for shapes or dtypes that differ from the example, labels outside
+        the classes or all ignored, and input indices outside a table; then no state has changed. It is also raised for
+        an index out of range that the model itself computes, and for a loss that is not finite: with accumulation no
+        state has changed; otherwise the step is incomplete, and all methods except `load` raise InputError.
         """
         fed_parts = self._parts(inputs)
-        with self._turn.once():
+        with self._step_lock.once():
             self._expect_whole()
             return self._stepped(fed_parts)
 
     def evaluate(self, *inputs: Any) -> float:
-        """The loss of inputs, the last of them the target; nothing is trained. Raises as `step`."""
+        """Return the loss of inputs, without training. The last input is the target. Raises the errors of `step`."""
         return self._measured(EVALUATE, inputs)[LOSS]
 
     def metrics(self, *inputs: Any) -> dict[str, float]:
-        """As `evaluate`, "loss", and beside it "accuracy", the share of labels that have the largest logit, or for
-        "bce" that of logits on the right side of 0; for "mse" it is "mean_absolute_error".
+        """Return the "loss" of inputs, as `evaluate`, and a metric.
+
+        The metric is "accuracy", the share of labels with the largest logit, or for "bce" of logits with the right
+        sign; for "mse" it is "mean_absolute_error".
         """
         return self._measured(METRICS, inputs)
 
     def gradients(self, *inputs: Any) -> tuple[float, dict[str, np.ndarray]]:
-        """The loss of inputs, and the gradients of the parameters that it depends on, by name; these stay as they are.
+        """Return the loss of inputs and the gradients of the parameters, by name. The parameters do not change.
 
-        Statistics of batch norms move, as they do in a step: `gradients` and `apply` together are one. Raises as
-        `step`; then nothing has moved.
+        Running statistics of batch norms are updated: `gradients` and `apply` together are one step. Raises the errors
+        of `step`; then no state has changed.
         """
         fed_parts = self._parts(inputs)
-        with self._turn.once():
+        with self._step_lock.once():
             self._expect_whole()
             self._add_gradients()
             try:
-                loss = self._add_up(fed_parts)
+                loss = self._sum_gradients(fed_parts)
                 found = {name: total.copy() for name, total in self._totals().items()}
                 self._change.codes.append(0)
             finally:
@@ -220,18 +223,18 @@ class Trainer:
             return loss, found
 
     def apply(self, gradients: Mapping[str, Any]) -> None:
-        """The optimiser's step by gradients, as `gradients` gives them: those of several trainers, say, averaged.
+        """Update the parameters by gradients as `gradients` returns them, such as averages over several trainers.
 
-        Raises InputError for other names or shapes and what is no array, and KindError for what has no names; then
-        nothing has been trained.
+        Raises InputError for other names or shapes and for values that are not arrays, and KindError for another type
+        than a mapping; then no state has changed.
         """
-        with self._turn.once():
+        with self._step_lock.once():
             self._expect_whole()
             self._add_gradients()
             totals = self._totals()
             if not isinstance(gradients, Mapping):
                 got = type(gradients).__name__
-                raise KindError(f"gradients: names are needed, got {got}, expected {_shapes(totals)}")
+                raise KindError(f"gradients: not a mapping, got {got}, expected {_shapes(totals)}")
             given = {name: _floats(name, value) for name, value in arrays(self.graph, gradients).items()}
             shapes = {name: value.shape for name, value in totals.items()}
             if {name: value.shape for name, value in given.items()} != shapes:
@@ -242,33 +245,31 @@ class Trainer:
             self._update()
 
     def session(self) -> InferenceSession:
-        """A session that runs the model with the parameters as they lie here, whatever steps are taken meanwhile.
+        """Return a session that runs the model with the present parameters of this trainer, also after later steps.
 
-        Nothing is copied: neither parameters nor frozen matrices that steps read where they lie. Its runs and steps are
-        not to overlap.
+        No parameters or frozen weights are copied; the session reads the trainer's memory. Its runs must not overlap
+        with steps.
         """
         from ingot.ort.session import InferenceSession
         from ingot.session.source import Shared
 
-        with self._turn.once():
+        with self._step_lock.once():
             self._settle()
             graph = forward_graph(self._forward, self._trained)
             programs = self._programs
             unpacked = programs.target.unpacked
-            places, weights = programs.placement.states, programs.weights
-            shared = Shared(graph, programs.state, places, weights, unpacked, self.snapshot)
+            offsets, weights = programs.placement.states, programs.weights
+            shared = Shared(graph, programs.state, offsets, weights, unpacked, self.snapshot)
         return InferenceSession(shared, threads=programs.target.threads, passes=step_passes())
 
     def state_dict(self) -> dict[str, np.ndarray]:
-        """Copies of the parameters that are trained, and of statistics and buffers that batches moved, by name."""
-        with self._turn.once():
+        """Return copies of the trained parameters, and of statistics and buffers that steps update, by name."""
+        with self._step_lock.once():
             self._expect_whole()
             return {name: self._programs.states[name].copy() for name in (*self.parameters, *self._moving)}
 
     def snapshot(self) -> Graph:
-        """The model with copies of what `state_dict` has, in a graph of its own: for a session, `export_onnx` or
-        `emit`.
-        """
+        """Return the model as a graph with the values of `state_dict`, for a session, `export_onnx` or `emit`."""
         return trained_graph(self._forward, self.state_dict())
 
     def emit_c(
@@ -279,26 +280,26 @@ class Trainer:
         threads: int = 1,
         force: bool = False,
     ) -> Emission:
-        """Writes what goes on from here as plain C, with a program that takes files of rows; returns the paths.
+        """Write a training program in plain C that continues from the present state; return the paths.
 
-        inputs: those of a step, with which `make check` takes a few steps and compares their losses to the bit; nothing
-        is trained here. prefix, threads, force: as `ingot.emit.c.emit` has them. Raises InputError for
-        another precision than f32, and what `step` and `emit` raise.
+        The program reads samples from files. inputs: of a step, with which `make check` does a few steps and compares
+        their losses bit by bit; this trainer's state does not change. prefix, threads, force: as in
+        `ingot.emit.c.emit`. Raises InputError for another precision than f32, and the errors of `step` and `emit`.
         """
         from ingot.emit.training.program import Checked, emit_training
         from ingot.emit.training.source import Fitting
 
         if self._precision is not F32:
-            raise InputError(f"emit_c: steps of f32 are written, got {self._precision.name!r}, expected {F32.name!r}")
+            raise InputError(f"emit_c: unsupported precision, got {self._precision.name!r}, expected {F32.name!r}")
         fed_parts = self._parts(inputs)
-        with self._turn.once():
+        with self._step_lock.once():
             self._expect_whole()
             before = {name: array.copy() for name, array in self._kept_states().items()}
             rates = np.array([rate_at(self._schedule, self.steps + i) for i in range(_CHECKED_STEPS)])
             try:
                 losses = np.array([self._stepped(fed_parts) for _ in rates], np.float32)
             finally:
-                self._go_on(before)
+                self._restore(before)
         first = {"step": self.graph}
         if self._accumulate > 1:
             update = update_graph(self.graph, self.optimizer, self._clip)
@@ -318,34 +319,34 @@ class Trainer:
         )
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes a checkpoint, whole or not at all: parameters and the optimiser's states. Raises OutputError."""
-        with self._turn.once():
+        """Write a checkpoint atomically: parameters and the optimizer's states. Raises OutputError."""
+        with self._step_lock.once():
             self._expect_whole()
             checkpoint.write(path, self._digest, self._kept_states())
 
     def load(self, path: str | os.PathLike[str], *, most: int | None = None) -> None:
-        """Goes on from a checkpoint, with the bits that the run it is of would have had. most: how many steps it may
-        have taken.
+        """Continue from a checkpoint; later steps have the same bits as in the original run.
 
-        Raises LoadError, MissingFileError where nothing is, for what is no checkpoint, is cut short, or is of another
-        trainer, and InputError for one of more steps; then nothing has changed.
+        most: the largest number of steps that the checkpoint may have. Raises MissingFileError for a missing file;
+        LoadError for a file that is no checkpoint, truncated, or of another trainer; InputError for a checkpoint with
+        more steps. Then no state has changed.
         """
-        with self._turn.once():
+        with self._step_lock.once():
             self._settle()
             states = checkpoint.read(path, self._digest, self._kept_states())
             if most is not None and states[STEP] > most:
                 raise InputError(f"{os.fspath(path)}: too many steps, got {int(states[STEP])}, expected at most {most}")
-            self._go_on(states)
+            self._restore(states)
 
     @cached_property
     def _digest(self) -> np.ndarray:
-        """What checkpoints are known by. It reads all frozen weights, so it waits for the first that asks."""
+        """The digest in checkpoints. It is computed on first use, because it reads all frozen weights."""
         return checkpoint.digest(self._forward, [*self._trained, *self._moving], self._settings)
 
     # -- inside -------------------------------------------------------------------------------------------------
 
     def _add_gradients(self) -> None:
-        """Compiles what adds up gradients and what takes a step by them, where that is not done yet."""
+        """Compile the programs that sum gradients and that update by them, if that is not done yet."""
         if GRADIENTS not in self._programs:
             settings = self._accumulate, self._seed, self._precision
             graph = gradient_graph(self._forward, self._loss_name, self._trained, *settings)
@@ -353,9 +354,9 @@ class Trainer:
             self._programs.add(UPDATE, update_graph(graph, self.optimizer, self._clip))
 
     def _measured(self, program: str, inputs: Sequence[Any]) -> dict[str, float]:
-        """The outputs of a program over a batch: means of those of its parts."""
+        """Return the outputs of a program for a batch, averaged over its parts."""
         fed_parts = self._parts(inputs)
-        with self._turn.once():
+        with self._step_lock.once():
             self._expect_whole()
             if program not in self._programs:
                 is_metric = program == METRICS
@@ -369,33 +370,34 @@ class Trainer:
                     sums[name] += float(result) / self._accumulate
             return sums
 
-    def _go_on(self, states: Mapping[str, np.ndarray]) -> None:
-        """Goes on from what lasted from step to step."""
+    def _restore(self, states: Mapping[str, np.ndarray]) -> None:
+        """Set the states to the given values."""
         self._change = Change(states)
         self._settle()
         self._change = Change()
 
     def _settle(self) -> None:
-        """Brings states into order after a change that was not made, be it that a call was interrupted."""
+        """Restore the states after a change that was not made, for example because a call was interrupted."""
         self._programs.follow()
         self._change.settle(self._programs.states)
 
     def _kept_states(self) -> dict[str, np.ndarray]:
-        """What lasts from step to step."""
-        passing = {gradient_name(name) for name in self._trained}
-        return {name: array for name, array in self._programs.states.items() if name not in passing}
+        """Return the states that persist between steps."""
+        sums = {gradient_name(name) for name in self._trained}
+        return {name: array for name, array in self._programs.states.items() if name not in sums}
 
     def _totals(self) -> dict[str, np.ndarray]:
-        """Where gradients are added up, by parameter."""
+        """Return the sums of gradients by parameter."""
         states = self._programs.states
         return {name: states[gradient_name(name)] for name in self._trained if gradient_name(name) in states}
 
-    def _add_up(self, fed_parts: Sequence[list[np.ndarray]]) -> float:
-        """Begins a change: adds up the gradients of the parts of a batch; their mean loss. Statistics move, for the
-        change to be made or settled.
+    def _sum_gradients(self, fed_parts: Sequence[list[np.ndarray]]) -> float:
+        """Sum the gradients of the parts of a batch; return their mean loss.
+
+        It begins a change, because running statistics are updated: the caller completes it or restores the states.
         """
-        moved = {name: self._programs.states[name].copy() for name in self._moving}
-        self._change = Change(moved, step=self.steps + 1)
+        previous = {name: self._programs.states[name].copy() for name in self._moving}
+        self._change = Change(previous, step=self.steps + 1)
         for total in self._totals().values():
             total.fill(0)
         loss, part_loss = 0.0, np.zeros((), np.float32)
@@ -407,50 +409,53 @@ class Trainer:
         return loss
 
     def _update(self) -> None:
-        """Makes a change: what gradients that have been added up say."""
+        """Complete a change: update the parameters by the sums of gradients."""
         self._programs.run(UPDATE, [self._rate()], [], self._change.codes)
 
     def _stepped(self, fed_parts: Sequence[list[np.ndarray]]) -> float:
-        """The loss of a step."""
+        """Do a step; return its loss."""
         if self._accumulate == 1:
-            return self._taken(fed_parts[0])
+            return self._stepped_at_once(fed_parts[0])
         try:
-            loss = self._add_up(fed_parts)
+            loss = self._sum_gradients(fed_parts)
             self._update()
         finally:
             self._settle()
         return loss
 
-    def _taken(self, fed: list[np.ndarray]) -> float:
-        """The loss of a step in one run."""
+    def _stepped_at_once(self, fed: list[np.ndarray]) -> float:
+        """Do a step in one run; return its loss."""
         before = self._states_read()
         self._change = change = Change(step=self.steps + 1)
         self._programs.run(TRAIN, [*fed, self._rate()], [change.loss], change.codes)
         return self._number(change.loss, self.steps, fed, before)
 
     @cached_property
-    def _way(self) -> Graph:
-        """What the graph of a step computes for the loss."""
-        return way_to(self.graph, LOSS)
+    def _loss_part(self) -> Graph:
+        """The part of a step's graph that computes the loss."""
+        return subgraph_of(self.graph, LOSS)
 
     def _states_read(self) -> dict[str, np.ndarray]:
-        """Copies of the states that the loss of the next run is of, for `_number`; none but under INGOT_CHECK."""
+        """Return copies of the states that the next loss depends on, for `_number`; empty without INGOT_CHECK."""
         if not check():
             return {}
-        return {name: self._programs.states[name].copy() for name in self._way.states if self._way.users(name)}
+        return {
+            name: self._programs.states[name].copy() for name in self._loss_part.states if self._loss_part.users(name)
+        }
 
     def _number(self, found: np.ndarray, step: int, fed: list[np.ndarray], before: dict[str, np.ndarray]) -> float:
-        """The loss that a run for a step has found. Raises InputError where it is none: under INGOT_CHECK with the
-        first node that made it of what was fed and of the states before.
+        """Return the loss of a step as a number. Raises InputError if it is not finite.
+
+        Under INGOT_CHECK the error names the first node with such a value, found from the inputs and earlier states.
         """
         loss = float(found)
         if math.isfinite(loss):
             return loss
-        why = "INGOT_CHECK=1 says which node made it"
+        why = "INGOT_CHECK=1 finds the node that computed it"
         if check():
-            names = [name for name in self._way.inputs if name != RATE]
-            own = {RATE: self._rate()} if RATE in self._way.inputs else {}
-            why = first_bad(self._way, dict(zip(names, fed, strict=True)) | own | before, loss)
+            names = [name for name in self._loss_part.inputs if name != RATE]
+            own = {RATE: self._rate()} if RATE in self._loss_part.inputs else {}
+            why = first_nonfinite(self._loss_part, dict(zip(names, fed, strict=True)) | own | before, loss)
         raise InputError(f"step {step}: the loss is {loss}, {why}, expected a number")
 
     def _rate(self) -> np.ndarray:
@@ -459,17 +464,17 @@ class Trainer:
     def _expect_whole(self) -> None:
         self._settle()
         if fault := self._change.fault:
-            raise InputError(f"trainer: a step is half done, got {fault}, expected a checkpoint to load")
+            raise InputError(f"trainer: a step is incomplete, got {fault}, expected a checkpoint to load")
 
     def _parts(self, inputs: Sequence[Any]) -> list[list[np.ndarray]]:
-        """The arrays of each part of a batch."""
+        """Return the arrays of each part of a batch."""
         if self._accumulate == 1:
             return [self._feed(inputs)]
         expect_parts(inputs, self._accumulate)
         return [self._feed(batch_part(inputs, i, self._accumulate)) for i in range(self._accumulate)]
 
     def _feed(self, inputs: Sequence[Any]) -> list[np.ndarray]:
-        """The arrays of a run, in the graph's order."""
+        """Return the checked arrays of a run, in the graph's order."""
         own = {RATE: self._rate(), PART: np.zeros((), np.float64)}
         names = [name for name in self.graph.inputs if name not in own]
         if len(inputs) != len(names):
@@ -480,7 +485,7 @@ class Trainer:
         for name, (low, high) in self._ranges.items():
             bad = feeds[name][(feeds[name] < low) | (feeds[name] >= high)]
             if name == TARGET and (feeds[name] == self._ignored).all():
-                raise InputError(f"input {name!r}: every label is ignored, got {self._ignored} alone, expected another")
+                raise InputError(f"input {name!r}: every label is ignored, got only {self._ignored}, expected another")
             bad = bad[bad != self._ignored] if name == TARGET else bad
             if bad.size:
                 raise InputError(f"input {name!r}: index out of range, got {bad.flat[0]}, expected {low}..{high - 1}")
@@ -488,18 +493,16 @@ class Trainer:
 
 
 def _expect_examples(example_inputs: Any) -> None:
-    """Raises KindError for what is no list, and InputError for one without a target, with an empty one, or with what is
-    no array.
-    """
+    """Raise KindError for another type than a list; InputError without a target, for an empty target or non-arrays."""
     if isinstance(example_inputs, str) or not isinstance(example_inputs, Sequence):
         got = type(example_inputs).__name__
-        raise KindError(f"example_inputs: a list is needed, got {got}, expected the model's inputs and a target")
+        raise KindError(f"example_inputs: not a list, got {got}, expected the model's inputs and a target")
     if len(example_inputs) < 2:
         raise InputError(f"example_inputs: got {len(example_inputs)}, expected the model's inputs and a target")
     try:
         shapes = [np.shape(x) for x in example_inputs]
     except ValueError as error:
-        raise InputError(f"example_inputs: got what is no array, {error}, expected arrays or tensors") from error
+        raise InputError(f"example_inputs: not arrays, {error}, expected arrays or tensors") from error
     if 0 in shapes[-1]:
         shape = list(shapes[-1])
         raise InputError(f"example_inputs: an empty batch, got a target {shape}, expected at least one element")
@@ -509,7 +512,7 @@ def _floats(name: str, gradient: Any) -> np.ndarray:
     try:
         return np.asarray(gradient, np.float32)
     except (TypeError, ValueError) as error:
-        raise InputError(f"gradients: no numbers for {name!r}, {error}") from error
+        raise InputError(f"gradients: not numbers for {name!r}, {error}, expected an array of numbers") from error
 
 
 def _shapes(found: Mapping[str, np.ndarray]) -> str:
@@ -518,24 +521,24 @@ def _shapes(found: Mapping[str, np.ndarray]) -> str:
 
 
 def _classes(graph: Graph) -> int:
-    """How many classes a graph's logits are of."""
+    """Return the number of classes of a graph's logits."""
     (prediction,) = graph.outputs.values()
     return graph.type(prediction).dims[-1]
 
 
-_PASSED = {"cast", "checked_index"}  # on the way from an input to where its elements are indices
+_PASSED = {"cast", "checked_index"}  # ops between an input and the op that uses it as indices
 _INDEXED = {"gather", "gather_elements", "scatter_elements"}  # along `axis` of the first operand, by the second
 
 
 def _ranges(graph: Graph) -> dict[str, tuple[int, int]]:
-    """The inputs that are indices, with the least that each may be and one past the largest."""
+    """Return the range of each input of indices: least value and one past the largest."""
     found: dict[str, tuple[int, int]] = {}
     for node in graph.nodes:
         if node.op.name not in _INDEXED:
             continue
         table, name, wraps = str(node.operands[0]), str(node.operands[1]), True
-        while (maker := graph.producer(name)) is not None and (maker.op.view or maker.op.name in _PASSED):
-            name, wraps = str(maker.operands[0]), wraps and maker.op.name != "checked_index"
+        while (producer := graph.producer(name)) is not None and (producer.op.view or producer.op.name in _PASSED):
+            name, wraps = str(producer.operands[0]), wraps and producer.op.name != "checked_index"
         if name in graph.inputs and graph.type(name).dtype.kind == "i":
             low, high = found.get(name, (-(2**63), 2**63))
             size = graph.type(table).dims[node.axis]

@@ -507,7 +507,7 @@ TOKENIZERS: list[Attack] = [
     ("words of no kind", vocabulary(pre=value(STRING, "odd")), UnsupportedError, "got 'odd'"),
     ("no merges", vocabulary(merges=None), LoadError, "'tokenizer.ggml.merges': missing"),
     ("a merge of three", vocabulary(merges=array(STRING, ["a b c"])), LoadError, "expected two tokens"),
-    ("a merge of nothing", vocabulary(merges=array(STRING, ["b a"])), LoadError, "needs 'ba', no token"),
+    ("a merge of nothing", vocabulary(merges=array(STRING, ["b a"])), LoadError, "needs 'ba', which is no token"),
     ("a merge twice", vocabulary(merges=array(STRING, ["a b", "a b"])), LoadError, "has two ranks"),
     (
         "a beginning that is not named",

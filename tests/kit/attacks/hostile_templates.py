@@ -90,7 +90,7 @@ FAULTS: list[tuple[str, type[IngotError], str]] = [
 
 # (name, files of the folder, error type, expression)
 FOLDERS: list[tuple[str, dict[str, Any], type[IngotError], str]] = [
-    ("none", {}, LoadError, "no chat template; put one into chat_template.jinja"),
+    ("none", {}, LoadError, "no chat template; add chat_template.jinja"),
     ("null", {"tokenizer_config": {"chat_template": None}}, LoadError, "no chat template"),
     ("empty list", {"tokenizer_config": {"chat_template": []}}, LoadError, "no chat template"),
     ("number", {"tokenizer_config": {"chat_template": 5}}, LoadError, "chat_template: got 5"),
@@ -132,7 +132,7 @@ MESSAGES: list[tuple[Callable[[], Any], type[IngotError], str]] = [
     (one(role="user", content=["a"]), InputError, r"messages\[1\].content\[0\]: got 'a'"),
     (one(role="user", content=[{"type": "text"}]), InputError, r"messages\[1\].content\[0\].text: got None"),
     (one(role="user", content=[{"type": "image", "image": "x"}]), UnsupportedError, "part of type 'image'"),
-    (one(role="user", content="\ud800"), InputError, r"messages\[1\]: half a surrogate pair"),
+    (one(role="user", content="\ud800"), InputError, r"messages\[1\]: unpaired surrogate"),
     (one(role="user", content="a", extra={1, 2}), InputError, r"messages\[1\]: not JSON"),
     (one(role="user", content="a", extra=float("nan")), InputError, r"messages\[1\]: not JSON"),
     (one(role="user", content="a", extra=nested(100)), LimitError, r"messages\[1\]: nested too deep"),
@@ -162,7 +162,7 @@ def greeting() -> Any:
 
 # Without an expression: (name, what to do, error type, fragment of the message)
 ATTACKS = [
-    *((source, rendered(source, greeting), LoadError, "does what a template may not") for source in ESCAPES),
+    *((source, rendered(source, greeting), LoadError, "not allowed in a template") for source in ESCAPES),
     *((source[:40], rendered(source, greeting), LimitError, "template 'default': ") for source in BOMBS),
     *((source[:40], rendered(source, greeting), error, "template 'default': ") for source, error, _ in FAULTS),
     *((words, rendered("a", messages), error, "messages") for messages, error, words in MESSAGES),

@@ -68,7 +68,7 @@ DOCUMENTS: list[tuple[str, Change, type[IngotError], str]] = [
     ("byte_level sparse ids", vocabulary(x=2**21), LoadError, "ids up to 2097152 for"),
     ("byte_level long token", vocabulary(**{"x" * 2000: 1000}), LimitError, "characters of a token, got 2000"),
     ("byte_level merge of nothing", merges(lambda m: [*m, ["hel", "nothing"]]), LoadError, "'nothing'] needs '"),
-    ("byte_level merge into nothing", merges(lambda m: [*m, ["!", "#"]]), LoadError, "needs '!#', no token"),
+    ("byte_level merge into nothing", merges(lambda m: [*m, ["!", "#"]]), LoadError, "needs '!#', which is no token"),
     ("byte_level merge of three", merges(lambda m: [*m, "a b c"]), LoadError, "expected two tokens"),
     ("byte_level merge of numbers", merges(lambda m: [*m, [1, 2]]), LoadError, "expected two tokens"),
     ("byte_level merge twice", merges(lambda m: [*m, m[0]]), LoadError, "has two ranks"),

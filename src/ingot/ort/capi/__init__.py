@@ -1,1 +1,1 @@
-"""Where ONNX Runtime keeps its compiled half, which clients name for its errors."""
+"""The package of ONNX Runtime's compiled module, which clients import for its errors."""

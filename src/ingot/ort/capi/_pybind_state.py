@@ -1,4 +1,4 @@
-"""Everything of `onnxruntime_pybind11_state`, under the name by which Python's half of ONNX Runtime imports it."""
+"""Alias of `onnxruntime_pybind11_state`, under the name that ONNX Runtime's Python code imports."""
 
 from __future__ import annotations
 

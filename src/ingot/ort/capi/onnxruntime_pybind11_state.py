@@ -1,6 +1,6 @@
-"""The errors that clients catch under ONNX Runtime's names, and whatever else they look for here.
+"""ONNX Runtime's names of errors, for clients that catch them, and the other names of its module.
 
-Each is what Ingot raises in its place: `Fail` is every error of Ingot's. The others that are listed are never raised.
+Each name is the corresponding error of Ingot; `Fail` is the base class of all. The classes below are never raised.
 """
 
 from __future__ import annotations
