@@ -422,7 +422,7 @@ class _Loader:
             return tuple(next(made) if output.name else None for output in call.node.outputs)
         for rank in bodies:
             ranked = of_rank(OnnxBuilder(frame.facts, call.build.hint), operand, rank)
-            return self.applied(call.restated(*(ranked if o == operand else o for o in call.operands)), frame)
+            return self.applied(call.replaced(*(ranked if o == operand else o for o in call.operands)), frame)
         return None
 
     def expect_few_ranks(self) -> None:

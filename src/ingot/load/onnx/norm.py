@@ -91,7 +91,7 @@ def batch_norm(call: Call) -> tuple[str | None, ...]:
     eps, dtype = call.attr_float("epsilon", 1e-5), call.type(0).dtype
     if call.type(0).rank == 1:
         column = call.reshape(call[0], (*call.shape(0), 1))
-        result, *updates = batch_norm(call.restated(column, *call.operands[1:]))
+        result, *updates = batch_norm(call.replaced(column, *call.operands[1:]))
         assert result is not None
         return call.reshape(result, call.shape(0)), *updates
     if not call.attr_int("training_mode", 0):

@@ -81,7 +81,7 @@ def matmul_integer_to_float(call: Call) -> str:
 def dynamic_quantize_matmul(call: Call) -> str:
     build = call.build
     codes, scale, zero = build.add_all("dynamic_quantize", call[0])
-    inner = call.restated(codes, call[1], zero, call.get(3))
+    inner = call.replaced(codes, call[1], zero, call.get(3))
     return _scaled_product(call, _product(inner, (0, 2), (1, 3), i32), scale, b_scale=2, bias=4)
 
 
@@ -260,7 +260,7 @@ def qlinear_average_pool(call: Call) -> str:
     is_last = call.attr_int("channels_last", 0)
     x = call.permute(x, (0, rank - 1, *range(1, rank - 1))) if is_last else x
     if call.op == "QLinearAveragePool":
-        mean = average_pool(call.restated(x))
+        mean = average_pool(call.replaced(x))
     else:
         mean = call.build.reduce_mean(x, axes=tuple(range(2, rank)), keepdims=True)
     mean = call.permute(mean, (0, *range(2, rank), 1)) if is_last else mean

@@ -65,7 +65,7 @@ def of_quant(call: Call) -> tuple[str | None, ...]:
     for that depend on how many threads it has.
     """
     w, r = _decoded(call, 1, 8, 9), _decoded(call, 2, 10, 11)
-    return recurrent(call.restated(call[0], w, r, *(call.get(i) for i in range(3, 8))))
+    return recurrent(call.replaced(call[0], w, r, *(call.get(i) for i in range(3, 8))))
 
 
 def _decoded(call: Call, index: int, scale: int, zero: int) -> str:

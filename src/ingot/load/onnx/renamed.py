@@ -57,7 +57,7 @@ def _channels_first(call: Call, rule: Rule) -> str:
     if rank < 3:
         raise call.malformed(f"an image {call.type(0)}, expected rank 3 or more")
     x = call.permute(call[0], (0, rank - 1, *range(1, rank - 1)))
-    made = rule(call.restated(x, *call.operands[1:]))
+    made = rule(call.replaced(x, *call.operands[1:]))
     result = made[0] if isinstance(made, tuple) else made
     assert result is not None
     return call.permute(result, (0, *range(2, rank), 1))

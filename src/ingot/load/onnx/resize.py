@@ -49,7 +49,7 @@ def _rounding(call: Call) -> str:
 
 
 def _pen(call: Call, axis: Axis, *values: Value) -> Builder:
-    return call.pen(axis.size, axis.out, axis.width, axis.scale, *values)
+    return call.builder_for(axis.size, axis.out, axis.width, axis.scale, *values)
 
 
 def _wanted(call: Call, axes: tuple[int, ...]) -> dict[int, Axis]:
@@ -73,7 +73,7 @@ def _wanted(call: Call, axes: tuple[int, ...]) -> dict[int, Axis]:
 
 def _by_scales(call: Call, sizes: list[Size]) -> list[Axis]:
     scales = call.single(2) if len(sizes) == 1 else call.value(2)
-    pen = call.pen(scales)
+    pen = call.builder_for(scales)
     if len(sizes) == 1:
         scales = pen.reshape(scales, shape=(1,))
     elif call.type(2).shape != (len(sizes),):
@@ -83,7 +83,7 @@ def _by_scales(call: Call, sizes: list[Size]) -> list[Axis]:
     found = []
     for i, (size, out) in enumerate(zip(sizes, _scaled(call, sizes, scales), strict=True)):
         scale = pen.reshape(pen.slice(scales, starts=(i,), stops=(i + 1,), steps=(1,)), shape=())
-        own = call.pen(scale, size)
+        own = call.builder_for(scale, size)
         width = own.cast(own.mul(scale, own.scalar(size, f32)), dtype=f64)
         found.append(Axis(size, out, width, pen.cast(scale, dtype=f64)))
     return found
@@ -111,9 +111,9 @@ def _by_sizes(call: Call, sizes: list[Size]) -> list[Axis]:
     if len(wanted) != len(sizes) or any(is_negative(size) for size in wanted):
         raise call.malformed(f"sizes are {list(wanted)}, expected {len(sizes)} of 0 or more")
     policy = call.word("keep_aspect_ratio_policy", "stretch", ("stretch", "not_larger", "not_smaller"))
-    scales = [_ratio(call.pen(*pair), *pair) for pair in zip(wanted, sizes, strict=True)]
+    scales = [_ratio(call.builder_for(*pair), *pair) for pair in zip(wanted, sizes, strict=True)]
     if policy != "stretch":
-        pen = call.pen(*scales)
+        pen = call.builder_for(*scales)
         each = pen.concat(*(pen.reshape(scale, shape=(1,)) for scale in scales), axis=0)
         reduce = pen.reduce_min if policy == "not_larger" else pen.reduce_max
         scale = reduce(each, axes=(0,), keepdims=False)
@@ -121,7 +121,7 @@ def _by_sizes(call: Call, sizes: list[Size]) -> list[Axis]:
         wanted = call.measured(pen.cast(pen.add(pen.mul(extents, scale), 0.5), dtype=i64))
         scales = [scale] * len(sizes)
     found = zip(sizes, wanted, scales, strict=True)
-    return [Axis(size, out, call.pen(out).scalar(out, f64), scale) for size, out, scale in found]
+    return [Axis(size, out, call.builder_for(out).scalar(out, f64), scale) for size, out, scale in found]
 
 
 def _ratio(pen: Builder, out: Size, size: Size) -> Value:
@@ -134,7 +134,7 @@ def _coordinates(call: Call, axes: tuple[int, ...], axis: int, each: Axis) -> Va
     if mode != _CROP:
         return COORDINATES[mode](_pen(call, each), each)
     roi, place = call.value(1), axes.index(axis)
-    pen = call.pen(roi)
+    pen = call.builder_for(roi)
     if call.type(1).shape != (2 * len(axes),):
         raise call.malformed(f"roi is {call.type(1)}, expected {2 * len(axes)} numbers")
     ends = [pen.slice(roi, starts=(i,), stops=(i + 1,), steps=(1,)) for i in (place, place + len(axes))]
@@ -150,7 +150,7 @@ def _nearest(call: Call, axes: tuple[int, ...], wanted: dict[int, Axis]) -> str:
         factor = None if is_known(each.size, each.out) else _even_factor(call, each)
         if factor is None:
             coordinates = _coordinates(call, axes, axis, each)
-            indices = nearest(call.pen(each.size, coordinates), coordinates, each.size, _rounding(call))
+            indices = nearest(call.builder_for(each.size, coordinates), coordinates, each.size, _rounding(call))
             if isinstance(indices, np.ndarray) and isinstance(each.size, int):
                 factor = repeats(indices, each.size)
         if factor is None:
@@ -176,7 +176,7 @@ def _even_factor(call: Call, axis: Axis) -> int | None:
 def _summed(call: Call, x: str, axis: int, each: Axis, coordinates: Value, mode: str) -> str:
     build, support = call.build, 1 if mode == "linear" else 2
     kernel = linear if mode == "linear" else functools.partial(cubic, a=call.attr_float("cubic_coeff_a", -0.75))
-    own = call.pen(each.scale)
+    own = call.builder_for(each.scale)
     stretch = own.maximum(own.div(1.0, each.scale), 1.0) if call.attr_int("antialias", 0) else None
     pen = _pen(call, each, coordinates)
     indices, weights = taps(
@@ -192,7 +192,7 @@ def _extrapolated(call: Call, x: str, axes: tuple[int, ...], wanted: dict[int, A
     build = call.build
     for axis, each in wanted.items():
         coordinates = _coordinates(call, axes, axis, each)
-        pen = call.pen(coordinates, each.size)
+        pen = call.builder_for(coordinates, each.size)
         outside = pen.logical_or(pen.less(coordinates, 0.0), pen.greater(coordinates, pen.scalar(each.size - 1, f32)))
         if not isinstance(outside, np.ndarray) or outside.any():
             mask = pen.reshape(outside, shape=(each.out, *(1,) * (build.type(x).rank - axis - 1)))

@@ -305,7 +305,7 @@ WINDOWS = {"HannWindow": (0.5, 0.5, 0.0), "HammingWindow": (25 / 46, 21 / 46, 0.
 def window(call: Call) -> str:
     """a - b cos(2 pi i / n) + c cos(4 pi i / n); n is the size, or one less where the window is not periodic."""
     size = call.size(0)
-    period, pen = size if call.attr_int("periodic", 1) else size - 1, call.pen(size)
+    period, pen = size if call.attr_int("periodic", 1) else size - 1, call.builder_for(size)
     a, b, c = WINDOWS[call.op]
     step = pen.div(2 * math.pi, pen.scalar(period, f64))  # a window of one element is not periodic: NaN
     turns = pen.mul(pen.iota(length=size, start=0, step=1, dtype=f64), step)

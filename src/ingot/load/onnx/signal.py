@@ -125,7 +125,7 @@ def stft(call: Call) -> str:
     if onesided and parts != 1:
         raise call.malformed(f"operand {call.type(0)}, expected a real signal for one side")
     frames = floordiv(size - length, step) + 1
-    x = build.gather(x, build.table(frame_places(call.pen(frames, length, step), frames, length, step)), axis=1)
+    x = build.gather(x, build.table(frame_places(call.builder_for(frames, length, step), frames, length, step)), axis=1)
     if call.has(2):
         x = build.mul(x, call.reshape(call[2], (length, 1)))
     return _fourier(call, x, 2, length, inverse=False, onesided=onesided)
@@ -141,7 +141,7 @@ def mel_weight_matrix(call: Call) -> str:
     low, high = (call.number(i, f64) for i in (3, 4))
     if is_known(low, high) and not (0 <= low < high and math.isfinite(high)):
         raise call.malformed(f"{bands} bands of {low} to {high} Hz, {length} samples at {rate} Hz")
-    pen, bins = call.pen(bands, length, rate, low, high), floordiv(length, 2) + 1
+    pen, bins = call.builder_for(bands, length, rate, low, high), floordiv(length, 2) + 1
     first, last = (pen.mul(pen.log(pen.add(pen.div(edge, 700.0), 1.0)), _MELS) for edge in (low, high))
     apart = pen.div(pen.sub(last, first), pen.scalar(bands + 2, f64))
     mels = pen.add(pen.mul(pen.iota(length=bands + 2, start=0, step=1, dtype=f64), apart), first)
