@@ -115,7 +115,9 @@ class OnnxBuilder(Builder):
         self.ops: set[str] = set()  # ops that were requested, evaluated ones included
 
     def type(self, name: str) -> TensorType:
-        """Return the type of a tensor. Raises UnsupportedError for other types, UnrankedError if the rank is unknown."""
+        """Return the type of a tensor. Raises UnsupportedError for other types, UnrankedError if the rank is
+        unknown.
+        """
         type = self.graph.values[name].type
         if not isinstance(type, TensorType):
             error = UnrankedError if isinstance(type, UnrankedType) else UnsupportedError

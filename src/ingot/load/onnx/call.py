@@ -181,7 +181,9 @@ class Call:
         return self.build.known(self[index])
 
     def sizes(self, index: int) -> tuple[Size, ...]:
-        """Return the elements of a one-dimensional integer operand; raises UnsupportedError when they depend on data."""
+        """Return the elements of a one-dimensional integer operand; raises UnsupportedError when they depend on
+        data.
+        """
         array = self.known(index)
         if array is None:
             raise self.unsupported(f"an input {index} that is not known at load")
@@ -190,7 +192,9 @@ class Call:
         return tuple(array.ravel())
 
     def dims(self, index: int, least: int = 0) -> tuple[Size, ...]:
-        """Return the elements of an operand as sizes. If they depend on data, a run rejects an element below `least`."""
+        """Return the elements of an operand as sizes. If they depend on data, a run rejects an element below
+        `least`.
+        """
         if self.known(index) is not None:
             return self.sizes(index)
         sizes = self.cast(self[index], i64)
@@ -230,7 +234,9 @@ class Call:
         return self.reshape(self[index], ())
 
     def builder_for(self, *values: Any) -> Builder:
-        """Return the builder for a formula over these values: `Eager` if all are known, else the builder of the graph."""
+        """Return the builder for a formula over these values: `Eager` if all are known, else the builder of the
+        graph.
+        """
         return Eager() if is_known(*values) else self.build
 
     def measured(self, x: Value) -> tuple[Size, ...]:

@@ -241,7 +241,9 @@ def _machine(call: Call, sizes: tuple[int, ...], first: np.ndarray, second: np.n
 
 
 def _probabilities(call: Call, scores: str, classes: int) -> str:
-    """Apply Platt's sigmoid to each pair's score, and couple the pairs. Platt, "Probabilistic outputs for SVMs", 1999."""
+    """Apply Platt's sigmoid to each pair's score, and couple the pairs. Platt, "Probabilistic outputs for SVMs",
+    1999.
+    """
     build = call.build
     slopes, offsets = _numbers(call, "prob_a"), _numbers(call, "prob_b")
     first, second = np.triu_indices(classes, 1)

@@ -126,7 +126,9 @@ def embed_layer_norm(call: Call) -> tuple[str | None, ...]:
 
 @onnx("QEmbedLayerNormalization", domain=MICROSOFT)
 def quantized_embed_layer_norm(call: Call) -> tuple[str | None, ...]:
-    """As EmbedLayerNormalization, on quantized values; operand i has its scale at i + 6 and its zero point at i + 11."""
+    """As EmbedLayerNormalization, on quantized values; operand i has its scale at i + 6 and its zero point at i +
+    11.
+    """
 
     def floats(index: int, quantized: str) -> str:
         expect_scale(call, index + 6)

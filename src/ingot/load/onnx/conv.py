@@ -142,7 +142,9 @@ def _pooling(call: Call) -> dict[str, tuple[int, ...]]:
 
 @onnx("LpPool", since=2)
 def lp_pool(call: Call) -> str:
-    """Compute the p-norm of each window: the mean of the powers, including zeros of the padding, times the window size."""
+    """Compute the p-norm of each window: the mean of the powers, including zeros of the padding, times the window
+    size.
+    """
     build, dtype, p = call.build, call.type(0).dtype, call.attr_int("p", 2)
     if p < 1:
         raise call.malformed(f"attribute 'p' is {p}, expected 1 or more")
@@ -180,7 +182,9 @@ def rooted(call: Call, x: str, p: int) -> str:
 
 @onnx("AveragePool")
 def average_pool(call: Call) -> str:
-    """The padding of ceil_mode never counts in the mean. Pads that do count are therefore added by a separate pad op."""
+    """The padding of ceil_mode never counts in the mean. Pads that do count are therefore added by a separate pad
+    op.
+    """
     build, x = call.build, call[0]
     kernel = call.attr_ints("kernel_shape")
     strides, pads, dilations = window(call, kernel)
@@ -224,7 +228,9 @@ def expect_window(call: Call, kernel: tuple[Size, ...], spatial: Sequence[Dim]) 
 
 
 def _expect_sizes(call: Call, rank: int, **given: tuple[tuple[Size, ...], int]) -> None:
-    """Raise LoadError unless each attribute has a value per spatial dim (pads: two), from its lower bound to 2^31 - 1."""
+    """Raise LoadError unless each attribute has a value per spatial dim (pads: two), from its lower bound to 2^31 -
+    1.
+    """
     for name, (values, low) in given.items():
         count = 2 * rank if name == "pads" else rank
         if len(values) != count or any(isinstance(v, int) and not low <= v <= MAX_WINDOW for v in values):

@@ -157,7 +157,9 @@ def lp_pool_of_real(call: Call) -> str:
 
 @onnx("BatchNormalization")
 def batch_norm_of_elements(call: Call) -> tuple[str | None, ...]:
-    """spatial=0: statistics for each element of a sample. More than one output is for training, which is unsupported."""
+    """spatial=0: statistics for each element of a sample. More than one output is for training, which is
+    unsupported.
+    """
     if call.attr_int("spatial", 1):
         return batch_norm(call)
     build, (x, scale, bias, mean, variance) = call.build, call.values()

@@ -29,7 +29,9 @@ DERIVATIVES: dict[str, Derivative] = {
 
 @onnx("Gradient", domain=TRAINING)
 def gradient(call: Call) -> tuple[str, ...]:
-    """Only supported at the values that the graph has for its variables. The gradient of a tensor is that of its sum."""
+    """Only supported at the values that the graph has for its variables. The gradient of a tensor is that of its
+    sum.
+    """
     build, (xs, zs) = call.build, (call.attr_texts("xs"), call.attr_texts("zs", ()))
     variables, fixed, y = [call.named(x) for x in xs], [call.named(z) for z in zs], call.named(call.attr_text("y"))
     if call.values() != [*variables, *fixed]:

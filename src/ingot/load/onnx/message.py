@@ -80,7 +80,9 @@ def _nested(number: int, pieces: Sequence[bytes | memoryview]) -> list[bytes | m
 
 
 def _fields(content: memoryview, offset: int, end: int) -> Iterator[tuple[int, int, int, int]]:
-    """Yield each length-delimited field of a message: number, offset of the field, offset of the payload, end offset."""
+    """Yield each length-delimited field of a message: number, offset of the field, offset of the payload, end
+    offset.
+    """
     while offset < end:
         begin = offset
         tag, offset = _varint(content, offset, end)
