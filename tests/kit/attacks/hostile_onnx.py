@@ -351,7 +351,7 @@ ATTRIBUTES: list[Attack] = [
         "reshape -1 by 0",
         one("Reshape", ["x", "s"], {"s": ints(-1, 0)}, allowzero=1),
         ShapeError,
-        "-1 beside a dim of 0",
+        "-1 next to a dim of 0",
     ),
     ("reshape wraps", one("Reshape", ["x", "s"], {"s": ints(2**62, 2**62)}), ShapeError, "element counts differ"),
     (

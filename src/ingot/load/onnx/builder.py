@@ -278,9 +278,9 @@ class OnnxBuilder(Builder):
             steps.append(("reshape", {"shape": result.shape}))
         if dtype is not i64:
             steps.append(("cast", {"dtype": dtype}))
-        made: list[str] = []
+        added: list[str] = []
         for i, (op, attributes) in enumerate(steps):
             hint = name if i == len(steps) - 1 else f"{name}.{op}"
-            made.append(self.graph.add(op, made[-1:], hint, **attributes).output)
-            self.facts.symbolic[made[-1]] = result if op != "dims" else result.ravel()
-        return made[-1]
+            added.append(self.graph.add(op, added[-1:], hint, **attributes).output)
+            self.facts.symbolic[added[-1]] = result if op != "dims" else result.ravel()
+        return added[-1]

@@ -67,8 +67,8 @@ def _probit(call: Call, p: str) -> str:
 
 
 def spread(call: Call, score: str, transform: str, *, mixed: bool) -> str:
-    """Expand the score [rows, 1] of the second of two classes to scores of both: 1 - s and s, or -s and s if `mixed`
-    .
+    """Expand the score [rows, 1] of the second of two classes to scores of both: 1 - s and s, or -s and s if
+    `mixed`.
     """
     build = call.build
     if mixed or transform == "LOGISTIC":

@@ -48,7 +48,8 @@ def loop(call: Call) -> tuple[str, ...]:
 def _settled(call: Call, before: Sequence[Type], carried: list[Type], after: Sequence[Type], first: int) -> Body:
     """Load the body repeatedly until its carried inputs have the joined types of initial values and results.
 
-    Each iteration makes a dim or a rank unknown, so the loop terminates. first: index of the first carried result.
+    Each further iteration makes a dim or a rank unknown, so the loop terminates. first: index of the first carried
+    result.
     """
     while True:
         body = call.body("body", [*before, *carried, *after], first)
@@ -73,10 +74,10 @@ def scan(call: Call) -> tuple[str, ...]:
     axes = tuple(normalize_axes((axis,), t.rank)[0] for axis, t in zip(axes, types, strict=True))
     elements = [without(t, axis) for t, axis in zip(types, axes, strict=True)]
     body = _settled(call, [], [call.value_type(i) for i in range(states)], elements, 0)
-    made = [_element(call, body.graph.values[name].type) for name in list(body.graph.outputs.values())[states:]]
-    outputs = call.attr_ints("scan_output_axes", (0,) * len(made))
-    if len(outputs) != len(made):
-        raise call.malformed(f"attribute 'scan_output_axes' has {len(outputs)} axes, expected {len(made)}")
+    stacked = [_element(call, body.graph.values[name].type) for name in list(body.graph.outputs.values())[states:]]
+    outputs = call.attr_ints("scan_output_axes", (0,) * len(stacked))
+    if len(outputs) != len(stacked):
+        raise call.malformed(f"attribute 'scan_output_axes' has {len(outputs)} axes, expected {len(stacked)}")
     return call.build.add_all(
         "scan",
         *call.values(),
@@ -85,14 +86,14 @@ def scan(call: Call) -> tuple[str, ...]:
         carried=states,
         input_axes=axes,
         input_backward=_directions(call, "scan_input_directions", count),
-        output_axes=tuple(normalize_axes((a,), t.rank + 1)[0] for a, t in zip(outputs, made, strict=True)),
-        output_backward=_directions(call, "scan_output_directions", len(made)),
+        output_axes=tuple(normalize_axes((a,), t.rank + 1)[0] for a, t in zip(outputs, stacked, strict=True)),
+        output_backward=_directions(call, "scan_output_directions", len(stacked)),
     )
 
 
 def _element(call: Call, type: Type) -> TensorType:
     if not isinstance(type, TensorType):
-        raise call.unsupported(f"an output made of {type}")
+        raise call.unsupported(f"an output of type {type}")
     return type
 
 
@@ -131,7 +132,7 @@ def scan_with_batch(call: Call) -> tuple[str, ...]:
     around = [call.build.graph.values[name].type for name in body.captured]
     outer = Graph(f"{body.graph.name}_of_batch")
     inputs = [outer.add_input(f"x{i}", call.build.facts.measure(type)) for i, type in enumerate([*inner, *around])]
-    made = len(body.graph.outputs) - states
+    num_outputs = len(body.graph.outputs) - states
     node = outer.add(
         "scan",
         inputs,
@@ -140,8 +141,8 @@ def scan_with_batch(call: Call) -> tuple[str, ...]:
         carried=states,
         input_axes=(0,) * count,
         input_backward=_directions(call, "directions", count),
-        output_axes=(0,) * made,
-        output_backward=(False,) * made,
+        output_axes=(0,) * num_outputs,
+        output_backward=(False,) * num_outputs,
     )
     for name in node.outputs:
         outer.narrow(name, call.build.facts.measure(outer.values[name].type))

@@ -9,9 +9,7 @@ from ingot.load.onnx.registry import onnx
 from ingot.load.onnx.shapes import Size, count
 from ingot.ops.define import unify
 
-_FIRST_UNDER_ELLIPSIS = (
-    0xE000  # not a letter of an equation: a private-use range with more characters than a rank has dims
-)
+_FIRST_UNDER_ELLIPSIS = 0xE000  # not a letter of an equation: a private-use range larger than any rank
 
 
 @onnx("MatMul")

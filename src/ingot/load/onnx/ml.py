@@ -142,11 +142,11 @@ def one_hot_encoder(call: Call) -> str:
         raise call.malformed("attributes 'cats_*' are empty, expected a category or more")
     positions = np.arange(categories.size)
     tables = (categories[::-1], positions[::-1], np.array(categories.size))  # of equal categories, the first counts
-    place = build.label_encode(x, *map(build.constant, tables))
+    category = build.label_encode(x, *map(build.constant, tables))
     if not call.attr_int("zeros", 1):
-        place = build.gather(build.constant(positions), place, axis=0)  # rejects an unknown category
-    shape = build.type(place).shape
-    return call.cast(build.equal(build.reshape(place, shape=(*shape, 1)), build.constant(positions)), f32)
+        category = build.gather(build.constant(positions), category, axis=0)  # rejects an unknown category
+    shape = build.type(category).shape
+    return call.cast(build.equal(build.reshape(category, shape=(*shape, 1)), build.constant(positions)), f32)
 
 
 @onnx("Imputer", domain=ML)

@@ -430,8 +430,8 @@ class _Loader:
         self.expect_few_ranks()  # a failed limit would count as an unsupported rank
         bodies = {rank: body for rank, body in enumerate(found) if isinstance(body, Body)}
         if len(bodies) > 1:
-            made = iter(choose(call.build, operand, bodies))
-            return tuple(next(made) if output.name else None for output in call.node.outputs)
+            results = iter(choose(call.build, operand, bodies))
+            return tuple(next(results) if output.name else None for output in call.node.outputs)
         for rank in bodies:
             ranked = of_rank(OnnxBuilder(frame.facts, call.build.hint), operand, rank)
             return self.applied(call.replaced(*(ranked if o == operand else o for o in call.operands)), frame)
@@ -439,9 +439,7 @@ class _Loader:
 
     def expect_few_ranks(self) -> None:
         if self.ranked > MAX_RANKED_NODES:
-            raise LimitError(
-                f"too many nodes for ranks that are known at run time, expected at most {MAX_RANKED_NODES}"
-            )
+            raise LimitError(f"too many nodes for ranks known only at run time, expected at most {MAX_RANKED_NODES}")
 
     def node_of_rank(self, call: Call, frame: _Frame, operand: str, rank: int) -> Body:
         """Load a node as a subgraph in which an operand has a given rank."""
@@ -472,8 +470,8 @@ class _Loader:
         for i, parameter in enumerate(body.inputs):
             inner.values[parameter] = call.get(i)
         self.walk(body, inner)
-        made = {v.name: self.lookup(v, inner) for v in body.outputs}
-        return tuple(made.get(formal.name) for formal, _ in zip(schema.outputs, call.outputs, strict=False))
+        results = {v.name: self.lookup(v, inner) for v in body.outputs}
+        return tuple(results.get(formal.name) for formal, _ in zip(schema.outputs, call.outputs, strict=False))
 
 
 def _where(node: onnx_ir.Node) -> str:
@@ -500,11 +498,11 @@ def _capture(name: str, frame: _Frame, outer: Facts) -> str:
         if value.kind == "constant" and value.data is not None:
             frame.captured[name] = OnnxBuilder(inner, name).constant(value.data, name)
             return frame.captured[name]
-        made = frame.captured[name] = inner.graph.add_input(inner.graph.fresh(name), value.type)
+        inside = frame.captured[name] = inner.graph.add_input(inner.graph.fresh(name), value.type)
         if name in outer.symbolic:
-            inner.symbolic[made] = outer.symbolic[name]
+            inner.symbolic[inside] = outer.symbolic[name]
         if name in outer.sizes:
-            inner.sizes[made] = outer.sizes[name]
+            inner.sizes[inside] = outer.sizes[name]
     return frame.captured[name]
 
 
@@ -564,10 +562,10 @@ def _schema_body(call: Call, schema: Any, version: int) -> tuple[onnx_ir.Functio
     except (RuntimeError, ValueError) as error:
         raise UnsupportedError(f"op {call.op} has no rule, and no body ({str(error)[:200]})") from error
     body = onnx.FunctionProto.FromString(content)
-    made = {*body.input, *(name for inner in body.node for name in inner.output)}
-    defined_outputs = [name for name in body.output if name in made]
+    defined = {*body.input, *(name for inner in body.node for name in inner.output)}
+    outputs_defined = [name for name in body.output if name in defined]
     del body.output[:]
-    body.output.extend(defined_outputs)
+    body.output.extend(outputs_defined)
     return onnx_ir.from_proto(body), {name: onnx_ir.serde.deserialize_attribute(a) for name, a in defaults.items()}
 
 

@@ -168,7 +168,7 @@ def hardmax(call: Call) -> str:
     positions = build.iota(length=shape[axis], start=0, step=1, dtype=i64)
     positions = call.reshape(positions, (shape[axis], *[1] * (len(shape) - 1 - axis)))
     x = call[0]
-    if not isinstance(shape[axis], int):  # of an axis that a run leaves empty there is no largest element
+    if not isinstance(shape[axis], int):  # an axis that is empty at run time has no largest element
         high = tuple(int(i == axis) for i in range(len(shape)))
         x = build.pad(x, low=(0,) * len(shape), high=high, value=-math.inf)
     return call.cast(build.equal(build.argmax(x, axis=axis, keepdims=True), positions), call.type(0).dtype)

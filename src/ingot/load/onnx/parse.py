@@ -40,8 +40,8 @@ _NOTHING: Mapping[int, int] = {}
 class Parsed:
     """A model that passed the checks; `opset` is that of the default domain.
 
-    files: those that were read, by location, "" for the model file itself; see `files.identity`. file: the
-    path that the model came from, "" of bytes. absent: why data of initializers cannot be had, by name.
+    files: the files that were read, by location, "" for the model file itself; see `files.identity`. file: the path of
+    the model, "" for bytes. absent: by name, the reason why data of an initializer is unavailable.
     """
 
     model: onnx_ir.Model
