@@ -13,7 +13,7 @@ from ingot.load.onnx.registry import onnx
 from ingot.load.onnx.shapes import Size, count
 from ingot.load.onnx.tensors import count_elements
 
-MAX_WINDOW = 2**31 - 1  # the largest value of a window attribute
+MAX_WINDOW = 2**31 - 1  # of a window attribute
 
 
 @onnx("Conv")

@@ -37,7 +37,7 @@ from ingot.ops.custom import find_onnx
 from ingot.support.collector import uncollected
 
 MAX_DEPTH = 32  # of nested functions and subgraphs
-MAX_INLINED_NODES = 200_000  # in functions and subgraphs, counted each time they are inlined
+MAX_INLINED_NODES = 200_000  # of functions and subgraphs, counted each time they are inlined
 MAX_RANKED_NODES = 1 << 16  # nodes that are loaded once per rank of an operand whose rank is only known at run time
 MAX_LISTED = 50  # unsupported nodes in one error
 
