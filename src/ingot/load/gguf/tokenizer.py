@@ -41,7 +41,8 @@ _TEKKEN = rf"{_BEGIN}{_UPPER}*{_LOWER}+|{_BEGIN}{_UPPER}+{_LOWER}*|\p{{N}}|{_RES
 class _Words:
     """How text is split into words: by each expression in turn; a match is one word and is not split further.
 
-    whole: a word that is a token becomes that token, whatever the merge ranks. begins: texts begin with a control token.
+    whole: a word that is a token becomes that token, whatever the merge ranks. begins: texts begin with a control
+    token.
     """
 
     patterns: tuple[str, ...]

@@ -2,9 +2,10 @@
 
 Inputs, all i32: ids[rows], positions[rows] in each row's sequence, owners[rows] (the sequence of each row),
 blocks[sequences, blocks_per_sequence] (the cache block of each 64 positions), take[taken] (the rows whose logits are
-requested). States: keys.<layer> [blocks, kv_heads, head_dim, 64] and values.<layer> [blocks, kv_heads, 64, head_dim];
-if they are quantized, also key_scales.<layer> and value_scales.<layer>; see ops/kv_cache.py. Outputs: logits f32
-[taken, vocab] and hidden f32 [taken, width], the states that the logits are computed from.
+requested).
+States: keys.<layer> [blocks, kv_heads, head_dim, 64] and values.<layer> [blocks, kv_heads, 64, head_dim]; if they are
+quantized, also key_scales.<layer> and value_scales.<layer>; see ops/kv_cache.py.
+Outputs: logits f32 [taken, vocab] and hidden f32 [taken, width], the states that the logits are computed from.
 """
 
 from __future__ import annotations
