@@ -84,7 +84,7 @@ def test_nodes_of_onnx():
         ("y = mine.Swirl<amount = 1.0, more = 2>(x)", r"unknown attributes \['more'\]"),
         ("y = mine.Swirl<amount = 1>(x)", "attribute 'amount' has a wrong type, got INT, expected FLOAT"),
         ("y = mine.Swirl<amount = 1.0>(x, w, w)", "mine.swirl: bad operands"),
-        ("y, z = mine.Swirl<amount = 1.0>(x)", "mine.swirl makes 1 values, 2 are named"),
+        ("y, z = mine.Swirl<amount = 1.0>(x)", "mine.swirl has 1 results, 2 are named"),
         ("y, z = mine.Parts<at = 1>(w)", "parts: wrong rank"),
     ],
 )

@@ -13,9 +13,9 @@ from ingot.ir.graph import Node
 def _windows_to_image(g: Backward, node: Node, d: str, w: str, groups: int, kernel: Sequence[int]) -> str:
     """Add the gradients of windows over x to the positions that they read: a transposed convolution with a filter."""
     rank = len(kernel)
-    sizes, made = g.type(str(node.operands[0])).dims[2:], g.type(d).dims[2:]
+    sizes, out_dims = g.type(str(node.operands[0])).dims[2:], g.type(d).dims[2:]
     uncovered = []  # elements at the end of each axis that no window reaches
-    for i, (size, out) in enumerate(zip(sizes, made, strict=True)):
+    for i, (size, out) in enumerate(zip(sizes, out_dims, strict=True)):
         reach = (out - 1) * node.strides[i] + node.dilations[i] * (kernel[i] - 1) + 1
         uncovered.append(size - (reach - node.pads[i] - node.pads[rank + i]))
     settings = {name: getattr(node, name) for name in ("strides", "pads", "dilations")}

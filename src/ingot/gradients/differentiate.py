@@ -119,11 +119,11 @@ def _between(graph: Graph, loss: str, wanted: Iterable[str]) -> list[Node]:
     return path[::-1]
 
 
-def _prune(graph: Graph, before: set[Node], kept: set[str]) -> None:
+def _prune(graph: Graph, before: set[Node], results_wanted: set[str]) -> None:
     """Remove nodes that were added for unwanted gradients."""
 
     def is_read(name: str) -> bool:
-        return name in kept or bool(graph.values[name].users) or graph.is_output(name)
+        return name in results_wanted or bool(graph.values[name].users) or graph.is_output(name)
 
     for node in reversed(list(graph.nodes)):
         if node in before or any(map(is_read, node.outputs)):

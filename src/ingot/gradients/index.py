@@ -13,7 +13,7 @@ from ingot.ops.index import inverse_order
 
 @gradient("gather")
 def gather(g: Backward, node: Node, d: str) -> tuple[str, None]:
-    """Add d to zeros at the indices, slice by slice; if the indices are a known permutation, gather with its inverse."""
+    """Add d to zeros at the indices, slice by slice; for a known permutation, gather with its inverse."""
     x, indices = map(str, node.operands)
     dims, axis = g.type(x).dims, node.axis
     known = g.graph.data(indices) if g.graph.values[indices].kind == "constant" else None

@@ -11,8 +11,8 @@ from ingot.ir.graph import Node
 def _spread(g: Backward, node: Node, value: str) -> str:
     """Repeat the result of a reduction, or its gradient, along the reduced axes."""
     shape = g.type(str(node.operands[0])).shape
-    kept = tuple(1 if i in node.axes else dim for i, dim in enumerate(shape))
-    return g.expand(g.reshape(value, shape=kept), shape=shape)
+    remaining = tuple(1 if i in node.axes else dim for i, dim in enumerate(shape))
+    return g.expand(g.reshape(value, shape=remaining), shape=shape)
 
 
 @gradient("reduce_sum")
@@ -44,12 +44,12 @@ def reduce_prod(g: Backward, node: Node, d: str) -> str:
     """
     x = str(node.operands[0])
     dims = g.type(x).dims
-    kept = [axis for axis in range(len(dims)) if axis not in node.axes]
-    order = (*kept, *node.axes)
+    remaining = [axis for axis in range(len(dims)) if axis not in node.axes]
+    order = (*remaining, *node.axes)
     count = math.prod(dims[axis] for axis in node.axes)
     if not count:
         return g.zeros(x)
-    head = tuple(dims[axis] for axis in kept)
+    head = tuple(dims[axis] for axis in remaining)
     rows = g.reshape(g.permute(x, axes=order), shape=(*head, count))
     zeros, ones = (0,) * len(head), (1,) * len(head)
 

@@ -19,19 +19,19 @@ _recorded: ContextVar[Made | None] = ContextVar("recorded", default=None)
 @contextmanager
 def recording() -> Iterator[Made]:
     """Yield a table that is filled while models are loaded in this context."""
-    made: Made = {}
-    token = _recorded.set(made)
+    built: Made = {}
+    token = _recorded.set(built)
     try:
-        yield made
+        yield built
     finally:
         _recorded.reset(token)
 
 
 def note(foreign: str, ops: Collection[str]) -> None:
     """Record the ops that a rule has built for one call of a foreign op."""
-    made = _recorded.get()
-    if made is not None:
-        made.setdefault(foreign, set()).update(ops)
+    built = _recorded.get()
+    if built is not None:
+        built.setdefault(foreign, set()).update(ops)
 
 
 def read_table(importer: str) -> Made:
@@ -41,6 +41,6 @@ def read_table(importer: str) -> Made:
     return {foreign: set(ops.split()) for foreign, _, ops in parts}
 
 
-def format_table(made: Mapping[str, Collection[str]]) -> str:
+def format_table(built: Mapping[str, Collection[str]]) -> str:
     """Format a table as text: one line `foreign: op op` for each foreign op, sorted by name."""
-    return "".join(f"{foreign}: {' '.join(sorted(ops))}".rstrip() + "\n" for foreign, ops in sorted(made.items()))
+    return "".join(f"{foreign}: {' '.join(sorted(ops))}".rstrip() + "\n" for foreign, ops in sorted(built.items()))

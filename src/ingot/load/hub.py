@@ -255,9 +255,9 @@ def _asking(model: HubModel) -> Iterator[None]:
         raise MissingFileError(2, f"no such revision on the hub, got {model.revision!r}", model.repository) from error
     except (errors.HTTPError, OSError) as error:
         if isinstance(error, OSError) and error.errno in EXHAUSTED:
-            raise ResourceError(f"{model}: cannot be kept, {error.strerror}") from error
+            raise ResourceError(f"{model}: cannot be stored, {error.strerror}") from error
         reason = str(error).partition("\n")[0] or type(error).__name__
         raise FetchError(
-            f"{model}: not in the hub's cache, and fetching failed ({reason}); what came whole is kept. Where"
+            f"{model}: not in the hub's cache, and fetching failed ({reason}); complete files stay cached. Where"
             f" there is a network: {model.command}"
         ) from error

@@ -43,8 +43,8 @@ def quantized_filter(graph: Graph, value: str, before: Node | None = None) -> st
     step = graph.add_constant(graph.fresh(f"{value}.{i8}.factor"), np.array(1 / 127, np.float32))
     least = graph.add_constant(graph.fresh(f"{value}.{i8}.least"), np.array(2.0**-120, np.float32))
     scale = add("maximum", add("mul", largest, step), least)
-    codes = add("quantize", value, scale, axis=0, block=0, dtype=i8, precision=f32)
-    return add("dequantize", codes, scale, axis=0, block=0, dtype=f32)
+    quantized_values = add("quantize", value, scale, axis=0, block=0, dtype=i8, precision=f32)
+    return add("dequantize", quantized_values, scale, axis=0, block=0, dtype=f32)
 
 
 def grouped(group_of: np.ndarray, size: int) -> np.ndarray | None:

@@ -112,9 +112,9 @@ def nearest(builder: Builder, coordinates: Value, size: Known, mode: str) -> Val
     return _inside(builder, NEAREST[mode](builder, coordinates), size)
 
 
-def _inside(builder: Builder, places: Value, size: Known) -> Value:
+def _inside(builder: Builder, elements: Value, size: Known) -> Value:
     """Return whole numbers as i64, clamped to 0..size-1."""
-    return builder.minimum(builder.maximum(builder.cast(places, dtype=i64), 0), builder.scalar(size - 1, i64))
+    return builder.minimum(builder.maximum(builder.cast(elements, dtype=i64), 0), builder.scalar(size - 1, i64))
 
 
 def linear(builder: Builder, x: Value) -> Value:
@@ -197,7 +197,9 @@ def repeat(builder: Builder, x: str, factors: Mapping[int, int]) -> str:
     rest = {axis: factor for axis, factor in factors.items() if axis not in some}
     split = [dim for axis, size in enumerate(shape) for dim in ((size, 1) if axis in some else (size,))]
     full = [dim for axis, size in enumerate(shape) for dim in ((size, some[axis]) if axis in some else (size,))]
-    whole = tuple(size if axis not in some else size * some[axis] for axis, size in enumerate(shape))
+    repeated_shape = tuple(size if axis not in some else size * some[axis] for axis, size in enumerate(shape))
     if some:
-        x = builder.reshape(builder.expand(builder.reshape(x, shape=tuple(split)), shape=tuple(full)), shape=whole)
+        x = builder.reshape(
+            builder.expand(builder.reshape(x, shape=tuple(split)), shape=tuple(full)), shape=repeated_shape
+        )
     return repeat(builder, x, rest) if rest else x

@@ -200,14 +200,14 @@ def _expand_conv_transpose(g, x, w, b=None, *, strides, pads, dilations, groups,
         high.append(max(-(-end // strides[i]) - 1, least, 0))
         starts.append(pads[i] - lead * strides[i])
     y = g.conv(x, w, b, strides=(1,) * rank, pads=(*low, *high), dilations=steps, groups=groups)
-    made = g.type(y).shape[2:]
+    out_dims = g.type(y).shape[2:]
     if phases > 1:
-        y = g.reshape(y, shape=(batch * groups, *strides, out // groups, *made))
+        y = g.reshape(y, shape=(batch * groups, *strides, out // groups, *out_dims))
         y = g.permute(y, axes=(0, 1 + rank, *(axis for i in range(rank) for axis in (2 + rank + i, 1 + i))))
-        made = tuple(n * s for n, s in zip(made, strides, strict=True))
-        y = g.reshape(y, shape=(batch, out, *made))
+        out_dims = tuple(n * s for n, s in zip(out_dims, strides, strict=True))
+        y = g.reshape(y, shape=(batch, out, *out_dims))
     stops = tuple(start + size for start, size in zip(starts, wanted, strict=True))
-    if not any(starts) and stops == tuple(made):
+    if not any(starts) and stops == tuple(out_dims):
         return y
     return g.slice(y, starts=(0, 0, *starts), stops=(batch, out, *stops), steps=(1,) * (2 + rank))
 
@@ -256,8 +256,8 @@ def conv_transpose(
     columns = np.swapaxes(w.reshape(groups, channels // groups, each, *kernel), 1, 2).astype(wide)
     for tap in np.ndindex(*kernel):
         part = np.matmul(columns[(..., *tap)], rows).reshape(batch, groups, each, *sizes)
-        places = zip(tap, dilations, sizes, strides, strict=True)
-        slices = [slice(t * d, t * d + (n - 1) * s + 1, s) for t, d, n, s in places]
+        positions = zip(tap, dilations, sizes, strides, strict=True)
+        slices = [slice(t * d, t * d + (n - 1) * s + 1, s) for t, d, n, s in positions]
         y[(slice(None), slice(None), slice(None), *slices)] += part
     cropped = [slice(low, n - high) for low, n, high in zip(pads[:rank], full, pads[rank:], strict=True)]
     y = y.reshape(batch, groups * each, *full)[(slice(None), slice(None), *cropped)]
@@ -304,14 +304,14 @@ def max_pool_indices(x, *, kernel: Ints, strides: Ints, pads: Ints, dilations: I
     Among equal elements it is the first, with NaN the first NaN.
     """
     settings = (kernel, strides, pads, dilations)
-    places = np.arange(math.prod(x.shape[2:])).reshape(1, 1, *x.shape[2:])
-    values, places = _windows(x, *settings, lowest(x.dtype)), _windows(places, *settings, -1)
+    positions = np.arange(math.prod(x.shape[2:])).reshape(1, 1, *x.shape[2:])
+    values, positions = _windows(x, *settings, lowest(x.dtype)), _windows(positions, *settings, -1)
     rank, size = len(kernel), math.prod(kernel)
-    values, places = (w.reshape(*w.shape[: 2 + rank], size) for w in (values, places))
+    values, positions = (w.reshape(*w.shape[: 2 + rank], size) for w in (values, positions))
     largest = values.max(-1, keepdims=True)
-    found = np.argmax(((values == largest) | (values != values)) & (places >= 0), -1)
-    places = np.broadcast_to(places, values.shape)
-    return np.take_along_axis(places, found[..., None], -1)[..., 0]
+    found = np.argmax(((values == largest) | (values != values)) & (positions >= 0), -1)
+    positions = np.broadcast_to(positions, values.shape)
+    return np.take_along_axis(positions, found[..., None], -1)[..., 0]
 
 
 @op(

@@ -245,11 +245,11 @@ def _inferring(name: str, infer: Callable[..., Any], outputs: int) -> Callable[.
     def inferred(*types: TensorType | None, **attributes: Any) -> Any:
         where = f"op {name!r}: its inference"
         with guarded(where):
-            made = infer(*types, **attributes)
-        several = made if isinstance(made, tuple) else (made,)
+            returned = infer(*types, **attributes)
+        several = returned if isinstance(returned, tuple) else (returned,)
         if len(several) != outputs or not all(isinstance(type, TensorType) for type in several):
-            raise ExtensionError(f"{where} gives a wrong result, got {made!r}, expected {outputs} of TensorType")
-        return made
+            raise ExtensionError(f"{where} gives a wrong result, got {returned!r}, expected {outputs} of TensorType")
+        return returned
 
     return inferred
 

@@ -223,9 +223,9 @@ def compute(
 def _check_addresses(op: Op, operands: Sequence[Any], attributes: Mapping[str, Any]) -> None:
     """Raise InputError for an element of an operand outside of the range in the op's record."""
     for name, index in op.indices.items():
-        place = op.operand_names.index(name)
-        if not index.own and place < len(operands) and operands[place] is not None:
-            expect_within(attributes.get("what", name), operands[place], index.range(*operands, **attributes))
+        position = op.operand_names.index(name)
+        if not index.own and position < len(operands) and operands[position] is not None:
+            expect_within(attributes.get("what", name), operands[position], index.range(*operands, **attributes))
 
 
 def expect_within(what: str, indices: np.ndarray, allowed: range) -> None:
@@ -319,18 +319,18 @@ def same_as(index: int, kinds: str = "fiub", name: str = "op") -> Callable[..., 
     return infer
 
 
-def unify(where: str, a: Dim, b: Dim, *said: object) -> Dim:
+def unify(where: str, a: Dim, b: Dim, *arguments: object) -> Dim:
     """Return the dim that two equal dims denote; an int is preferred. Raises ShapeError when they cannot be
     equal.
 
-    said: the values for the placeholders {} of `where`, formatted only for an error.
+    arguments: the values for the placeholders {} of `where`, formatted only for an error.
     """
     if a is None or b is None:
         return b if a is None else a
     is_known = isinstance(a, int) and isinstance(b, int)
     if a != b and (is_known or isinstance(a - b, int)):
-        place = where.format(*said) if said else where
-        raise ShapeError(f"{place}: dims differ, got {a} and {b}")
+        position = where.format(*arguments) if arguments else where
+        raise ShapeError(f"{position}: dims differ, got {a} and {b}")
     return a if isinstance(a, int) or not isinstance(b, int) else b
 
 

@@ -105,11 +105,11 @@ def _grid_taps(c, size, mode, padding, align_corners):
         case _:
             taps = [(first + i, _keys(part - i)) for i in range(-1, 3)]
     result = []
-    for place, weight in taps:
+    for position, weight in taps:
         if padding == "reflection" and mode == "cubic":
-            place = np.rint(_reflected(place, size, align_corners))
-        counts = (place >= 0) & (place <= last) if padding == "zeros" else np.ones(place.shape, bool)
-        result.append((np.clip(place, 0, last).astype(np.int64), weight, counts))
+            position = np.rint(_reflected(position, size, align_corners))
+        counts = (position >= 0) & (position <= last) if padding == "zeros" else np.ones(position.shape, bool)
+        result.append((np.clip(position, 0, last).astype(np.int64), weight, counts))
     return result
 
 
@@ -125,8 +125,8 @@ def _read(flat, axes, sizes):
     for taps in itertools.product(*axes):
         index = np.zeros((batch, points), np.int64)
         weight, counts = np.ones((batch, points), flat.dtype), np.ones((batch, points), bool)
-        for (place, part, inside), size in zip(taps, sizes, strict=True):
-            index, weight, counts = index * size + place, weight * part, counts & inside
+        for (position, part, inside), size in zip(taps, sizes, strict=True):
+            index, weight, counts = index * size + position, weight * part, counts & inside
         read = np.take_along_axis(flat, index[:, None], 2)
         total += np.where(counts[:, None], read * weight[:, None], 0)
     return total
@@ -162,9 +162,9 @@ def grid_sample(
     points = grid.reshape(grid.shape[0], math.prod(grid.shape[1:-1]), len(sizes)).astype(wide)
     axes = []
     for axis, size in enumerate(sizes):
-        place = points[:, :, len(sizes) - 1 - axis]
-        place = (place + 1) / 2 * (size - 1) if align_corners else ((place + 1) * size - 1) / 2
-        axes.append(_grid_taps(place, size, mode, padding, align_corners))
+        position = points[:, :, len(sizes) - 1 - axis]
+        position = (position + 1) / 2 * (size - 1) if align_corners else ((position + 1) * size - 1) / 2
+        axes.append(_grid_taps(position, size, mode, padding, align_corners))
     total = _read(x.reshape(*x.shape[:2], math.prod(sizes)).astype(wide), axes, sizes)
     return total.reshape(*x.shape[:2], *grid.shape[1:-1]).astype(x.dtype)
 
@@ -222,20 +222,20 @@ def deform_conv(
     """
     rank, (batch, channels, *sizes), kernel, out = x.ndim - 2, x.shape, w.shape[2:], offset.shape[2:]
     wide = np.promote_types(np.float32, x.dtype) if x.dtype.itemsize > 2 else np.dtype(np.float32)
-    taps, places = math.prod(kernel), math.prod(out)
+    taps, num_outputs = math.prod(kernel), math.prod(out)
     moved = offset.reshape(batch * offset_groups, taps, rank, *out).astype(wide)
     axes = []
     for axis, size in enumerate(sizes):
         start = np.arange(out[axis]) * strides[axis] - pads[axis]
         tap = np.indices(kernel)[axis].ravel() * dilations[axis]
         where = tap.reshape(-1, *[1] * rank) + start.reshape(-1, *[1] * (rank - 1 - axis))
-        point = (where + moved[:, :, axis]).reshape(batch * offset_groups, taps * places)
+        point = (where + moved[:, :, axis]).reshape(batch * offset_groups, taps * num_outputs)
         axes.append(_grid_taps(point, size, "linear", "zeros", True))
     flat = x.reshape(batch * offset_groups, channels // offset_groups, math.prod(sizes)).astype(wide)
     read = _read(flat, axes, sizes)
     if mask is not None:
-        read = read * mask.reshape(batch * offset_groups, 1, taps * places)
-    columns = read.reshape(batch, groups, channels // groups * taps, places)
+        read = read * mask.reshape(batch * offset_groups, 1, taps * num_outputs)
+    columns = read.reshape(batch, groups, channels // groups * taps, num_outputs)
     rows = w.reshape(groups, w.shape[0] // groups, channels // groups * taps).astype(wide)
     y = np.matmul(rows, columns).reshape(batch, w.shape[0], *out)
     return (y if b is None else y + b.reshape(-1, *[1] * rank)).astype(x.dtype)
@@ -303,11 +303,11 @@ def _bin_taps(start, stop, bins: int, ratio: int, size: int, half_pixel: bool):
     if bins * points > MAX_ROI_POINTS:
         raise LimitError(f"roi_align: too many points, got {bins} times {points}, expected at most {MAX_ROI_POINTS}")
     part = (np.arange(points, dtype=start.dtype) + start.dtype.type(0.5)) * step / start.dtype.type(max(points, 1))
-    place = start + np.arange(bins, dtype=start.dtype)[:, None] * step + part
-    counts = (place >= -1) & (place <= size)
-    place = np.clip(place, 0, size - 1)
-    first = np.minimum(np.floor(place), max(size - 2, 0))
-    high = place - first
+    position = start + np.arange(bins, dtype=start.dtype)[:, None] * step + part
+    counts = (position >= -1) & (position <= size)
+    position = np.clip(position, 0, size - 1)
+    first = np.minimum(np.floor(position), max(size - 2, 0))
+    high = position - first
     index = first.astype(np.int64)
     weights = np.stack([1 - high, high], -1) * counts[..., None]
     return np.stack([index, np.minimum(index + 1, size - 1)], -1), weights

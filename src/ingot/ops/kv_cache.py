@@ -56,12 +56,12 @@ def _expect_quads(name: str, cache: TensorType, slots: int, scales: TensorType, 
     if cache.dtype is not u8 or scales.dtype.kind != "f" or scales.rank != 4 or is_odd:
         got = f"{cache} with scales {scales} for {dim} dims"
         raise ShapeError(f"{name}: bad int4 cache, got {got}, expected u8, float of rank 4 and an even number")
-    where, said = "{}: scales {} of {}", (name, scales, cache)
+    where, arguments = "{}: scales {} of {}", (name, scales, cache)
     pairs = [(scales.shape[0], cache.shape[0]), (scales.shape[1], cache.shape[1]), (scales.shape[3], CACHE_BLOCK)]
     if isinstance(dim, int):
         pairs += zip((cache.shape[5 - slots], scales.shape[2]), packed_dims(dim), strict=True)
     for found, expected in pairs:
-        unify(where, found, expected, *said)
+        unify(where, found, expected, *arguments)
 
 
 def _infer_append(name: str, slots: int):
@@ -353,11 +353,11 @@ def _infer_cached_attention(
     else:
         _expect_scales(name, keys, 3, key_scales)
         _expect_scales(name, values, 2, value_scales)
-    where, said = "{} of {}, {} and {}", (name, q, keys, values)
-    unify(where, keys.shape[0], values.shape[0], *said)
+    where, arguments = "{} of {}, {} and {}", (name, q, keys, values)
+    unify(where, keys.shape[0], values.shape[0], *arguments)
     if keys.dtype is not u8:
-        unify(where, q.shape[2], keys.shape[2], *said)
-    heads, kv_heads = q.shape[1], unify(where, keys.shape[1], values.shape[1], *said)
+        unify(where, q.shape[2], keys.shape[2], *arguments)
+    heads, kv_heads = q.shape[1], unify(where, keys.shape[1], values.shape[1], *arguments)
     if isinstance(heads, int) and isinstance(kv_heads, int) and (not kv_heads or not divides(kv_heads, heads)):
         raise ShapeError(f"{name}: heads do not group, got {heads} over {kv_heads}")
     if window < 0 or not softcap >= 0:

@@ -298,7 +298,7 @@ def unpack(x, *, axis: int, dtype: DType):
     narrow = np.dtype(f"u{dtype.held.itemsize}")
     count = 8 * x.itemsize // dtype.bits
     fields = np.empty((*x.shape[: axis + 1], count, *x.shape[axis + 1 :]), narrow)
-    for place in range(count):
-        field = (stored >> stored.dtype.type(place * dtype.bits)) & stored.dtype.type(2**dtype.bits - 1)
-        fields[(slice(None),) * (axis + 1) + (place,)] = field
+    for position in range(count):
+        field = (stored >> stored.dtype.type(position * dtype.bits)) & stored.dtype.type(2**dtype.bits - 1)
+        fields[(slice(None),) * (axis + 1) + (position,)] = field
     return fields.reshape(*x.shape[:axis], x.shape[axis] * count, *x.shape[axis + 1 :]).view(dtype.numpy)

@@ -19,7 +19,7 @@ _NO_IMAGE = 2**62  # an image index out of range for every batch
 class _Tap:
     """A sample of an axis: the index, its weight, and whether it counts, None for always."""
 
-    place: str
+    position: str
     weight: str | None
     counts: str | None
 
@@ -54,13 +54,13 @@ def _taps(g: Expansion, c: str, size: int, mode: str, padding: str, align_corner
         case _:
             weighted = [(g.add(first, float(i)), _keys(g, g.abs(g.sub(part, float(i))))) for i in range(-1, 3)]
     taps = []
-    for place, weight in weighted:
+    for position, weight in weighted:
         if padding == "reflection" and mode == "cubic":
-            place = g.round(_reflected(g, place, size, align_corners))
+            position = g.round(_reflected(g, position, size, align_corners))
         counts = None
         if padding == "zeros":
-            counts = g.logical_and(g.greater_equal(place, 0.0), g.less_equal(place, last))
-        taps.append(_Tap(g.cast(g.clip(place, minimum=0.0, maximum=last), dtype=i64), weight, counts))
+            counts = g.logical_and(g.greater_equal(position, 0.0), g.less_equal(position, last))
+        taps.append(_Tap(g.cast(g.clip(position, minimum=0.0, maximum=last), dtype=i64), weight, counts))
     return taps
 
 
@@ -76,16 +76,16 @@ def _keys(g: Expansion, x: str, a: float = -0.75) -> str:
 def _read(g: Expansion, flat: str, axes: list[list[_Tap]], sizes: tuple[int, ...]) -> str:
     """Sum elements of flat [N, C, elements], weighted, over the samples [N, points] of all axes: [N, C, points]."""
     batch, channels, _ = g.type(flat).dims
-    points = g.type(axes[0][0].place).dims[1]
+    points = g.type(axes[0][0].position).dims[1]
 
     def over_channels(value: str) -> str:
         return g.reshape(value, shape=(batch, 1, points))
 
     total = None
     for taps in itertools.product(*axes):
-        index = taps[0].place
+        index = taps[0].position
         for tap, size in zip(taps[1:], sizes[1:], strict=True):
-            index = g.add(g.mul(index, size), tap.place)
+            index = g.add(g.mul(index, size), tap.position)
         index = g.expand(over_channels(index), shape=(batch, channels, points))
         term = g.gather_elements(flat, index, axis=2)
         for weight in (tap.weight for tap in taps if tap.weight is not None):
@@ -100,22 +100,22 @@ def _read(g: Expansion, flat: str, axes: list[list[_Tap]], sizes: tuple[int, ...
 def expand_grid_sample(g: Expansion, x: str, grid: str, *, mode: str, padding: str, align_corners: bool) -> str:
     """Expand grid_sample."""
     batch, channels, *sizes = g.type(x).dims
-    rank, places = len(sizes), g.type(grid).dims[1:-1]
-    points = g.reshape(grid, shape=(batch, math.prod(places), rank))
+    rank, out_dims = len(sizes), g.type(grid).dims[1:-1]
+    points = g.reshape(grid, shape=(batch, math.prod(out_dims), rank))
     axes = []
     for axis, size in enumerate(sizes):
         column = rank - 1 - axis
-        place = g.slice(
-            points, starts=(0, 0, column), stops=(batch, math.prod(places), column + 1), steps=(1, 1, 1)
+        position = g.slice(
+            points, starts=(0, 0, column), stops=(batch, math.prod(out_dims), column + 1), steps=(1, 1, 1)
         )  # fmt: skip
-        place = g.add(g.reshape(place, shape=(batch, math.prod(places))), 1.0)
+        position = g.add(g.reshape(position, shape=(batch, math.prod(out_dims))), 1.0)
         if align_corners:
-            place = g.mul(g.div(place, 2.0), float(size - 1))
+            position = g.mul(g.div(position, 2.0), float(size - 1))
         else:
-            place = g.div(g.sub(g.mul(place, float(size)), 1.0), 2.0)
-        axes.append(_taps(g, place, size, mode, padding, align_corners))
+            position = g.div(g.sub(g.mul(position, float(size)), 1.0), 2.0)
+        axes.append(_taps(g, position, size, mode, padding, align_corners))
     flat = g.reshape(x, shape=(batch, channels, math.prod(sizes)))
-    return g.reshape(_read(g, flat, axes, tuple(sizes)), shape=(batch, channels, *places))
+    return g.reshape(_read(g, flat, axes, tuple(sizes)), shape=(batch, channels, *out_dims))
 
 
 def expand_deform_conv(
@@ -124,26 +124,26 @@ def expand_deform_conv(
 ) -> str:  # fmt: skip
     """Expand deform_conv: multiply the filter by the samples of all its positions."""
     (batch, channels, *sizes), kernel, out = g.type(x).dims, g.type(w).dims[2:], g.type(offset).dims[2:]
-    rank, taps, places = len(sizes), math.prod(kernel), math.prod(out)
+    rank, taps, num_points = len(sizes), math.prod(kernel), math.prod(out)
     images = batch * offset_groups
-    moved = g.reshape(offset, shape=(images, taps, rank, places))
+    moved = g.reshape(offset, shape=(images, taps, rank, num_points))
     axes = []
     for axis, size in enumerate(sizes):
         start = np.arange(out[axis]) * strides[axis] - pads[axis]
         tap = np.indices(kernel)[axis].reshape(-1, *[1] * rank) * dilations[axis]
         fixed = np.broadcast_to(tap + start.reshape(-1, *[1] * (rank - 1 - axis)), (taps, *out))
         own = g.slice(
-            moved, starts=(0, 0, axis, 0), stops=(images, taps, axis + 1, places), steps=(1, 1, 1, 1)
+            moved, starts=(0, 0, axis, 0), stops=(images, taps, axis + 1, num_points), steps=(1, 1, 1, 1)
         )  # fmt: skip
         point = g.add(
-            g.reshape(own, shape=(images, taps * places)), g.constant(fixed.reshape(-1), g.type(x).dtype)
+            g.reshape(own, shape=(images, taps * num_points)), g.constant(fixed.reshape(-1), g.type(x).dtype)
         )  # fmt: skip
         axes.append(_taps(g, point, size, "linear", "zeros", True))
     flat = g.reshape(x, shape=(images, channels // offset_groups, math.prod(sizes)))
     read = _read(g, flat, axes, tuple(sizes))
     if mask is not None:
-        read = g.mul(read, g.reshape(mask, shape=(images, 1, taps * places)))
-    columns = g.reshape(read, shape=(batch, groups, channels // groups * taps, places))
+        read = g.mul(read, g.reshape(mask, shape=(images, 1, taps * num_points)))
+    columns = g.reshape(read, shape=(batch, groups, channels // groups * taps, num_points))
     out_channels = g.type(w).dims[0]
     rows = g.reshape(w, shape=(groups, out_channels // groups, channels // groups * taps))
     y = g.matmul(rows, columns, transpose_a=False, transpose_b=False, scale=1.0)
@@ -201,13 +201,13 @@ def _bin_maxima(g: Expansion, images: str, axes: list[tuple[str, str]]) -> str:
     regions, channels, *sizes = g.type(images).dims
     dtype, best = g.type(images).dtype, None
     flat = g.reshape(images, shape=(regions, channels, math.prod(sizes)))
-    spread = [g.type(place).dims[1:] for place, _ in axes]
+    spread = [g.type(position).dims[1:] for position, _ in axes]
     count = math.prod(dim for dims in spread for dim in dims)
 
-    def taps(place: str, is_near: str, size: int, shape: tuple[int, ...]) -> list[tuple[str, str]]:
+    def taps(position: str, is_near: str, size: int, shape: tuple[int, ...]) -> list[tuple[str, str]]:
         """Return the index and the weight of the two elements around each point."""
-        first = g.clip(g.floor(place), maximum=float(max(size - 2, 0)))
-        high, counts = g.sub(place, first), g.cast(is_near, dtype=dtype)
+        first = g.clip(g.floor(position), maximum=float(max(size - 2, 0)))
+        high, counts = g.sub(position, first), g.cast(is_near, dtype=dtype)
         weights = g.sub(g.constant(1, dtype), high), high
         indices = first, g.clip(g.add(first, 1.0), maximum=float(size - 1))
         return [
@@ -215,8 +215,8 @@ def _bin_maxima(g: Expansion, images: str, axes: list[tuple[str, str]]) -> str:
             for i, w in zip(indices, weights, strict=True)
         ]
 
-    beside = (1,) * len(spread[1])
-    rows = taps(*axes[0], sizes[0], (regions, 1, *spread[0], *beside))
+    inner_ones = (1,) * len(spread[1])
+    rows = taps(*axes[0], sizes[0], (regions, 1, *spread[0], *inner_ones))
     columns = taps(*axes[1], sizes[1], (regions, 1, *(1,) * len(spread[0]), *spread[1]))
     for (row, down), (column, across) in itertools.product(rows, columns):
         index = g.reshape(g.add(g.mul(row, sizes[1]), column), shape=(regions, 1, count))
@@ -238,18 +238,18 @@ def _points(
     length = g.sub(stop, start)
     step = g.div(length if half_pixel else g.maximum(length, 1.0), float(bins))
     parts = (np.arange(bins)[:, None] + (np.arange(points) + 0.5) / points).reshape(1, bins * points)
-    place = g.add(start, g.mul(step, g.constant(parts, dtype)))
-    is_near = g.logical_and(g.greater_equal(place, -1.0), g.less_equal(place, float(size)))
-    place = g.clip(place, minimum=0.0, maximum=float(size - 1))
+    position = g.add(start, g.mul(step, g.constant(parts, dtype)))
+    is_near = g.logical_and(g.greater_equal(position, -1.0), g.less_equal(position, float(size)))
+    position = g.clip(position, minimum=0.0, maximum=float(size - 1))
     shape = (regions, bins, points)
-    return g.reshape(place, shape=shape), g.reshape(is_near, shape=shape)
+    return g.reshape(position, shape=shape), g.reshape(is_near, shape=shape)
 
 
-def _bin_means(g: Expansion, place: str, is_near: str, size: int) -> str:
+def _bin_means(g: Expansion, position: str, is_near: str, size: int) -> str:
     """Return the weight of each of `size` elements in the mean of the points of each bin: [regions, bins, size]."""
-    (regions, bins, points), dtype = g.type(place).dims, g.type(place).dtype
-    place, is_near = (g.reshape(each, shape=(regions, bins * points, 1)) for each in (place, is_near))
-    distance = g.abs(g.sub(place, g.constant(np.arange(size), dtype)))
+    (regions, bins, points), dtype = g.type(position).dims, g.type(position).dtype
+    position, is_near = (g.reshape(each, shape=(regions, bins * points, 1)) for each in (position, is_near))
+    distance = g.abs(g.sub(position, g.constant(np.arange(size), dtype)))
     weight = g.mul(g.relu(g.sub(1.0, distance)), g.cast(is_near, dtype=dtype))
     by_point = g.reshape(weight, shape=(regions, bins, points, size))
     return g.reduce_mean(by_point, axes=(2,), keepdims=False)

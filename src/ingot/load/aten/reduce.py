@@ -1,4 +1,4 @@
-"""Rules: reductions, what runs along an axis, top-k and sorting."""
+"""Rules for reductions, cumulative ops, top-k and sorting."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -195,7 +195,7 @@ def _moments(b: AtenBuilder, x: Tensor, dim: Axes, correction: Number | None, ke
 
 
 def root(b: AtenBuilder, squares: Tensor) -> Tensor:
-    """The root of a sum of squares; what is trained has no gradient where it is 0, as torch has it of distances."""
+    """Return the root of a sum of squares; in training, its gradient at 0 is 0, as in torch's distances."""
     if not b.trains:
         return b.add("sqrt", squares)
     zero = b.scalar(0, b.dtype(squares))
@@ -236,7 +236,7 @@ def norm_all(b: AtenBuilder, x: Tensor, p: float = 2) -> Tensor:
 
 @aten("logsumexp.default")
 def logsumexp(b: AtenBuilder, x: Tensor, dim: Axes, keepdim: bool = False) -> Tensor:
-    """Shifted by the maximum, or by 0 where that is infinite."""
+    """Shift by the maximum, or by 0 where that is infinite."""
     (x,) = b.promote(x, floating=True)
     axes, zero = b.axes(x, dim), b.scalar(0.0, b.dtype(x))
     peak = b.add("reduce_max", x, axes=axes, keepdims=True)
@@ -257,7 +257,7 @@ def cumsum(b: AtenBuilder, x: Tensor, dim: int, dtype: torch.dtype | None = None
 
 @aten("cumprod.default")
 def cumprod(b: AtenBuilder, x: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
-    """By the op, but where it is trained by products that have gradients where factors are 0, too."""
+    """Use the plain op; in training, use products whose gradients are correct for zero factors."""
     x = _accumulated(b, x, dtype)
     if not b.rank(x):
         return x
@@ -268,7 +268,7 @@ def cumprod(b: AtenBuilder, x: Tensor, dim: int, dtype: torch.dtype | None = Non
 
 
 def _running(b: AtenBuilder, x: Tensor, axis: int, join: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-    """Each element joined with all before it: of spans of 1, 2, 4 ... elements (Hillis and Steele, 1986)."""
+    """Combine each element with all before it: over spans of 1, 2, 4 ... elements (Hillis and Steele, 1986)."""
     size = b.static(b.shape(x)[axis], "the axis of a running result")
     span = 1
     while span < size:
@@ -300,7 +300,7 @@ def logcumsumexp(b: AtenBuilder, x: Tensor, dim: int) -> Tensor:
     zero = b.scalar(0, b.dtype(x))
 
     def join(before: Tensor, after: Tensor) -> Tensor:
-        """Of two logarithms that of the sum, which is the larger one where that is infinite."""
+        """Return the logarithm of the sum of two exponentials; the larger operand where that is infinite."""
         large = b.add("maximum", before, after)
         apart = b.add("where", b.add("isinf", large), zero, b.add("abs", b.add("sub", before, after)))
         more = b.add("log1p", b.add("exp", b.add("neg", apart)))

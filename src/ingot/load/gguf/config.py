@@ -125,10 +125,10 @@ def _vocabulary(file: GgufFile) -> int:
 
 def _llama(file: GgufFile, keys: _Keys) -> dict[str, Any]:
     _expect_whole_heads(file, keys)
-    made = {"mlp_bias": "blk.0.ffn_up.bias" in file.tensors, "rope_scaling": _scaling(file, keys)}
+    config_values = {"mlp_bias": "blk.0.ffn_up.bias" in file.tensors, "rope_scaling": _scaling(file, keys)}
     if not keys.has("attention.sliding_window"):
-        return made | {"model_type": "llama"}
-    return made | {"model_type": "mistral", "sliding_window": keys.size("attention.sliding_window")}
+        return config_values | {"model_type": "llama"}
+    return config_values | {"model_type": "mistral", "sliding_window": keys.size("attention.sliding_window")}
 
 
 def _qwen(model_type: str) -> Callable[[GgufFile, _Keys], dict[str, Any]]:
@@ -169,7 +169,7 @@ def _gemma(model_type: str) -> Callable[[GgufFile, _Keys], dict[str, Any]]:
         layers = keys.size("block_count", most=MAX_LAYERS)
         is_largest = layers == _LARGEST_GEMMA[keys.architecture]
         scalar = width / heads if is_largest else keys.size("attention.key_length", width // heads)
-        made: dict[str, Any] = {
+        config_values: dict[str, Any] = {
             "model_type": model_type,
             "norm_unit_offset": False,  # the weights of a file include the offset
             "query_pre_attn_scalar": scalar,
@@ -178,14 +178,14 @@ def _gemma(model_type: str) -> Callable[[GgufFile, _Keys], dict[str, Any]]:
         }
         for name in ("attn_logit_softcapping", "final_logit_softcapping"):
             if keys.has(name):
-                made[name] = keys.number(name)
+                config_values[name] = keys.number(name)
         if model_type == "gemma3_text":
-            made["rope_local_base_freq"] = keys.number("rope.freq_base_swa", 10000.0)
-            made["rope_theta"] = keys.number("rope.freq_base", 1e6)
+            config_values["rope_local_base_freq"] = keys.number("rope.freq_base_swa", 10000.0)
+            config_values["rope_theta"] = keys.number("rope.freq_base", 1e6)
             pattern = keys.size("attention.sliding_window_pattern", 6)
             kinds = ["sliding_attention" if (layer + 1) % pattern else "full_attention" for layer in range(layers)]
-            made["layer_types"] = kinds
-        return made
+            config_values["layer_types"] = kinds
+        return config_values
 
     return config
 
@@ -223,12 +223,12 @@ def _scaling(file: GgufFile, keys: _Keys) -> dict[str, Any] | None:
         case "linear":
             return {"rope_type": "linear", "factor": keys.number("rope.scaling.factor")}
         case "yarn":
-            made: dict[str, Any] = {"rope_type": "yarn", "factor": keys.number("rope.scaling.factor")}
-            made["original_max_position_embeddings"] = keys.size("rope.scaling.original_context_length")
+            config_values: dict[str, Any] = {"rope_type": "yarn", "factor": keys.number("rope.scaling.factor")}
+            config_values["original_max_position_embeddings"] = keys.size("rope.scaling.original_context_length")
             for name in ("beta_fast", "beta_slow"):
                 if keys.has(f"rope.scaling.yarn_{name}"):
-                    made[name] = keys.number(f"rope.scaling.yarn_{name}")
-            return made
+                    config_values[name] = keys.number(f"rope.scaling.yarn_{name}")
+            return config_values
     raise UnsupportedError(f"{keys.where('rope.scaling.type')}: got {kind!r}, expected one of none, linear, yarn")
 
 

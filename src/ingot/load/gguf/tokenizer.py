@@ -236,9 +236,9 @@ def _merges(keys: TokenizerKeys) -> list[tuple[str, str]]:
     longest = max(map(len, keys.texts))
     if longest > MAX_PIECE_CHARACTERS:
         raise LimitError(f"{where}: a token is too long, got {longest} characters, expected {MAX_PIECE_CHARACTERS}")
-    tried = sum(map(len, keys.texts))
-    if tried > MAX_SPLITS:
-        raise LimitError(f"{where}: too long together, got {tried} characters, expected at most {MAX_SPLITS}")
+    candidates = sum(map(len, keys.texts))
+    if candidates > MAX_SPLITS:
+        raise LimitError(f"{where}: too long together, got {candidates} characters, expected at most {MAX_SPLITS}")
     if np.isnan(scores).any():
         raise LoadError(f"{keys.metadata.where('tokenizer.ggml.scores')}: not a number, expected scores")
 

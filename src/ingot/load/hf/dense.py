@@ -25,7 +25,7 @@ def build_dense(graph: Graph, template: Template, settings: Settings, weights: W
     rows = (symbol("batch"), symbol("length"))
     graph.add_input("ids", TensorType(i64, rows))
     builder = LayerBuilder(graph, template, settings, weights, rows, _CausalAttention(template, settings, context))
-    table, x = write_layers(builder, lambda places: _first(builder, places))
+    table, x = write_layers(builder, lambda positions: _first(builder, positions))
     graph.set_output("logits", write_logits(builder, table, builder.apply(template.output, x)))
 
 
@@ -88,9 +88,9 @@ class _CausalAttention:
         """
         if window not in self._masks:
             graph, length = builder.graph, builder.rows[1]
-            places = graph.add("iota", [], "places", length=length, start=0, step=1, dtype=i64).output
-            rows = graph.add("reshape", [places], "places.rows", shape=(length, 1)).output
-            distance = graph.add("sub", [rows, places], "places.back").output
+            positions = graph.add("iota", [], "places", length=length, start=0, step=1, dtype=i64).output
+            rows = graph.add("reshape", [positions], "places.rows", shape=(length, 1)).output
+            distance = graph.add("sub", [rows, positions], "places.back").output
             bounds = [builder.constant(number, i64) for number in (-1, window)]
             near = [
                 graph.add(op, [distance, bound], "near").output

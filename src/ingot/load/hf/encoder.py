@@ -30,9 +30,9 @@ def build_encoder(graph: Graph, template: Template, settings: Settings, weights:
         of_types = _checked(builder, "token_type_ids", types)
         x = builder.add("add", x, builder.add("gather", types, of_types, hint=embedding.types, axis=0))
     if embedding.positions is not None:
-        places = builder.table(embedding.positions, values["context"], embedding.where)
+        position_table = builder.table(embedding.positions, values["context"], embedding.where)
         stops = (rows[1], values["width"])
-        x = builder.add("add", x, builder.add("slice", places, starts=(0, 0), stops=stops, steps=(1, 1)))
+        x = builder.add("add", x, builder.add("slice", position_table, starts=(0, 0), stops=stops, steps=(1, 1)))
     x = builder.apply(embedding.then, x)
     for layer in range(values["layers"]):
         builder.enter_layer(layer)

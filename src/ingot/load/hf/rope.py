@@ -28,14 +28,14 @@ class Rotations:
         self._template, self._settings, self._context = template, settings, context
         self._tables: dict[str, tuple[str, str]] = {}
 
-    def of(self, rope: str, place: Callable[[str, np.ndarray], str]) -> tuple[str, str]:
-        """Return the values of a rope; `place` adds a table to the graph under a name.
+    def of(self, rope: str, location: Callable[[str, np.ndarray], str]) -> tuple[str, str]:
+        """Return the values of a rope; `location` adds a table to the graph under a name.
 
         Raises the errors of `rotary_tables`.
         """
         if rope not in self._tables:
             cos, sin = rotary_tables(self._template.ropes[rope], self._settings, self._context)
-            self._tables[rope] = (place(f"{rope}.cos", cos), place(f"{rope}.sin", sin))
+            self._tables[rope] = (location(f"{rope}.cos", cos), location(f"{rope}.sin", sin))
         return self._tables[rope]
 
 
@@ -58,26 +58,26 @@ def rotary_tables(rope: Rope, settings: Settings, context: int) -> tuple[np.ndar
     if not isinstance(dim, int) or dim < 2 or dim % 2:
         fields = settings.field(*rope.dim.names)
         raise LoadError(f"{fields}: bad rotary dim, got {dim}, expected an even number of 2 or more ({rope.where})")
-    place, scaling = _scaling(rope, settings)
+    location, scaling = _scaling(rope, settings)
     kind = scaling.get("rope_type", scaling.get("type", "default"))
     kind = rope.aliases.get(kind, kind) if isinstance(kind, str) else kind
     if kind == "dynamic":
         raise UnsupportedError(
-            f"{place}.rope_type: 'dynamic' rotates keys again as a sequence grows, which a cache cannot;  "
+            f"{location}.rope_type: 'dynamic' rotates keys again as a sequence grows, which a cache cannot;  "
             f"expected one of {', '.join(rope.kinds)} ({rope.where})"
         )
     if kind not in rope.kinds:
         raise UnsupportedError(
-            f"{place}.rope_type: not supported, got {kind!r}, expected one of {', '.join(rope.kinds)} ({rope.where})"
+            f"{location}.rope_type: not supported, got {kind!r}, expected one of {', '.join(rope.kinds)} ({rope.where})"
         )
     try:
         with np.errstate(over="raise", divide="raise", invalid="raise"):
-            frequencies, factor = _Scaling(place, scaling, settings, dim, theta, context).frequencies(kind)
+            frequencies, factor = _Scaling(location, scaling, settings, dim, theta, context).frequencies(kind)
             angles = np.arange(context, dtype=np.float64)[:, None] * frequencies
             angles = np.concatenate([angles, angles], -1)
             return (np.cos(angles) * factor).astype(np.float32), (np.sin(angles) * factor).astype(np.float32)
     except ArithmeticError as error:
-        raise LoadError(f"{place}: angles cannot be computed, {error} ({rope.where})") from error
+        raise LoadError(f"{location}: angles cannot be computed, {error} ({rope.where})") from error
 
 
 def _scaling(rope: Rope, settings: Settings) -> tuple[str, Mapping[str, Any]]:
@@ -85,18 +85,20 @@ def _scaling(rope: Rope, settings: Settings) -> tuple[str, Mapping[str, Any]]:
     for path in rope.scaling:
         is_there, found = lookup(settings.config, path, settings.where)
         if is_there and found is not None:
-            place = f"{settings.where}: {path}"
+            location = f"{settings.where}: {path}"
             if not isinstance(found, Mapping):
-                raise LoadError(f"{place}: wrong kind, got {found!r}, expected an object")
-            return place, found
+                raise LoadError(f"{location}: wrong kind, got {found!r}, expected an object")
+            return location, found
     return f"{settings.where}: {rope.scaling[0] if rope.scaling else 'rope'}", {}
 
 
 class _Scaling:
     """The parameters of one scaling, each checked when it is read."""
 
-    def __init__(self, place: str, found: Mapping[str, Any], settings: Settings, dim: int, theta: float, context: int):
-        self._place = place
+    def __init__(
+        self, location: str, found: Mapping[str, Any], settings: Settings, dim: int, theta: float, context: int
+    ):
+        self._location = location
         self._found = found
         self._settings = settings
         self._dim = dim
@@ -125,7 +127,7 @@ class _Scaling:
         """Divide low frequencies by the factor, keep high ones, and blend the frequencies between."""
         factor, low, high = (self._number(key) for key in ("factor", "low_freq_factor", "high_freq_factor"))
         if high <= low:
-            raise LoadError(f"{self._place}.high_freq_factor: got {high}, expected more than low_freq_factor, {low}")
+            raise LoadError(f"{self._location}.high_freq_factor: got {high}, expected more than low_freq_factor, {low}")
         turns = self._original() * plain / (2 * math.pi)  # full rotations in the training context
         blend = np.clip((turns - low) / (high - low), 0, 1)
         return plain * (blend + (1 - blend) / factor)
@@ -163,7 +165,7 @@ class _Scaling:
         key = "long_factor" if self._context > original else "short_factor"
         factors = self._found.get(key)
         if not isinstance(factors, list) or len(factors) != self._dim // 2 or not all(map(_is_positive, factors)):
-            raise LoadError(f"{self._place}.{key}: got {factors!r}, expected {self._dim // 2} numbers above 0")
+            raise LoadError(f"{self._location}.{key}: got {factors!r}, expected {self._dim // 2} numbers above 0")
         factor = self._number("factor", self._settings.values["context"] / original)
         stretched = math.sqrt(1 + math.log(factor) / math.log(original)) if factor > 1 else 1.0
         return plain / np.array(factors, np.float64), self._number("attention_factor", stretched)
@@ -173,11 +175,11 @@ class _Scaling:
         own.
         """
         key = "original_max_position_embeddings"
-        for place, found in ((self._settings.where, self._settings.config), (self._place, self._found)):
+        for location, found in ((self._settings.where, self._settings.config), (self._location, self._found)):
             if found.get(key) is not None:
                 value = found[key]
                 if not isinstance(value, int) or isinstance(value, bool) or value < 2:
-                    raise LoadError(f"{place}.{key}: got {value!r}, expected an integer of 2 or more")
+                    raise LoadError(f"{location}.{key}: got {value!r}, expected an integer of 2 or more")
                 return value
         return self._settings.values["context"]
 
@@ -186,7 +188,7 @@ class _Scaling:
         if value is None and default is not None:
             return default
         if not _is_positive(value):
-            raise LoadError(f"{self._place}.{key}: got {value!r}, expected a number above 0")
+            raise LoadError(f"{self._location}.{key}: got {value!r}, expected a number above 0")
         return float(value)  # type: ignore[arg-type]
 
 

@@ -275,13 +275,13 @@ def _joined(root: Item, section: str, parents: Path) -> dict[str, Item]:
         return own
     inherited = _joined(_parent(sections["extends"], parents), section, parents)
     new: list[str] = []
-    places = {name: [name] for name in inherited}
+    names_at = {name: [name] for name in inherited}
     for name in own:
         new.append(name)
         if name in inherited:
-            places[name], new = new, []
+            names_at[name], new = new, []
     entries = inherited | own
-    return {name: entries[name] for names in (*places.values(), new) for name in names}
+    return {name: entries[name] for names in (*names_at.values(), new) for name in names}
 
 
 class _Reader:

@@ -18,8 +18,8 @@ from ingot.load.onnx.symbols import Symbols
 from ingot.load.onnx.tensors import MAX_ELEMENTS
 from ingot.ops.define import Builder, compute
 
-# Values that depend on no graph input, views included, are computed before the first run. Limit of their size: a fixed
-# number of bytes, plus a multiple of the bytes of the file.
+# of results that depend on no graph input, views included, which are computed before the first run; the limit is the
+# sum of MAX_FIXED_BYTES and MAX_FIXED_GROWTH times the bytes of the file
 MAX_FIXED_BYTES = 2**30
 MAX_FIXED_GROWTH = 16
 MAX_CONSTANT_BYTES = {"i": 65536, "u": 65536, "b": 65536, "f": 1024}  # a larger initializer is a weight

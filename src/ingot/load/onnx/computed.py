@@ -28,12 +28,12 @@ def length(call: Call, index: int) -> int:
     return size
 
 
-def element(call: Call, x: str, place: int) -> str:
+def element(call: Call, x: str, position: int) -> str:
     """Return one element of a vector: i64 []."""
-    return call.reshape(call.slice(x, 0, place, place + 1), ())
+    return call.reshape(call.slice(x, 0, position, position + 1), ())
 
 
-def places(call: Call, axes: str, rank: int) -> str:
+def axis_positions(call: Call, axes: str, rank: int) -> str:
     """Return axes counted from the front; an axis out of range is an error of the run."""
     return call.build.gather(call.build.iota(length=rank, start=0, step=1, dtype=i64), axes, axis=0)
 
@@ -43,7 +43,7 @@ def hits(call: Call, axes: str, rank: int) -> str:
     build = call.build
     (n,) = build.type(axes).shape
     columns = build.iota(length=rank, start=0, step=1, dtype=i64)
-    return build.equal(build.reshape(places(call, axes, rank), shape=(n, 1)), columns)
+    return build.equal(build.reshape(axis_positions(call, axes, rank), shape=(n, 1)), columns)
 
 
 def spread(call: Call, hit: str, values: str, default: int) -> str:
@@ -203,10 +203,10 @@ def trilu(call: Call, upper: bool) -> str:
 def along(call: Call, axis: str, results: Sequence[str]) -> str:
     """Select the result of a given axis: `results` has one for each axis, all of one shape."""
     build = call.build
-    place = places(call, call.reshape(call.cast(axis, i64), ()), len(results))
+    position = axis_positions(call, call.reshape(call.cast(axis, i64), ()), len(results))
     chosen = results[0]
     for i, result in enumerate(results[1:], 1):
-        chosen = build.where(build.equal(place, i), result, chosen)
+        chosen = build.where(build.equal(position, i), result, chosen)
     return chosen
 
 

@@ -27,7 +27,7 @@ def registered(call: Call, op: Op) -> tuple[str, ...]:
     unknown = dict.fromkeys(set(call.attributes) - set(op.attributes))
     wrong = op.misuse(operands, {**defaults, **given, **unknown})
     if wrong or len(call.outputs) > op.outputs:
-        raise call.malformed(wrong or f"{op.name} makes {op.outputs} values, {len(call.outputs)} are named")
+        raise call.malformed(wrong or f"{op.name} has {op.outputs} results, {len(call.outputs)} are named")
     for operand in operands:
         if operand is not None:
             call.build.type(operand)

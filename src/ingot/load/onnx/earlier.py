@@ -72,7 +72,7 @@ def slice_by_attributes(call: Call) -> str:
 def split_by_attribute(call: Call) -> tuple[str | None, ...]:
     """Opset 1 accepts sizes as operand 1 too, also as floats."""
     sizes = _sizes(call, "split")
-    return split(call.replaced(call[0], _whole(call, 1) if sizes is None and call.has(1) else sizes))
+    return split(call.replaced(call[0], _integral(call, 1) if sizes is None and call.has(1) else sizes))
 
 
 @onnx("TopK")
@@ -98,14 +98,14 @@ def clip_by_attributes(call: Call) -> str:
 @onnx("Tile")
 def tile_along_axis(call: Call) -> str:
     """Repeat x as often as operand 1 specifies, along the axis in operand 2; both have the dtype of x."""
-    (times,), (axis,), repeats = _whole(call, 1), _whole(call, 2), np.ones(call.type(0).rank, np.int64)
+    (times,), (axis,), repeats = _integral(call, 1), _integral(call, 2), np.ones(call.type(0).rank, np.int64)
     if not 0 <= axis < repeats.size:
         raise call.malformed(f"axis {axis} is out of range for {call.type(0)}")
     repeats[axis] = times
     return tile(call.replaced(call[0], repeats))
 
 
-def _whole(call: Call, index: int) -> np.ndarray:
+def _integral(call: Call, index: int) -> np.ndarray:
     """Return a known operand of any dtype as int64 [n]; raises LoadError if its elements are not whole numbers."""
     data = call.build.graph.data(call[index])
     if data is None:

@@ -47,11 +47,11 @@ def gather_nd(call: Call) -> str:
     picked, rest = shape[batch : batch + depth], shape[batch + depth :]
     tuples, rows, inner = indices[batch:-1], count(shape[:batch]), count(picked)
     grid = (rows, *tuples) if batch else tuples
-    places = call.reshape(call[1], (*grid, depth))
+    coordinates = call.reshape(call[1], (*grid, depth))
     if depth == 1 and batch == 0:
-        return build.gather(call[0], call.reshape(places, tuples), axis=0)
+        return build.gather(call[0], call.reshape(coordinates, tuples), axis=0)
 
-    flat = flat_positions(call, places, picked)
+    flat = flat_positions(call, coordinates, picked)
     if batch:
         first = build.mul(_positions(call, rows), vector(call, [inner]))
         flat = build.add(call.reshape(first, (rows, *[1] * len(tuples))), flat)
@@ -59,14 +59,14 @@ def gather_nd(call: Call) -> str:
     return call.reshape(result, (*shape[:batch], *tuples, *rest))
 
 
-def flat_positions(call: Call, places: str, shape: Sequence[Size]) -> str:
+def flat_positions(call: Call, coordinates: str, shape: Sequence[Size]) -> str:
     """Convert index tuples [..., n] into n dims to positions [...] in those dims merged."""
-    build, grid = call.build, call.known_shape(call.build.type(places))[:-1]
+    build, grid = call.build, call.known_shape(call.build.type(coordinates))[:-1]
     terms = []
     for i, size in enumerate(shape):
-        place = call.reshape(call.slice(places, len(grid), i, i + 1), grid)
-        place = build.gather(_positions(call, size), place, axis=0)
-        terms.append(build.mul(place, vector(call, [count(shape[i + 1 :])])) if i + 1 < len(shape) else place)
+        coordinate = call.reshape(call.slice(coordinates, len(grid), i, i + 1), grid)
+        coordinate = build.gather(_positions(call, size), coordinate, axis=0)
+        terms.append(build.mul(coordinate, vector(call, [count(shape[i + 1 :])])) if i + 1 < len(shape) else coordinate)
     return functools.reduce(build.add, terms)
 
 
@@ -89,13 +89,13 @@ def one_hot(call: Call) -> str:
     number = call.cast(call.scalar(1), i64)
     depth = None if (known := build.known(number)) is None else known.item()
     if depth is None:
-        places = build.arange(build.scalar(0, i64), number, build.scalar(1, i64))
+        coordinates = build.arange(build.scalar(0, i64), number, build.scalar(1, i64))
     else:
-        places = _positions(call, depth)
-    (depth,) = build.type(places).shape
+        coordinates = _positions(call, depth)
+    (depth,) = build.type(coordinates).shape
     indices = build.where(build.less(indices, 0), build.add(indices, number), indices)
     indices = call.reshape(indices, (*shape[:axis], 1, *shape[axis:]))
-    hot = build.equal(indices, call.reshape(places, (depth, *[1] * (rank - 1 - axis))))
+    hot = build.equal(indices, call.reshape(coordinates, (depth, *[1] * (rank - 1 - axis))))
     call.expect_sizes(2)
     if call.type(2).shape != (2,):
         raise call.malformed(f"values are {call.type(2)}, expected two")

@@ -118,9 +118,7 @@ class _Frame:
 
 @dataclass(frozen=True, slots=True)
 class _Enclosing:
-    """The frame of a node, for its call. Frames do not reference calls, so reference counting frees each call at
-    once.
-    """
+    """The frame of a node, for its call. Frames reference no calls, so each call is freed at once."""
 
     loader: _Loader
     frame: _Frame
@@ -176,9 +174,7 @@ class _Loader:
             self.frame.values[value] = self.graph.add_input(value.name, _input_type(value, self.symbols))
 
     def returned(self, value: onnx_ir.Value, found: str) -> str:
-        """Return the value of an output in its declared type: an optional is unwrapped if the output is not optional; a
-        run with an absent element then fails.
-        """
+        """Return the value of an output; an optional for an output that is not optional is unwrapped by the run."""
         type = self.graph.values[found].type
         may_be_absent = value.type is None or isinstance(value.type, onnx_ir.OptionalType)
         if isinstance(type, OptionalType) and not may_be_absent:
@@ -215,9 +211,7 @@ class _Loader:
         return frame.values[value]
 
     def walk(self, nodes: Iterable[onnx_ir.Node], frame: _Frame) -> None:
-        """Load every node of a graph or function, in order; new plain nodes get the origin of the node and its
-        enclosing nodes.
-        """
+        """Load every node of a graph or function, in order; plain nodes get its origin and the enclosing origin."""
         graph = frame.facts.graph
         enclosing = graph.origin
         for node in nodes:
@@ -283,9 +277,7 @@ class _Loader:
         self.unsupported.append(type(error)(f"{_where(node)}: {node.op_type} (opset {frame.opset}): {error}"))
 
     def unknown(self, node: onnx_ir.Node, frame: _Frame) -> UnsupportedError | None:
-        """Return the error for a node that cannot be loaded whatever its operands are; None if a rule or a body may
-        load it.
-        """
+        """Return the error for a node that has no rule and no body; None for any other node."""
         domain, op = "" if node.domain == "ai.onnx" else node.domain, node.op_type
         has_function = (node.domain, op, node.overload) in self.model.functions
         if has_function or find_onnx(domain, op) or find_rule(domain, op, frame.opset):
@@ -372,9 +364,7 @@ class _Loader:
         return tuple(self.lookup(v, frame) for v in chosen.outputs)
 
     def body(self, call: Call, frame: _Frame, attribute: str, types: Sequence[Type]) -> Body:
-        """Load a subgraph with inputs of the given types; captured values of enclosing graphs follow as further
-        inputs.
-        """
+        """Load a subgraph with inputs of the given types, followed by the captured values of enclosing graphs."""
         source: onnx_ir.Graph = call.attributes[attribute].value
         graph = Graph(source.name or attribute)
         facts = Facts(graph, self.facts.totals, nested=True)
@@ -409,9 +399,9 @@ class _Loader:
         """Load a subgraph without inputs; return the error if the given dims may have caused it."""
         if not self.symbols.sizes:
             return self.body(call, frame, attribute, ())
-        return self.tried(partial(self.body, call, frame, attribute, ()))
+        return self.attempt(partial(self.body, call, frame, attribute, ()))
 
-    def tried(self, load: Callable[[], Body]) -> Body | IngotError:
+    def attempt(self, load: Callable[[], Body]) -> Body | IngotError:
         """Call `load`, and return its error instead of raising it, if alternatives exist."""
         noted = len(self.unsupported)
         try:
@@ -422,11 +412,9 @@ class _Loader:
             return found[0] if found else error
 
     def by_rank(self, call: Call, frame: _Frame, operand: str) -> tuple | None:
-        """Load a node once for each rank of an operand: return the results for the only possible rank, or a branch for
-        each, or None.
-        """
+        """Load a node for each rank of an operand; return the results, of a branch per rank if several fit, or None."""
         ranks = range(MAX_RANK + 1)
-        found = [self.tried(partial(self.node_of_rank, call, frame, operand, rank)) for rank in ranks]
+        found = [self.attempt(partial(self.node_of_rank, call, frame, operand, rank)) for rank in ranks]
         self.expect_few_ranks()  # a failed limit would count as an unsupported rank
         bodies = {rank: body for rank, body in enumerate(found) if isinstance(body, Body)}
         if len(bodies) > 1:

@@ -55,12 +55,12 @@ class Parsed:
         """Return the model's metadata, as plain data."""
         model = self.model
         opsets = {domain or "ai.onnx": version for domain, version in model.opset_imports.items()}
-        said = {
+        facts = {
             "producer": " ".join(filter(None, (model.producer_name, model.producer_version))),
             "ir_version": model.ir_version, "opsets": opsets or {"ai.onnx": self.opset}, "domain": model.domain,
             "model_version": model.model_version, "doc": model.doc_string, "metadata": dict(model.metadata_props),
         }  # fmt: skip
-        return {key: value for key, value in said.items() if value}
+        return {key: value for key, value in facts.items() if value}
 
 
 @uncollected()

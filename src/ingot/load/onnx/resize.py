@@ -135,11 +135,11 @@ def _coordinates(call: Call, axes: tuple[int, ...], axis: int, each: Axis) -> Va
     mode = _mode(call)
     if mode != _CROP:
         return COORDINATES[mode](_builder_for(call, each), each)
-    roi, place = call.value(1), axes.index(axis)
+    roi, axis_index = call.value(1), axes.index(axis)
     builder = call.builder_for(roi)
     if call.type(1).shape != (2 * len(axes),):
         raise call.malformed(f"roi is {call.type(1)}, expected {2 * len(axes)} numbers")
-    ends = [builder.slice(roi, starts=(i,), stops=(i + 1,), steps=(1,)) for i in (place, place + len(axes))]
+    ends = [builder.slice(roi, starts=(i,), stops=(i + 1,), steps=(1,)) for i in (axis_index, axis_index + len(axes))]
     found = crop(_builder_for(call, each, roi), each, *(builder.cast(end, dtype=f32) for end in ends))
     if isinstance(found, np.ndarray) and not np.isfinite(found).all():
         raise call.malformed(f"roi is {roi.tolist()}, expected finite numbers")

@@ -46,7 +46,7 @@ def _transformed_at_run(call: Call) -> str:
     inverse, onesided = _sides(call)
     lead, parts = shape[:-1], shape[-1]
     dims, edge_bins = build.dims(values=lead), build.iota(length=len(lead), start=0, step=1, dtype=i64)
-    axis = computed.places(call, call.reshape(call.cast(call[2], i64), (1,)), len(shape))
+    axis = computed.axis_positions(call, call.reshape(call.cast(call[2], i64), (1,)), len(shape))
     chosen = [build.where(compare(edge_bins, axis), dims, 1) for compare in (build.less, build.equal, build.greater)]
     sizes = [build.reduce_prod(each, axes=(0,), keepdims=True) for each in chosen]
     sizes[1] = build.where(build.equal(axis, len(lead)), -1, sizes[1])  # not a valid axis

@@ -20,7 +20,7 @@ class Symbols:
         self.sizes = sizes
         params = [d.value for shape in shapes for d in shape if isinstance(d, onnx_ir.SymbolicDim)]
         self.plain = {p for p in params if p and _NAME.fullmatch(p)}
-        self.taken = set(self.plain)
+        self.used_names = set(self.plain)
         self.dims: dict[str, Dim] = {}
         self.of_data: set[str] = set()  # dims that are measured at run time
         self.are_open = False
@@ -61,9 +61,9 @@ class Symbols:
         """Return an unused name, based on the hint."""
         name = re.sub(r"\W", "_", hint, flags=re.ASCII)[:64]
         name = name if _NAME.fullmatch(name) else f"d_{name}"
-        while name in self.taken:
+        while name in self.used_names:
             name += "_"
-        self.taken.add(name)
+        self.used_names.add(name)
         return name
 
 
