@@ -100,7 +100,7 @@ def load_headers(path: str) -> Loaded:
     """Load the model at a path for inspection only, as `load_model` does, without reading large weights. For ONNX,
     unavailable external data is recorded as absent.
     """
-    return _load_path(path, is_looked_at=True)
+    return _load_path(path, headers_only=True)
 
 
 def _described(source: Any) -> str:
@@ -120,7 +120,7 @@ def _described(source: Any) -> str:
     return name
 
 
-def _load_path(path: str, is_looked_at: bool = False) -> Loaded:
+def _load_path(path: str, headers_only: bool = False) -> Loaded:
     from ingot.load.gguf import is_gguf
     from ingot.load.hub import located
 
@@ -133,10 +133,10 @@ def _load_path(path: str, is_looked_at: bool = False) -> Loaded:
     if path.endswith(".pt2"):
         from ingot.load.aten import load_pt2, read_facts
 
-        graph = load_pt2(path, is_mapped=is_looked_at)
-        return Loaded(graph, facts=read_facts(path) if is_looked_at else {})
+        graph = load_pt2(path, is_mapped=headers_only)
+        return Loaded(graph, facts=read_facts(path) if headers_only else {})
     try:
-        return _load_onnx(path, is_looked_at)
+        return _load_onnx(path, headers_only)
     except LoadError as error:
         suffix = os.path.splitext(path)[1].lower()
         if suffix not in _NO_MODELS:
@@ -165,10 +165,10 @@ def _close_to(path: str) -> str:
     return f", expected perhaps {os.path.join(folder, close[0])!r}" if close else ""
 
 
-def _load_onnx(source: str | bytes, is_looked_at: bool = False) -> Loaded:
+def _load_onnx(source: str | bytes, headers_only: bool = False) -> Loaded:
     from ingot.load.onnx import load_parsed, parse_model
 
-    parsed = parse_model(source, may_lack_data=is_looked_at)
+    parsed = parse_model(source, may_lack_data=headers_only)
     graph: Graph | ShapeDependentModel
     try:
         graph = load_parsed(parsed)

@@ -68,7 +68,7 @@ def asymmetric(builder: Builder, axis: Axis) -> Value:
     return builder.div(positions(builder, axis), builder.cast(axis.scale, dtype=f32))
 
 
-def half_pixel_unmoved(builder: Builder, axis: Axis) -> Value:
+def tf_half_pixel(builder: Builder, axis: Axis) -> Value:
     """Return coordinates with the centers of output elements at a half, but not those of input elements, as TensorFlow
     picks the nearest element.
     """
@@ -96,7 +96,7 @@ COORDINATES: dict[str, Callable[[Builder, Axis], Value]] = {
     "half_pixel_symmetric": half_pixel_symmetric,
     "pytorch_half_pixel": pytorch_half_pixel,
     "asymmetric": asymmetric,
-    "tf_half_pixel_for_nn": half_pixel_unmoved,
+    "tf_half_pixel_for_nn": tf_half_pixel,
     "align_corners": align_corners,
 }
 NEAREST: dict[str, Callable[[Builder, Value], Value]] = {

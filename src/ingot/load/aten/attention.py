@@ -1,4 +1,4 @@
-"""Rules: scaled dot-product attention."""
+"""Rules for scaled dot-product attention."""
 
 import math
 

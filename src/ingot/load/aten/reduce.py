@@ -280,7 +280,7 @@ def _running(b: AtenBuilder, x: Tensor, axis: int, join: Callable[[Tensor, Tenso
 
 @aten("cummax.default", "cummin.default")
 def cummax(b: AtenBuilder, x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-    """The largest so far, or the smallest, and where it is: the last of equal ones, and of NaN, which passes all."""
+    """Return the cumulative maximum or minimum and its last index; a NaN is carried to all later elements."""
     if not b.rank(x):
         return x, b.scalar(0, i64)
     axis, op = b.axis(x, dim), "maximum" if b.target == "aten.cummax.default" else "minimum"
@@ -339,7 +339,7 @@ def argsort(b: AtenBuilder, x: Tensor, dim: int = -1, descending: bool = False) 
 
 
 def _chosen(b: AtenBuilder, x: Tensor, place: Tensor, axis: int, keepdim: bool) -> tuple[Tensor, Tensor]:
-    """The elements at a place along an axis, and the place, which has one there."""
+    """Gather the elements at an index along an axis; return both, without the axis unless `keepdim`."""
     value = b.add("gather_elements", x, place, axis=axis)
     if keepdim:
         return value, place
@@ -358,7 +358,7 @@ def kthvalue(b: AtenBuilder, x: Tensor, k: Known, dim: int = -1, keepdim: bool =
 
 @aten("median.dim")
 def median_dim(b: AtenBuilder, x: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
-    """The lower one of two in the middle, or the first NaN."""
+    """Return the lower of the two middle elements, or the first NaN."""
     if not b.rank(x):
         return x, b.scalar(0, i64)
     axis = b.axis(x, dim)
@@ -374,7 +374,7 @@ def median_dim(b: AtenBuilder, x: Tensor, dim: int, keepdim: bool = False) -> tu
 
 @aten("nanmedian.dim")
 def nanmedian_dim(b: AtenBuilder, x: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
-    """The lower one of two in the middle of what is no NaN; NaN where all are."""
+    """Return the lower of the two middle elements that are not NaN; NaN if all are."""
     if b.dtype(x).kind != "f" or not b.rank(x):
         return median_dim(b, x, dim, keepdim)
     axis = b.axis(x, dim)
@@ -398,9 +398,10 @@ def median(b: AtenBuilder, x: Tensor) -> Tensor:
 
 @aten("mode.default")
 def mode(b: AtenBuilder, x: Tensor, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
-    """The smallest of the most frequent elements, and the last place that has it: the end of the longest run in order.
+    """Return the smallest of the most frequent elements, and its last index: the end of the longest run in sorted
+    order.
 
-    NaN equals nothing, itself included.
+    NaN is unequal to every element, itself included.
     """
     if not b.rank(x):
         return x, b.scalar(0, i64)

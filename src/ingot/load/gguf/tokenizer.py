@@ -38,7 +38,7 @@ _TEKKEN = rf"{_BEGIN}{_UPPER}*{_LOWER}+|{_BEGIN}{_UPPER}+{_LOWER}*|\p{{N}}|{_RES
 
 
 @dataclass(frozen=True, slots=True)
-class _Words:
+class _WordSplitter:
     """How text is split into words: by each expression in turn; a match is one word and is not split further.
 
     whole: a word that is a token becomes that token, whatever the merge ranks. begins: texts begin with a control
@@ -51,19 +51,20 @@ class _Words:
 
 
 # By their names in files.
-WAYS_TO_CUT = {
-    "default": _Words((r"[\p{P}\$\+<=>\^~\|]+", _GPT_2, r"\p{N}+", "[0-9][0-9][0-9]")),
-    "falcon": _Words((r"[\p{P}\$\+<=>\^~\|`]+", _GPT_2, "[0-9][0-9][0-9]")),
-    "ufakzeka": _Words((rf"[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}|{_REST}",)),
-    "tekken": _Words((_TEKKEN,), whole=True, begins=True),
-    **dict.fromkeys(("gpt-2", "phi-2", "mpt", "olmo", "jais", "exaone4"), _Words((_GPT_2,))),
+WORD_SPLITTERS = {
+    "default": _WordSplitter((r"[\p{P}\$\+<=>\^~\|]+", _GPT_2, r"\p{N}+", "[0-9][0-9][0-9]")),
+    "falcon": _WordSplitter((r"[\p{P}\$\+<=>\^~\|`]+", _GPT_2, "[0-9][0-9][0-9]")),
+    "ufakzeka": _WordSplitter((rf"[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}|{_REST}",)),
+    "tekken": _WordSplitter((_TEKKEN,), whole=True, begins=True),
+    **dict.fromkeys(("gpt-2", "phi-2", "mpt", "olmo", "jais", "exaone4"), _WordSplitter((_GPT_2,))),
     **dict.fromkeys(
-        ("starcoder", "refact", "command-r", "smollm", "codeshell", "exaone", "minerva-7b"), _Words((r"\p{N}", _GPT_2))
+        ("starcoder", "refact", "command-r", "smollm", "codeshell", "exaone", "minerva-7b"),
+        _WordSplitter((r"\p{N}", _GPT_2)),
     ),
-    **dict.fromkeys(("qwen2", "deepseek-r1-qwen", "megrez", "stablelm2", "hunyuan"), _Words((_QWEN_2,))),
-    **dict.fromkeys(("llama-bpe", "llama3", "llama-v3", "falcon3", "pixtral"), _Words((_LLAMA_3,), True, True)),
-    **dict.fromkeys(("dbrx", "smaug-bpe", "glm4", "chatglm-bpe"), _Words((_LLAMA_3,))),
-    **dict.fromkeys(("gpt-4o", "llama4"), _Words((_GPT_4O,))),
+    **dict.fromkeys(("qwen2", "deepseek-r1-qwen", "megrez", "stablelm2", "hunyuan"), _WordSplitter((_QWEN_2,))),
+    **dict.fromkeys(("llama-bpe", "llama3", "llama-v3", "falcon3", "pixtral"), _WordSplitter((_LLAMA_3,), True, True)),
+    **dict.fromkeys(("dbrx", "smaug-bpe", "glm4", "chatglm-bpe"), _WordSplitter((_LLAMA_3,))),
+    **dict.fromkeys(("gpt-4o", "llama4"), _WordSplitter((_GPT_4O,))),
 }
 # Control tokens that end an answer, in addition to those that the keys name.
 _ENDS = frozenset(
@@ -182,10 +183,12 @@ def _byte_pairs(keys: TokenizerKeys) -> dict[str, Any]:
     if merges is None:
         raise LoadError(f"{metadata.where('tokenizer.ggml.merges')}: missing, expected pairs of tokens")
     kind = metadata.text("tokenizer.ggml.pre") or "default"
-    if kind not in WAYS_TO_CUT:
+    if kind not in WORD_SPLITTERS:
         where = metadata.where("tokenizer.ggml.pre")
-        raise UnsupportedError(f"{where}: not supported, got {shown(kind)}, expected one of {', '.join(WAYS_TO_CUT)}")
-    words = WAYS_TO_CUT[kind]
+        raise UnsupportedError(
+            f"{where}: not supported, got {shown(kind)}, expected one of {', '.join(WORD_SPLITTERS)}"
+        )
+    words = WORD_SPLITTERS[kind]
     splits = [
         {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
         for pattern in words.patterns

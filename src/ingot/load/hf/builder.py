@@ -30,7 +30,7 @@ from ingot.load.hf.template import (
     Sum,
     Template,
 )
-from ingot.load.hf.weights import FEWEST_BITS, TABLE_BITS, Weights
+from ingot.load.hf.weights import MIN_BITS, TABLE_BITS, Weights
 
 MAX_EXPERTS = 1 << 14  # of a mixture, in a layer of a language model
 
@@ -104,18 +104,18 @@ class LayerBuilder:
     def table(self, path: str, rows: int, where: str) -> str:
         """Return `<path>.weight` [rows, width]; if matrices are quantized, with at least 8 bits."""
         name = f"{self._path}{path}.weight"
-        return self.weights.value(name, (rows, self.names["width"]), where, least_bits=TABLE_BITS)
+        return self.weights.value(name, (rows, self.names["width"]), where, min_bits=TABLE_BITS)
 
     def linear(
-        self, linear: Linear, x: str, inputs: int, outputs: int, *, prefixed: bool = True, least_bits: int = FEWEST_BITS
+        self, linear: Linear, x: str, inputs: int, outputs: int, *, prefixed: bool = True, min_bits: int = MIN_BITS
     ) -> str:
         """Multiply x [..., inputs] by a weight, and add its bias, if any: [..., outputs].
 
-        least_bits: see `Weights`.
+        min_bits: see `Weights`.
         """
         path = f"{self._path}{linear.path}" if prefixed else linear.path
         weight, is_transposed = self.weights.matrix(
-            f"{path}.weight", inputs, outputs, linear.transposed, linear.where, least_bits=least_bits
+            f"{path}.weight", inputs, outputs, linear.transposed, linear.where, min_bits=min_bits
         )
         with self._from("Linear", path, path):
             result = self.add("matmul", x, weight, hint=linear.path, transpose_b=not is_transposed)
@@ -201,7 +201,7 @@ class LayerBuilder:
         rows = reduce(operator.mul, self.rows)
         if len(self.rows) > 1:
             x = self.add("reshape", x, hint="rows", shape=(rows, width))
-        routed = self.linear(mixture.router, x, width, count, least_bits=f32.bits)
+        routed = self.linear(mixture.router, x, width, count, min_bits=f32.bits)
         shares = self.add("softmax", routed, axis=1)
         outputs = [f"{self._path}shares.chosen", f"{self._path}chosen"]
         best = self.graph.add("topk", [shares], outputs, k=selected, axis=1, largest=True)

@@ -85,7 +85,7 @@ def write_logits(builder: LayerBuilder, table: str, hidden: str) -> str:
         logits = builder.add("matmul", hidden, table, hint="logits", transpose_b=True)
     else:
         logits = builder.linear(
-            head.linear, hidden, values["width"], values["vocab"], prefixed=False, least_bits=TABLE_BITS
+            head.linear, hidden, values["width"], values["vocab"], prefixed=False, min_bits=TABLE_BITS
         )
     return builder.apply(head.then, logits)
 

@@ -14,7 +14,7 @@ from ingot.load.hf.quantized import quantized_tensors
 from ingot.load.hf.template import Template
 from ingot.load.quantized import GROUPS, quantized
 
-FEWEST_BITS = min(dtype.bits for dtype in GROUPS)  # of quantized values
+MIN_BITS = min(dtype.bits for dtype in GROUPS)  # of quantized values
 TABLE_BITS = 8  # the minimum for tables and heads: 4 bits lose as much accuracy there as in all other matrices together
 _MAX_SHOWN = 40
 
@@ -45,7 +45,7 @@ class Weights:
 
     A stored dtype other than f32 is followed by a cast, quantized values by dequantization. matrices: the dtype that
     float matrices are rounded to first, if any; for an integer dtype, they are quantized, in groups of each row, which
-    is one output. least_bits: the minimum number of bits of a quantized matrix; if no dtype has as many, the matrix
+    is one output. min_bits: the minimum number of bits of a quantized matrix; if no dtype has as many, the matrix
     stays float. Raises LoadError, UnsupportedError for a folder's quantization.
     """
 
@@ -62,26 +62,26 @@ class Weights:
         self.prefix = next((p for p in template.prefixes if self._has(p + probe)), template.prefixes[0])
 
     def matrix(
-        self, name: str, inputs: int, outputs: int, transposed: bool, where: str, *, least_bits: int = FEWEST_BITS
+        self, name: str, inputs: int, outputs: int, transposed: bool, where: str, *, min_bits: int = MIN_BITS
     ) -> tuple[str, bool]:
         """Return the f32 value of a linear layer's weight, and whether it is [inputs, outputs].
 
         transposed: whether the stored matrix is [inputs, outputs], unless it is quantized.
         """
         is_transposed = transposed and not self._is_quantized(name)
-        if is_transposed and (quant := self._qweight(least_bits)):
+        if is_transposed and (quant := self._qweight(min_bits)):
             return self._transposed(name, (inputs, outputs), where, quant), False
         shape = (inputs, outputs) if is_transposed else (outputs, inputs)
-        return self.value(name, shape, where, least_bits=least_bits), is_transposed
+        return self.value(name, shape, where, min_bits=min_bits), is_transposed
 
-    def value(self, name: str, shape: tuple[int, ...], where: str, *, least_bits: int = FEWEST_BITS) -> str:
+    def value(self, name: str, shape: tuple[int, ...], where: str, *, min_bits: int = MIN_BITS) -> str:
         """Return the f32 value of a weight, built on the first call. where: the line of the template that
         requires it.
         """
         name = self._found(name)
         if name not in self._values:
             value = self._cast(self._load(name, shape, where))
-            quant = self._qweight(least_bits)
+            quant = self._qweight(min_bits)
             if quant and len(shape) == 2 and not self._is_of_quant(value):
                 value = quantized(self._graph, value, quant)
             self._values[name] = value
@@ -99,14 +99,14 @@ class Weights:
         if len({self._graph.type(part).dtype for part in parts}) > 1:
             parts = [self._cast(part) for part in parts]
         value = self._cast(self._graph.add("concat", parts, f"{parts[0]}.all", axis=0).output)
-        quant = self._qweight(FEWEST_BITS)
+        quant = self._qweight(MIN_BITS)
         return quantized(self._graph, value, quant) if quant else value
 
-    def _qweight(self, least_bits: int) -> DType | None:
+    def _qweight(self, min_bits: int) -> DType | None:
         """Return the dtype that a float matrix is quantized to; None to leave it as it is."""
         if self._matrices is None or self._matrices not in GROUPS:
             return None
-        return next((dtype for dtype in (self._matrices, i8) if dtype.bits >= least_bits), None)
+        return next((dtype for dtype in (self._matrices, i8) if dtype.bits >= min_bits), None)
 
     def _transposed(self, name: str, shape: tuple[int, int], where: str, quant: DType) -> str:
         """Quantize a matrix that is stored as [inputs, outputs], as [outputs, inputs]."""

@@ -137,7 +137,7 @@ def concat_of_columns(call: Call) -> str:
 
 
 @onnx("Softmax", "LogSoftmax", "Hardmax")
-def over_the_rest(call: Call) -> str:
+def over_trailing_dims(call: Call) -> str:
     """Normalize over all dims from `axis` on, merged into one."""
     shape = call.shape(0)
     axis = call.attr_axis("axis", 1, len(shape))

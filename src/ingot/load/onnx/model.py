@@ -26,7 +26,7 @@ from ingot.load.onnx.builder import Facts, OnnxBuilder, Totals
 from ingot.load.onnx.call import Body, Call, inputs_of
 from ingot.load.onnx.custom import registered
 from ingot.load.onnx.parse import Parsed, parse_model
-from ingot.load.onnx.random import drawn_in_trip
+from ingot.load.onnx.random import random_state_of_iteration
 from ingot.load.onnx.ranks import choose, is_unranked, of_rank
 from ingot.load.onnx.registry import DESCRIBED, INGOT, find_rule, foreign_name, reason
 from ingot.load.onnx.signature import check_call, signature_of
@@ -509,7 +509,7 @@ def _draws_in_body(call: Call, inner: _Frame, outer: _Frame) -> str:
     captured = _captured_draws(inner, outer)
     if call.op != "Loop":
         return captured
-    return drawn_in_trip(OnnxBuilder(inner.facts, call.build.hint), captured, inner.facts.graph.inputs[0])
+    return random_state_of_iteration(OnnxBuilder(inner.facts, call.build.hint), captured, inner.facts.graph.inputs[0])
 
 
 def _resolve(node: onnx_ir.Node, frame: _Frame) -> dict[str, onnx_ir.Attr]:

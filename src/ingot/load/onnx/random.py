@@ -31,7 +31,7 @@ def _uniform(call: Call, shape: Sequence[Size]) -> str:
     return call.build.draw_uniform(draws(), shape=tuple(shape), stream=zlib.crc32(call.outputs[0].encode()))
 
 
-def drawn_in_trip(build: OnnxBuilder, draws: str, trip: str) -> str:
+def random_state_of_iteration(build: OnnxBuilder, draws: str, trip: str) -> str:
     """Return the random state of one iteration of a loop, with its own seed. draws: the state of the enclosing
     graph.
     """
