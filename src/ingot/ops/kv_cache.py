@@ -130,8 +130,8 @@ _APPENDED = {
 
 
 def _int8(x, scales):
-    """Quantize over the last axis to -127..127 with scale absmax / 127, in f32 for every dtype of x, as the kernel
-    does.
+    """Quantize over the last axis to -127..127 with scale absmax / 127, in f32 for every dtype of x, so
+    that the quantized values are exact.
 
     If a scale is 0, infinity or NaN, its quantized values are 0: they represent zeros, or NaN.
     """

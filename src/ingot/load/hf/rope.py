@@ -28,14 +28,14 @@ class Rotations:
         self._template, self._settings, self._context = template, settings, context
         self._tables: dict[str, tuple[str, str]] = {}
 
-    def of(self, rope: str, location: Callable[[str, np.ndarray], str]) -> tuple[str, str]:
-        """Return the values of a rope; `location` adds a table to the graph under a name.
+    def of(self, rope: str, add_table: Callable[[str, np.ndarray], str]) -> tuple[str, str]:
+        """Return the values of a rope; `add_table` adds a table to the graph under a name.
 
         Raises the errors of `rotary_tables`.
         """
         if rope not in self._tables:
             cos, sin = rotary_tables(self._template.ropes[rope], self._settings, self._context)
-            self._tables[rope] = (location(f"{rope}.cos", cos), location(f"{rope}.sin", sin))
+            self._tables[rope] = (add_table(f"{rope}.cos", cos), add_table(f"{rope}.sin", sin))
         return self._tables[rope]
 
 
@@ -63,7 +63,7 @@ def rotary_tables(rope: Rope, settings: Settings, context: int) -> tuple[np.ndar
     kind = rope.aliases.get(kind, kind) if isinstance(kind, str) else kind
     if kind == "dynamic":
         raise UnsupportedError(
-            f"{location}.rope_type: 'dynamic' rotates keys again as a sequence grows, which a cache cannot;  "
+            f"{location}.rope_type: 'dynamic' rotates keys again as a sequence grows, which a cache cannot; "
             f"expected one of {', '.join(rope.kinds)} ({rope.where})"
         )
     if kind not in rope.kinds:

@@ -110,7 +110,7 @@ class Weights:
 
     def _transposed(self, name: str, shape: tuple[int, int], where: str, quant: DType) -> str:
         """Quantize a matrix that is stored as [inputs, outputs], as [outputs, inputs]."""
-        key = f"{name}.turned"
+        key = f"{name}.transposed"
         if key not in self._values:
             stored = self._cast(self._load(self._found(name), shape, where))
             permuted = self._graph.add("permute", [stored], key, axes=(1, 0)).output
