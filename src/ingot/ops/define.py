@@ -56,8 +56,7 @@ def op(
     expand: Callable[..., Any] | None = None,
     name: str | None = None,
 ) -> Callable[[Reference], Reference]:
-    """Declare an op: the decorated function is its reference, its signature the schema, its docstring's first line the
-    docs.
+    """Declare an op: the function is its reference, its signature the schema, its first docstring line the docs.
 
     Positional parameters are operands (default None: optional; `*xs`: variadic); keyword-only ones are attributes,
     whose annotations define the values accepted from text (see `ingot.ir.text`).
@@ -69,19 +68,16 @@ def op(
     inplace: operands that the result may overwrite; of several results, each the operand of its own index.
     acts_on: "element", if an element of the result depends only on the operands' elements at its position, after
     broadcasting; "row", if this holds for rows of the last dim, and operands with one dim are shared by all rows;
-    "tensor" otherwise.
-    addresses: for every operand that only accepts integers, its range, if its elements address something, or the reason
-    why any number is valid. Every executor rejects elements outside of the range, with an InputError or a fault.
+    "tensor" otherwise. addresses: for every operand that only accepts integers, its range, if its elements address something, or
+    the reason why any number is valid. Executors reject elements outside of the range, with an InputError or a fault.
     tolerance: per dtype, relative to max(1, |expected|), for any executor against the float64 reference; default f32
-    2e-6.
-    domain: the range from which samples draw floats.
+    2e-6. domain: the range from which samples draw floats.
     any_type: operands may be sequences, optionals and tensors of unknown rank, which its inference checks; a reference
     gets a list, None or an array.
     A graph as an attribute is a function of arrays for its reference; see `ingot.run.interpret`.
     expand(g, *operands, **attributes): build the op from simpler ops, through an `Expansion`; returns the value name,
     or a tuple of them. The record's `expand(graph, node)` adds those nodes before `node`; see `expand_node`.
     """
-
     assert acts_on == "tensor" or (acts_on in ("element", "row") and outputs == 1), (acts_on, outputs)
 
     def declare(function: Reference) -> Reference:

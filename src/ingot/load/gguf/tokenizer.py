@@ -197,7 +197,7 @@ def _byte_pairs(keys: TokenizerKeys) -> dict[str, Any]:
     return {
         "normalizer": None,
         "pre_tokenizer": {"type": "Sequence", "pretokenizers": [*splits, level]},
-        "post_processor": _post_processor(keys, begins=words.begins),
+        "post_processor": _surround(keys, begins=words.begins),
         "decoder": level,
         "model": {"type": "BPE", "ignore_merges": words.whole, "vocab": keys.ids, "merges": merges},
     }
@@ -218,7 +218,7 @@ def _sentence_pieces(keys: TokenizerKeys) -> dict[str, Any]:
     return {
         "normalizer": {"type": "Sequence", "normalizers": [*begin, space]},
         "pre_tokenizer": None,
-        "post_processor": _post_processor(keys, begins=True),
+        "post_processor": _surround(keys, begins=True),
         "decoder": {"type": "Sequence", "decoders": decoders},
         "model": {
             "type": "BPE",
@@ -259,7 +259,7 @@ def _merges(keys: TokenizerKeys) -> list[tuple[str, str]]:
     return list(pairs())
 
 
-def _post_processor(keys: TokenizerKeys, *, begins: bool) -> dict[str, Any] | None:
+def _surround(keys: TokenizerKeys, *, begins: bool) -> dict[str, Any] | None:
     """Return the post-processor that adds the tokens before and after a text."""
     ids: dict[str, int | None] = {}
     for name, default in (("bos", begins and "bos" in keys.named), ("eos", False)):
