@@ -68,8 +68,9 @@ def op(
     inplace: operands that the result may overwrite; of several results, each the operand of its own index.
     acts_on: "element", if an element of the result depends only on the operands' elements at its position, after
     broadcasting; "row", if this holds for rows of the last dim, and operands with one dim are shared by all rows;
-    "tensor" otherwise. addresses: for every operand that only accepts integers, its range, if its elements address something, or
-    the reason why any number is valid. Executors reject elements outside of the range, with an InputError or a fault.
+    "tensor" otherwise. addresses: for every operand that only accepts integers, its range, if its elements address
+    something, or the reason why any number is valid. Executors reject elements outside of the range, with an InputError
+    or a fault.
     tolerance: per dtype, relative to max(1, |expected|), for any executor against the float64 reference; default f32
     2e-6. domain: the range from which samples draw floats.
     any_type: operands may be sequences, optionals and tensors of unknown rank, which its inference checks; a reference
