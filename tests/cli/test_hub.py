@@ -124,7 +124,7 @@ def test_what_came_whole_before_the_end_is_kept(hub: FakeHub, home: Path, answer
     hub.cut["model.safetensors"], hub.breaks = 3 << 20, True
     try:
         code, _, err = asked(hub, home, "pull", "acme/later")
-        assert code == 74 and "what came whole is kept" in err and "hf download acme/later --include '*.json'" in err
+        assert code == 74 and "complete files stay cached" in err and "hf download acme/later --include '*.json'" in err
         assert "acme" not in asked(hub, home, "list")[1]
     finally:
         hub.breaks = hub.is_broken = False

@@ -64,7 +64,7 @@ FOLDERS: dict[str, tuple[Callable[[Path], None], int, str]] = {
     "weights cut": (shortened("model.safetensors", 1 << 20), 65, "it is cut short: copy or fetch it again"),
     "header cut": (shortened("model.safetensors", 5), 65, "too short for safetensors, got 5 bytes"),
     "pickled": (pickled, 65, "convert them to model.safetensors with save_pretrained"),
-    "architecture": (configured(model_type="nonsense"), 69, "docs/adding-an-architecture.md says how to write one"),
+    "architecture": (configured(model_type="nonsense"), 69, "see docs/adding-an-architecture.md"),
     "absent": (shutil.rmtree, 66, "no such file"),
 }
 # The same where only what reads and writes text stops.

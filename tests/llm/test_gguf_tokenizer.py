@@ -12,7 +12,7 @@ from ingot.errors import LoadError
 from ingot.llm.chat import ChatTemplate
 from ingot.llm.tokenizer import Tokenizer
 from ingot.load.gguf import GgufModel
-from ingot.load.gguf.tokenizer import WAYS_TO_CUT
+from ingot.load.gguf.tokenizer import WORD_SPLITTERS
 from small_tokenizers import KINDS, TEXT, write_folder
 
 NAMES = {"bos_token": "<s>", "eos_token": "</s>"}
@@ -79,7 +79,7 @@ def merged(symbols: list[str], ids: dict[str, int], scores) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("pre", {ways: pre for pre, ways in WAYS_TO_CUT.items()}.values())
+@pytest.mark.parametrize("pre", {ways: pre for pre, ways in WORD_SPLITTERS.items()}.values())
 def test_words_of_every_kind(pre: str, tmp_path: Path) -> None:
     """Each expression passes the checks of those from files, and keeps every text."""
     found = tokenizer(TINY_LM, tmp_path / "model.gguf", pre)

@@ -165,7 +165,7 @@ def test_a_scan_makes_outputs_of_elements_of_one_rank():
         """g (float s, float[3, 2] x) => (float[2] y, float[3, 2] z) { y, z = Scan<num_scan_inputs=1,
         body = b (float[2] v, float[2] e) => (float[2] a, float[2] o) { a = Mul(v, e)  o = Add(a, v) }>(s, x) }"""
     )
-    with pytest.raises(UnsupportedError, match=r"'y': Scan .* an output made of f32"):
+    with pytest.raises(UnsupportedError, match=r"'y': Scan .* an output of type f32"):
         load_onnx(content)
 
 

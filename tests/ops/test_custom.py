@@ -84,7 +84,7 @@ def test_nodes_of_onnx():
         ("y = mine.Swirl<amount = 1.0, more = 2>(x)", r"unknown attributes \['more'\]"),
         ("y = mine.Swirl<amount = 1>(x)", "attribute 'amount' has a wrong type, got INT, expected FLOAT"),
         ("y = mine.Swirl<amount = 1.0>(x, w, w)", "mine.swirl: bad operands"),
-        ("y, z = mine.Swirl<amount = 1.0>(x)", "mine.swirl makes 1 values, 2 are named"),
+        ("y, z = mine.Swirl<amount = 1.0>(x)", "mine.swirl has 1 results, 2 are named"),
         ("y, z = mine.Parts<at = 1>(w)", "parts: wrong rank"),
     ],
 )
@@ -301,7 +301,7 @@ def annotated(x, *, a: int, b: dict):
 
 
 REFUSED = [
-    (("relu", lambda x: x), {}, "the name is taken"),
+    (("relu", lambda x: x), {}, "the name is already used"),
     (("not a name", lambda x: x), {}, "bad name"),
     (("a" * 65, lambda x: x), {}, "bad name"),
     (("mine.", lambda x: x), {}, "bad name"),
@@ -315,10 +315,10 @@ REFUSED = [
     (("new", lambda x: x), {"outputs": 0}, "bad acts_on or outputs"),
     (("new", lambda x: x), {"onnx": "mine"}, "bad ONNX name"),
     (("new", lambda x: x), {"onnx": ("", "Relu")}, "expected a domain that is not ONNX's or Ingot's"),
-    (("new", lambda x: x), {"onnx": ("mine", "Swirl")}, "the ONNX name is taken"),
+    (("new", lambda x: x), {"onnx": ("mine", "Swirl")}, "the ONNX name is already used"),
     (("new", lambda x: x), {"torch": "aten::relu"}, "bad torch name"),
     (("new", lambda x: x), {"torch": "relu"}, "bad torch name"),
-    (("new", lambda x: x), {"torch": "mine::swirl.default"}, "the torch name is taken"),
+    (("new", lambda x: x), {"torch": "mine::swirl.default"}, "the torch name is already used"),
     (("new", lambda x: x), {"kernel": ("lib.so", "f")}, "bad kernel"),
     (("new", lambda x: x), {"kernel": ingot.ExternalKernel("lib.so", "f", ("float",))}, "bad kernel"),
     (("new", swirl), {"kernel": ingot.ExternalKernel("lib.so", "f")}, "attribute 'why' cannot be given to a kernel"),
@@ -337,7 +337,7 @@ def test_a_name_is_given_back():
     with pytest.raises(InputError, match="unregister_op: no such op, got 'relu', expected one of none"):
         ingot.unregister_op("relu")
     register_swirl()
-    with pytest.raises(InputError, match="the name is taken"):
+    with pytest.raises(InputError, match="the name is already used"):
         register_swirl()
     ingot.unregister_op("mine.swirl")
     register_swirl()

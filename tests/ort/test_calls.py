@@ -338,7 +338,7 @@ def test_what_is_no_list_of_names(names: Any) -> None:
         (torch.nn.Linear(2, 2).state_dict(), TypeError, "build the module that they belong to"),
         (onnx.load_from_string(LINEAR), TypeError, r"SerializeToString\(\)"),
         ("weights.pt", ValueError, r"torch.export.save\(torch.export.export"),
-        ("weights.safetensors", ValueError, "the folder that they lie in"),
+        ("weights.safetensors", ValueError, "the folder that contains them"),
         ("modle.onnx", FileNotFoundError, "no such file, expected perhaps 'model.onnx'"),
         ("none/model.onnx", FileNotFoundError, "got no folder 'none' either"),
         ("", ValueError, "path of a model: empty"),

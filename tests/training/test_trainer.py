@@ -336,7 +336,7 @@ def test_bad_input_is_a_typed_error_and_trains_nothing(rng):
     steps = rng.standard_normal((3, 2, 4), np.float32)
     with pytest.raises(
         UnsupportedError,
-        match=r"got scatter_elements '.*', updates that are joined by 'max'; scatter_elements '.*', .* by 'mul'$",
+        match=r"got scatter_elements '.*', updates combined by 'max'; scatter_elements '.*', .* by 'mul'$",
     ):
         ingot.Trainer(Stuck(), loss="mse", example_inputs=(steps, steps), optimizer=ADAMW)
 

@@ -1,4 +1,4 @@
-"""How gradients flow through each op, as plain ops: rows, and the differentiation of graphs by them."""
+"""The gradient rule of each op, in plain ops, and reverse-mode differentiation of graphs."""
 
 from ingot.gradients import conv, elementwise, fourier, index, linear, norm, recurrent, reduce, shape, taps
 from ingot.gradients.differentiate import differentiate

@@ -11,20 +11,20 @@ from ingot.ir.graph import Node
 
 
 def _windows_to_image(g: Backward, node: Node, d: str, w: str, groups: int, kernel: Sequence[int]) -> str:
-    """What windows over x get is added up at the places that they read: a transposed convolution with a filter."""
+    """Add the gradients of windows over x to the positions that they read: a transposed convolution with a filter."""
     rank = len(kernel)
-    sizes, made = g.type(str(node.operands[0])).dims[2:], g.type(d).dims[2:]
-    left = []  # what no window reaches, at the end of each axis
-    for i, (size, out) in enumerate(zip(sizes, made, strict=True)):
+    sizes, out_dims = g.type(str(node.operands[0])).dims[2:], g.type(d).dims[2:]
+    uncovered = []  # elements at the end of each axis that no window reaches
+    for i, (size, out) in enumerate(zip(sizes, out_dims, strict=True)):
         reach = (out - 1) * node.strides[i] + node.dilations[i] * (kernel[i] - 1) + 1
-        left.append(size - (reach - node.pads[i] - node.pads[rank + i]))
+        uncovered.append(size - (reach - node.pads[i] - node.pads[rank + i]))
     settings = {name: getattr(node, name) for name in ("strides", "pads", "dilations")}
-    return g.conv_transpose(d, w, **settings, groups=groups, output_padding=tuple(left))
+    return g.conv_transpose(d, w, **settings, groups=groups, output_padding=tuple(uncovered))
 
 
 @gradient("conv")
 def conv(g: Backward, node: Node, d: str) -> list[str | None]:
-    """Of x, a transposed convolution; of w, an op of its own."""
+    """The gradient of x is a transposed convolution; that of w has its own op."""
     x, w = str(node.operands[0]), str(node.operands[1])
     kernel = g.type(w).dims[2:]
     of_filter = g.conv_filter_gradient(x, d, kernel=kernel, **node.attributes)
@@ -37,13 +37,13 @@ def conv(g: Backward, node: Node, d: str) -> list[str | None]:
 
 @gradient("max_pool")
 def max_pool(g: Backward, node: Node, d: str) -> str:
-    """d added where the largest of each window was."""
+    """Add d to the largest element of each window."""
     return g.max_pool_gradient(node.operands[0], d, **node.attributes)
 
 
 @gradient("avg_pool")
 def avg_pool(g: Backward, node: Node, d: str) -> str:
-    """d over the number of elements of each window, added to all of them."""
+    """Divide d by the number of elements of each window, and add it to all of them."""
     x = str(node.operands[0])
     channels, sizes = g.type(x).dims[1], g.type(x).dims[2:]
     dtype, rank = g.type(x).dtype.numpy, len(node.kernel)

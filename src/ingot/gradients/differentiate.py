@@ -1,4 +1,5 @@
-"""Reverse-mode differentiation of a graph: it adds nodes, in plain ops, and changes none but those that it expands.
+"""Reverse-mode differentiation of a graph: it adds nodes, in plain ops, and changes no node except those it
+expands.
 
 Griewank and Walther, "Evaluating Derivatives", 2008.
 """
@@ -14,18 +15,19 @@ from ingot.ops.define import Expansion, expand_node, replace_node
 
 
 def differentiate(graph: Graph, loss: str, wanted: Sequence[str]) -> dict[str, str]:
-    """Adds the gradients of a loss to a static graph: value -> its gradient, for those of `wanted` that it depends on.
+    """Add the gradients of a loss to a static graph, and return value -> gradient for those of `wanted` that it depends
+    on.
 
-    loss: a float of shape []. A node on the way whose op has no row is expanded into simpler ones, and stays so.
-    Raises UnsupportedError that names every op on the way without a gradient.
+    loss: a float of shape []. A node between `wanted` and the loss whose op has no gradient rule is expanded into
+    simpler nodes, permanently. Raises UnsupportedError that names every such op without a gradient.
     """
     assert graph.type(loss).shape == (), f"{loss} is {graph.type(loss)}, expected a number"
-    way = _way(graph, loss, wanted)
+    path = _path(graph, loss, wanted)
     g = Backward(graph)
     g.at(loss)
     before = set(graph.nodes)
     totals = {loss: g.constant(1.0)}
-    for node in reversed(way):
+    for node in reversed(path):
         gradients = [totals.get(output) for output in node.outputs]
         if all(d is None for d in gradients):
             continue
@@ -42,7 +44,7 @@ def differentiate(graph: Graph, loss: str, wanted: Sequence[str]) -> dict[str, s
 
 
 def scatter_into(graph: Graph, d: str, total: str) -> bool:
-    """Has what rows have scattered into zeros go into a total instead; whether d is that."""
+    """Redirect a rule's scatter into zeros to add to a total instead; return whether d is such a scatter."""
     node = graph.producer(d)
     while node is not None and node.op.name == "scatter_elements" and node.reduction == "add":
         into = graph.producer(node.operands[0])
@@ -63,30 +65,30 @@ def _is_float(graph: Graph, name: str) -> bool:
     return isinstance(type, TensorType) and type.dtype.kind == "f"
 
 
-def _way(graph: Graph, loss: str, wanted: Iterable[str]) -> list[Node]:
-    """The nodes between the wanted values and a loss, in order, each of an op with a row."""
+def _path(graph: Graph, loss: str, wanted: Iterable[str]) -> list[Node]:
+    """Return the nodes between the wanted values and a loss, in order; all have gradient rules."""
     while True:
-        way = _between(graph, loss, wanted)
-        without = [node for node in way if _refusal(node)]
+        path = _between(graph, loss, wanted)
+        without = [node for node in path if _refusal(node)]
         simpler = [node for node in without if node.op.expand is not None or not _refusal_to_unroll(graph, node)]
         if not simpler:
             break
         for node in simpler:
-            _take_apart(graph, node)
+            _decompose(graph, node)
     if without:
         reasons = ((node, _refusal_to_unroll(graph, node) or _refusal(node)) for node in without)
         listed = "; ".join(f"{node.op.name} {node.outputs[0]!r}, {reason}" for node, reason in reasons)
         raise UnsupportedError(f"graph {graph.name!r}: ops without a gradient, got {listed}")
-    return way
+    return path
 
 
 def _refusal_to_unroll(graph: Graph, node: Node) -> str:
-    """Why a node is not taken apart into steps, or "" for one that can be."""
+    """Return why a node cannot be unrolled into steps, or ""."""
     row = UNROLLED.get(node.op.name)
     return _refusal(node) if row is None else row.refuse(node, graph.type(str(node.operands[0])).dims[0])
 
 
-def _take_apart(graph: Graph, node: Node) -> None:
+def _decompose(graph: Graph, node: Node) -> None:
     if node.op.expand is not None:
         expand_node(graph, node)
         return
@@ -96,9 +98,9 @@ def _take_apart(graph: Graph, node: Node) -> None:
 
 
 def _refusal(node: Node) -> str:
-    """Why a node has no gradient, or ""."""
+    """Return why a node has no gradient, or ""."""
     row = GRADIENTS.get(node.op.name)
-    return row.refuse(node) if row is not None else MISSING.get(node.op.name, "which has no row")
+    return row.refuse(node) if row is not None else MISSING.get(node.op.name, "which has no rule")
 
 
 def _between(graph: Graph, loss: str, wanted: Iterable[str]) -> list[Node]:
@@ -106,22 +108,22 @@ def _between(graph: Graph, loss: str, wanted: Iterable[str]) -> list[Node]:
     forward = []
     for node in graph.nodes:
         if node.op.name not in FLAT and not depending.isdisjoint(node.operands):
-            made = [output for output in node.outputs if _is_float(graph, output)]
-            depending.update(made)
-            forward += [node] if made else []
-    needed, way = {loss}, []
+            float_outputs = [output for output in node.outputs if _is_float(graph, output)]
+            depending.update(float_outputs)
+            forward += [node] if float_outputs else []
+    needed, path = {loss}, []
     for node in reversed(forward):
         if not needed.isdisjoint(node.outputs):
             needed.update(operand for operand in node.operands if operand in depending)
-            way.append(node)
-    return way[::-1]
+            path.append(node)
+    return path[::-1]
 
 
-def _prune(graph: Graph, before: set[Node], kept: set[str]) -> None:
-    """Removes what was added for gradients that nobody wants."""
+def _prune(graph: Graph, before: set[Node], results_wanted: set[str]) -> None:
+    """Remove nodes that were added for unwanted gradients."""
 
     def is_read(name: str) -> bool:
-        return name in kept or bool(graph.values[name].users) or graph.is_output(name)
+        return name in results_wanted or bool(graph.values[name].users) or graph.is_output(name)
 
     for node in reversed(list(graph.nodes)):
         if node in before or any(map(is_read, node.outputs)):

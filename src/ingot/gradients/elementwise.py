@@ -1,4 +1,4 @@
-"""Gradients of element-wise ops: those of one operand are a formula of it, of the result y and of its gradient d."""
+"""Gradients of element-wise ops; for one operand x, a formula of x, the result y and its gradient d."""
 
 from __future__ import annotations
 
@@ -62,13 +62,13 @@ for _op, _formula in _UNARY.items():
 
 @gradient("gelu")
 def gelu(g: Backward, node: Node, d: str) -> str:
-    """d times the derivative of x * Phi(x), or of what stands for Phi."""
+    """Multiply d by the derivative of x * Phi(x), or of its approximation."""
     return g.gelu_gradient(node.operands[0], d, approximate=node.approximate)
 
 
 @gradient("clip")
 def clip(g: Backward, node: Node, d: str) -> str:
-    """d where x is within the bounds, these included."""
+    """Return d where x is within the bounds, inclusive."""
     x = str(node.operands[0])
     if node.minimum != -math.inf:
         d = g.where(g.less(x, float(node.minimum)), 0.0, d)
@@ -77,25 +77,25 @@ def clip(g: Backward, node: Node, d: str) -> str:
 
 @gradient("leaky_relu")
 def leaky_relu(g: Backward, node: Node, d: str) -> str:
-    """d, times alpha where x is negative."""
+    """Return d, times alpha where x is negative."""
     return g.where(g.less(node.operands[0], 0.0), g.mul(d, float(node.alpha)), d)
 
 
 @gradient("elu")
 def elu(g: Backward, node: Node, d: str) -> str:
-    """d, times y + alpha where x is not positive: the exponential itself overflows elsewhere."""
+    """Return d, times y + alpha where x is not positive; elsewhere the exponential would overflow."""
     return g.where(g.less_equal(node.operands[0], 0.0), g.mul(d, g.add(node.output, float(node.alpha))), d)
 
 
 @gradient("dropout")
 def dropout(g: Backward, node: Node, d: str) -> list[str | None]:
-    """d where x was kept, as that is drawn again: no mask is stored."""
+    """Apply the same dropout to d: the mask is recomputed, not stored."""
     return [g.dropout(d, *node.operands[1:], **node.attributes), *(None for _ in node.operands[1:])]
 
 
 @gradient("cast")
 def cast(g: Backward, node: Node, d: str) -> str:
-    """d in the dtype that x had."""
+    """Cast d to the dtype of x."""
     return g.cast(d, dtype=g.type(str(node.operands[0])).dtype)
 
 
@@ -108,14 +108,14 @@ def _divided(g: Backward, a: str, b: str, y: str, d: str) -> tuple[str, str]:
 
 
 def _power(g: Backward, a: str, b: str, y: str, d: str) -> tuple[str, str]:
-    """Where an exponent or a base is 0 the other factor may be infinite; the product is 0 all the same."""
+    """If an exponent or a base is 0, the other factor may be infinite; the product is still 0."""
     base = g.mul(d, g.mul(b, g.pow(a, g.sub(b, 1.0))))
     exponent = g.mul(d, g.mul(y, g.log(a)))
     return g.where(g.equal(b, 0.0), 0.0, base), g.where(g.equal(a, 0.0), 0.0, exponent)
 
 
-def _chosen(comparison: str) -> Pair:
-    """Of equal operands each gets half."""
+def _selected(comparison: str) -> Pair:
+    """Return the formula for maximum or minimum; equal operands get half of d each."""
 
     def formula(g: Backward, a: str, b: str, y: str, d: str) -> tuple[str, str]:
         half = g.where(g.equal(a, b), g.mul(d, 0.5), 0.0)
@@ -132,8 +132,8 @@ _BINARY: dict[str, Pair] = {
     "div": _divided,
     "mod": lambda g, a, b, y, d: (d, g.neg(g.mul(d, g.floor_div(a, b)))),
     "pow": _power,
-    "maximum": _chosen("greater"),
-    "minimum": _chosen("less"),
+    "maximum": _selected("greater"),
+    "minimum": _selected("less"),
 }
 
 
@@ -153,6 +153,6 @@ for _op, _pair in _BINARY.items():
 
 @gradient("where")
 def where(g: Backward, node: Node, d: str) -> tuple[None, str, str]:
-    """d where each was chosen."""
+    """Pass d to the operand that was selected at each position."""
     condition, a, b = map(str, node.operands)
     return None, g.summed(g.where(condition, d, 0.0), a), g.summed(g.where(condition, 0.0, d), b)

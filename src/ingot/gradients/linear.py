@@ -11,27 +11,27 @@ from ingot.ir.graph import Node
 
 @gradient("matmul")
 def matmul(g: Backward, node: Node, d: str) -> tuple[str, str]:
-    """Products of d with the other operand; a matrix that all batches share gets one product over all their rows."""
+    """Multiply d by the other operand; a matrix shared by all batches gets one product over all their rows."""
     a, b = map(str, node.operands)
     if g.type(b).rank == 2 and g.type(a).rank > 2 and not node.transpose_a:
-        rows, made = _rows(g, a), _rows(g, d)
+        rows, d_rows = _rows(g, a), _rows(g, d)
     else:
-        rows, made = a, d
+        rows, d_rows = a, d
     scaled = {"scale": node.scale}
     if node.transpose_a:
         of_a = g.matmul(b, d, transpose_a=node.transpose_b, transpose_b=True, **scaled)
     else:
         of_a = g.matmul(d, b, transpose_b=not node.transpose_b, **scaled)
     if node.transpose_b:
-        of_b = g.matmul(made, rows, transpose_a=True, transpose_b=node.transpose_a, **scaled)
+        of_b = g.matmul(d_rows, rows, transpose_a=True, transpose_b=node.transpose_a, **scaled)
     else:
-        of_b = g.matmul(rows, made, transpose_a=not node.transpose_a, **scaled)
+        of_b = g.matmul(rows, d_rows, transpose_a=not node.transpose_a, **scaled)
     return g.summed(of_a, a), g.summed(of_b, b)
 
 
 @gradient("expert_matmul")
 def expert_matmul(g: Backward, node: Node, d: str) -> tuple[str, None, str]:
-    """Products with every matrix, of a d in which what was not chosen is zero."""
+    """Multiply by every expert's matrix, with d zero for experts that were not selected."""
     x, chosen, experts = map(str, node.operands)
     (rows, slots, out), (count, _, size) = g.type(d).dims, g.type(experts).dims
     numbers = g.reshape(g.iota(length=count, start=0, step=1, dtype=i64), shape=(count, 1, 1))

@@ -1,4 +1,4 @@
-"""Gradients of reductions and running sums."""
+"""Gradients of reductions and cumulative sums."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from ingot.ir.graph import Node
 
 
 def _spread(g: Backward, node: Node, value: str) -> str:
-    """What a reduction made, or its gradient, repeated along the axes that it reduced."""
+    """Repeat the result of a reduction, or its gradient, along the reduced axes."""
     shape = g.type(str(node.operands[0])).shape
-    kept = tuple(1 if i in node.axes else dim for i, dim in enumerate(shape))
-    return g.expand(g.reshape(value, shape=kept), shape=shape)
+    remaining = tuple(1 if i in node.axes else dim for i, dim in enumerate(shape))
+    return g.expand(g.reshape(value, shape=remaining), shape=shape)
 
 
 @gradient("reduce_sum")
 def reduce_sum(g: Backward, node: Node, d: str) -> str:
-    """d, repeated."""
+    """Repeat d."""
     return _spread(g, node, d)
 
 
 @gradient("reduce_mean")
 def reduce_mean(g: Backward, node: Node, d: str) -> str:
-    """d over the number of elements, repeated."""
+    """Divide d by the number of elements, and repeat it."""
     dims = g.type(str(node.operands[0])).dims
     return _spread(g, node, g.div(d, float(math.prod(dims[axis] for axis in node.axes))))
 
 
 @gradient("reduce_max", "reduce_min")
 def reduce_extreme(g: Backward, node: Node, d: str) -> str:
-    """d where x is the largest or smallest, shared by equal ones."""
+    """Pass d to the largest or smallest elements of x; equal ones share it."""
     x = str(node.operands[0])
     found = g.cast(g.equal(x, _spread(g, node, node.output)), dtype=g.type(x).dtype)
     count = g.reduce_sum(found, axes=node.axes, keepdims=node.keepdims)
@@ -39,15 +39,17 @@ def reduce_extreme(g: Backward, node: Node, d: str) -> str:
 
 @gradient("reduce_prod")
 def reduce_prod(g: Backward, node: Node, d: str) -> str:
-    """d times the product of all other elements: of those before times of those after, so that zeros cost nothing."""
+    """Multiply d by the product of all other elements: the product of those before times that of those after, so that
+    zeros need no special case.
+    """
     x = str(node.operands[0])
     dims = g.type(x).dims
-    kept = [axis for axis in range(len(dims)) if axis not in node.axes]
-    order = (*kept, *node.axes)
+    remaining = [axis for axis in range(len(dims)) if axis not in node.axes]
+    order = (*remaining, *node.axes)
     count = math.prod(dims[axis] for axis in node.axes)
     if not count:
         return g.zeros(x)
-    head = tuple(dims[axis] for axis in kept)
+    head = tuple(dims[axis] for axis in remaining)
     rows = g.reshape(g.permute(x, axes=order), shape=(*head, count))
     zeros, ones = (0,) * len(head), (1,) * len(head)
 
@@ -68,7 +70,7 @@ def reduce_prod(g: Backward, node: Node, d: str) -> str:
 
 @gradient("cumsum")
 def cumsum(g: Backward, node: Node, d: str) -> str:
-    """The running sum of d from the end on."""
+    """Accumulate d from the end."""
     dims = g.type(d).dims
     if not dims[node.axis]:
         return d

@@ -1,4 +1,4 @@
-"""The table of gradients: what a row is, and which ops have none, each with the reason."""
+"""The table of gradient rules, and of ops without one, each with the reason."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from ingot.ir.graph import Graph, Node
 from ingot.ops.define import Builder
 from ingot.support import abi
 
-ROWS = abi.constant("INGOT_K_BLOCK")  # that are summed together, as products sum them
+ROWS = abi.constant("INGOT_K_BLOCK")  # rows that are summed together, as in matrix products
 
 
 class Backward(Builder):
-    """Writes the nodes of gradients at the end of a graph, and names them after the value whose gradient they pass on.
+    """Add the nodes of gradients at the end of a graph, named after the value whose gradient they propagate.
 
     A float operand becomes a constant of the dtype of that value, an int operand one of i64. All dims are ints.
     """
@@ -28,7 +28,7 @@ class Backward(Builder):
         self._about, self._constants = "", dict[tuple[float, DType], str]()
 
     def at(self, value: str) -> None:
-        """Says whose gradient is passed on from here: nodes stand for what makes it."""
+        """Select the value whose gradient is propagated next: new nodes get the origin of its producer."""
         self._about, maker = value, self.graph.producer(value)
         self.graph.origin = () if maker is None else maker.sources
 
@@ -37,7 +37,9 @@ class Backward(Builder):
         return self.graph.add(op, names, f"{self._about}.gradient", **attributes).output
 
     def constant(self, value: float | int, dtype: DType | None = None) -> str:
-        """A number, shape []: each once, by default of the dtype that the class says."""
+        """Return a number as a constant of shape []; each number is added once. The default dtype is described by the
+        class.
+        """
         dtype = dtype or (i64 if isinstance(value, int) else self.type(self._about).dtype)
         if (value, dtype) not in self._constants:
             name = self.graph.fresh(f"{self._about}.gradient.constant")
@@ -45,21 +47,21 @@ class Backward(Builder):
         return self._constants[value, dtype]
 
     def array(self, name: str, data: np.ndarray) -> str:
-        """A constant of several numbers."""
+        """Add an array as a constant."""
         return self.graph.add_constant(self.graph.fresh(name), data)
 
     def zeros(self, like: str) -> str:
-        """Zeros of a value's type, as a view of one."""
+        """Return zeros of a value's type, as a view of one element."""
         type = self.type(like)
         return self.expand(self.constant(0.0, type.dtype), shape=type.shape)
 
     def like(self, d: str, value: str) -> str:
-        """The elements of d in the shape of a value, which has as many."""
+        """Reshape d to the shape of a value, which has as many elements."""
         shape = self.type(value).shape
         return d if self.type(d).shape == shape else self.reshape(d, shape=shape)
 
     def summed(self, d: str, value: str) -> str:
-        """d summed over what a value was repeated along to get d's shape."""
+        """Sum d over the axes along which a value was broadcast to d's shape."""
         shape, wide = self.type(value).shape, self.type(d).shape
         lead = len(wide) - len(shape)
         axes = tuple(i for i, dim in enumerate(wide) if i < lead or (shape[i - lead] == 1 and dim != 1))
@@ -68,7 +70,7 @@ class Backward(Builder):
         return self.like(self.reduce_sum(d, axes=axes, keepdims=True) if axes else d, value)
 
     def _sum_of_blocks(self, d: str, blocks: int) -> str:
-        """The sum of the rows of d: those of each block, and of these one after another."""
+        """Sum the rows of d: within each block, then block by block."""
         columns = self.type(d).dims[-1]
         sums = self.reduce_sum(self.reshape(d, shape=(blocks, ROWS, columns)), axes=(1,), keepdims=False)
         total = None
@@ -80,33 +82,34 @@ class Backward(Builder):
 
 
 def row_blocks(rows: int) -> int:
-    """How many blocks of ROWS are summed one after another, so that parts of a batch which are such blocks have its
-    bits; 1 where rows are not cut."""
+    """Return the number of blocks of ROWS that are summed one after another, so that a batch processed in parts of
+    whole blocks gives the same bits; 1 if rows are not split.
+    """
     return rows // ROWS if rows and rows % ROWS == 0 else 1
 
 
-# A row gets the node and a gradient for each result, None where nothing depends on it, and gives one for each operand,
-# None where there is none; of one operand, that alone.
-Row = Callable[..., "str | Sequence[str | None] | None"]
+# A rule gets the node and a gradient for each result, None where nothing depends on it. It returns a gradient for each
+# operand, None where there is none; for one operand, the gradient itself.
+Rule = Callable[..., "str | Sequence[str | None] | None"]
 
 
 @dataclass(frozen=True, slots=True)
 class Gradient:
-    """A row of the table. refuse: why it is not for a node, or ""; the op is then as one without a row."""
+    """A gradient rule. refuse: why it does not apply to a node, or ""; the op then counts as having no rule."""
 
-    row: Row
+    row: Rule
     refuse: Callable[[Node], str]
 
 
 GRADIENTS: dict[str, Gradient] = {}
 
 
-def gradient(*ops: str, refuse: Callable[[Node], str] = lambda node: "") -> Callable[[Row], Row]:
-    """Declares the row of ops: `row(g, node, *gradients)` writes plain ops through a `Backward`."""
+def gradient(*ops: str, refuse: Callable[[Node], str] = lambda node: "") -> Callable[[Rule], Rule]:
+    """Declare the gradient rule of ops: `row(g, node, *gradients)` adds plain ops through a `Backward`."""
 
-    def declare(row: Row) -> Row:
+    def declare(row: Rule) -> Rule:
         for op in ops:
-            assert op not in GRADIENTS or GRADIENTS[op].row.__qualname__ == row.__qualname__, f"{op} has two rows"
+            assert op not in GRADIENTS or GRADIENTS[op].row.__qualname__ == row.__qualname__, f"{op} has two rules"
             GRADIENTS[op] = Gradient(row, refuse)
         return row
 
@@ -115,8 +118,8 @@ def gradient(*ops: str, refuse: Callable[[Node], str] = lambda node: "") -> Call
 
 @dataclass(frozen=True, slots=True)
 class Unrolled:
-    """How an op is taken apart that has a kernel of its own, where gradients flow through it. refuse: of a node and of
-    how many steps it has, why it cannot be, or "".
+    """The decomposition of an op into steps through which gradients flow. refuse: why a node, with a number of steps,
+    cannot be decomposed, or "".
     """
 
     write: Callable[..., Any]
@@ -127,8 +130,8 @@ UNROLLED: dict[str, Unrolled] = {}
 
 
 def unrolled(op: str, *, refuse: Callable[[Node, int], str]) -> Callable[..., Any]:
-    """Declares how an op is taken apart: `write(g, *operands, **attributes)` gives its result or its results, by an
-    `Expansion`.
+    """Declare the decomposition of an op: `write(g, *operands, **attributes)` returns its result or results, built
+    through an `Expansion`.
     """
 
     def declare(write: Callable[..., Any]) -> Callable[..., Any]:
@@ -142,11 +145,11 @@ def _listed(reason: str, ops: str) -> dict[str, str]:
     return dict.fromkeys(ops.split(), reason)
 
 
-# Through these nothing flows, and nothing is missing: a small change of the operands changes no float of the result.
+# Ops through which no gradient flows, correctly: a small change of the operands changes no float of the result.
 FLAT: dict[str, str] = {
     **_listed("constant between its steps", "floor ceil round sign floor_div tree_ensemble"),
     **_listed(
-        "its result is no float",
+        "its result is not a float",
         """isnan isinf equal not_equal less less_equal greater greater_equal logical_not logical_and logical_or
         logical_xor bitwise_not bitwise_and bitwise_or bitwise_xor shift_left shift_right argmax argmin
         max_pool_indices nonzero non_max_suppression measure dims quantize matmul_integer conv_integer
@@ -154,13 +157,13 @@ FLAT: dict[str, str] = {
         decode_image refuse has_rank checked_index gcd pivoted_rows""",
     ),
     **_listed(
-        "its operands are no floats", "iota random_uniform draw_uniform tfidf label_encode unpack decode_blocks absent"
+        "its operands are not floats", "iota random_uniform draw_uniform tfidf label_encode unpack decode_blocks absent"
     ),
-    **_listed("other bits, not other numbers", "bitcast"),
-    **_listed("a model says that none flow", "detach"),
+    **_listed("it reinterprets bits", "bitcast"),
+    **_listed("the model stops gradients here", "detach"),
 }
 
-# These have one that nobody has written: a model that needs it is refused, and the reason is said.
+# Ops that have a gradient which is not implemented: a model that needs one is rejected, with this reason.
 MISSING: dict[str, str] = {
     **_listed("it runs subgraphs", "if loop scan sequence_map"),
     **_listed(
@@ -168,22 +171,22 @@ MISSING: dict[str, str] = {
         """sequence sequence_insert sequence_erase sequence_at split_to_sequence concat_from_sequence zip_map
         optional get_element""",
     ),
-    **_listed("its result is as long as data say", "compress unique arange"),
+    **_listed("its result size depends on data", "compress unique arange"),
     **_listed("its axes are data", "reduce_over"),
-    **_listed("its rank is known to a run alone", "as_rank squeeze"),
+    **_listed("its rank is only known at run time", "as_rank squeeze"),
     **_listed(
-        "it reads or writes a cache that runs share",
+        "it reads or writes a cache shared by runs",
         """append_keys append_values append_keys_int8 append_values_int8 append_keys_int4 append_values_int4
         cached_attention""",
     ),
-    **_listed("the cofactors that it needs are no op", "det"),
+    **_listed("no op computes the cofactors that it needs", "det"),
     **_listed("a quotient of products fails at zeros", "cumprod"),
     **_listed("its scale is chosen for the data", "dynamic_quantize"),
-    **_listed("it is the end of a step", "adamw sgd"),
-    **_listed("it is solved in steps", "pairwise_coupling"),
-    **_listed("its derivative is no op", "airy_ai bessel digamma erfcx i0e i1 i1e igamma ndtri polynomial zeta"),
+    **_listed("it ends a training step", "adamw sgd"),
+    **_listed("it is solved iteratively", "pairwise_coupling"),
+    **_listed("no op computes its derivative", "airy_ai bessel digamma erfcx i0e i1 i1e igamma ndtri polynomial zeta"),
     **_listed(
-        "the derivative of a factorisation is no op",
+        "no op computes the derivative of a factorization",
         """cholesky eig eigh householder_product ldl_factor ldl_solve lu_factor matrix_exp qr_factor solve_triangular
         svd""",
     ),

@@ -1,4 +1,4 @@
-"""Gradients of ops that move, repeat or blank elements."""
+"""Gradients of ops that move, repeat or clear elements."""
 
 from __future__ import annotations
 
@@ -11,54 +11,54 @@ from ingot.ir.graph import Node
 
 @gradient("reshape")
 def reshape(g: Backward, node: Node, d: str) -> str:
-    """d in the shape of x."""
+    """Reshape d to the shape of x."""
     return g.like(d, str(node.operands[0]))
 
 
 @gradient("permute")
 def permute(g: Backward, node: Node, d: str) -> str:
-    """d with its axes moved back."""
+    """Permute the axes of d back."""
     return g.permute(d, axes=tuple(node.axes.index(axis) for axis in range(len(node.axes))))
 
 
 @gradient("expand")
 def expand(g: Backward, node: Node, d: str) -> str:
-    """The sum of d over what was repeated."""
+    """Sum d over the repeated axes."""
     return g.summed(d, str(node.operands[0]))
 
 
 def cut(g: Backward, x: str, starts: Sequence[int], sizes: Sequence[int]) -> str:
-    """A box of a value, by where it begins and how large it is."""
+    """Slice a box of a value, given its start and its size."""
     stops = tuple(start + size for start, size in zip(starts, sizes, strict=True))
     return g.slice(x, starts=tuple(starts), stops=stops, steps=(1,) * len(stops))
 
 
 @gradient("slice")
 def slice_(g: Backward, node: Node, d: str) -> str:
-    """d where it was taken from, zeros elsewhere."""
+    """Write d to the positions it was read from, zeros elsewhere."""
     x = str(node.operands[0])
-    made, rank = g.type(d).dims, g.type(x).rank
-    if 0 in made:
+    sizes_of_d, rank = g.type(d).dims, g.type(x).rank
+    if 0 in sizes_of_d:
         return g.zeros(x)
     low, high = [], []
     for axis, (dim, start, step) in enumerate(zip(g.type(x).dims, node.starts, node.steps, strict=True)):
         if step < 0:
             d = g.slice(
                 d,
-                starts=tuple(made[i] - 1 if i == axis else 0 for i in range(rank)),
-                stops=tuple(-1 if i == axis else made[i] for i in range(rank)),
+                starts=tuple(sizes_of_d[i] - 1 if i == axis else 0 for i in range(rank)),
+                stops=tuple(-1 if i == axis else sizes_of_d[i] for i in range(rank)),
                 steps=tuple(-1 if i == axis else 1 for i in range(rank)),
             )
-        d = _parted(g, d, axis, abs(step))
-        first = start if step > 0 else start + (made[axis] - 1) * step
+        d = _dilated(g, d, axis, abs(step))
+        first = start if step > 0 else start + (sizes_of_d[axis] - 1) * step
         low.append(first)
-        high.append(dim - first - ((made[axis] - 1) * abs(step) + 1))
-        made = g.type(d).dims
+        high.append(dim - first - ((sizes_of_d[axis] - 1) * abs(step) + 1))
+        sizes_of_d = g.type(d).dims
     return g.pad(d, low=tuple(low), high=tuple(high), value=0.0) if any(low) or any(high) else d
 
 
-def _parted(g: Backward, d: str, axis: int, step: int) -> str:
-    """d with step - 1 zeros between its elements along an axis."""
+def _dilated(g: Backward, d: str, axis: int, step: int) -> str:
+    """Insert step - 1 zeros between the elements of d along an axis."""
     dims = g.type(d).dims
     head, count, behind = dims[:axis], dims[axis], dims[axis + 1 :]
     if step == 1 or count == 1:
@@ -71,7 +71,7 @@ def _parted(g: Backward, d: str, axis: int, step: int) -> str:
 
 @gradient("concat")
 def concat(g: Backward, node: Node, d: str) -> list[str]:
-    """The part of d that each operand is."""
+    """Split d into the operands' parts."""
     dims = [g.type(str(operand)).dims for operand in node.operands]
     begins = accumulate((each[node.axis] for each in dims), initial=0)
     starts = [tuple(begin if i == node.axis else 0 for i in range(len(dims[0]))) for begin in begins]
@@ -80,11 +80,11 @@ def concat(g: Backward, node: Node, d: str) -> list[str]:
 
 @gradient("pad")
 def pad(g: Backward, node: Node, d: str) -> str:
-    """d without what was added."""
+    """Remove the padding from d."""
     return cut(g, d, node.low, g.type(str(node.operands[0])).dims)
 
 
 @gradient("trilu")
 def trilu(g: Backward, node: Node, d: str) -> str:
-    """The same triangle of d."""
+    """Return the same triangle of d."""
     return g.trilu(d, k=node.k, upper=node.upper)

@@ -1,4 +1,4 @@
-"""What reads images between their elements, as the simpler ops through which gradients flow."""
+"""Unroll ops that sample images between their elements into simpler ops, through which gradients flow."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ingot.ops.taps import expand_deform_conv, expand_grid_sample, expand_roi_al
 
 
 def _has_points(node: Node, _: int) -> str:
-    return "" if node.ratio else "whose points in a bin are data"
+    return "" if node.ratio else "whose number of points per bin depends on data"
 
 
 unrolled("grid_sample", refuse=lambda node, _: "")(expand_grid_sample)

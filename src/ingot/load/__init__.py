@@ -1,4 +1,4 @@
-"""Foreign models -> Graph. Each format is a package of its own, imported when a source is of it."""
+"""Load models of other formats as a Graph. Each format has its own package, imported on first use."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     )
     Examples = tuple[Any, ...] | list[Any] | dict[str, Any] | torch.Tensor  # the arguments of a module's forward
 
-_LOOKED_THROUGH = 10_000  # names of a folder, for one like that which is not there
+_LOOKED_THROUGH = 10_000  # names of a folder that are compared with a missing name
 
 _OF_TORCH = (
     "weights or a script of torch, expected a whole program: InferenceSession(module, example_inputs=(x,)), or a .pt2:"
@@ -34,24 +34,24 @@ _OF_TORCH = (
 )
 _EXPORT = "expected an export to ONNX"
 _LANGUAGE = "use ingot.LLM, or `ingot generate`"
-# Suffixes of files that are seldom ONNX -> what one that is none will be, and what to give in its place.
+# Suffix of a file that is seldom ONNX -> the content such a file has, and the source to pass instead.
 _NO_MODELS = {
     **dict.fromkeys((".pt", ".pth", ".ckpt", ".bin", ".ts"), _OF_TORCH),
-    ".safetensors": "weights alone, expected the folder that they lie in, with its config.json",
-    ".ort": "ONNX Runtime's own format, expected the .onnx file that it was made of",
+    ".safetensors": "weights alone, expected the folder that contains them, with its config.json",
+    ".ort": "ONNX Runtime's own format, expected the .onnx file it was converted from",
     **dict.fromkeys((".pb", ".h5", ".keras", ".tflite"), f"TensorFlow's own format, {_EXPORT}: tf2onnx.convert"),
     ".mlmodel": f"Core ML's own format, {_EXPORT}",
-    ".engine": "a program of TensorRT, expected the .onnx file that it was made of",
+    ".engine": "a program of TensorRT, expected the .onnx file it was built from",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class ShapeDependentModel:
-    """A model that has a graph only once its dims have values, and another one for other values.
+    """A model whose graph depends on the values of its symbolic dims.
 
-    interface: a graph of its inputs alone. outputs: their types, None where they are not declared. load: the graph for
-    sizes of symbols, which may be some of them; raises what the format's loader raises. bound: the same model with
-    values of some symbols.
+    interface: a graph with the inputs alone. outputs: the declared type of each output, None where undeclared. load:
+    build the graph for the given symbol sizes (possibly a subset); raises the errors of the format's loader. bound: the
+    same model with some symbols bound to values.
     """
 
     interface: Graph
@@ -62,9 +62,9 @@ class ShapeDependentModel:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A model, and the identities of the files that it was read from, by location, where the format tells.
+    """A loaded model and the identities of the files it was read from, by location, where the format reports them.
 
-    facts: what the model says of itself, as plain data. absent: why data of weights cannot be had, by name.
+    facts: metadata of the model, as plain data. absent: by weight name, the reason why its data is unavailable.
     """
 
     graph: Graph | ShapeDependentModel
@@ -74,22 +74,23 @@ class Loaded:
 
 
 def is_onnx_file(source: object) -> TypeGuard[str | os.PathLike[str]]:
-    """True for a path that is read as ONNX: that of any file that is no .pt2."""
+    """Return True for the path of a file that is read as ONNX: any file without the suffix .pt2."""
     return isinstance(source, (str, os.PathLike)) and os.path.isfile(source) and not os.fspath(source).endswith(".pt2")
 
 
 def is_saved_program(source: object) -> TypeGuard[str | os.PathLike[str]]:
-    """True for a folder that is not a Hugging Face one: what `save` wrote, which no loader reads."""
+    """Return True for a folder written by `save`: a folder without Hugging Face's config.json. No loader reads it."""
     if not isinstance(source, (str, os.PathLike)) or not os.path.isdir(source):
         return False
     return not os.path.isfile(os.path.join(source, "config.json"))
 
 
 def load_model(source: ModelSource, example_inputs: Examples | None = None) -> Loaded:
-    """A foreign model, with its graph if it has one without sizes: see `InferenceSession` for sources.
+    """Load a model of another format; the result has a graph if none is needed before symbols have sizes. See
+    `InferenceSession` for the accepted sources.
 
-    Raises MissingFileError for a path that does not exist, InputError for what is no model, what fetching one of the
-    hub raises, and what the format's loader raises.
+    Raises MissingFileError for a path that does not exist, InputError for a source that is no model, the errors of a
+    fetch from the hub, and the errors of the format's loader.
     """
     if isinstance(source, (bytes, bytearray, memoryview)):
         return _load_onnx(bytes(source))
@@ -105,14 +106,14 @@ def load_model(source: ModelSource, example_inputs: Examples | None = None) -> L
 
 
 def load_headers(path: str) -> Loaded:
-    """As `load_model`, of a path to a model that is only looked at: no large weight is read, and of ONNX, external data
-    that cannot be had is noted as absent.
+    """Load the model at a path for inspection only, as `load_model` does, without reading large weights. For ONNX,
+    unavailable external data is recorded as absent.
     """
-    return _load_path(path, is_looked_at=True)
+    return _load_path(path, headers_only=True)
 
 
 def _described(source: Any) -> str:
-    """What a source is that is none, and what to write in its place, where that can be told."""
+    """Describe an unsupported source and, where known, name the value to pass instead."""
     kind = type(source)
     name = f"{kind.__module__}.{kind.__name__}"
     if isinstance(source, type):
@@ -128,7 +129,7 @@ def _described(source: Any) -> str:
     return name
 
 
-def _load_path(path: str, is_looked_at: bool = False) -> Loaded:
+def _load_path(path: str, headers_only: bool = False) -> Loaded:
     from ingot.load.gguf import is_gguf
     from ingot.load.hub import located
 
@@ -141,10 +142,10 @@ def _load_path(path: str, is_looked_at: bool = False) -> Loaded:
     if path.endswith(".pt2"):
         from ingot.load.aten import load_pt2, read_facts
 
-        graph = load_pt2(path, is_mapped=is_looked_at)
-        return Loaded(graph, facts=read_facts(path) if is_looked_at else {})
+        graph = load_pt2(path, is_mapped=headers_only)
+        return Loaded(graph, facts=read_facts(path) if headers_only else {})
     try:
-        return _load_onnx(path, is_looked_at)
+        return _load_onnx(path, headers_only)
     except LoadError as error:
         suffix = os.path.splitext(path)[1].lower()
         if suffix not in _NO_MODELS:
@@ -153,7 +154,7 @@ def _load_path(path: str, is_looked_at: bool = False) -> Loaded:
 
 
 def expect_there(path: str) -> None:
-    """Raises MissingFileError, with a name like it, for a path with nothing there, InputError for an empty one."""
+    """Raise MissingFileError, with a similar name, if nothing exists at the path; InputError if the path is empty."""
     if not path:
         raise InputError("path of a model: empty, got '', expected a file or folder")
     if not os.path.exists(path):
@@ -161,7 +162,7 @@ def expect_there(path: str) -> None:
 
 
 def _close_to(path: str) -> str:
-    """What a path that has nothing there may have meant."""
+    """Return a hint for a missing path: a similar name, or the missing folder."""
     folder, name = os.path.split(path)
     if not os.path.isdir(folder or "."):
         return f", got no folder {folder!r} either" if folder else ""
@@ -173,26 +174,26 @@ def _close_to(path: str) -> str:
     return f", expected perhaps {os.path.join(folder, close[0])!r}" if close else ""
 
 
-def _load_onnx(source: str | bytes, is_looked_at: bool = False) -> Loaded:
+def _load_onnx(source: str | bytes, headers_only: bool = False) -> Loaded:
     from ingot.load.onnx import load_parsed, parse_model
 
-    parsed = parse_model(source, may_lack_data=is_looked_at)
+    parsed = parse_model(source, may_lack_data=headers_only)
     graph: Graph | ShapeDependentModel
     try:
         graph = load_parsed(parsed)
     except UnboundError:
-        graph = _deferred(parsed, {})
+        graph = _shape_dependent(parsed, {})
     return Loaded(graph, parsed.files, parsed.facts, parsed.absent)
 
 
-def _deferred(parsed: Parsed, sizes: Mapping[str, int]) -> ShapeDependentModel:
-    """An ONNX model that has no graph yet, though symbols have these values."""
+def _shape_dependent(parsed: Parsed, sizes: Mapping[str, int]) -> ShapeDependentModel:
+    """Return an ONNX model that has no graph for the given symbol sizes."""
     from ingot.load.onnx import interface_of, load_parsed
 
     return ShapeDependentModel(
         *interface_of(parsed, sizes),
         load=lambda more: load_parsed(parsed, {**sizes, **more}),
-        bound=lambda more: _deferred(parsed, {**sizes, **more}),
+        bound=lambda more: _shape_dependent(parsed, {**sizes, **more}),
     )
 
 

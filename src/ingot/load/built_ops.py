@@ -1,7 +1,7 @@
-"""What rules make: for each foreign op, the plain ops that its rule made while its own tests ran.
+"""Record, for each foreign op, the plain ops that its rule builds while the rule's own tests run.
 
-An importer notes it where it calls a rule; `<importer>/built_ops.txt` keeps it, so that `ingot ops` loads no model. Ops
-count even where the importer computes them at once, as ONNX's does with known integers.
+An importer calls `note` where it calls a rule. `<importer>/built_ops.txt` stores the result, so that `ingot ops` loads
+no model. Ops also count where the importer evaluates them at load time, as the ONNX importer does with known integers.
 """
 
 from __future__ import annotations
@@ -11,36 +11,36 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from importlib.resources import files
 
-Made = dict[str, set[str]]  # foreign name -> ops; an empty set for a rule that passes its operand on
+Made = dict[str, set[str]]  # foreign name -> ops; an empty set for a rule that returns its operand
 
 _recorded: ContextVar[Made | None] = ContextVar("recorded", default=None)
 
 
 @contextmanager
 def recording() -> Iterator[Made]:
-    """Gives a table that fills while models are loaded in this context."""
-    made: Made = {}
-    token = _recorded.set(made)
+    """Yield a table that is filled while models are loaded in this context."""
+    built: Made = {}
+    token = _recorded.set(built)
     try:
-        yield made
+        yield built
     finally:
         _recorded.reset(token)
 
 
 def note(foreign: str, ops: Collection[str]) -> None:
-    """Says what a rule has made of one call of a foreign op."""
-    made = _recorded.get()
-    if made is not None:
-        made.setdefault(foreign, set()).update(ops)
+    """Record the ops that a rule has built for one call of a foreign op."""
+    built = _recorded.get()
+    if built is not None:
+        built.setdefault(foreign, set()).update(ops)
 
 
 def read_table(importer: str) -> Made:
-    """The table of an importer, `aten` or `onnx`."""
+    """Read the table of an importer, `aten` or `onnx`."""
     lines = (files("ingot") / "load" / importer / "built_ops.txt").read_text(encoding="utf-8").splitlines()
     parts = (line.rpartition(":") for line in lines)  # an ONNX domain ends with "::"
     return {foreign: set(ops.split()) for foreign, _, ops in parts}
 
 
-def format_table(made: Mapping[str, Collection[str]]) -> str:
-    """The text of a table: a line `foreign: op op` for each foreign op, in order of names."""
-    return "".join(f"{foreign}: {' '.join(sorted(ops))}".rstrip() + "\n" for foreign, ops in sorted(made.items()))
+def format_table(built: Mapping[str, Collection[str]]) -> str:
+    """Format a table as text: one line `foreign: op op` for each foreign op, sorted by name."""
+    return "".join(f"{foreign}: {' '.join(sorted(ops))}".rstrip() + "\n" for foreign, ops in sorted(built.items()))

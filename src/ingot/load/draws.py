@@ -1,4 +1,4 @@
-"""The state of random ops without a seed, and normal numbers made of uniform ones; see docs/random.md."""
+"""The state of random ops without a seed, and normal numbers computed from uniform ones; see docs/random.md."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from ingot.ops.source import DRAWS
 
 
 def drawing_state(graph: Graph) -> str:
-    """The state that `draw_uniform` reads: a seed, and the number of runs, which each run adds to; added where absent.
+    """Return the name of the state that `draw_uniform` reads, and add the state if absent. It holds a seed and the
+    number of runs, which each run increments.
 
-    Raises LoadError where another value has its name.
+    Raises LoadError if another value has this name.
     """
     if DRAWS in graph.states:
         return DRAWS
@@ -29,8 +30,8 @@ def drawing_state(graph: Graph) -> str:
 
 
 def normal(build: Builder, first: str, second: str) -> str:
-    """Normal numbers of two uniform ones each. Box and Muller, "A note on the generation of random normal deviates",
-    1958.
+    """Compute normal numbers, each from two uniform numbers. Box and Muller, "A note on the generation of random normal
+    deviates", 1958.
     """
     radius = build.sqrt(build.mul(build.log(build.add(build.neg(first), 1.0)), -2.0))
     return build.mul(radius, build.cos(build.mul(second, 2 * math.pi)))

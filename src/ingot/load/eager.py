@@ -1,4 +1,4 @@
-"""A pen that computes what others write down, so that a formula over sizes is written once, known sizes or not."""
+"""A builder that evaluates ops at once, so that one formula over sizes serves both known and symbolic sizes."""
 
 from __future__ import annotations
 
@@ -12,28 +12,30 @@ from ingot.ir.dtype import DType, from_numpy
 from ingot.ir.graph import OPS, REQUIRED, Graph, TensorType
 from ingot.ops.define import Builder, compute
 
-MAX_TABLE = 2**24  # elements of what a rule computes
+MAX_TABLE = 2**24  # elements of a result that a rule evaluates
 
-Value = Any  # a value's name where a pen writes, an array where it computes
+Value = Any  # the name of a value for a graph builder, an array for `Eager`
 
 
 class Eager(Builder):
-    """Computes ops by their references, at once: a result is an array in place of a name. It knows no symbols."""
+    """Evaluate ops with their references, immediately: a result is an array instead of a name. Symbols are not
+    supported.
+    """
 
     def __init__(self) -> None:
         super().__init__(Graph("eager"))
 
     def type(self, x: Value) -> TensorType:
-        """The type of an array."""
+        """Return the type of an array."""
         return TensorType(from_numpy(x.dtype), x.shape)
 
     def scalar(self, value: Known | float, dtype: DType) -> Value:
-        """An array of rank 0."""
+        """Return an array of rank 0."""
         assert not isinstance(value, Expr), value
         return np.array(value).astype(dtype.numpy)
 
     def _add(self, op: str, *operands: Value | float | None, **attributes: Any) -> Value:
-        """Raises LimitError for a result that is too large, before it is made."""
+        """Evaluate an op. Raises LimitError for a result that is too large, before it is computed."""
         dtypes = [self.type(o).dtype for o in operands if isinstance(o, np.ndarray)]
         arrays = [self.scalar(o, dtypes[-1]) if isinstance(o, (int, float)) else o for o in operands]
         record = OPS[op]
@@ -46,5 +48,5 @@ class Eager(Builder):
 
 
 def is_known(*values: Any) -> bool:
-    """Whether all are numbers and arrays."""
+    """Return whether all values are numbers or arrays."""
     return not any(isinstance(value, (str, Expr)) for value in values)

@@ -1,7 +1,7 @@
-"""A model's name -> where it lies: a path, a model that ships, or a folder of the hub, cached or fetched.
+"""Find a model by name: a path, a model that ships, or a model of the hub, cached or fetched.
 
-The cache is the one that `huggingface_hub` keeps for everybody. What is found there is taken without asking the hub;
-only `plan_fetch` and `fetch` go to the network.
+The cache is the one of `huggingface_hub`, shared with other programs. A cached model is used without contacting the
+hub; only `plan_fetch` and `fetch` access the network.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _COMMIT = re.compile(r"[0-9a-f]{40}")
 _FILE = re.compile(r"\w[\w.-]*")  # of a model's own folder
 _SETTINGS = (".json", ".jinja")
 _SHORT_COMMIT = 8
-# Suffixes of files: what ends in one is a path, though nothing is there.
+# Suffixes of files: a name with one of them is a path, even if nothing is there.
 _FILES = (".onnx", ".pt2", ".gguf", ".pt", ".pth", ".bin", ".ckpt", ".safetensors", ".ingot", ".json", ".txt", ".npy")
 
 
@@ -42,7 +42,7 @@ class HubModel:
 
     @property
     def command(self) -> str:
-        """The line for a shell that fetches it where there is a network."""
+        """The shell command that fetches it on a machine with network access."""
         revision = "" if self.revision == "main" else f" --revision {self.revision}"
         return (
             f"hf download {self.repository}{revision} --include '*.json' --include '*.jinja' --include '*.safetensors'"
@@ -51,7 +51,9 @@ class HubModel:
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
-    """What fetching a model takes: the commit that its revision is now, its files, and the bytes not yet there."""
+    """The plan of a fetch: the current commit of the revision, the files, and the number of bytes that are not
+    cached.
+    """
 
     model: HubModel
     commit: str
@@ -67,8 +69,8 @@ class Fetch:
 
 @dataclass(frozen=True, slots=True)
 class NamedModel:
-    """A model that is here and goes by a name. nbytes: of its files. used: when it was last read, in seconds since
-    1970; None for one that ships.
+    """A model on this machine that has a name. nbytes: the size of its files. used: the time of the last read, in
+    seconds since 1970; None for one that ships.
     """
 
     name: str
@@ -78,7 +80,7 @@ class NamedModel:
 
 
 def hub_model(name: str) -> HubModel | None:
-    """The model of the hub that `org/name` or `org/name@revision` is; None for what must be a path."""
+    """Return the hub model named `org/name` or `org/name@revision`; None if the name must be a path."""
     match = _NAME.fullmatch(name)
     if match is None or ".." in name or name.endswith(_FILES):
         return None
@@ -86,12 +88,13 @@ def hub_model(name: str) -> HubModel | None:
 
 
 def located(path: str | os.PathLike[str], agree: Callable[[Fetch], None] | None = None) -> str:
-    """The path of a model that is named by its path, as one that ships, or as on the hub, whence it is fetched.
+    """Return the path of a model that is given by path, by the name of a shipped model, or by its hub name; the last is
+    fetched if needed.
 
-    agree: is told what is about to be fetched, and raises where it must not be. A name that can only be a path is given
-    back, whatever is there.
+    agree: called with the planned fetch before it starts; raises to reject it. A name that can only be a path is
+    returned even if nothing is there.
 
-    Raises MissingFileError for what may be a path to nothing, and what `found`, `plan_fetch` and `fetch` do.
+    Raises MissingFileError for a path to nothing, and the errors of `found`, `plan_fetch` and `fetch`.
     """
     name = os.fspath(path)
     here = found(name)
@@ -107,9 +110,9 @@ def located(path: str | os.PathLike[str], agree: Callable[[Fetch], None] | None 
 
 
 def found(name: str) -> str | None:
-    """The path that a name has on this machine; None where it has none. Nothing is asked of the hub.
+    """Return the path of a name on this machine; None if it has none. The hub is not contacted.
 
-    Raises ResourceError for the name of a model of the hub without the package that knows its cache.
+    Raises ResourceError for the name of a hub model if `huggingface_hub` is not installed.
     """
     if os.path.exists(name):
         return name
@@ -120,7 +123,7 @@ def found(name: str) -> str | None:
 
 
 def shown_name(path: str) -> str:
-    """What a model is called in front of facts about it: its name and commit on the hub, or its path."""
+    """Return the display name of a model: its name and commit on the hub, or its path."""
     for name, shipped in SHIPPED.items():
         if path == shipped:
             return name
@@ -132,11 +135,11 @@ def shown_name(path: str) -> str:
 
 
 def plan_fetch(model: HubModel) -> Fetch:
-    """Asks the hub what a model is made of. Configuration, tokenizer and weights as safetensors alone are wanted: of
-    what else there is, such as code and pickled weights, nothing is.
+    """Ask the hub for the files of a model. Only configuration, tokenizer and safetensors weights are fetched, no code
+    and no pickled weights.
 
-    Raises MissingFileError for no such model or revision, LoadError for one without safetensors, FetchError where the
-    hub cannot be reached or refuses, ResourceError where `huggingface_hub` is not installed.
+    Raises MissingFileError for an unknown model or revision, LoadError for a model without safetensors, FetchError if
+    the hub cannot be reached or rejects the request, ResourceError if `huggingface_hub` is not installed.
     """
     _expect_package()
     from huggingface_hub import HfApi
@@ -153,20 +156,21 @@ def plan_fetch(model: HubModel) -> Fetch:
     commit = str(info.sha)
     if _COMMIT.fullmatch(commit) is None:
         raise FetchError(f"{model}: not a hub's answer, got commit {commit!r}, expected 40 hexadecimal digits")
-    kept = os.path.join(_repository(model.repository), "blobs")
+    blobs = os.path.join(_repository(model.repository), "blobs")
     missing = 0
     for name in (*settings, *weights):
         one = files[name]
-        content = one.blob_id if one.lfs is None else one.lfs.sha256  # by which the cache knows it, in any commit
-        missing += 0 if content and os.path.exists(os.path.join(kept, content)) else one.size or 0
+        content = one.blob_id if one.lfs is None else one.lfs.sha256  # the cache key, the same for every commit
+        missing += 0 if content and os.path.exists(os.path.join(blobs, content)) else one.size or 0
     return Fetch(model, commit, settings, weights, missing)
 
 
 def fetch(wanted: Fetch) -> str:
-    """Fetches what is missing, weights last, and only then notes that the revision is this commit. Returns the folder.
+    """Fetch the missing files, weights last, and only then record that the revision is this commit. Returns the
+    folder.
 
-    A bar shows on stderr if that is a terminal. Files that came whole before an error are kept. Raises as `plan_fetch`
-    does.
+    A progress bar is shown on stderr if that is a terminal. Files that are complete before an error stay cached. Raises
+    as `plan_fetch` does.
     """
     from huggingface_hub import snapshot_download
     from huggingface_hub.utils import disable_progress_bars
@@ -183,7 +187,7 @@ def fetch(wanted: Fetch) -> str:
 
 
 def named_models() -> Iterator[NamedModel]:
-    """The models that ship, then those in the cache that are whole. Raises as `found` does."""
+    """Yield the models that ship, then the complete models of the cache. Raises as `found` does."""
     for name, path in SHIPPED.items():
         files = list(Path(path).iterdir()) if os.path.isdir(path) else [Path(path)]
         yield NamedModel(name, path, sum(file.stat().st_size for file in files), None)
@@ -205,11 +209,11 @@ def named_models() -> Iterator[NamedModel]:
 
 
 def _cached(model: HubModel) -> str | None:
-    """The folder of a model that is whole in the cache."""
+    """Return the folder of a model that is complete in the cache."""
     commit: str | None = model.revision
     if not _COMMIT.fullmatch(model.revision):
-        noted = Path(_repository(model.repository), "refs", model.revision)
-        commit = noted.read_text().strip() if noted.is_file() else None
+        ref_file = Path(_repository(model.repository), "refs", model.revision)
+        commit = ref_file.read_text().strip() if ref_file.is_file() else None
     if commit is None or not _COMMIT.fullmatch(commit):
         return None
     folder = _snapshot(model.repository, commit)
@@ -234,7 +238,7 @@ def _expect_package() -> None:
 
 @contextlib.contextmanager
 def _asking(model: HubModel) -> Iterator[None]:
-    """Gives errors of the hub, and of the way to it, their types."""
+    """Convert errors of the hub, and of the connection to it, to Ingot's errors."""
     from huggingface_hub import errors
 
     try:
@@ -251,9 +255,9 @@ def _asking(model: HubModel) -> Iterator[None]:
         raise MissingFileError(2, f"no such revision on the hub, got {model.revision!r}", model.repository) from error
     except (errors.HTTPError, OSError) as error:
         if isinstance(error, OSError) and error.errno in EXHAUSTED:
-            raise ResourceError(f"{model}: cannot be kept, {error.strerror}") from error
+            raise ResourceError(f"{model}: cannot be stored, {error.strerror}") from error
         reason = str(error).partition("\n")[0] or type(error).__name__
         raise FetchError(
-            f"{model}: not in the hub's cache, and fetching failed ({reason}); what came whole is kept. Where"
+            f"{model}: not in the hub's cache, and fetching failed ({reason}); complete files stay cached. Where"
             f" there is a network: {model.command}"
         ) from error

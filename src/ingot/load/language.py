@@ -1,4 +1,4 @@
-"""Language models as they are published: a Hugging Face folder, or one GGUF file."""
+"""Language models in their published formats: a Hugging Face folder, or one GGUF file."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from ingot.load.hub import located
 
 
 def read_model(path: str | os.PathLike[str], template: str | os.PathLike[str] | None = None) -> Folder:
-    """A model with its configuration and the headers of its weights checked; no weight is read.
+    """Read a model: check its configuration and the headers of its weights; no weight is read.
 
-    path: or the name of a model, see `ingot.load.hub`. template: see `Folder`. Raises LoadError,
-    UnsupportedError, LimitError; MissingFileError for a path with nothing there, InputError for what is neither; what
-    `located` raises.
+    path: a path, or the name of a model, see `ingot.load.hub`. template: see `Folder`. Raises LoadError,
+    UnsupportedError, LimitError; MissingFileError for a path that does not exist, InputError for a path that is neither
+    format, and the errors of `located`.
     """
     if not isinstance(path, (str, os.PathLike)):
         expected = "expected the path or name of a language model"
@@ -25,7 +25,7 @@ def read_model(path: str | os.PathLike[str], template: str | os.PathLike[str] | 
     expect_there(path)
     if not is_gguf(path):
         if not os.path.isdir(path):
-            expected = "expected a model folder or a GGUF file; ingot.InferenceSession, or `ingot run`, takes others"
+            expected = "expected a model folder or a GGUF file; ingot.InferenceSession, or `ingot run`, reads others"
             raise InputError(f"{path}: no language model, got a file, {expected}")
         return read_folder(path, template)
     model = GgufModel(path, template)

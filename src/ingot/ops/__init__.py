@@ -1,4 +1,4 @@
-"""What each op means, whoever runs it: importing this package fills `ingot.ir.graph.OPS`."""
+"""The semantics of each op, shared by all executors: importing this package fills `ingot.ir.graph.OPS`."""
 
 from ingot.ops import (
     attention,

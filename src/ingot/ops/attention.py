@@ -10,7 +10,7 @@ from ingot.ops.define import broadcast_shapes, expect_kind, op, sample, unify
 from ingot.ops.dropout import dropout as drop
 from ingot.ops.dropout import infer_dropout
 
-ATTENTIONS = ("attention", "attention_dropout")  # which read q, k, v and perhaps a mask first
+ATTENTIONS = ("attention", "attention_dropout")  # their first operands are q, k, v and an optional mask
 
 _LOG2E = float(np.log2(np.e))
 
@@ -21,11 +21,11 @@ def _infer_attention(q, k, v, mask=None, *, scale, causal, causal_offset, safe, 
     expect_kind("attention", q, "f")
     if not 0 <= dropout < 1:
         raise ShapeError(f"attention: dropout out of range, got {dropout}, expected 0 <= dropout < 1")
-    where, said = "attention of {}, {} and {}", (q, k, v)
-    batch = unify(where, unify(where, q.shape[0], k.shape[0], *said), v.shape[0], *said)
-    heads, kv_heads = q.shape[1], unify(where, k.shape[1], v.shape[1], *said)
-    unify(where, q.shape[3], k.shape[3], *said)
-    columns = unify(where, k.shape[2], v.shape[2], *said)
+    where, types = "attention of {}, {} and {}", (q, k, v)
+    batch = unify(where, unify(where, q.shape[0], k.shape[0], *types), v.shape[0], *types)
+    heads, kv_heads = q.shape[1], unify(where, k.shape[1], v.shape[1], *types)
+    unify(where, q.shape[3], k.shape[3], *types)
+    columns = unify(where, k.shape[2], v.shape[2], *types)
     is_known = isinstance(heads, int) and isinstance(kv_heads, int)
     if is_known and not (divides(kv_heads, heads) if kv_heads else not heads):
         raise ShapeError(f"attention: heads do not group, got {dim_of(heads)} over {dim_of(kv_heads)}")
@@ -43,7 +43,7 @@ def _check_mask(q: TensorType, mask: TensorType, scores: tuple) -> None:
 
 
 def expand_heads(g, x, heads):
-    """k or v with each head repeated for its group of query heads."""
+    """Repeat each head of k or v for its group of query heads."""
     batch, kv_heads, length, width = g.type(x).shape
     if kv_heads == heads:
         return x
@@ -54,7 +54,7 @@ def expand_heads(g, x, heads):
 
 
 def expand_weights(g, q, k, mask, *, scale, causal, causal_offset, safe, zero_nan, dropout=0.0):
-    """What attention weighs v with, [B,H,S,T], of a k with a head for each of q."""
+    """Compute the attention weights, [B,H,S,T], for a k with one head per query head."""
     rows, columns = g.type(q).shape[2], g.type(k).shape[2]
     scores = g.matmul(q, k, transpose_b=True, scale=scale)
     if mask is not None:
@@ -65,11 +65,11 @@ def expand_weights(g, q, k, mask, *, scale, causal, causal_offset, safe, zero_na
         column = g.iota(length=columns, start=0, step=1, dtype=i64)
         scores = g.where(g.less_equal(g.sub(column, row), causal_offset), scores, float("-inf"))
     largest = g.reduce_max(scores, axes=(3,), keepdims=True)
-    if safe:  # a finite number in place of a maximum of -inf keeps exp(-inf - m) at 0 instead of NaN
+    if safe:  # replacing a maximum of -inf by a finite number keeps exp(-inf - m) at 0 instead of NaN
         largest = g.maximum(largest, float(np.finfo(np.float32).min))
     power = g.exp(g.sub(scores, largest))
     total = g.reduce_sum(power, axes=(3,), keepdims=True)
-    if safe:  # a row with anything to see sums to at least exp(0) = 1
+    if safe:  # a row that sees any column sums to at least exp(0) = 1
         total = g.maximum(total, 1.0)
     weights = g.div(power, total)
     return g.where(g.isnan(weights), 0.0, weights) if zero_nan else weights
@@ -111,14 +111,14 @@ def attention(
     scale: float, causal: bool = False, causal_offset: int = 0, safe: bool = True, zero_nan: bool = False,
     dropout: float = 0.0,
 ):  # fmt: skip
-    """softmax(scale * q k^T + mask) v, a group of query heads over each key and value head.
+    """softmax(scale * q k^T + mask) v, with a group of query heads for each key and value head.
 
     q [B,H,S,D], k [B,Hk,T,D], v [B,Hk,T,Dv], mask bool (true keeps) or float (added), broadcastable to [B,H,S,T].
-    causal: row i sees columns up to i + causal_offset. A row that sees nothing, all of its scores being -inf, gives
-    zeros when safe, as attention of torch and ONNX does; else NaN, as their softmax does. q is scaled first; a row with
-    scores of +inf or NaN, beyond the range of floats, is NaN, and scores of any size below that give the limit.
-    zero_nan: every row that would be NaN gives zeros, as the weights that are NaN count as zero. dropout: the share of
-    weights that a step of training drops; a run knows nothing of it.
+    causal: row i sees columns up to i + causal_offset. A row whose scores are all -inf sees nothing: its result is
+    zeros if `safe`, as in attention of torch and ONNX; else NaN, as in their softmax. q is scaled first; a row with
+    scores of +inf or NaN, beyond the range of floats, is NaN; all smaller scores give the exact limit.
+    zero_nan: weights that are NaN count as zero, so a NaN row becomes zeros.
+    dropout: the share of weights that a training step drops; inference ignores it.
     Vaswani et al., "Attention Is All You Need", 2017; Ainslie et al., "GQA", 2023.
     """
     stored = q.dtype
@@ -131,10 +131,10 @@ def attention(
 
 
 def _weights(q, k, mask, scale, causal, causal_offset, safe, zero_nan):
-    """What v is weighed with, of a k with a head for each of q."""
+    """Return the attention weights, for a k with one head per query head."""
     transposed = np.swapaxes(k, -1, -2)
     scores = np.matmul(q * q.dtype.type(scale), transposed)
-    if not (np.abs(scores) < 1e36).all():  # in kernels' units, log2(e), scores leave the range of floats earlier
+    if not (np.abs(scores) < 1e36).all():  # in the kernels' unit, log2(e), scores leave the range of floats earlier
         in_bits = np.matmul(q * q.dtype.type(scale * _LOG2E), transposed)
         scores = np.where(np.isfinite(in_bits), scores, in_bits)
     if mask is not None:
@@ -143,17 +143,17 @@ def _weights(q, k, mask, scale, causal, causal_offset, safe, zero_nan):
         rows, columns = np.arange(q.shape[2])[:, None], np.arange(k.shape[2])
         scores = np.where(columns - rows <= causal_offset, scores, -np.inf)
     largest = np.max(scores, -1, keepdims=True, initial=-np.inf)
-    blind = (largest == -np.inf) & safe
-    power = np.exp(scores - np.where(blind, 0, largest))
+    is_masked = (largest == -np.inf) & safe
+    power = np.exp(scores - np.where(is_masked, 0, largest))
     total = np.sum(power, -1, np.float64, keepdims=True).astype(power.dtype)
-    weights = power / np.where(blind, 1, total)
+    weights = power / np.where(is_masked, 1, total)
     return np.where(np.isnan(weights) & zero_nan, 0, weights)
 
 
 def _infer_attention_dropout(q, k, v, mask=None, step=None, part=None, *, rate, seed, stream, **attributes):
-    made = _infer_attention(q, k, v, mask, **attributes)
-    infer_dropout(made, step, part, rate=rate, seed=seed, stream=stream)
-    return made
+    result = _infer_attention(q, k, v, mask, **attributes)
+    infer_dropout(result, step, part, rate=rate, seed=seed, stream=stream)
+    return result
 
 
 def _expand_attention_dropout(g, q, k, v, mask=None, step=None, part=None, *, rate, seed, stream, **attributes):
@@ -185,10 +185,10 @@ def attention_dropout(
     scale: float, causal: bool = False, causal_offset: int = 0, safe: bool = True, zero_nan: bool = False,
     rate: float, seed: int = 0, stream: int = 0,
 ):  # fmt: skip
-    """attention whose weights, [B,H,S,T], go through dropout before they meet v.
+    """attention with dropout on its weights, [B,H,S,T], before the product with v.
 
-    Which are dropped is what `dropout` of them drops with the same step, part, rate, seed and stream; without a step
-    none are.
+    The dropped weights are those that `dropout` drops with the same step, part, rate, seed and stream; without a step
+    none are dropped.
     """
     groups = q.shape[1] // max(k.shape[1], 1)
     weights = _weights(q, np.repeat(k, groups, 1), mask, scale, causal, causal_offset, safe, zero_nan)
@@ -198,14 +198,14 @@ def attention_dropout(
 
 def _infer_attention_gradient(q, k, v, d, *, scale, causal, causal_offset):
     settings = {"scale": scale, "causal": causal, "causal_offset": causal_offset}
-    made = _infer_attention(q, k, v, **settings, safe=True, zero_nan=False)
-    if d != made:
-        raise ShapeError(f"attention_gradient: bad gradient, got {d}, expected {made}")
+    result = _infer_attention(q, k, v, **settings, safe=True, zero_nan=False)
+    if d != result:
+        raise ShapeError(f"attention_gradient: bad gradient, got {d}, expected {result}")
     return q, k, v
 
 
 def _expand_grouped(g, d, like):
-    """The sum over the query heads of each head of keys."""
+    """Sum gradients over the query heads of each key head."""
     batch, kv_heads, length, width = g.type(like).shape
     heads = g.type(d).shape[1]
     if heads == kv_heads:
@@ -215,8 +215,8 @@ def _expand_grouped(g, d, like):
 
 
 def expand_gradients(g, q, k, v, d, mask, drops=lambda x: x, **attributes):
-    """The gradients of q, k, v and of the scores: of these as that of softmax, then of the products. drops: what is
-    done to weights before they meet v, and so to what these get.
+    """Compute the gradients of q, k, v and of the scores: first through softmax, then through the products. drops:
+    applied to the weights before the product with v, and to their gradients.
     """
     heads = g.type(q).shape[1]
     wide_k, wide_v = expand_heads(g, k, heads), expand_heads(g, v, heads)
@@ -250,10 +250,10 @@ def _expand_attention_gradient(g, q, k, v, d, **attributes):
     ],
 )
 def attention_gradient(q, k, v, d, *, scale: float, causal: bool = False, causal_offset: int = 0):
-    """The gradients of q, k and v of attention without a mask, of d, that of its result.
+    """The gradients of q, k and v of attention without a mask, from d, the gradient of its result.
 
-    A row that sees nothing has weights of 0, and so gradients of 0. The gradients of a head of keys and values are the
-    sums over the query heads that read it. Dao and others, "FlashAttention", 2022.
+    A row that sees nothing has weights of 0, and so gradients of 0. The gradient of a key or value head is the sum over
+    the query heads that read it. Dao and others, "FlashAttention", 2022.
     """
     return _gradients(q, k, v, d, scale, causal, causal_offset, lambda x: x)
 
@@ -304,9 +304,9 @@ def attention_dropout_gradient(
     q, k, v, d, step, part=None, *,
     scale: float, causal: bool = False, causal_offset: int = 0, rate: float, seed: int = 0, stream: int = 0,
 ):  # fmt: skip
-    """The gradients of q, k and v of attention_dropout without a mask, of d, that of its result.
+    """The gradients of q, k and v of attention_dropout without a mask, from d, the gradient of its result.
 
-    As those of attention; what was dropped gets nothing, and gives v nothing.
+    As those of attention; dropped weights contribute nothing.
     """
 
     def drops(x):
@@ -357,8 +357,8 @@ def _expand_rotary(g, x, cos, sin):
 def rotary(x, cos, sin):
     """x * cos + rotate_half(x) * sin, where rotate_half([a, b]) = [-b, a] on halves of the last axis.
 
-    x [B,H,S,D]; cos and sin [..,S,D] or [D] broadcast to it, with an angle for each column.
-    Su et al., "RoFormer", 2021, in the half-split layout.
+    x [B,H,S,D]; cos and sin [..,S,D] or [D] broadcast to it, with one angle per column. Su et al., "RoFormer", 2021, in
+    the half-split layout.
     """
     half = x.shape[-1] // 2
     return x * cos + np.concatenate([-x[..., half:], x[..., :half]], -1) * sin

@@ -1,7 +1,7 @@
-"""Blocks of GGUF files: a few bytes that hold the numbers of so many elements, and what these are scaled by.
+"""Blocks of GGUF files: a few bytes that encode a fixed number of elements and their scales.
 
-Types and their bytes: github.com/ggml-org/llama.cpp, ggml-common.h. Each step of a decoder is one in f32 of the type's
-own definition, so that the numbers are those that other readers get, bit for bit.
+Types and their bytes: github.com/ggml-org/llama.cpp, ggml-common.h. A decoder performs the f32 operations of the type's
+definition in the same order, so that the elements equal those of other readers bit for bit.
 """
 
 from collections.abc import Callable
@@ -20,13 +20,13 @@ Type = Literal[
     "q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "iq4_nl", "iq4_xs"
 ]  # fmt: skip
 
-# What the four bits of IQ4 stand for.
-_IQ4_STEPS = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.float32)
+# The values of the four-bit indices of IQ4.
+_IQ4_VALUES = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.float32)
 
 
 @dataclass(frozen=True, slots=True)
 class BlockType:
-    """elements of a block lie in nbytes; decode gives them, f32 [blocks, elements], of u8 [blocks, nbytes]."""
+    """A block type: `nbytes` store `elements`; decode converts u8 [blocks, nbytes] to f32 [blocks, elements]."""
 
     elements: int
     nbytes: int
@@ -34,7 +34,9 @@ class BlockType:
 
 
 def _planes(packed: np.ndarray, width: int, bits: int) -> np.ndarray:
-    """The fields of so many bits in bytes [blocks, n]: of every `width` bytes the lowest ones, then those above."""
+    """Unpack fields of `bits` bits from bytes [blocks, n]: of every `width` bytes, the lowest fields first, then higher
+    ones.
+    """
     shifts = np.arange(0, 8, bits, dtype=np.uint8)[:, None]
     count, nbytes = packed.shape
     fields = packed.reshape(count, nbytes // width, 1, width) >> shifts & np.uint8(2**bits - 1)
@@ -42,15 +44,17 @@ def _planes(packed: np.ndarray, width: int, bits: int) -> np.ndarray:
 
 
 def _half(blocks: np.ndarray, start: int) -> np.ndarray:
-    """The f16 from a byte on, as f32 [blocks, 1]."""
+    """Return the f16 at a byte offset, as f32 [blocks, 1]."""
     return np.ascontiguousarray(blocks[:, start : start + 2]).view("<f2").astype(np.float32)
 
 
-def _scaled(scales: np.ndarray, steps: np.ndarray, mins: np.ndarray | None = None) -> np.ndarray:
-    """Steps [blocks, elements] by the scales of groups [blocks, groups], less what their mins are."""
-    size = steps.shape[1] // scales.shape[1]
-    groups = steps.astype(np.float32).reshape(*scales.shape, size) * scales[:, :, None]
-    return (groups if mins is None else groups - mins[:, :, None]).reshape(steps.shape)
+def _scaled(scales: np.ndarray, quantized: np.ndarray, mins: np.ndarray | None = None) -> np.ndarray:
+    """Multiply quantized values [blocks, elements] by the scales of groups [blocks, groups], and subtract the groups'
+    mins.
+    """
+    size = quantized.shape[1] // scales.shape[1]
+    groups = quantized.astype(np.float32).reshape(*scales.shape, size) * scales[:, :, None]
+    return (groups if mins is None else groups - mins[:, :, None]).reshape(quantized.shape)
 
 
 def _decode_q4_0(blocks: np.ndarray) -> np.ndarray:
@@ -62,13 +66,13 @@ def _decode_q4_1(blocks: np.ndarray) -> np.ndarray:
 
 
 def _decode_q5_0(blocks: np.ndarray) -> np.ndarray:
-    steps = _planes(blocks[:, 6:], 16, 4) | _planes(blocks[:, 2:6], 1, 1) << np.uint8(4)
-    return _scaled(_half(blocks, 0), steps.astype(np.int8) - np.int8(16))
+    quantized = _planes(blocks[:, 6:], 16, 4) | _planes(blocks[:, 2:6], 1, 1) << np.uint8(4)
+    return _scaled(_half(blocks, 0), quantized.astype(np.int8) - np.int8(16))
 
 
 def _decode_q5_1(blocks: np.ndarray) -> np.ndarray:
-    steps = _planes(blocks[:, 8:], 16, 4) | _planes(blocks[:, 4:8], 1, 1) << np.uint8(4)
-    return _scaled(_half(blocks, 0), steps) + _half(blocks, 2)
+    quantized = _planes(blocks[:, 8:], 16, 4) | _planes(blocks[:, 4:8], 1, 1) << np.uint8(4)
+    return _scaled(_half(blocks, 0), quantized) + _half(blocks, 2)
 
 
 def _decode_q8_0(blocks: np.ndarray) -> np.ndarray:
@@ -85,12 +89,14 @@ def _decode_q3_k(blocks: np.ndarray) -> np.ndarray:
     above = _planes(blocks[:, 104:108], 4, 2) << np.uint8(4)
     scales = (_planes(blocks[:, 96:104], 8, 4) | above).astype(np.int8) - np.int8(32)
     missing = (_planes(blocks[:, :32], 32, 1) ^ np.uint8(1)) << np.uint8(2)  # 4 less where the bit is 0
-    steps = _planes(blocks[:, 32:96], 32, 2).astype(np.int8) - missing.astype(np.int8)
-    return _scaled(_half(blocks, 108) * scales.astype(np.float32), steps)
+    quantized = _planes(blocks[:, 32:96], 32, 2).astype(np.int8) - missing.astype(np.int8)
+    return _scaled(_half(blocks, 108) * scales.astype(np.float32), quantized)
 
 
 def _scales_and_mins(blocks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Those of the eight groups of Q4_K and Q5_K: six bits each, the upper two of the last four in the first ones."""
+    """Return scales and mins of the eight groups of Q4_K and Q5_K: six bits each; the upper two bits of the last four
+    groups are stored with the first four.
+    """
     first, second, third = blocks[:, 4:8], blocks[:, 8:12], blocks[:, 12:16]
     low, high, six = np.uint8(15), np.uint8(48), np.uint8(63)
     scales = np.concatenate([first & six, third & low | first >> np.uint8(2) & high], 1)
@@ -105,24 +111,24 @@ def _decode_q4_k(blocks: np.ndarray) -> np.ndarray:
 
 def _decode_q5_k(blocks: np.ndarray) -> np.ndarray:
     scales, mins = _scales_and_mins(blocks)
-    steps = _planes(blocks[:, 48:], 32, 4) | _planes(blocks[:, 16:48], 32, 1) << np.uint8(4)
-    return _scaled(scales, steps, mins)
+    quantized = _planes(blocks[:, 48:], 32, 4) | _planes(blocks[:, 16:48], 32, 1) << np.uint8(4)
+    return _scaled(scales, quantized, mins)
 
 
 def _decode_q6_k(blocks: np.ndarray) -> np.ndarray:
-    steps = _planes(blocks[:, :128], 64, 4) | _planes(blocks[:, 128:192], 32, 2) << np.uint8(4)
+    quantized = _planes(blocks[:, :128], 64, 4) | _planes(blocks[:, 128:192], 32, 2) << np.uint8(4)
     scales = np.ascontiguousarray(blocks[:, 192:208]).view(np.int8).astype(np.float32)
-    return _scaled(_half(blocks, 208) * scales, steps.astype(np.int8) - np.int8(32))
+    return _scaled(_half(blocks, 208) * scales, quantized.astype(np.int8) - np.int8(32))
 
 
 def _decode_iq4_nl(blocks: np.ndarray) -> np.ndarray:
-    return _scaled(_half(blocks, 0), _IQ4_STEPS[_planes(blocks[:, 2:], 16, 4)])
+    return _scaled(_half(blocks, 0), _IQ4_VALUES[_planes(blocks[:, 2:], 16, 4)])
 
 
 def _decode_iq4_xs(blocks: np.ndarray) -> np.ndarray:
     scales = _planes(blocks[:, 4:8], 1, 4) | _planes(blocks[:, 2:4], 1, 2) << np.uint8(4)
     scales = _half(blocks, 0) * (scales.astype(np.int8) - np.int8(32)).astype(np.float32)
-    return _scaled(scales, _IQ4_STEPS[_planes(blocks[:, 8:], 16, 4)])
+    return _scaled(scales, _IQ4_VALUES[_planes(blocks[:, 8:], 16, 4)])
 
 
 BLOCKS = {
@@ -142,7 +148,7 @@ BLOCKS = {
 
 
 def _rows(name: str, x: TensorType, type: str) -> tuple:
-    """The shape of the elements."""
+    """Return the shape of the elements."""
     nbytes, elements = BLOCKS[type].nbytes, BLOCKS[type].elements
     last = x.shape[-1] if x.rank else 0
     if x.dtype is not u8 or not x.rank or (isinstance(last, int) and last % nbytes):
@@ -167,7 +173,7 @@ def _infer_decode(x, *, type, dtype):
     + [sample("x:u8<60[0,36]", type="q4_0", dtype=f32)],
 )
 def decode_blocks(x, *, type: Type, dtype: DType):
-    """The elements [..., elements] of rows of blocks of a type of GGUF files, u8[..., bytes]: f32, rounded once."""
+    """The elements [..., elements] of rows of GGUF blocks, u8[..., bytes]: computed in f32, rounded once."""
     with np.errstate(over="ignore", invalid="ignore"):
         elements = BLOCKS[type].decode(_blocks_of(x, type))
         elements = elements.astype(dtype.numpy, copy=False)

@@ -30,11 +30,11 @@ _SPELLED = {"inf": "INF", "-inf": "-INF", "nan": "NaN"}
 def cast(x, *, dtype: DType, saturate: bool = True, round_mode: Literal["up", "down", "nearest"] = "up"):
     """x in another dtype; float to integer truncates toward zero and saturates, NaN gives 0; to bool is x != 0.
 
-    Integers wrap into narrower ones, and so do whole parts of floats into less than a byte; float to a narrower float
-    rounds to nearest even. Floats of 8 bits saturate where they are too large, or become what their dtype has for that,
-    an infinity or NaN. To f8e8m0, which has powers of 2, positive floats are rounded as round_mode says; others become
-    the smallest, or NaN. A float as a string has up to 8 digits, as C's %.8g, and is NaN, INF or -INF. A string that is
-    no number is an error.
+    Integers wrap in narrower dtypes, and so do integer parts of floats in types of less than a byte; float to a
+    narrower float rounds to nearest even. Floats of 8 bits saturate on overflow, or become an infinity or NaN,
+    whichever their dtype has. For f8e8m0, whose values are powers of 2, positive floats are rounded by round_mode;
+    others become the smallest value, or NaN. A float as a string has up to 8 digits, as C's %.8g, and is NaN, INF or
+    -INF. A string that is not a number is an error.
     """
     if dtype is string:
         return _texts(x)
@@ -57,7 +57,7 @@ def cast(x, *, dtype: DType, saturate: bool = True, round_mode: Literal["up", "d
 
 
 def _plain(x):
-    """The same numbers in a dtype of numpy's own."""
+    """Convert numbers to a dtype of numpy's own."""
     dtype = from_numpy(x.dtype)
     if dtype is bf16 or (dtype.kind == "n" and dtype.limits is None):
         return x.astype(np.float32)
@@ -76,15 +76,16 @@ def _integers(x, dtype: DType):
     assert dtype.limits is not None
     if x.dtype.kind == "f":
         low, high = dtype.limits
-        whole = np.trunc(x.astype(np.float64))
-        inside = (whole >= low) & (whole < float(high // 2 + 1) * 2)
-        kept = np.where(inside, whole, 0).astype(np.int64 if low else np.uint64)
-        x = np.where(inside | np.isnan(whole), kept, np.where(whole < 0, low, high).astype(kept.dtype))
+        truncated = np.trunc(x.astype(np.float64))
+        inside = (truncated >= low) & (truncated < float(high // 2 + 1) * 2)
+        clipped = np.where(inside, truncated, 0).astype(np.int64 if low else np.uint64)
+        x = np.where(inside | np.isnan(truncated), clipped, np.where(truncated < 0, low, high).astype(clipped.dtype))
     return x.astype(dtype.numpy)
 
 
 def _odd(x):
-    """float64 as float32, rounded to odd where it is not exact: a second rounding, to fewer bits, is then the first.
+    """Convert float64 to float32, rounding inexact values to odd, so that a second rounding to fewer bits is
+    exact.
 
     Boldo and Melquiond, "When double rounding is odd", 2005.
     """
@@ -107,7 +108,7 @@ def _powers(x, saturate: bool, round_mode: str):
 
 
 def _texts(x):
-    """Each element as a string."""
+    """Convert each element to a string."""
     if x.dtype == object:
         return x
     plain, result = _plain(x), np.empty(x.shape, object)
@@ -122,7 +123,7 @@ def _float_text(value: float) -> str:
 
 
 def _numbers(x, dtype: DType):
-    """Strings as integers, where they and the dtype are, or as float64."""
+    """Convert strings to integers, if they and the dtype are integers, else to float64."""
     limits = i64.limits if dtype is boolean else dtype.limits
     if limits is not None and all(_INTEGER.fullmatch(text) for text in x.flat):
         low, high = limits

@@ -1,6 +1,7 @@
-"""Ops that run subgraphs. A subgraph is an attribute; what it reads of the graph around it are operands, its last ones.
+"""Ops that run subgraphs. A subgraph is an attribute; values that it reads from the enclosing graph are its op's last
+operands.
 
-To a reference a subgraph is a function of arrays that gives a tuple of them; `outputs` is how many.
+For a reference, a subgraph is a function of arrays that returns a tuple of them; `outputs` is their number.
 """
 
 from __future__ import annotations
@@ -27,27 +28,27 @@ from ingot.ir.graph import (
 from ingot.ops.define import Ints, Subgraph, op
 from ingot.ops.sequence import is_single
 
-MAX_SCAN_BYTES = 1 << 34  # of what all scan outputs of one loop hold
+MAX_SCAN_BYTES = 1 << 34  # of all scan outputs of one loop
 
 
 def result_types(body: Graph, operands: Sequence[Type | None]) -> list[Type]:
-    """The types of a subgraph's results as its readers may know them: dims of its own are unknown to them."""
+    """Return the types of a subgraph's results for its readers: symbols of its own are unknown dims outside."""
     known = {name for type in operands if type is not None for name in type_symbols(type)}
     return [forget(body.values[name].type, known) for name in body.outputs.values()]
 
 
-def _takes(declared: Type, type: Type) -> bool:
-    """Whether a value of a type may be where another is declared: one that is there where it might be absent, too."""
+def _fits(declared: Type, type: Type) -> bool:
+    """Return whether a value of a type fits a declared type; a present value also fits an optional type."""
     if isinstance(declared, OptionalType) and not isinstance(type, OptionalType):
-        return _takes(declared.element, type)
+        return _fits(declared.element, type)
     return compatible(declared, type)
 
 
 def _expect_operands(where: str, body: Graph, types: Sequence[Type | None]) -> None:
-    """Raises ShapeError unless values of these types may be a subgraph's inputs."""
+    """Raise ShapeError unless values of these types fit the inputs of a subgraph."""
     declared = [body.values[name].type for name in body.inputs]
     fits = len(types) == len(declared) and all(
-        type is not None and _takes(each, type) for each, type in zip(declared, types, strict=True)
+        type is not None and _fits(each, type) for each, type in zip(declared, types, strict=True)
     )
     if not fits:
         got = ", ".join(map(str, types))
@@ -80,7 +81,7 @@ def if_(condition, *operands, then_branch: Subgraph, else_branch: Subgraph):
 
 @dataclass(frozen=True, slots=True)
 class Inner:
-    """A subgraph of a node. captured: the inputs that are the same whenever it runs, and the operands that they are."""
+    """A subgraph of a node. captured: inputs with the same value in each iteration, and their operands."""
 
     attribute: str
     graph: Graph
@@ -88,7 +89,7 @@ class Inner:
 
 
 def inner_graphs(node: Node) -> list[Inner]:
-    """The subgraphs of a node; those of an `if` are its branch for true, then the other."""
+    """Return the subgraphs of a node; of an `if`, the branch for true comes first."""
     if node.op.name == "if":
         starts = {"then_branch": (0, 1), "else_branch": (0, 1 + len(node.then_branch.inputs))}
     elif node.op.name == "loop":
@@ -116,7 +117,7 @@ def _infer_refuse(condition, *, why, result):
 
 @op(infer=_infer_refuse, any_type=True, computes=False, samples=[])
 def refuse(condition, *, why: str, result: Type):
-    """No result: an error. It is a branch that cannot be what it says with the dims that the graph has."""
+    """An error instead of a result: a branch that does not fit the dims of the graph."""
     raise InputError(f"condition {condition.item()}: takes a branch that does not fit these dims, {why}")
 
 
@@ -131,15 +132,15 @@ def _infer_loop(trips, condition, *operands, body, carried):
     flag, *results = result_types(body, operands)
     _expect_flag("loop", flag)
     _expect_carried("loop", body, 2, results[:carried])
-    kept = [join(a, b) for a, b in zip(operands, results[:carried], strict=False)]
-    return (*kept, *(_stacked("loop", type) for type in results[carried:]))
+    carried_types = [join(a, b) for a, b in zip(operands, results[:carried], strict=False)]
+    return (*carried_types, *(_stacked("loop", type) for type in results[carried:]))
 
 
 def _expect_carried(where: str, body: Graph, first: int, results: Sequence[Type]) -> None:
     for name, type in zip(body.inputs[first:], results, strict=False):
         declared = body.values[name].type
-        if not _takes(declared, type):
-            raise ShapeError(f"{where}: what is carried changes its type, got {type}, expected {declared}")
+        if not _fits(declared, type):
+            raise ShapeError(f"{where}: a carried value changes its type, got {type}, expected {declared}")
 
 
 def _stacked(where: str, type: Type) -> Type:
@@ -157,7 +158,7 @@ class _Scanned:
         self.nbytes = 0
 
     def add(self, arrays: Sequence[np.ndarray]) -> None:
-        """One more element of each. Raises LimitError where they become too large, InputError where shapes differ."""
+        """Append an element to each output. Raises LimitError if they become too large, InputError if shapes differ."""
         self.nbytes += sum(array.nbytes for array in arrays)
         if self.nbytes > MAX_SCAN_BYTES:
             raise LimitError(f"loop: scan outputs too large, got {self.nbytes} bytes, expected {MAX_SCAN_BYTES}")
@@ -167,12 +168,12 @@ class _Scanned:
             row.append(array)
 
     def stacked(self) -> list[np.ndarray]:
-        """Each as one array, its elements along a new first axis."""
+        """Stack the elements of each output along a new first axis."""
         return [np.stack(row) if row else _nothing(type) for row, type in zip(self.rows, self.types, strict=True)]
 
 
 def _nothing(type: Type) -> np.ndarray:
-    """No element of a type: dims that nothing says are 0."""
+    """Return an empty array of a type; unknown dims are 0."""
     assert isinstance(type, (TensorType, UnrankedType))
     shape = [] if isinstance(type, UnrankedType) else [dim if isinstance(dim, int) else 0 for dim in type.shape]
     return np.empty((0, *shape), type.dtype.numpy)
@@ -180,10 +181,11 @@ def _nothing(type: Type) -> np.ndarray:
 
 @op(infer=_infer_loop, outputs=0, any_type=True, computes=False, samples=[])
 def loop(trips=None, condition=None, *operands, body: Subgraph, carried: int):
-    """The body again and again, at most `trips` times and while its condition holds: what it carries, what it scanned.
+    """The body, at most `trips` times while its condition is true: the carried values, then the stacked scan
+    outputs.
 
-    The body takes the iteration, the condition, the `carried` first operands and the others; it gives the condition,
-    what it carries on and elements of scan outputs. What is carried may change its shape.
+    The inputs of the body are the iteration, the condition, the first `carried` operands and the others; its results
+    are the condition, the carried values and elements of scan outputs. Carried values may change their shape.
     """
     values, captured = operands[:carried], operands[carried:]
     scanned = _Scanned(body.outputs - 1 - carried, body.types[1 + carried :])
@@ -212,10 +214,10 @@ def _infer_scan(*operands, body, carried, input_axes, input_backward, output_axe
     _expect_operands("scan", body, [*operands[:carried], *elements, *operands[carried + len(scanned) :]])
     results = result_types(body, operands)
     _expect_carried("scan", body, 0, results[:carried])
-    kept = [join(a, b) for a, b in zip(operands, results[:carried], strict=False)]
+    carried_types = [join(a, b) for a, b in zip(operands, results[:carried], strict=False)]
     length = scanned[0].shape[input_axes[0]]
-    made = [_placed(type, axis, length) for type, axis in zip(results[carried:], output_axes, strict=True)]
-    return (*kept, *made)
+    scanned_types = [_placed(type, axis, length) for type, axis in zip(results[carried:], output_axes, strict=True)]
+    return (*carried_types, *scanned_types)
 
 
 def _placed(type: Type, axis: int, length) -> Type:
@@ -234,9 +236,9 @@ def scan(
     output_axes: Ints,
     output_backward: tuple[bool, ...],
 ):
-    """The body at each place of the axes that operands are scanned along: what it carries, what it made at each place.
+    """The body at each index of the scanned axes: the carried values, then the stacked results.
 
-    The operands are the carried values, those that are scanned, and those that are the same at each place.
+    The operands are the carried values, the scanned ones, and those that are the same at each index.
     """
     count = len(input_axes)
     values, captured = operands[:carried], operands[carried + count :]
@@ -244,10 +246,10 @@ def scan(
     moved = [x[::-1] if backward else x for x, backward in zip(moved, input_backward, strict=True)]
     if len({len(x) for x in moved}) > 1:
         raise InputError(f"scan: lengths differ, got {[len(x) for x in moved]}")
-    made = _Scanned(body.outputs - carried, body.types[carried:])
+    scanned_types = _Scanned(body.outputs - carried, body.types[carried:])
     for row in zip(*moved, strict=True):
         results = body(*values, *(np.ascontiguousarray(x).reshape(x.shape) for x in row), *captured)
         values = tuple(results[:carried])
-        made.add(results[carried:])
-    stacked = [x[::-1] if backward else x for x, backward in zip(made.stacked(), output_backward, strict=True)]
+        scanned_types.add(results[carried:])
+    stacked = [x[::-1] if backward else x for x, backward in zip(scanned_types.stacked(), output_backward, strict=True)]
     return (*values, *(np.moveaxis(x, 0, axis) for x, axis in zip(stacked, output_axes, strict=True)))

@@ -1,4 +1,6 @@
-"""Convolution and pooling over any number of spatial dims. pads holds what goes before each one, then after each."""
+"""Convolution and pooling over any number of spatial dims. pads lists the padding before each dim, then after
+each dim.
+"""
 
 import math
 
@@ -13,9 +15,9 @@ from ingot.ops.reduce import lowest
 
 
 def spatial_dims(name: str, x: TensorType, kernel, strides, pads, dilations) -> tuple:
-    """The dims after [N, C] of the result of windows over x [N, C, *dims].
+    """Return the spatial dims of the result of windows over x [N, C, *dims].
 
-    pads: 2 * len(dims) of them. Raises ShapeError for a window that does not fit, or numbers that are not one a dim.
+    pads: 2 * len(dims) numbers. Raises ShapeError for a window that does not fit, or a wrong number of values.
     """
     rank = x.rank - 2
     if rank < 1 or not len(kernel) == len(strides) == len(dilations) == rank or len(pads) != 2 * rank:
@@ -28,15 +30,15 @@ def spatial_dims(name: str, x: TensorType, kernel, strides, pads, dilations) -> 
         if dim is None:
             result.append(None)
             continue
-        room = dim + pads[i] + pads[rank + i] - dilations[i] * (kernel[i] - 1) - 1
-        if isinstance(room, int) and room < 0:
+        span = dim + pads[i] + pads[rank + i] - dilations[i] * (kernel[i] - 1) - 1
+        if isinstance(span, int) and span < 0:
             raise ShapeError(f"{name}: window larger than its input, got {list(kernel)} over {x}")
-        result.append(room // strides[i] + 1)
+        result.append(span // strides[i] + 1)
     return tuple(result)
 
 
 def _windows(x, kernel, strides, pads, dilations, value):
-    """View [N, C, out..., kernel...] of the padded x [N, C, in...]."""
+    """Return a view [N, C, out..., kernel...] of the padded x [N, C, in...]."""
     rank = len(kernel)
     x = np.pad(x, [(0, 0), (0, 0), *zip(pads[:rank], pads[rank:], strict=True)], constant_values=value)
     extent = [d * (k - 1) + 1 for k, d in zip(kernel, dilations, strict=True)]
@@ -87,7 +89,7 @@ def _plain(rank, **attributes):
     ],
 )
 def conv(x, w, b=None, *, strides: Ints, pads: Ints, dilations: Ints, groups: int):
-    """Cross-correlation of x [N, C, in...] with w [O, C/groups, kernel...], plus b [O]; pads are 0, integers wrap."""
+    """Cross-correlation of x [N, C, in...] with w [O, C/groups, kernel...], plus b [O]; padding is 0, integers wrap."""
     rank = x.ndim - 2
     windows = _windows(x, w.shape[2:], strides, pads, dilations, 0)
     batch, out = x.shape[0], windows.shape[2 : 2 + rank]
@@ -128,7 +130,7 @@ def _infer_conv_transpose(x, w, b=None, *, strides, pads, dilations, groups, out
 
 
 def _filled(g, w, axis, dilation, length):
-    """w with zeros between its elements along an axis, then cut or padded to a length past the last of them."""
+    """Insert zeros between the elements of w along an axis, then crop or pad it to a length after the last element."""
     shape = g.type(w).shape
     head, size, behind = shape[:axis], shape[axis], shape[axis + 1 :]
 
@@ -149,8 +151,8 @@ def _filled(g, w, axis, dilation, length):
 
 
 def _phase_filter(g, w, strides, dilations, groups):
-    """The filter [C, O / groups, kernel...] as that of a convolution, [groups * strides.. * O / groups, C / groups,
-    taps...]: the channels of one place lie side by side.
+    """Reorder the filter [C, O / groups, kernel...] to that of a convolution, [groups * strides.. * O / groups, C /
+    groups, positions...]: the channels of one output position are adjacent.
     """
     inside, each, *kernel = g.type(w).shape
     rank, last = len(kernel), 2 + len(kernel)
@@ -175,10 +177,10 @@ def _phase_filter(g, w, strides, dilations, groups):
 
 
 def _expand_conv_transpose(g, x, w, b=None, *, strides, pads, dilations, groups, output_padding):
-    """A convolution that makes the places which an element of x begins as channels; then they are laid out.
+    """A convolution computes all output positions of one input element as channels; they are then interleaved.
 
-    Tap `stride * j + r` of the filter reaches place r from j elements before, so no product is with a zero between
-    elements. Shi et al., "Is the deconvolution layer the same as a convolutional layer?", 2016.
+    Filter position `stride * j + r` contributes to output position r from j elements before, so no product involves the
+    zeros between elements. Shi et al., "Is the deconvolution layer the same as a convolutional layer?", 2016.
     """
     rank, phases = len(strides), math.prod(strides)
     batch, out, *wanted = g.type(g.node.outputs[0]).shape
@@ -198,19 +200,19 @@ def _expand_conv_transpose(g, x, w, b=None, *, strides, pads, dilations, groups,
         high.append(max(-(-end // strides[i]) - 1, least, 0))
         starts.append(pads[i] - lead * strides[i])
     y = g.conv(x, w, b, strides=(1,) * rank, pads=(*low, *high), dilations=steps, groups=groups)
-    made = g.type(y).shape[2:]
+    out_dims = g.type(y).shape[2:]
     if phases > 1:
-        y = g.reshape(y, shape=(batch * groups, *strides, out // groups, *made))
+        y = g.reshape(y, shape=(batch * groups, *strides, out // groups, *out_dims))
         y = g.permute(y, axes=(0, 1 + rank, *(axis for i in range(rank) for axis in (2 + rank + i, 1 + i))))
-        made = tuple(n * s for n, s in zip(made, strides, strict=True))
-        y = g.reshape(y, shape=(batch, out, *made))
+        out_dims = tuple(n * s for n, s in zip(out_dims, strides, strict=True))
+        y = g.reshape(y, shape=(batch, out, *out_dims))
     stops = tuple(start + size for start, size in zip(starts, wanted, strict=True))
-    if not any(starts) and stops == tuple(made):
+    if not any(starts) and stops == tuple(out_dims):
         return y
     return g.slice(y, starts=(0, 0, *starts), stops=(batch, out, *stops), steps=(1,) * (2 + rank))
 
 
-def _spread(rank, **attributes):
+def _transposed_defaults(rank, **attributes):
     return _plain(rank, output_padding=(0,) * rank, groups=1) | attributes
 
 
@@ -220,25 +222,27 @@ def _spread(rank, **attributes):
     tolerance={f32: 1e-5},
     domain=(-1.0, 1.0),
     samples=[
-        sample("x[2,3,5,4] w[3,4,3,3] b[4]", **_spread(2)),
-        sample("x[2,6,5,4] w[6,4,2,2] b[4]", **_spread(2, strides=(2, 2))),
-        sample("x[1,4,5,6] w[4,3,4,3]", **_spread(2, strides=(2, 3), pads=(1, 0, 1, 2), output_padding=(1, 0))),
-        sample("x[1,6,4,5] w[6,2,3,3] b[4]", **_spread(2, groups=2, strides=(2, 1), dilations=(2, 3))),
-        sample("x[1,3,5,3] w[3,2,1,1]", **_spread(2, strides=(3, 2), output_padding=(2, 4))),
-        sample("x[1,2,3,3] w[2,2,3,3] b[2]", **_spread(2, pads=(2, 4, 2, 0))),
-        sample("x[2,3,7] w[3,5,4] b[5]", **_spread(1, strides=(3,), pads=(1, 2))),
-        sample("x[1,2,3,2,4] w[2,3,2,3,2]", **_spread(3, strides=(2, 1, 2), pads=(0, 1, 0, 1, 0, 1))),
-        sample("x[0,3,5,5] w[3,2,3,3]", **_spread(2)),
-        sample("x[1,1,1,1] w[1,1,1,1] b[1]", **_spread(2)),
+        sample("x[2,3,5,4] w[3,4,3,3] b[4]", **_transposed_defaults(2)),
+        sample("x[2,6,5,4] w[6,4,2,2] b[4]", **_transposed_defaults(2, strides=(2, 2))),
+        sample(
+            "x[1,4,5,6] w[4,3,4,3]", **_transposed_defaults(2, strides=(2, 3), pads=(1, 0, 1, 2), output_padding=(1, 0))
+        ),
+        sample("x[1,6,4,5] w[6,2,3,3] b[4]", **_transposed_defaults(2, groups=2, strides=(2, 1), dilations=(2, 3))),
+        sample("x[1,3,5,3] w[3,2,1,1]", **_transposed_defaults(2, strides=(3, 2), output_padding=(2, 4))),
+        sample("x[1,2,3,3] w[2,2,3,3] b[2]", **_transposed_defaults(2, pads=(2, 4, 2, 0))),
+        sample("x[2,3,7] w[3,5,4] b[5]", **_transposed_defaults(1, strides=(3,), pads=(1, 2))),
+        sample("x[1,2,3,2,4] w[2,3,2,3,2]", **_transposed_defaults(3, strides=(2, 1, 2), pads=(0, 1, 0, 1, 0, 1))),
+        sample("x[0,3,5,5] w[3,2,3,3]", **_transposed_defaults(2)),
+        sample("x[1,1,1,1] w[1,1,1,1] b[1]", **_transposed_defaults(2)),
     ],
 )
 def conv_transpose(
     x, w, b=None, *, strides: Ints, pads: Ints, dilations: Ints, groups: int, output_padding: Ints
 ):  # fmt: skip
-    """What `conv` does to gradients: each element of x [N, C, in...] adds a filter w [C, O/groups, kernel...] to y.
+    """The transpose of `conv`: each element of x [N, C, in...] adds a filter w [C, O/groups, kernel...] to y.
 
-    y [N, O, (in - 1) * stride + dilation * (kernel - 1) + 1...], plus b [O]; pads are what is cut off, and
-    output_padding adds places at the ends. Elements of x lie `stride` apart.
+    y [N, O, (in - 1) * stride + dilation * (kernel - 1) + 1...], plus b [O]; pads are cropped from y, and
+    output_padding extends its ends. Elements of x are `stride` positions apart.
     """
     rank, (batch, channels, *sizes) = x.ndim - 2, x.shape
     wide = np.promote_types(x.dtype, np.float32) if x.dtype.itemsize < 4 else x.dtype
@@ -252,11 +256,11 @@ def conv_transpose(
     columns = np.swapaxes(w.reshape(groups, channels // groups, each, *kernel), 1, 2).astype(wide)
     for tap in np.ndindex(*kernel):
         part = np.matmul(columns[(..., *tap)], rows).reshape(batch, groups, each, *sizes)
-        places = zip(tap, dilations, sizes, strides, strict=True)
-        reached = [slice(t * d, t * d + (n - 1) * s + 1, s) for t, d, n, s in places]
-        y[(slice(None), slice(None), slice(None), *reached)] += part
-    kept = [slice(low, n - high) for low, n, high in zip(pads[:rank], full, pads[rank:], strict=True)]
-    y = y.reshape(batch, groups * each, *full)[(slice(None), slice(None), *kept)]
+        positions = zip(tap, dilations, sizes, strides, strict=True)
+        slices = [slice(t * d, t * d + (n - 1) * s + 1, s) for t, d, n, s in positions]
+        y[(slice(None), slice(None), slice(None), *slices)] += part
+    cropped = [slice(low, n - high) for low, n, high in zip(pads[:rank], full, pads[rank:], strict=True)]
+    y = y.reshape(batch, groups * each, *full)[(slice(None), slice(None), *cropped)]
     return (y if b is None else y + b.reshape(-1, *[1] * rank)).astype(x.dtype)
 
 
@@ -285,26 +289,29 @@ def _infer_pool(name, kinds="fiu", dtype=None):
 
 @op(infer=_infer_pool("max_pool"), samples=[*_pool_samples(), *_integer_pool])
 def max_pool(x, *, kernel: Ints, strides: Ints, pads: Ints, dilations: Ints):
-    """The largest in each window of x [N, C, in...], NaN if any is; padding is -inf, or the smallest integer."""
+    """The largest element in each window of x [N, C, in...], NaN if any is; padding is -inf, or the smallest
+    integer.
+    """
     windows = _windows(x, kernel, strides, pads, dilations, lowest(x.dtype))
     return windows.max(tuple(range(-len(kernel), 0)))
 
 
 @op(infer=_infer_pool("max_pool_indices", dtype=i64), samples=[*_pool_samples(), *_integer_pool])
 def max_pool_indices(x, *, kernel: Ints, strides: Ints, pads: Ints, dilations: Ints):
-    """Where the largest in each window of x [N, C, in...] is: i64, counted row by row over in..., never in the padding.
+    """The index of the largest element in each window of x [N, C, in...]: i64, row-major over in..., never in the
+    padding.
 
-    Of equal ones it is the first, of any NaN the first NaN.
+    Among equal elements it is the first, with NaN the first NaN.
     """
     settings = (kernel, strides, pads, dilations)
-    places = np.arange(math.prod(x.shape[2:])).reshape(1, 1, *x.shape[2:])
-    values, places = _windows(x, *settings, lowest(x.dtype)), _windows(places, *settings, -1)
+    positions = np.arange(math.prod(x.shape[2:])).reshape(1, 1, *x.shape[2:])
+    values, positions = _windows(x, *settings, lowest(x.dtype)), _windows(positions, *settings, -1)
     rank, size = len(kernel), math.prod(kernel)
-    values, places = (w.reshape(*w.shape[: 2 + rank], size) for w in (values, places))
+    values, positions = (w.reshape(*w.shape[: 2 + rank], size) for w in (values, positions))
     largest = values.max(-1, keepdims=True)
-    found = np.argmax(((values == largest) | (values != values)) & (places >= 0), -1)
-    places = np.broadcast_to(places, values.shape)
-    return np.take_along_axis(places, found[..., None], -1)[..., 0]
+    found = np.argmax(((values == largest) | (values != values)) & (positions >= 0), -1)
+    positions = np.broadcast_to(positions, values.shape)
+    return np.take_along_axis(positions, found[..., None], -1)[..., 0]
 
 
 @op(
@@ -312,7 +319,7 @@ def max_pool_indices(x, *, kernel: Ints, strides: Ints, pads: Ints, dilations: I
     samples=[*_pool_samples(count_include_pad=False), *_pool_samples(count_include_pad=True)[:2]],
 )
 def avg_pool(x, *, kernel: Ints, strides: Ints, pads: Ints, dilations: Ints, count_include_pad: bool = False):
-    """The mean of each window of x [N, C, in...]; padding counts only with count_include_pad; of nothing, NaN."""
+    """The mean of each window of x [N, C, in...]; padding counts only with count_include_pad; an empty mean is NaN."""
     axes = tuple(range(-len(kernel), 0))
     total = np.sum(_windows(x, kernel, strides, pads, dilations, 0), axes, np.float64)
     inside = np.ones((1, 1, *x.shape[2:]))

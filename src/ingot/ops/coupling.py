@@ -1,4 +1,4 @@
-"""Probabilities of classes from those of their pairs."""
+"""Class probabilities from pairwise probabilities."""
 
 import numpy as np
 
@@ -18,7 +18,7 @@ def _infer(pairs):
 def pairwise_coupling(pairs):
     """Probabilities [rows, classes] that agree best with those of i against j, pairs[:, i, j].
 
-    Steps go on until the largest error is below 0.005 / classes, or 100 times, as in LIBSVM. Wu, Lin and Weng,
+    Iterates until the largest error is below 0.005 / classes, or 100 times, as in LIBSVM. Wu, Lin and Weng,
     "Probability estimates for multi-class classification by pairwise coupling", 2004, algorithm 2.
     """
     count = pairs.shape[1]
@@ -41,7 +41,7 @@ def pairwise_coupling(pairs):
 
 
 def _swept(p, q, product, total):
-    """Each probability in turn at its best, all scaled to a sum of 1 after each."""
+    """Optimize each probability in turn, and rescale all to a sum of 1 after each."""
     for i in range(p.shape[1]):
         step = (total - product[:, i]) / q[:, i, i]
         p[:, i] += step

@@ -1,4 +1,4 @@
-"""Ops that users register: a reference in Python, how its types follow, and what they are called elsewhere."""
+"""Ops that users register: a Python reference, type inference, and names in other formats."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ingot.support.columns import counted
 
 MAX_OP_NAME = 64  # characters of the name of a registered op
 
-# What the annotation of an attribute may be.
+# The accepted annotations of an attribute.
 ATTRIBUTES = (bool, int, float, str, tuple[int, ...], tuple[float, ...], tuple[str, ...], tuple[bool, ...])
 
 WGSL_DTYPES = ("f32", "i32")  # of kernels in WGSL
@@ -33,7 +33,7 @@ _OWN_DOMAINS = ("", "ai.onnx", "ai.onnx.ml", "ingot")
 class ExternalKernel:
     """A C function of a shared library that computes a registered op; docs/extending.md has its signature.
 
-    dtypes: names of those that it takes, all operands and results being of one of them; elsewhere the reference runs.
+    dtypes: names of supported dtypes; all operands and results must have one of them, else the reference runs.
     """
 
     library: str | os.PathLike[str]
@@ -46,10 +46,10 @@ class ExternalKernel:
 
 @dataclass(frozen=True, slots=True)
 class WgslKernel:
-    """A body in WGSL that computes a registered op on a device of WebGPU; docs/extending.md says what it may use.
+    """A WGSL body that computes a registered op on a WebGPU device; docs/extending.md describes what it may use.
 
-    source: WGSL with `fn work(i: i32)`, which is called for each element of the first result. dtypes: names of those
-    that it takes, f32 and i32 at most, all operands and results being of one of them; elsewhere the reference runs.
+    source: WGSL with `fn work(i: i32)`, called for each element of the first result. dtypes: names of supported dtypes,
+    at most f32 and i32; all operands and results must have one of them, else the reference runs.
     """
 
     source: str
@@ -67,9 +67,9 @@ Kernel = ExternalKernel | WgslKernel
 
 @dataclass(frozen=True, slots=True)
 class Custom:
-    """What a registered op is called elsewhere, and what else computes it.
+    """The names of a registered op in other formats, and its kernels.
 
-    onnx: (domain, op type). torch: `library.name.overload`. kernel: on the CPU; wgsl: on a device of WebGPU. operands:
+    onnx: (domain, op type). torch: `library.name.overload`. kernel: for the CPU; wgsl: for a WebGPU device. operands:
     names of the operands of the reference.
     """
 
@@ -95,24 +95,27 @@ def register_op(
     kernel: ExternalKernel | None = None,
     wgsl: WgslKernel | None = None,
 ) -> None:
-    """Makes a Python function an op that models may use, and that every stage treats like one of Ingot's own.
+    """Make a Python function an op that models may use, and that every stage treats like one of Ingot's own.
 
-    name: `swirl` or `mine.swirl`, which no op has. function: the reference. Its positional parameters are the operands
-    (default None: optional; `*xs`: any number), read-only arrays; its keyword-only ones are the attributes, annotated
-    with bool, int, float, str or a tuple of one of these. It returns an array, or a tuple of `outputs` arrays, and the
-    same ones for the same operands, for nodes are merged, folded and left out. infer: the type of the result, or a
-    tuple of them, from those of the operands and the attributes, as `TensorType`; dims may be symbolic. None: the type
-    of the first operand. acts_on: "element" or "row" where an element or row of the only result is made of what stands
-    at its place in the operands alone, which lets passes move other ops past it. onnx: domain and op type of the nodes
-    that become this op, and that `export_onnx` writes. torch: `library::name` of a custom op of torch, whose tensors
-    are the operands and whose other arguments the attributes of their names.
+    name: `swirl` or `mine.swirl`, which no op has.
+    function: the reference. Its positional parameters are the operands (default None: optional; `*xs`: any number),
+    read-only arrays; its keyword-only ones are the attributes, annotated with bool, int, float, str or a tuple of one
+    of these. It returns an array, or a tuple of `outputs` arrays. It must be deterministic, as nodes are merged, folded
+    and eliminated.
+    infer: the type of the result, or a tuple of types, from the types of the operands and the attributes, as
+    `TensorType`; dims may be symbolic. None: the type of the first operand.
+    acts_on: "element" or "row" if each element or row of the only result depends only on the operands' elements or rows
+    at its position, so that passes may move other ops past it.
+    onnx: domain and op type of the nodes that become this op, and that `export_onnx` writes.
+    torch: `library::name` of a custom op of torch; its tensors are the operands, and its other arguments the attributes
+    of the same names.
 
-    kernel: what runs it in a native session where all shapes are known. wgsl: the same in a session on WebGPU, which
-    takes `kernel` where there is no `wgsl`. Attributes are bool, int and float then.
+    kernel: runs it in a native session if all shapes are known. wgsl: the same in a session on WebGPU, which uses
+    `kernel` if there is no `wgsl`. With a kernel, attributes must be bool, int or float.
 
-    Without a kernel the reference runs it, which `explain` says and `strict` refuses. Raises InputError for a name that
-    is taken, or a declaration that is not as above. What the functions raise, or return against their promise, is an
-    ExtensionError.
+    Without a kernel the reference runs it; `explain` reports this, and `strict` rejects it. Raises InputError for a
+    name that is already used, or for an invalid declaration. If the functions raise an error, or return a wrong result,
+    an ExtensionError is raised.
     """
     where = f"register_op {name!r}"
     _check_names(where, name, onnx, torch)
@@ -132,14 +135,14 @@ def register_op(
 
 
 def unregister_op(name: str) -> None:
-    """Takes a registered op back; graphs that use it must not be used any more. Raises InputError for another name."""
+    """Remove a registered op; graphs that use it must not be used any more. Raises InputError for an unknown name."""
     if name not in CUSTOM:
         raise InputError(f"unregister_op: no such op, got {name!r}, expected one of {', '.join(CUSTOM) or 'none'}")
     del CUSTOM[name], OPS[name]
 
 
 def find_onnx(domain: str, op_type: str) -> Op | None:
-    """The registered op that an ONNX node is."""
+    """Return the registered op of an ONNX node, or None."""
     for name, custom in CUSTOM.items():
         if custom.onnx == (domain, op_type):
             return OPS[name]
@@ -147,7 +150,7 @@ def find_onnx(domain: str, op_type: str) -> Op | None:
 
 
 def find_torch(target: str) -> Op | None:
-    """The registered op that a call of torch is; target: `library.name.overload`."""
+    """Return the registered op of a torch call, or None; target: `library.name.overload`."""
     return next((OPS[name] for name, custom in CUSTOM.items() if custom.torch == target), None)
 
 
@@ -155,20 +158,20 @@ def _check_names(where: str, name: str, onnx: tuple[str, str] | None, torch: str
     if not isinstance(name, str) or not _NAME.fullmatch(name) or len(name) > MAX_OP_NAME:
         raise InputError(f"{where}: bad name, expected identifiers joined by dots, at most {MAX_OP_NAME} characters")
     if name in OPS:
-        raise InputError(f"{where}: the name is taken, expected one that no op has; see 'ingot ops'")
+        raise InputError(f"{where}: the name is already used, expected one that no op has; see 'ingot ops'")
     if onnx is not None:
         if not isinstance(onnx, tuple) or len(onnx) != 2 or not all(isinstance(part, str) for part in onnx):
             raise InputError(f"{where}: bad ONNX name, got {onnx!r}, expected (domain, op type)")
         if onnx[0] in _OWN_DOMAINS or not onnx[1]:
             raise InputError(f"{where}: bad ONNX name, got {onnx}, expected a domain that is not ONNX's or Ingot's")
         if find_onnx(*onnx) is not None:
-            raise InputError(f"{where}: the ONNX name is taken, got {onnx}")
+            raise InputError(f"{where}: the ONNX name is already used, got {onnx}")
     if torch is not None:
         if not isinstance(torch, str) or not re.fullmatch(r"\w+::\w+(\.\w+)?", torch) or torch.startswith("aten::"):
             raise InputError(f"{where}: bad torch name, got {torch!r}, expected 'library::name' of a custom op")
         target = torch.replace("::", ".")
         if find_torch(target) or find_torch(f"{target}.default"):
-            raise InputError(f"{where}: the torch name is taken, got {torch!r}")
+            raise InputError(f"{where}: the torch name is already used, got {torch!r}")
 
 
 def _check_signature(where: str, function: Callable[..., Any]) -> None:
@@ -222,7 +225,7 @@ def _operands(function: Callable[..., Any]) -> tuple[str, ...]:
 
 
 def kernel_of(graph: Graph, node: Node, device: str = "cpu") -> Kernel | None:
-    """The user's kernel that computes a node on a device, where all types are known and it takes them."""
+    """Return the user's kernel for a node on a device, if all types are known and the kernel supports them."""
     custom = CUSTOM.get(node.op.name)
     if custom is None:
         return None
@@ -240,23 +243,23 @@ def _same_as_first(*types: TensorType | None, **_: Any) -> TensorType | None:
 
 
 def _inferring(name: str, infer: Callable[..., Any], outputs: int) -> Callable[..., Any]:
-    """The inference of an op, held to what it promises."""
+    """Wrap the inference of an op with checks of its results."""
 
     @functools.wraps(infer)
     def inferred(*types: TensorType | None, **attributes: Any) -> Any:
         where = f"op {name!r}: its inference"
         with guarded(where):
-            made = infer(*types, **attributes)
-        several = made if isinstance(made, tuple) else (made,)
+            returned = infer(*types, **attributes)
+        several = returned if isinstance(returned, tuple) else (returned,)
         if len(several) != outputs or not all(isinstance(type, TensorType) for type in several):
-            raise ExtensionError(f"{where} gives a wrong result, got {made!r}, expected {outputs} of TensorType")
-        return made
+            raise ExtensionError(f"{where} gives a wrong result, got {returned!r}, expected {outputs} of TensorType")
+        return returned
 
     return inferred
 
 
 def _referring(name: str, function: Callable[..., Any], inferred: Callable[..., Any]) -> Callable[..., Any]:
-    """The reference of an op, held to its inference."""
+    """Wrap the reference of an op with checks against its inference."""
 
     @functools.wraps(function)
     def reference(*operands: np.ndarray | None, **attributes: Any) -> Any:
@@ -275,7 +278,7 @@ def _referring(name: str, function: Callable[..., Any], inferred: Callable[..., 
 
 
 def read_only(array: np.ndarray | None) -> np.ndarray | None:
-    """A view that cannot be written: operands may be weights, and other nodes read them."""
+    """Return a read-only view: operands may be weights, and other nodes read them."""
     if array is None:
         return None
     view = array.view()
@@ -284,7 +287,7 @@ def read_only(array: np.ndarray | None) -> np.ndarray | None:
 
 
 def expect_results(where: str, results: Sequence[Any], expected: Sequence[TensorType]) -> None:
-    """Raises ExtensionError unless results are of the types; dims that these do not know may be any."""
+    """Raise ExtensionError unless results have the given types; unknown dims match any size."""
     fits = len(results) == len(expected) and all(map(_is_of, results, expected))
     if not fits:
         got = ", ".join(f"{r.dtype}{list(r.shape)}" if isinstance(r, np.ndarray) else type(r).__name__ for r in results)

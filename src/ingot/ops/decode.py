@@ -1,4 +1,4 @@
-"""Decoding of image files. Pillow does it, which is imported only here, and only when a graph asks for it."""
+"""Decode image files with Pillow, which is imported only here, and only when a graph requires it."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from ingot.ir.graph import TensorType
 from ingot.ops.define import op, sample
 
 MAX_ENCODED_BYTES = 2**28  # of a file
-MAX_PIXELS = 2**26  # of the image in it
+MAX_PIXELS = 2**26  # of a decoded image
 FORMATS = ("BMP", "JPEG", "JPEG2000", "TIFF", "PNG", "WEBP", "PPM")
 
-# What Pillow raises, somewhere in its formats, for bytes that are none.
+# The errors that Pillow's formats raise for invalid bytes.
 _BROKEN = (
     OSError, SyntaxError, ValueError, TypeError, LookupError, ArithmeticError, EOFError, AttributeError, RuntimeError,
     struct.error,
@@ -26,7 +26,7 @@ _BROKEN = (
 
 
 def pillow() -> ModuleType:
-    """Pillow's module of images. Raises UnsupportedError where it is not installed."""
+    """Return Pillow's image module. Raises UnsupportedError if it is not installed."""
     try:
         import PIL.Image
     except ImportError as error:
@@ -44,10 +44,10 @@ def _infer_decode(x, *, pixels):
     infer=_infer_decode, computes=False, samples=[sample("x:u8<255[9]", pixels="rgb"), sample("x:u8[0]", pixels="gray")]
 )
 def decode_image(x, *, pixels: Literal["rgb", "bgr", "gray"]):
-    """The image that a file [n] of one of `FORMATS` holds: u8 [height, width, 1 or 3].
+    """The image in a file [n] of one of `FORMATS`: u8 [height, width, 1 or 3].
 
-    A broken file has no pixels, as ONNX wants it. Raises LimitError, before memory is taken, for a file or an image
-    that is too large.
+    A broken file gives no pixels, as ONNX requires. Raises LimitError, before memory is allocated, for a file or an
+    image that is too large.
     """
     images = pillow()
     if x.size > MAX_ENCODED_BYTES:

@@ -1,4 +1,4 @@
-"""Factorisations of matrices and systems of equations. They are computed in float64 and rounded once."""
+"""Matrix factorizations and solvers of linear equations. They are computed in float64 and rounded once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PIVOT_RATIO = (1 + math.sqrt(17)) / 8
 
 
 def _expect_matrices(name: str, x: TensorType, *, is_square: bool = False) -> tuple[tuple[Dim, ...], Dim, Dim]:
-    """The batch, rows and columns of floats of rank 2 or more. Raises ShapeError."""
+    """Return the batch, rows and columns of a float type of rank 2 or more. Raises ShapeError."""
     expect_kind(name, x, "f")
     if x.rank < 2:
         raise ShapeError(f"{name}: rank too low, got {x}, expected 2 or more")
@@ -33,17 +33,17 @@ def _expect_matrices(name: str, x: TensorType, *, is_square: bool = False) -> tu
 
 
 def _smaller(rows: Dim, columns: Dim) -> Dim:
-    """The smaller of two dims, or None where one is unknown."""
+    """Return the smaller of two dims, or None if one is unknown."""
     return None if rows is None or columns is None else minimum(rows, columns)
 
 
 def _stacked(x: np.ndarray) -> np.ndarray:
-    """A copy of a batch of matrices as float64 [count, rows, columns]."""
+    """Copy a batch of matrices to float64 [count, rows, columns]."""
     return x.astype(np.float64).reshape(math.prod(x.shape[:-2]), *x.shape[-2:])
 
 
 def _converged(name: str, function: Callable[..., Any], x: np.ndarray) -> tuple[np.ndarray, ...]:
-    """The factors that a function of numpy finds in steps. Raises InputError where it finds none."""
+    """Compute factors with an iterative numpy function. Raises InputError if it does not converge."""
     if not np.isfinite(x).all():
         raise InputError(f"{name}: got a matrix with an infinity or NaN, expected finite numbers")
     try:
@@ -59,9 +59,10 @@ def _infer_cholesky(x: TensorType) -> tuple[TensorType, TensorType]:
 
 @op(infer=_infer_cholesky, outputs=2, tolerance=_TOLERANCE, samples=_SQUARE)
 def cholesky(x):
-    """The lower triangular L with x = L L^T, and the number of the first row where there is none, or 0.
+    """The lower triangular L with x = L L^T, and the number of the first failing row, or 0.
 
-    x [..., n, n] is symmetric: its upper triangle is not read. Without an L, that row and those behind it are NaN.
+    x [..., n, n] is symmetric: its upper triangle is not read. If L does not exist, the failing row and the following
+    rows are NaN.
     """
     a = np.tril(_stacked(x))
     info = np.zeros(len(a), np.int32)
@@ -69,8 +70,8 @@ def cholesky(x):
         pivot = a[:, j, j] - (a[:, j, :j] ** 2).sum(-1)
         info[(info == 0) & ~(pivot > 0)] = j + 1
         a[:, j, j] = np.sqrt(np.where(info == 0, pivot, np.nan))
-        below = a[:, j + 1 :, j] - np.matmul(a[:, j + 1 :, :j], a[:, j, :j, None])[..., 0]
-        a[:, j + 1 :, j] = below / a[:, j, j, None]
+        subcolumn = a[:, j + 1 :, j] - np.matmul(a[:, j + 1 :, :j], a[:, j, :j, None])[..., 0]
+        a[:, j + 1 :, j] = subcolumn / a[:, j, j, None]
     rows = np.arange(a.shape[1])[None, :, None]
     a = np.where((info > 0)[:, None, None] & (rows >= info[:, None, None] - 1), np.nan, a)
     return np.tril(a).reshape(x.shape).astype(x.dtype), info.reshape(x.shape[:-2])
@@ -83,17 +84,18 @@ def _infer_lu(x: TensorType) -> tuple[TensorType, TensorType, TensorType]:
 
 @op(infer=_infer_lu, outputs=3, tolerance=_TOLERANCE, samples=_ANY)
 def lu_factor(x):
-    """L without its diagonal of ones below U, the row from 1 that each row was exchanged with, and the first zero of U.
+    """L without its diagonal of ones below U, the row from 1 that each row was exchanged with, and the first
+    zero of U.
 
-    x [..., m, n]; pivots i32 [..., min(m, n)], as LAPACK gives them; the last result, i32 [...], is 0 without a zero.
+    x [..., m, n]; pivots i32 [..., min(m, n)], as in LAPACK; the last result, i32 [...], is 0 without a zero.
     """
     a = _stacked(x)
     count, steps = len(a), min(a.shape[1:])
     pivots, info, each = np.zeros((count, steps), np.int32), np.zeros(count, np.int32), np.arange(count)
     for j in range(steps):
-        place = j + np.argmax(np.abs(a[:, j:, j]), axis=1)
-        pivots[:, j] = place + 1
-        a[each, j], a[each, place] = a[each, place], a[each, j].copy()
+        pivot_row = j + np.argmax(np.abs(a[:, j:, j]), axis=1)
+        pivots[:, j] = pivot_row + 1
+        a[each, j], a[each, pivot_row] = a[each, pivot_row], a[each, j].copy()
         pivot = a[:, j, j]
         info[(info == 0) & (pivot == 0)] = j + 1
         a[:, j + 1 :, j] /= np.where(pivot == 0, 1, pivot)[:, None]
@@ -119,12 +121,12 @@ def _infer_pivoted(pivots: TensorType, *, rows: Any) -> TensorType:
     ],
 )  # fmt: skip
 def pivoted_rows(pivots, *, rows: Size):
-    """Where each row comes from after row i has changed places with row pivots[i] - 1, one i after the other."""
+    """The original index of each row after rows i and pivots[i] - 1 are exchanged, in order of i."""
     flat = pivots.reshape(math.prod(pivots.shape[:-1]), pivots.shape[-1])
     order, each = np.tile(np.arange(rows), (len(flat), 1)), np.arange(len(flat))
     for i in range(flat.shape[1]):
-        place = flat[:, i] - 1
-        order[each, i], order[each, place] = order[each, place], order[each, i].copy()
+        pivot_row = flat[:, i] - 1
+        order[each, i], order[each, pivot_row] = order[each, pivot_row], order[each, i].copy()
     return order.reshape(*pivots.shape[:-1], rows)
 
 
@@ -150,7 +152,7 @@ def _infer_triangular(a: TensorType, x: TensorType, *, upper: bool, unit: bool) 
     ],
 )
 def solve_triangular(a, x, *, upper: bool, unit: bool):
-    """The y with a y = x, where a is triangular, of ones on its diagonal where `unit`.
+    """The y with a y = x, where a is triangular, with a unit diagonal if `unit`.
 
     a [..., n, n], of which the other triangle is not read; x [..., n, k]; batches broadcast. A zero on the diagonal
     gives infinities or NaN.
@@ -207,7 +209,8 @@ def _infer_householder(vectors: TensorType, factors: TensorType) -> TensorType:
 def householder_product(vectors, factors):
     """The first columns of the product of reflections I - f v v^T, where v is 1 in its own row and 0 above.
 
-    vectors [..., m, n], of which the part below the diagonal is read; factors [..., k]; m >= n >= k; gives [..., m, n].
+    vectors [..., m, n], of which the part below the diagonal is read; factors [..., k]; m >= n >= k; the result is
+    [..., m, n].
     """
     wide = _stacked(vectors)
     scales = factors.astype(np.float64).reshape(len(wide), factors.shape[-1])
@@ -226,7 +229,7 @@ def _infer_eigh(x: TensorType) -> tuple[TensorType, TensorType]:
 
 @op(infer=_infer_eigh, outputs=2, tolerance=_TOLERANCE, samples=_SQUARE)
 def eigh(x):
-    """The eigenvalues of a symmetric matrix in rising order, and the eigenvectors, which are columns.
+    """The eigenvalues of a symmetric matrix in ascending order, and the eigenvectors as columns.
 
     The upper triangle of x [..., n, n] is not read. A matrix with an infinity or NaN is an error.
     """
@@ -271,7 +274,7 @@ def _infer_svd(x: TensorType, *, full: bool) -> tuple[TensorType, TensorType, Te
     ],
 )  # fmt: skip
 def svd(x, *, full: bool):
-    """The factors of x = U diag(s) V^T: U, the singular values s in falling order, and V^T.
+    """The factors of x = U diag(s) V^T: U, the singular values s in descending order, and V^T.
 
     U and V have min(m, n) columns each; with `full` they are square. A matrix with an infinity or NaN is an error.
     """
@@ -285,7 +288,7 @@ def _infer_matrix_exp(x: TensorType) -> TensorType:
 
 @op(infer=_infer_matrix_exp, tolerance=_TOLERANCE, domain=(-1.0, 1.0), samples=_SQUARE)
 def matrix_exp(x):
-    """The exponentials of square matrices, by Taylor's series of a small part of x (Moler and Van Loan, 2003)."""
+    """The exponentials of square matrices, by scaling, Taylor's series and squaring (Moler and Van Loan, 2003)."""
     a = _stacked(x)
     norm = np.abs(a).sum(-2).max(-1, initial=0)
     halvings = np.where(np.isfinite(norm) & (norm > 0), np.frexp(norm)[1] + 1, 0).clip(0)
@@ -310,8 +313,8 @@ def _infer_ldl(x: TensorType) -> tuple[TensorType, TensorType, TensorType]:
 def ldl_factor(x):
     """L below the blocks of D with x = L D L^T, the pivots, and the number of the first zero block, or 0.
 
-    x [..., n, n] is symmetric: its upper triangle is not read, and becomes zeros. The pivots i32 [..., n] are those of
-    LAPACK's sytrf: a row from 1 that was exchanged, or below 0 and twice for a block of two rows (Bunch and Kaufman,
+    x [..., n, n] is symmetric: its upper triangle is not read, and becomes zeros. The pivots i32 [..., n] follow
+    LAPACK's sytrf: the exchanged row, counted from 1, or twice its negative for a block of two rows (Bunch and Kaufman,
     1977).
     """
     a = np.tril(_stacked(x))
@@ -322,22 +325,22 @@ def ldl_factor(x):
 
 
 def _factor_symmetric(a: np.ndarray, pivots: np.ndarray) -> int:
-    """Factors the lower triangle of one matrix in place; the number of the first zero block, or 0."""
+    """Factorize the lower triangle of one matrix in place; return the number of the first zero block, or 0."""
     size, k, first_zero = len(a), 0, 0
     while k < size:
-        place, step = _symmetric_pivot(a, k)
-        kept = k + step - 1
-        _exchange(a, kept, place, k, step)
-        behind = slice(k + step, size)
-        columns, block = a[behind, k : k + step].copy(), a[k : k + step, k : k + step]
+        pivot_row, step = _symmetric_pivot(a, k)
+        last_row = k + step - 1
+        _exchange(a, last_row, pivot_row, k, step)
+        trailing = slice(k + step, size)
+        columns, block = a[trailing, k : k + step].copy(), a[k : k + step, k : k + step]
         block = block + np.tril(block, -1).T
         if step == 1 and block[0, 0] == 0:
             first_zero = first_zero or k + 1
         else:
             scaled = columns / block if step == 1 else np.matmul(columns, _inverse_of_two(block))
-            a[behind, behind] -= np.tril(np.matmul(scaled, columns.T))
-            a[behind, k : k + step] = scaled
-        pivots[k : k + step] = place + 1 if step == 1 else -(place + 1)
+            a[trailing, trailing] -= np.tril(np.matmul(scaled, columns.T))
+            a[trailing, k : k + step] = scaled
+        pivots[k : k + step] = pivot_row + 1 if step == 1 else -(pivot_row + 1)
         k += step
     return first_zero
 
@@ -348,29 +351,29 @@ def _inverse_of_two(block: np.ndarray) -> np.ndarray:
 
 
 def _symmetric_pivot(a: np.ndarray, k: int) -> tuple[int, int]:
-    """The row to bring to row k, or behind it, and how many rows the block has."""
-    own, below = abs(a[k, k]), np.abs(a[k + 1 :, k])
-    largest = below.max(initial=0)
+    """Return the pivot row for row k (or k + 1), and the number of rows of the block."""
+    own, subcolumn = abs(a[k, k]), np.abs(a[k + 1 :, k])
+    largest = subcolumn.max(initial=0)
     if not max(own, largest) > 0 or own >= _PIVOT_RATIO * largest:
         return k, 1
-    row = k + 1 + int(np.argmax(below))
+    row = k + 1 + int(np.argmax(subcolumn))
     in_row = max(np.abs(a[row, k:row]).max(initial=0), np.abs(a[row + 1 :, row]).max(initial=0))
     if own >= _PIVOT_RATIO * largest * (largest / in_row):
         return k, 1
     return row, 1 if abs(a[row, row]) >= _PIVOT_RATIO * in_row else 2
 
 
-def _exchange(a: np.ndarray, kept: int, place: int, k: int, step: int) -> None:
-    """Exchanges rows and columns of the lower triangle behind k."""
-    if kept == place:
+def _exchange(a: np.ndarray, last_row: int, pivot_row: int, k: int, step: int) -> None:
+    """Exchange rows and columns of the lower triangle from k on."""
+    if last_row == pivot_row:
         return
-    a[place + 1 :, [kept, place]] = a[place + 1 :, [place, kept]]
-    between = a[kept + 1 : place, kept].copy()
-    a[kept + 1 : place, kept] = a[place, kept + 1 : place]
-    a[place, kept + 1 : place] = between
-    a[[kept, place], [kept, place]] = a[[place, kept], [place, kept]]
+    a[pivot_row + 1 :, [last_row, pivot_row]] = a[pivot_row + 1 :, [pivot_row, last_row]]
+    between = a[last_row + 1 : pivot_row, last_row].copy()
+    a[last_row + 1 : pivot_row, last_row] = a[pivot_row, last_row + 1 : pivot_row]
+    a[pivot_row, last_row + 1 : pivot_row] = between
+    a[[last_row, pivot_row], [last_row, pivot_row]] = a[[pivot_row, last_row], [pivot_row, last_row]]
     if step == 2:
-        a[[k + 1, place], k] = a[[place, k + 1], k]
+        a[[k + 1, pivot_row], k] = a[[pivot_row, k + 1], k]
 
 
 def _infer_ldl_solve(factors: TensorType, pivots: TensorType, x: TensorType) -> TensorType:
@@ -386,7 +389,7 @@ def _infer_ldl_solve(factors: TensorType, pivots: TensorType, x: TensorType) -> 
 
 @op(
     infer=_infer_ldl_solve,
-    addresses={"pivots": "`_blocks_of` knows the range of each number, and which belong together"},
+    addresses={"pivots": "`_blocks_of` checks the range of each number, and pairs them"},
     tolerance=_TOLERANCE,
     domain=(0.5, 2.0),
     samples=[
@@ -397,34 +400,34 @@ def _infer_ldl_solve(factors: TensorType, pivots: TensorType, x: TensorType) -> 
 def ldl_solve(factors, pivots, x):
     """The y with L D L^T y = x for the factors and pivots of `ldl_factor`; batches broadcast.
 
-    factors [..., n, n]; pivots i32 [..., n], an error where no `ldl_factor` gives them; x [..., n, k].
+    factors [..., n, n]; pivots i32 [..., n], an error unless `ldl_factor` can produce them; x [..., n, k].
     """
     size = factors.shape[-1]
     batch = np.broadcast_shapes(factors.shape[:-2], x.shape[:-2])
     wide = _stacked(np.broadcast_to(factors, (*batch, size, size)))
-    places = np.broadcast_to(pivots, (*batch, size)).reshape(len(wide), size)
+    pivot_rows = np.broadcast_to(pivots, (*batch, size)).reshape(len(wide), size)
     y = _stacked(np.broadcast_to(x, (*batch, *x.shape[-2:])))
-    for matrix, row, columns in zip(wide, places, y, strict=True):
+    for matrix, row, columns in zip(wide, pivot_rows, y, strict=True):
         blocks = _blocks_of(row)
-        for k, step, place in blocks:
-            last, behind = k + step - 1, slice(k + step, size)
-            columns[[last, place]] = columns[[place, last]]
-            columns[behind] -= np.matmul(matrix[behind, k : k + step], columns[k : k + step])
+        for k, step, pivot_row in blocks:
+            last, trailing = k + step - 1, slice(k + step, size)
+            columns[[last, pivot_row]] = columns[[pivot_row, last]]
+            columns[trailing] -= np.matmul(matrix[trailing, k : k + step], columns[k : k + step])
             block = matrix[k : k + step, k : k + step]
             block = np.tril(block) + np.tril(block, -1).T
             part = columns[k : k + step]
             columns[k : k + step] = part / block if step == 1 else np.matmul(_inverse_of_two(block), part)
-        for k, step, place in reversed(blocks):
-            last, behind = k + step - 1, slice(k + step, size)
-            columns[k : k + step] -= np.matmul(matrix[behind, k : k + step].T, columns[behind])
-            columns[[last, place]] = columns[[place, last]]
+        for k, step, pivot_row in reversed(blocks):
+            last, trailing = k + step - 1, slice(k + step, size)
+            columns[k : k + step] -= np.matmul(matrix[trailing, k : k + step].T, columns[trailing])
+            columns[[last, pivot_row]] = columns[[pivot_row, last]]
     return y.reshape(*batch, *x.shape[-2:]).astype(x.dtype)
 
 
 def _blocks_of(pivots: np.ndarray) -> list[tuple[int, int, int]]:
-    """Of each block its first row, how many rows it has, and the row that its last one was exchanged with.
+    """Return, for each block, its first row, its number of rows, and the row exchanged with its last row.
 
-    Raises InputError where the pivots are of no factorisation.
+    Raises InputError if the pivots belong to no factorization.
     """
     blocks, k, size = [], 0, len(pivots)
     while k < size:

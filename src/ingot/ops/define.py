@@ -1,4 +1,4 @@
-"""The `op` decorator, samples, and the shape inference that several ops share."""
+"""The `op` decorator, samples, and shape inference shared by several ops."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from ingot.ir.node import shown_sources
 
 Reference = Callable[..., Any]
 
-# What attributes may be, beside bool, int, float, DType and Literal words. Dims may be symbolic in a graph; a reference
-# gets them bound.
+# Attribute types in addition to bool, int, float, DType and Literal words. Dims may be symbolic in a graph; a reference
+# gets bound ones.
 Ints = tuple[int, ...]
 Subgraph = Annotated[Any, Graph]
 Size = Annotated[Any, Known]
@@ -56,29 +56,29 @@ def op(
     expand: Callable[..., Any] | None = None,
     name: str | None = None,
 ) -> Callable[[Reference], Reference]:
-    """Declares an op: the decorated function is its reference, its signature the schema, line one of its doc the docs.
+    """Declare an op: the function is its reference, its signature the schema, its first docstring line the docs.
 
-    Positional parameters are operands (default None: optional; `*xs`: variadic); keyword-only ones are attributes, and
-    their annotations say what a text may give them (see `ingot.ir.text`).
-    infer(*types, **attributes) gives the output type, or a tuple of them; it raises ShapeError with values.
-    outputs: how many values an op makes; 0 where its inference says how many, in a tuple. view: the result is the
-    operand's memory, seen differently.
-    computes: whether it computes in the dtype of its operands, so that `compute` may widen them; not so where it only
-    moves elements, converts them, or rounds each step itself.
+    Positional parameters are operands (default None: optional; `*xs`: variadic); keyword-only ones are attributes,
+    whose annotations define the values accepted from text (see `ingot.ir.text`).
+    infer(*types, **attributes) returns the output type, or a tuple of them; it raises ShapeError with values.
+    outputs: the number of results; 0 if the inference determines it, and returns a tuple.
+    view: the result is a view of the operand's memory.
+    computes: whether it computes in the dtype of its operands, so that `compute` may widen them; False if it only moves
+    or converts elements, or rounds each step itself.
     inplace: operands that the result may overwrite; of several results, each the operand of its own index.
-    acts_on: "element", where an element of the result is made of the operands' elements at its place, as they
-    broadcast; "row", where that is so for rows of the last dim, operands with one dim being shared by all rows;
-    "tensor", where there is no telling.
-    addresses: every operand that takes integers alone -> its range, if its elements address something, or the reason
-    why any number will do. Every executor refuses elements outside of the range, with an InputError or a fault.
+    acts_on: "element", if an element of the result depends only on the operands' elements at its position, after
+    broadcasting; "row", if this holds for rows of the last dim, and operands with one dim are shared by all rows;
+    "tensor" otherwise. addresses: for every operand that only accepts integers, its range, if its elements address
+    something, or the reason why any number is valid. Executors reject elements outside of the range, with an InputError
+    or a fault.
     tolerance: per dtype, relative to max(1, |expected|), for any executor against the float64 reference; default f32
-    2e-6. domain: the range samples draw floats from. any_type: operands may be sequences, optionals and tensors of
-    unknown rank, which its inference looks at; a reference gets a list, None or an array.
-    A graph as an attribute is a function of arrays to its reference; see `ingot.run.interpret`.
-    expand(g, *operands, **attributes): the op in simpler ops, written through an `Expansion`; returns the value name,
+    2e-6. domain: the range from which samples draw floats.
+    any_type: operands may be sequences, optionals and tensors of unknown rank, which its inference checks; a reference
+    gets a list, None or an array.
+    A graph as an attribute is a function of arrays for its reference; see `ingot.run.interpret`.
+    expand(g, *operands, **attributes): build the op from simpler ops, through an `Expansion`; returns the value name,
     or a tuple of them. The record's `expand(graph, node)` adds those nodes before `node`; see `expand_node`.
     """
-
     assert acts_on == "tensor" or (acts_on in ("element", "row") and outputs == 1), (acts_on, outputs)
 
     def declare(function: Reference) -> Reference:
@@ -96,7 +96,7 @@ def op(
         hints = get_type_hints(function, include_extras=True)
         label = name or function.__name__.rstrip("_")
         known = OPS[label].function if label in OPS else function
-        # An import that was interrupted and tried again declares its ops again.
+        # After an interrupted import, the next import declares the same ops again.
         assert known.__qualname__ == function.__qualname__, f"op {label} is declared twice"
         assert function.__doc__, f"op {label} has no documentation"
         OPS[label] = Op(
@@ -105,7 +105,7 @@ def op(
             outputs, view, computes and not view, inplace, acts_on, dict(addresses or {}), tuple(samples),
             {f32: 2e-6, f16: 2e-3, f64: 1e-12} | (tolerance or {}), domain, any_type,
             any(hints[attribute] == Subgraph for attribute in attributes), expand and _bound(expand),
-            (function.__doc__ or "").partition("\n")[0],  # `python -OO` leaves none
+            (function.__doc__ or "").partition("\n")[0],  # `python -OO` removes docstrings
         )  # fmt: skip
         return function
 
@@ -113,7 +113,7 @@ def op(
 
 
 class Builder:
-    """Adds ops to a graph by their names: `builder.mul(x, 0.5)` gives the name of the result."""
+    """Add ops to a graph by name: `builder.mul(x, 0.5)` returns the name of the result."""
 
     def __init__(self, graph: Graph):
         self.graph = graph
@@ -124,16 +124,16 @@ class Builder:
         return functools.partial(self._add, op)
 
     def type(self, name: str) -> TensorType:
-        """The type of a value."""
+        """Return the type of a value."""
         return self.graph.type(name)
 
     def _add(self, op: str, *operands: str | float | int | None, **attributes: Any) -> str:
-        """Adds a node; numbers become constants. Gives the name of its output."""
+        """Add a node; numbers become constants. Returns the name of its output."""
         raise NotImplementedError
 
 
 class Expansion(Builder):
-    """Writes the nodes that an op expands into, before the expanded one, and names their values after its value.
+    """Add the nodes that an op expands into, before the expanded node, and name their values after its value.
 
     A float operand becomes a constant of the dtype of the node's first output, an int operand one of i64.
     """
@@ -148,13 +148,13 @@ class Expansion(Builder):
         return self.graph.add(op, names, hint, before=self.node, **attributes).output
 
     def add_all(self, op: str, *operands: str | None, **attributes: Any) -> tuple[str, ...]:
-        """All results of an op of several."""
+        """Add an op with several results, and return all of them."""
         names = self.node.outputs
         hints = [f"{names[min(i, len(names) - 1)]}.{op}" for i in range(OPS[op].outputs or len(names))]
         return self.graph.add(op, operands, hints, before=self.node, **attributes).outputs
 
     def constant(self, value: float | int | np.ndarray, dtype: DType) -> str:
-        """A number of a dtype, shape [], or an array of such numbers."""
+        """Add a constant of a dtype: a number, shape [], or an array."""
         name = self.graph.fresh(f"{self.node.outputs[0]}.constant")
         return self.graph.add_constant(name, np.array(value, dtype.numpy))
 
@@ -167,20 +167,20 @@ def _bound(expand: Callable[..., Any]) -> Callable[[Graph, Node], str | tuple[st
 
 
 def expand_node(graph: Graph, node: Node) -> tuple[str, ...]:
-    """Replaces a node by simpler ones; its values keep their names, which are returned."""
+    """Replace a node by simpler ones; its values keep their names, which are returned."""
     assert node.op.expand is not None, f"op {node.op.name} has no expansion"
     results = node.op.expand(graph, node)
     return replace_node(graph, node, results if isinstance(results, tuple) else (results,))
 
 
 def replace_node(graph: Graph, node: Node, results: Sequence[str]) -> tuple[str, ...]:
-    """Puts values in the place of those of a node, whose names they get and which it returns."""
+    """Replace the results of a node by other values, which get their names; return the names."""
     names, operands = node.outputs, node.operands
     for name, result in zip(names, results, strict=True):
         graph.replace_uses(name, result)
     graph.remove(node)
     for name, result in zip(names, results, strict=True):
-        if result not in operands and result in graph.values:  # one value may be several results
+        if result not in operands and result in graph.values:  # one value may serve several results
             graph.rename(result, name)
     return names
 
@@ -195,10 +195,10 @@ def compute(
     bodies: Mapping[str, Callable[..., Any]] = {},
     function: Callable[..., Any] | None = None,
 ) -> list[Any]:
-    """The results of an op without symbols, by its reference. Raises InputError for operands that it has none for.
+    """Evaluate an op without symbols with its reference. Raises InputError for operands that it rejects.
 
-    Floats of 16 bits are computed in a wide type, and rounded once. types: of operands, where some are not arrays.
-    bodies: for attributes that are graphs, what the reference gets. function: what computes in the reference's place.
+    Floats of 16 bits are computed in the dtype `wide`, and rounded once. types: of operands, if some are not arrays.
+    bodies: the functions that the reference gets for attributes that are graphs. function: replaces the reference.
     """
     if types is None:
         types = [None if a is None else TensorType(from_numpy(a.dtype), a.shape) for a in operands]
@@ -218,15 +218,15 @@ def compute(
 
 
 def _check_addresses(op: Op, operands: Sequence[Any], attributes: Mapping[str, Any]) -> None:
-    """Raises InputError where an element of an operand lies outside of the range that the op's record gives."""
+    """Raise InputError for an element of an operand outside of the range in the op's record."""
     for name, index in op.indices.items():
-        place = op.operand_names.index(name)
-        if not index.own and place < len(operands) and operands[place] is not None:
-            expect_within(attributes.get("what", name), operands[place], index.range(*operands, **attributes))
+        position = op.operand_names.index(name)
+        if not index.own and position < len(operands) and operands[position] is not None:
+            expect_within(attributes.get("what", name), operands[position], index.range(*operands, **attributes))
 
 
 def expect_within(what: str, indices: np.ndarray, allowed: range) -> None:
-    """Raises InputError unless each index is in a range of step 1."""
+    """Raise InputError unless each index is in a range of step 1."""
     bad = indices[(indices < allowed.start) | (indices >= allowed.stop)]
     if bad.size:
         got, expected = bad.flat[0], f"{allowed.start}..{allowed.stop - 1}"
@@ -234,9 +234,9 @@ def expect_within(what: str, indices: np.ndarray, allowed: range) -> None:
 
 
 def _stored(result: Any, type: Type) -> Any:
-    """A result as an array: numpy gives scalars for those of rank 0, and would make text of a fixed length of `str`.
+    """Convert a result to an array: numpy returns scalars for rank 0, and converts `str` to fixed-length text.
 
-    A sequence, a dictionary and what is absent stay as they are.
+    A sequence, a dictionary and an absent value are returned unchanged.
     """
     if result is None or isinstance(result, (list, dict)):
         return result
@@ -249,7 +249,7 @@ def _stored(result: Any, type: Type) -> Any:
 
 
 def evaluate(node: Node, operands: Sequence[np.ndarray | None]) -> list[np.ndarray]:
-    """As `compute`, of a node, which an InputError names."""
+    """Evaluate a node as `compute` does; an InputError names the node."""
     try:
         return compute(node.op, operands, node.attributes)
     except InputError as error:
@@ -258,10 +258,10 @@ def evaluate(node: Node, operands: Sequence[np.ndarray | None]) -> list[np.ndarr
 
 
 def sample(operands: str, **attributes: Any) -> Sample:
-    """A test case: `x[2,5,64] ids:i64>-3<7[3] mask:bool[5] none`.
+    """Describe a test case: `x[2,5,64] ids:i64>-3<7[3] mask:bool[5] none`.
 
-    Floats fill the op's domain, `>` and `<` narrow it (for integers low <= value < high, by default 0 and 5); a plain
-    `none` leaves an optional operand out.
+    Floats are drawn from the op's domain, `>` and `<` narrow it (for integers low <= value < high, by default 0 and 5);
+    a plain `none` omits an optional operand.
     """
     return Sample(operands, attributes)
 
@@ -270,7 +270,7 @@ _OPERAND = re.compile(r"\w+(?::(\w+))?(?:>(-?[\d.]+))?(?:<(-?[\d.]+))?\[([\d,]*)
 
 
 def draw(operands: str, rng: np.random.Generator, domain: tuple[float, float]) -> list[np.ndarray | None]:
-    """Random arrays for a sample's operands; None for one that is left out."""
+    """Draw random arrays for a sample's operands; None for an omitted one."""
     return [None if part == "none" else _draw_array(part, rng, domain) for part in operands.split()]
 
 
@@ -292,7 +292,7 @@ def _draw_array(part: str, rng: np.random.Generator, domain: tuple[float, float]
 
 
 def expect_kind(where: str, type: TensorType, kinds: str) -> None:
-    """Raises ShapeError unless the dtype's kind is one of `kinds`; see `DType`."""
+    """Raise ShapeError unless the dtype's kind is one of `kinds`; see `DType`."""
     if type.dtype.kind not in kinds:
         names = {"f": "float", "i": "signed", "u": "unsigned", "b": "bool", "n": "narrow", "s": "string"}
         expected = " or ".join(names[k] for k in kinds)
@@ -300,14 +300,14 @@ def expect_kind(where: str, type: TensorType, kinds: str) -> None:
 
 
 def expect_numbers(where: str, dtype: DType, *values: Any) -> None:
-    """Raises ShapeError unless each value is a number of the dtype, or symbolic."""
+    """Raise ShapeError unless each value is a number of the dtype, or symbolic."""
     for value in values:
         if isinstance(value, (int, float)) and not dtype.holds(value):
             raise ShapeError(f"{where}: bad number, got {value}, expected one of {dtype}")
 
 
 def same_as(index: int, kinds: str = "fiub", name: str = "op") -> Callable[..., TensorType]:
-    """Inference: the type of operand `index`, whose dtype must be of one of `kinds`."""
+    """Return an inference: the type of operand `index`, whose dtype must be of one of `kinds`."""
 
     def infer(*types: TensorType, **_: Any) -> TensorType:
         expect_kind(name, types[index], kinds)
@@ -316,22 +316,25 @@ def same_as(index: int, kinds: str = "fiub", name: str = "op") -> Callable[..., 
     return infer
 
 
-def unify(where: str, a: Dim, b: Dim, *said: object) -> Dim:
-    """The dim that both are; an int is preferred. Raises ShapeError when they cannot be equal.
+def unify(where: str, a: Dim, b: Dim, *arguments: object) -> Dim:
+    """Return the dim that two equal dims denote; an int is preferred. Raises ShapeError when they cannot be
+    equal.
 
-    said: what stands in the places {} of `where`, which is made text for an error alone.
+    arguments: the values for the placeholders {} of `where`, formatted only for an error.
     """
     if a is None or b is None:
         return b if a is None else a
     is_known = isinstance(a, int) and isinstance(b, int)
     if a != b and (is_known or isinstance(a - b, int)):
-        place = where.format(*said) if said else where
-        raise ShapeError(f"{place}: dims differ, got {a} and {b}")
+        position = where.format(*arguments) if arguments else where
+        raise ShapeError(f"{position}: dims differ, got {a} and {b}")
     return a if isinstance(a, int) or not isinstance(b, int) else b
 
 
 def broadcast(name: str, dtype: DType | None = None, first: int = 0, kinds: str = "fiub") -> Callable[..., TensorType]:
-    """Inference: numpy broadcasting; operands from `first` on have one dtype, that of the result unless `dtype` is."""
+    """Return an inference with numpy broadcasting; operands from `first` on share one dtype, the result's unless
+    `dtype` is given.
+    """
 
     def infer(*types: TensorType, **_: Any) -> TensorType:
         operands = types[first:]
@@ -344,7 +347,7 @@ def broadcast(name: str, dtype: DType | None = None, first: int = 0, kinds: str 
 
 
 def broadcast_shapes(where: str, *shapes: tuple[Dim, ...]) -> tuple[Dim, ...]:
-    """The broadcast shape; a symbolic dim beside an int other than 1 is taken to equal it. Raises ShapeError."""
+    """Return the broadcast shape; a symbolic dim is assumed equal to an int other than 1. Raises ShapeError."""
     if shapes.count(shapes[0]) == len(shapes):
         return shapes[0]
     rank = max(map(len, shapes))
@@ -368,14 +371,14 @@ def _broadcast_dim(where: str, a: Dim, b: Dim, shapes: Sequence[tuple[Dim, ...]]
 
 
 def normalize_axis(where: str, axis: int, rank: int) -> int:
-    """`axis` counted from the front. Raises ShapeError when it is out of range."""
+    """Return `axis` counted from the front. Raises ShapeError when it is out of range."""
     if not -rank <= axis < max(rank, 1):
         raise ShapeError(f"{where}: axis out of range, got {axis}, expected {-rank}..{rank - 1}")
     return axis + rank if axis < 0 else axis
 
 
 def product(dims: Sequence[Dim]) -> Dim:
-    """The product of dims; unknown when one is unknown."""
+    """Return the product of dims; None when one is unknown."""
     total: int | Expr = 1
     for dim in dims:
         if dim is None:

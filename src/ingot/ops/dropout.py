@@ -1,4 +1,4 @@
-"""What a model says of its training: elements that a step leaves out, drawn by counter, and where gradients end."""
+"""Ops for training: dropout with counter-based random numbers, and `detach`, which stops gradients."""
 
 import math
 
@@ -13,7 +13,7 @@ _MULTIPLIERS, _WEYL = (0xD2511F53, 0xCD9E8D57), (0x9E3779B9, 0xBB67AE85)
 
 
 def threshold(rate: float) -> int:
-    """The least random word of 32 bits that keeps an element."""
+    """Return the smallest 32-bit random word that keeps an element."""
     return math.floor(rate * WORD)
 
 
@@ -27,7 +27,7 @@ def infer_dropout(x, step, part, *, rate, seed, stream):
 
 
 def philox(words, key):
-    """Philox4x32-10 of counters u64 [4, n] that hold words of 32 bits."""
+    """Apply Philox4x32-10 to counters u64 [4, n] of 32-bit words."""
     mask = np.uint64(WORD - 1)
     low, high = key % WORD, key // WORD
     for _ in range(10):
@@ -57,19 +57,20 @@ def philox(words, key):
     ],
 )
 def dropout(x, step=None, part=None, *, rate: float, seed: int = 0, stream: int = 0):
-    """Elements of x over 1 - rate, but a share of `rate`, which becomes zero; outside of training, without a step, x.
+    """Elements of x over 1 - rate, with a share of `rate` set to zero; x itself outside of training, without a
+    step.
 
-    Which those are depends on the seed, the whole parts of the numbers step and part, the stream, and the place of an
-    element alone: x is part `part` of equal ones along the first axis, and has the zeros that it would have in the
-    whole. Srivastava et al., "Dropout", 2014; Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", 2011.
+    The zeros depend only on the seed, the integer parts of the numbers step and part, the stream, and the position of
+    an element: x is part `part` of equal parts along the first axis, and has the same zeros as in the undivided tensor.
+    Srivastava et al., "Dropout", 2014; Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", 2011.
     """
     if step is None:
         return x
-    places = np.arange(x.size, dtype=np.uint64) + np.uint64(0 if part is None else int(part) * x.size)
-    counters = places // np.uint64(4)
+    positions = np.arange(x.size, dtype=np.uint64) + np.uint64(0 if part is None else int(part) * x.size)
+    counters = positions // np.uint64(4)
     words = np.stack([counters % np.uint64(WORD), counters // np.uint64(WORD), counters, counters])
     words[2], words[3] = int(step) % WORD, stream
-    drawn = np.take_along_axis(philox(words, seed), (places % np.uint64(4)).astype(np.int64)[None], 0)[0]
+    drawn = np.take_along_axis(philox(words, seed), (positions % np.uint64(4)).astype(np.int64)[None], 0)[0]
     real = x.dtype.type
     return np.where(drawn.reshape(x.shape) >= threshold(rate), x * real(1 / (1 - rate)), real(0))
 
@@ -81,5 +82,5 @@ def dropout(x, step=None, part=None, *, rate: float, seed: int = 0, stream: int 
     samples=[sample("x[2,5]"), sample("x[]"), sample("x[0,3]")],
 )
 def detach(x):
-    """x, through which no gradient flows."""
+    """x, with no gradient flowing through it."""
     return x

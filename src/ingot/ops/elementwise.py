@@ -41,7 +41,7 @@ def unary(
     samples: Sequence[Sample] = UNARY,
     **declaration: Any,
 ) -> Callable[..., Any]:
-    """Declares a one-operand op of the dtype it is given, or of `result`."""
+    """Declare a one-operand op with the dtype of its operand, or with dtype `result`."""
     same = same_as(0, kinds, name)
 
     def infer(x: TensorType) -> TensorType:
@@ -65,7 +65,7 @@ def binary(
     samples: Sequence[Sample] = BINARY,
     **declaration: Any,
 ) -> Callable[..., Any]:
-    """Declares a two-operand op with numpy broadcasting; both operands have one dtype."""
+    """Declare a two-operand op with numpy broadcasting; both operands have one dtype."""
 
     def reference(a, b):
         return function(a, b)
@@ -78,14 +78,14 @@ def binary(
 
 
 def _erf(x):
-    """The error function, correct to float64 rounding."""
+    """Compute the error function, correct to float64 rounding."""
     x = np.asarray(x)
     values = np.fromiter(map(math.erf, x.ravel().tolist()), np.float64, x.size)
     return values.reshape(x.shape).astype(x.dtype)
 
 
 def _erfc(x):
-    """1 - erf(x) of a float64, with all its digits where it is small."""
+    """Compute 1 - erf(x) of a float64, with all its digits where it is small."""
     return np.fromiter(map(math.erfc, x.ravel().tolist()), np.float64, x.size).reshape(x.shape)
 
 
@@ -153,7 +153,7 @@ unary(
     domain=(-5.0, 5.0),
     expand=lambda g, x: g.mul(g.mul(x, g.clip(g.add(x, 3.0), minimum=0.0, maximum=6.0)), 1 / 6),
 )
-unary("bitwise_not", np.invert, "Every bit of x flipped.", kinds="iu", samples=_ints)
+unary("bitwise_not", np.invert, "The bitwise complement of x.", kinds="iu", samples=_ints)
 unary("logical_not", np.logical_not, "not x.", kinds="b", samples=[sample("x:bool[2,5,7]"), sample("x:bool[]")])
 unary("isnan", np.isnan, "True where x is NaN.", result=boolean)
 unary("isinf", np.isinf, "True where x is infinite, of either sign.", result=boolean)
@@ -260,7 +260,7 @@ def _expand_clip(g, x, *, minimum, maximum):
     ],
 )
 def clip(x, *, minimum: float = -math.inf, maximum: float = math.inf):
-    """x held between minimum and maximum; maximum wins when they cross; an infinite bound does not bind."""
+    """x clamped to minimum and maximum; maximum wins when they cross; an infinite bound has no effect."""
     if x.dtype.kind == "f":
         return np.minimum(np.maximum(x, x.dtype.type(minimum)), x.dtype.type(maximum))
     if minimum != -math.inf:
@@ -285,7 +285,7 @@ def _infer_bitcast(x: TensorType, *, dtype: DType) -> TensorType:
     ],
 )
 def bitcast(x, *, dtype: DType):
-    """The bits of x read as another dtype of the same size. In float64, an f32 has no such bits."""
+    """The bits of x read as another dtype of the same size. Not defined for an f32 that is widened to float64."""
     return np.ascontiguousarray(x).view(dtype.numpy).reshape(x.shape)
 
 
@@ -305,20 +305,20 @@ def _pow(a, b):
 
 
 def _shifted_out(a, b):
-    """Where b is no number of places that a dtype of so many bits can be shifted by."""
+    """Return whether b is outside the valid shift counts of a's dtype."""
     return (b < 0) | (b >= 8 * a.dtype.itemsize)
 
 
 def _shift_left(a, b):
-    gone = _shifted_out(a, b)
-    return np.where(gone, 0, np.left_shift(a, np.where(gone, 0, b).astype(b.dtype))).astype(a.dtype)
+    is_invalid = _shifted_out(a, b)
+    return np.where(is_invalid, 0, np.left_shift(a, np.where(is_invalid, 0, b).astype(b.dtype))).astype(a.dtype)
 
 
 def _shift_right(a, b):
     last = 8 * a.dtype.itemsize - 1
-    places = np.where(_shifted_out(a, b), last, b).astype(b.dtype)
+    counts = np.where(_shifted_out(a, b), last, b).astype(b.dtype)
     sign = np.where(a < 0, -1, 0).astype(a.dtype) if a.dtype.kind == "i" else np.zeros_like(a)
-    return np.where(_shifted_out(a, b), sign, np.right_shift(a, places)).astype(a.dtype)
+    return np.where(_shifted_out(a, b), sign, np.right_shift(a, counts)).astype(a.dtype)
 
 
 _bits = (sample("a:i64>-9<10[3,5] b:i64>-9<10[5]"), sample("a:i64>-99<100[] b:i64>-99<100[33]"))
@@ -422,24 +422,24 @@ def gelu_gradient(x, d, *, approximate: Literal["erf", "tanh"] = "erf"):
 binary(
     "gcd",
     np.gcd,
-    "The greatest common divisor of a and b, which is not negative; of two zeros 0.",
+    "The greatest common divisor of a and b, which is not negative; 0 for two zeros.",
     kinds="iu",
     samples=_bits,
 )
-binary("bitwise_and", np.bitwise_and, "The bits that a and b both have.", kinds="iu", samples=_bits)
-binary("bitwise_or", np.bitwise_or, "The bits that a or b has.", kinds="iu", samples=_bits)
-binary("bitwise_xor", np.bitwise_xor, "The bits that one of a and b has.", kinds="iu", samples=_bits)
+binary("bitwise_and", np.bitwise_and, "The bitwise and of a and b.", kinds="iu", samples=_bits)
+binary("bitwise_or", np.bitwise_or, "The bitwise or of a and b.", kinds="iu", samples=_bits)
+binary("bitwise_xor", np.bitwise_xor, "The bitwise exclusive or of a and b.", kinds="iu", samples=_bits)
 binary(
     "shift_left",
     _shift_left,
-    "a with its bits b places further left; 0 where b is negative or no less than the bits of the dtype.",
+    "a shifted left by b bits; 0 where b is negative or at least the number of bits of the dtype.",
     kinds="iu",
     samples=_shifts,
 )
 binary(
     "shift_right",
     _shift_right,
-    "a with its bits b places further right, copies of the sign before them; any other b shifts all of them out.",
+    "a shifted right by b bits, filled with copies of the sign; an invalid b shifts all bits out.",
     kinds="iu",
     samples=_shifts,
 )
@@ -475,5 +475,5 @@ def _infer_where(condition: TensorType, a: TensorType, b: TensorType) -> TensorT
     ],
 )
 def where(condition, a, b):
-    """a where the condition holds, else b; all three broadcast."""
+    """a where the condition is true, else b; all three broadcast."""
     return np.where(condition, a, b)

@@ -14,14 +14,14 @@ _TOLERANCE = {f32: 4e-6, f16: 4e-3}
 
 
 def _expect_lines(name: str, axis: int, first: TensorType, *rest: TensorType) -> TensorType:
-    """The type of the parts, which is one."""
+    """Return the common type of the real and imaginary parts."""
     is_one = all(part.dtype is first.dtype and part.rank == first.rank for part in rest)
     if not is_one or first.dtype.kind != "f" or not 0 <= axis < first.rank or first.shape[axis] == 0:
         got = " and ".join(map(str, (first, *rest)))
         raise ShapeError(f"{name}: got {got} on axis {axis}, expected floats of one shape")
     for part in rest:
         for a, b in zip(first.shape, part.shape, strict=True):
-            unify(f"{name}: {first} beside {part}", a, b)
+            unify(f"{name}: {first} and {part}", a, b)
     return first
 
 
@@ -39,7 +39,7 @@ def _parts(z: np.ndarray, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _complex(real: np.ndarray, imaginary: np.ndarray) -> np.ndarray:
-    """Both parts as one number: two sums would lose infinities."""
+    """Combine both parts into complex numbers; a sum of products would turn infinities into NaN."""
     z = np.empty(real.shape, np.result_type(real.dtype, np.complex64))
     z.real, z.imag = real, imaginary
     return z
@@ -60,7 +60,7 @@ def _complex(real: np.ndarray, imaginary: np.ndarray) -> np.ndarray:
     ],
 )
 def fft(real, imaginary, *, axis: int, inverse: bool):
-    """The transform along an axis, or its inverse, which is divided by the length."""
+    """The Fourier transform along an axis, or its inverse, which is divided by the length."""
     z = _complex(real, imaginary)
     return _parts((np.fft.ifft if inverse else np.fft.fft)(z, axis=axis), real.dtype)
 
@@ -86,7 +86,7 @@ def _infer_rfft(real, *, axis):
     ],
 )
 def rfft(real, *, axis: int):
-    """The first half, of n // 2 + 1 numbers, of the transform of n real numbers along an axis; the other mirrors it."""
+    """The first n // 2 + 1 numbers of the transform of n real numbers along an axis; the second half mirrors them."""
     return _parts(np.fft.rfft(real, axis=axis), real.dtype)
 
 
@@ -111,5 +111,7 @@ def _infer_irfft(real, imaginary, *, axis, length):
     ],
 )
 def irfft(real, imaginary, *, axis: int, length: Size):
-    """The n real numbers of whose transform along an axis this is the first half; its ends are taken as real."""
+    """The n real numbers whose transform along an axis has this first half; its first and last elements count as
+    real.
+    """
     return np.fft.irfft(_complex(real, imaginary), length, axis).astype(real.dtype)

@@ -1,4 +1,6 @@
-"""The incomplete gamma functions and the Hurwitz zeta function: in float64, rounded once, on the reference alone."""
+"""Incomplete gamma functions and the Hurwitz zeta function: computed in float64, rounded once, only by the
+reference.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +11,18 @@ import numpy as np
 from ingot.ops.define import sample
 from ingot.ops.special import erfc, log_gamma, special_of_two
 
-_TERMS = 20  # summed one by one before Euler and Maclaurin's formula
+_TERMS = 20  # summed directly before Euler and Maclaurin's formula
 _BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510)  # B_2k
-_UNIFORM = 1e5  # from this a on the uniform expansion is exact to 1e-10, and the others take hundreds of steps
-_STEPS = 20_000  # more than either takes up to there
+_UNIFORM = 1e5  # for larger a the uniform expansion is exact to 1e-10, and the others take hundreds of iterations
+_STEPS = 20_000  # more than either needs up to _UNIFORM
 _EPSILON = 2.0**-53
 _TINY = 1e-300
 
 
 def _zeta(s: np.ndarray, q: np.ndarray) -> np.ndarray:
-    """Of positive q: the sum of its first terms and Euler and Maclaurin's formula for the others (DLMF 2.10.1)."""
+    """Compute zeta for positive q: sum the first terms, and add Euler and Maclaurin's formula for the others (DLMF
+    2.10.1).
+    """
     total = sum((q + k) ** -s for k in range(_TERMS))
     end = q + _TERMS
     power = end**-s
@@ -43,12 +47,12 @@ def _zeta(s: np.ndarray, q: np.ndarray) -> np.ndarray:
 def zeta(s, q):
     """The Hurwitz zeta function, the sum of (q + k)^-s over k from 0: inf at s = 1, NaN below; broadcast.
 
-    At a negative q it is a number where s is whole, and inf where q is.
+    At a negative q it is a number if s is an integer, and inf if q is an integer.
     """
     part = q - np.floor(q)
     above, mirrored = np.where(q > 0, q, part), np.where(q > 0, 1, 1 - part)
     sign = np.where(np.mod(s, 2) == 0, 1, -1)
-    # The terms below 0 are, but for their sign, those of the mirrored series that 1 - q does not have.
+    # The terms below 0 are, except for their sign, the terms of the mirrored series that 1 - q lacks.
     below = sign * (_zeta(s, mirrored) - _zeta(s, np.where(q > 0, 1, 1 - q)))
     value = _zeta(s, above) + np.where(q > 0, 0, below)
     value = np.where((q <= 0) & (s != np.floor(s)), np.nan, value)
@@ -58,7 +62,7 @@ def zeta(s, q):
 
 
 def _lower_series(a: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """The sum of x^k / ((a + 1) ... (a + k)), which P has (DLMF 8.11.4)."""
+    """Sum x^k / ((a + 1) ... (a + k)), the series of P (DLMF 8.11.4)."""
     term = np.ones_like(x)
     total = term.copy()
     for k in range(1, _STEPS):
@@ -70,7 +74,9 @@ def _lower_series(a: np.ndarray, x: np.ndarray) -> np.ndarray:
 
 
 def _upper_fraction(a: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """Legendre's continued fraction, which Q has (DLMF 8.9.2), by Lentz's method as Thompson and Barnett changed it."""
+    """Evaluate Legendre's continued fraction of Q (DLMF 8.9.2) by Lentz's method, as modified by Thompson and
+    Barnett.
+    """
     step = x + 1 - a
     c, d = np.full_like(x, 1 / _TINY), 1 / step
     value, change = d.copy(), np.zeros_like(x)
@@ -88,7 +94,7 @@ def _upper_fraction(a: np.ndarray, x: np.ndarray) -> np.ndarray:
 
 
 def _uniform(a: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """Q of a large a: Temme's uniform expansion, with its first term (DLMF 8.12)."""
+    """Compute Q for large a: Temme's uniform expansion, with its first term (DLMF 8.12)."""
     excess = (x - a) / a
     eta = np.copysign(np.sqrt(2 * np.maximum(excess - np.log1p(excess), 0)), excess)
     near = np.abs(eta) < 1e-3
@@ -109,7 +115,7 @@ def _uniform(a: np.ndarray, x: np.ndarray) -> np.ndarray:
     domain=(0.1, 9.0),
 )
 def igamma(a, x, *, upper: bool = False):
-    """The regularised incomplete gamma function P(a, x), or Q = 1 - P (`upper`); NaN below 0, broadcast."""
+    """The regularized incomplete gamma function P(a, x), or Q = 1 - P (`upper`); NaN below 0, broadcast."""
     known = (a > 0) & (x > 0) & np.isfinite(a) & np.isfinite(x)
     is_large = known & (a > _UNIFORM)
     is_series, is_fraction = known & ~is_large & (x < a + 1), known & ~is_large & (x >= a + 1)
@@ -120,7 +126,7 @@ def igamma(a, x, *, upper: bool = False):
     p[is_large] = 1 - q[is_large]
     for chosen, function, other in ((is_series, _lower_series, (p, q)), (is_fraction, _upper_fraction, (q, p))):
         own, x_own = a[chosen], x[chosen]
-        whole = log_gamma(own + 1) if function is _lower_series else log_gamma(own)
-        found = np.exp(own * np.log(x_own) - x_own - whole) * function(own, x_own)
+        log_norm = log_gamma(own + 1) if function is _lower_series else log_gamma(own)
+        found = np.exp(own * np.log(x_own) - x_own - log_norm) * function(own, x_own)
         other[0][chosen], other[1][chosen] = found, 1 - found
     return q if upper else p

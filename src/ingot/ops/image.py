@@ -1,4 +1,4 @@
-"""Ops that read images, or signals and volumes, between their elements."""
+"""Ops that sample images, signals or volumes at positions between their elements."""
 
 import itertools
 import math
@@ -12,7 +12,7 @@ from ingot.ir.graph import Index, TensorType
 from ingot.ops.conv import spatial_dims
 from ingot.ops.define import Ints, expect_kind, op, sample, unify
 
-MAX_ROI_POINTS = 2**22  # that one region is read at along an axis, or in all where each counts for itself
+MAX_ROI_POINTS = 2**22  # of one region along an axis; 16 times as many in total where each counts
 
 
 def _infer_resample(x, indices, weights, *, axis):
@@ -26,7 +26,7 @@ def _infer_resample(x, indices, weights, *, axis):
 
 
 def _expand_resample(g, x, indices, weights, *, axis):
-    """Column by column of the table, so that sums of few terms become one pass over the result."""
+    """Gather and accumulate column by column of the table, so that sums of few terms are one pass over the result."""
     out, taps = g.type(indices).shape
     behind = (1,) * (g.type(x).rank - axis - 1)
     indices = g.checked_index(indices, limit=g.type(x).shape[axis], what="indices")
@@ -52,7 +52,7 @@ def _expand_resample(g, x, indices, weights, *, axis):
     ],
 )
 def resample(x, indices, weights, *, axis: int):
-    """Sums of weighted elements along an axis: place i is the sum over j of weights[i, j] times x at indices[i, j].
+    """Weighted sums of elements along an axis: result i is the sum over j of weights[i, j] * x at indices[i, j].
 
     indices i64 and weights [out, taps], with at least one tap; an index outside 0..dim-1 is an error. Terms are added
     in the order of the table.
@@ -80,17 +80,17 @@ def _infer_grid_sample(x, grid, *, mode, padding, align_corners):
 
 
 def _reflected(c, size, align_corners):
-    """Coordinates mirrored at the centers of the outer elements, or at their outer edges."""
+    """Mirror coordinates at the centers of the outer elements, or at their outer edges."""
     low, span = (0.0, size - 1.0) if align_corners else (-0.5, float(size))
     if span == 0:
         return np.zeros_like(c)
     c = np.abs(c - low)
-    inside, turns = np.fmod(c, span), np.floor(c / span)
-    return np.where(turns % 2 == 0, inside, span - inside) + low
+    inside, periods = np.fmod(c, span), np.floor(c / span)
+    return np.where(periods % 2 == 0, inside, span - inside) + low
 
 
 def _grid_taps(c, size, mode, padding, align_corners):
-    """Index, weight and whether it counts, of each element that an axis is read at."""
+    """Return index, weight and validity of each element that an axis is sampled at."""
     last = size - 1
     c = np.clip(np.where(np.isnan(c), -1e9, c), -1e9, 1e9)
     if mode != "cubic" and padding != "zeros":
@@ -105,11 +105,11 @@ def _grid_taps(c, size, mode, padding, align_corners):
         case _:
             taps = [(first + i, _keys(part - i)) for i in range(-1, 3)]
     result = []
-    for place, weight in taps:
+    for position, weight in taps:
         if padding == "reflection" and mode == "cubic":
-            place = np.rint(_reflected(place, size, align_corners))
-        counts = (place >= 0) & (place <= last) if padding == "zeros" else np.ones(place.shape, bool)
-        result.append((np.clip(place, 0, last).astype(np.int64), weight, counts))
+            position = np.rint(_reflected(position, size, align_corners))
+        counts = (position >= 0) & (position <= last) if padding == "zeros" else np.ones(position.shape, bool)
+        result.append((np.clip(position, 0, last).astype(np.int64), weight, counts))
     return result
 
 
@@ -119,14 +119,14 @@ def _keys(x, a=-0.75):
 
 
 def _read(flat, axes, sizes):
-    """Weighted sums [N, C, points] of elements of flat [N, C, elements] over the taps of all axes."""
+    """Sum elements of flat [N, C, elements], weighted, over the window samples of all axes: [N, C, points]."""
     batch, points = axes[0][0][0].shape
     total = np.zeros((*flat.shape[:2], points), flat.dtype)
     for taps in itertools.product(*axes):
         index = np.zeros((batch, points), np.int64)
         weight, counts = np.ones((batch, points), flat.dtype), np.ones((batch, points), bool)
-        for (place, part, inside), size in zip(taps, sizes, strict=True):
-            index, weight, counts = index * size + place, weight * part, counts & inside
+        for (position, part, inside), size in zip(taps, sizes, strict=True):
+            index, weight, counts = index * size + position, weight * part, counts & inside
         read = np.take_along_axis(flat, index[:, None], 2)
         total += np.where(counts[:, None], read * weight[:, None], 0)
     return total
@@ -151,20 +151,20 @@ def grid_sample(
     x, grid, *,
     mode: Literal["nearest", "linear", "cubic"], padding: Literal["zeros", "border", "reflection"], align_corners: bool,
 ):  # fmt: skip
-    """x [N, C, in...] read between its elements at the points of grid [N, out..., dims]: [N, C, out...].
+    """x [N, C, in...] sampled between its elements at the points of grid [N, out..., dims]: [N, C, out...].
 
-    A point has its coordinates in the order of the last dim first, -1 and 1 being the outer edges of x, or the centers
-    of its outer elements with align_corners; NaN lies outside. Past these, padding says what is there. Cubic weights
-    have a = -0.75. Jaderberg et al., "Spatial transformer networks", 2015.
+    The coordinates of a point begin with the last dim; -1 and 1 are the outer edges of x, or the centers of its outer
+    elements with align_corners; NaN is outside. `padding` defines the values outside. Cubic weights have a = -0.75.
+    Jaderberg et al., "Spatial transformer networks", 2015.
     """
     sizes = x.shape[2:]
     wide = np.promote_types(np.float32, x.dtype) if x.dtype.itemsize > 2 else np.dtype(np.float32)
     points = grid.reshape(grid.shape[0], math.prod(grid.shape[1:-1]), len(sizes)).astype(wide)
     axes = []
     for axis, size in enumerate(sizes):
-        place = points[:, :, len(sizes) - 1 - axis]
-        place = (place + 1) / 2 * (size - 1) if align_corners else ((place + 1) * size - 1) / 2
-        axes.append(_grid_taps(place, size, mode, padding, align_corners))
+        position = points[:, :, len(sizes) - 1 - axis]
+        position = (position + 1) / 2 * (size - 1) if align_corners else ((position + 1) * size - 1) / 2
+        axes.append(_grid_taps(position, size, mode, padding, align_corners))
     total = _read(x.reshape(*x.shape[:2], math.prod(sizes)).astype(wide), axes, sizes)
     return total.reshape(*x.shape[:2], *grid.shape[1:-1]).astype(x.dtype)
 
@@ -187,7 +187,7 @@ def _infer_deform_conv(x, w, offset, b=None, mask=None, *, strides, pads, dilati
     out = spatial_dims(where, x, w.shape[2:], strides, pads, dilations)
     batch = unify(f"{where}: batch", x.shape[0], offset.shape[0])
     for given, wanted in zip(offset.shape[2:], out, strict=True):
-        unify(f"{where}: places of {offset} and {list(out)}", given, wanted)
+        unify(f"{where}: positions of {offset} and {list(out)}", given, wanted)
     if mask is not None:
         shape = (batch, offset_groups * taps, *out)
         if mask.rank != x.rank:
@@ -214,28 +214,28 @@ _DEFORMED = {"strides": (1, 1), "pads": (0, 0, 0, 0), "dilations": (1, 1), "grou
 def deform_conv(
     x, w, offset, b=None, mask=None, *, strides: Ints, pads: Ints, dilations: Ints, groups: int, offset_groups: int
 ):  # fmt: skip
-    """`conv` whose filter reads each element where an offset says, between elements of x and as zeros outside.
+    """`conv` whose filter samples x at positions shifted by offsets, between elements, with zeros outside.
 
-    offset [N, offset_groups * taps * dims, out...] moves every tap of each place, in units of elements; mask
-    [N, offset_groups * taps, out...] weighs what it reads; the channels of x divide into offset_groups. Dai et al.,
-    "Deformable convolutional networks", 2017; Zhu et al., 2019.
+    offset [N, offset_groups * taps * dims, out...] shifts every filter position of each output, in units of elements;
+    mask [N, offset_groups * taps, out...] multiplies the samples; the channels of x are divided into offset_groups. Dai
+    et al., "Deformable convolutional networks", 2017; Zhu et al., 2019.
     """
     rank, (batch, channels, *sizes), kernel, out = x.ndim - 2, x.shape, w.shape[2:], offset.shape[2:]
     wide = np.promote_types(np.float32, x.dtype) if x.dtype.itemsize > 2 else np.dtype(np.float32)
-    taps, places = math.prod(kernel), math.prod(out)
+    taps, num_outputs = math.prod(kernel), math.prod(out)
     moved = offset.reshape(batch * offset_groups, taps, rank, *out).astype(wide)
     axes = []
     for axis, size in enumerate(sizes):
         start = np.arange(out[axis]) * strides[axis] - pads[axis]
         tap = np.indices(kernel)[axis].ravel() * dilations[axis]
         where = tap.reshape(-1, *[1] * rank) + start.reshape(-1, *[1] * (rank - 1 - axis))
-        point = (where + moved[:, :, axis]).reshape(batch * offset_groups, taps * places)
+        point = (where + moved[:, :, axis]).reshape(batch * offset_groups, taps * num_outputs)
         axes.append(_grid_taps(point, size, "linear", "zeros", True))
     flat = x.reshape(batch * offset_groups, channels // offset_groups, math.prod(sizes)).astype(wide)
     read = _read(flat, axes, sizes)
     if mask is not None:
-        read = read * mask.reshape(batch * offset_groups, 1, taps * places)
-    columns = read.reshape(batch, groups, channels // groups * taps, places)
+        read = read * mask.reshape(batch * offset_groups, 1, taps * num_outputs)
+    columns = read.reshape(batch, groups, channels // groups * taps, num_outputs)
     rows = w.reshape(groups, w.shape[0] // groups, channels // groups * taps).astype(wide)
     y = np.matmul(rows, columns).reshape(batch, w.shape[0], *out)
     return (y if b is None else y + b.reshape(-1, *[1] * rank)).astype(x.dtype)
@@ -272,11 +272,12 @@ def roi_align(
     x, rois, batch, *,
     height: int, width: int, ratio: int, scale: float, mode: Literal["avg", "max"], half_pixel: bool,
 ):  # fmt: skip
-    """Regions of images [N, C, H, W] pooled to one size without rounding them to elements: [regions, C, height, width].
+    """Regions of images [N, C, H, W] pooled to one size without rounding them to elements: [regions, C, height,
+    width].
 
     rois [regions, 4]: x1, y1, x2, y2, times `scale` in elements of x; batch i64 [regions]: the image of each. A bin is
-    the mean ("avg") of x at ratio times ratio points between its elements, or the largest weighted element that any of
-    them reads ("max"); a ratio of 0 takes as many as an element of x has. half_pixel: elements have their centers at
+    the mean ("avg") of x at ratio times ratio points between its elements, or the largest weighted element that
+    contributes to any of them ("max"); a ratio of 0 uses one point per element of x. half_pixel: element centers are at
     halves; without it a region is at least one element wide. He et al., "Mask R-CNN", 2017.
     """
     if not np.isfinite(rois).all():
@@ -284,36 +285,36 @@ def roi_align(
     result = np.zeros((len(rois), x.shape[1], height, width), x.dtype)
     for i, (roi, image) in enumerate(zip(rois, batch.tolist(), strict=True)):
         x1, y1, x2, y2 = roi * roi.dtype.type(scale) - roi.dtype.type(0.5 if half_pixel else 0)
-        down = _bin_taps(y1, y2, height, ratio, x.shape[2], half_pixel)
-        across = _bin_taps(x1, x2, width, ratio, x.shape[3], half_pixel)
+        row_taps = _bin_taps(y1, y2, height, ratio, x.shape[2], half_pixel)
+        column_taps = _bin_taps(x1, x2, width, ratio, x.shape[3], half_pixel)
         if mode == "avg":
-            rows, columns = _bin_means(down, x.shape[2]), _bin_means(across, x.shape[3])
+            rows, columns = _bin_means(row_taps, x.shape[2]), _bin_means(column_taps, x.shape[3])
             result[i] = np.matmul(np.matmul(rows, x[image]), columns.T)
         else:
-            result[i] = _bin_maxima(x[image], down, across)
+            result[i] = _bin_maxima(x[image], row_taps, column_taps)
     return result
 
 
 def _bin_taps(start, stop, bins: int, ratio: int, size: int, half_pixel: bool):
-    """Indices and weights [bins, points, 2] of the two elements that each point between them reads, along an axis."""
+    """Return indices and weights [bins, points, 2] of the two elements around each point, along an axis."""
     length = stop - start if half_pixel else max(stop - start, start.dtype.type(1))
     step = length / start.dtype.type(bins)
     points = ratio or max(math.ceil(step), 0)
     if bins * points > MAX_ROI_POINTS:
         raise LimitError(f"roi_align: too many points, got {bins} times {points}, expected at most {MAX_ROI_POINTS}")
     part = (np.arange(points, dtype=start.dtype) + start.dtype.type(0.5)) * step / start.dtype.type(max(points, 1))
-    place = start + np.arange(bins, dtype=start.dtype)[:, None] * step + part
-    counts = (place >= -1) & (place <= size)
-    place = np.clip(place, 0, size - 1)
-    first = np.minimum(np.floor(place), max(size - 2, 0))
-    high = place - first
+    position = start + np.arange(bins, dtype=start.dtype)[:, None] * step + part
+    counts = (position >= -1) & (position <= size)
+    position = np.clip(position, 0, size - 1)
+    first = np.minimum(np.floor(position), max(size - 2, 0))
+    high = position - first
     index = first.astype(np.int64)
     weights = np.stack([1 - high, high], -1) * counts[..., None]
     return np.stack([index, np.minimum(index + 1, size - 1)], -1), weights
 
 
 def _bin_means(taps, size: int):
-    """The mean over the points of each bin, as a table [bins, size]."""
+    """Return the mean over the points of each bin as a table [bins, size]."""
     index, weights = taps
     bins, points, _ = index.shape
     table = np.zeros((bins, size), weights.dtype)
@@ -321,9 +322,11 @@ def _bin_means(taps, size: int):
     return table
 
 
-def _bin_maxima(image, down, across):
-    """The largest of what the points of each bin read, each of the four elements for itself; 0 without points."""
-    (rows, of_rows), (columns, of_columns) = down, across
+def _bin_maxima(image, row_taps, column_taps):
+    """Return the largest weighted element of the points of each bin, over each of the four neighbors; 0 without
+    points.
+    """
+    (rows, of_rows), (columns, of_columns) = row_taps, column_taps
     points = rows.shape[0] * rows.shape[1] * columns.shape[0] * columns.shape[1] * image.shape[0]
     if points > 16 * MAX_ROI_POINTS:
         raise LimitError(f"roi_align: too many points, got {points}, expected at most {16 * MAX_ROI_POINTS}")

@@ -49,7 +49,7 @@ def _infer_gather(x, indices, *, axis):
     ],
 )
 def gather(x, indices, *, axis: int):
-    """The slices of x at `indices` along an axis, in place of that axis; negative indices count from the end.
+    """The slices of x at `indices` along an axis, replacing that axis; negative indices count from the end.
 
     An index outside -dim..dim-1 is an error.
     """
@@ -78,16 +78,17 @@ def _infer_checked(x, *, limit, wraps, what):
     ],
 )
 def checked_index(x, *, limit: Size, wraps: bool = False, what: str):
-    """x, whose elements are indices below a limit: 0..limit-1, and with wraps negative ones that count from the end.
+    """x, whose elements are indices below a limit: 0..limit-1, and with wraps negative ones that count from the
+    end.
 
-    The result counts from the front. An index outside is an error, which calls it `what`. It stands where a model's
-    integers address something through arithmetic, which would give a number for every index.
+    The result counts from the front. An index out of range is an error that names it `what`. The op guards integers of
+    a model that address elements through arithmetic, which has a result for every index.
     """
     return np.where(x < 0, x + x.dtype.type(limit), x) if wraps else x.copy()
 
 
 def inverse_order(indices: np.ndarray) -> np.ndarray | None:
-    """The indices that gather back what some gathered, along an axis of as many; None where these leave out any."""
+    """Return the indices that undo a gather along an axis; None unless `indices` is a permutation."""
     if indices.ndim != 1 or not np.array_equal(np.sort(indices), np.arange(len(indices))):
         return None
     return np.argsort(indices).astype(indices.dtype)
@@ -138,7 +139,7 @@ def _infer_scatter_elements(x, indices, updates, *, axis, reduction):
     if updates.dtype is not x.dtype:
         raise ShapeError(f"{name}: operands differ in dtype, got {x} and {updates}")
     for a, b in zip(indices.shape, updates.shape, strict=True):
-        unify(f"{name}: indices {indices} beside updates {updates}", a, b)
+        unify(f"{name}: indices {indices} and updates {updates}", a, b)
     return x
 
 
@@ -158,20 +159,20 @@ def _infer_scatter_elements(x, indices, updates, *, axis, reduction):
     ],
 )
 def scatter_elements(x, indices, updates, *, axis: int, reduction: Literal["none", "add", "mul", "max", "min"]):
-    """x with y[i][indices[i][j]] = updates[i][j] for axis 1, and so on, or the two added, multiplied, compared.
+    """x with y[i][indices[i][j]] = updates[i][j] for axis 1, and so on, or both combined by `reduction`.
 
-    Of several updates of one element, "none" keeps the last. Other dims of indices may be shorter than x's. Negative
+    With several updates of one element, "none" keeps the last. Other dims of indices may be shorter than x's. Negative
     indices count from the end; one outside -dim..dim-1 is an error. Floats are added and multiplied in float64.
     """
     wide = reduction in ("add", "mul") and x.dtype.kind not in "iu"
     y = x.astype(np.float64) if wide else x.copy()
-    places = np.ix_(*map(np.arange, indices.shape))
-    places = (*places[:axis], indices, *places[axis + 1 :])
+    positions = np.ix_(*map(np.arange, indices.shape))
+    positions = (*positions[:axis], indices, *positions[axis + 1 :])
     if reduction == "none":
-        y[places] = updates
+        y[positions] = updates
         return y
     ufunc = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}[reduction]
-    ufunc.at(y, places, updates.astype(y.dtype))
+    ufunc.at(y, positions, updates.astype(y.dtype))
     return y.astype(x.dtype)
 
 
@@ -199,7 +200,7 @@ def _infer_topk(x, *, k, axis, largest):
 def topk(x, *, k: Size, axis: int, largest: bool):
     """The k largest (or smallest) along an axis in order, and their indices; equal ones by index; NaN is largest."""
     if largest:
-        # Reversed before and after, so that a stable sort leaves equal elements in index order.
+        # Reversed before and after, so that a stable sort keeps equal elements in index order.
         order = np.flip(x.shape[axis] - 1 - np.argsort(np.flip(x, axis), axis, kind="stable"), axis)
     else:
         order = np.argsort(x, axis, kind="stable")

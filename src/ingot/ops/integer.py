@@ -1,4 +1,4 @@
-"""Products of integers of 8 bits less their zero points, exact sums, and the rounding that finds its own scale."""
+"""Products of 8-bit integers minus their zero points, with exact sums, and dynamic quantization."""
 
 import numpy as np
 
@@ -34,7 +34,9 @@ def _infer_matmul(x, weight, bias=None, x_zero=None, weight_zero=None, *, transp
 
 
 def _centred_in(g, x, zero, behind=0):
-    """An operand less its zero point, in plain ops. behind: the axes behind that of several zero points."""
+    """Subtract the zero point from an operand, in plain ops. behind: the number of axes after the axis of several zero
+    points.
+    """
     x = g.cast(x, dtype=i32)
     if zero is None:
         return x
@@ -58,7 +60,7 @@ def _centred(x, zero, shape=()):
 
 
 def _wrapped(sums):
-    """Floats that are exact integers as i32, which wraps."""
+    """Convert floats that are exact integers to i32, which wraps."""
     return sums.astype(np.int64).astype(np.int32)
 
 
@@ -136,7 +138,7 @@ def _plain(rank, **attributes):
 def conv_integer(
     x, weight, bias=None, x_zero=None, weight_zero=None, *, strides: Ints, pads: Ints, dilations: Ints, groups: int
 ):
-    """`conv` of x - x_zero, whose pads are 0, with weight - weight_zero, plus bias[O], as i32, which wraps.
+    """`conv` of x - x_zero, padded with 0, and weight - weight_zero, plus bias[O], as i32, which wraps.
 
     x_zero: one for all. weight_zero: one for all, or one for each of O filters.
     """
@@ -167,17 +169,17 @@ def _infer_dynamic_quantize(x):
     ],
 )
 def dynamic_quantize(x):
-    """x as u8 with the scale, and zero point, by which the least of x and 0 is 0 and the largest 255.
+    """x quantized to u8, and its scale and zero point: the smallest of x and 0 becomes 0, the largest 255.
 
-    Computed in f32. NaN does not count, and becomes the zero point; where all are 0 the scale is 1.
+    Computed in f32. NaN is ignored, and becomes the zero point; the scale is 1 if all elements are 0.
     """
     f, given = np.float32, x.dtype
     x = x.astype(f)
     least, most = np.fmin.reduce(x, axis=None, initial=f(0)), np.fmax.reduce(x, axis=None, initial=f(0))
-    step = f(most - least) / f(255)
-    scale = f(1) if step == 0 else step
+    raw_scale = f(most - least) / f(255)
+    scale = f(1) if raw_scale == 0 else raw_scale
     start = np.rint(f(-least) / scale)
     zero = np.clip(f(0) if np.isnan(start) else start, f(0), f(255))
-    steps = np.rint(x / scale)
-    codes = np.clip(np.where(np.isnan(steps), f(0), steps) + zero, f(0), f(255))
-    return codes.astype(np.uint8), np.asarray(scale, given), np.asarray(zero.astype(np.uint8))
+    rounded = np.rint(x / scale)
+    quantized = np.clip(np.where(np.isnan(rounded), f(0), rounded) + zero, f(0), f(255))
+    return quantized.astype(np.uint8), np.asarray(scale, given), np.asarray(zero.astype(np.uint8))

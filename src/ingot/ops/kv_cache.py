@@ -1,10 +1,10 @@
 """Ops over a paged cache of keys and values: the state of a language model's sequences.
 
-A cache has blocks of CACHE_BLOCK positions: keys [blocks, kv_heads, head_dim, 64], values
-[blocks, kv_heads, 64, v_dim], and for int8 scales [blocks, kv_heads, 64] of each. Sequence s holds position p in slot
-p % 64 of the cache's block `blocks[s, p // 64]`. Row r of x or q lies at position `positions[r]` of sequence
-`owners[r]`; where rows meet in one slot, the last is kept.
-Kwon et al., "Efficient Memory Management for LLM Serving with PagedAttention", 2023.
+A cache has blocks of CACHE_BLOCK positions: keys [blocks, kv_heads, head_dim, 64], values [blocks, kv_heads, 64,
+v_dim], and for int8 scales [blocks, kv_heads, 64] of each. Position p of sequence s is stored in slot p % 64 of the
+cache's block `blocks[s, p // 64]`. Row r of x or q is at position `positions[r]` of sequence `owners[r]`; if several
+rows write one slot, the last one wins. Kwon et al., "Efficient Memory Management for LLM Serving with PagedAttention",
+2023.
 """
 
 import numpy as np
@@ -17,11 +17,11 @@ from ingot.ops.define import expect_kind, expect_within, op, sample, unify
 from ingot.support import abi
 
 CACHE_BLOCK = abi.constant("INGOT_CACHE_BLOCK")  # positions in a block
-CACHE_GROUP = abi.constant("INGOT_CACHE_GROUP")  # dims that share a step in 4 bits
+CACHE_GROUP = abi.constant("INGOT_CACHE_GROUP")  # dims that share a scale and a min in int4
 
 
 def _expect_addresses(name: str, rows, positions: TensorType, owners: TensorType, blocks: TensorType) -> None:
-    """Raises ShapeError unless positions [rows], owners [rows] and blocks [sequences, blocks each] are i32."""
+    """Raise ShapeError unless positions [rows], owners [rows] and blocks [sequences, blocks each] are i32."""
     found = (positions, owners, blocks)
     if any(t.dtype is not i32 for t in found) or tuple(t.rank for t in found) != (1, 1, 2):
         got = ", ".join(map(str, found))
@@ -31,14 +31,14 @@ def _expect_addresses(name: str, rows, positions: TensorType, owners: TensorType
 
 
 def _expect_cache(name: str, cache: TensorType, slots: int) -> None:
-    """Raises ShapeError unless a cache has rank 4 and 64 positions on axis `slots`."""
+    """Raise ShapeError unless a cache has rank 4 and 64 positions on axis `slots`."""
     if cache.rank != 4:
         raise ShapeError(f"{name}: bad cache, got {cache}, expected rank 4")
     unify("{}: positions in a block of {}", cache.shape[slots], CACHE_BLOCK, name, cache)
 
 
 def _expect_scales(name: str, cache: TensorType, slots: int, scales: TensorType) -> None:
-    """Raises ShapeError unless a cache of rank 4 is i8 and has a float scale for every position and head."""
+    """Raise ShapeError unless a cache of rank 4 is i8 and has a float scale for every position and head."""
     if cache.dtype is not i8 or scales.dtype.kind != "f" or scales.rank != 3:
         raise ShapeError(f"{name}: bad int8 cache, got {cache} with scales {scales}, expected i8 and float of rank 3")
     for i, axis in enumerate((0, 1, slots)):
@@ -46,22 +46,22 @@ def _expect_scales(name: str, cache: TensorType, slots: int, scales: TensorType)
 
 
 def packed_dims(dim: int) -> tuple[int, int]:
-    """Bytes of a head's dims in an int4 cache, and how many steps and least numbers they have together."""
+    """Return the bytes of a head's dims in an int4 cache, and the total number of its scales and mins."""
     return dim // 2, 2 * -(-dim // CACHE_GROUP)
 
 
 def _expect_quads(name: str, cache: TensorType, slots: int, scales: TensorType, dim) -> None:
-    """Raises ShapeError unless a cache of rank 4 has `dim` numbers of 4 bits, and steps and least numbers beside."""
+    """Raise ShapeError unless a cache of rank 4 has `dim` int4 values, and its scales and mins fit."""
     is_odd = isinstance(dim, int) and dim % 2
     if cache.dtype is not u8 or scales.dtype.kind != "f" or scales.rank != 4 or is_odd:
         got = f"{cache} with scales {scales} for {dim} dims"
         raise ShapeError(f"{name}: bad int4 cache, got {got}, expected u8, float of rank 4 and an even number")
-    where, said = "{}: scales {} of {}", (name, scales, cache)
+    where, arguments = "{}: scales {} of {}", (name, scales, cache)
     pairs = [(scales.shape[0], cache.shape[0]), (scales.shape[1], cache.shape[1]), (scales.shape[3], CACHE_BLOCK)]
     if isinstance(dim, int):
         pairs += zip((cache.shape[5 - slots], scales.shape[2]), packed_dims(dim), strict=True)
     for found, expected in pairs:
-        unify(where, found, expected, *said)
+        unify(where, found, expected, *arguments)
 
 
 def _infer_append(name: str, slots: int):
@@ -106,7 +106,9 @@ def _expect_appended(name: str, cache: TensorType, slots: int, x: TensorType) ->
 
 
 def _slots(positions, owners, blocks, limit: int):
-    """The block and the slot of each position. Raises InputError for what lies outside; limit: blocks of the cache."""
+    """Return the block and the slot of each position. Raises InputError for an index out of range; limit: blocks of the
+    cache.
+    """
     sequences, each = blocks.shape
     expect_within("owners", owners, range(sequences))
     expect_within("positions", positions, range(each * CACHE_BLOCK))
@@ -119,7 +121,7 @@ def _blocks_each(*operands, **_) -> range:
     return range(operands[-1].shape[1] * CACHE_BLOCK)
 
 
-# A block that no position is in may be any number.
+# The entry of an unused block may be any number.
 _APPENDED = {
     "positions": Index(_blocks_each),
     "owners": Index(lambda *operands: range(len(operands[-1]))),
@@ -128,15 +130,16 @@ _APPENDED = {
 
 
 def _int8(x, scales):
-    """Codes -127..127 and scales absmax / 127 over the last axis, in f32 whatever x is, as the codes are exact.
+    """Quantize over the last axis to -127..127 with scale absmax / 127, in f32 for every dtype of x, so
+    that the quantized values are exact.
 
-    A scale of 0, infinity or NaN has codes 0: those stand for zeros, and for NaN.
+    If a scale is 0, infinity or NaN, its quantized values are 0: they represent zeros, or NaN.
     """
     x = x.astype(np.float32)
     scale = np.max(np.abs(x), -1, keepdims=True, initial=0) / np.float32(127)
     usable = np.isfinite(scale) & (scale > 0)
-    codes = np.clip(np.rint(x / np.where(usable, scale, np.float32(1))), -127, 127)
-    return np.where(usable, codes, 0).astype(np.int8), scale[..., 0].astype(scales.dtype)
+    quantized = np.clip(np.rint(x / np.where(usable, scale, np.float32(1))), -127, 127)
+    return np.where(usable, quantized, 0).astype(np.int8), scale[..., 0].astype(scales.dtype)
 
 
 def _groups(dim: int) -> list[slice]:
@@ -144,33 +147,34 @@ def _groups(dim: int) -> list[slice]:
 
 
 def _int4(x):
-    """Bytes [..., dims / 2] and, side by side, the step and the least number of each group of the last axis, in f16.
+    """Quantize to bytes [..., dims / 2], and the scale and the min of each group of the last axis, interleaved,
+    in f16.
 
-    Codes are 0..15. A step of 0, infinity or NaN has codes 0.
+    Quantized values are 0..15. If a scale is 0, infinity or NaN, they are 0.
     """
     x = x.astype(np.float32)
     nbytes, scales = [], []
     for group in _groups(x.shape[-1]):
         least, most = x[..., group].min(-1, keepdims=True), x[..., group].max(-1, keepdims=True)
         with np.errstate(over="ignore", invalid="ignore"):
-            step, least = ((most - least) / np.float32(15)).astype(np.float16), least.astype(np.float16)
-            wide, begin = step.astype(np.float32), least.astype(np.float32)
+            group_scale, least = ((most - least) / np.float32(15)).astype(np.float16), least.astype(np.float16)
+            wide, begin = group_scale.astype(np.float32), least.astype(np.float32)
             usable = np.isfinite(wide) & (wide > 0) & np.isfinite(begin)
-            codes = np.clip(np.rint((x[..., group] - begin) / np.where(usable, wide, np.float32(1))), 0, 15)
-        codes = np.where(usable, codes, 0).astype(np.uint8)
-        half = codes.shape[-1] // 2
-        nbytes.append(codes[..., :half] | codes[..., half:] << 4)
-        scales += [step, least]
+            quantized = np.clip(np.rint((x[..., group] - begin) / np.where(usable, wide, np.float32(1))), 0, 15)
+        quantized = np.where(usable, quantized, 0).astype(np.uint8)
+        half = quantized.shape[-1] // 2
+        nbytes.append(quantized[..., :half] | quantized[..., half:] << 4)
+        scales += [group_scale, least]
     return np.concatenate(nbytes, -1), np.concatenate(scales, -1)
 
 
 def _of_int4(packed, scales, dtype):
-    """The numbers that `_int4` packed."""
+    """Dequantize the values that `_int4` packed."""
     dims = []
     for i, group in enumerate(_groups(2 * packed.shape[-1])):
-        held = packed[..., group.start // 2 : group.stop // 2]
-        codes = np.concatenate([held & 15, held >> 4], -1).astype(dtype)
-        dims.append(codes * scales[..., 2 * i, None].astype(dtype) + scales[..., 2 * i + 1, None].astype(dtype))
+        packed_group = packed[..., group.start // 2 : group.stop // 2]
+        quantized = np.concatenate([packed_group & 15, packed_group >> 4], -1).astype(dtype)
+        dims.append(quantized * scales[..., 2 * i, None].astype(dtype) + scales[..., 2 * i + 1, None].astype(dtype))
     return np.concatenate(dims, -1)
 
 
@@ -194,7 +198,7 @@ _NONE = "p:i32<64[0] o:i32<1[0] b:i32<6[1,3]"
 def append_keys(cache, x, positions, owners, blocks):
     """The cache of keys with rows x written at their positions, in the cache's dtype.
 
-    cache [blocks, kv_heads, head_dim, 64], x [rows, kv_heads, head_dim]. A position, owner or block outside is an
+    cache [blocks, kv_heads, head_dim, 64], x [rows, kv_heads, head_dim]. A position, owner or block out of range is an
     error.
     """
     block, slot = _slots(positions, owners, blocks, cache.shape[0])
@@ -218,7 +222,7 @@ def append_keys(cache, x, positions, owners, blocks):
 def append_values(cache, x, positions, owners, blocks):
     """The cache of values with rows x written at their positions, in the cache's dtype.
 
-    cache [blocks, kv_heads, 64, v_dim], x [rows, kv_heads, v_dim]. A position, owner or block outside is an error.
+    cache [blocks, kv_heads, 64, v_dim], x [rows, kv_heads, v_dim]. A position, owner or block out of range is an error.
     """
     block, slot = _slots(positions, owners, blocks, cache.shape[0])
     cache = cache.copy()
@@ -289,9 +293,9 @@ def append_keys_int4(cache, scales, x, positions, owners, blocks):
     """The int4 cache of keys and its scales with rows x written at their positions.
 
     cache [blocks, kv_heads, head_dim / 2, 64], scales f16 [blocks, kv_heads, 2 * groups, 64], x [rows, kv_heads,
-    head_dim]. Each 32 dims of a head become round((x - least) / step), half to even, with step = (most - least) / 15,
-    where step and least are f16 and lie in the scales; a byte holds dim i of the first half of these and, above it,
-    that of the second. The last dims may be fewer; their number is even.
+    head_dim]. Each 32 dims of a head become round((x - min) / scale), half to even, with scale = (max - min) / 15;
+    scale and min are f16 and stored in `scales`. A byte holds dim i of the first half of the group in its low bits, and
+    of the second half in its high bits. The last group may be smaller; its size is even.
     """
     block, slot = _slots(positions, owners, blocks, cache.shape[0])
     cache, scales = cache.copy(), scales.copy()
@@ -349,11 +353,11 @@ def _infer_cached_attention(
     else:
         _expect_scales(name, keys, 3, key_scales)
         _expect_scales(name, values, 2, value_scales)
-    where, said = "{} of {}, {} and {}", (name, q, keys, values)
-    unify(where, keys.shape[0], values.shape[0], *said)
+    where, arguments = "{} of {}, {} and {}", (name, q, keys, values)
+    unify(where, keys.shape[0], values.shape[0], *arguments)
     if keys.dtype is not u8:
-        unify(where, q.shape[2], keys.shape[2], *said)
-    heads, kv_heads = q.shape[1], unify(where, keys.shape[1], values.shape[1], *said)
+        unify(where, q.shape[2], keys.shape[2], *arguments)
+    heads, kv_heads = q.shape[1], unify(where, keys.shape[1], values.shape[1], *arguments)
     if isinstance(heads, int) and isinstance(kv_heads, int) and (not kv_heads or not divides(kv_heads, heads)):
         raise ShapeError(f"{name}: heads do not group, got {heads} over {kv_heads}")
     if window < 0 or not softcap >= 0:
@@ -401,18 +405,18 @@ def cached_attention(
 ):
     """softmax(cap(scale * q k^T)) v over the positions of its sequence that a row sees, its own being the last.
 
-    q [rows, heads, head_dim], keys [blocks, kv_heads, head_dim, 64], values [blocks, kv_heads, 64, v_dim] gives
-    [rows, heads, v_dim]; a group of query heads reads each head of the cache. window: how many positions a row sees,
-    0 for all. softcap c: cap(s) = c tanh(s / c), 0 for none. int8 keys and values have scales [blocks, kv_heads, 64];
-    those of int4 are as append_keys_int4 makes them.
-    Dao et al., "FlashAttention", 2022; Gemma Team, "Gemma 2", 2024 (capping).
+    q [rows, heads, head_dim], keys [blocks, kv_heads, head_dim, 64], values [blocks, kv_heads, 64, v_dim] give [rows,
+    heads, v_dim]; each key and value head serves a group of query heads. window: the number of positions that a row
+    sees, 0 for all. softcap c: cap(s) = c tanh(s / c), 0 for none. int8 keys and values have scales [blocks, kv_heads,
+    64]; int4 ones are as in append_keys_int4. Dao et al., "FlashAttention", 2022; Gemma Team, "Gemma 2", 2024
+    (capping).
     """
     out = np.empty((*q.shape[:2], values.shape[3] * (2 if keys.dtype == np.uint8 else 1)), q.dtype)
     groups = q.shape[1] // keys.shape[1]
     expect_within("positions", positions, range(blocks.shape[1] * CACHE_BLOCK))
     for row, (position, owner) in enumerate(zip(positions.tolist(), owners.tolist(), strict=True)):
-        seen = np.arange(max(0, position - window + 1) if window else 0, position + 1)
-        block, slot = _slots(seen, np.full_like(seen, owner), blocks, keys.shape[0])
+        visible = np.arange(max(0, position - window + 1) if window else 0, position + 1)
+        block, slot = _slots(visible, np.full_like(visible, owner), blocks, keys.shape[0])
         k, v = keys[block, :, :, slot], values[block, :, slot]
         if keys.dtype == np.uint8:
             k = _of_int4(k, key_scales[block, :, :, slot], q.dtype)

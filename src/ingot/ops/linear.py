@@ -42,7 +42,9 @@ def _infer_matmul(a: TensorType, b: TensorType, *, transpose_a: bool, transpose_
     ],
 )
 def matmul(a, b, *, transpose_a: bool = False, transpose_b: bool = False, scale: float = 1.0):
-    """scale * a @ b on the last two dims, each transposed first where asked; the rest broadcasts; k = 0 gives 0."""
+    """scale * a @ b on the last two dims, each transposed first if requested; the other dims broadcast; k = 0
+    gives 0.
+    """
     a = np.swapaxes(a, -1, -2) if transpose_a else a
     b = np.swapaxes(b, -1, -2) if transpose_b else b
     result = np.matmul(a, b)
@@ -64,7 +66,9 @@ def _infer_det(x: TensorType) -> TensorType:
     ],
 )  # fmt: skip
 def det(x):
-    """The determinants of the square matrices in the last two dims, in float64 and rounded once; of no rows, 1."""
+    """The determinants of the square matrices in the last two dims, in float64 and rounded once; 1 for an empty
+    matrix.
+    """
     return np.linalg.det(x.astype(np.float64)).astype(x.dtype)
 
 
@@ -96,10 +100,10 @@ def _infer_expert_matmul(x: TensorType, chosen: TensorType, experts: TensorType)
     ],
 )
 def expert_matmul(x, chosen, experts):
-    """Each row times the matrices chosen for it: out[r, s] = experts[chosen[r, s]] @ x[r, s].
+    """Each row times the matrices selected for it: out[r, s] = experts[chosen[r, s]] @ x[r, s].
 
-    x [rows, slots, in], or [rows, 1, in] for all slots alike; chosen i64 [rows, slots] of 0..count-1, another one is
-    an error; experts [count, out, in]; gives [rows, slots, out].
+    x [rows, slots, in], or [rows, 1, in] shared by all slots; chosen i64 [rows, slots] of 0..count-1, any other is an
+    error; experts [count, out, in]; the result is [rows, slots, out].
     """
     out = np.empty((*chosen.shape, experts.shape[1]), x.dtype)
     x = np.broadcast_to(x, (*chosen.shape, x.shape[2]))

@@ -27,7 +27,7 @@ def _infer_gradient(logits, labels, d, *, ignored, smoothing):
 
 
 def _wide(g, value, logits):
-    """A value of each row, with a dim for the classes."""
+    """Reshape a value per row so that it has a dim for the classes."""
     return g.reshape(value, shape=(*g.type(logits).shape[:-1], 1))
 
 
@@ -44,7 +44,7 @@ def _expand_cross_entropy(g, logits, labels, *, ignored, smoothing):
 
 
 def _classes(g, logits, labels, is_ignored):
-    """The class of each row, the first of one that is ignored; another label is an error."""
+    """Return the class of each row, class 0 for an ignored one; any other label is an error."""
     return g.checked_index(g.where(is_ignored, 0, labels), limit=g.type(logits).shape[-1], what="labels")
 
 
@@ -54,15 +54,17 @@ def _expand_gradient(g, logits, labels, d, *, ignored, smoothing):
     labels = _classes(g, logits, labels, is_ignored)
     numbers = g.iota(length=classes, start=0, step=1, dtype=i64)
     is_label = g.cast(g.equal(numbers, _wide(g, labels, logits)), dtype=g.type(logits).dtype)
-    wrong = g.sub(g.softmax(logits, axis=rank - 1), g.mul(is_label, 1.0 - smoothing))
+    difference = g.sub(g.softmax(logits, axis=rank - 1), g.mul(is_label, 1.0 - smoothing))
     if smoothing:
         each = g.reduce_mean(is_label, axes=(rank - 1,), keepdims=True)  # one over the number of classes
-        wrong = g.sub(wrong, g.mul(each, float(smoothing)))
-    return g.mul(wrong, _wide(g, g.where(is_ignored, 0.0, d), logits))
+        difference = g.sub(difference, g.mul(each, float(smoothing)))
+    return g.mul(difference, _wide(g, g.where(is_ignored, 0.0, d), logits))
 
 
 def _picked(logits, labels, ignored):
-    """Which rows count, and the class of each; of those that do not, the first. Raises InputError for another label."""
+    """Return which rows count, and the class of each, class 0 for an ignored one. Raises InputError for any other
+    label.
+    """
     counts, classes = labels != ignored, logits.shape[-1]
     labels = np.where(counts, labels, 0)
     expect_within("labels", labels, range(classes))
@@ -82,7 +84,7 @@ _ROWS = [
 
 
 def _rows(gradient: bool):
-    """The samples, with a gradient of each row's loss where there is one."""
+    """Return the samples, with a gradient of each row's loss if `gradient`."""
     found = []
     for each in _ROWS:
         dims = each.operands.partition("y:")[2].partition("[")[2].partition("]")[0]
@@ -101,15 +103,15 @@ def _rows(gradient: bool):
 def cross_entropy(logits, labels, *, ignored: int = -100, smoothing: float = 0.0):
     """The loss of each row of logits [..., classes] for its label, i64 [...]: -log(softmax(logits)[label]).
 
-    A row whose label is `ignored` costs 0; another that is no class is an error. smoothing: the share of the loss that
-    is the mean of those of all classes.
+    A row with label `ignored` has loss 0; any other label that is not a class is an error. smoothing: the share of the
+    mean loss over all classes.
     """
     counts, picked = _picked(logits, labels, ignored)
     shifted = logits - np.max(logits, -1, keepdims=True)
     total = np.log(np.sum(np.exp(shifted), -1, np.float64)).astype(logits.dtype)
-    taken = np.take_along_axis(shifted, picked, -1)[..., 0]
+    label_logit = np.take_along_axis(shifted, picked, -1)[..., 0]
     real = logits.dtype.type
-    losses = total - real(1 - smoothing) * taken - real(smoothing) * np.mean(shifted, -1, dtype=logits.dtype)
+    losses = total - real(1 - smoothing) * label_logit - real(smoothing) * np.mean(shifted, -1, dtype=logits.dtype)
     return np.where(counts, losses, real(0))
 
 
@@ -123,10 +125,10 @@ def cross_entropy(logits, labels, *, ignored: int = -100, smoothing: float = 0.0
     samples=_rows(True),
 )
 def cross_entropy_gradient(logits, labels, d, *, ignored: int = -100, smoothing: float = 0.0):
-    """The gradient of logits, of d [...], those of the losses that `cross_entropy` gives."""
+    """The gradient of logits from d [...], the gradient of the losses of `cross_entropy`."""
     counts, picked = _picked(logits, labels, ignored)
     power = np.exp(logits - np.max(logits, -1, keepdims=True))
-    wrong = power / np.sum(power, -1, np.float64, keepdims=True).astype(logits.dtype)
+    difference = power / np.sum(power, -1, np.float64, keepdims=True).astype(logits.dtype)
     real = logits.dtype.type
-    np.put_along_axis(wrong, picked, np.take_along_axis(wrong, picked, -1) - real(1 - smoothing), -1)
-    return (wrong - real(smoothing / logits.shape[-1])) * np.where(counts, d, real(0))[..., None]
+    np.put_along_axis(difference, picked, np.take_along_axis(difference, picked, -1) - real(1 - smoothing), -1)
+    return (difference - real(smoothing / logits.shape[-1])) * np.where(counts, d, real(0))[..., None]

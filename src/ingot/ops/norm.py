@@ -1,4 +1,4 @@
-"""Normalisations. Means of f32 accumulate in float64 and are rounded once, differences from a mean with it."""
+"""Normalizations. Means of f32 are accumulated in float64 and rounded once, and so are differences from a mean."""
 
 import math
 
@@ -19,14 +19,14 @@ def _mean(x):
 
 
 def _expect_vectors(name: str, x: TensorType, axis: int, vectors: dict[str, TensorType | None]) -> None:
-    """Each of `vectors` that is given is [dim of x at axis] in x's dtype."""
+    """Check that each given vector is [dim of x at axis] in x's dtype."""
     expect_kind(name, x, "f")
     for operand, vector in vectors.items():
         if vector is None:
             continue
         if vector.rank != 1 or vector.dtype is not x.dtype:
             raise ShapeError(f"{name}: bad {operand}, got {vector}, expected {x.dtype}[{x.shape[axis]}]")
-        unify("{}: {} {} beside x {}", vector.shape[0], x.shape[axis], name, operand, vector, x)
+        unify("{}: {} {} and x {}", vector.shape[0], x.shape[axis], name, operand, vector, x)
 
 
 def _infer_last(name: str):
@@ -50,8 +50,10 @@ def _expand_affine(g, y, weight, bias):
 
 
 def expand_centred(g, x, axes):
-    """x less its mean over the axes, and their variance, reduced dims kept. A mean far from zero costs no digits."""
-    for _ in range(2):  # the second mean is what rounding the first one left
+    """Return x minus its mean over the axes, and the variance, reduced dims kept. A mean far from zero costs no
+    digits.
+    """
+    for _ in range(2):  # the second mean is the rounding error of the first one
         x = g.sub(x, g.reduce_mean(x, axes=axes, keepdims=True))
     return x, g.reduce_mean(g.mul(x, x), axes=axes, keepdims=True)
 
@@ -80,8 +82,9 @@ def _expand_layer_norm(g, x, weight=None, bias=None, *, eps):
 def layer_norm(x, weight=None, bias=None, *, eps: float):
     """(x - mean) / sqrt(variance + eps) * weight + bias over the last axis; the variance is the biased one.
 
-    A mean far from zero costs nothing of the tolerance, and a constant row gives the bias: kernels keep the mean as the
-    sum of two floats. What is left is the rounding of x itself. Ba, Kiros and Hinton, "Layer Normalization", 2016.
+    A mean far from zero does not reduce accuracy, and a constant row gives exactly the bias: kernels keep the mean as
+    the sum of two floats. The remaining error is the rounding of x itself. Ba, Kiros and Hinton, "Layer Normalization",
+    2016.
     """
     centred = (x - _wide_mean(x)).astype(x.dtype)
     return _affine(centred / np.sqrt(_mean(centred * centred) + x.dtype.type(eps)), weight, bias)
@@ -170,7 +173,7 @@ _NORM_GRADIENTS = [
     samples=_NORM_GRADIENTS,
 )
 def layer_norm_gradient(x, weight, d, *, eps: float):
-    """The gradients of x, weight and bias of layer_norm, of d, that of its result."""
+    """The gradients of x, weight and bias of layer_norm from d, the gradient of its result."""
     return _norm_gradient(x, weight, d, eps, True)
 
 
@@ -182,7 +185,7 @@ def layer_norm_gradient(x, weight, d, *, eps: float):
     samples=_NORM_GRADIENTS,
 )
 def rms_norm_gradient(x, weight, d, *, eps: float):
-    """The gradients of x and weight of rms_norm, of d, that of its result."""
+    """The gradients of x and weight of rms_norm from d, the gradient of its result."""
     return _norm_gradient(x, weight, d, eps, False)
 
 
@@ -237,7 +240,7 @@ def _shifted(x, axis):
 def softmax(x, *, axis: int):
     """exp(x - max) / sum(exp(x - max)) along an axis; a row of only -inf, or with inf or NaN, is NaN.
 
-    Of floats of 16 bits each step is rounded, as in the body that ONNX gives Softmax.
+    For floats of 16 bits each step is rounded, as in ONNX's body of Softmax.
     """
     power = np.exp(_shifted(x, axis))
     return power / np.sum(power, axis, np.float64, keepdims=True).astype(x.dtype)
@@ -286,8 +289,8 @@ def _expand_batch_norm(g, x, scale, bias, mean, variance, *, eps, momentum):
 def batch_norm(x, scale, bias, mean, variance, *, eps: float, momentum: float = 0.0):
     """(x - mean) / sqrt(variance + eps) * scale + bias, each [C], for x [N, C, ...]: the inference form.
 
-    momentum: the share by which a step of training moves mean and variance to those of its batch, which it divides by;
-    0 where it leaves them as they are, and divides by them. Ioffe and Szegedy, "Batch Normalization", 2015.
+    momentum: the share by which a training step moves mean and variance towards those of its batch, which it normalizes
+    by; with 0 the step leaves them unchanged, and normalizes by them. Ioffe and Szegedy, "Batch Normalization", 2015.
     """
     factor = scale / np.sqrt(variance + x.dtype.type(eps))
     scale, bias, mean = (v.reshape(-1, *[1] * (x.ndim - 2)) for v in (factor, bias, mean))
@@ -321,7 +324,7 @@ def _expand_batch_norm_training(g, x, scale, bias, *, eps):
     ],
 )
 def batch_norm_training(x, scale, bias, *, eps: float):
-    """batch_norm by the mean and the biased variance that each channel of x has; these are the other results."""
+    """batch_norm with the mean and the biased variance of each channel of x, which are the other results."""
     shape, axes = (-1, *[1] * (x.ndim - 2)), (0, *range(2, x.ndim))
     mean = np.mean(x, axes, np.float64).astype(x.dtype)
     centred = x - mean.reshape(shape)
@@ -366,7 +369,8 @@ def _expand_group_norm(g, x, weight=None, bias=None, *, groups, eps):
     ],
 )
 def group_norm(x, weight=None, bias=None, *, groups: int, eps: float):
-    """Layer norm of each of `groups` runs of channels of x [N, C, ...], then weight and bias, each [C], per channel.
+    """Layer norm of each of `groups` consecutive groups of channels of x [N, C, ...], then weight and bias, each
+    [C].
 
     Wu and He, "Group Normalization", 2018.
     """

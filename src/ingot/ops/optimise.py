@@ -1,4 +1,4 @@
-"""Steps of optimisers: what replaces a parameter and what is kept beside it."""
+"""Optimizer steps: the new parameter and the new optimizer state."""
 
 import numpy as np
 
@@ -38,11 +38,11 @@ def _expand_adamw(g, parameter, mean, square, gradient, kept, size, root, *, bet
 def adamw(
     parameter, mean, square, gradient, kept, size, root, *, beta1: float, beta2: float, eps: float
 ):  # fmt: skip
-    """A step of AdamW: the new parameter, the mean of gradients and that of their squares.
+    """A step of AdamW: the new parameter, the mean of gradients and the mean of their squares.
 
-    parameter * kept - size * mean / (sqrt(square) * root + eps) with the new means. kept, size and root are numbers, of
-    the step: 1 - rate * decay, rate / (1 - beta1^t) and 1 / sqrt(1 - beta2^t).
-    Loshchilov and Hutter, "Decoupled Weight Decay Regularization", 2019.
+    parameter * kept - size * mean / (sqrt(square) * root + eps) with the new means. kept, size and root are scalars of
+    the step: 1 - rate * decay, rate / (1 - beta1^t) and 1 / sqrt(1 - beta2^t). Loshchilov and Hutter, "Decoupled Weight
+    Decay Regularization", 2019.
     """
     real = parameter.dtype.type
     mean = mean + (gradient - mean) * real(1 - beta1)
@@ -79,8 +79,8 @@ def _expand_sgd(g, parameter, velocity, gradient, rate, *, momentum, decay):
 def sgd(parameter, velocity, gradient, rate, *, momentum: float, decay: float):
     """A step of gradient descent with momentum: the new parameter, and its velocity.
 
-    The velocity becomes momentum times itself plus gradient + decay * parameter; of it rate times is taken off.
-    Sutskever and others, "On the importance of initialization and momentum in deep learning", 2013.
+    The velocity becomes momentum * velocity + gradient + decay * parameter; rate * velocity is subtracted from the
+    parameter. Sutskever and others, "On the importance of initialization and momentum in deep learning", 2013.
     """
     real = parameter.dtype.type
     velocity = velocity * real(momentum) + (gradient + parameter * real(decay))

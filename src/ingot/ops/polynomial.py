@@ -11,14 +11,15 @@ from ingot.errors import InputError
 from ingot.ops.define import sample
 from ingot.ops.special import special_of_two
 
-MAX_DEGREE = 2**16  # of an orthogonal polynomial, whose recurrence takes as many steps
+MAX_DEGREE = 2**16  # of an orthogonal polynomial, the number of steps of its recurrence
 
 Family = Literal[
     "chebyshev_t", "chebyshev_u", "chebyshev_v", "chebyshev_w", "hermite", "hermite_e", "laguerre", "legendre"
 ]
 Step = Callable[[np.ndarray, int, np.ndarray, np.ndarray], np.ndarray]
 
-# Of each family: the polynomial of degree 1, and the next one of x, the degree k and those of degree k and k - 1.
+# For each family: the polynomial of degree 1, and the next one, from x, the degree k and the values of degree k and k -
+# 1.
 _FAMILIES: dict[str, tuple[Callable[[np.ndarray], np.ndarray], Step]] = {
     **{
         f"chebyshev_{kind}": (first, lambda x, k, p, before: 2 * x * p - before)
@@ -46,9 +47,10 @@ assert _FAMILIES.keys() == set(get_args(Family))
     domain=(-1.0, 1.0),
 )
 def polynomial(x, n, *, family: Family):
-    """The orthogonal polynomial of degree trunc(n) at x, broadcast, 0 below degree 0: by its recurrence in float64.
+    """The orthogonal polynomial of degree trunc(n) at x, broadcast, 0 below degree 0: by its recurrence in
+    float64.
 
-    DLMF 18.9.1. Raises InputError for a degree that is no number or above 2**16.
+    DLMF 18.9.1. Raises InputError for a degree that is NaN or above 2**16.
     """
     degree = np.trunc(n)
     if not (degree <= MAX_DEGREE).all():

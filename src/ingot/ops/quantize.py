@@ -1,8 +1,8 @@
-"""Quantization: numbers of few bits that stand for (number - zero point) * scale.
+"""Quantization: values of few bits that represent (value - zero point) * scale.
 
-scale, and zero_point of its shape, are of one element for the whole tensor, of one for each index of an axis, or of
-one for each block of so many elements along the axis: then they have the operand's rank. In files, several such numbers
-lie in one integer.
+scale, and zero_point of the same shape, have one element for the whole tensor, one per index of an axis, or one per
+block of elements along the axis: then they have the operand's rank. In files, several quantized values are packed in
+one integer.
 """
 
 import math
@@ -41,7 +41,7 @@ def _expect_scales(name: str, x: TensorType, scale: TensorType, zero_point: Tens
 
 
 def _spread(values, shape, axis: int, block: int):
-    """Scales or zero points as they broadcast over a tensor."""
+    """Reshape or repeat scales or zero points so that they broadcast over a tensor."""
     if values.size == 1 and values.ndim < 2:
         return values.reshape(())
     if block:
@@ -50,12 +50,12 @@ def _spread(values, shape, axis: int, block: int):
 
 
 def _wide(dtype: DType) -> DType:
-    """What is computed in, before a result is rounded to a float dtype."""
+    """Return the dtype of the computation, before a result is rounded to a float dtype."""
     return f64 if dtype is f64 else f32
 
 
 def _as(g, x, *dtypes):
-    """x in one dtype after the other."""
+    """Cast x to one dtype after the other."""
     for dtype in dtypes:
         x = x if g.type(x).dtype is dtype else g.cast(x, dtype=dtype)
     return x
@@ -82,19 +82,19 @@ def _expand_quantize(g, x, scale, zero_point=None, *, axis, block, dtype, precis
     point = zero if zero_point is None else _as(g, _spread_in(g, zero_point, shape, axis, block), wide)
     if dtype.limits is None:
         return g.cast(g.add(quotient, point), dtype=dtype, saturate=saturate)
-    steps = g.round(quotient)
-    if zero_point is not None:  # else the cast makes 0 of NaN
-        steps = g.add(g.where(g.isnan(steps), zero, steps), point)
+    quotients = g.round(quotient)
+    if zero_point is not None:  # else the cast converts NaN to 0
+        quotients = g.add(g.where(g.isnan(quotients), zero, quotients), point)
     low, high = dtype.limits
-    return g.cast(g.clip(steps, minimum=float(low), maximum=float(high)), dtype=dtype)
+    return g.cast(g.clip(quotients, minimum=float(low), maximum=float(high)), dtype=dtype)
 
 
 def _expand_dequantize(g, x, scale, zero_point=None, *, axis, block, dtype):
     wide, shape = _wide(dtype), g.type(x).shape
-    steps = _as(g, x, wide)
+    quotients = _as(g, x, wide)
     if zero_point is not None:
-        steps = g.sub(steps, _as(g, _spread_in(g, zero_point, shape, axis, block), wide))
-    return _as(g, g.mul(steps, _as(g, _spread_in(g, scale, shape, axis, block), wide)), dtype)
+        quotients = g.sub(quotients, _as(g, _spread_in(g, zero_point, shape, axis, block), wide))
+    return _as(g, g.mul(quotients, _as(g, _spread_in(g, scale, shape, axis, block), wide)), dtype)
 
 
 def _infer_quantize(x, scale, zero_point=None, *, axis, block, dtype, precision, saturate):
@@ -131,10 +131,11 @@ _TENSOR = {"axis": 0, "block": 0, "precision": f32}
 def quantize(
     x, scale, zero_point=None, *, axis: int, block: int, dtype: DType, precision: DType, saturate: bool = True
 ):
-    """round(x / scale) + zero_point, saturated; halves to even. Floats of few bits are rounded to their own steps.
+    """round(x / scale) + zero_point, saturated; halves to even. Low-precision floats are rounded to their own
+    grid.
 
-    precision: what the division is computed in. block: 0, or elements of a block along the axis. saturate: see `cast`.
-    NaN becomes the zero point, as far as the dtype has no NaN.
+    precision: the dtype of the division. block: 0, or elements of a block along the axis. saturate: see `cast`. NaN
+    becomes the zero point, unless the dtype has NaN.
     """
     wide = _wide(precision).numpy
     x, scale = (a.astype(precision.numpy).astype(wide) for a in (x, _spread(scale, x.shape, axis, block)))
@@ -142,11 +143,11 @@ def quantize(
     zero = 0 if zero_point is None else _spread(zero_point, x.shape, axis, block).astype(wide)
     if dtype.limits is None:
         return cast(quotient + zero, dtype=dtype, saturate=saturate)
-    steps = np.rint(quotient)
-    steps = np.clip(
-        np.where(np.isnan(steps), wide.type(0), steps) + zero, *dtype.limits
-    )  # exact where it is not clipped: 24 bits hold integers of 16
-    return steps.astype(dtype.numpy) if dtype.bits >= 8 else cast(steps.astype(np.int8), dtype=dtype)
+    quotients = np.rint(quotient)
+    quotients = np.clip(
+        np.where(np.isnan(quotients), wide.type(0), quotients) + zero, *dtype.limits
+    )  # exact unless clipped: 24 bits hold 16-bit integers
+    return quotients.astype(dtype.numpy) if dtype.bits >= 8 else cast(quotients.astype(np.int8), dtype=dtype)
 
 
 def _infer_dequantize(x, scale, zero_point=None, *, axis, block, dtype):
@@ -175,14 +176,14 @@ def _infer_dequantize(x, scale, zero_point=None, *, axis, block, dtype):
 def dequantize(x, scale, zero_point=None, *, axis: int, block: int, dtype: DType):
     """(x - zero_point) * scale, computed in f32 and rounded once; block: 0, or elements of a block along the axis."""
     wide = _wide(dtype).numpy
-    steps = x.astype(wide)
+    quotients = x.astype(wide)
     if zero_point is not None:
-        steps = steps - _spread(zero_point, x.shape, axis, block).astype(wide)
-    return (steps * _spread(scale, x.shape, axis, block).astype(wide)).astype(dtype.numpy)
+        quotients = quotients - _spread(zero_point, x.shape, axis, block).astype(wide)
+    return (quotients * _spread(scale, x.shape, axis, block).astype(wide)).astype(dtype.numpy)
 
 
 def fixed_steps(graph: Graph, node: Node) -> tuple[float, float] | None:
-    """The scale and zero point of a quantize or dequantize between f32 and bytes, where each is a known number."""
+    """Return the scale and zero point of a quantize or dequantize between f32 and bytes, if each is a known number."""
     given = graph.type(str(node.operands[0])).dtype
     if node.op.name == "dequantize":
         is_plain = given in (i8, u8) and node.dtype is f32
@@ -196,30 +197,30 @@ def fixed_steps(graph: Graph, node: Node) -> tuple[float, float] | None:
     return (float(scale.item()), float(zero.item())) if scale.dtype == np.float32 else None
 
 
-_TRIED = (-8.0, -8.7, -7.4)  # steps for 4 bits, by what a group's largest element is of them
+_CANDIDATES = (-8.0, -8.7, -7.4)  # candidates for 4 bits: the quantized value of a group's largest element
 _LANES = 16
 
 
-def _fitted_step(x, extreme):
-    """The step of each row for codes of 4 bits, by least squares; sums are those of the kernel, bit for bit."""
+def _fitted_scale(x, extreme):
+    """Return the 4-bit scale of each row, fitted by least squares; sums equal those of the kernel bit for bit."""
     plain = extreme * np.float32(-1 / 8)
     fitted, most = np.zeros_like(extreme), np.zeros_like(extreme)
-    for code in _TRIED:
-        steps = np.clip(np.rint(x * (np.float32(code) / extreme)[:, None]), -8, 7)
-        along, square = _lane_sum(x * steps), _lane_sum(steps * steps)
-        gain = along * along / square
+    for candidate in _CANDIDATES:
+        quotients = np.clip(np.rint(x * (np.float32(candidate) / extreme)[:, None]), -8, 7)
+        product_sum, square = _lane_sum(x * quotients), _lane_sum(quotients * quotients)
+        gain = product_sum * product_sum / square
         is_better = gain > most
-        fitted, most = np.where(is_better, along / square, fitted), np.where(is_better, gain, most)
+        fitted, most = np.where(is_better, product_sum / square, fitted), np.where(is_better, gain, most)
     return np.where(_is_usable(plain) & _is_usable(fitted), fitted, plain)
 
 
 def _is_usable(scale):
-    held = scale.astype(np.float16)
-    return np.isfinite(held) & (held != 0)
+    f16_scales = scale.astype(np.float16)
+    return np.isfinite(f16_scales) & (f16_scales != 0)
 
 
 def _lane_sum(x):
-    """The sum of each row: sixteen elements at a time, and then halves of these."""
+    """Sum each row as the kernel does: sixteen lanes first, then halves of the lanes."""
     lanes = np.zeros((len(x), _LANES), np.float32)
     for begin in range(0, x.shape[1], _LANES):
         part = x[:, begin : begin + _LANES]
@@ -247,27 +248,27 @@ def _infer_quantize_groups(x, *, group, dtype):
     ],
 )
 def quantize_groups(x, *, group: int, dtype: DType):
-    """Codes of rows, and a scale in f16 for each group of a row's elements, the last perhaps of fewer.
+    """Quantized rows, and an f16 scale for each group of a row's elements; the last group may be smaller.
 
-    Of 8 bits, the element of largest magnitude is 127 or -127. Of 4 bits it is about -8, which leaves all sixteen codes
-    in use: of three steps, the one whose codes come nearest is taken, and fitted to them by least squares. Codes are
-    the nearest, halves to even. A group with an element that is not finite has a scale of NaN; the codes of one whose
-    scale is not finite, or 0, are 0.
+    With 8 bits, the element of largest magnitude is 127 or -127. With 4 bits it is about -8, so that all sixteen values
+    are used: of three candidate scales, the one with the smallest error is selected, and fitted by least squares.
+    Values are rounded to nearest, halves to even. A group with an element that is not finite has a scale of NaN; if a
+    scale is not finite, or 0, the quantized values are 0.
     """
     x = x.astype(np.float32, copy=False)
-    codes, scales = np.zeros(x.shape, np.int8), []
+    quantized, scales = np.zeros(x.shape, np.int8), []
     for begin in range(0, x.shape[1], group):
         part = x[:, begin : begin + group]
         high, low = part.max(1), part.min(1)
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             extreme = np.where(-low > high, low, high)
-            scale = abs(extreme) * np.float32(1 / 127) if dtype is i8 else _fitted_step(part, extreme)
+            scale = abs(extreme) * np.float32(1 / 127) if dtype is i8 else _fitted_scale(part, extreme)
             scales.append(np.where(np.isfinite(part).all(1), scale, np.float32(np.nan)).astype(np.float16))
             wide = scales[-1].astype(np.float32)[:, None]
-            steps = np.where(np.isfinite(wide) & (wide != 0), np.rint(part / wide), np.float32(0))
-        codes[:, begin : begin + group] = np.clip(steps, -(1 << dtype.bits - 1), (1 << dtype.bits - 1) - 1)
-    held = np.stack(scales, 1) if scales else np.zeros((len(x), 0), np.float16)
-    return (codes if dtype is i8 else cast(codes, dtype=dtype)), held
+            quotients = np.where(np.isfinite(wide) & (wide != 0), np.rint(part / wide), np.float32(0))
+        quantized[:, begin : begin + group] = np.clip(quotients, -(1 << dtype.bits - 1), (1 << dtype.bits - 1) - 1)
+    f16_scales = np.stack(scales, 1) if scales else np.zeros((len(x), 0), np.float16)
+    return (quantized if dtype is i8 else cast(quantized, dtype=dtype)), f16_scales
 
 
 def _infer_unpack(x, *, axis, dtype):
@@ -292,12 +293,12 @@ def _infer_unpack(x, *, axis, dtype):
     ],
 )
 def unpack(x, *, axis: int, dtype: DType):
-    """The numbers of fewer bits that lie in integers, the first in the low bits, one after another along an axis."""
+    """The numbers of fewer bits packed in integers, the first in the low bits, in order along an axis."""
     stored = np.ascontiguousarray(x).view(f"u{x.itemsize}").reshape(x.shape)
     narrow = np.dtype(f"u{dtype.held.itemsize}")
     count = 8 * x.itemsize // dtype.bits
     fields = np.empty((*x.shape[: axis + 1], count, *x.shape[axis + 1 :]), narrow)
-    for place in range(count):
-        field = (stored >> stored.dtype.type(place * dtype.bits)) & stored.dtype.type(2**dtype.bits - 1)
-        fields[(slice(None),) * (axis + 1) + (place,)] = field
+    for position in range(count):
+        field = (stored >> stored.dtype.type(position * dtype.bits)) & stored.dtype.type(2**dtype.bits - 1)
+        fields[(slice(None),) * (axis + 1) + (position,)] = field
     return fields.reshape(*x.shape[:axis], x.shape[axis] * count, *x.shape[axis + 1 :]).view(dtype.numpy)

@@ -1,4 +1,6 @@
-"""Recurrent layers, one direction each. What the inputs add to the gates is a product over all steps, made before."""
+"""Recurrent layers, one direction each. The input projections of the gates are computed before, in one product over all
+steps.
+"""
 
 from collections.abc import Callable
 from typing import Any, Literal
@@ -18,7 +20,7 @@ Activations = tuple[
 ]  # fmt: skip
 Floats = tuple[float, ...]
 
-# What those that are no ops of their own do to x, with their two parameters.
+# Formulas of activations that are not ops, with their two parameters.
 _FORMULAS: dict[str, Callable[[Any, Any, Any], Any]] = {
     "affine": lambda x, a, b: a * x + b,
     "scaled_tanh": lambda x, a, b: a * np.tanh(b * x),
@@ -28,7 +30,7 @@ _FORMULAS: dict[str, Callable[[Any, Any, Any], Any]] = {
 
 
 class _Gates:
-    """The activations of a layer, and the bound on what they are given."""
+    """The activations of a layer, and the bound on their inputs."""
 
     def __init__(self, activations: Activations, alphas: Floats, betas: Floats, clip: float):
         self.rows = list(zip(activations, alphas, betas, strict=True))
@@ -38,7 +40,7 @@ class _Gates:
         return self.unbounded(which, np.clip(x, -self.clip, self.clip) if self.clip > 0 else x)
 
     def unbounded(self, which: int, x: Any) -> Any:
-        """The activation alone."""
+        """Apply an activation without the bound."""
         name, *numbers = self.rows[which]
         alpha, beta = map(x.dtype.type, numbers)
         if name in _FORMULAS:
@@ -50,7 +52,7 @@ class _Gates:
 def _expect(
     where: str, gates: TensorType, count: int, r: TensorType, h: TensorType, lengths: TensorType | None, **more
 ):
-    """The dims of a step, checked: steps, batch, hidden."""
+    """Check the operands, and return the dims: steps, batch, hidden."""
     expect_kind(where, gates, "f")
     got = ", ".join(str(each) for each in (gates, r, h, lengths) if each is not None)
     others = [each for each in (r, h, *more.values()) if each is not None]
@@ -75,22 +77,22 @@ def _expect_activations(where: str, count: int, *lists: tuple) -> None:
 
 
 def _run(step, gates, states, lengths, reverse):
-    """Applies a step to each row of gates, and keeps the states of sequences that have ended, or not begun yet."""
+    """Apply a step to each row of gates; states of sequences that have ended, or not begun yet, stay unchanged."""
     steps, batch = gates.shape[:2]
     out = np.zeros((steps, batch, states[0].shape[1]), gates.dtype)
     for t in reversed(range(steps)) if reverse else range(steps):
-        made = step(gates[t], *states)
+        new_states = step(gates[t], *states)
         if lengths is None:
-            states, out[t] = made, made[0]
+            states, out[t] = new_states, new_states[0]
         else:
             live = (t < lengths)[:, None]
-            states = tuple(np.where(live, new, old) for new, old in zip(made, states, strict=True))
-            out[t] = np.where(live, made[0], 0)
+            states = tuple(np.where(live, new, old) for new, old in zip(new_states, states, strict=True))
+            out[t] = np.where(live, new_states[0], 0)
     return (out, *states)
 
 
 def _multiplied(h, rounded: bool):
-    """A hidden state as products take it."""
+    """Return a hidden state as products read it, rounded to bf16 if `rounded`."""
     return h.astype(bf16.numpy).astype(h.dtype) if rounded else h
 
 
@@ -136,12 +138,12 @@ def lstm(
 ):  # fmt: skip
     """Long short-term memory: all hidden states [T,B,H], and the last hidden and cell state [B,H].
 
-    gates [T,B,4H] are what inputs and biases add to the input, output, forget and cell gate; r [4H,H] weighs the hidden
-    state; h and c are the states before; peepholes [3H] weigh the cell for the first three gates. activations are of
-    the gates, the cell and the result. lengths i64[B] in 0..T: past its length a sequence gives zeros and keeps its
-    state. clip above 0 bounds what the activations of the four gates see; input_forget: the forget gate is 1 minus the
-    input gate. rounded: what is multiplied of the hidden state is rounded to bf16 first.
-    Hochreiter and Schmidhuber, 1997; Gers and Schmidhuber, 2000.
+    gates [T,B,4H] are the contributions of inputs and biases to the input, output, forget and cell gate; r [4H,H]
+    multiplies the hidden state; h and c are the initial states; peepholes [3H] multiply the cell for the first three
+    gates. activations are for the gates, the cell and the result. lengths i64[B] in 0..T: beyond its length a sequence
+    outputs zeros and keeps its state. clip above 0 bounds the inputs of the activations of the four gates;
+    input_forget: the forget gate is 1 minus the input gate. rounded: the hidden state is rounded to bf16 before
+    products. Hochreiter and Schmidhuber, 1997; Gers and Schmidhuber, 2000.
     """
     act, hidden = _Gates(activations, alphas, betas, clip), r.shape[1]
     pi, po, pf = np.split(np.zeros(3 * hidden, gates.dtype) if peepholes is None else peepholes, 3)
@@ -186,9 +188,9 @@ def gru(
 ):  # fmt: skip
     """Gated recurrent units: all hidden states [T,B,H], and the last one [B,H].
 
-    gates [T,B,3H] are what inputs add to the update, reset and hidden gate; r [3H,H] and bias [3H] are of the hidden
-    state h, which the reset gate scales before the product, or after it with linear_before_reset. activations are of
-    the two gates and of the hidden one; lengths, clip and rounded as in `lstm`. Cho et al., 2014.
+    gates [T,B,3H] are the contributions of inputs to the update, reset and hidden gate; r [3H,H] and bias [3H] apply to
+    the hidden state h, which the reset gate scales before the product, or after it with linear_before_reset.
+    activations are for the two gates and the hidden one; lengths, clip and rounded as in `lstm`. Cho et al., 2014.
     """
     act, hidden = _Gates(activations, alphas, betas, clip), r.shape[1]
     both, last = slice(0, 2 * hidden), slice(2 * hidden, None)
@@ -196,8 +198,8 @@ def gru(
     def step(row, h):
         z, reset = np.split(act(0, row[:, both] + (_multiplied(h, rounded) @ r[both].T + bias[both])), 2, 1)
         before, after = (1, reset) if linear_before_reset else (reset, 1)
-        seen = after * (_multiplied(before * h, rounded) @ r[last].T + bias[last])
-        return ((1 - z) * act(1, row[:, last] + seen) + z * h,)
+        candidate = after * (_multiplied(before * h, rounded) @ r[last].T + bias[last])
+        return ((1 - z) * act(1, row[:, last] + candidate) + z * h,)
 
     return _run(step, gates, (h,), lengths, reverse)
 
@@ -228,7 +230,7 @@ def rnn(
 ):  # fmt: skip
     """A recurrent layer h = activation(gates + h r^T): all hidden states [T,B,H], and the last one [B,H].
 
-    gates [T,B,H] are what inputs and biases add; lengths, clip and rounded as in `lstm`. Elman, 1990.
+    gates [T,B,H] are the contributions of inputs and biases; lengths, clip and rounded as in `lstm`. Elman, 1990.
     """
     act = _Gates(activations, alphas, betas, clip)
     return _run(lambda row, h: (act(0, row + _multiplied(h, rounded) @ r.T),), gates, (h,), lengths, reverse)

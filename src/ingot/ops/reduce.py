@@ -1,4 +1,4 @@
-"""Reductions. Sums of f32 accumulate in float64 and are rounded once."""
+"""Reductions. Sums of f32 are accumulated in float64 and rounded once."""
 
 from collections.abc import Callable
 from typing import Any, Literal
@@ -65,14 +65,14 @@ def _prod(x, axes, keepdims):
 
 
 def lowest(dtype: np.dtype) -> Any:
-    """The neutral element of maximum."""
+    """Return the neutral element of maximum."""
     if dtype.kind == "b":
         return False
     return -np.inf if dtype.kind not in "iu" else np.iinfo(dtype).min
 
 
 def highest(dtype: np.dtype) -> Any:
-    """The neutral element of minimum."""
+    """Return the neutral element of minimum."""
     if dtype.kind == "b":
         return True
     return np.inf if dtype.kind not in "iu" else np.iinfo(dtype).max
@@ -87,10 +87,10 @@ def _min(x, axes, keepdims):
 
 
 _reduce("reduce_sum", _sum, "Sum over axes; integers wrap, an empty sum is 0.", tolerance=None)
-_reduce("reduce_mean", _mean, "Mean over axes; of nothing, NaN.", kinds="f")
+_reduce("reduce_mean", _mean, "Mean over axes; an empty mean is NaN.", kinds="f")
 _reduce("reduce_prod", _prod, "Product over axes; integers wrap, an empty product is 1.", domain=(0.5, 1.5))
-_reduce("reduce_max", _max, "Largest over axes, NaN if any is; of nothing, -inf or the smallest integer.", kinds="fiub")
-_reduce("reduce_min", _min, "Smallest over axes, NaN if any is; of nothing, inf or the largest integer.", kinds="fiub")
+_reduce("reduce_max", _max, "Largest over axes, NaN if any is; if empty, -inf or the smallest integer.", kinds="fiub")
+_reduce("reduce_min", _min, "Smallest over axes, NaN if any is; if empty, inf or the largest integer.", kinds="fiub")
 
 
 def _infer_position(name: str) -> Callable[..., TensorType]:
@@ -116,13 +116,13 @@ _positions = [
 
 @op(infer=_infer_position("argmax"), samples=_positions)
 def argmax(x, *, axis: int, keepdims: bool):
-    """Index of the largest element; of equal ones the first; of any NaN the first NaN."""
+    """Index of the largest element, the first among equal ones; with NaN, the first NaN."""
     return np.argmax(x, axis, keepdims=keepdims).astype(np.int64)
 
 
 @op(infer=_infer_position("argmin"), samples=_positions)
 def argmin(x, *, axis: int, keepdims: bool):
-    """Index of the smallest element; of equal ones the first; of any NaN the first NaN."""
+    """Index of the smallest element, the first among equal ones; with NaN, the first NaN."""
     return np.argmin(x, axis, keepdims=keepdims).astype(np.int64)
 
 
@@ -147,13 +147,13 @@ _running = [
 
 @op(infer=_infer_running("cumsum"), inplace=(0,), samples=_running)
 def cumsum(x, *, axis: int):
-    """Running sum along an axis, the element itself included; integers wrap."""
+    """Cumulative sum along an axis, including the element itself; integers wrap."""
     return np.cumsum(x, axis, _accumulator(x)).astype(x.dtype)
 
 
 @op(infer=_infer_running("cumprod"), inplace=(0,), domain=(0.5, 1.5), samples=_running)
 def cumprod(x, *, axis: int):
-    """Running product along an axis, the element itself included; integers wrap."""
+    """Cumulative product along an axis, including the element itself; integers wrap."""
     return np.cumprod(x, axis, _accumulator(x)).astype(x.dtype)
 
 
@@ -182,8 +182,10 @@ def reduce_over(
     kind: Literal["max", "mean", "min", "prod", "sum"],
     keepdims: bool,
 ):
-    """A reduction over axes that are an operand and may count from the end, each once. No axes: x itself."""
-    places = [int(axis) + x.ndim * bool(axis < 0) for axis in axes]
-    if len(set(places)) != len(places):
+    """A reduction over axes given by an operand; they may count from the end, and must be distinct. No axes: x
+    itself.
+    """
+    positions = [int(axis) + x.ndim * bool(axis < 0) for axis in axes]
+    if len(set(positions)) != len(positions):
         raise InputError(f"axes: an axis is given twice, got {axes.tolist()} for rank {x.ndim}")
-    return OPS[f"reduce_{kind}"].function(x, axes=tuple(sorted(places)), keepdims=keepdims)
+    return OPS[f"reduce_{kind}"].function(x, axes=tuple(sorted(positions)), keepdims=keepdims)

@@ -1,6 +1,6 @@
 """Regular expressions of RE2's syntax, matched in time linear in the text.
 
-A pattern becomes a program that is run over all its threads at once, one character after another. Thompson, "Regular
+A pattern is compiled to a program; all its threads advance together, character by character. Thompson, "Regular
 Expression Search Algorithm", 1968; Cox, "Regular Expression Matching: the Virtual Machine Approach", 2009.
 """
 
@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from ingot.errors import LimitError, LoadError, UnsupportedError
 
 MAX_PATTERN_CHARACTERS = 4096  # of a regular expression
-MAX_REPEAT = 1000  # times that a part is repeated
-MAX_STEPS = 10_000  # of the program that an expression becomes
+MAX_REPEAT = 1000  # repetitions of a subexpression
+MAX_STEPS = 10_000  # instructions of a compiled expression
 _MAX_DEPTH = 100
 
 Test = Callable[[str], bool]
@@ -24,12 +24,13 @@ Test = Callable[[str], bool]
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """One instruction. test: of the next character; place: of where the text stands; ways: steps to go on from, in
-    place of the following one."""
+    """One instruction. test: a condition on the next character; assertion: a condition on the position in the text;
+    jumps: relative targets of a jump, instead of the next instruction.
+    """
 
     test: Test | None = None
-    place: Callable[[str, int], bool] | None = None
-    ways: tuple[int, ...] = ()
+    assertion: Callable[[str, int], bool] | None = None
+    jumps: tuple[int, ...] = ()
 
 
 def _is_word(character: str) -> bool:
@@ -80,9 +81,9 @@ _POSIX_CLASS = re.compile(r"\[:(\^?)([a-z]+):\]")
 
 @functools.lru_cache(maxsize=64)
 def compile_pattern(pattern: str) -> tuple[_Step, ...]:
-    """The program of a pattern.
+    """Compile a pattern to a program.
 
-    Raises LoadError for what RE2 would not take, UnsupportedError for classes that are not known here, LimitError for a
+    Raises LoadError for syntax that RE2 rejects, UnsupportedError for unknown character classes, LimitError for a
     pattern, a repetition or a program that is too long.
     """
     if len(pattern) > MAX_PATTERN_CHARACTERS:
@@ -91,7 +92,7 @@ def compile_pattern(pattern: str) -> tuple[_Step, ...]:
 
 
 def full_match(program: tuple[_Step, ...], text: str) -> bool:
-    """Whether a whole text matches."""
+    """Return whether a whole text matches."""
     threads = _reached(program, [0], text, 0)
     for at, character in enumerate(text, 1):
         if not threads:
@@ -102,7 +103,7 @@ def full_match(program: tuple[_Step, ...], text: str) -> bool:
 
 
 def _reached(program: tuple[_Step, ...], starts: list[int], text: str, at: int) -> set[int]:
-    """The steps that can be reached without another character."""
+    """Return the instructions that are reachable without reading another character."""
     reached: set[int] = set()
     pending = starts
     while pending:
@@ -111,15 +112,15 @@ def _reached(program: tuple[_Step, ...], starts: list[int], text: str, at: int) 
             continue
         reached.add(index)
         step = program[index] if index < len(program) else _Step(test=bool)
-        if step.ways:
-            pending.extend(index + way for way in step.ways)
-        elif step.place is not None and step.place(text, at):
+        if step.jumps:
+            pending.extend(index + jump for jump in step.jumps)
+        elif step.assertion is not None and step.assertion(text, at):
             pending.append(index + 1)
     return reached
 
 
 class _Parser:
-    """Recursive descent over a pattern: each method gives the program of the part that it has taken."""
+    """A recursive descent parser: each method parses a subexpression and returns its program."""
 
     def __init__(self, pattern: str):
         self.pattern, self.at, self.depth = pattern, 0, 0
@@ -128,10 +129,10 @@ class _Parser:
     def program(self) -> list[_Step]:
         steps = self.choice()
         if self.at < len(self.pattern):
-            raise self.refused("a closing bracket without an opening one")
+            raise self.syntax_error("a closing bracket without an opening one")
         return steps
 
-    def refused(self, why: str) -> LoadError:
+    def syntax_error(self, why: str) -> LoadError:
         return LoadError(f"regex {self.pattern[:100]!r}: {why}, at {self.at}")
 
     def peek(self) -> str:
@@ -139,7 +140,7 @@ class _Parser:
 
     def take(self) -> str:
         if self.at >= len(self.pattern):
-            raise self.refused("the pattern ends too early")
+            raise self.syntax_error("the pattern ends too early")
         self.at += 1
         return self.pattern[self.at - 1]
 
@@ -162,7 +163,7 @@ class _Parser:
         while self.peek() == "|":
             self.at += 1
             other = self.sequence()
-            steps = [_Step(ways=(1, len(steps) + 2)), *steps, _Step(ways=(len(other) + 1,)), *other]
+            steps = [_Step(jumps=(1, len(steps) + 2)), *steps, _Step(jumps=(len(other) + 1,)), *other]
         self.flags = flags
         self.depth -= 1
         return self.limited(steps)
@@ -175,7 +176,7 @@ class _Parser:
 
     def repeated(self) -> list[_Step]:
         if self.peek() in "*+?":
-            raise self.refused("nothing to repeat")
+            raise self.syntax_error("nothing to repeat")
         steps, repeats = self.atom(), 0
         while self.at < len(self.pattern):
             sign, counted = self.peek(), None
@@ -185,7 +186,7 @@ class _Parser:
                 break
             self.at += counted is None
             if repeats:
-                raise self.refused("a repetition of a repetition")
+                raise self.syntax_error("a repetition of a repetition")
             if counted is None:
                 low, high = {"*": (0, None), "+": (1, None), "?": (0, 1)}[sign]
             else:
@@ -198,15 +199,15 @@ class _Parser:
 
     def times(self, steps: list[_Step], low: int, high: int | None) -> list[_Step]:
         if max(low, high or 0) > MAX_REPEAT or (high is not None and high < low):
-            raise self.refused(f"a bad repetition, expected at most {MAX_REPEAT}")
+            raise self.syntax_error(f"a bad repetition, expected at most {MAX_REPEAT}")
         count = max(low, high or 0) + 2
         if len(steps) * count > 2 * MAX_STEPS:
             raise LimitError(f"regex: program too long, expected at most {MAX_STEPS} steps")
         if high is None:
-            return [*steps * low, _Step(ways=(1, len(steps) + 2)), *steps, _Step(ways=(-len(steps) - 1,))]
+            return [*steps * low, _Step(jumps=(1, len(steps) + 2)), *steps, _Step(jumps=(-len(steps) - 1,))]
         optional: list[_Step] = []
         for _ in range(high - low):
-            optional = [_Step(ways=(1, len(steps) + len(optional) + 1)), *steps, *optional]
+            optional = [_Step(jumps=(1, len(steps) + len(optional) + 1)), *steps, *optional]
         return [*steps * low, *optional]
 
     def atom(self) -> list[_Step]:
@@ -218,12 +219,12 @@ class _Parser:
         if character == ".":
             return [_Step(test=bool if "s" in self.flags else lambda c: c != "\n")]
         if character in "^$":
-            return [_Step(place=self.border(character))]
+            return [_Step(assertion=self.anchor(character))]
         if character == "\\":
             return self.escaped()
         return [_Step(test=self.folded(character.__eq__))]
 
-    def border(self, sign: str) -> Callable[[str, int], bool]:
+    def anchor(self, sign: str) -> Callable[[str, int], bool]:
         lines = "m" in self.flags
         if sign == "^":
             return lambda text, at: at == 0 or (lines and text[at - 1] == "\n")
@@ -239,27 +240,27 @@ class _Parser:
         if self.peek() == "?":
             found = self.match(_GROUP)
             if found is None:
-                raise self.refused("a group that RE2 does not have")
+                raise self.syntax_error("a group that RE2 does not have")
             if found[3]:
                 self.flags = (flags | set(found[1])) - set(found[2] or "")
                 if found[3] == ")":
                     return []
         steps = self.choice()
         if self.at >= len(self.pattern):
-            raise self.refused("a bracket without an end")
+            raise self.syntax_error("a bracket without an end")
         self.at += 1
         self.flags = flags
         return steps
 
     def escaped(self) -> list[_Step]:
-        places = {"A": lambda text, at: at == 0, "z": lambda text, at: at == len(text), "b": _is_boundary}
+        assertions = {"A": lambda text, at: at == 0, "z": lambda text, at: at == len(text), "b": _is_boundary}
         sign = self.peek()
-        if sign in places:
+        if sign in assertions:
             self.at += 1
-            return [_Step(place=places[sign])]
+            return [_Step(assertion=assertions[sign])]
         if sign == "B":
             self.at += 1
-            return [_Step(place=lambda text, at: not _is_boundary(text, at))]
+            return [_Step(assertion=lambda text, at: not _is_boundary(text, at))]
         if sign == "Q":
             end = self.pattern.find("\\E", self.at)
             words = self.pattern[self.at + 1 : end if end >= 0 else None]
@@ -269,11 +270,11 @@ class _Parser:
         return [_Step(test=self.folded(kind or character.__eq__))]
 
     def escape(self) -> tuple[Test | None, str]:
-        """What stands behind a backslash: a class of characters, or one."""
+        """Parse the text after a backslash: a character class, or one character."""
         if found := self.match(_HEX):
             number = int(found[1] or found[2], 16)
             if number > 0x10FFFF:
-                raise self.refused("no such character")
+                raise self.syntax_error("no such character")
             return None, chr(number)
         if found := self.match(_OCTAL):
             return None, chr(int(found[0], 8))
@@ -286,7 +287,7 @@ class _Parser:
         if character in _CHARACTERS:
             return None, _CHARACTERS[character]
         if character.isascii() and (character.isalnum() or character == "_"):
-            raise self.refused(f"an escape that RE2 does not have, got {character!r}")
+            raise self.syntax_error(f"an escape that RE2 does not have, got {character!r}")
         return None, character
 
     def category(self, found: re.Match[str]) -> Test:
@@ -300,7 +301,7 @@ class _Parser:
         return categories if (found[0][0] == "p") != (found[2] == "^") else _negated(categories)
 
     def bracket(self) -> Test:
-        """A class in brackets."""
+        """Parse a class in brackets."""
         negated = self.peek() == "^"
         self.at += negated
         tests: list[Test] = []
@@ -309,7 +310,7 @@ class _Parser:
             first = False
             if found := self.match(_POSIX_CLASS):
                 if found[2] not in _POSIX:
-                    raise self.refused(f"no such class, got {found[2]!r}")
+                    raise self.syntax_error(f"no such class, got {found[2]!r}")
                 tests.append(_negated(_POSIX[found[2]]) if found[1] else _POSIX[found[2]])
                 continue
             tests.append(self.range())
@@ -318,7 +319,7 @@ class _Parser:
         return lambda c: any(test(c) for test in folded) != negated
 
     def range(self) -> Test:
-        """A class, a character, or all from one to another."""
+        """Parse a class, a character, or a range of characters."""
         test, low = self.member()
         if test is not None:
             return test
@@ -327,7 +328,7 @@ class _Parser:
         self.at += 1
         test, high = self.member()
         if test is not None or high < low:
-            raise self.refused("a bad range")
+            raise self.syntax_error("a bad range")
         return lambda c: low <= c <= high
 
     def member(self) -> tuple[Test | None, str]:

@@ -1,4 +1,4 @@
-"""Ops whose result is as long as data say: its dim is unknown until a run measures it."""
+"""Ops whose result size depends on data: a dim is unknown until a run measures it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _infer_compress(x, condition, *, axis):
     ],
 )
 def compress(x, condition, *, axis: int):
-    """The slices of x along an axis where a condition holds; beyond its end it does not."""
+    """The slices of x along an axis where a condition is true; beyond its end it counts as false."""
     return np.compress(condition, x, axis)
 
 
@@ -47,8 +47,8 @@ def _infer_unique(x, *, axis, in_order):
     if not 0 <= axis < x.rank:
         raise ShapeError(f"unique: axis out of range, got {axis} for {x}")
     found = TensorType(i64, (None,))
-    made = TensorType(x.dtype, (*x.shape[:axis], None, *x.shape[axis + 1 :]))
-    return made, found, TensorType(i64, (x.shape[axis],)), found
+    distinct = TensorType(x.dtype, (*x.shape[:axis], None, *x.shape[axis + 1 :]))
+    return distinct, found, TensorType(i64, (x.shape[axis],)), found
 
 
 @op(
@@ -64,23 +64,24 @@ def _infer_unique(x, *, axis, in_order):
     ],
 )
 def unique(x, *, axis: int, in_order: bool):
-    """The different slices along an axis, where each is first, which of them each slice is, and how often each occurs.
+    """The distinct slices along an axis, the first index of each, the index of each slice's value, and the
+    counts.
 
-    They come sorted, or in the order in which they occur first (`in_order`).
+    They are sorted, or in the order of first occurrence (`in_order`).
     """
-    # numpy sorts objects along no axis: their numbers are sorted in their place
-    words, codes = np.unique(x, return_inverse=True) if x.dtype == object else (None, x)
-    codes = codes.reshape(x.shape)
-    made, first, inverse, counts = np.unique(
-        codes, return_index=True, return_inverse=True, return_counts=True, axis=axis
+    # numpy cannot sort objects along an axis: their indices are sorted instead
+    words, indices = np.unique(x, return_inverse=True) if x.dtype == object else (None, x)
+    indices = indices.reshape(x.shape)
+    distinct, first, inverse, counts = np.unique(
+        indices, return_index=True, return_inverse=True, return_counts=True, axis=axis
     )
     inverse = inverse.reshape(-1)
     if in_order:
         order = np.argsort(first, kind="stable")
-        made, first, counts = np.take(made, order, axis), first[order], counts[order]
+        distinct, first, counts = np.take(distinct, order, axis), first[order], counts[order]
         inverse = np.argsort(order, kind="stable")[inverse]
-    made = made if words is None else words[made]
-    return made, first.astype(np.int64), inverse.astype(np.int64), counts.astype(np.int64)
+    distinct = distinct if words is None else words[distinct]
+    return distinct, first.astype(np.int64), inverse.astype(np.int64), counts.astype(np.int64)
 
 
 def _infer_nms(boxes, scores, *limits, centered):
@@ -97,35 +98,36 @@ def _infer_nms(boxes, scores, *limits, centered):
 
 @op(
     infer=_infer_nms,
-    addresses={"most": "a count: none are chosen below 1"},
+    addresses={"most": "a count: none are selected below 1"},
     samples=[
         sample("boxes>0<4[2,9,4] scores>0<1[2,3,9] n:i64>2<3[] iou>0.3<0.31[] least>0.2<0.21[]", centered=False),
         sample("boxes>1<4[1,9,4] scores>0<1[1,2,9] n:i64>9<10[] iou>0.1<0.11[] least>0<0.01[]", centered=True),
     ],
 )
 def non_max_suppression(boxes, scores, most, overlap, least, *, centered: bool):
-    """Greedy choice of boxes [batch, n, 4] by scores [batch, classes, n]: i64[chosen, 3] of batch, class and box.
+    """Greedy selection of boxes [batch, n, 4] by scores [batch, classes, n]: i64[chosen, 3] of batch, class and
+    box.
 
-    Of each class at most `most` boxes, best first, whose scores are above `least` and whose intersection over union
-    with each better one chosen is at most `overlap`. Boxes are two corners, y before x, or their middle and size with
-    x first (`centered`).
+    For each class at most `most` boxes, best first, whose scores are above `least` and whose intersection over union
+    with each better selected box is at most `overlap`. Boxes are two corners, y before x, or center and size with x
+    first (`centered`).
     """
     chosen = []
     for batch in range(scores.shape[0]):
         corners = _corners(boxes[batch], centered)
         for label in range(scores.shape[1]):
-            kept: list[int] = []
+            selected: list[int] = []
             for box in np.argsort(-scores[batch, label], kind="stable").tolist():
-                if len(kept) >= most or not scores[batch, label, box] > least:
+                if len(selected) >= most or not scores[batch, label, box] > least:
                     break
-                if not kept or (_overlaps(corners, box, kept) <= overlap).all():
-                    kept.append(box)
-            chosen += [(batch, label, box) for box in kept]
+                if not selected or (_overlaps(corners, box, selected) <= overlap).all():
+                    selected.append(box)
+            chosen += [(batch, label, box) for box in selected]
     return np.array(chosen, np.int64).reshape(-1, 3)
 
 
 def _corners(boxes: np.ndarray, centered: bool) -> np.ndarray:
-    """Lowest and highest corners: [n, 4]."""
+    """Return the lowest and highest corners: [n, 4]."""
     if centered:
         middle, half = boxes[:, :2], boxes[:, 2:] / 2
         return np.concatenate([middle - half, middle + half], 1)
@@ -133,7 +135,7 @@ def _corners(boxes: np.ndarray, centered: bool) -> np.ndarray:
 
 
 def _overlaps(corners: np.ndarray, box: int, others: list[int]) -> np.ndarray:
-    """Intersection over union of one box with others."""
+    """Return the intersection over union of one box with others."""
     low, high = corners[:, :2], corners[:, 2:]
     sides = np.minimum(high[box], high[others]) - np.maximum(low[box], low[others])
     shared = np.prod(np.maximum(sides, 0), 1)

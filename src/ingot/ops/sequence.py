@@ -1,6 +1,6 @@
 """Ops over sequences, dictionaries and optionals. At run time a sequence is a list, an absent optional None.
 
-No memory is shared between what is changed: a reference gives a new list of the same elements.
+Lists are never modified in place: a reference returns a new list of the same elements.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ingot.ir.graph import (
 from ingot.ops.define import Subgraph, op, unify
 
 MAX_LENGTH = 1 << 20  # of a sequence
-MAX_SEQUENCE_BYTES = 1 << 36  # of all elements, those that are one array counted again
+MAX_SEQUENCE_BYTES = 1 << 36  # of all elements; an array that occurs several times counts each time
 
 
 def _expect_tensor(where: str, type: Type) -> None:
@@ -42,7 +42,7 @@ def _expect_sequence(where: str, type: Type) -> SequenceType:
 
 
 def is_single(type: Type, *dtypes: DType) -> bool:
-    """Whether a type may be of one element, of one of these dtypes."""
+    """Return whether a type may have one element, of one of these dtypes."""
     is_one = isinstance(type, TensorType) and all(dim == 1 for dim in type.shape if isinstance(dim, int))
     return is_one and type.dtype in dtypes  # type: ignore[union-attr]
 
@@ -53,9 +53,9 @@ def _expect_position(where: str, type: Type | None) -> None:
 
 
 def _position(position, length: int) -> int:
-    """A position counted from the front."""
-    place = int(np.asarray(position).reshape(()))
-    return place + length if place < 0 else place
+    """Return a position counted from the front."""
+    index = int(np.asarray(position).reshape(()))
+    return index + length if index < 0 else index
 
 
 def _infer_sequence(*xs, dtype):
@@ -84,15 +84,15 @@ def _infer_insert(s, x, position=None):
 
 @op(infer=_infer_insert, any_type=True, computes=False, addresses=_BETWEEN, samples=[])
 def sequence_insert(s, x, position=None):
-    """A list with one more element, before a position that may count from the end, or last."""
+    """A list with one more element, inserted before a position that may count from the end, or appended."""
     total = sum(a.nbytes for a in (*s, x) if isinstance(a, np.ndarray))
     if len(s) >= MAX_LENGTH or total > MAX_SEQUENCE_BYTES:
         raise LimitError(
             f"sequence: too large, got {len(s) + 1} elements of {total} bytes in all,"
             f" expected at most {MAX_LENGTH} and {MAX_SEQUENCE_BYTES}"
         )
-    place = len(s) if position is None else _position(position, len(s))
-    return [*s[:place], x, *s[place:]]
+    index = len(s) if position is None else _position(position, len(s))
+    return [*s[:index], x, *s[index:]]
 
 
 def _infer_erase(s, position=None):
@@ -108,8 +108,8 @@ def sequence_erase(s, position=None):
     """
     if not s:
         raise InputError("sequence_erase: bad sequence, got no elements, expected 1 or more")
-    place = _position(-1 if position is None else position, len(s))
-    return [*s[:place], *s[place + 1 :]]
+    index = _position(-1 if position is None else position, len(s))
+    return [*s[:index], *s[index + 1 :]]
 
 
 def _infer_at(s, position):
@@ -140,15 +140,15 @@ def _infer_split(x, sizes=None, *, axis, keepdims):
         raise ShapeError(f"split_to_sequence: axis out of range, got {axis} for {x}")
     if sizes is not None and (not isinstance(sizes, TensorType) or sizes.dtype not in (i32, i64) or sizes.rank > 1):
         raise ShapeError(f"split_to_sequence: bad sizes, got {sizes}, expected i32 or i64 of rank 0 or 1")
-    kept = () if sizes is None and not keepdims else (1,) if sizes is None else (None,)
-    return SequenceType(forget(TensorType(x.dtype, (*x.shape[:axis], *kept, *x.shape[axis + 1 :]))))
+    split_dims = () if sizes is None and not keepdims else (1,) if sizes is None else (None,)
+    return SequenceType(forget(TensorType(x.dtype, (*x.shape[:axis], *split_dims, *x.shape[axis + 1 :]))))
 
 
 @op(infer=_infer_split, any_type=True, computes=False, samples=[])
 def split_to_sequence(x, sizes=None, *, axis: int, keepdims: bool):
-    """The parts of x along an axis: of the given sizes, of one size but for the last, or of 1.
+    """The parts of x along an axis: of the given sizes, of one size (except the last), or of size 1.
 
-    Without sizes the axis goes where keepdims is false.
+    Without sizes the axis is removed if keepdims is false.
     """
     total = x.shape[axis]
     if sizes is None:
@@ -163,8 +163,8 @@ def split_to_sequence(x, sizes=None, *, axis: int, keepdims: bool):
             raise InputError(f"split_to_sequence: sizes do not fit, got {sizes.tolist()} for a dim of {total}")
     if len(parts) > MAX_LENGTH:
         raise LimitError(f"split_to_sequence: too many parts, got {len(parts)}, expected at most {MAX_LENGTH}")
-    made = np.split(x, np.cumsum(parts)[:-1], axis) if len(parts) else []
-    return made if sizes is not None or keepdims else [np.squeeze(part, axis) for part in made]
+    pieces = np.split(x, np.cumsum(parts)[:-1], axis) if len(parts) else []
+    return pieces if sizes is not None or keepdims else [np.squeeze(part, axis) for part in pieces]
 
 
 def _infer_concat(s, *, axis, new_axis):
@@ -174,14 +174,14 @@ def _infer_concat(s, *, axis, new_axis):
     rank = element.rank + new_axis
     if not -rank <= axis < rank:
         raise ShapeError(f"concat_from_sequence: axis out of range, got {axis} for {s}, expected {-rank}..{rank - 1}")
-    place = axis % rank
-    rest = element.shape[:place], element.shape[place + (not new_axis) :]
+    index = axis % rank
+    rest = element.shape[:index], element.shape[index + (not new_axis) :]
     return TensorType(element.dtype, (*rest[0], None, *rest[1]))
 
 
 @op(infer=_infer_concat, any_type=True, computes=False, samples=[])
 def concat_from_sequence(s, *, axis: int, new_axis: bool):
-    """The elements of a list one after the other along an axis, which may count from the end, or along a new one."""
+    """The elements of a list concatenated along an axis, which may count from the end, or stacked along a new one."""
     if not s:
         raise InputError("concat_from_sequence: the sequence is empty, expected an element or more")
     try:
@@ -201,7 +201,7 @@ def _infer_zip(x, labels):
 
 @op(infer=_infer_zip, any_type=True, computes=False, samples=[])
 def zip_map(x, labels):
-    """A dictionary for each row, of its numbers by their labels; of equal labels the last counts."""
+    """A dictionary for each row, from its labels to its numbers; of equal labels the last one is kept."""
     rows, names = np.atleast_2d(x), labels.tolist()
     if len(rows) > MAX_LENGTH:
         raise LimitError(f"zip_map: too many rows, got {len(rows)}, expected at most {MAX_LENGTH}")
@@ -210,7 +210,7 @@ def zip_map(x, labels):
 
 @op(infer=lambda x: OptionalType(x), any_type=True, computes=False, samples=[])
 def optional(x):
-    """The value, as one that might be absent."""
+    """The value as an optional."""
     return x
 
 
@@ -227,7 +227,7 @@ def absent(*, element: Type):
 
 @op(infer=lambda x: TensorType(boolean, ()), any_type=True, computes=False, samples=[])
 def has_element(x):
-    """Whether an optional has a value; anything else has: bool[]."""
+    """Whether an optional has a value, true for any other value: bool[]."""
     return np.array(x is not None)
 
 
@@ -249,7 +249,9 @@ def _infer_map(*xs, body: Graph, sequences):
 
 @op(infer=_infer_map, outputs=0, any_type=True, computes=False, samples=[])
 def sequence_map(*xs, body: Subgraph, sequences: int):
-    """The body at each place of lists of equal length, which come first; other operands are the same at each place."""
+    """The body applied to the elements of lists of equal length, which come first; other operands are the same each
+    time.
+    """
     lists, shared = xs[:sequences], xs[sequences:]
     if len({len(each) for each in lists}) > 1:
         raise InputError(f"sequence_map: lengths differ, got {[len(each) for each in lists]}")

@@ -1,4 +1,4 @@
-"""Ops that move, repeat or blank elements. Attributes that are dims may be symbolic; the interpreter binds them."""
+"""Ops that move, repeat or clear elements. Attributes that are dims may be symbolic; the interpreter binds them."""
 
 from typing import Annotated, Any
 
@@ -42,7 +42,7 @@ def _infer_reshape(x, *, shape):
     ],
 )
 def reshape(x, *, shape: Annotated[Any, tuple[Dim, ...]]):
-    """The same elements in row-major order, seen in another shape; one dim may be unknown (none)."""
+    """The same elements in row-major order, in another shape; one dim may be unknown (none)."""
     return np.reshape(x, tuple(-1 if dim is None else dim for dim in shape))
 
 
@@ -82,7 +82,7 @@ def _slice_dim(dim, start, stop, step):
     if start is None or stop is None:
         return None
     if isinstance(dim, int) and isinstance(start, int) and isinstance(stop, int):
-        # Backwards over nothing begins before it: dim - 1 is -1 there.
+        # Backwards over an empty dim, the start is dim - 1 = -1.
         lowest, last = (0, dim) if step > 0 else (-1, max(dim - 1, 0))
         if not ((0 if dim else lowest) <= start <= last and lowest <= stop <= last):
             raise ShapeError(f"slice: out of range, got {start}:{stop}:{step}, expected it within a dim of {dim}")
@@ -111,8 +111,8 @@ def _slice_dim(dim, start, stop, step):
 def slice_(x, *, starts: Sizes, stops: Sizes, steps: Ints):
     """x[start:stop:step] on every axis, with 0 <= start; a stop of -1 under a negative step reaches index 0.
 
-    Backwards over a dim of 0 a start may be -1, which is what `dim - 1` comes to there.
-    A symbolic range is taken to satisfy start <= stop (for a negative step, stop <= start).
+    Backwards over a dim of 0, a start may be -1, which is `dim - 1` there. A symbolic range is assumed to satisfy start
+    <= stop (for a negative step, stop <= start).
     """
     ranges = zip(starts, stops, steps, strict=True)
     return x[(..., *(slice(start, None if stop < 0 else stop, step) for start, stop, step in ranges))]
@@ -150,7 +150,7 @@ def _infer_concat(*xs, axis):
     ],
 )
 def concat(*xs, axis: int):
-    """The operands one after the other along an axis."""
+    """The operands concatenated along an axis."""
     return np.concatenate(xs, axis)
 
 
@@ -178,7 +178,7 @@ def _infer_expand(x, *, shape):
     ],
 )
 def expand(x, *, shape: Sizes):
-    """x repeated to a shape that it broadcasts to."""
+    """x broadcast to a shape."""
     return np.broadcast_to(x, shape)
 
 
@@ -243,7 +243,7 @@ def _expand_trilu(g, x, *, k, upper):
 )
 def trilu(x, *, k: int, upper: bool):
     """The triangle of the last two dims on and above (`upper`) or on and below diagonal k; the rest is 0."""
-    k = max(-x.shape[-2], min(k, x.shape[-1]))  # past the dims every diagonal means the same
+    k = max(-x.shape[-2], min(k, x.shape[-1]))  # beyond the dims every diagonal has the same effect
     return np.triu(x, k) if upper else np.tril(x, k)
 
 
@@ -260,7 +260,7 @@ def _infer_has_rank(x, *, rank):
 
 @op(infer=_infer_has_rank, any_type=True, computes=False, samples=[])
 def has_rank(x, *, rank: int):
-    """Whether x has so many dims."""
+    """Whether x has this number of dims."""
     return np.array(x.ndim == rank)
 
 
@@ -273,7 +273,7 @@ def _infer_as_rank(x, *, rank):
 
 @op(infer=_infer_as_rank, any_type=True, computes=False, samples=[])
 def as_rank(x, *, rank: int):
-    """x, which is an error of the run where it has another number of dims."""
+    """x; another number of dims is an error of the run."""
     if x.ndim != rank:
         raise InputError(f"as_rank: wrong rank, got {list(x.shape)}, expected {rank}")
     return x
@@ -287,5 +287,5 @@ def _infer_squeeze(x):
 
 @op(infer=_infer_squeeze, any_type=True, computes=False, samples=[])
 def squeeze(x):
-    """x without its dims of 1: where a run says which these are, it says the rank."""
+    """x without its dims of 1; if dims are only known at run time, so is the rank."""
     return np.squeeze(x)

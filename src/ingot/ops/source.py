@@ -1,4 +1,4 @@
-"""Ops that make elements of no operands, or of a few numbers."""
+"""Ops that generate elements from no operands, or from a few numbers."""
 
 import math
 from typing import Annotated, Any
@@ -12,11 +12,11 @@ from ingot.ir.graph import Index, TensorType
 from ingot.ops.define import Size, Sizes, expect_kind, expect_numbers, op, sample, unify
 from ingot.ops.dropout import WORD, philox
 
-DRAWS = "ingot.draws"  # the state that `draw_uniform` reads: a seed, and how many runs there were
+DRAWS = "ingot.draws"  # the state that `draw_uniform` reads: a seed, and the number of runs so far
 
-MAX_RANGE = 2**28  # elements of a range whose bounds are data
+MAX_RANGE = 2**28  # elements of a range with bounds from data
 
-MAX_MEASURED = 1 << 40  # elements of what sizes that depend on data may make
+MAX_MEASURED = 1 << 40  # elements of a value whose sizes are data
 
 Number = Annotated[Any, Known | float]
 
@@ -70,9 +70,9 @@ def _infer_arange(start, stop, step):
     ],
 )
 def arange(start, stop, step):
-    """start, start + step, ... below stop, for a negative step above it; floats in float64, rounded once.
+    """start, start + step, ... below stop, or above it for a negative step; floats in float64, rounded once.
 
-    A step of 0, and a length that is no number or above 2**28, are errors.
+    A step of 0, and a length that is NaN or above 2**28, are errors.
     """
     first, last, each = (v.item() if v.dtype.kind in "iu" else float(v) for v in (start, stop, step))
     span = (last - first) / each if each else math.nan
@@ -88,9 +88,9 @@ def arange(start, stop, step):
     samples=[sample("", shape=(2, 5), seed=0), sample("", shape=(), seed=2**32 - 1), sample("", shape=(0, 3), seed=7)],
 )
 def random_uniform(*, shape: Sizes, seed: int):
-    """f64 numbers in 0 <= u < 1, row by row, that a seed in 0..2**32-1 determines.
+    """Uniform f64 numbers in 0 <= u < 1, in row-major order, determined by a seed in 0..2**32-1.
 
-    53 bits each of the MT19937 stream, as numpy's RandomState draws them. Matsumoto and Nishimura, "Mersenne Twister",
+    53 bits each of the MT19937 stream, as drawn by numpy's RandomState. Matsumoto and Nishimura, "Mersenne Twister",
     1998.
     """
     return np.random.RandomState(seed).random_sample(shape)
@@ -113,10 +113,11 @@ def _infer_draw_uniform(draws, *, shape, stream):
     ],
 )
 def draw_uniform(draws, *, shape: Sizes, stream: int):
-    """f64 numbers in 0 <= u < 1, row by row, of a seed and the number of a run, i64[2], and a stream in 0..2**32-1.
+    """Uniform f64 numbers in 0 <= u < 1, in row-major order, from a seed and a run number, i64[2], and a stream in
+    0..2**32-1.
 
-    53 bits each, of the two halves of what Philox4x32-10 makes of the place // 2 (two words), the run and the stream
-    (the low 32 bits of each). Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", 2011.
+    53 bits each: the elements 2i and 2i + 1 are the two halves of Philox4x32-10 of the counter i (two words), the run
+    and the stream (the low 32 bits of each). Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", 2011.
     """
     seed, run = (int(number) % 2**64 for number in draws)
     count = math.prod(shape)
@@ -140,7 +141,7 @@ def _infer_measure(sizes):
     samples=[sample("s:i64>2<5[3]"), sample("s:i64<1[2]"), sample("s:i64[0]")],
 )
 def measure(sizes):
-    """False everywhere, in the given shape: data as dims. It takes the memory of one element."""
+    """False everywhere, in the given shape: converts data to dims. It occupies the memory of one element."""
     elements = math.prod(max(int(size), 1) for size in sizes)
     if (sizes < 0).any() or elements > MAX_MEASURED:
         raise InputError(

@@ -1,4 +1,4 @@
-"""Special functions, element by element. They are computed in float64 and rounded once, on the reference alone."""
+"""Special functions, element by element. They are computed in float64 and rounded once, only by the reference."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import numpy as np
 from ingot.ops.define import Sample, broadcast, op, same_as, sample
 
 _SAMPLES = (sample("x[2,5,7]"), sample("x[]"), sample("x[0,3]"), sample("x[67]"))
-_log_gamma_END = 2.5e305  # beyond it the value is no float64
-_ERFC_FAR = 7.0  # where the asymptotic series of erfc is exact to the last bits
+_log_gamma_END = 2.5e305  # beyond it the value exceeds float64
+_ERFC_FAR = 7.0  # from here the asymptotic series of erfc is exact to the last bits
 _ERFC_TERMS = 40
-_DIGAMMA_START = 10.0  # where the asymptotic series of digamma is
+_DIGAMMA_START = 10.0  # from here the asymptotic series of digamma is exact
 _DIGAMMA = (1 / 12, -1 / 120, 1 / 252, -1 / 240, 1 / 132, -691 / 32760, 1 / 12)  # B_2k / 2k
 
 
 def special(name: str, function: Callable[[np.ndarray], np.ndarray], doc: str, domain: tuple[float, float]) -> None:
-    """Declares a function of float64 as an op of one operand."""
+    """Declare a function of float64 as an op of one operand."""
 
     def reference(x):
         with np.errstate(all="ignore"):
@@ -60,7 +60,7 @@ log_gamma, erfc = _each(_lgamma), _each(math.erfc)
 
 
 def _digamma(x: np.ndarray) -> np.ndarray:
-    """By reflection below 0, steps of one up to 10 and the asymptotic series (Abramowitz and Stegun, 6.3)."""
+    """Use reflection below 0, the recurrence up to 10, and the asymptotic series (Abramowitz and Stegun, 6.3)."""
     mirrored = np.where(x < 0, 1 - x, x)
     shift = np.zeros_like(mirrored)
     for _ in range(int(_DIGAMMA_START)):
@@ -78,7 +78,7 @@ def _digamma(x: np.ndarray) -> np.ndarray:
 
 
 def _erfinv(x: np.ndarray) -> np.ndarray:
-    """Winitzki's approximation (2008) and Newton's steps on erf, on 1 - erf near the ends."""
+    """Use Winitzki's approximation (2008) and Halley steps on erf, near the ends on 1 - erf."""
     inside = np.where(np.abs(x) < 1, np.abs(x), 0)
     logarithm = np.log1p(-inside * inside)
     middle = 2 / (np.pi * 0.147) + logarithm / 2
@@ -87,13 +87,13 @@ def _erfinv(x: np.ndarray) -> np.ndarray:
         error = np.where(y < 1, _each(math.erf)(y) - inside, (1 - inside) - erfc(y))
         slope = 2 / math.sqrt(math.pi) * np.exp(-y * y)
         step = error / slope
-        y = y - step / (1 + y * step)  # Halley's
+        y = y - step / (1 + y * step)  # Halley's method
     y = np.copysign(y, x)
     return np.where(np.abs(x) < 1, y, np.where(np.abs(x) == 1, np.copysign(np.inf, x), np.nan))
 
 
 def _erfcx(x: np.ndarray) -> np.ndarray:
-    """The product itself, or the asymptotic series of erfc (DLMF 7.12.1)."""
+    """Use the product itself, or the asymptotic series of erfc (DLMF 7.12.1)."""
     far = np.maximum(x, _ERFC_FAR)
     term = np.ones_like(far)
     series = term.copy()
@@ -105,8 +105,8 @@ def _erfcx(x: np.ndarray) -> np.ndarray:
 
 
 def _ndtri(p: np.ndarray) -> np.ndarray:
-    """By erfinv in the middle; in a tail by Newton's steps on the logarithm of erfc, which is concave, so that they
-    come from beyond the root and never pass it.
+    """Use erfinv in the middle; in a tail, Newton steps on the logarithm of erfc, which is concave, so that the steps
+    approach the root from one side.
     """
     tail = np.clip(np.minimum(p, 1 - p), 0, 0.25)
     y = np.sqrt(-2 * np.log(2 * tail))
@@ -122,7 +122,5 @@ special("erfc", erfc, "1 - erf(x), with all its digits where it is small.", (-5.
 special("erfinv", _erfinv, "The inverse of erf: infinite at -1 and 1, NaN beyond.", (-0.99, 0.99))
 special("lgamma", log_gamma, "The logarithm of |gamma(x)|: inf at 0 and negative integers.", (0.1, 30.0))
 special("digamma", _digamma, "The derivative of lgamma: NaN at negative integers, infinite at 0.", (0.1, 30.0))
-special("erfcx", _erfcx, "exp(x^2) times erfc(x), which neither overflows nor vanishes above 0.", (-3.0, 30.0))
-special(
-    "ndtri", _ndtri, "Where the normal distribution reaches x: the inverse of ndtr; NaN outside of 0..1.", (0.0, 1.0)
-)
+special("erfcx", _erfcx, "exp(x^2) times erfc(x), without overflow or underflow above 0.", (-3.0, 30.0))
+special("ndtri", _ndtri, "The inverse of ndtr, the normal distribution function; NaN outside of 0..1.", (0.0, 1.0))

@@ -1,4 +1,4 @@
-"""Ops over strings, and what turns strings into numbers."""
+"""Ops over strings, and ops that convert strings to numbers."""
 
 from typing import Literal
 
@@ -10,8 +10,8 @@ from ingot.ir.graph import TensorType
 from ingot.ops.define import Ints, broadcast, expect_kind, op, sample
 from ingot.ops.regex import compile_pattern, full_match
 
-MAX_SUBSTRINGS = 2**26  # of a result whose rows are filled up to the longest
-MAX_FEATURES = 2**28  # places of a TF-IDF result
+MAX_SUBSTRINGS = 2**26  # of a result whose rows are padded to the longest
+MAX_FEATURES = 2**28  # columns of a TF-IDF result
 
 Strings = tuple[str, ...]
 
@@ -50,12 +50,12 @@ def _infer_normalize(x, *, stopwords, ignore_case, case):
     ],
 )
 def string_normalize(x, *, stopwords: Strings, ignore_case: bool, case: Literal["none", "lower", "upper"]):
-    """x [n] or [1, n] without stop words, in another case; one empty string where nothing is left."""
+    """x [n] or [1, n] without stop words, in another case; one empty string if nothing is left."""
     stops = {word.lower() if ignore_case else word for word in stopwords}
-    kept = [word for word in x.ravel().tolist() if (word.lower() if ignore_case else word) not in stops] or [""]
+    remaining = [word for word in x.ravel().tolist() if (word.lower() if ignore_case else word) not in stops] or [""]
     if case != "none":
-        kept = [word.lower() if case == "lower" else word.upper() for word in kept]
-    return _objects((*x.shape[:-1], len(kept)), kept)
+        remaining = [word.lower() if case == "lower" else word.upper() for word in remaining]
+    return _objects((*x.shape[:-1], len(remaining)), remaining)
 
 
 def _infer_split(x, *, delimiter, limit):
@@ -75,10 +75,10 @@ def _infer_split(x, *, delimiter, limit):
     ],
 )
 def string_split(x, *, delimiter: str, limit: int):
-    """The parts of each string [..., longest], filled up with empty ones, and how many there are.
+    """The parts of each string [..., longest], padded with empty strings, and the number of parts.
 
-    delimiter: what stands between parts; "" for any white space, which then does not count at the ends. limit: how
-    often a string is split at most; -1 for as often as it can be.
+    delimiter: the separator of parts; "" for any white space, which is also stripped at the ends. limit: the maximum
+    number of splits of a string; -1 for no limit.
     """
     parts = [text.split(delimiter or None, limit) for text in x.ravel().tolist()]
     counts = np.array([len(part) for part in parts], np.int64).reshape(x.shape)
@@ -143,7 +143,7 @@ def label_encode(x, keys, values, default):
 
 def _infer_tfidf(x, *, integers, strings, starts, places, weights, least, most, skips, mode, dtype):
     if x.dtype not in (string, i64, i32) or x.rank not in (1, 2) or (x.dtype is string) != bool(strings):
-        raise ShapeError(f"tfidf: bad operand, got {x}, expected [n] or [rows, n] of what the n-grams are of")
+        raise ShapeError(f"tfidf: bad operand, got {x}, expected [n] or [rows, n] of the dtype of the n-grams")
     pool = strings or integers
     sizes = [end - start for start, end in zip(starts, [*starts[1:], len(pool)], strict=False)]
     if any(size < 0 or size % n for n, size in enumerate(sizes, 1)) or not starts or starts[0] != 0:
@@ -156,17 +156,17 @@ def _infer_tfidf(x, *, integers, strings, starts, places, weights, least, most, 
     return TensorType(dtype, (*x.shape[:-1], max(places) + 1))
 
 
-_GRAMS = {"starts": (0, 2), "places": (0, 3, 1), "least": 1, "most": 2, "weights": (0.5, 2.0, 3.0), "dtype": f32}
+_NGRAMS = {"starts": (0, 2), "places": (0, 3, 1), "least": 1, "most": 2, "weights": (0.5, 2.0, 3.0), "dtype": f32}
 
 
 @op(
     infer=_infer_tfidf,
     computes=False,
     samples=[
-        sample("x:i64[2,9]", integers=(1, 2, 3, 4), strings=(), skips=1, mode="tf", **_GRAMS | {"places": (0, 3, 1)}),
-        sample("x:i32<3[9]", integers=(1, 2, 1, 2), strings=(), skips=0, mode="tfidf", **_GRAMS),
-        sample("x:string[2,9]", integers=(), strings=("a", "b", "a", "b"), skips=2, mode="idf", **_GRAMS),
-        sample("x:string[0]", integers=(), strings=("a", "b", "a", "b"), skips=2, mode="idf", **_GRAMS),
+        sample("x:i64[2,9]", integers=(1, 2, 3, 4), strings=(), skips=1, mode="tf", **_NGRAMS | {"places": (0, 3, 1)}),
+        sample("x:i32<3[9]", integers=(1, 2, 1, 2), strings=(), skips=0, mode="tfidf", **_NGRAMS),
+        sample("x:string[2,9]", integers=(), strings=("a", "b", "a", "b"), skips=2, mode="idf", **_NGRAMS),
+        sample("x:string[0]", integers=(), strings=("a", "b", "a", "b"), skips=2, mode="idf", **_NGRAMS),
     ],
 )
 def tfidf(
@@ -183,20 +183,22 @@ def tfidf(
     mode: Literal["tf", "idf", "tfidf"],
     dtype: DType,
 ):
-    """How often each n-gram of a pool is in a row of x [n] or [rows, n]: [rows, 1 + the largest of places].
+    """The number of occurrences of each n-gram of a pool in a row of x [n] or [rows, n]: [rows, 1 + the largest of
+    places].
 
-    integers or strings: the pool, all 1-grams, then all 2-grams, and so on; starts: where each length begins there.
-    places, weights: of each n-gram in turn. least, most: lengths that count; skips: how many elements may lie between
-    neighbours, the same for all of one n-gram. mode: counts, weights of those that are there, or their products.
+    integers or strings: the pool, all 1-grams, then all 2-grams, and so on; starts: the index where each length begins.
+    places, weights: the output column and the weight of each n-gram. least, most: the range of lengths that count;
+    skips: the maximum number of elements between neighbors, equal within one n-gram. mode: counts, weights of those
+    that occur, or their products.
     """
     pool = strings or integers
     ends = [*starts[1:], len(pool)]
     known: list[dict] = []
     number = 0
     for n, (start, end) in enumerate(zip(starts, ends, strict=True), 1):
-        grams = [pool[i : i + n] for i in range(start, end, n)]
-        known.append({gram: number + i for i, gram in enumerate(grams)})
-        number += len(grams)
+        ngrams = [pool[i : i + n] for i in range(start, end, n)]
+        known.append({gram: number + i for i, gram in enumerate(ngrams)})
+        number += len(ngrams)
     rows = x.reshape(-1, x.shape[-1]) if x.size else x.reshape(int(np.prod(x.shape[:-1], dtype=np.int64)), x.shape[-1])
     counts = np.zeros((len(rows), number), dtype.numpy)
     for row, elements in zip(counts, rows.tolist(), strict=True):

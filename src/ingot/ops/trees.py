@@ -14,10 +14,11 @@ FEATURE, MODE, TRUE, FALSE, MISSING, MEMBERS, MEMBERS_END = range(7)  # columns 
 
 
 def check_trees(nodes, roots, leaves, features: int, targets, count: int, members: int) -> None:
-    """Raises InputError for a number of something that is not there, and for nodes in a cycle.
+    """Raise InputError for an index out of range, and for nodes in a cycle.
 
     nodes i64[n, 7], a column for each of FEATURE .. MEMBERS_END; roots i64[trees]; a node or root below 0 is a leaf, -1
-    the first. leaves i64[leaves, 2], ranges of targets i64[votes]. features, count and members: how many there are.
+    the first. leaves i64[leaves, 2], ranges of targets i64[votes]. features, count and members: the sizes of the index
+    ranges.
     """
     for what, numbers, low, high in (
         ("feature", nodes[:, FEATURE], 0, features),
@@ -41,7 +42,7 @@ def check_trees(nodes, roots, leaves, features: int, targets, count: int, member
                 waits[child] -= 1
                 ready += [child] if waits[child] == 0 else []
     if done < len(nodes):
-        raise InputError(f"tree_ensemble: nodes form a cycle, got {len(nodes) - done} of {len(nodes)} in or behind it")
+        raise InputError(f"tree_ensemble: nodes form a cycle, got {len(nodes) - done} of {len(nodes)} in or after it")
 
 
 def _infer(x, splits, nodes, leaves, weights, vote_targets, roots, members, *, targets, aggregate):
@@ -60,7 +61,7 @@ def _infer(x, splits, nodes, leaves, weights, vote_targets, roots, members, *, t
 @op(
     infer=_infer,
     addresses=dict.fromkeys(
-        ("nodes", "leaves", "vote_targets", "roots"), "`check_trees` knows the range of each number"
+        ("nodes", "leaves", "vote_targets", "roots"), "`check_trees` checks the range of each number"
     ),
     samples=[
         sample("x[5,3] s[0] n:i64[0,7] l:i64>0<2[1,2] w[1] t:i64<1[1] r:i64>-1<0[2] m[1]", targets=2, aggregate="sum"),
@@ -80,12 +81,13 @@ def tree_ensemble(
     targets: int,
     aggregate: Literal["average", "sum", "min", "max"],
 ):
-    """The votes of the leaves that rows of x [rows, features] reach, one in each tree, by target: [rows, targets].
+    """The votes of the leaves that rows of x [rows, features] reach, one in each tree, by target: [rows,
+    targets].
 
     nodes i64 [nodes, 7]: a feature; a comparison with the node's split, one of <= < >= > == != and 6 for "is one of";
-    the nodes that follow where it holds and where not, -1 - leaf for a leaf; 1 if NaN holds; the range of `members`
-    that 6 looks at. leaves i64 [leaves, 2]: the range of the votes of each, which have a weight and a target. roots: a
-    node, or -1 - leaf, for each tree. A target without votes is 0. A table that leads nowhere is an error.
+    the next nodes if it is true and if not, -1 - leaf for a leaf; 1 if it is true for NaN; the range of `members` for
+    comparison 6. leaves i64 [leaves, 2]: the range of the votes of each, which have a weight and a target. roots: a
+    node, or -1 - leaf, for each tree. A target without votes is 0. An index out of range is an error.
     """
     check_trees(nodes, roots, leaves, x.shape[1], vote_targets, targets, len(members))
     start = {"min": np.inf, "max": -np.inf}.get(aggregate, 0)
@@ -94,12 +96,12 @@ def tree_ensemble(
     rows = np.arange(len(x))
     combine = {"min": np.minimum, "max": np.maximum}.get(aggregate, np.add)
     for root in roots.tolist():
-        place = np.full(len(x), root, np.int64)
-        while (inner := np.flatnonzero(place >= 0)).size:
-            at = nodes[place[inner]]
-            holds = _compared(x[inner, at[:, FEATURE]], splits[place[inner]], at, members)
-            place[inner] = np.where(holds, at[:, TRUE], at[:, FALSE])
-        first, end = leaves[-1 - place].T
+        node_index = np.full(len(x), root, np.int64)
+        while (inner := np.flatnonzero(node_index >= 0)).size:
+            at = nodes[node_index[inner]]
+            holds = _compared(x[inner, at[:, FEATURE]], splits[node_index[inner]], at, members)
+            node_index[inner] = np.where(holds, at[:, TRUE], at[:, FALSE])
+        first, end = leaves[-1 - node_index].T
         for vote in range((end - first).max(initial=0)):
             voting = rows[first + vote < end]
             at = first[voting] + vote

@@ -59,7 +59,12 @@ FAMILIES: list[Attack] = [
         (f"trees, {name}", trees(**changed), error, what)
         for name, changed, error, what in [
             ("a cycle", {"nodes_truenodeids": [0, 0, 0]}, LoadError, "nodes form a cycle"),
-            ("a child that is not there", {"nodes_truenodeids": [9, 0, 0]}, LoadError, "node 9 of tree 0 is not there"),
+            (
+                "a child that is not there",
+                {"nodes_truenodeids": [9, 0, 0]},
+                LoadError,
+                "node 9 of tree 0 does not exist",
+            ),
             ("a node twice", {"nodes_nodeids": [0, 1, 1]}, LoadError, "a node is given twice"),
             ("a vote of an inner node", {"target_nodeids": [0, 2]}, LoadError, "no leaf"),
             ("a target beyond", {"target_ids": [0, 1]}, LoadError, "target out of range, got 1"),

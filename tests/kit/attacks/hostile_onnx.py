@@ -344,14 +344,14 @@ ATTRIBUTES: list[Attack] = [
     ("kernel of rank 3", one("MaxPool", ["x"], kernel_shape=[1, 1, 1]), LoadError, "does not fit"),
     ("reshape twice -1", one("Reshape", ["x", "s"], {"s": ints(-1, -1)}), ShapeError, "at most one dim may be -1"),
     ("reshape -2", one("Reshape", ["x", "s"], {"s": ints(-2, 3)}), ShapeError, "none below"),
-    ("reshape 0 beyond", one("Reshape", ["x", "s"], {"s": ints(2, 3, 0)}), ShapeError, "not there"),
+    ("reshape 0 beyond", one("Reshape", ["x", "s"], {"s": ints(2, 3, 0)}), ShapeError, "does not exist"),
     ("reshape to 7", one("Reshape", ["x", "s"], {"s": ints(7)}), ShapeError, "element counts differ"),
     ("reshape -1 of 7", one("Reshape", ["x", "s"], {"s": ints(-1, 4)}), ShapeError, "element counts differ"),
     (
         "reshape -1 by 0",
         one("Reshape", ["x", "s"], {"s": ints(-1, 0)}, allowzero=1),
         ShapeError,
-        "-1 beside a dim of 0",
+        "-1 next to a dim of 0",
     ),
     ("reshape wraps", one("Reshape", ["x", "s"], {"s": ints(2**62, 2**62)}), ShapeError, "element counts differ"),
     (

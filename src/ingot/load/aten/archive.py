@@ -1,7 +1,7 @@
-"""A .pt2 file -> ExportedProgram, and nothing that the file says is run.
+"""Read a .pt2 file as an ExportedProgram, without running anything in the file.
 
 The file is a zip of a JSON program, of tensors as raw bytes, and of sample inputs, compiled libraries and notes, which
-are not read. Torch's own loader unpickles and links what it finds there.
+are not read. Torch's own loader unpickles and links such content.
 """
 
 from __future__ import annotations
@@ -33,12 +33,11 @@ _HEADER_MAGIC, _HEADER_BYTES = b"PK\3\4", 30  # of a record in a zip file
 
 
 def read_archive(file: IO[bytes], where: str, *, is_mapped: bool = False) -> torch.export.ExportedProgram:
-    """The program that `torch.export.save` wrote to `file`; its tensors are CPU memory of their own.
+    """Read the program that `torch.export.save` wrote to `file`; its tensors are copied to CPU memory. is_mapped: large
+    tensors are views of the file, without checksum verification, and are read on access.
 
-    is_mapped: large ones lie in the file, and are read, unverified, where something reads them.
-
-    Raises LoadError for any other file, LimitError for sizes that the file cannot hold, UnsupportedError for what only
-    Python could read: tensors of classes of their own, custom objects, ops that are not ATen's.
+    Raises LoadError for any other file, LimitError for sizes that the file cannot hold, UnsupportedError for content
+    that requires Python: tensors of custom classes, custom objects, ops that are not ATen's.
     """
     try:
         archive = Archive(file, where, is_mapped)
@@ -53,9 +52,10 @@ def read_archive(file: IO[bytes], where: str, *, is_mapped: bool = False) -> tor
 
 
 def read_facts(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """What an exported program says of itself: the torch that wrote it, and the version of its schema.
+    """Return the metadata of an exported program: the torch version that wrote it, and the version of its
+    schema.
 
-    Raises as `read_archive` does, of the file alone.
+    Raises the errors of `read_archive` about the file itself.
     """
     where = os.fspath(path)
     with open(path, "rb") as file:
@@ -66,7 +66,7 @@ def read_facts(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 class Archive:
-    """The records of a zip file that are stored as they are, so that no record is larger than the file."""
+    """The records of a zip file that are stored without compression, so that no record is larger than the file."""
 
     def __init__(self, file: IO[bytes], where: str, is_mapped: bool = False):
         self.where = where
@@ -90,18 +90,18 @@ class Archive:
             raise UnsupportedError(f"{where}: bytes in another order, expected {sys.byteorder} endian")
 
     def size(self, name: str) -> int:
-        """Bytes of a record. Raises LoadError for one that is not there."""
+        """Return the bytes of a record. Raises LoadError for a missing one."""
         if name not in self._entries:
             raise LoadError(f"{self.where}: missing {shown(name)}, expected what torch.export.save writes since 2.9")
         return self._entries[name].file_size
 
     def read(self, name: str) -> bytes:
-        """A record, whose checksum is verified. Raises LoadError like `size`."""
+        """Read a record and verify its checksum. Raises LoadError like `size`."""
         self.size(name)
         return self._zip.read(self._entries[name])
 
     def tensor(self, name: str, dtype: torch.dtype) -> torch.Tensor:
-        """A record as a vector. Raises LoadError like `size`, and for a part of an element at its end."""
+        """Read a record as a vector. Raises LoadError like `size`, and for an incomplete element at its end."""
         size = self.size(name)
         if size % dtype.itemsize:
             raise LoadError(f"{self.where}: {shown(name)} has {size} bytes, expected elements of {dtype.itemsize}")
@@ -116,7 +116,9 @@ class Archive:
         return content.view(dtype)
 
     def _view(self, mapped: MappedFile, entry: zipfile.ZipInfo) -> torch.Tensor:
-        """The bytes of a stored record where they lie, behind a header of its own: 30 bytes, a name and a field."""
+        """View the bytes of a stored record in the mapped file, after its local header: 30 bytes, a name and a
+        field.
+        """
         at = entry.header_offset
         if not 0 <= at <= len(mapped) - _HEADER_BYTES or mapped[at : at + len(_HEADER_MAGIC)] != _HEADER_MAGIC:
             raise LoadError(f"{self.where}: {shown(entry.filename)} has no header")
@@ -129,7 +131,7 @@ class Archive:
 
 
 def _tensors(archive: Archive, kind: str) -> Iterator[tuple[str, torch.Tensor]]:
-    """The tensors of `data/<kind>`, by their qualified names; those in one record share its memory."""
+    """Yield the tensors of `data/<kind>` by qualified name; tensors in the same record share its memory."""
     records: dict[tuple[str, torch.dtype], torch.Tensor] = {}
     overlapping = 0
     where = f"{archive.where}: {kind}"
@@ -160,7 +162,7 @@ def _tensors(archive: Archive, kind: str) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def _numbers(sizes: list[schema.SymInt], where: str) -> list[int]:
-    """Sizes, strides or offsets of a tensor that is there. Raises LoadError for symbols and negative numbers."""
+    """Return known sizes, strides or offsets of a stored tensor. Raises LoadError for symbols and negative numbers."""
     numbers = [size.value if size.type == "as_int" else -1 for size in sizes]
     if min(numbers, default=0) < 0:
         raise LoadError(f"{where}: sizes {shown(numbers)}, expected numbers from 0")

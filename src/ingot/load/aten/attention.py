@@ -1,4 +1,4 @@
-"""Rules: scaled dot-product attention."""
+"""Rules for scaled dot-product attention."""
 
 import math
 
@@ -12,7 +12,7 @@ def attention(
     b: AtenBuilder, query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0,
     is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
 ) -> Tensor:  # fmt: skip
-    """Axes before the heads are joined into the batch; operands without heads get one head."""
+    """Axes before the heads are merged into the batch; operands without heads get one head."""
     if dropout_p and not (b.drops and dropout_p < 1):
         raise UnsupportedError(f"torch node {b.hint!r}: attention with dropout, got {dropout_p}, expected 0")
     if scale is None:
@@ -29,7 +29,7 @@ def attention(
 
 
 def _with_batch(b: AtenBuilder, x: Tensor, leading: tuple, rank: int) -> Tensor:
-    """x as [batch, heads, rows, columns]."""
+    """Reshape x to [batch, heads, rows, columns]."""
     shape = b.shape(x)
     if rank < 4:  # torch reads rank 3 as [batch, rows, columns]: one head each
         return b.reshape(x, (*(shape[:-2] or (1,)), 1, *shape[-2:]))
@@ -38,7 +38,7 @@ def _with_batch(b: AtenBuilder, x: Tensor, leading: tuple, rank: int) -> Tensor:
 
 
 def _mask(b: AtenBuilder, mask: Tensor, leading: tuple, rank: int) -> Tensor:
-    """The mask broadcastable to [batch, heads, rows, columns]."""
+    """Reshape the mask so that it broadcasts to [batch, heads, rows, columns]."""
     shape = b.shape(mask)
     if rank < 4:
         return b.reshape(mask, (shape[0], 1, *shape[-2:])) if len(shape) == 3 else mask

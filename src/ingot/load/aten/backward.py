@@ -1,4 +1,4 @@
-"""Rules: what torch calls of convolution and pooling on the way back; the rest of that way it takes apart itself."""
+"""Rules for the backward ops of convolution and pooling; torch itself decomposes all other backward ops."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def convolution_backward(
     b: AtenBuilder, d: Tensor, x: Tensor, weight: Tensor, bias_sizes: Sequence[int] | None, stride: Window,
     padding: Window, dilation: Window, transposed: bool, output_padding: Window, groups: int, wanted: Sequence[bool],
 ) -> tuple[Tensor | None, ...]:  # fmt: skip
-    """By the row of gradients that the op has."""
+    """Apply the gradient rule of the op."""
     if transposed:
         raise UnsupportedError("convolution_backward: of a transposed convolution, expected a plain one")
     spatial = b.rank(weight) - 2
@@ -42,7 +42,7 @@ def max_pool_backward(
     b: AtenBuilder, d: Tensor, x: Tensor, kernel: Window, stride: Window, padding: Window, dilation: Window,
     ceil_mode: bool, places: Tensor,
 ) -> Tensor:  # fmt: skip
-    """d added at the places that the way forward found."""
+    """Add d to the positions that the forward op found."""
     *outer, height, width = b.shape(x)
     flat = (*outer, element_count(b.shape(d)[-2:]))
     zeros = b.add("expand", b.scalar(0.0, b.dtype(x)), shape=(*outer, height * width))
@@ -56,7 +56,7 @@ def average_pool_backward(
     b: AtenBuilder, d: Tensor, x: Tensor, kernel: Window, stride: Window, padding: Window, ceil_mode: bool,
     count_include_pad: bool, divisor_override: int | None = None,
 ) -> Tensor:  # fmt: skip
-    """d shared among what was averaged, along one axis after the other."""
+    """Distribute d over the averaged elements, one axis at a time."""
     kernels, pads = per_axis(kernel, 2), per_axis(padding, 2)
     strides = per_axis(stride, 2) if stride else kernels
     shares = []
@@ -88,6 +88,6 @@ def adaptive_average_pool_backward(b: AtenBuilder, d: Tensor, x: Tensor) -> Tens
 
 
 def _shared(b: AtenBuilder, d: Tensor, shares: Sequence[np.ndarray]) -> Tensor:
-    """d [.., h, w] by matrices that say what share of a result belongs to each row, and to each column."""
+    """Multiply d [.., h, w] by matrices with the share of each result that belongs to each row, and to each column."""
     rows, columns = (b.constant(share.astype(b.dtype(d).numpy)) for share in shares)
     return b.add("matmul", b.permute(rows, (1, 0)), b.add("matmul", d, columns))

@@ -1,4 +1,4 @@
-"""Rules: sums, means and maxima of bags, which are runs of a list of indices, and of segments of an axis."""
+"""Rules for sums, means and maxima of bags, which are ranges of an index list, and of segments of an axis."""
 
 from __future__ import annotations
 
@@ -23,9 +23,11 @@ def embedding_bag(
     sparse: bool = False, per_sample_weights: Tensor | None = None, include_last_offset: bool = False,
     padding_idx: int | None = -1,
 ) -> tuple[Tensor, None, None, None]:  # fmt: skip
-    """Rows of padding are in no bag; a bag of no row is 0. What else torch returns is for its gradients alone.
+    """Reduce the rows of each bag. Padding rows are in no bag; an empty bag is 0. Torch's other results only serve its
+    gradients.
 
-    A row is in the last bag that begins no later. Rows behind the last offset are in none where that ends a bag.
+    A row is in the last bag that begins at or before it. If the last offset only marks the end, rows after it are in no
+    bag.
     """
     (count,), (bags,), width = b.shape(indices), b.shape(offsets), b.shape(weight)[1]
     made, dtype = bags - 1 if include_last_offset else bags, b.dtype(weight)
@@ -53,7 +55,7 @@ def embedding_bag(
 
 
 def _bag_of_each(b: AtenBuilder, offsets: Tensor, count: object) -> Tensor:
-    """The bag of each index, i64 [count]: how many bags begin up to it, less one."""
+    """Return the bag of each index, i64 [count]: the number of bags that begin up to it, minus one."""
     begins = b.expand(b.scalar(0, i64), (count + 1,))  # type: ignore[operator]  # a bag may begin behind the last one
     ones = b.expand(b.scalar(1, i64), b.shape(offsets))
     begins = b.add("scatter_elements", begins, offsets, ones, axis=0, reduction="add")
@@ -68,7 +70,7 @@ def _how_many(b: AtenBuilder, bag: Tensor, held: Tensor, bags: object, dtype: DT
 
 
 def _of_held(b: AtenBuilder, found: Tensor, number: Tensor, mode: int) -> Tensor:
-    """Sums divided by the number of rows, or maxima, of which a bag of no row has none."""
+    """Divide sums by the number of rows, or clear the maxima of empty bags."""
     dtype = b.dtype(found)
     if mode == _MEAN:
         return b.add("div", found, b.add("maximum", number, b.scalar(1, dtype)))
@@ -80,10 +82,10 @@ def segment_reduce(
     b: AtenBuilder, x: Tensor, reduce: str, *, lengths: Tensor | None = None, indices: Tensor | None = None,
     offsets: Tensor | None = None, axis: int = 0, unsafe: bool = False, initial: Number | None = None,
 ) -> Tensor:  # fmt: skip
-    """Segments of an axis, one behind the other, joined each: they have lengths, or begin and end at offsets.
+    """Reduce segments of an axis, which are adjacent and given by lengths or by offsets.
 
-    What lies in none is joined aside and cut off. A segment of no element is `initial`, or what changes nothing; a mean
-    of none is NaN.
+    Elements in no segment are reduced separately and cut off. An empty segment is `initial`, or the neutral element;
+    its mean is NaN.
     """
     axis = b.axis(x, axis)
     if offsets is None:

@@ -1,4 +1,4 @@
-"""Rules: numbers by their bits: the next float, a fraction with its power of two, and a hash of elements."""
+"""Rules for the bit representation of numbers: the next float, mantissa with exponent, and a hash of elements."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ _FIELDS = {f64: (52, 1023), f32: (23, 127), f16: (10, 15), bf16: (7, 127)}  # bi
 
 @aten("nextafter.default")
 def nextafter(b: AtenBuilder, x: Tensor, y: Tensor) -> Tensor:
-    """The float next to x in the direction of y: one more or less in its bits, whose magnitude has the sign apart."""
+    """Return the float next to x in the direction of y: its bits plus or minus one, with the sign handled
+    separately.
+    """
     x, y = b.promote(x, y)
     whole, zero = BITS[b.dtype(x).bits], b.scalar(0, b.dtype(x))
     bits, one = b.add("bitcast", x, dtype=whole), b.scalar(1, whole)
@@ -30,7 +32,9 @@ def nextafter(b: AtenBuilder, x: Tensor, y: Tensor) -> Tensor:
 
 @aten("frexp.Tensor")
 def frexp(b: AtenBuilder, x: Tensor) -> tuple[Tensor, Tensor]:
-    """x as a fraction of 1/2 .. 1 times a power of two; zeros, infinities and NaN are their own, with the power 0."""
+    """Split x into a mantissa of 1/2 .. 1 and a power of two; zeros, infinities and NaN are returned with the
+    power 0.
+    """
     dtype = b.dtype(x)
     fraction, bias = _FIELDS[dtype]
     whole = BITS[dtype.bits]

@@ -1,4 +1,4 @@
-"""What rules build with: plain ops, constants, casts after torch's promotion, and sizes that become data."""
+"""The builder of ATen rules: plain ops, constants, casts by torch's promotion, and sizes as data."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,27 +28,27 @@ TO_TORCH = {ours: theirs for theirs, ours in FROM_TORCH.items()}
 
 
 def from_torch(dtype: torch.dtype) -> DType:
-    """The DType of a torch dtype. Raises UnsupportedError for complex and quantized types."""
+    """Return the DType of a torch dtype. Raises UnsupportedError for complex and quantized types."""
     if dtype not in FROM_TORCH:
         raise UnsupportedError(f"torch dtype: not supported, got {dtype}, expected a real, integer or bool type")
     return FROM_TORCH[dtype]
 
 
 def is_complex(value: Any) -> bool:
-    """Whether a complex number, a tensor of them, or what such a tensor became."""
+    """Return whether a value is a complex number, a tensor of them, or the two values of such a tensor."""
     return value.is_complex() if isinstance(value, torch.Tensor) else isinstance(value, (complex, Complex))
 
 
 @dataclass(frozen=True, slots=True)
 class Complex:
-    """What a tensor of complex numbers became: two values of its shape."""
+    """A tensor of complex numbers as two values of its shape."""
 
     real: Tensor
     imaginary: Tensor
 
 
 def element_count(dims: Sequence[Known]) -> Known:
-    """The product of dims."""
+    """Return the product of dims."""
     count: Known = 1
     for size in dims:
         count = count * size
@@ -56,19 +56,19 @@ def element_count(dims: Sequence[Known]) -> Known:
 
 
 def broadcast(where: str, *shapes: Sequence[Known]) -> tuple[Known, ...]:
-    """The broadcast shape. Raises ShapeError."""
+    """Return the broadcast shape. Raises ShapeError."""
     return broadcast_shapes(where, *map(tuple, shapes))  # type: ignore[return-value]  # no unknown dims, none out
 
 
 class AtenBuilder:
-    """Adds plain ops to `graph` for one ATen call at a time.
+    """Add plain ops to `graph` for one ATen call at a time.
 
-    `target` is its overload name, `hint` names its values, `result` is the type that torch gives its result (a list
-    of types when there are several; of complex numbers, the type of a part, and `makes_complex`), which spares the
-    rules of views all arithmetic on shapes. `ops` are the names of what was added for it. `trains`: the graph is to be
-    differentiated. `drops`: the call's dropout stays. `moving`: the running means of batch norms that are trained, and
-    by what share a step moves them. `draws`: whether random ops may draw from Ingot's generator. `of_data`: the dims
-    that a run measures. `fakes` gives the call's arguments as fake tensors, which have strides.
+    `target` is its overload name, `hint` the base of its value names, `result` the type of its result from torch (a
+    list of types if there are several; for complex numbers, the type of a part, with `makes_complex` set), so that
+    rules of views need no shape arithmetic. `ops` are the names of the ops added for the call. `trains`: the graph will
+    be differentiated. `drops`: the call's dropout is kept. `moving`: the running means of batch norms in training, with
+    the share by which a step moves them. `draws`: whether random ops may use Ingot's generator. `of_data`: the dims
+    measured at run time. `fakes` returns the call's arguments as fake tensors, which have strides.
     """
 
     trains = drops = False
@@ -101,11 +101,11 @@ class AtenBuilder:
         return self.graph.type(x).rank
 
     def axis(self, x: Tensor, axis: int) -> int:
-        """`axis` counted from the front; torch has checked its range."""
+        """Return `axis` counted from the front; torch has checked its range."""
         return axis % max(self.rank(x), 1)
 
     def axes(self, x: Tensor, axes: Sequence[int] | int | None) -> tuple[int, ...]:
-        """Sorted axes counted from the front; None and [] mean all of them."""
+        """Return sorted axes counted from the front; None and [] mean all of them."""
         if self.rank(x) == 0:
             return ()
         if axes is None or axes == []:
@@ -113,23 +113,25 @@ class AtenBuilder:
         return tuple(sorted({self.axis(x, a) for a in ([axes] if isinstance(axes, int) else axes)}))
 
     def is_of_data(self, size: Known) -> bool:
-        """Whether a run measures a size."""
+        """Return whether a size is measured at run time."""
         return isinstance(size, Expr) and not symbols_of(size).isdisjoint(self.of_data)
 
     def static(self, size: Known, what: str) -> int:
-        """`size` as an int. Raises UnsupportedError when it is symbolic."""
+        """Return `size` as an int. Raises UnsupportedError when it is symbolic."""
         if not isinstance(size, int):
             raise UnsupportedError(f"torch node {self.hint!r}: {what} is symbolic, got {size}, expected a number")
         return size
 
     def pen(self, *sizes: Known) -> Builder:
-        """What computes formulas over sizes at once, or writes them into the graph where one is symbolic."""
+        """Return the builder for formulas over sizes: immediate if all are known, else one that adds nodes to the
+        graph.
+        """
         return Eager() if is_known(*sizes) else AtenGraphBuilder(self)
 
     # -- adding nodes
 
     def add(self, op: str, *operands: Tensor | None, **attributes: Any) -> Any:
-        """Adds a node; gives its output's name, or a tuple of names where the op has several."""
+        """Add a node; return its output's name, or a tuple of names if the op has several."""
         self.ops.add(op)
         node = self.graph.add(op, operands, f"{self.hint}.{op}", **attributes)
         return node.outputs if len(node.outputs) > 1 else node.output
@@ -147,7 +149,7 @@ class AtenBuilder:
         return x if list(axes) == sorted(axes) else self.add("permute", x, axes=tuple(axes))
 
     def slice(self, x: Tensor, axis: int, start: Known, stop: Known, step: int = 1) -> Tensor:
-        """Elements start, start+step ... before stop of one axis; the bounds are canonical."""
+        """Slice elements start, start+step ... before stop of one axis; the bounds are canonical."""
         shape = self.shape(x)
         if (start, stop, step) == (0, shape[axis], 1):
             return x
@@ -160,11 +162,13 @@ class AtenBuilder:
         return self.graph.add_constant(self.graph.fresh(hint), array)
 
     def table(self, value: Value) -> Tensor:
-        """What a rule computed as a constant; a tensor is itself."""
+        """Store an array that a rule computed as a constant; a tensor is returned unchanged."""
         return self.constant(value) if isinstance(value, np.ndarray) else value
 
     def scalar(self, value: Number, dtype: DType) -> Tensor:
-        """A rank-0 value; a symbolic size becomes data through the `dims` op, and a number of data is there."""
+        """Return a value of rank 0; a symbolic size becomes data through the `dims` op, and a number from data is
+        already a value.
+        """
         if isinstance(value, str):
             return self.cast(value, dtype)
         if isinstance(value, Expr):
@@ -176,16 +180,16 @@ class AtenBuilder:
         return self._scalars[key]
 
     def tensor(self, x: Tensor | Number, dtype: DType) -> Tensor:
-        """A tensor cast to `dtype`, or a number as a rank-0 tensor of it."""
+        """Cast a tensor to `dtype`, or convert a number to a rank-0 tensor of it."""
         return self.cast(x, dtype) if isinstance(x, str) else self.scalar(x, dtype)
 
     def promoted(self, *operands: Tensor | Number) -> DType:
-        """The dtype that torch computes one or two operands in."""
+        """Return the dtype in which torch computes one or two operands."""
         samples = [self._sample(operand) for operand in operands]
         return from_torch(torch.result_type(samples[0], samples[-1]))
 
     def promote(self, *operands: Tensor | Number, floating: bool = False) -> list[Tensor]:
-        """One or two operands in torch's common dtype; `floating` turns integers and bools into f32."""
+        """Cast one or two operands to torch's common dtype; `floating` converts integers and bools to f32."""
         dtype = self.promoted(*operands)
         if floating and dtype.kind != "f":
             dtype = f32
@@ -198,14 +202,14 @@ class AtenBuilder:
 
 
 class AtenGraphBuilder(Builder):
-    """What writes formulas over sizes into the graph of a rule; numbers and sizes take the dtype of the last tensor."""
+    """A builder for formulas over sizes in the graph of a rule; numbers and sizes take the dtype of the last tensor."""
 
     def __init__(self, rule: AtenBuilder):
         super().__init__(rule.graph)
         self.rule = rule
 
     def scalar(self, value: Number, dtype: DType) -> Tensor:
-        """A value of rank 0."""
+        """Return a value of rank 0."""
         return self.rule.scalar(value, dtype)
 
     def _add(self, op: str, *operands: Any, **attributes: Any) -> Tensor:

@@ -1,4 +1,4 @@
-"""What a module can be called with, before torch exports it."""
+"""Check the arguments of a module before torch exports it."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from ingot.errors import InputError, KindError
 
 
 def expect_called(module: torch.nn.Module, args: tuple, kwargs: dict[str, Any], beside: str) -> None:
-    """That a module can be exported as it is called; beside: what examples have but these.
+    """Check that a module can be exported with these arguments; beside: the other arguments in the examples.
 
-    Raises KindError for a script, and InputError for parameters without shapes, and what `forward` is not called with.
+    Raises KindError for a script, and InputError for parameters without shapes, and for arguments that `forward` does
+    not accept.
     """
     name = type(module).__name__
     if isinstance(module, torch.jit.ScriptModule):

@@ -1,6 +1,6 @@
-"""Rules: complex numbers, each tensor of them as two real ones.
+"""Rules for complex numbers: each complex tensor is two real ones.
 
-What moves or adds elements does so with each part; of products, the parts are sums of products.
+Ops that move or add elements apply to each part; the parts of products are sums of products.
 """
 
 from collections.abc import Callable, Sequence
@@ -44,7 +44,7 @@ for _target in _MOVED:
 
 
 def _parts(b: AtenBuilder, x: Operand) -> tuple[Tensor, Tensor | None]:
-    """The parts of an operand in the dtype of the result's; of a real one, the other is None."""
+    """Return the parts of an operand in the dtype of the result's parts; the second one is None for a real operand."""
     dtype = b.result.dtype
     if isinstance(x, Complex):
         return b.cast(x.real, dtype), b.cast(x.imaginary, dtype)
@@ -54,7 +54,7 @@ def _parts(b: AtenBuilder, x: Operand) -> tuple[Tensor, Tensor | None]:
 
 
 def _whole(b: AtenBuilder, x: Operand) -> Complex:
-    """An operand with both parts, of one shape."""
+    """Return an operand with both parts, of one shape."""
     real, imaginary = _parts(b, x)
     return Complex(real, b.expand(b.scalar(0, b.result.dtype), b.shape(real)) if imaginary is None else imaginary)
 
@@ -96,7 +96,7 @@ def polar(b: AtenBuilder, magnitude: Tensor, angle: Tensor) -> Complex:
 
 @aten("to.dtype", "to.dtype_layout", "_to_copy.default", "prims.convert_element_type.default", is_complex=True)
 def convert(b: AtenBuilder, x: Operand, *_: Any, **__: Any) -> Complex | Tensor:
-    """What becomes real loses its other part."""
+    """Convert between dtypes; a conversion to a real dtype drops the imaginary part."""
     return _whole(b, x) if b.makes_complex else _parts(b, x)[0]
 
 
@@ -178,7 +178,7 @@ def _square_sum(b: AtenBuilder, real: Tensor, imaginary: Tensor) -> Tensor:
 
 @aten("div.Tensor", "div.Scalar", is_complex=True)
 def div(b: AtenBuilder, x: Operand, y: Operand) -> Complex:
-    """By a complex number: the product with its conjugate, divided by its squared magnitude."""
+    """Divide by a complex number: multiply by its conjugate, and divide by its squared magnitude."""
     real, transposed = _parts(b, y)
     if transposed is None:
         parts = _whole(b, x)

@@ -1,6 +1,6 @@
-"""What calls of graphs become: ops whose attributes are graphs, as `cond`, `while_loop`, `scan` and `map` are.
+"""Higher-order calls as ops whose attributes are graphs: `cond`, `while_loop`, `scan` and `map`.
 
-torch hands everything that a graph reads over as an argument, so a graph's placeholders are all that it knows.
+torch passes every value that a subgraph reads as an argument, so a graph reads nothing but its placeholders.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Importer = Any  # `importer.Importer`, which imports this table
 
 
 def _operands(importer: Importer, arguments: Any) -> list[Any]:
-    """The arguments of a graph. Raises UnsupportedError for complex numbers, which are two tensors each."""
+    """Return the arguments of a graph. Raises UnsupportedError for complex numbers, which are two tensors each."""
     values = list(importer.values(arguments))
     if any(isinstance(each, Complex) for each in values):
         raise UnsupportedError("control flow over complex numbers, expected their torch.view_as_real")
@@ -28,7 +28,7 @@ def _operands(importer: Importer, arguments: Any) -> list[Any]:
 
 
 def _tensors(importer: Importer, arguments: Any) -> list[str]:
-    """Arguments that are carried or scanned. Raises UnsupportedError for numbers, which a graph cannot hand on."""
+    """Return arguments that are carried or scanned. Raises UnsupportedError for numbers, which a graph cannot carry."""
     values = _operands(importer, arguments)
     if not all(isinstance(each, str) for each in values):
         raise UnsupportedError(f"control flow that hands on numbers, got {values}, expected tensors")
@@ -36,7 +36,7 @@ def _tensors(importer: Importer, arguments: Any) -> list[str]:
 
 
 def _taken(inner: Importer, importer: Importer, values: Sequence[Any]) -> list[Any]:
-    """The inputs of a subgraph for what it is given; a number or a size is itself."""
+    """Add the inputs of a subgraph for its arguments; a number or a size is returned unchanged."""
     types = [importer.graph.type(value) if isinstance(value, str) else None for value in values]
     pairs = enumerate(zip(values, types, strict=True))
     return [value if type is None else inner.graph.add_input(f"i{i}", type) for i, (value, type) in pairs]
@@ -48,7 +48,7 @@ def _give(graph: Graph, results: Sequence[str]) -> None:
 
 
 def _given(inner: Importer, results: Sequence[Any]) -> list[str]:
-    """Results of a graph, which are tensors. Raises UnsupportedError where one is not."""
+    """Return the results of a graph, which are tensors. Raises UnsupportedError where one is not."""
     inner.report()
     if not all(isinstance(each, str) for each in results):
         raise UnsupportedError(f"control flow that gives {list(results)}, expected tensors")
@@ -56,7 +56,7 @@ def _given(inner: Importer, results: Sequence[Any]) -> list[str]:
 
 
 def _added(importer: Importer, node: Node, op: str, operands: Sequence[str], **attributes: Any) -> tuple[str, ...]:
-    """The results of an op, of the types that torch gives them."""
+    """Add an op, and return its results, with the types from torch."""
     builder = importer.builder
     made = importer.graph.add(op, operands, builder.hint, **attributes).outputs
     for name, fake in zip(made, node.meta["val"], strict=True):
@@ -84,7 +84,7 @@ def _cond(importer: Importer, node: Node) -> tuple[str, ...]:
 
 
 def _while_loop(importer: Importer, node: Node) -> tuple[str, ...]:
-    """The condition is asked of the first values here, and behind each step in the body."""
+    """The condition is evaluated on the initial values here, and after each step in the body."""
     condition, body = importer.values(node.args[:2])
     carried, others = _tensors(importer, node.args[2]), _operands(importer, node.args[3])
     (first,) = importer.inlined(condition, [*carried, *others])
@@ -107,7 +107,7 @@ def _flag(importer: Importer, value: Any) -> str:
 def _scanned(
     importer: Importer, node: Node, region: GraphModule, carried: list[str], rows: list[str], others: list[Any]
 ) -> tuple[str, ...]:
-    """A graph over the slices of rows along axis 0."""
+    """Apply a graph to the slices of rows along axis 0."""
     inner = importer.inner()
     values = [*carried, *rows, *others]
     taken = _taken(inner, importer, values[: len(carried)])
@@ -142,7 +142,7 @@ CHECK = "aten._linalg_check_errors.default"  # raises where a factorisation says
 
 
 def _with_effects(importer: Importer, node: Node) -> tuple[Any, ...]:
-    """The token of a check, which as other assertions is left out. Raises UnsupportedError for any other call."""
+    """Drop the token of a check, like other assertions. Raises UnsupportedError for any other call."""
     token, called = (*node.args, None, None)[:2]
     if str(called) != CHECK or not isinstance(token, Node):
         raise UnsupportedError(f"a call with effects, got {called}, expected {CHECK}")

@@ -1,4 +1,4 @@
-"""Rules: convolution and pooling."""
+"""Rules for convolution and pooling."""
 
 import functools
 import math
@@ -14,13 +14,13 @@ Window = Sequence[int] | int
 
 
 def per_axis(value: Window, count: int) -> tuple[int, ...]:
-    """A window parameter given once for all axes, or once for each."""
+    """Expand a window parameter given once for all axes to one value per axis."""
     values = [value] if isinstance(value, int) else list(value)
     return tuple(values * count if len(values) == 1 else values)
 
 
 def _batched(b: AtenBuilder, x: Tensor, spatial: int) -> Tensor:
-    """x with a batch axis; torch allows to leave it out."""
+    """Add a batch axis to x, which torch allows to omit."""
     return x if b.rank(x) == spatial + 2 else b.reshape(x, (1, *b.shape(x)))
 
 
@@ -39,7 +39,7 @@ def conv_named_padding(
     b: AtenBuilder, x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Window = 1, padding: str = "valid",
     dilation: Window = 1, groups: int = 1,
 ) -> Tensor:  # fmt: skip
-    """ "same" puts an odd pad after, as torch does."""
+    """ "same" puts an odd pad at the end, as torch does."""
     spatial = b.rank(weight) - 2
     steps = per_axis(dilation, spatial)
     kernel = [b.static(k, "the kernel") for k in b.shape(weight)[2:]]
@@ -153,7 +153,7 @@ def _of_cut_windows(
 
 
 def _spatial(b: AtenBuilder) -> int:
-    """How many axes the pooling op of this call slides over: its name says it."""
+    """Return the number of pooled axes of this call, from the name of its op."""
     return int(b.target.split("pool")[1][0])
 
 
@@ -161,7 +161,7 @@ def _pads(
     b: AtenBuilder, x: Tensor, result: Sequence[Known], kernel: tuple[int, ...], strides: tuple[int, ...],
     padding: tuple[int, ...], dilations: tuple[int, ...], ceil_mode: bool,
 ) -> tuple[int, ...]:  # fmt: skip
-    """Pads before and after; ceil_mode pads after until the last window fits."""
+    """Return the pads before and after; ceil_mode pads at the end until the last window fits."""
     if not ceil_mode:
         return padding + padding
     after = []
@@ -177,7 +177,7 @@ def _pads(
     "_adaptive_avg_pool2d.default", "_adaptive_avg_pool3d.default",
 )  # fmt: skip
 def adaptive_avg_pool(b: AtenBuilder, x: Tensor, output_size: Sequence[int]) -> Tensor:
-    """One window over a symbolic axis is the mean of it."""
+    """A single window over a symbolic axis is its mean."""
     spatial = _spatial(b)
     axes = tuple(range(b.rank(x) - spatial, b.rank(x)))
     if set(per_axis(output_size, spatial)) == {1} and any(isinstance(b.shape(x)[axis], Expr) for axis in axes):
@@ -224,14 +224,14 @@ def _adaptive_places(b: AtenBuilder, x: Tensor, windows: Sequence[tuple[int, np.
 
 
 def _adaptive_sizes(b: AtenBuilder, x: Tensor, output_size: Sequence[int]) -> list[tuple[int, int]]:
-    """The size of each pooled axis, and how many windows it has."""
+    """Return the size of each pooled axis, and its number of windows."""
     spatial = _spatial(b)
     sizes = [b.static(d, "an adaptively pooled axis") for d in b.shape(x)[-spatial:]]
     return list(zip(sizes, per_axis(output_size, spatial), strict=True))
 
 
 def _adaptive_kernel(b: AtenBuilder, x: Tensor, output_size: Sequence[int]) -> tuple[int, ...] | None:
-    """The window where all are of one size, side by side; None where they differ or overlap."""
+    """Return the window size if all windows have one size and are adjacent; None if they differ or overlap."""
     pairs = _adaptive_sizes(b, x, output_size)
     return None if any(size % count for size, count in pairs) else tuple(size // count for size, count in pairs)
 
@@ -239,10 +239,9 @@ def _adaptive_kernel(b: AtenBuilder, x: Tensor, output_size: Sequence[int]) -> t
 def _adaptive_windows(
     b: AtenBuilder, x: Tensor, output_size: Sequence[int]
 ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    """Of each axis: which elements its windows hold, i64[windows, longest], and which of these count, bool.
+    """Yield, for each axis, the elements of its windows, i64[windows, longest], and which of them count, bool.
 
-    Window i of n holds the elements from floor(i * size / n) to ceil((i + 1) * size / n); a shorter one repeats its
-    last.
+    Window i of n has the elements from floor(i * size / n) to ceil((i + 1) * size / n); a shorter one repeats its last.
     """
     pairs = _adaptive_sizes(b, x, output_size)
     for axis, (size, count) in enumerate(pairs, b.rank(x) - len(pairs)):

@@ -1,4 +1,4 @@
-"""Calls of custom ops of torch that are ops which the user has registered."""
+"""Calls of torch's custom ops that the user has registered."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ingot.load.aten.builder import AtenBuilder
 
 
 def registered(builder: AtenBuilder, op: Op, target: Any, args: list, kwargs: dict[str, Any]) -> Any:
-    """The call as a use of a registered op: arguments that have the name of an attribute are that, others operands.
+    """Add a registered op for the call: arguments named like an attribute are attributes, the others operands.
 
     Raises UnsupportedError for arguments that do not fit the op, and ShapeError for a result of another type.
     """

@@ -1,7 +1,7 @@
-"""Rules: sizes and numbers that data decide.
+"""Rules for sizes and numbers that depend on data.
 
-A size that torch gives a symbol of its own becomes a dim that a run measures: the op that makes the value has an
-unknown dim there, and is narrowed to the symbol.
+A size for which torch creates a symbol becomes a dim measured at run time: the op that computes the value has an
+unknown dim there, which is narrowed to the symbol.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ READS_A_NUMBER = {"aten.item.default", "aten._local_scalar_dense.default"}
 
 
 class NumberOfData(str):
-    """The name of a tensor of rank 0 that stands where torch has a number."""
+    """The name of a rank-0 tensor in the place of a number in torch."""
 
 
 def read_number(b: AtenBuilder, node: Node, x: Tensor, symbols: Symbols) -> Any:
-    """The number that a tensor of one element holds: a dim where it is used as a size, else a tensor of rank 0."""
+    """Return the number in a tensor of one element: a dim where it is used as a size, else a tensor of rank 0."""
     b.hint = b.graph.fresh(node.name)
     number = node.meta["val"]
     if not isinstance(number, torch.SymInt) or not any(_takes_sizes(user, node) for user in node.users):
@@ -42,7 +42,7 @@ def read_number(b: AtenBuilder, node: Node, x: Tensor, symbols: Symbols) -> Any:
 
 
 def _takes_sizes(user: Node, node: Node) -> bool:
-    """Whether a call takes a node where it takes sizes, and not numbers that are as good as tensors."""
+    """Return whether a call uses a node as a size, not as a number that may be a tensor."""
     if not isinstance(user.target, torch._ops.OpOverload):
         return True
     arguments = user.target._schema.arguments
@@ -51,19 +51,19 @@ def _takes_sizes(user: Node, node: Node) -> bool:
 
 
 def measured(b: AtenBuilder, size: Tensor, dim: Known) -> None:
-    """Says that a run finds a dim in a tensor of one integer."""
+    """Record that a dim is measured from a tensor of one integer."""
     made = b.add("measure", b.reshape(b.cast(size, i64), (1,)))
     b.graph.narrow(made, TensorType(boolean, (dim,)))
 
 
 def sized(b: AtenBuilder, value: Tensor, shape: Sequence[Known]) -> Tensor:
-    """A value whose unknown dims are those of a shape."""
+    """Narrow the unknown dims of a value to those of a shape."""
     b.graph.narrow(value, TensorType(b.dtype(value), tuple(shape)))
     return value
 
 
 def positions(b: AtenBuilder, mask: Tensor, count: Known) -> list[Tensor]:
-    """Of each axis of a mask, where its elements are that are not 0, which are `count`: i64 [count]."""
+    """Return, for each axis of a mask, the positions of its `count` nonzero elements: i64 [count]."""
     rank = b.rank(mask)
     found = sized(b, b.add("nonzero", mask), (max(rank, 1), count))
     return [b.reshape(b.slice(found, 0, i, i + 1), (count,)) for i in range(max(rank, 1))]
@@ -78,7 +78,7 @@ def nonzero(b: AtenBuilder, x: Tensor) -> Tensor:
 
 @aten("nonzero_static.default")
 def nonzero_static(b: AtenBuilder, x: Tensor, *, size: Known, fill_value: int = -1) -> Tensor:
-    """The positions of the first elements that are not 0, each in the row of its number, of so many rows."""
+    """Return the positions of the first `size` nonzero elements, one per row, padded with the fill value."""
     dims, count = b.shape(x), element_count(b.shape(x))
     mask = b.reshape(as_bool(b, x), (count,))
     number = b.add("sub", b.add("cumsum", b.cast(mask, i64), axis=0), b.scalar(1, i64))
@@ -127,7 +127,7 @@ def _unique(b: AtenBuilder, x: Tensor, axis: int, shape: Sequence[Known]) -> tup
 def unique_consecutive(
     b: AtenBuilder, x: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Of each run of equal slices the first; which run each is of; and how long each run is."""
+    """Return the first slice of each run of equal slices, the run of each slice, and the length of each run."""
     shape = b.shape(x) if dim is None else (b.shape(x)[b.axis(x, dim)],)
     axis = 0 if dim is None else b.axis(x, dim)
     x = b.reshape(x, (element_count(shape),)) if dim is None else x
@@ -147,7 +147,7 @@ def unique_consecutive(
 
 @aten("bincount.default")
 def bincount(b: AtenBuilder, x: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
-    """How often each number occurs, or the sum of its weights."""
+    """Count how often each number occurs, or sum its weights."""
     (count,) = b.result.shape
     x, dtype = b.cast(x, i64), b.result.dtype
     if isinstance(count, Expr):
@@ -159,7 +159,9 @@ def bincount(b: AtenBuilder, x: Tensor, weights: Tensor | None = None, minlength
 
 
 def expect_one_mask(b: AtenBuilder, chosen: dict[int, Tensor]) -> int | None:
-    """The axis of the one index tensor that is a mask; None where none is. Raises UnsupportedError for several."""
+    """Return the axis of the only index tensor that is a mask; None without one. Raises UnsupportedError for
+    several.
+    """
     masks = [axis for axis, tensor in chosen.items() if b.dtype(tensor).kind not in "iu" or b.dtype(tensor) is boolean]
     if masks and len(chosen) > 1:
         raise UnsupportedError(f"torch node {b.hint!r}: a mask beside other indices, got {len(chosen)}, expected one")

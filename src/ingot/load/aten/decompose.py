@@ -1,4 +1,4 @@
-"""Rules: factorisations of matrices, and systems of equations that they solve."""
+"""Rules for matrix factorizations, and for linear systems that they solve."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ingot.load.aten.shape import identity
 
 
 def _transposed(b: AtenBuilder, x: Tensor) -> Tensor:
-    """The transposed matrices."""
+    """Transpose the matrices."""
     rank = b.rank(x)
     return b.permute(x, (*range(rank - 2), rank - 1, rank - 2))
 
@@ -25,7 +25,7 @@ def _solve_triangular(b: AtenBuilder, a: Tensor, x: Tensor, *, upper: bool, unit
 
 
 def _zeros(b: AtenBuilder, result: int) -> Tensor:
-    """Zeros of the type that torch gives one of several results."""
+    """Return zeros of the type of one of several results."""
     return b.expand(b.scalar(0, b.result[result].dtype), b.result[result].shape)
 
 
@@ -90,7 +90,7 @@ def lu_factor(
 def lu_unpack(
     b: AtenBuilder, lu: Tensor, pivots: Tensor, unpack_data: bool = True, unpack_pivots: bool = True
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """P, L and U; what is not asked for has no elements."""
+    """Return P, L and U; a result that is not requested has no elements."""
     rows = b.shape(lu)[-2]
     axis, dtype = b.rank(lu) - 2, b.dtype(lu)
     permutation, lower, upper = (_zeros(b, i) for i in range(3))
@@ -123,7 +123,7 @@ def lu_solve(
 
 
 def _solve_by_lu(b: AtenBuilder, lu: Tensor, pivots: Tensor, x: Tensor, *, transpose: bool = False) -> Tensor:
-    """The y with A y = x, or A^T y = x, where L U are the rows of A in the order of the pivots."""
+    """Solve A y = x, or A^T y = x, where L U are the rows of A in the order of the pivots."""
     size = b.shape(lu)[-1]
     order = b.add("pivoted_rows", pivots, rows=size)
     if not transpose:
@@ -137,7 +137,7 @@ def _solve_by_lu(b: AtenBuilder, lu: Tensor, pivots: Tensor, x: Tensor, *, trans
 
 
 def _rows_of(b: AtenBuilder, x: Tensor, order: Tensor) -> Tensor:
-    """The rows of x [..., n, k] in an order [..., n] of their batch."""
+    """Reorder the rows of x [..., n, k] by the order [..., n] of their batch."""
     *batch, rows, columns = b.shape(x)
     *others, _ = b.shape(order)
     shape = (*broadcast(b.hint, batch, others), rows, columns)
@@ -149,7 +149,7 @@ def _rows_of(b: AtenBuilder, x: Tensor, order: Tensor) -> Tensor:
 def solve(
     b: AtenBuilder, a: Tensor, x: Tensor, *, left: bool = True, check_errors: bool = False
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Of one right side, or of as many vectors as there are matrices, each is a column."""
+    """A single right side, or one vector per matrix, is treated as a column."""
     is_vector = b.rank(x) == 1 or b.shape(x) == b.shape(a)[:-1]
     columns = b.reshape(x, (*b.shape(x), 1)) if is_vector else x
     if left:
@@ -171,7 +171,7 @@ def inverse(b: AtenBuilder, x: Tensor, *, check_errors: bool = False) -> tuple[T
 
 @aten("_linalg_slogdet.default")
 def slogdet(b: AtenBuilder, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """From the diagonal of U, whose product changes its sign with each exchange of rows."""
+    """Compute it from the diagonal of U; each row exchange changes the sign of the product."""
     size, dtype, axis = b.shape(x)[-1], b.dtype(x), b.rank(x) - 2
     lu, pivots, _ = b.add("lu_factor", x)
     on_diagonal = b.cast(identity(b, size, size, i32), boolean)
@@ -211,7 +211,7 @@ def householder_product(b: AtenBuilder, vectors: Tensor, factors: Tensor) -> Ten
 
 @aten("linalg_qr.default")
 def qr(b: AtenBuilder, x: Tensor, mode: str = "reduced") -> tuple[Tensor, Tensor]:
-    """Q has as many columns as R has rows: all, or those that the smaller side has; with mode "r", Q is empty."""
+    """Q has as many columns as R has rows: all, or as many as the smaller side; with mode "r", Q is empty."""
     vectors, factors = b.add("qr_factor", x)
     axis = b.rank(x) - 2
     size = b.shape(x)[axis] if mode == "complete" else b.shape(factors)[-1]
@@ -222,7 +222,7 @@ def qr(b: AtenBuilder, x: Tensor, mode: str = "reduced") -> tuple[Tensor, Tensor
 
 
 def _columns(b: AtenBuilder, x: Tensor, size: Known) -> Tensor:
-    """The first columns of matrices, with zeros where they have fewer."""
+    """Return the first columns of matrices, padded with zero columns."""
     axis, count = b.rank(x) - 1, b.static(b.shape(x)[-1], "the number of columns")
     wanted = b.static(size, "the number of columns")
     if wanted <= count:
@@ -235,7 +235,7 @@ def _columns(b: AtenBuilder, x: Tensor, size: Known) -> Tensor:
 def ormqr(
     b: AtenBuilder, vectors: Tensor, factors: Tensor, x: Tensor, left: bool = True, transpose: bool = False
 ) -> Tensor:
-    """The product with the whole Q, which is square."""
+    """Multiply by the full, square Q."""
     rows = b.shape(vectors)[-2]
     product = b.add("householder_product", _columns(b, vectors, rows), factors)
     product = _transposed(b, product) if transpose else product
@@ -271,7 +271,7 @@ def svd(
 def pinv(
     b: AtenBuilder, x: Tensor, *, atol: Tensor | None = None, rtol: Tensor | None = None, hermitian: bool = False
 ) -> Tensor:
-    """Without the singular values, or eigenvalues, that are no larger than the tolerance."""
+    """Compute the pseudoinverse without singular values, or eigenvalues, up to the tolerance."""
     shape, dtype, axis = b.shape(x), b.dtype(x), b.rank(x) - 2
     if 0 in shape:
         return b.expand(b.scalar(0, dtype), b.result.shape)
@@ -290,7 +290,9 @@ def pinv(
 
 
 def _least(b: AtenBuilder, largest: Tensor, shape: Sequence[Known], atol: Tensor | None, rtol: Tensor | None) -> Tensor:
-    """What values are to exceed: an amount, or a share of the largest, which is 0 by default beside an amount."""
+    """Return the threshold of values: absolute, or relative to the largest; the relative tolerance is 0 by default if
+    an absolute one is given.
+    """
     dtype = b.dtype(largest)
     sizes = [b.static(size, "the size of a matrix") for size in shape[-2:]]
     usual = b.scalar(float(np.finfo(dtype.numpy).eps) * max(sizes), dtype)

@@ -1,4 +1,4 @@
-"""Rules: one result element from one element of each operand."""
+"""Rules for element-wise ops."""
 
 import math
 from typing import Any
@@ -15,7 +15,7 @@ def _same_dtype(op: str) -> Rule:
 
 
 def floating(op: str, **attributes: Any) -> Rule:
-    """Return the rule of an op of one operand, which computes in floats."""
+    """Return the rule of an op with one operand that computes in floats."""
     return lambda b, x: b.add(op, *b.promote(x, floating=True), **attributes)
 
 
@@ -61,7 +61,7 @@ def leaky_relu(b: AtenBuilder, x: Tensor, negative_slope: float = 0.01) -> Tenso
 
 @aten("prelu.default")
 def prelu(b: AtenBuilder, x: Tensor, weight: Tensor) -> Tensor:
-    """A slope for each channel, or one for all."""
+    """Apply a slope per channel, or one for all."""
     behind = [1] * max(b.rank(x) - 2, 0)
     return b.add("prelu", x, weight if b.rank(x) < 2 else b.reshape(weight, (*b.shape(weight), *behind)))
 
@@ -76,7 +76,7 @@ def elu(b: AtenBuilder, x: Tensor, alpha: float = 1.0, scale: float = 1.0, input
 
 @aten("softplus.default")
 def softplus(b: AtenBuilder, x: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
-    """Past the threshold torch returns x, which the exact function equals to the last bits."""
+    """Above the threshold torch returns x, which equals the exact function up to the last bits."""
     if beta == 1:
         return b.add("softplus", x)
     factor = b.scalar(beta, b.dtype(x))
@@ -111,7 +111,7 @@ def _scaled_log(base: float) -> Rule:
 
 @aten("round.decimals")
 def round_decimals(b: AtenBuilder, x: Tensor, decimals: int = 0) -> Tensor:
-    """To so many digits behind the point, or before it; halves go to even digits."""
+    """Round to `decimals` digits after the point, or before it if negative; halves go to even digits."""
     if b.dtype(x).kind != "f":
         return x
     unit = b.scalar(10.0 ** abs(decimals), b.dtype(x))
@@ -189,7 +189,9 @@ def floor_divide(b: AtenBuilder, x: Tensor, y: Tensor | Number) -> Tensor:
 
 @aten("fmod.Tensor", "fmod.Scalar")
 def fmod(b: AtenBuilder, x: Tensor, y: Tensor | Number) -> Tensor:
-    """The sign of the dividend. Floats: sign(x) * (|x| mod |y|), exact; the lowest integer has no magnitude."""
+    """Return the remainder with the sign of the dividend. Floats: sign(x) * (|x| mod |y|), exact; the smallest integer
+    has no magnitude.
+    """
     left, right = b.promote(x, y)
     if b.dtype(left).kind == "f":
         return b.add("mul", b.add("sign", left), b.add("mod", b.add("abs", left), b.add("abs", right)))
@@ -206,7 +208,7 @@ def gcd(b: AtenBuilder, x: Tensor, y: Tensor) -> Tensor:
 
 @aten("lcm.default")
 def lcm(b: AtenBuilder, x: Tensor, y: Tensor) -> Tensor:
-    """The least common multiple, which is 0 beside a 0."""
+    """Return the least common multiple, 0 if either operand is 0."""
     x, y = b.promote(x, y)
     share = b.add("maximum", b.add("gcd", x, y), b.scalar(1, b.dtype(x)))
     return b.add("abs", b.add("mul", b.add("div", x, share), y))
@@ -219,7 +221,7 @@ def pow(b: AtenBuilder, x: Tensor | Number, y: Tensor | Number) -> Tensor:
 
 @aten("atan2.default")
 def atan2(b: AtenBuilder, y: Tensor, x: Tensor) -> Tensor:
-    """The arctangent of y / x, by half a turn off where x is negative; of two zeros 0."""
+    """Return the arctangent of y / x, shifted by pi where x is negative; 0 for two zeros."""
     y, x = b.promote(y, x, floating=True)
     zero, half_turn = b.scalar(0, b.dtype(x)), b.scalar(math.pi, b.dtype(x))
     angle = b.add("atan", b.add("div", y, x))
@@ -231,7 +233,7 @@ def atan2(b: AtenBuilder, y: Tensor, x: Tensor) -> Tensor:
 
 @aten("copysign.Tensor", "copysign.Scalar")
 def copysign(b: AtenBuilder, x: Tensor, y: Tensor | Number) -> Tensor:
-    """|x| with the sign bit of y, which zeros and NaN have, too."""
+    """Return |x| with the sign bit of y, which zeros and NaN have, too."""
     x, y = b.promote(x, y, floating=True)
     bits = b.add("bitcast", y, dtype=BITS[b.dtype(y).bits])
     magnitude = b.add("abs", x)
@@ -241,7 +243,7 @@ def copysign(b: AtenBuilder, x: Tensor, y: Tensor | Number) -> Tensor:
 
 @aten("signbit.default")
 def signbit(b: AtenBuilder, x: Tensor) -> Tensor:
-    """Whether a number is negative; of floats, also -0 and NaN with that bit."""
+    """Return whether a number is negative; for floats, also true for -0 and for NaN with the sign bit."""
     if b.dtype(x).kind == "f":
         x = b.add("bitcast", x, dtype=BITS[b.dtype(x).bits])
     return b.add("less", x, b.scalar(0, b.dtype(x)))
@@ -249,7 +251,7 @@ def signbit(b: AtenBuilder, x: Tensor) -> Tensor:
 
 @aten("angle.default")
 def angle(b: AtenBuilder, x: Tensor) -> Tensor:
-    """Of real numbers: half a turn for negative ones, NaN of NaN."""
+    """Return pi for negative real numbers, NaN for NaN, else 0."""
     (x,) = b.promote(x, floating=True)
     zero = b.scalar(0, b.dtype(x))
     transposed = b.add("where", b.add("less", x, zero), b.scalar(math.pi, b.dtype(x)), zero)
@@ -258,7 +260,7 @@ def angle(b: AtenBuilder, x: Tensor) -> Tensor:
 
 @aten("hypot.default")
 def hypot(b: AtenBuilder, x: Tensor, y: Tensor) -> Tensor:
-    """The root of x^2 + y^2, of which neither square overflows: the larger one times that of 1 + ratio^2."""
+    """Compute sqrt(x^2 + y^2) without overflow: the larger magnitude times sqrt(1 + ratio^2)."""
     x, y = (b.add("abs", side) for side in b.promote(x, y))
     large, small = b.add("maximum", x, y), b.add("minimum", x, y)
     zero, one = b.scalar(0, b.dtype(x)), b.scalar(1, b.dtype(x))
@@ -272,7 +274,7 @@ BITS = {16: i16, 32: i32, 64: i64}  # the integers that have the bits of a float
 
 @aten("fmax.default", "fmin.default")
 def fmax(b: AtenBuilder, x: Tensor, y: Tensor) -> Tensor:
-    """The larger one, or the smaller one, of two; of NaN and a number the number."""
+    """Return the larger (or smaller) operand; a number if the other one is NaN."""
     x, y = b.promote(x, y)
     chosen = b.add("maximum" if b.target == "aten.fmax.default" else "minimum", x, y)
     if b.dtype(x).kind != "f":
@@ -302,7 +304,7 @@ for _op, _targets in {
 
 
 def as_bool(b: AtenBuilder, x: Tensor | Number) -> Tensor:
-    """x != 0."""
+    """Return x != 0."""
     return b.tensor(x, boolean)
 
 

@@ -1,7 +1,7 @@
-"""Symbolic expressions of a .pt2 file -> sympy, by an allow-list of functions.
+"""Convert symbolic expressions of a .pt2 file to sympy, with an allow-list of functions.
 
-The file holds them as sympy's `srepr` writes them, such as `Mul(Integer(2), Symbol('s7', integer=True))`. Sympy's own
-way back evaluates the text as Python.
+The file stores them in sympy's `srepr` format, such as `Mul(Integer(2), Symbol('s7', integer=True))`. Sympy's own
+parser evaluates the text as Python.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _ASSUMPTIONS = {"integer", "positive", "nonnegative", "real"}
 
 
 def read_expression(text: str, where: str) -> sympy.Basic:
-    """The expression that `srepr` wrote as `text`.
+    """Parse the `srepr` text of an expression.
 
-    Raises LoadError for what is no such text, UnsupportedError for a function that is not in the list, LimitError for
-    a text, a number or an exponent that is too large.
+    Raises LoadError for any other text, UnsupportedError for a function that is not in the list, LimitError for a text,
+    a number or an exponent that is too large.
     """
     if len(text) > MAX_CHARACTERS:
         raise LimitError(f"{where}: expression of {len(text)} characters, expected at most {MAX_CHARACTERS}")

@@ -1,4 +1,4 @@
-"""What torch raises of a module or a program, as errors of Ingot's own types."""
+"""Convert torch's errors about a module or a program to Ingot's error types."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ TORCH_ERRORS = (
 
 @contextlib.contextmanager
 def typed(where: str, expected: str) -> Iterator[None]:
-    """Makes an error that torch raises in the block an UnsupportedError with torch's message.
+    """Convert an error that torch raises in the block to an UnsupportedError with torch's message.
 
-    An error of Ingot's keeps its type, and so does a stack that is too deep.
+    Ingot's own errors keep their type, and so does a stack overflow.
     """
     try:
         yield

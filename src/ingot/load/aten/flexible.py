@@ -1,4 +1,4 @@
-"""What `flex_attention` is in plain ATen ops: its functions of one score called with all scores at once."""
+"""`flex_attention` in plain ATen ops: its functions of one score are applied to all scores at once."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def flex_attention(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, score_mod: GraphModule, block_mask: Sequence[Any],
     scale: float, kernel_options: Any, score_tensors: Sequence[Any] = (), mask_tensors: Sequence[Any] = (),
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
-    """The result, and the logarithm of each row's sum and its maximum, both to the base 2.
+    """Return the result, and the logarithm of each row's sum and its maximum, both to the base 2.
 
-    Raises UnsupportedError for a function of a score that does more than compute with elements. Dong et al., "Flex
+    Raises UnsupportedError for a function of a score that does more than element-wise computation. Dong et al., "Flex
     attention: a programming model for generating optimized attention kernels", 2024.
     """
     groups = query.size(1) // key.size(1)
@@ -42,7 +42,7 @@ def flex_attention(
 
 
 def _repeated(x: torch.Tensor, batch: Any, groups: Any) -> torch.Tensor:
-    """The heads of keys or values as often as queries share one, for each sequence of a batch."""
+    """Repeat the heads of keys or values for their groups of query heads, and for each sequence of a batch."""
     shape = (batch, x.size(1), groups, *x.shape[2:])
     return x.unsqueeze(2).expand(shape).reshape(batch, x.size(1) * groups, *x.shape[2:])
 

@@ -1,4 +1,4 @@
-"""Rules: discrete Fourier transforms, of spectra and of overlapping frames of a signal."""
+"""Rules for discrete Fourier transforms, of whole signals and of overlapping frames."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,7 +15,7 @@ _SCALES = {0: 0.0, 1: 0.5, 2: 1.0}  # torch's normalisations: by which power of 
 
 
 def _scaled(b: AtenBuilder, parts: Sequence[Tensor], count: Known, power: float) -> tuple[Tensor, ...]:
-    """Results divided by a power of a count, which may be below 0."""
+    """Divide results by a power of a count; the power may be negative."""
     if power == 0:
         return tuple(parts)
     pen, dtype = b.pen(count), b.dtype(parts[0])
@@ -24,7 +24,7 @@ def _scaled(b: AtenBuilder, parts: Sequence[Tensor], count: Known, power: float)
 
 
 def _spectrum(b: AtenBuilder, x: Tensor, axis: int, is_half: bool) -> tuple[Tensor, Tensor]:
-    """Of real numbers."""
+    """Transform real numbers."""
     half: tuple[Tensor, Tensor] = b.add("rfft", x, axis=axis)
     return half if is_half else whole_spectrum(AtenGraphBuilder(b), *half, axis, b.shape(x)[axis])
 
@@ -41,7 +41,7 @@ def fft_c2c(b: AtenBuilder, x: Complex, dim: Sequence[int], normalization: int, 
 
 @aten("_fft_r2c.default", is_complex=True)
 def fft_r2c(b: AtenBuilder, x: Tensor, dim: Sequence[int], normalization: int, onesided: bool) -> Complex:
-    """The last axis is of real numbers, of whose spectrum one half says all."""
+    """The last axis holds real numbers, whose spectrum is determined by its first half."""
     axis, power = b.axis(x, dim[-1]), _SCALES[normalization]
     made = _spectrum(b, x, axis, onesided)
     whole = Complex(*_scaled(b, made, b.shape(x)[axis], power))
@@ -64,7 +64,7 @@ def stft(
     window: Tensor | None = None, normalized: bool = False, onesided: bool | None = None,
     return_complex: bool | None = None, align_to_window: bool | None = None,
 ) -> Complex:  # fmt: skip
-    """Frames are gathered and weighed by the window. A spectrum has its bins before its frames."""
+    """Gather frames and multiply them by the window. In the result, bins precede frames."""
     if isinstance(x, Complex) or isinstance(window, Complex) or align_to_window:
         raise UnsupportedError(f"torch node {b.hint!r}: stft of complex numbers or aligned to the window")
     *lead, bins, frames = b.result.shape if b.makes_complex else b.result.shape[:-1]
@@ -87,7 +87,7 @@ def stft_as_real(b: AtenBuilder, x: Tensor, *args: Any, **kwargs: Any) -> Tensor
 
 
 def _centered(b: AtenBuilder, window: Tensor, length: int) -> Tensor:
-    """A window of some length, with zeros on both sides where it is shorter."""
+    """Center a window in zeros if it is shorter than `length`."""
     width = b.static(b.shape(window)[0], "a window")
     left = (length - width) // 2
     if width != length:

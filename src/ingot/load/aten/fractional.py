@@ -1,4 +1,4 @@
-"""Rules: fractional max pooling, whose windows begin where random samples say. Graham, 2014, arXiv:1412.6071."""
+"""Rules for fractional max pooling, whose windows begin at random positions. Graham, 2014, arXiv:1412.6071."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from ingot.load.aten.registry import aten
 def fractional_max_pool(
     b: AtenBuilder, x: Tensor, kernel_size: Sequence[int], output_size: Sequence[int], samples: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """The largest element of each window, and its place in its channel.
+    """Return the largest element of each window, and its index in its channel.
 
-    samples [N, C, axes] of 0 .. 1: torch has those of two axes in the order of width and height.
+    samples [N, C, axes] of 0 .. 1: with two axes, torch orders them width, height.
     """
     shape = b.shape(x)
     axes = 2 if "2d" in b.target else 3
@@ -49,7 +49,7 @@ def fractional_max_pool(
 
 
 def _starts(b: AtenBuilder, sample: Tensor, size: int, window: int, count: int) -> Tensor:
-    """Where the windows of an axis begin, i64 [N, C, count]: the last one ends with the axis."""
+    """Return the starts of the windows of an axis, i64 [N, C, count]: the last window ends with the axis."""
     dtype, (batch, channels, _) = b.dtype(sample), b.shape(sample)
     if count == 1:
         return b.expand(b.scalar(size - window, i64), (batch, channels, 1))

@@ -1,4 +1,4 @@
-"""Rules: how many points lie in each bin between edges, along one axis or several."""
+"""Rules for histograms of points in bins between edges, along one axis or several."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def histogram_of_edges(
 
 
 def _points(b: AtenBuilder, x: Tensor) -> Tensor:
-    """x [..., axes] as [points, axes]."""
+    """Reshape x [..., axes] to [points, axes]."""
     *lead, axes = b.shape(x)
     return b.reshape(x, (element_count(lead), axes))
 
@@ -64,9 +64,10 @@ def _column(b: AtenBuilder, points: Tensor, axis: int) -> Tensor:
 
 
 def _edges(b: AtenBuilder, points: Tensor, bins: Sequence[int], range: Sequence[float] | None) -> list[Tensor]:
-    """Of each axis the edges of so many bins of one size: between given ends, or from the least point to the largest.
+    """Return, for each axis, the edges of equal bins: between given ends, or from the smallest point to the
+    largest.
 
-    Equal ends are moved apart by 1. Edges are counted from the nearer end, as torch does it.
+    Equal ends are moved by 1 in opposite directions. Edges are computed from the nearer end, as torch does.
     """
     edges, dtype = [], b.dtype(points)
     for axis, count in enumerate(bins):
@@ -92,9 +93,10 @@ def _edges(b: AtenBuilder, points: Tensor, bins: Sequence[int], range: Sequence[
 def _counted(
     b: AtenBuilder, points: Tensor, edges: Sequence[Tensor], weight: Tensor | None, density: bool, *, is_even: bool
 ) -> Tensor:
-    """How many points, or how much weight, each bin has; one outside, or NaN, is counted aside and cut off.
+    """Count the points, or sum their weights, in each bin; a point outside, or NaN, is counted separately and
+    cut off.
 
-    The last bin of an axis holds its end. is_even: bins have one size, and a division says which one it is.
+    The last bin of an axis includes its end. is_even: bins have one size, and the bin is computed by a division.
     """
     dtype, (number, _) = b.dtype(points), b.shape(points)
     sizes = [b.static(b.shape(edge)[0], "the number of edges") - 1 for edge in edges]
@@ -123,7 +125,7 @@ def _counted(
 
 
 def _density(b: AtenBuilder, counts: Tensor, edges: Sequence[Tensor], sizes: Sequence[int]) -> Tensor:
-    """The share of each bin, divided by how large the bin is."""
+    """Divide the share of each bin by the size of the bin."""
     axes = tuple(range(len(sizes)))
     counts = b.add("div", counts, b.add("reduce_sum", counts, axes=axes, keepdims=True))
     for axis, (edge, size) in enumerate(zip(edges, sizes, strict=True)):

@@ -1,7 +1,7 @@
-"""The walk over fx graphs that translates every live ATen call by its rule.
+"""Translate every live ATen call of fx graphs by its rule.
 
-An op without a rule is decomposed by torch itself, on fake tensors, and the simpler calls that it makes are translated
-instead; what even that does not resolve is reported in one error.
+An op without a rule is decomposed by torch itself, on fake tensors, and the resulting simpler calls are translated
+instead; all calls that cannot be resolved are reported in one error.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ Fakes = Callable[[], tuple[Any, Any, dict[int, str]]]  # arguments as fake tenso
 
 
 def live_nodes(nodes: Iterable[Node]) -> list[Node]:
-    """The nodes that the results need, in order, and those that say a size which data decide; what a known size was
-    taken from is not needed.
+    """Return the nodes that the results need, in order, and those that define a size that depends on data; sources of a
+    known size are not needed.
     """
     wanted: set[Node] = set()
     live = []
@@ -61,7 +61,7 @@ def live_nodes(nodes: Iterable[Node]) -> list[Node]:
 
 
 class Importer:
-    """Walks fx graphs; `env` holds what each fx node became: a value name, a dim, a tuple, or a plain value."""
+    """The translation of fx graphs; `env` maps each fx node to a value name, a dim, a tuple, or a plain value."""
 
     def __init__(self, symbols: Symbols):
         self.graph = Graph("torch")
@@ -80,7 +80,7 @@ class Importer:
     # -- the border
 
     def input(self, node: Node) -> Any:
-        """Declares a graph input; a size or constant argument needs none."""
+        """Declare a graph input; a size or constant argument needs none."""
         value = node.meta.get("val")
         if is_complex(value):
             raise UnsupportedError(f"torch input {node.name!r}: complex numbers, expected their torch.view_as_real")
@@ -89,7 +89,7 @@ class Importer:
         return self.value(value)
 
     def weight(self, name: str, tensor: torch.Tensor, may_be_constant: bool = False) -> Any:
-        """Declares a parameter; tensors over the same memory are one weight. Complex numbers are parts of one."""
+        """Declare a parameter; tensors over the same memory are one weight. Complex numbers are parts of one."""
         if is_complex(tensor):
             pair = self.weight(name, torch.view_as_real(tensor.resolve_conj()), may_be_constant)
             b, shape = self.builder, tuple(tensor.shape)
@@ -103,7 +103,7 @@ class Importer:
         return self._names[key]
 
     def state(self, name: str, tensor: torch.Tensor) -> str:
-        """Declares a buffer that lives across runs."""
+        """Declare a buffer that persists across runs."""
         if is_complex(tensor):
             raise UnsupportedError(f"torch buffer {name!r}: is written to and complex, expected real numbers")
         self.graph.add_state(name, self.type_of(tensor))
@@ -112,7 +112,7 @@ class Importer:
         return name
 
     def output(self, name: str, result: Any) -> None:
-        """Declares a graph output; numbers and sizes become data, None is left out. Complex numbers are refused."""
+        """Declare a graph output; numbers and sizes become data, None is omitted. Complex numbers are rejected."""
         if is_complex(result):
             self._refused.append(f"torch output {name!r}: complex numbers, expected their torch.view_as_real")
             return
@@ -124,13 +124,13 @@ class Importer:
             self.graph.set_output(name, result)
 
     def inner(self) -> Importer:
-        """What translates a graph that an op of this one is to run."""
+        """Return an importer for a subgraph of this graph."""
         made = Importer(self.symbols)
         made.drops, made.builder.moving, made.builder.trains = self.drops, self.builder.moving, self.builder.trains
         return made
 
     def report(self) -> None:
-        """Raises UnsupportedError with everything that could not be translated."""
+        """Raise UnsupportedError with all calls that could not be translated."""
         whys = {target: f", which {why}" for target, why in REFUSED.items()}
         missing = [f"{target} ({', '.join(nodes)}){whys.get(target, '')}" for target, nodes in self._missing.items()]
         if missing:
@@ -144,7 +144,7 @@ class Importer:
     # -- walking
 
     def run(self, module: GraphModule, graph: torch.fx.Graph) -> list[Any]:
-        """Translates the live nodes of a module's graph, whose placeholders are in `env`; gives what it returns."""
+        """Translate the live nodes of a module's graph, whose placeholders are in `env`; return its results."""
         returned: Any = ()
         for node in live_nodes(graph.nodes):
             if node.op == "output":
@@ -158,13 +158,13 @@ class Importer:
         return list(returned) if isinstance(returned, (list, tuple)) else [returned]
 
     def values(self, tree: Any) -> Any:
-        """`value` of every leaf of nested arguments."""
+        """Apply `value` to every leaf of nested arguments."""
         if isinstance(tree, (list, tuple)):
             return [self.values(leaf) for leaf in tree]
         return {k: self.values(v) for k, v in tree.items()} if isinstance(tree, dict) else self.value(tree)
 
     def value(self, argument: Any) -> Any:
-        """What an fx argument became: nodes by `env`, sizes as dims."""
+        """Return the translation of an fx argument: nodes by `env`, sizes as dims."""
         if isinstance(argument, Node):
             return self.env[argument]
         if isinstance(argument, torch.SymInt):
@@ -209,7 +209,7 @@ class Importer:
         return self._named(result)
 
     def _sized(self, produced: Any, result: Any) -> None:
-        """Notes what a size is that torch thinks data decide, where the rule computes it of others."""
+        """Record the dim of a size that torch considers dependent on data, but the rule computes from others."""
         if isinstance(produced, torch.Tensor) and isinstance(result, str):
             for size, found in zip(produced.shape, self.builder.shape(result), strict=True):
                 self.symbols.learn(size, found)
@@ -222,7 +222,7 @@ class Importer:
         return item
 
     def _named(self, result: Any) -> Any:
-        """Gives the value that a call ends with the call's plain name, where that is free."""
+        """Rename the value of a call to the call's plain name, if that is free."""
         hint = self.builder.hint
         if isinstance(result, Complex):
             return Complex(self._renamed(result.real, hint), self._renamed(result.imaginary, f"{hint}.imaginary"))
@@ -250,7 +250,9 @@ class Importer:
         return args, kwargs, names
 
     def _region(self, node: Node, produced: Any) -> Any:
-        """What a call of graphs becomes: a part of this graph, an op that runs them, or what torch makes of them."""
+        """Translate a higher-order call: as a part of this graph, as an op that runs subgraphs, or by torch's
+        decomposition.
+        """
         kind = str(node.target)
         if kind == "flex_attention":
             return self._decomposed(flex_attention, kind, lambda: self._fakes(node), produced, node.name)
@@ -269,7 +271,7 @@ class Importer:
         return tuple(results)
 
     def inlined(self, region: GraphModule, arguments: Sequence[Any]) -> list[Any]:
-        """What a graph gives of arguments, as a part of this graph."""
+        """Translate a graph on given arguments, as a part of this graph."""
         placeholders = [n for n in region.graph.nodes if n.op == "placeholder"]
         self.env.update(zip(placeholders, arguments, strict=True))
         return self.run(region, region.graph)
@@ -282,7 +284,7 @@ class Importer:
     # -- one call
 
     def translate(self, target: Any, args: list, kwargs: dict, produced: Any, fakes: Fakes, name: str) -> Any:
-        """What a call of an op becomes; `produced` is its fake result, `name` its fx node."""
+        """Translate a call of an op; `produced` is its fake result, `name` its fx node."""
         key = rule_key(str(target), _has_complex((args, kwargs, produced)))
         rule = RULES.get(key)
         try:
@@ -313,7 +315,7 @@ class Importer:
             raise ShapeError(f"torch node {name!r} ({target}): {error}") from error
 
     def _decomposed(self, target: Any, key: str, fakes: Fakes, produced: Any, name: str) -> Any:
-        """Runs torch's own decomposition on fake tensors and translates the calls that it makes."""
+        """Run torch's own decomposition on fake tensors and translate the resulting calls."""
         decomposition = _decomposition(target)
         if decomposition is None:
             nodes = self._missing.setdefault(self._called if self._depth else key, [])
@@ -337,7 +339,7 @@ class Importer:
         return tree_map(calls.value, list(result) if isinstance(result, tuple) else result)
 
     def _refuse(self, message: str, produced: Any) -> Any:
-        """Notes what cannot be translated and goes on, so that everything is found at once."""
+        """Record a call that cannot be translated and continue, so that all of them are reported at once."""
         if message not in self._refused:
             self._refused.append(message)
         return self._stand_in(produced)
@@ -364,7 +366,7 @@ class Importer:
 
 
 def computed(result: Any) -> Any:
-    """A result of a rule: one that is a function is computed where it is used."""
+    """Evaluate a result of a rule that is a function: it is only computed where it is used."""
     return result() if callable(result) else result
 
 
@@ -372,7 +374,7 @@ IGNORED = {"layout", "device", "pin_memory", "memory_format", "requires_grad"}  
 
 
 def _decomposition(target: Any) -> Callable[..., Any] | None:
-    """How torch makes an op, or a call of graphs, of simpler ops; None where it does not."""
+    """Return torch's decomposition of an op, or of a higher-order call, into simpler ops; None without one."""
     if not isinstance(target, torch._ops.OpOverload):
         return target
     if writes(target):
@@ -383,22 +385,22 @@ def _decomposition(target: Any) -> Callable[..., Any] | None:
 
 
 def _unrecorded_sizes(mode: FakeTensorMode) -> contextlib.AbstractContextManager[None]:
-    """A context in which sizes that data decide are not left with the program: torch asks for them when it traces
-    the program again.
+    """Return a context in which sizes that depend on data are not recorded in the program: torch creates them when it
+    traces the program again.
     """
     env = mode.shape_env
     return contextlib.nullcontext() if env is None else env.ignore_fresh_unbacked_symbols()
 
 
 def _has_complex(tree: Any) -> bool:
-    """Whether nested arguments hold a complex number, or what stands for one."""
+    """Return whether nested arguments contain a complex number, or a translated complex tensor."""
     if isinstance(tree, (list, tuple)):
         return any(map(_has_complex, tree))
     return any(map(_has_complex, tree.values())) if isinstance(tree, dict) else is_complex(tree)
 
 
 class _Calls(TorchDispatchMode):
-    """Translates each op call made while it is active; `names` says which value a fake tensor is."""
+    """Translates each op call made while it is active; `names` maps a fake tensor to its value."""
 
     def __init__(self, importer: Importer, names: dict[int, str], name: str):
         super().__init__()
@@ -408,7 +410,7 @@ class _Calls(TorchDispatchMode):
         self.kept: list[Any] = []  # identities stay unique while the tensors live
 
     def value(self, argument: Any) -> Any:
-        """The value of a fake tensor, or the argument itself with sizes as dims."""
+        """Return the value of a fake tensor, or the argument itself with sizes as dims."""
         return (
             computed(self.names[id(argument)]) if isinstance(argument, torch.Tensor) else self.importer.value(argument)
         )
@@ -438,7 +440,7 @@ class _Calls(TorchDispatchMode):
 
 
 def to_numpy(tensor: torch.Tensor) -> np.ndarray:
-    """A tensor's memory as an array, without a copy where it is contiguous and on the CPU."""
+    """Return a tensor's memory as an array, without a copy if it is contiguous and on the CPU."""
     plain = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
     from_torch(plain.dtype)
     if plain.dtype is torch.bfloat16:

@@ -1,4 +1,4 @@
-"""Rules: elements chosen by index tensors."""
+"""Rules for ops with index tensors."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,9 @@ from ingot.load.aten.registry import aten
 
 
 def checked(b: AtenBuilder, index: Tensor, limit: Known, what: str) -> Tensor:
-    """Indices below `limit`, as torch takes them here: a run that gives another, or one below 0, is refused."""
+    """Return indices below `limit`, in ops where torch accepts no others: a run with another index, or a negative one,
+    fails.
+    """
     return b.add("checked_index", index, limit=limit, what=f"{what} {index!r}")
 
 
@@ -21,7 +23,7 @@ def embedding(
     b: AtenBuilder, weight: Tensor, indices: Tensor, padding_idx: int = -1, scale_grad_by_freq: bool = False,
     sparse: bool = False,
 ) -> Tensor:  # fmt: skip
-    """padding_idx concerns gradients only: its row gets none."""
+    """padding_idx only affects gradients: its row gets none."""
     rows = b.add("gather", weight, checked(b, indices, b.shape(weight)[0], "indices"), axis=0)
     if not b.trains:
         return rows
@@ -45,7 +47,7 @@ def index_select(b: AtenBuilder, x: Tensor, dim: int, index: Tensor) -> Tensor:
 
 @aten("gather.default")
 def gather(b: AtenBuilder, x: Tensor, dim: int, index: Tensor, sparse_grad: bool = False) -> Tensor:
-    """Axes of x that are longer than the index are cut to it, as torch reads only that part."""
+    """Axes of x that are longer than the index are cropped to it, as torch only reads that part."""
     if b.rank(x) == 0:
         return x
     axis = b.axis(x, dim)
@@ -71,12 +73,12 @@ def _without(shape: tuple[Known, ...], axis: int) -> tuple[Known, ...]:
 
 @aten("index.Tensor", "_unsafe_index.Tensor")
 def index(b: AtenBuilder, x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
-    """Integer index tensors, one or several, or a mask, which stands for the positions where it holds.
+    """Index by integer tensors, one or several, or by a mask, which selects the positions where it is true.
 
-    One is a gather. Several are broadcast to one shape; the axes they index are brought together and joined, and
-    index positions in the joined axis are computed. Each index goes through an iota of its own axis first, which
-    counts negative ones from the end and finds those out of range. As in numpy, the result's index axes stand where
-    the indexed axes stood when these are neighbours, else first.
+    One is a gather. Several are broadcast to one shape; the axes they index are moved together and merged, and
+    positions in the merged axis are computed. Each index is first gathered from an iota of its axis, which resolves
+    negative indices and rejects indices out of range. As in numpy, the result's index axes replace the indexed axes if
+    these are adjacent, else they come first.
     """
     chosen = {axis: tensor for axis, tensor in enumerate(indices) if tensor is not None}
     axis = expect_one_mask(b, chosen)
@@ -102,7 +104,7 @@ def index(b: AtenBuilder, x: Tensor, indices: Sequence[Tensor | None]) -> Tensor
 
 
 def joined_position(b: AtenBuilder, indices: list[Tensor], sizes: list[Known]) -> Tensor:
-    """Row-major position of an index tuple: ((i0 * n1 + i1) * n2 + i2) ..."""
+    """Return the row-major position of an index tuple: ((i0 * n1 + i1) * n2 + i2) ..."""
     position = ""
     for tensor, size in zip(indices, sizes, strict=True):
         counted = b.add("gather", b.add("iota", length=size, start=0, step=1, dtype=i64), tensor, axis=0)
@@ -112,7 +114,7 @@ def joined_position(b: AtenBuilder, indices: list[Tensor], sizes: list[Known]) -
 
 @aten("unfold.default")
 def unfold(b: AtenBuilder, x: Tensor, dimension: int, size: int, step: int) -> Tensor:
-    """Overlapping windows of one axis, on a new last axis: their positions are an outer sum."""
+    """Extract overlapping windows of one axis to a new last axis: their positions are an outer sum."""
     if b.rank(x) == 0:  # as of one element
         return b.reshape(x, b.result.shape) if size == 1 else b.expand(x, b.result.shape)
     axis, windows = b.axis(x, dimension), b.result.shape[b.axis(x, dimension)]

@@ -1,4 +1,4 @@
-"""Rules: matrix products, and distances and determinants."""
+"""Rules for matrix products, distances and determinants."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,9 @@ MAX_ROWS_APART = 25  # whose distances torch computes one by one, and not by a p
 
 
 def product_of(b: AtenBuilder, x: Tensor, y: Tensor) -> Tensor:
-    """numpy's matmul: a vector on the left is a row, on the right a column, and that axis leaves the result."""
+    """Multiply as numpy's matmul: a vector is a row on the left, a column on the right, and its axis is dropped from
+    the result.
+    """
     left = b.reshape(x, (1, *b.shape(x))) if b.rank(x) == 1 else x
     right = b.reshape(y, (*b.shape(y), 1)) if b.rank(y) == 1 else y
     result = b.add("matmul", left, right)
@@ -51,7 +53,7 @@ def addmm(b: AtenBuilder, bias: Tensor, x: Tensor, y: Tensor, beta: Number = 1, 
 
 @aten("bilinear.default")
 def bilinear(b: AtenBuilder, x: Tensor, y: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """x^T W[o] y for every o: the products with x of all W at once, and with y row by row."""
+    """Compute x^T W[o] y for every o: the products with x of all W at once, and with y row by row."""
     lead, (outputs, left, right) = b.shape(x)[:-1], b.shape(weight)
     rows = element_count(lead)
     result = b.reshape(_bilinear(b, b.reshape(x, (rows, left)), weight, b.reshape(y, (rows, right))), (*lead, outputs))
@@ -63,7 +65,7 @@ def trilinear(
     b: AtenBuilder, x: Tensor, weight: Tensor, y: Tensor, expand1: Sequence[int], expand2: Sequence[int],
     expand3: Sequence[int], sumdim: Sequence[int], unroll_dim: int = 1,
 ) -> Tensor:  # fmt: skip
-    """What torch makes of `bilinear`, and of nothing else."""
+    """Handle the form that torch decomposes `bilinear` to; leave any other form to torch's decomposition."""
     if [*map(list, (expand1, expand2, expand3, sumdim))] != [[1, 3], [0], [1, 2], [2, 3]]:
         return NotImplemented
     return _bilinear(b, x, weight, y)
@@ -80,7 +82,7 @@ def _bilinear(b: AtenBuilder, x: Tensor, weight: Tensor, y: Tensor) -> Tensor:
 
 @aten("_euclidean_dist.default")
 def euclidean_dist(b: AtenBuilder, x: Tensor, y: Tensor) -> Tensor:
-    """By |x|^2 - 2 x^T y + |y|^2, as torch does it, with what that loses of small distances."""
+    """Compute |x|^2 - 2 x^T y + |y|^2, as torch does, with the same loss of accuracy for small distances."""
     last = b.rank(x) - 1
     sizes = [b.add("reduce_sum", b.add("mul", side, side), axes=(last,), keepdims=True) for side in (x, y)]
     both = b.add("add", sizes[0], b.permute(sizes[1], (*range(last - 1), last, last - 1)))
@@ -90,8 +92,9 @@ def euclidean_dist(b: AtenBuilder, x: Tensor, y: Tensor) -> Tensor:
 
 @aten("_cdist_forward.default")
 def cdist(b: AtenBuilder, x: Tensor, y: Tensor, p: float, compute_mode: int | None = None) -> Tensor:
-    """The p-norm of each row of x minus each of y. compute_mode: 1 and 2 choose how p=2 is computed, else it is where
-    either has many rows.
+    """Compute the p-norm of each row of x minus each row of y.
+
+    compute_mode: 1 and 2 select the method for p=2; 0 selects it by the number of rows.
     """
     (rows, size), others = b.shape(x)[-2:], b.shape(y)[-2]
     is_large = any(not isinstance(count, int) or count > MAX_ROWS_APART for count in (rows, others))
@@ -104,7 +107,7 @@ def cdist(b: AtenBuilder, x: Tensor, y: Tensor, p: float, compute_mode: int | No
 
 @aten("_pdist_forward.default")
 def pdist(b: AtenBuilder, x: Tensor, p: float = 2) -> Tensor:
-    """The p-norm of each row less each behind it."""
+    """Compute the p-norm of each row minus each later row."""
     rows = b.static(b.shape(x)[0], "the number of rows")
     left, right = (b.constant(side) for side in np.triu_indices(rows, 1))
     apart = b.add("sub", b.add("gather", x, left, axis=0), b.add("gather", x, right, axis=0))
@@ -113,7 +116,7 @@ def pdist(b: AtenBuilder, x: Tensor, p: float = 2) -> Tensor:
 
 @aten("addbmm.default")
 def addbmm(b: AtenBuilder, x: Tensor, left: Tensor, right: Tensor, beta: Number = 1, alpha: Number = 1) -> Tensor:
-    """beta * x + alpha * the sum of products of a batch."""
+    """Compute beta * x + alpha * the sum of products of a batch."""
     total = b.add("reduce_sum", b.add("matmul", left, right), axes=(0,), keepdims=False)
     dtype = b.dtype(total)
     total = total if alpha == 1 else b.add("mul", total, b.scalar(alpha, dtype))
@@ -124,13 +127,13 @@ def addbmm(b: AtenBuilder, x: Tensor, left: Tensor, right: Tensor, beta: Number 
 
 @aten("_linalg_det.default")
 def det(b: AtenBuilder, x: Tensor) -> tuple[Tensor, None, None]:
-    """Without the factors, which torch keeps for the way back."""
+    """Return the determinant without the factors, which torch only keeps for the backward op."""
     return b.add("det", x), None, None
 
 
 @aten("transformers.grouped_mm_fallback.default")
 def grouped_mm(b: AtenBuilder, x: Tensor, weights: Tensor, ends: Tensor) -> Tensor:
-    """Rows in groups that end at `ends`, each group times a matrix [k, n] of its own; rows of no group give zeros."""
+    """Multiply groups of rows that end at `ends`, each by its own matrix [k, n]; rows in no group give zeros."""
     rows, experts = b.shape(x)[0], b.shape(weights)[0]
     place = b.reshape(b.add("iota", length=rows, start=0, step=1, dtype=i64), (rows, 1))
     is_behind = b.add("greater_equal", place, b.cast(ends, i64))

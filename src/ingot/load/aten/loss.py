@@ -1,4 +1,4 @@
-"""Rules: losses that torch computes in parts of a batch."""
+"""Rules for losses that torch computes in parts of a batch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def linear_cross_entropy(
     b: AtenBuilder, x: Tensor, weight: Tensor, target: Tensor, bias: Tensor | None, class_weight: Tensor | None,
     reduction: str, ignore_index: int, label_smoothing: float, *_: Any,
 ) -> tuple[Tensor, None, None, None]:  # fmt: skip
-    """The sum or the mean of the losses; the gradients that torch computes beside it are for its way back alone."""
+    """Return the sum or the mean of the losses; torch's additional gradients only serve its backward op."""
     if label_smoothing:
         raise UnsupportedError(f"torch node {b.hint!r}: label smoothing, got {label_smoothing}, expected 0")
     losses, shares = _losses(b, x, weight, target, bias, class_weight, ignore_index)
@@ -36,7 +36,7 @@ def _losses(
     b: AtenBuilder, x: Tensor, weight: Tensor, target: Tensor, bias: Tensor | None, class_weight: Tensor | None,
     ignored: int,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """The loss of each row times the weight of its class, and that weight, which is 0 for what is ignored."""
+    """Return the loss of each row times the weight of its class, and that weight, which is 0 for ignored rows."""
     dtype, (rows,) = b.dtype(x), b.shape(target)
     logits = b.add("matmul", x, b.cast(weight, dtype), transpose_b=True)
     logits = logits if bias is None else b.add("add", logits, b.cast(bias, dtype))

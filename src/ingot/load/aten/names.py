@@ -1,4 +1,4 @@
-"""Readable names out of an ExportedProgram: of values, of symbols, of outputs."""
+"""Readable names from an ExportedProgram, for values, symbols and outputs."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from torch.utils._pytree import TreeSpec
 
 
 def value_name(node: Node) -> str:
-    """The path of the module that a node was traced in and its op, such as `h.0.attn.matmul`."""
+    """Return the path of the module that a node was traced in, with its op, such as `h.0.attn.matmul`."""
     target = node.target
     op = target._schema.name.partition("::")[2] if isinstance(target, torch._ops.OpOverload) else node.name
     return ".".join(part for part in (module_path(node), op.strip("_")) if part)
 
 
 def module_path(node: Node) -> str:
-    """The path of the module that a node was traced in, such as `h.0.attn`; "" for the outermost one."""
+    """Return the path of the module that a node was traced in, such as `h.0.attn`; "" for the root module."""
     stack = node.meta.get("nn_module_stack") or {}
     return next(reversed(stack.values()))[0] if stack else ""
 
 
 def dim_names(program: torch.export.ExportedProgram, example_inputs: tuple, dynamic_shapes: Any) -> dict[str, str]:
-    """Symbol of the program -> name of the `torch.export.Dim` that the user gave for that size.
+    """Map each symbol of the program to the name of the user's `torch.export.Dim` for that size.
 
     `dynamic_shapes` is a tuple that follows the inputs, or a dict from parameter names to specifications.
     """
@@ -52,8 +52,8 @@ def dim_names(program: torch.export.ExportedProgram, example_inputs: tuple, dyna
 
 
 def declared_dims(program: torch.export.ExportedProgram) -> dict[str, str]:
-    """Symbol of the program -> name of the `torch.export.Dim` that it was exported with, as far as torch still knows:
-    a .pt2 file holds no names of dims.
+    """Map each symbol of the program to the name of the `torch.export.Dim` of its export, if torch still has it: a .pt2
+    file stores no names of dims.
     """
     fakes = (node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder")
     modes = (getattr(fake, "fake_mode", None) for fake in fakes if isinstance(fake, torch.Tensor))
@@ -68,7 +68,7 @@ def declared_dims(program: torch.export.ExportedProgram) -> dict[str, str]:
 
 
 def _leaves(argument: Any, specification: Any) -> Iterator[Any]:
-    """The specification of each leaf of an argument, in torch's flattening order."""
+    """Yield the specification of each leaf of an argument, in torch's flattening order."""
     if isinstance(argument, dict):
         for key, value in argument.items():
             yield from _leaves(value, specification[key] if specification else None)
@@ -88,7 +88,7 @@ def _sizes(fake: Any, specification: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def output_names(spec: TreeSpec | None, count: int) -> list[str]:
-    """External names of the leaves of a result: keys and fields where it has them, else positions.
+    """Return external names of the leaves of a result: keys and fields where it has them, else positions.
 
     A lone tensor is `output`, those of a tuple `output_0`, `output_1` ...; nested levels are joined by dots.
     """
@@ -106,7 +106,7 @@ def _levels(spec: TreeSpec) -> Iterator[TreeSpec]:
 
 
 def _keys(spec: TreeSpec) -> list[str] | None:
-    """Names of the children of a dict, a named tuple, or a class that is flattened with its field names."""
+    """Return the names of the children of a dict, a named tuple, or a class that is flattened with its field names."""
     fields = getattr(spec.context, "_fields", None) or spec.context
     if isinstance(fields, (list, tuple)) and len(fields) == spec.num_children and fields:
         return [str(field) for field in fields]

@@ -1,4 +1,4 @@
-"""Rules: normalisation and softmax."""
+"""Rules for normalization and softmax."""
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
@@ -44,7 +44,7 @@ def _epsilon(b: AtenBuilder, x: Tensor, eps: float | None) -> float:
 def _over_trailing_axes(
     b: AtenBuilder, op: str, x: Tensor, count: int, parameters: Sequence[Tensor | None], eps: float
 ) -> Tensor:
-    """The op over the last `count` axes, joined into one where they are several."""
+    """Apply the op over the last `count` axes, merged into one if there are several."""
     shape = b.shape(x)
     if count == 1:
         return b.add(op, x, *parameters, eps=float(eps))
@@ -58,7 +58,7 @@ def _over_trailing_axes(
 def native_layer_norm(
     b: AtenBuilder, x: Tensor, normalized_shape: Sequence[Known], weight: Tensor | None, bias: Tensor | None, eps: float
 ) -> Any:
-    """With the mean and 1 / deviation of each row."""
+    """Return the result with the mean and 1 / deviation of each row."""
     rows = tuple(range(b.rank(x) - len(normalized_shape), b.rank(x)))
     mean, scale = _statistics(b, x, rows, eps)
     return layer_norm(b, x, normalized_shape, weight, bias, eps), mean, scale
@@ -67,7 +67,9 @@ def native_layer_norm(
 def _statistics(
     b: AtenBuilder, x: Tensor, axes: tuple[int, ...], eps: float, shape: Sequence[Known] | None = None
 ) -> tuple[Callable[[], Tensor], Callable[[], Tensor]]:
-    """The mean and 1 / deviation over axes, computed where they are used; shape: that they get, else axes are 1."""
+    """Return the mean and 1 / deviation over axes, each computed where it is used; shape: the result shape, by default
+    with axes of 1.
+    """
 
     def reduced(op: str, of: Tensor) -> Tensor:
         return b.add(op, of, axes=axes, keepdims=True)
@@ -98,7 +100,7 @@ def native_group_norm(
     b: AtenBuilder, x: Tensor, weight: Tensor | None, bias: Tensor | None, N: Known, C: Known, HxW: Known, group: int,
     eps: float,
 ) -> Any:  # fmt: skip
-    """With the mean and 1 / deviation of each group."""
+    """Return the result with the mean and 1 / deviation of each group."""
     groups = (N, group, element_count(b.shape(x)[1:]) // group)  # type: ignore[operator]
     mean, scale = _statistics(b, b.reshape(x, groups), (2,), eps, (N, group))
     return group_norm(b, x, group, weight, bias, eps), mean, scale
@@ -135,7 +137,7 @@ def batch_norm(
 def native_batch_norm_of_its_own(
     b: AtenBuilder, x: Tensor, weight: Tensor | None, bias: Tensor | None, training: bool, momentum: float, eps: float
 ) -> Any:
-    """With the mean and 1 / deviation of each channel."""
+    """Return the result with the mean and 1 / deviation of each channel."""
     axes = tuple(axis for axis in range(b.rank(x)) if axis != 1)
     return (
         _batch_norm_of_its_own(b, x, weight, bias, eps), *_statistics(b, x, axes, eps, (b.shape(x)[1],))
@@ -147,7 +149,9 @@ def native_batch_norm_and_moved(
     b: AtenBuilder, x: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, variance: Tensor,
     training: bool, momentum: float, eps: float,
 ) -> Any:  # fmt: skip
-    """As of its own statistics, or of given ones; last what the running mean and variance become."""
+    """Normalize by the batch's statistics, or by given ones; the last results are the updated running mean and
+    variance.
+    """
     if not training:
         y = batch_norm(b, x, weight, bias, mean, variance, False, momentum, eps)
         return y, *_no_statistics(b), mean, variance
@@ -165,7 +169,7 @@ def native_batch_norm_and_moved(
 
 
 def _batch_norm_of_its_own(b: AtenBuilder, x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> Tensor:
-    """Each channel by the mean and variance that it has in x: a layer norm of all there is of it."""
+    """Normalize each channel by its mean and variance in x: a layer norm over all elements of the channel."""
     batch, channels, *spatial = b.shape(x)
     order = (1, 0, *range(2, b.rank(x)))
     rows = b.reshape(b.permute(x, order), (channels, element_count([batch, *spatial])))
@@ -228,7 +232,7 @@ def log_softmax_core(b: AtenBuilder, x: Tensor, dim: int, half_to_float: bool) -
 
 @aten("_safe_softmax.default")
 def safe_softmax(b: AtenBuilder, x: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
-    """Softmax that is zero where a whole row is -inf."""
+    """Compute a softmax that is zero where a whole row is -inf."""
     x = x if dtype is None else b.cast(x, from_torch(dtype))
     peak = b.add("reduce_max", x, axes=(b.axis(x, dim),), keepdims=True)
     hidden = b.add("equal", peak, b.scalar(float("-inf"), b.dtype(x)))

@@ -1,4 +1,4 @@
-"""ExportedProgram -> Graph: what is exported, its inputs, weights, states and outputs; `importer` walks the calls."""
+"""Load an ExportedProgram as a Graph: export, inputs, weights, states and outputs; `importer` translates the calls."""
 
 from __future__ import annotations
 
@@ -70,10 +70,10 @@ if TYPE_CHECKING:
 
 @uncollected()
 def load_any(source: Any, example_inputs: Examples | None, *, is_trained: bool = False) -> Graph | None:
-    """The graph of an ExportedProgram, or of a module with its example inputs; None for anything else. is_trained: what
-    is in training mode stays so: dropout, and batch norm of a module.
+    """Load an ExportedProgram, or a module with its example inputs; None for anything else. is_trained: parts in
+    training mode keep it: dropout, and batch norm of a module.
 
-    Raises KindError for a module without example inputs, and what `load_exported` and `load_module` raise.
+    Raises KindError for a module without example inputs, and the errors of `load_exported` and `load_module`.
     """
     if isinstance(source, torch.export.ExportedProgram):
         return load_exported(source, drops=is_training if is_trained else None)
@@ -88,8 +88,8 @@ def load_any(source: Any, example_inputs: Examples | None, *, is_trained: bool =
 
 
 def _arguments(module: torch.nn.Module, example_inputs: Any) -> tuple | dict[str, Any]:
-    """What a module is exported with; a tensor alone is its only argument. Raises KindError for what is none of both,
-    and for arrays of numpy.
+    """Return the arguments for the export of a module; a single tensor is its only argument. Raises KindError for other
+    types, and for numpy arrays.
     """
     where = f"module {type(module).__name__}: example_inputs"
     if isinstance(example_inputs, (torch.Tensor, np.ndarray)):
@@ -110,11 +110,11 @@ def load_module(
     *,
     is_trained: bool = False,
 ) -> Graph:
-    """The graph of a module in eval mode, exported with `example_inputs`: a tuple, or a dict of keyword arguments.
+    """Load a module in eval mode, exported with `example_inputs`: a tuple, or a dict of keyword arguments.
 
     `dynamic_shapes` is torch.export's; the names of its Dims become the graph's symbols. Parameters are views of the
-    module's storage. is_trained: see `load_any`. Raises what `expect_called` does, and UnsupportedError: with torch's
-    message where torch cannot export the module, else listing every op without a rule or a decomposition.
+    module's storage. is_trained: see `load_any`. Raises the errors of `expect_called`, and UnsupportedError: with
+    torch's message if torch cannot export the module, else listing every op without a rule or a decomposition.
     """
     args, kwargs = ((), example_inputs) if isinstance(example_inputs, dict) else (tuple(example_inputs), {})
     expect_called(module, args, kwargs, " and a target" if is_trained else "")
@@ -136,8 +136,8 @@ def _exported(
     is_trained: bool,
     attending: Iterable[torch.nn.Module] = (),
 ) -> torch.export.ExportedProgram:
-    """A module's program in eval mode, but for parts that are in training mode as they are called. is_trained: it says
-    where the module has gradients off.
+    """Export a module in eval mode, except for parts that are called in training mode. is_trained: mark where the
+    module disables gradients.
     """
     modes = {part: part.training for part in module.modules()}
     module.eval()
@@ -154,8 +154,8 @@ def _exported(
 
 @contextlib.contextmanager
 def _lean() -> Iterator[None]:
-    """While it is open, torch notes of no node where in Python it was made, and writes no Python for graphs that nobody
-    calls: each is about a quarter of what exporting takes.
+    """Disable, within the context, torch's recording of the Python location of each node, and its code generation for
+    graphs that are never called: each takes about a quarter of the export time.
     """
     before = getattr(fx_config, "do_not_emit_stack_traces", False)
     fx_config.do_not_emit_stack_traces = True
@@ -168,9 +168,9 @@ def _lean() -> Iterator[None]:
 
 @uncollected()
 def load_pt2(path: str | os.PathLike, *, is_mapped: bool = False) -> Graph:
-    """The graph of a saved ExportedProgram; nothing in the file is run. is_mapped: see `read_archive`.
+    """Load a saved ExportedProgram; nothing in the file is run. is_mapped: see `read_archive`.
 
-    Raises what `read_archive` raises, LoadError for a graph that contradicts itself too, and OSError when the file
+    Raises the errors of `read_archive`, LoadError also for a graph that contradicts itself, and OSError when the file
     cannot be opened.
     """
     with open(path, "rb") as file:
@@ -188,13 +188,13 @@ def load_exported(
     drops: Callable[[Node], bool] | None = None,
     moving: Mapping[str, float] = MappingProxyType({}),
 ) -> Graph:
-    """The graph of an ExportedProgram, in training IR or in core ATen.
+    """Load an ExportedProgram, in training IR or in core ATen.
 
-    Parameters and buffers are weights under their qualified names, views of the program's storage; mutated buffers
-    are states. An input that the program writes into stays as it is; what it becomes is an output of its own, behind
-    the others, `<input>_mutated`. `symbol_names` renames the program's symbols; others have the names of their
-    `torch.export.Dim`. drops: whether the dropout of a call stays; None for none. moving: see `AtenBuilder`. Raises
-    UnsupportedError like `load_module`.
+    Parameters and buffers are weights under their qualified names, views of the program's storage; mutated buffers are
+    states. An input that the program mutates stays unchanged; its new value is an additional last output,
+    `<input>_mutated`. `symbol_names` renames the program's symbols; others have the names of their `torch.export.Dim`.
+    drops: whether the dropout of a call is kept; None for never. moving: see `AtenBuilder`. Raises UnsupportedError
+    like `load_module`.
     """
     symbol_names = declared_dims(program) | (symbol_names or {})
     graph: torch.fx.Graph | None = program.graph
@@ -216,10 +216,10 @@ def load_exported(
 
 
 def load_traced(module: GraphModule, parameters: dict[int, tuple[str, torch.Tensor]]) -> Graph:
-    """The graph of a functional ATen graph whose nodes carry fake tensors, as AOT Autograd makes it.
+    """Load a functional ATen graph whose nodes carry fake tensors, as built by AOT Autograd.
 
-    parameters: placeholder position -> (name, tensor), to be weights; the other tensors are inputs, in order. Outputs
-    are `output_0`, `output_1` ...; None results are left out. Raises UnsupportedError like `load_module`.
+    parameters: placeholder position -> (name, tensor), which become weights; the other tensors are inputs, in order.
+    Outputs are `output_0`, `output_1` ...; None results are omitted. Raises UnsupportedError like `load_module`.
     """
     importer = Importer(Symbols())
     importer.builder.draws = False
@@ -258,7 +258,7 @@ def _declare_inputs(importer: Importer, program: torch.export.ExportedProgram, g
 
 
 def _declare_outputs(importer: Importer, program: torch.export.ExportedProgram, results: list[Any]) -> None:
-    """The outputs of the user, the states, and last what inputs become that are written into."""
+    """Declare the user's outputs, the states, and last the new values of mutated inputs."""
     specs = program.graph_signature.output_specs
     users = [spec for spec in specs if spec.kind is OutputKind.USER_OUTPUT]
     names = iter(output_names(program.call_spec.out_spec, len(users)))

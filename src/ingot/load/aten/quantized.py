@@ -1,7 +1,7 @@
-"""Rules: tensors that exports of PT2E quantize and take back, as `quantized_decomposed` has it.
+"""Rules for the ops of PT2E exports that quantize and dequantize tensors, from `quantized_decomposed`.
 
-Numbers are multiplied by 1 / scale in f32, as torch does, and not divided. What has no rule here torch takes apart by
-the functions that define it.
+Numbers are multiplied by 1 / scale in f32, as in torch, instead of divided. torch decomposes ops without a rule by the
+functions that define them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PER_TENSOR = [f"{NAMESPACE}.{{}}quantize_per_tensor.{overload}" for overload in
 
 
 def definition(target: torch._ops.OpOverload) -> Callable[..., Any] | None:
-    """The function of torch that defines an op of its namespace; None for one of another."""
+    """Return torch's function that defines an op of this namespace; None for any other op."""
     return getattr(_decomposed, target._opname, None) if target.namespace == NAMESPACE else None
 
 
@@ -53,7 +53,7 @@ def dequantize_per_tensor(
     b: AtenBuilder, x: Tensor, scale: Number | Tensor, zero_point: Number | Tensor, quant_min: Number | Tensor,
     quant_max: Number | Tensor, dtype: torch.dtype, out_dtype: torch.dtype | None = None,
 ) -> Tensor:  # fmt: skip
-    """By the op that kernels know, where the zero point is a code."""
+    """Dequantize by the plain op, which kernels support, if the zero point is an integer of the quantized dtype."""
     codes, made = b.dtype(x), f32 if out_dtype is None else from_torch(out_dtype)
     if isinstance(scale, float) and isinstance(zero_point, int) and codes.holds(zero_point) and codes.bits <= 16:
         point = b.scalar(zero_point, codes)
@@ -78,7 +78,7 @@ def dequantize_per_channel(
 def choose_parameters(
     b: AtenBuilder, x: Tensor, quant_min: int, quant_max: int, eps: float, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor]:
-    """A scale and a zero point for all numbers of a tensor; symmetric ones have the middle of the codes at 0."""
+    """Compute one scale and one zero point for a tensor; symmetric ones map the middle of the quantized range to 0."""
     axes, zero = tuple(range(b.rank(x))), b.scalar(0, b.dtype(x))
     low = b.add("minimum", b.add("reduce_min", x, axes=axes, keepdims=False), zero)
     high = b.add("maximum", b.add("reduce_max", x, axes=axes, keepdims=False), zero)
@@ -109,10 +109,10 @@ def _qweight(
 
 
 def _single(b: AtenBuilder, x: Number | Tensor) -> Tensor:
-    """A number, or the one element of a tensor, as f32."""
+    """Return a number, or the only element of a tensor, as f32."""
     return b.reshape(b.cast(x, f32), ()) if isinstance(x, str) else b.scalar(x, f32)
 
 
 def _along(b: AtenBuilder, x: Tensor, values: Tensor, axis: int) -> Tensor:
-    """A value for each index of an axis."""
+    """Reshape one value per index of an axis so that it broadcasts."""
     return b.reshape(values, tuple(size if i == axis else 1 for i, size in enumerate(b.shape(x))))

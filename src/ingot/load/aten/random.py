@@ -1,4 +1,4 @@
-"""Rules: random ops. They draw anew in each run, from the state of `draw_uniform`; see docs/random.md."""
+"""Rules for random ops. They draw new numbers in each run, from the state of `draw_uniform`; see docs/random.md."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ _SMALL = 2.0**-60  # what keeps a class of weight 0 from 0 / 0, below any expone
 
 
 def _uniform(b: AtenBuilder, shape: Sequence[Known]) -> Tensor:
-    """f64 in 0..1. Raises UnsupportedError in a graph of torch.compile, which draws from torch's generator."""
+    """Return uniform f64 numbers in 0..1. Raises UnsupportedError in a graph of torch.compile, which uses torch's
+    generator.
+    """
     if not b.draws:
         raise UnsupportedError(f"torch node {b.hint!r}: random numbers, expected torch.export, not torch.compile")
     name = b.graph.fresh(f"{b.hint}.draw_uniform")
@@ -32,13 +34,13 @@ def _between(b: AtenBuilder, low: float, high: float, *, is_whole: bool = False)
 
 
 def _exponential(b: AtenBuilder, shape: Sequence[Known]) -> Tensor:
-    """f64 of rate 1: 0 or more."""
+    """Return exponential f64 numbers of rate 1: 0 or more."""
     pen = AtenGraphBuilder(b)
     return pen.neg(pen.log(pen.add(pen.neg(_uniform(b, shape)), 1.0)))
 
 
 def _normal(b: AtenBuilder, mean: Tensor | float, deviation: Tensor | float, dtype: DType | None = None) -> Tensor:
-    """Normal numbers, in the dtype of the result unless another is given."""
+    """Return normal numbers, in the dtype of the result unless another is given."""
     pen, shape = AtenGraphBuilder(b), b.result.shape
     pairs = _uniform(b, (2, *shape))
     drawn = normal(pen, *(b.reshape(b.slice(pairs, 0, i, i + 1), shape) for i in range(2)))
@@ -58,14 +60,14 @@ def uniform(b: AtenBuilder, _: Any, low: float = 0.0, high: float = 1.0, **__: A
 
 @aten("randint.default", "randint_like.default")
 def randint(b: AtenBuilder, first: Any, second: Any, **_: Any) -> Tensor:
-    """randint(high, size) and randint_like(x, high)."""
+    """Handle randint(high, size) and randint_like(x, high)."""
     high = b.static(second if isinstance(first, str) else first, "the bound of random integers")
     return _between(b, 0, high, is_whole=True)
 
 
 @aten("randint.low", "randint_like.low_dtype")
 def randint_from(b: AtenBuilder, first: Any, second: Any, third: Any, **_: Any) -> Tensor:
-    """randint(low, high, size) and randint_like(x, low, high)."""
+    """Handle randint(low, high, size) and randint_like(x, low, high)."""
     bounds = (second, third) if isinstance(first, str) else (first, second)
     low, high = (b.static(bound, "the bound of random integers") for bound in bounds)
     return _between(b, low, high, is_whole=True)
@@ -94,7 +96,7 @@ def log_normal(b: AtenBuilder, x: Tensor, mean: float = 1.0, deviation: float = 
 
 @aten("cauchy.default")
 def cauchy(b: AtenBuilder, x: Tensor, median: float = 0.0, width: float = 1.0, **_: Any) -> Tensor:
-    """The tangent of an angle within half a turn."""
+    """Compute Cauchy numbers as the tangent of a uniform angle in -pi/2..pi/2."""
     pen = AtenGraphBuilder(b)
     angle = pen.mul(pen.add(_uniform(b, b.result.shape), -0.5), math.pi)
     drawn = pen.div(pen.sin(angle), pen.cos(angle))
@@ -103,7 +105,7 @@ def cauchy(b: AtenBuilder, x: Tensor, median: float = 0.0, width: float = 1.0, *
 
 @aten("geometric.default")
 def geometric(b: AtenBuilder, x: Tensor, p: float, **_: Any) -> Tensor:
-    """How many trials it takes until one succeeds: 1 or more. Devroye, "Non-Uniform Random Variate Generation", 1986,
+    """Count the trials until the first success: 1 or more. Devroye, "Non-Uniform Random Variate Generation", 1986,
     chapter X.2.
     """
     pen = AtenGraphBuilder(b)
@@ -113,7 +115,7 @@ def geometric(b: AtenBuilder, x: Tensor, p: float, **_: Any) -> Tensor:
 
 @aten("randperm.default")
 def randperm(b: AtenBuilder, count: Known, **_: Any) -> Tensor:
-    """The order of as many numbers that are drawn."""
+    """Sort random numbers, and return their order."""
     order = b.add("topk", _uniform(b, (count,)), k=count, axis=0, largest=False)[1]
     return b.cast(order, b.result.dtype)
 
@@ -123,7 +125,9 @@ def rrelu(
     b: AtenBuilder, x: Tensor, noise: Tensor, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False,
     generator: Any = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """x, below 0 times a slope that is drawn in training, and else the mean; and the slopes that were drawn."""
+    """Return x, multiplied where negative by a random slope in training, by the mean slope otherwise; and the random
+    slopes.
+    """
     positive = b.add("greater", x, b.scalar(0, b.dtype(x)))
     if not training:
         slope = b.scalar((lower + upper) / 2, b.dtype(x))
@@ -152,10 +156,10 @@ def exponential(b: AtenBuilder, x: Tensor, rate: float = 1.0, **_: Any) -> Tenso
 
 @aten("multinomial.default")
 def multinomial(b: AtenBuilder, x: Tensor, count: Known, replacement: bool = False, **_: Any) -> Tensor:
-    """With replacement, for each draw how many running sums of the weights it reaches; a last class is always drawn.
+    """With replacement, count for each sample the cumulative weights up to it; a last class is always possible.
 
-    Without, the largest of the weights that are each divided by an exponential number. Efraimidis and Spirakis,
-    "Weighted random sampling with a reservoir", 2006.
+    Without replacement, return the largest weights after dividing each by an exponential number. Efraimidis and
+    Spirakis, "Weighted random sampling with a reservoir", 2006.
     """
     pen, (*batch, classes) = AtenGraphBuilder(b), b.shape(x)
     axis = len(batch)

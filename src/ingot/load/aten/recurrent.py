@@ -1,4 +1,4 @@
-"""Rules: LSTM, GRU and RNN, layer by layer and direction by direction."""
+"""Rules for LSTM, GRU and RNN, layer by layer and direction by direction."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -12,8 +12,8 @@ from ingot.load.aten.shape import dropout as drop
 
 @dataclass(frozen=True)
 class _Cell:
-    """A kind of layer. gates: which of torch's are the op's, in its order. own_bias: that of the hidden state is not
-    added to the input's, because a gate stands between them.
+    """A kind of layer. gates: the indices of torch's gates in the order of the op. own_bias: the bias of the hidden
+    state stays separate from the input's, because a gate multiplies it.
     """
 
     op: str
@@ -36,7 +36,7 @@ def recurrent(
     b: AtenBuilder, x: Tensor, hx: Tensor | Sequence[Tensor], params: Sequence[Tensor], has_biases: bool,
     num_layers: int, dropout: float, train: bool, bidirectional: bool, batch_first: bool,
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    """All outputs of the last layer, and the last states of every layer and direction."""
+    """Return all outputs of the last layer, and the last states of every layer and direction."""
     cell, befores = _CELLS[b.target], [hx] if isinstance(hx, str) else hx
     directions = 2 if bidirectional else 1
     each = len(params) // (num_layers * directions)
@@ -62,7 +62,7 @@ def recurrent(
 
 
 def _ordered(b: AtenBuilder, w: Tensor, cell: _Cell) -> Tensor:
-    """Weights or a bias with the gates along their first axis in the op's order."""
+    """Reorder the gates of weights or a bias along their first axis to the op's order."""
     if len(cell.gates) == 1:
         return w
     hidden = b.static(b.shape(w)[0], "the hidden size") // len(cell.gates)
@@ -77,8 +77,8 @@ def _direction(
     b: AtenBuilder, cell: _Cell, x: Tensor, weights: list[Tensor], states: list[Tensor], by_time: tuple[int, ...],
     reverse: bool, projection: Tensor | None,
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    """The outputs, which lie as x does, and the last states. by_time: the axes of x, time first. projection [P,H]: of
-    the hidden state, which is what outputs are and gates see.
+    """Return the outputs, in the layout of x, and the last states. by_time: the axes of x, time first. projection
+    [P,H]: applied to the hidden state; outputs and gates read the projected state.
     """
     w, r, *biases = weights
     own = []
@@ -103,8 +103,8 @@ def _direction(
 def _unprojected(
     b: AtenBuilder, gates: Tensor, r: Tensor, states: list[Tensor], reverse: bool, projection: Tensor
 ) -> tuple[Tensor, Tensor, list[Tensor]]:
-    """The gates, weights and states of a layer whose hidden state is that before the projection: the weights of both
-    are one product, and what the first step sees of a projected state is added to its gates.
+    """Return the gates, weights and states of an equivalent layer without projection: recurrent weights and projection
+    become one product, and the contribution of the initial projected state is added to the gates of the first step.
     """
     h, c = states
     seen = b.add("matmul", h, r, transpose_b=True)

@@ -1,4 +1,4 @@
-"""Rules: reductions, what runs along an axis, top-k and sorting."""
+"""Rules for reductions, cumulative ops, top-k and sorting."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -195,7 +195,7 @@ def _moments(b: AtenBuilder, x: Tensor, dim: Axes, correction: Number | None, ke
 
 
 def root(b: AtenBuilder, squares: Tensor) -> Tensor:
-    """The root of a sum of squares; what is trained has no gradient where it is 0, as torch has it of distances."""
+    """Return the root of a sum of squares; in training, its gradient at 0 is 0, as in torch's distances."""
     if not b.trains:
         return b.add("sqrt", squares)
     zero = b.scalar(0, b.dtype(squares))
@@ -236,7 +236,7 @@ def norm_all(b: AtenBuilder, x: Tensor, p: float = 2) -> Tensor:
 
 @aten("logsumexp.default")
 def logsumexp(b: AtenBuilder, x: Tensor, dim: Axes, keepdim: bool = False) -> Tensor:
-    """Shifted by the maximum, or by 0 where that is infinite."""
+    """Shift by the maximum, or by 0 where that is infinite."""
     (x,) = b.promote(x, floating=True)
     axes, zero = b.axes(x, dim), b.scalar(0.0, b.dtype(x))
     peak = b.add("reduce_max", x, axes=axes, keepdims=True)
@@ -257,7 +257,7 @@ def cumsum(b: AtenBuilder, x: Tensor, dim: int, dtype: torch.dtype | None = None
 
 @aten("cumprod.default")
 def cumprod(b: AtenBuilder, x: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
-    """By the op, but where it is trained by products that have gradients where factors are 0, too."""
+    """Use the plain op; in training, use products whose gradients are correct for zero factors."""
     x = _accumulated(b, x, dtype)
     if not b.rank(x):
         return x
@@ -268,7 +268,7 @@ def cumprod(b: AtenBuilder, x: Tensor, dim: int, dtype: torch.dtype | None = Non
 
 
 def _running(b: AtenBuilder, x: Tensor, axis: int, join: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-    """Each element joined with all before it: of spans of 1, 2, 4 ... elements (Hillis and Steele, 1986)."""
+    """Combine each element with all before it: over spans of 1, 2, 4 ... elements (Hillis and Steele, 1986)."""
     size = b.static(b.shape(x)[axis], "the axis of a running result")
     span = 1
     while span < size:
@@ -280,7 +280,7 @@ def _running(b: AtenBuilder, x: Tensor, axis: int, join: Callable[[Tensor, Tenso
 
 @aten("cummax.default", "cummin.default")
 def cummax(b: AtenBuilder, x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-    """The largest so far, or the smallest, and where it is: the last of equal ones, and of NaN, which passes all."""
+    """Return the cumulative maximum or minimum and its last index; a NaN is carried to all later elements."""
     if not b.rank(x):
         return x, b.scalar(0, i64)
     axis, op = b.axis(x, dim), "maximum" if b.target == "aten.cummax.default" else "minimum"
@@ -300,7 +300,7 @@ def logcumsumexp(b: AtenBuilder, x: Tensor, dim: int) -> Tensor:
     zero = b.scalar(0, b.dtype(x))
 
     def join(before: Tensor, after: Tensor) -> Tensor:
-        """Of two logarithms that of the sum, which is the larger one where that is infinite."""
+        """Return the logarithm of the sum of two exponentials; the larger operand where that is infinite."""
         large = b.add("maximum", before, after)
         apart = b.add("where", b.add("isinf", large), zero, b.add("abs", b.add("sub", before, after)))
         more = b.add("log1p", b.add("exp", b.add("neg", apart)))
@@ -339,7 +339,7 @@ def argsort(b: AtenBuilder, x: Tensor, dim: int = -1, descending: bool = False) 
 
 
 def _chosen(b: AtenBuilder, x: Tensor, place: Tensor, axis: int, keepdim: bool) -> tuple[Tensor, Tensor]:
-    """The elements at a place along an axis, and the place, which has one there."""
+    """Gather the elements at an index along an axis; return both, without the axis unless `keepdim`."""
     value = b.add("gather_elements", x, place, axis=axis)
     if keepdim:
         return value, place
@@ -358,7 +358,7 @@ def kthvalue(b: AtenBuilder, x: Tensor, k: Known, dim: int = -1, keepdim: bool =
 
 @aten("median.dim")
 def median_dim(b: AtenBuilder, x: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
-    """The lower one of two in the middle, or the first NaN."""
+    """Return the lower of the two middle elements, or the first NaN."""
     if not b.rank(x):
         return x, b.scalar(0, i64)
     axis = b.axis(x, dim)
@@ -374,7 +374,7 @@ def median_dim(b: AtenBuilder, x: Tensor, dim: int, keepdim: bool = False) -> tu
 
 @aten("nanmedian.dim")
 def nanmedian_dim(b: AtenBuilder, x: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
-    """The lower one of two in the middle of what is no NaN; NaN where all are."""
+    """Return the lower of the two middle elements that are not NaN; NaN if all are."""
     if b.dtype(x).kind != "f" or not b.rank(x):
         return median_dim(b, x, dim, keepdim)
     axis = b.axis(x, dim)
@@ -398,9 +398,10 @@ def median(b: AtenBuilder, x: Tensor) -> Tensor:
 
 @aten("mode.default")
 def mode(b: AtenBuilder, x: Tensor, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
-    """The smallest of the most frequent elements, and the last place that has it: the end of the longest run in order.
+    """Return the smallest of the most frequent elements, and its last index: the end of the longest run in sorted
+    order.
 
-    NaN equals nothing, itself included.
+    NaN is unequal to every element, itself included.
     """
     if not b.rank(x):
         return x, b.scalar(0, i64)

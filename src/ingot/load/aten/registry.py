@@ -1,11 +1,10 @@
-"""The table of ATen rules: overload name -> function that makes plain ops.
+"""The table of ATen rules: overload name -> function that builds plain ops.
 
-A rule is called as `rule(b, *args, **kwargs)` with the arguments of the ATen call, and its Python signature repeats
-the schema's defaults. Tensors arrive as value names, sizes as dims, everything else as it was; a rule returns the
+A rule is called as `rule(b, *args, **kwargs)` with the arguments of the ATen call, and its Python signature repeats the
+schema's defaults. Tensors are passed as value names, sizes as dims, all other arguments unchanged. A rule returns the
 value name of its result, or a tuple of them (None for a result that Ingot does not compute, a function for one that is
-computed where it is used), or NotImplemented: then
-torch's own decomposition of the op is translated. A call with complex numbers among its arguments or results has a
-rule of its own.
+computed where it is used), or NotImplemented: then torch's own decomposition of the op is translated. A call with
+complex numbers among its arguments or results has a separate rule.
 """
 
 from collections.abc import Callable
@@ -29,12 +28,12 @@ OTHER_NAMESPACES = ("prims.", "quantized_decomposed.", "torch_nn.", "transformer
 
 
 def rule_key(target: str, is_complex: bool) -> str:
-    """The key in `RULES` of an overload, called with complex numbers or without."""
+    """Return the key in `RULES` of an overload, called with complex numbers or without."""
     return f"{target} (complex)" if is_complex else target
 
 
 def aten(*targets: str, is_complex: bool = False) -> Callable[[Rule], Rule]:
-    """Declares the rule for some overloads; `linear.default` means `aten.linear.default`."""
+    """Declare the rule for some overloads; `linear.default` means `aten.linear.default`."""
 
     def declare(rule: Rule) -> Rule:
         for target in targets:

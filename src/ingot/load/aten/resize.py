@@ -1,4 +1,4 @@
-"""Rules: upsampling and interpolation, each axis on its own."""
+"""Rules for upsampling and interpolation, axis by axis."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -21,7 +21,7 @@ _MODES: dict[str, tuple[Callable[[Builder, Value], Value], int]] = {
 
 
 def _apart(pen: Builder, size: Known, out: Known) -> Value:
-    """How far apart results lie in the operand: f64."""
+    """Return the distance of adjacent results in the operand: f64."""
     return pen.div(pen.scalar(size, f64), pen.scalar(out, f64))
 
 
@@ -30,7 +30,7 @@ def _apart(pen: Builder, size: Known, out: Known) -> Value:
 def upsample_nearest(
     b: AtenBuilder, x: Tensor, output_size: Sequence[Known], *scales: float | None, **named: float | None
 ) -> Tensor:  # fmt: skip
-    """An axis that repeats each element equally often is expanded, all such axes at once; of others, rows are read."""
+    """An axis that repeats each element equally often is expanded, all such axes at once; other axes are gathered."""
     places = 0.5 if "exact" in b.target else 0.0
     factors: dict[int, int] = {}
     for axis, (size, out, scale) in reversed([*enumerate(_axes(b, x, scales, named), 2)]):  # single elements while few
@@ -62,7 +62,7 @@ def upsample_nearest_vec(
 def interpolate(
     b: AtenBuilder, x: Tensor, output_size: Sequence[Known], align: bool, *scales: float | None, **named: float | None
 ) -> Tensor:  # fmt: skip
-    """f16 and bf16 are computed in f32. Of aligned corners, torch's antialiasing takes only the scale."""
+    """f16 and bf16 are computed in f32. With aligned corners, torch's antialiasing only uses the scale."""
     axes = _axes(b, x, scales, named)
     dtype = b.dtype(x)
     if dtype.kind != "f":
@@ -108,7 +108,9 @@ def interpolate_vec(
 def _axes(
     b: AtenBuilder, x: Tensor, scales: Sequence[float | None], named: dict[str, float | None]
 ) -> list[tuple[Known, Known, float | None]]:
-    """Of each spatial axis: the size, the size wanted, and how far apart results lie where the caller said that."""
+    """Return, for each spatial axis: the size, the output size, and the distance of adjacent results if the caller gave
+    it.
+    """
     given = [*scales, *(named[name] for name in sorted(named))]  # scales_d, scales_h, scales_w
     sizes, wanted = b.shape(x)[2:], b.result.shape[2:]
     apart = [1 / scale if scale else None for scale in given] + [None] * (len(sizes) - len(given))

@@ -1,4 +1,4 @@
-"""Rules: elements replaced, or added to, where index tensors say."""
+"""Rules for ops that replace elements at index tensors, or add to them."""
 
 import math
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ def scatter(b: AtenBuilder, x: Tensor, dim: int, index: Tensor, source: Tensor |
 def scatter_reduce(
     b: AtenBuilder, x: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, include_self: bool = True
 ) -> Tensor:
-    """Without self, what elements of x begin with is what the reduction leaves as it is; a mean counts what it adds."""
+    """Without self, the initial elements are the neutral element of the reduction; a mean counts the added elements."""
     return _reduced(b, x, dim, index, source, reduce, include_self)
 
 
@@ -37,7 +37,7 @@ def scatter_by_name(b: AtenBuilder, x: Tensor, dim: int, index: Tensor, source: 
 
 @aten("put.default")
 def put(b: AtenBuilder, x: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
-    """Elements at positions in row-major order replaced, or added to."""
+    """Replace elements at row-major positions, or add to them."""
     flat, place, values = (b.reshape(t, (element_count(b.shape(t)),)) for t in (x, index, source))
     made = b.add("scatter_elements", flat, place, values, axis=0, reduction="add" if accumulate else "none")
     return b.reshape(made, b.shape(x))
@@ -58,7 +58,7 @@ def _reduced(
 
 
 def _neutral(reduction: str, dtype: DType) -> Number:
-    """What a reduction of elements with it leaves as they are."""
+    """Return the neutral element of a reduction."""
     if reduction in ("add", "mul"):
         return int(reduction == "mul")
     if dtype.kind == "f":
@@ -79,14 +79,14 @@ def index_reduce(
 
 
 def _spread(b: AtenBuilder, index: Tensor, shape: Sequence[Known], axis: int) -> Tensor:
-    """Indices of slices along an axis as indices of their elements."""
+    """Convert indices of slices along an axis to indices of their elements."""
     count = element_count(b.shape(index))
     alone = tuple(count if i == axis else 1 for i in range(len(shape)))
     return b.expand(b.reshape(index, alone), shape)
 
 
 def _scattered(b: AtenBuilder, x: Tensor, dim: int, index: Tensor, source: Tensor | Number, reduction: str) -> Tensor:
-    """Of a source larger than the index, torch reads only the part that the index covers."""
+    """If the source is larger than the index, torch only reads the part that the index covers."""
     shape, axis = b.shape(x), b.axis(x, dim)
     x, index = (b.reshape(t, b.shape(t) or (1,)) for t in (x, index))
     index = checked(b, index, b.shape(x)[axis], "index")
@@ -101,7 +101,7 @@ def _scattered(b: AtenBuilder, x: Tensor, dim: int, index: Tensor, source: Tenso
 
 @aten("index_add.default", "index_copy.default")
 def index_add(b: AtenBuilder, x: Tensor, dim: int, index: Tensor, source: Tensor, alpha: Number = 1) -> Tensor:
-    """Slices of x along an axis, added to or replaced."""
+    """Add to slices of x along an axis, or replace them."""
     shape, axis = b.shape(x), b.axis(x, dim)
     x, source = (b.reshape(t, b.shape(t) or (1,)) for t in (x, source))
     if alpha != 1:
@@ -115,7 +115,7 @@ def index_add(b: AtenBuilder, x: Tensor, dim: int, index: Tensor, source: Tensor
 def index_put(
     b: AtenBuilder, x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False
 ) -> Tensor:
-    """A mask is a choice between x and values. Integers: the axes that they index are joined into one."""
+    """A mask selects between x and values. For integers, the indexed axes are merged into one."""
     chosen = {axis: tensor for axis, tensor in enumerate(indices) if tensor is not None}
     axis = expect_one_mask(b, chosen)
     if axis is not None:
@@ -142,7 +142,7 @@ def index_put(
 
 
 def _put_by_mask(b: AtenBuilder, x: Tensor, mask: Tensor, axis: int, values: Tensor, accumulate: bool) -> Tensor:
-    """Values are as many along an axis as the mask holds, or one for all of them."""
+    """There are as many values along an axis as the mask has true elements, or one for all of them."""
     values, shape = b.cast(values, b.dtype(x)), b.shape(x)
     behind = b.rank(x) - axis - b.rank(mask)
     is_counted = b.rank(values) > behind
@@ -158,7 +158,7 @@ def _put_by_mask(b: AtenBuilder, x: Tensor, mask: Tensor, axis: int, values: Ten
 
 
 def _in_order(b: AtenBuilder, values: Tensor, mask: Tensor, axis: int) -> Tensor:
-    """The first of the values along an axis where a mask holds first, and so on; anything where it does not hold."""
+    """Gather the values along an axis to the true elements of a mask, in order; other elements are arbitrary."""
     count = element_count(b.shape(mask))
     so_far = b.add("cumsum", b.cast(b.reshape(mask, (count,)), i64), axis=0)
     one, zero = b.scalar(1, i64), b.scalar(0, i64)
@@ -178,7 +178,9 @@ def masked_scatter(b: AtenBuilder, x: Tensor, mask: Tensor, source: Tensor) -> T
 
 @aten("histc.default")
 def histc(b: AtenBuilder, x: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
-    """How many elements lie in each bin, of which the last one holds its end; others are counted aside and cut off."""
+    """Count the elements in each bin, the last of which includes its end; other elements are counted separately and cut
+    off.
+    """
     if min >= max:
         raise UnsupportedError(f"torch node {b.hint!r}: bins between data's ends, got {min} to {max}, expected a range")
     flat, dtype = b.reshape(x, (element_count(b.shape(x)),)), b.dtype(x)
@@ -197,9 +199,8 @@ def col2im(
     b: AtenBuilder, x: Tensor, output_size: Sequence[int], kernel_size: Sequence[int], dilation: Sequence[int],
     padding: Sequence[int], stride: Sequence[int],
 ) -> Tensor:  # fmt: skip
-    """Columns [N, C * kernel, places] added where their block lies: a transposed convolution with filters of one 1.
-
-    Blocks side by side only change places.
+    """Add columns [N, C * kernel, positions] to their blocks: a transposed convolution with one-hot filters. Adjacent
+    blocks are only moved.
     """
     kernel, steps = tuple(kernel_size), tuple(stride)
     taps, batched = math.prod(kernel), b.shape(x)[:-2] or (1,)

@@ -1,4 +1,4 @@
-"""Rules: positions in sorted numbers."""
+"""Rules for positions in sorted numbers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def searchsorted(
     b: AtenBuilder, sorted_sequence: Tensor, x: Tensor | Number, out_int32: bool = False, right: bool = False,
     side: str | None = None, sorter: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
-    """Where numbers go into sorted rows, in front of equal ones, or behind them (`right`)."""
+    """Return the insertion positions of numbers in sorted rows, before equal elements, or after them (`right`)."""
     rows, numbers = b.promote(sorted_sequence, x)
     if sorter is not None:
         rows = b.add("gather_elements", rows, sorter, axis=b.rank(rows) - 1)
@@ -33,9 +33,10 @@ def bucketize(
 
 
 def sorted_positions(b: AtenBuilder, rows: Tensor, numbers: Tensor, right: bool) -> Tensor:
-    """Of [..., m] numbers in [..., n] rows, i64: by halves, or where n has no value yet, by counting.
+    """Return insertion positions of [..., m] numbers in [..., n] rows, i64: by binary search, or by counting if n is
+    symbolic.
 
-    A number that is not smaller than any goes behind the last, and so does NaN.
+    A number that is not smaller than any element goes to the end, and so does NaN.
     """
     axis, size = b.rank(rows) - 1, b.shape(rows)[-1]
     reaches = "greater" if right else "greater_equal"  # what stops a number from going further
@@ -59,7 +60,7 @@ def sorted_positions(b: AtenBuilder, rows: Tensor, numbers: Tensor, right: bool)
 
 @aten("repeat_interleave.Tensor")
 def repeat_interleave(b: AtenBuilder, repeats: Tensor, output_size: Known | None = None) -> Tensor:
-    """Each position as often as a tensor says: how many of the ends lie up to each place."""
+    """Repeat each position as often as a tensor specifies: count the ends up to each position."""
     (count,), dtype = b.result.shape, b.result.dtype
     (size,) = b.shape(repeats)
     if size == 0:

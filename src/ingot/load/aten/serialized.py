@@ -1,8 +1,9 @@
-"""The JSON of a .pt2 file -> torch's schema of an exported program, each field of its declared type.
+"""Convert the JSON of a .pt2 file to torch's schema of an exported program, with each field of its declared
+type.
 
-Torch's own reading takes any JSON value for any field, and what it then does with one runs code: texts of expressions
-are evaluated, names are pasted into source that is compiled, operators are looked up anywhere below `torch`, classes
-of tree specifications are imported. What comes out here names nothing but ATen ops, identifiers and numbers.
+Torch's own reader accepts any JSON value for any field, and later runs code from some of them: it evaluates texts of
+expressions, pastes names into source that it compiles, looks up operators anywhere below `torch`, and imports classes
+of tree specifications. The result of this module names nothing but ATen ops, identifiers and numbers.
 """
 
 from __future__ import annotations
@@ -47,9 +48,9 @@ _SIZE_FUNCTIONS = {f"{module}.{name}" for module, names in _SIZES.items() for na
 
 
 def read_program(content: bytes, where: str) -> schema.ExportedProgram:
-    """The program that `models/<name>.json` of a .pt2 file describes, without what only Python could run.
+    """Read the program that `models/<name>.json` of a .pt2 file describes, without content that requires Python.
 
-    Raises LoadError for anything but the schema, LimitError for sizes beyond 64 bits, and UnsupportedError for ops
+    Raises LoadError for content outside the schema, LimitError for sizes beyond 64 bits, and UnsupportedError for ops
     that are not ATen's, control flow and custom objects.
     """
     program = typed(schema.ExportedProgram, parse_object(content, where), where)
@@ -80,14 +81,14 @@ def read_program(content: bytes, where: str) -> schema.ExportedProgram:
 
 
 def read_payloads(content: bytes, where: str) -> dict[str, schema.PayloadMeta]:
-    """Qualified name of a tensor -> where in the file its elements are. Raises as `read_program`."""
+    """Map the qualified name of each tensor to the location of its elements in the file. Raises as `read_program`."""
     return typed(schema.PayloadConfig, parse_object(content, where), where).config
 
 
 def typed(kind: Any, value: Any, where: str) -> Any:
-    """A JSON value as `kind`, a class or an annotation of torch's schema. Raises LoadError, LimitError.
+    """Convert a JSON value to `kind`, a class or an annotation of torch's schema. Raises LoadError, LimitError.
 
-    Keys that a class does not have are left out, as torch does for files of newer versions.
+    Unknown keys of a class are ignored, as torch does for files of newer versions.
     """
     origin, parameters = typing.get_origin(kind), typing.get_args(kind)
     if origin in (typing.Union, types.UnionType):
@@ -134,7 +135,7 @@ def _annotations(kind: type) -> dict[str, Any]:
 
 
 def _parts(root: Any) -> Iterator[Any]:
-    """Every record below `root`, itself included."""
+    """Yield every record below `root`, itself included."""
     waiting = [root]
     while waiting:
         part = waiting.pop()
@@ -176,14 +177,13 @@ def _check_name(name: str, where: str) -> None:
 
 
 def _check_argument_name(name: str, where: str) -> None:
-    """Arguments of ops may be called `from` or `lambda`; torch passes them by position."""
+    """Check an argument name of an op, which may be a keyword such as `from`; torch passes these by position."""
     if not name.isidentifier():
         raise LoadError(f"{where}: argument {shown(name)}, expected a Python identifier")
 
 
 def _known(target: str) -> bool:
-    """Whether an operator is one of ATen's, a registered op, a function of sizes, or a region that is part of the graph
-    around it."""
+    """Return whether an operator is one of ATen's, a registered op, a function of sizes, or an inlined region."""
     if target in _SIZE_FUNCTIONS:
         return True
     root, *path = target.split(".")
@@ -201,7 +201,7 @@ def _known(target: str) -> bool:
 
 
 def _check_tree(text: str, where: str) -> None:
-    """A tree specification of tuples, lists, dicts and what this process has registered by fields, as data only.
+    """Check a tree specification: only tuples, lists, dicts and classes registered with fields, as data.
 
     Torch imports the modules that the contexts of enums and of default dicts name.
     """

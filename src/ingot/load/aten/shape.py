@@ -1,4 +1,4 @@
-"""Rules: rearranging elements, and tensors made from nothing."""
+"""Rules for moving elements, and for new tensors."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -19,7 +19,7 @@ from ingot.load.aten.registry import aten
 
 )  # fmt: skip
 def reshape(b: AtenBuilder, x: Tensor, *_: Any, **__: Any) -> Tensor:
-    """Every op that only renames the axes: torch has computed the shape."""
+    """Handle every op that only regroups axes: torch has computed the shape."""
     return b.reshape(x, b.result.shape)
 
 
@@ -35,7 +35,7 @@ def expand(b: AtenBuilder, x: Tensor, *_: Any, **__: Any) -> Tensor:
     "prims.convert_element_type.default", "resolve_conj.default", "resolve_neg.default",
 )  # fmt: skip
 def convert(b: AtenBuilder, x: Tensor, *_: Any, **__: Any) -> Tensor:
-    """Copies, aliases and casts: only the dtype can differ."""
+    """Handle copies, aliases and casts: only the dtype can differ."""
     return b.cast(x, b.result.dtype)
 
 
@@ -110,7 +110,7 @@ def movedim_int(b: AtenBuilder, x: Tensor, source: int, destination: int) -> Ten
 def slice(
     b: AtenBuilder, x: Tensor, dim: int = 0, start: Known | None = None, end: Known | None = None, step: int = 1
 ) -> Tensor:
-    """torch has clamped the bounds: the result's size says where the slice stops."""
+    """torch has clamped the bounds: the result's size determines the stop."""
     axis = b.axis(x, dim)
     first = _clamped(start or 0, b.shape(x)[axis])
     length = b.result.shape[axis]
@@ -152,7 +152,7 @@ def narrow(b: AtenBuilder, x: Tensor, dim: int, start: Known, length: Known) -> 
     "tensor_split.sections", "tensor_split.indices",
 )  # fmt: skip
 def split(b: AtenBuilder, x: Tensor, sizes: Any, dim: int = 0) -> tuple[Tensor, ...]:
-    """Slices one after the other, of the sizes that torch computed."""
+    """Slice x consecutively, with the sizes that torch computed."""
     axis, parts, start = b.axis(x, dim), [], 0
     for part in b.result:
         stop = start + part.shape[axis]
@@ -169,7 +169,7 @@ def unbind(b: AtenBuilder, x: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
 
 @aten("diagonal.default")
 def diagonal(b: AtenBuilder, x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
-    """Every (columns+1)-th element of the flattened matrix."""
+    """Take every (columns+1)-th element of the flattened matrix."""
     i, j = b.axis(x, dim1), b.axis(x, dim2)
     rest = [a for a in range(b.rank(x)) if a not in (i, j)]
     matrix = b.permute(x, [*rest, i, j])
@@ -188,7 +188,7 @@ def diagonal(b: AtenBuilder, x: Tensor, offset: int = 0, dim1: int = 0, dim2: in
 
 @aten("cat.default", "concat.default", "concatenate.default")
 def cat(b: AtenBuilder, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
-    """torch lets an empty vector be joined to anything."""
+    """torch allows an empty vector in any concatenation."""
     kept = [b.cast(x, b.result.dtype) for x in tensors if b.shape(x) != (0,) or len(b.result.shape) == 1]
     return kept[0] if len(kept) == 1 else b.add("concat", *kept, axis=b.axis(kept[0], dim))
 
@@ -204,7 +204,7 @@ def stack(b: AtenBuilder, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
 
 @aten("repeat.default", "tile.default")
 def repeat(b: AtenBuilder, x: Tensor, repeats: Sequence[Known]) -> Tensor:
-    """A new axis before each repeated one is expanded and joined with it."""
+    """Insert an axis before each repeated one, expand it and merge both."""
     rank = len(b.result.shape)
     shape = (1,) * (rank - b.rank(x)) + b.shape(x)
     counts = (1,) * (rank - len(repeats)) + tuple(repeats)
@@ -274,7 +274,7 @@ def slice_scatter(
 
 
 def _interleaved(b: AtenBuilder, x: Tensor, part: Tensor, axis: int, first: Known, step: int) -> Tensor:
-    """x from `first` on, up to the last group of `step` elements whose first one is in it, with those from `part`."""
+    """Return x from `first` on, in groups of `step` elements, the first of each group replaced by one of `part`."""
     shape, count = list(b.shape(x)), b.shape(part)[axis]
     high = tuple((step - 1) * (i == axis) for i in range(len(shape)))
     zero = {"f": 0.0, "b": False}.get(b.dtype(x).kind, 0)
@@ -296,7 +296,7 @@ def select_scatter(b: AtenBuilder, x: Tensor, src: Tensor, dim: int, index: Know
 
 
 def _placed(b: AtenBuilder, x: Tensor, part: Tensor, axis: int, first: Known) -> Tensor:
-    """x with `part` written over it from `first` on."""
+    """Overwrite x with `part` from `first` on."""
     size, last = b.shape(x)[axis], first + b.shape(part)[axis]
     pieces = [part]
     if first != 0:
@@ -341,7 +341,9 @@ def pad(b: AtenBuilder, x: Tensor, pad: Sequence[Known], mode: str = "constant",
 
 
 def _circular_pad(b: AtenBuilder, x: Tensor, pad: Sequence[Known]) -> Tensor:
-    """Each end goes on at the other one, at most once around, as torch has it; a negative amount crops first."""
+    """Continue each end with the elements of the other one, at most one full period, as torch does; a negative amount
+    crops first.
+    """
     for i in range(len(pad) // 2):
         axis = b.rank(x) - 1 - i
         first, last = pad[2 * i], pad[2 * i + 1]
@@ -368,7 +370,7 @@ def triu(b: AtenBuilder, x: Tensor, diagonal: int = 0) -> Tensor:
 
 @aten("full.default", "new_full.default", "full_like.default")
 def full(b: AtenBuilder, x: Any, *rest: Any, **options: Any) -> Tensor:
-    """`full(size, value)`, `new_full(x, size, value)`, `full_like(x, value)`: the value comes last."""
+    """Handle `full(size, value)`, `new_full(x, size, value)`, `full_like(x, value)`: the value comes last."""
     value = rest[-1] if rest else options["fill_value"]
     return b.expand(b.scalar(value, b.result.dtype), b.result.shape)
 
@@ -426,7 +428,7 @@ def eye(b: AtenBuilder, *_: Any, **__: Any) -> Tensor:
 
 
 def identity(b: AtenBuilder, rows: Known, columns: Known, dtype: DType) -> Tensor:
-    """A matrix of ones on its diagonal."""
+    """Return a matrix with ones on its diagonal."""
     row = b.reshape(b.add("iota", length=rows, start=0, step=1, dtype=i64), (rows, 1))
     column = b.add("iota", length=columns, start=0, step=1, dtype=i64)
     return b.cast(b.add("equal", row, column), dtype)
@@ -436,7 +438,7 @@ def identity(b: AtenBuilder, rows: Known, columns: Known, dtype: DType) -> Tenso
 def as_strided(
     b: AtenBuilder, x: Tensor, size: Sequence[Known], stride: Sequence[Known], storage_offset: Known | None = None
 ) -> Tensor:
-    """The elements of memory that lie in rows: a gather."""
+    """Gather strided elements of the memory of x."""
     return b.add("gather", _memory(b, x), b.constant(_places(b, size, stride, storage_offset)), axis=0)
 
 
@@ -445,7 +447,7 @@ def as_strided_scatter(
     b: AtenBuilder, x: Tensor, source: Tensor, size: Sequence[Known], stride: Sequence[Known],
     storage_offset: Known | None = None,
 ) -> Tensor:  # fmt: skip
-    """x with the elements of memory replaced that lie in rows."""
+    """Replace strided elements of the memory of x."""
     places = _places(b, size, stride, storage_offset).reshape(-1)
     updates = b.reshape(b.cast(source, b.dtype(x)), places.shape)
     made = b.add("scatter_elements", _memory(b, x), b.constant(places), updates, axis=0, reduction="none")
@@ -454,7 +456,7 @@ def as_strided_scatter(
 
 @aten("resize.default")
 def resize(b: AtenBuilder, x: Tensor, size: Sequence[Known], **_: Any) -> Tensor:
-    """The first elements of memory in another shape, behind which are zeros where it has more."""
+    """Return the first elements of memory in another shape, padded with zeros."""
     count, wanted = (b.static(element_count(dims), "a size") for dims in (b.shape(x), size))
     flat = b.slice(_memory(b, x), 0, 0, min(count, wanted))
     if wanted > count:
@@ -463,7 +465,9 @@ def resize(b: AtenBuilder, x: Tensor, size: Sequence[Known], **_: Any) -> Tensor
 
 
 def _memory(b: AtenBuilder, x: Tensor) -> Tensor:
-    """The elements of the call's first operand in one row. Raises UnsupportedError unless it is all of its memory."""
+    """Flatten the call's first operand to its memory order. Raises UnsupportedError unless it covers all of its
+    memory.
+    """
     fake = b.fakes()[0][0]
     if not fake.is_contiguous() or fake.storage_offset():
         raise UnsupportedError(
@@ -473,7 +477,7 @@ def _memory(b: AtenBuilder, x: Tensor) -> Tensor:
 
 
 def _places(b: AtenBuilder, size: Sequence[Known], stride: Sequence[Known], offset: Known | None) -> np.ndarray:
-    """Where in memory elements lie, i64 of a shape."""
+    """Return the memory positions of strided elements, i64 of a shape."""
     place = np.array(b.static(offset or 0, "an offset"), np.int64)
     for length, step in zip(size, stride, strict=True):
         count, each = b.static(length, "a size"), b.static(step, "a stride")
@@ -485,7 +489,7 @@ def _places(b: AtenBuilder, size: Sequence[Known], stride: Sequence[Known], offs
 def diagonal_scatter(
     b: AtenBuilder, x: Tensor, source: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1
 ) -> Tensor:
-    """x with the elements of a diagonal replaced."""
+    """Replace the elements of a diagonal of x."""
     sizes = [b.static(size, "a size") for size in b.shape(x)]
     places = np.arange(int(np.prod(sizes))).reshape(sizes).diagonal(offset, dim1, dim2)
     flat = b.reshape(x, (int(np.prod(sizes)),))

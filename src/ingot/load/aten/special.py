@@ -1,4 +1,4 @@
-"""Rules: special functions and orthogonal polynomials."""
+"""Rules for special functions and orthogonal polynomials."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ for _order in (0, 1):
 
 @aten("special_spherical_bessel_j0.default")
 def spherical_bessel(b: AtenBuilder, x: Tensor) -> Tensor:
-    """sin(x) / x: 1 at 0, 0 at infinity."""
+    """Compute sin(x) / x: 1 at 0, 0 at infinity."""
     (x,) = b.promote(x, floating=True)
     zero, one = (b.scalar(number, b.dtype(x)) for number in (0, 1))
     wave = b.add("div", b.add("sin", x), x)
@@ -56,7 +56,7 @@ for _name, _family in {
 
 def _shifted(kind: str) -> Rule:
     def rule(b: AtenBuilder, x: Tensor | Number, n: Tensor | Number) -> Tensor:
-        """The polynomial at 2x - 1."""
+        """Evaluate the polynomial at 2x - 1."""
         x, n = b.promote(x, n, floating=True)
         two, one = (b.scalar(number, b.dtype(x)) for number in (2, 1))
         return b.add("polynomial", b.add("sub", b.add("mul", x, two), one), n, family=f"chebyshev_{kind}")
@@ -72,7 +72,7 @@ for _kind in "tuvw":
 
 @aten("polygamma.default")
 def polygamma(b: AtenBuilder, n: int, x: Tensor) -> Tensor:
-    """Derivative n of digamma: (-1)^(n + 1) n! zeta(n + 1, x), DLMF 5.15.1 and 25.11.12."""
+    """Compute derivative n of digamma: (-1)^(n + 1) n! zeta(n + 1, x), DLMF 5.15.1 and 25.11.12."""
     (x,) = b.promote(x, floating=True)
     if n == 0:
         return b.add("digamma", x)

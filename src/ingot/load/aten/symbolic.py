@@ -1,4 +1,4 @@
-"""Sizes of torch (int, SymInt over sympy) -> dims."""
+"""Convert torch sizes (int, SymInt over sympy) to dims."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ from ingot.ir.dim import Known
 class Symbols:
     """Names of the symbols of one program: the user's where known, else s0, s1 ... in order of appearance.
 
-    of_data: the dims u0, u1 ... that data decide and a run measures.
+    of_data: the dims u0, u1 ... that depend on data and are measured at run time.
     """
 
     def __init__(self, names: dict[str, str] | None = None):
@@ -24,7 +24,7 @@ class Symbols:
         self._known: dict[str, Known] = {}  # of what torch thinks that data decide it, what is computed of other sizes
 
     def learn(self, size: int | torch.SymInt, found: Known) -> None:
-        """Takes a dim for a size that torch gave a new symbol of data, where that has no value yet."""
+        """Bind a size with a new data-dependent symbol of torch to a dim, unless it is bound already."""
         expression = size.node.expr if isinstance(size, torch.SymInt) else None
         if isinstance(expression, sympy.Symbol) and symbol_is_type(expression, SymT.UNBACKED_INT):
             name = self._name(expression)
@@ -33,15 +33,15 @@ class Symbols:
                 self._known[name] = found
 
     def dim(self, size: int | torch.SymInt) -> Known:
-        """The dim of a torch size. Raises UnsupportedError when it depends on a function without a dim."""
+        """Return the dim of a torch size. Raises UnsupportedError when it depends on a function without a dim."""
         return int(size) if isinstance(size, int) else self.convert(size.node.expr)
 
     def shape(self, shape: Any) -> tuple[Known, ...]:
-        """The dims of a torch shape."""
+        """Return the dims of a torch shape."""
         return tuple(self.dim(size) for size in shape)
 
     def convert(self, expression: sympy.Expr) -> Known:
-        """The dim of a sympy expression. Raises UnsupportedError like `dim`."""
+        """Return the dim of a sympy expression. Raises UnsupportedError like `dim`."""
         if isinstance(expression, sympy.Integer):
             return int(expression)
         if isinstance(expression, sympy.Symbol):
@@ -58,7 +58,7 @@ class Symbols:
         raise UnsupportedError(f"torch size: no such dim, got {expression}, expected + * // % min max over symbols")
 
     def _scaled(self, expression: sympy.Expr) -> Known | None:
-        """A size times a fraction, rounded down; None for what is no such product."""
+        """Return a size times a fraction, rounded down; None for any other expression."""
         if not isinstance(expression, (functions.TruncToInt, functions.FloorToInt)):
             return None
         match expression.args[0].args:

@@ -1,4 +1,4 @@
-"""What a module says of how it is trained: which parts drop elements or move statistics, and where gradients end."""
+"""How a module is trained: which parts use dropout or update statistics, and where gradients stop."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from ingot.errors import UnsupportedError
 
 
 def attending(module: torch.nn.Module, program: torch.export.ExportedProgram) -> list[torch.nn.Module]:
-    """The parts in training mode that call attention, or a dropout of nothing: in eval mode they hand on a rate of 0,
-    whatever theirs is. torch's own may then write attention by hand, without any.
+    """Return the parts in training mode that call attention, or a dropout of rate 0: in eval mode they pass a rate of
+    0, whatever theirs is. torch's own modules may then write out attention without any dropout.
     """
     own = [part for part in module.modules() if isinstance(part, torch.nn.MultiheadAttention)]
     found: dict[torch.nn.Module, None] = {part: None for part in own if part.training and part.dropout}
@@ -28,21 +28,21 @@ def attending(module: torch.nn.Module, program: torch.export.ExportedProgram) ->
 
 
 def nodes_of(program: torch.export.ExportedProgram) -> Iterator[Node]:
-    """Those of a program and of its regions."""
+    """Yield the nodes of a program and of its regions."""
     for part in program.graph_module.modules():
         if isinstance(part, GraphModule):
             yield from part.graph.nodes
 
 
 def is_without_gradients(node: Node) -> bool:
-    """Whether a node runs a region in which gradients are off."""
+    """Return whether a node runs a region with gradients disabled."""
     return str(node.target) == "wrap_with_set_grad_enabled" and not node.args[0]
 
 
 @contextlib.contextmanager
 def ends_marked(program: torch.export.ExportedProgram) -> Iterator[None]:
-    """While it is open, what comes out of regions without gradients is detached, which decompositions keep: they make
-    one graph of all.
+    """Detach, within the context, the results of regions without gradients; decompositions, which merge all regions
+    into one graph, keep this.
     """
     graph, marks = program.graph, []
     for result in [user for node in graph.nodes if is_without_gradients(node) for user in node.users]:
@@ -61,19 +61,19 @@ def ends_marked(program: torch.export.ExportedProgram) -> Iterator[None]:
 
 
 def part_of(submodule: Callable[[str], torch.nn.Module], node: Node) -> torch.nn.Module:
-    """The part of a module that calls an op of its program. submodule: what gives a part by its path."""
+    """Return the part of a module that calls an op of its program. submodule: returns a part by its path."""
     stack = node.meta.get("nn_module_stack")
     return submodule(next(reversed(stack.values()))[0].partition("@")[0] if stack else "")
 
 
 def is_training(node: Node) -> bool:
-    """Whether a call in an exported program is in training mode, where it says."""
+    """Return whether a call in an exported program is in training mode, if it specifies this."""
     names = [argument.name for argument in node.target._schema.arguments]  # type: ignore[union-attr]
     return "train" not in names or bool(node.args[names.index("train")])
 
 
 def moving_means(module: torch.nn.Module) -> dict[str, float]:
-    """The running means of batch norms in training mode, and by what share a batch moves each."""
+    """Return the running means of batch norms in training mode, with the share by which a batch moves each."""
     found: dict[str, float] = {}
     for name, part in module.named_modules():
         if isinstance(part, torch.nn.modules.batchnorm._BatchNorm) and part.training and part.running_mean is not None:

@@ -1,7 +1,8 @@
-"""Calls that write into tensors -> calls that give what these become, where no other view of the memory is read.
+"""Replace calls that write into tensors by calls that return the new values, if no other view of the memory is
+read.
 
-torch makes a whole program functional by tracing it once more. Most that write need less: an activation in its place,
-a residual that is added to a sum.
+torch makes a whole program functional by tracing it again. Most programs that write need less: an in-place activation,
+a residual added to a sum.
 """
 
 from __future__ import annotations
@@ -20,16 +21,16 @@ _TO = torch.ops.aten.to.dtype
 
 
 def writes(target: Any) -> bool:
-    """Whether an op writes into an argument."""
+    """Return whether an op writes into an argument."""
     return isinstance(target, torch._ops.OpOverload) and target._schema.is_mutable
 
 
 def without_writes(module: GraphModule) -> Graph | None:
-    """A copy of a module's graph in which nothing is written into: what comes behind a write reads its result.
+    """Copy a module's graph without writes: later nodes read the result of a write.
 
-    None where that does not do: where an input or a weight is written into, or memory that other views are of, or in a
-    region, or by an op that no rule has the like of; and where the graph's fake tensors do not say what shares memory,
-    as those of a file and of `vmap` do not.
+    None where this is impossible: where an input or a weight is written, or memory with other views, or in a region, or
+    by an op without a functional counterpart that has a rule; and where the graph's fake tensors do not record shared
+    memory, as for a file and for `vmap`.
     """
     regions = [part for part in module.modules() if isinstance(part, GraphModule) and part is not module]
     if any(writes(node.target) for region in regions for node in region.graph.nodes):
@@ -56,7 +57,7 @@ def without_writes(module: GraphModule) -> Graph | None:
 
 
 def _memory(node: Node) -> list[int]:
-    """What memory the tensors of a node lie in. In eval mode dropout gives its operand back, which tracing copies."""
+    """Return the memory of a node's tensors. In eval mode dropout returns its operand, which tracing copies."""
     if node.target is _DROPOUT:
         return _memory(node.args[0])  # type: ignore[arg-type]
     return [tensor.untyped_storage()._cdata for tensor in _tensors(node)]
@@ -67,7 +68,7 @@ def _tensors(node: Node) -> list[torch.Tensor]:
 
 
 def _like(target: Any) -> Any:
-    """The op that gives what another writes into its first argument; None where there is none with a rule."""
+    """Return the op that computes what another writes into its first argument; None without one that has a rule."""
     schema, name = target._schema, target._schema.name.partition("::")[2]
     written = [argument.alias_info is not None and argument.alias_info.is_write for argument in schema.arguments]
     if not name.endswith("_") or written.count(True) != 1 or not written[0] or len(schema.returns) != 1:
@@ -78,7 +79,7 @@ def _like(target: Any) -> Any:
 
 
 def _is_alone(node: Node, views: list[Node]) -> bool:
-    """Whether all that lies in the memory that a call writes is what it gives, whole, and was computed."""
+    """Return whether all views of the memory that a call writes are computed, and cover the same elements."""
     made = node.meta["val"]
     if node not in views:
         return False

@@ -1,4 +1,4 @@
-"""GGUF files, as llama.cpp has them: a language model with its tokenizer in one file."""
+"""GGUF files, the format of llama.cpp: a language model with its tokenizer in one file."""
 
 from ingot.load.gguf.file import GgufFile, is_gguf, read_gguf
 from ingot.load.gguf.model import GgufModel

@@ -1,6 +1,6 @@
-"""The architecture that a GGUF file's metadata names, as the `config.json` that a template of ours reads.
+"""Convert the architecture in a GGUF file's metadata to the `config.json` that a template reads.
 
-Names of keys: github.com/ggml-org/ggml, docs/gguf.md; what they leave open is as llama.cpp has it.
+Names of keys: github.com/ggml-org/ggml, docs/gguf.md; details that it leaves open follow llama.cpp.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from ingot.load.hf.settings import MAX_LAYERS, MAX_SIZE
 MAX_FACTORS = 1 << 12  # of rotary angles in a file
 
 _FREQUENCIES, _LONG, _SHORT = "rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"
-ROPE_TENSORS = (_FREQUENCIES, _LONG, _SHORT)  # which go into the config
-# Layers of the largest Gemma 2 and 3, whose queries are scaled by the width of a head's share of a row.
+ROPE_TENSORS = (_FREQUENCIES, _LONG, _SHORT)  # tensors that become part of the config
+# Number of layers of the largest Gemma 2 and 3, whose query scale is the model width divided by the heads.
 _LARGEST_GEMMA = {"gemma2": 46, "gemma3": 62}
 
 
@@ -32,7 +32,9 @@ class _Keys:
         return self.metadata.where(f"{self.architecture}.{name}")
 
     def size(self, name: str, default: int | None = None, most: int = MAX_SIZE) -> int:
-        """An integer of 1..most, one for all layers. Raises LoadError, LimitError for more layers than there may be."""
+        """Return an integer of 1..most that all layers share. Raises LoadError, LimitError for more than `most`
+        layers.
+        """
         key = f"{self.architecture}.{name}"
         entry = self.metadata.entries.get(key)
         if entry is not None and entry.is_array:
@@ -53,7 +55,7 @@ class _Keys:
         return value
 
     def number(self, name: str, default: float | None = None) -> float:
-        """A number above 0."""
+        """Return a number above 0."""
         value = self.metadata.number(f"{self.architecture}.{name}")
         value = default if value is None else value
         if value is None or value <= 0:
@@ -68,7 +70,7 @@ class _Keys:
 
 
 def config_of(file: GgufFile) -> dict[str, Any]:
-    """The config. Raises LoadError or UnsupportedError that names the key, LimitError for too many layers."""
+    """Return the config. Raises LoadError or UnsupportedError that names the key, LimitError for too many layers."""
     architecture = file.metadata.text("general.architecture")
     if architecture is None:
         raise LoadError(f"{file.metadata.where('general.architecture')}: missing, expected a string")
@@ -89,7 +91,7 @@ def config_of(file: GgufFile) -> dict[str, Any]:
 
 
 def _shared(file: GgufFile, keys: _Keys) -> dict[str, Any]:
-    """What every architecture has."""
+    """Return the keys that every architecture has."""
     width, heads = keys.size("embedding_length"), keys.size("attention.head_count")
     kv_heads = keys.size("attention.head_count_kv", heads)
     if not keys.has("attention.key_length") and width % heads:
@@ -114,7 +116,7 @@ def _shared(file: GgufFile, keys: _Keys) -> dict[str, Any]:
 
 
 def _vocabulary(file: GgufFile) -> int:
-    """Rows of the embedding: the tokens, and perhaps more."""
+    """Return the number of rows of the embedding, at least the number of tokens."""
     table = file.tensors.get("token_embd.weight")
     if table is None or len(table.shape) != 2:
         raise LoadError(f"{file.path}: no tensor 'token_embd.weight' of two dims, expected [vocabulary, width]")
@@ -123,10 +125,10 @@ def _vocabulary(file: GgufFile) -> int:
 
 def _llama(file: GgufFile, keys: _Keys) -> dict[str, Any]:
     _expect_whole_heads(file, keys)
-    made = {"mlp_bias": "blk.0.ffn_up.bias" in file.tensors, "rope_scaling": _scaling(file, keys)}
+    config_values = {"mlp_bias": "blk.0.ffn_up.bias" in file.tensors, "rope_scaling": _scaling(file, keys)}
     if not keys.has("attention.sliding_window"):
-        return made | {"model_type": "llama"}
-    return made | {"model_type": "mistral", "sliding_window": keys.size("attention.sliding_window")}
+        return config_values | {"model_type": "llama"}
+    return config_values | {"model_type": "mistral", "sliding_window": keys.size("attention.sliding_window")}
 
 
 def _qwen(model_type: str) -> Callable[[GgufFile, _Keys], dict[str, Any]]:
@@ -167,23 +169,23 @@ def _gemma(model_type: str) -> Callable[[GgufFile, _Keys], dict[str, Any]]:
         layers = keys.size("block_count", most=MAX_LAYERS)
         is_largest = layers == _LARGEST_GEMMA[keys.architecture]
         scalar = width / heads if is_largest else keys.size("attention.key_length", width // heads)
-        made: dict[str, Any] = {
+        config_values: dict[str, Any] = {
             "model_type": model_type,
-            "norm_unit_offset": False,  # a file has the offset in its weights
+            "norm_unit_offset": False,  # the weights of a file include the offset
             "query_pre_attn_scalar": scalar,
             "sliding_window": keys.size("attention.sliding_window"),
             "rope_scaling": _scaling(file, keys),
         }
         for name in ("attn_logit_softcapping", "final_logit_softcapping"):
             if keys.has(name):
-                made[name] = keys.number(name)
+                config_values[name] = keys.number(name)
         if model_type == "gemma3_text":
-            made["rope_local_base_freq"] = keys.number("rope.freq_base_swa", 10000.0)
-            made["rope_theta"] = keys.number("rope.freq_base", 1e6)
+            config_values["rope_local_base_freq"] = keys.number("rope.freq_base_swa", 10000.0)
+            config_values["rope_theta"] = keys.number("rope.freq_base", 1e6)
             pattern = keys.size("attention.sliding_window_pattern", 6)
             kinds = ["sliding_attention" if (layer + 1) % pattern else "full_attention" for layer in range(layers)]
-            made["layer_types"] = kinds
-        return made
+            config_values["layer_types"] = kinds
+        return config_values
 
     return config
 
@@ -200,7 +202,7 @@ ARCHITECTURES: dict[str, Callable[[GgufFile, _Keys], dict[str, Any]]] = {
 
 
 def _expect_whole_heads(file: GgufFile, keys: _Keys) -> None:
-    """Raises UnsupportedError where only part of a head is turned."""
+    """Raise UnsupportedError if only a part of each head is rotated."""
     head_dim = keys.size("attention.key_length", keys.size("embedding_length") // keys.size("attention.head_count"))
     rotated = keys.size("rope.dimension_count", head_dim)
     if rotated != head_dim:
@@ -208,11 +210,11 @@ def _expect_whole_heads(file: GgufFile, keys: _Keys) -> None:
 
 
 def _scaling(file: GgufFile, keys: _Keys) -> dict[str, Any] | None:
-    """How rotary angles are scaled: by frequencies of the file, or by the kind that its keys name."""
+    """Return the scaling of rotary angles: by frequencies in the file, or by the kind that its keys name."""
     kind = keys.text("rope.scaling.type") or "none"
     if _FREQUENCIES in file.tensors:
         if kind != "none":
-            raise UnsupportedError(f"{keys.where('rope.scaling.type')}: got {kind!r} beside {_FREQUENCIES!r}")
+            raise UnsupportedError(f"{keys.where('rope.scaling.type')}: got {kind!r} together with {_FREQUENCIES!r}")
         factors = _factors(file, _FREQUENCIES)
         return {"rope_type": "longrope", "long_factor": factors, "short_factor": factors, "attention_factor": 1.0}
     match kind:
@@ -221,17 +223,19 @@ def _scaling(file: GgufFile, keys: _Keys) -> dict[str, Any] | None:
         case "linear":
             return {"rope_type": "linear", "factor": keys.number("rope.scaling.factor")}
         case "yarn":
-            made: dict[str, Any] = {"rope_type": "yarn", "factor": keys.number("rope.scaling.factor")}
-            made["original_max_position_embeddings"] = keys.size("rope.scaling.original_context_length")
+            config_values: dict[str, Any] = {"rope_type": "yarn", "factor": keys.number("rope.scaling.factor")}
+            config_values["original_max_position_embeddings"] = keys.size("rope.scaling.original_context_length")
             for name in ("beta_fast", "beta_slow"):
                 if keys.has(f"rope.scaling.yarn_{name}"):
-                    made[name] = keys.number(f"rope.scaling.yarn_{name}")
-            return made
+                    config_values[name] = keys.number(f"rope.scaling.yarn_{name}")
+            return config_values
     raise UnsupportedError(f"{keys.where('rope.scaling.type')}: got {kind!r}, expected one of none, linear, yarn")
 
 
 def _factors(file: GgufFile, name: str) -> list[float]:
-    """The numbers of a tensor of factors, one for each pair of elements. Raises LoadError for other ones."""
+    """Return the numbers of a tensor of factors, one for each pair of elements. Raises LoadError for an invalid
+    tensor.
+    """
     tensor = file.tensors.get(name)
     if tensor is None or tensor.type != "f32" or len(tensor.shape) != 1:
         raise LoadError(f"{file.path}: no tensor {name!r} of f32 and one dim")

@@ -1,7 +1,8 @@
-"""The GGUF format, versions 2 and 3: metadata by key, tensors by name, and the tensors' bytes, all little-endian.
+"""The GGUF format, versions 2 and 3: metadata by key, tensors by name, and the tensors' bytes, all
+little-endian.
 
-Format: github.com/ggml-org/ggml, docs/gguf.md. The file is mapped and its header checked whole before anything is
-believed; a count is compared with the bytes that are left before it is counted to. No tensor is read.
+Format: github.com/ggml-org/ggml, docs/gguf.md. The file is mapped, and its whole header is checked before any of it is
+used; a count is compared with the remaining bytes before it is used. No tensor is read.
 """
 
 from __future__ import annotations
@@ -37,15 +38,15 @@ _MIN_TENSOR_BYTES = 8 + 1 + 4 + 4 + 8  # length, a letter, rank, type, offset
 _MAX_ELEMENTS = 1 << 62
 _CUT = "; if it is cut short, copy or fetch it again"
 
-# Names of types by their number.
+# Type names by number.
 TYPES = {
     0: "f32", 1: "f16", 2: "q4_0", 3: "q4_1", 6: "q5_0", 7: "q5_1", 8: "q8_0", 9: "q8_1", 10: "q2_k", 11: "q3_k",
     12: "q4_k", 13: "q5_k", 14: "q6_k", 15: "q8_k", 16: "iq2_xxs", 17: "iq2_xs", 18: "iq3_xxs", 19: "iq1_s",
     20: "iq4_nl", 21: "iq3_s", 22: "iq2_s", 23: "iq4_xs", 24: "i8", 25: "i16", 26: "i32", 27: "i64", 28: "f64",
     29: "iq1_m", 30: "bf16", 34: "tq1_0", 35: "tq2_0", 39: "mxfp4", 40: "nvfp4", 41: "q1_0",
 }  # fmt: skip
-DECODED = ("f32", "f16", "bf16", *BLOCKS)  # of TYPES, those that are read
-# Elements of a block, and its bytes; of numbers, and of blocks that no op decodes.
+DECODED = ("f32", "f16", "bf16", *BLOCKS)  # the TYPES that can be read
+# Elements and bytes of a block; for plain numbers, and for block types that no op decodes.
 SIZES = {
     "f32": (1, 4), "f16": (1, 2), "bf16": (1, 2), "f64": (1, 8), "i8": (1, 1), "i16": (1, 2), "i32": (1, 4),
     "i64": (1, 8), "q8_1": (32, 40), "q8_k": (256, 292), "iq2_xxs": (256, 66), "iq2_xs": (256, 74),
@@ -56,7 +57,7 @@ SIZES = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GgufTensor:
-    """A tensor as a file holds it: shape is [rows, columns], type one of TYPES, offset its first byte in the file."""
+    """A tensor of a file: shape is [rows, columns], type one of TYPES, offset its first byte in the file."""
 
     name: str
     type: str
@@ -67,7 +68,7 @@ class GgufTensor:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GgufFile:
-    """A file whose header is as it should be."""
+    """A file whose header is valid."""
 
     path: str
     version: int
@@ -77,13 +78,13 @@ class GgufFile:
 
     @property
     def bits_per_weight(self) -> float:
-        """Bits that the file takes for each element of its tensors, with their scales."""
+        """Bits of the file per element of its tensors, scales included."""
         elements = sum(math.prod(tensor.shape) for tensor in self.tensors.values())
         return 8 * sum(tensor.nbytes for tensor in self.tensors.values()) / max(elements, 1)
 
 
 def is_gguf(path: str | os.PathLike[str]) -> bool:
-    """Whether a path is that of a file that begins as GGUF does, or is called so."""
+    """Return whether a path is a file that begins with the GGUF magic, or has the suffix .gguf."""
     if not os.path.isfile(path):
         return False
     with open(path, "rb") as file:
@@ -91,10 +92,10 @@ def is_gguf(path: str | os.PathLike[str]) -> bool:
 
 
 def read_gguf(path: str | os.PathLike[str]) -> GgufFile:
-    """The metadata of a file and what it says of its tensors.
+    """Read the metadata of a file and the headers of its tensors.
 
-    Raises FileNotFoundError, LoadError for what is no GGUF or contradicts itself, LimitError for too much of it,
-    UnsupportedError for rows that are cut within a block of a type that is not read.
+    Raises FileNotFoundError, LoadError for a file that is not GGUF or contradicts itself, LimitError for sizes beyond
+    the limits, UnsupportedError for rows with partial blocks of a type that is not read.
     """
     where = os.fspath(path)
     folder, name = os.path.split(os.path.realpath(path, strict=True))
@@ -122,7 +123,7 @@ def read_gguf(path: str | os.PathLike[str]) -> GgufFile:
 
 
 class _Cursor:
-    """Reads a mapped file from its beginning on, and nothing beyond its end."""
+    """A reader of a mapped file, from begin to end, with checked bounds."""
 
     def __init__(self, content: MappedFile, path: str):
         self._content = content
@@ -131,11 +132,11 @@ class _Cursor:
 
     @property
     def left(self) -> int:
-        """Bytes from here to the end."""
+        """The number of remaining bytes."""
         return len(self._content) - self.position
 
     def take(self, nbytes: int, what: str) -> bytes:
-        """The next bytes. Raises LoadError where there are not so many."""
+        """Return the next bytes. Raises LoadError if there are fewer."""
         if nbytes > self.left:
             raise LoadError(
                 f"{self.path}: {what} goes beyond the end, got {nbytes} bytes, expected at most {self.left}{_CUT}"
@@ -144,19 +145,21 @@ class _Cursor:
         return self._content[start : self.position]
 
     def number(self, code: str, what: str) -> int:
-        """The next integer, of a code of `struct`."""
+        """Return the next integer, of a format code of `struct`."""
         (value,) = struct.unpack("<" + code, self.take(struct.calcsize(code), what))
         return int(value)
 
     def text(self, most: int, what: str) -> bytes:
-        """The next string: its length, its bytes. Raises LimitError for more than `most`, where they are there."""
+        """Return the next string: its length, then its bytes. Raises LimitError for more than `most` bytes that
+        exist.
+        """
         nbytes = self.number("Q", f"length of {what}")
         if most < nbytes <= self.left:
             raise LimitError(f"{self.path}: {what} is too long, got {nbytes} bytes, expected at most {most}")
         return self.take(nbytes, what)
 
     def name(self, most: int, what: str) -> str:
-        """The next string, of one byte or more, in UTF-8."""
+        """Return the next string, of one byte or more, in UTF-8."""
         name = self.text(most, what)
         try:
             decoded = name.decode("utf-8")
@@ -167,10 +170,14 @@ class _Cursor:
         return decoded
 
     def expect(self, count: int, each: int, most: int, what: str) -> None:
-        """Raises LoadError where the rest of the file cannot hold so many of so many bytes, LimitError for too many."""
+        """Raise LoadError if the rest of the file is too short for `count` items of `each` bytes, LimitError beyond
+        `most`.
+        """
         if count * each > self.left:
-            room = self.left // each
-            raise LoadError(f"{self.path}: too many {what} for the file, got {count}, expected at most {room}{_CUT}")
+            capacity = self.left // each
+            raise LoadError(
+                f"{self.path}: too many {what} for the file, got {count}, expected at most {capacity}{_CUT}"
+            )
         if count > most:
             raise LimitError(f"{self.path}: too many {what}, got {count}, expected at most {most}")
 
@@ -189,7 +196,7 @@ def _version(cursor: _Cursor) -> int:
 
 
 def _entry(cursor: _Cursor, index: int) -> tuple[str, Entry]:
-    """The next key with its value."""
+    """Return the next key with its value."""
     key = cursor.name(MAX_KEY_BYTES, f"key {index}")
     what = f"key {shown(key)}"
     kind = cursor.number("I", f"type of {what}")
@@ -239,7 +246,7 @@ def _alignment(metadata: Metadata) -> int:
 
 
 def _tensors(cursor: _Cursor, count: int, alignment: int) -> dict[str, GgufTensor]:
-    """Tensors by name, in the file's order; each begins where the one before it ends, filled up to the alignment."""
+    """Return tensors by name, in the file's order; each begins at the aligned end of the previous one."""
     found = list(_headers(cursor, count))
     start = -(-cursor.position // alignment) * alignment
     tensors: dict[str, GgufTensor] = {}
@@ -262,7 +269,7 @@ def _tensors(cursor: _Cursor, count: int, alignment: int) -> dict[str, GgufTenso
 
 
 def _headers(cursor: _Cursor, count: int) -> Iterator[GgufTensor]:
-    """Each tensor as its header says, the offset still one from the first tensor's."""
+    """Yield each tensor of the header; its offset is relative to the first tensor."""
     for index in range(count):
         name = cursor.name(MAX_NAME_BYTES, f"name of tensor {index}")
         what = f"tensor {shown(name)}"

@@ -1,4 +1,4 @@
-"""What the keys of a GGUF file hold, each checked for its type where it is asked for."""
+"""The metadata of a GGUF file; the type of each value is checked when it is read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ingot.errors import LoadError
 from ingot.load.hf.strict_json import shown
 
 STRING = 8
-# The dtypes of values by the number of their type.
+# The dtypes of values, by type number.
 SCALARS: dict[int, np.dtype[Any]] = {
     0: np.dtype("<u1"), 1: np.dtype("<i1"), 2: np.dtype("<u2"), 3: np.dtype("<i2"), 4: np.dtype("<u4"),
     5: np.dtype("<i4"), 6: np.dtype("<f4"), 7: np.dtype("?"), 10: np.dtype("<u8"), 11: np.dtype("<i8"),
@@ -23,7 +23,9 @@ SCALARS: dict[int, np.dtype[Any]] = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Entry:
-    """A value. type: "string", or a dtype's name; value: bytes or a number, or a list of bytes or an array of them."""
+    """A value. type: "string", or a dtype's name; value: bytes or a number, or a list of bytes or an array of
+    numbers.
+    """
 
     type: str
     value: Any
@@ -41,7 +43,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Metadata:
-    """Values by key. A getter gives None for a key that is not there, and raises LoadError for one of another type."""
+    """Values by key. A getter returns None for a missing key, and raises LoadError for a value of another type."""
 
     path: str
     entries: Mapping[str, Entry]
@@ -50,40 +52,40 @@ class Metadata:
         return key in self.entries
 
     def where(self, key: str) -> str:
-        """A key as errors name it."""
+        """Return the name of a key for errors."""
         return f"{self.path}: key {shown(key)}"
 
     def text(self, key: str) -> str | None:
-        """A string in UTF-8."""
+        """Return a string in UTF-8."""
         value = self._value(key, ("string",), "a string")
         return None if value is None else self._decoded(key, value)
 
     def texts(self, key: str) -> list[str] | None:
-        """An array of strings in UTF-8."""
+        """Return an array of strings in UTF-8."""
         values = self._value(key, ("string",), "an array of strings", array=True)
         return None if values is None else [self._decoded(key, value) for value in values]
 
     def integer(self, key: str) -> int | None:
-        """An integer of any width."""
+        """Return an integer of any width."""
         return self._value(key, _INTEGERS, "an integer")
 
     def integers(self, key: str) -> np.ndarray | None:
-        """An array of integers of any width."""
+        """Return an array of integers of any width."""
         return self._value(key, _INTEGERS, "an array of integers", array=True)
 
     def number(self, key: str) -> float | None:
-        """A float or an integer, finite."""
+        """Return a float or an integer, finite."""
         value = self._value(key, (*_FLOATS, *_INTEGERS), "a number")
         if value is not None and not math.isfinite(value):
             raise LoadError(f"{self.where(key)}: not finite, got {value}, expected a number")
         return None if value is None else float(value)
 
     def numbers(self, key: str) -> np.ndarray | None:
-        """An array of floats or integers."""
+        """Return an array of floats or integers."""
         return self._value(key, (*_FLOATS, *_INTEGERS), "an array of numbers", array=True)
 
     def flag(self, key: str) -> bool | None:
-        """A truth value."""
+        """Return a truth value."""
         return self._value(key, ("bool",), "a truth value")
 
     def _value(self, key: str, types: tuple[str, ...], expected: str, array: bool = False) -> Any:

@@ -1,4 +1,4 @@
-"""A language model in one GGUF file, as what reads model folders takes it."""
+"""A language model in one GGUF file, with the interface of a model folder."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ingot.load.hf.folder import Folder
 
 
 class GgufModel(Folder):
-    """A file; the parts that a folder has in files of their own are made of its metadata when they are asked for.
+    """A GGUF file; the equivalents of a folder's files are built from its metadata on first use.
 
     template: see `Folder`. Raises as `read_gguf` does.
     """
@@ -29,31 +29,31 @@ class GgufModel(Folder):
 
     @cached_property
     def config(self) -> dict[str, Any]:
-        """What config.json would say. Raises LoadError, UnsupportedError, LimitError."""
+        """The equivalent of config.json. Raises LoadError, UnsupportedError, LimitError."""
         return config_of(self.file)
 
     @cached_property
     def tensors(self) -> Mapping[str, BlockTensor]:
-        """Every tensor by the name that a template has for it. Raises LoadError, UnsupportedError."""
+        """Every tensor by its name in templates. Raises LoadError, UnsupportedError."""
         tokens, rows = self.file.metadata.entries.get("tokenizer.ggml.tokens"), self.config["vocab_size"]
         if tokens is not None and tokens.is_array and len(tokens.value) > rows:
             raise LoadError(f"{self.path}: tensor 'token_embd.weight': got {rows} rows for {len(tokens.value)} tokens")
         return tensors_of(self.file, self.config["num_attention_heads"], self.config["num_key_value_heads"])
 
     def where(self, name: str) -> str:
-        """How errors call what would be one of a folder's files."""
+        """Return the name of the equivalent of a folder's file, for errors."""
         return f"{self.path}: metadata as {name}"
 
     def place(self, name: str) -> str:
-        """The key of what a folder has in a file of that name."""
+        """Return the key of the equivalent of a folder's file."""
         return {"tokenizer.json": "tokenizer.ggml.tokens", "chat_template.jinja": "tokenizer.chat_template"}[name]
 
     def has(self, name: str) -> bool:
-        """Whether the metadata say what a folder's file of that name does."""
+        """Return whether the metadata contain the equivalent of a folder's file."""
         return name == "tokenizer.json" and "tokenizer.ggml.tokens" in self.file.metadata
 
     def text(self, name: str, limit: int) -> str | None:
-        """As that of a folder."""
+        """Return the equivalent of `Folder.text`."""
         document = self.json(name, limit)
         if document is None:
             return None
@@ -64,7 +64,7 @@ class GgufModel(Folder):
         return text
 
     def json(self, name: str, limit: int) -> dict[str, Any] | None:
-        """As that of a folder."""
+        """Return the equivalent of `Folder.json`."""
         return self._tokenizer_files.get(name) if "tokenizer.ggml.tokens" in self.file.metadata else None
 
     @cached_property

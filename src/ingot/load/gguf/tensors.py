@@ -1,4 +1,4 @@
-"""Tensors of a GGUF file under the names that templates have for them, decoded by ops of the graph."""
+"""Tensors of a GGUF file under their names in templates, decoded by ops of the graph."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from ingot.load.hf.strict_json import shown
 from ingot.ops.blocks import BLOCKS, decode_blocks
 from ingot.support.files import release
 
-_PIECE_BYTES = 1 << 20  # of blocks that are decoded at once, to look at their numbers
+_PIECE_BYTES = 1 << 20  # of blocks that are decoded at a time to inspect their elements
 _LAYER = re.compile(r"blk\.(0|[1-9]\d{0,4})\.([a-z_]+)\.(weight|bias)")
 
-_AROUND = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
+_OUTSIDE_LAYERS = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
 _IN_LAYERS = {
     "attn_norm": "input_layernorm",
     "attn_q": "self_attn.q_proj",
@@ -53,8 +53,8 @@ _NAMES = {
 class BlockTensor(StoredTensor):
     """A tensor of f32, bf16, f16 or of blocks, which are decoded to f32.
 
-    type: one of the names of types. pairs: 0; or the heads of a matrix of queries or keys, in whose rows the elements
-    of a pair that is turned together lie side by side and not half a head apart.
+    type: the name of its GGUF type. pairs: 0; or the number of heads of a matrix of queries or keys in which the two
+    rows of a rotated pair are adjacent, instead of half a head apart.
     """
 
     type: str
@@ -68,18 +68,18 @@ class BlockTensor(StoredTensor):
 
     @property
     def is_quantized(self) -> bool:
-        """Whether it is blocks."""
+        """Whether it consists of quantized blocks."""
         return self.type in BLOCKS
 
     def add_to(self, graph: Graph, name: str) -> str:
-        """The elements as a value of a graph: a weight, or what ops make of the blocks; in the rows' usual order."""
+        """Add the elements to a graph, with pairs reordered: a weight, or the decoded value of blocks."""
         if self.type not in BLOCKS:
             return self._in_order(graph, graph.add_weight(name, self.array()))
         blocks = self._in_order(graph, graph.add_weight(name, self._blocks()))
         return graph.add("decode_blocks", [blocks], f"{name}.decoded", type=self.type, dtype=f32).output
 
     def pieces(self) -> Iterator[np.ndarray]:
-        """The elements, some megabytes at a time; those of blocks decoded."""
+        """Yield the elements, some megabytes at a time; blocks are decoded."""
         if self.type not in BLOCKS:
             yield from super(BlockTensor, self).pieces()
             return
@@ -91,7 +91,7 @@ class BlockTensor(StoredTensor):
             release(flat[row : row + step])
 
     def _blocks(self) -> np.ndarray:
-        """u8 [..., bytes], where the file is mapped."""
+        """Return the blocks as u8 [..., bytes], a view of the mapped file."""
         elements, nbytes = SIZES[self.type]
         shape = (*self.shape[:-1], self.shape[-1] // elements * nbytes)
         if not self.nbytes:
@@ -102,17 +102,17 @@ class BlockTensor(StoredTensor):
         if not self.pairs:
             return stored
         rows, *rest = graph.type(stored).dims
-        apart = (self.pairs, rows // (2 * self.pairs), 2, *rest)
-        axes = (0, 2, 1, *range(3, len(apart)))
-        found = graph.add("reshape", [stored], f"{stored}.pairs", shape=apart).output
+        pairs_shape = (self.pairs, rows // (2 * self.pairs), 2, *rest)
+        axes = (0, 2, 1, *range(3, len(pairs_shape)))
+        found = graph.add("reshape", [stored], f"{stored}.pairs", shape=pairs_shape).output
         found = graph.add("permute", [found], f"{stored}.halves", axes=axes).output
         return graph.add("reshape", [found], f"{stored}.ordered", shape=(rows, *rest)).output
 
 
 def tensors_of(file: GgufFile, heads: int, kv_heads: int) -> dict[str, BlockTensor]:
-    """The tensors of a language model by the names of templates; those of rotary angles are left out.
+    """Return the tensors of a language model by their names in templates, without those of rotary angles.
 
-    Raises UnsupportedError for types that no op decodes, LoadError for two of one name and bad heads.
+    Raises UnsupportedError for types that no op decodes, LoadError for duplicate names and invalid heads.
     """
     architecture = file.metadata.text("general.architecture")
     interleaved = {"attn_q": heads, "attn_k": kv_heads} if architecture == "llama" else {}
@@ -142,9 +142,9 @@ def _stored(tensor: GgufTensor, file: GgufFile, pairs: int) -> BlockTensor:
 
 
 def _named(name: str, in_layers: dict[str, str]) -> tuple[str, str]:
-    """A template's name of a tensor, and which part of a layer it is; a name that none has stays."""
+    """Return a tensor's name in templates, and its part of a layer; an unknown name is returned unchanged."""
     found = _LAYER.fullmatch(name)
     if found is not None and found[2] in in_layers:
         return f"model.layers.{found[1]}.{in_layers[found[2]]}.{found[3]}", found[2]
     path, _, last = name.rpartition(".")
-    return (f"{_AROUND[path]}.{last}", "") if path in _AROUND else (name, "")
+    return (f"{_OUTSIDE_LAYERS[path]}.{last}", "") if path in _OUTSIDE_LAYERS else (name, "")

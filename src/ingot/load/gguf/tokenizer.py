@@ -1,7 +1,7 @@
-"""The tokenizer of a GGUF file's metadata, as the `tokenizer.json` and its settings that model folders have.
+"""Convert the tokenizer in a GGUF file's metadata to the `tokenizer.json` and settings of a model folder.
 
-Two models: "gpt2", pairs of bytes merged by rank inside of words that expressions cut, and "llama", SentencePiece's
-pairs of characters, of which those are merged first that make the token with the best score.
+Two models: "gpt2", byte pairs merged by rank within words that regular expressions split, and "llama", SentencePiece's
+character pairs, of which the pair with the best score of its token is merged first.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from ingot.errors import LimitError, LoadError, UnsupportedError
 from ingot.load.gguf.metadata import Metadata
 from ingot.load.hf.strict_json import shown
 
-MAX_SPLITS = 1 << 22  # ways to cut the tokens of a SentencePiece model in two
+MAX_SPLITS = 1 << 22  # of the tokens of a SentencePiece model into two pieces
 MAX_PIECE_CHARACTERS = 256  # of a token of a SentencePiece model
 
 _UNKNOWN, _CONTROL, _USER_DEFINED, _BYTE = 2, 3, 4, 6
-_NAMED = ("bos", "eos", "eot", "eom", "unknown", "padding")  # tokens, by keys of their own
-_SPACE = "\u2581"  # what SentencePiece writes for a space
+_NAMED = ("bos", "eos", "eot", "eom", "unknown", "padding")  # tokens that have their own keys
+_SPACE = "\u2581"  # SentencePiece's character for a space
 
 _GPT_2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 _CONTRACTIONS = "(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])"
@@ -38,10 +38,11 @@ _TEKKEN = rf"{_BEGIN}{_UPPER}*{_LOWER}+|{_BEGIN}{_UPPER}+{_LOWER}*|\p{{N}}|{_RES
 
 
 @dataclass(frozen=True, slots=True)
-class _Words:
-    """How text is cut into words: by one expression after the other, each of which keeps what it finds whole.
+class _WordSplitter:
+    """How text is split into words: by each expression in turn; a match is one word and is not split further.
 
-    whole: a word that is a token is that token, whatever the ranks say. begins: texts begin with a control token.
+    whole: a word that is a token becomes that token, whatever the merge ranks. begins: texts begin with a control
+    token.
     """
 
     patterns: tuple[str, ...]
@@ -49,22 +50,23 @@ class _Words:
     begins: bool = False
 
 
-# By the names that files give them.
-WAYS_TO_CUT = {
-    "default": _Words((r"[\p{P}\$\+<=>\^~\|]+", _GPT_2, r"\p{N}+", "[0-9][0-9][0-9]")),
-    "falcon": _Words((r"[\p{P}\$\+<=>\^~\|`]+", _GPT_2, "[0-9][0-9][0-9]")),
-    "ufakzeka": _Words((rf"[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}|{_REST}",)),
-    "tekken": _Words((_TEKKEN,), whole=True, begins=True),
-    **dict.fromkeys(("gpt-2", "phi-2", "mpt", "olmo", "jais", "exaone4"), _Words((_GPT_2,))),
+# By their names in files.
+WORD_SPLITTERS = {
+    "default": _WordSplitter((r"[\p{P}\$\+<=>\^~\|]+", _GPT_2, r"\p{N}+", "[0-9][0-9][0-9]")),
+    "falcon": _WordSplitter((r"[\p{P}\$\+<=>\^~\|`]+", _GPT_2, "[0-9][0-9][0-9]")),
+    "ufakzeka": _WordSplitter((rf"[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}|{_REST}",)),
+    "tekken": _WordSplitter((_TEKKEN,), whole=True, begins=True),
+    **dict.fromkeys(("gpt-2", "phi-2", "mpt", "olmo", "jais", "exaone4"), _WordSplitter((_GPT_2,))),
     **dict.fromkeys(
-        ("starcoder", "refact", "command-r", "smollm", "codeshell", "exaone", "minerva-7b"), _Words((r"\p{N}", _GPT_2))
+        ("starcoder", "refact", "command-r", "smollm", "codeshell", "exaone", "minerva-7b"),
+        _WordSplitter((r"\p{N}", _GPT_2)),
     ),
-    **dict.fromkeys(("qwen2", "deepseek-r1-qwen", "megrez", "stablelm2", "hunyuan"), _Words((_QWEN_2,))),
-    **dict.fromkeys(("llama-bpe", "llama3", "llama-v3", "falcon3", "pixtral"), _Words((_LLAMA_3,), True, True)),
-    **dict.fromkeys(("dbrx", "smaug-bpe", "glm4", "chatglm-bpe"), _Words((_LLAMA_3,))),
-    **dict.fromkeys(("gpt-4o", "llama4"), _Words((_GPT_4O,))),
+    **dict.fromkeys(("qwen2", "deepseek-r1-qwen", "megrez", "stablelm2", "hunyuan"), _WordSplitter((_QWEN_2,))),
+    **dict.fromkeys(("llama-bpe", "llama3", "llama-v3", "falcon3", "pixtral"), _WordSplitter((_LLAMA_3,), True, True)),
+    **dict.fromkeys(("dbrx", "smaug-bpe", "glm4", "chatglm-bpe"), _WordSplitter((_LLAMA_3,))),
+    **dict.fromkeys(("gpt-4o", "llama4"), _WordSplitter((_GPT_4O,))),
 }
-# Control tokens that end an answer, beside those that the keys name.
+# Control tokens that end an answer, in addition to those that the keys name.
 _ENDS = frozenset(
     """<|eot_id|> <|eom_id|> <|im_end|> <|end|> <end_of_turn> <|endoftext|> <|end_of_text|> <EOT> _<EOT>
     <|return|> </s> <eos>""".split()
@@ -72,7 +74,7 @@ _ENDS = frozenset(
 
 
 class TokenizerKeys:
-    """What the keys say of tokens: texts, types and scores by id, and the ids that have a meaning of their own.
+    """The tokens in the metadata: texts, types and scores by id, and the ids of special tokens.
 
     Raises LoadError that names the key.
     """
@@ -103,11 +105,11 @@ class TokenizerKeys:
         return sorted(named | {index for index in self.control if self.texts[index] in _ENDS})
 
     def of_type(self, type: int) -> list[int]:
-        """The ids of tokens of a type."""
+        """Return the ids of tokens of a type."""
         return [int(index) for index in np.flatnonzero(self.types == type)]
 
     def scores(self) -> np.ndarray:
-        """The score of each token."""
+        """Return the score of each token."""
         return self._each("scores", self.metadata.numbers("tokenizer.ggml.scores"), None)
 
     def _each(self, name: str, values: np.ndarray | None, default: np.ndarray | None) -> np.ndarray:
@@ -126,9 +128,9 @@ class TokenizerKeys:
 
 
 def tokenizer_files(metadata: Metadata) -> dict[str, dict[str, Any]]:
-    """tokenizer.json, tokenizer_config.json and generation_config.json as a model folder would have them.
+    """Return the equivalents of tokenizer.json, tokenizer_config.json and generation_config.json.
 
-    Raises LoadError, UnsupportedError for another model or way to cut words, LimitError.
+    Raises LoadError, UnsupportedError for another model or word splitting, LimitError.
     """
     keys = TokenizerKeys(metadata)
     model = metadata.text("tokenizer.ggml.model")
@@ -164,7 +166,7 @@ def tokenizer_files(metadata: Metadata) -> dict[str, dict[str, Any]]:
 
 
 def _chat_template(metadata: Metadata) -> Any:
-    """The template, or all of them by name; None where there is none."""
+    """Return the template, or all templates by name; None where there is none."""
     first, prefix = "tokenizer.chat_template", "tokenizer.chat_template."
     named = {key.removeprefix(prefix): metadata.text(key) for key in metadata.entries if key.startswith(prefix)}
     default = metadata.text(first)
@@ -175,16 +177,18 @@ def _chat_template(metadata: Metadata) -> Any:
 
 
 def _byte_pairs(keys: TokenizerKeys) -> dict[str, Any]:
-    """A model of bytes that are merged by rank."""
+    """Return a model of byte pairs that are merged by rank."""
     metadata = keys.metadata
     merges = metadata.texts("tokenizer.ggml.merges")
     if merges is None:
         raise LoadError(f"{metadata.where('tokenizer.ggml.merges')}: missing, expected pairs of tokens")
     kind = metadata.text("tokenizer.ggml.pre") or "default"
-    if kind not in WAYS_TO_CUT:
+    if kind not in WORD_SPLITTERS:
         where = metadata.where("tokenizer.ggml.pre")
-        raise UnsupportedError(f"{where}: not supported, got {shown(kind)}, expected one of {', '.join(WAYS_TO_CUT)}")
-    words = WAYS_TO_CUT[kind]
+        raise UnsupportedError(
+            f"{where}: not supported, got {shown(kind)}, expected one of {', '.join(WORD_SPLITTERS)}"
+        )
+    words = WORD_SPLITTERS[kind]
     splits = [
         {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
         for pattern in words.patterns
@@ -193,26 +197,28 @@ def _byte_pairs(keys: TokenizerKeys) -> dict[str, Any]:
     return {
         "normalizer": None,
         "pre_tokenizer": {"type": "Sequence", "pretokenizers": [*splits, level]},
-        "post_processor": _around(keys, begins=words.begins),
+        "post_processor": _surround(keys, begins=words.begins),
         "decoder": level,
         "model": {"type": "BPE", "ignore_merges": words.whole, "vocab": keys.ids, "merges": merges},
     }
 
 
 def _sentence_pieces(keys: TokenizerKeys) -> dict[str, Any]:
-    """A model of characters that are merged by the score of what they make; those without a token become bytes."""
+    """Return a model of characters that are merged by the score of the resulting token; characters without a token
+    become bytes.
+    """
     prefix = keys.metadata.flag("tokenizer.ggml.add_space_prefix")
     prepends = prefix is None or prefix
     space = {"type": "Replace", "pattern": {"String": " "}, "content": _SPACE}
     begin = [{"type": "Prepend", "prepend": _SPACE}] if prepends else []
     end = [{"type": "Strip", "content": " ", "start": 1, "stop": 0}] if prepends else []
-    back = {"type": "Replace", "pattern": {"String": _SPACE}, "content": " "}
-    decoders = [back, {"type": "ByteFallback"}, {"type": "Fuse"}, *end]
+    restore = {"type": "Replace", "pattern": {"String": _SPACE}, "content": " "}
+    decoders = [restore, {"type": "ByteFallback"}, {"type": "Fuse"}, *end]
     unknown = keys.named.get("unknown", next(iter(keys.of_type(_UNKNOWN)), None))
     return {
         "normalizer": {"type": "Sequence", "normalizers": [*begin, space]},
         "pre_tokenizer": None,
-        "post_processor": _around(keys, begins=True),
+        "post_processor": _surround(keys, begins=True),
         "decoder": {"type": "Sequence", "decoders": decoders},
         "model": {
             "type": "BPE",
@@ -226,35 +232,35 @@ def _sentence_pieces(keys: TokenizerKeys) -> dict[str, Any]:
 
 
 def _merges(keys: TokenizerKeys) -> list[tuple[str, str]]:
-    """The pairs that make tokens, those of better scores first. Raises LimitError for too many to be looked at."""
+    """Return the pairs that form tokens, those of better scores first. Raises LimitError for too many candidates."""
     scores = keys.scores()
-    apart = {*keys.control, *keys.of_type(_UNKNOWN), *keys.of_type(_BYTE), *keys.of_type(_USER_DEFINED)}
+    unmergeable = {*keys.control, *keys.of_type(_UNKNOWN), *keys.of_type(_BYTE), *keys.of_type(_USER_DEFINED)}
     where = keys.metadata.where("tokenizer.ggml.tokens")
     longest = max(map(len, keys.texts))
     if longest > MAX_PIECE_CHARACTERS:
         raise LimitError(f"{where}: a token is too long, got {longest} characters, expected {MAX_PIECE_CHARACTERS}")
-    tried = sum(map(len, keys.texts))
-    if tried > MAX_SPLITS:
-        raise LimitError(f"{where}: too long together, got {tried} characters, expected at most {MAX_SPLITS}")
+    candidates = sum(map(len, keys.texts))
+    if candidates > MAX_SPLITS:
+        raise LimitError(f"{where}: too long together, got {candidates} characters, expected at most {MAX_SPLITS}")
     if np.isnan(scores).any():
         raise LoadError(f"{keys.metadata.where('tokenizer.ggml.scores')}: not a number, expected scores")
 
     def pairs() -> Iterator[tuple[str, str]]:
         for index in np.argsort(-scores, kind="stable").tolist():
-            if index in apart:
+            if index in unmergeable:
                 continue
             text = keys.texts[index]
             for cut in range(1, len(text)):
                 left, right = text[:cut], text[cut:]
-                if keys.ids.get(left, -1) not in parted and keys.ids.get(right, -1) not in parted:
+                if keys.ids.get(left, -1) not in not_mergeable and keys.ids.get(right, -1) not in not_mergeable:
                     yield left, right
 
-    parted = apart | {-1}
+    not_mergeable = unmergeable | {-1}
     return list(pairs())
 
 
-def _around(keys: TokenizerKeys, *, begins: bool) -> dict[str, Any] | None:
-    """What stands before and after a text."""
+def _surround(keys: TokenizerKeys, *, begins: bool) -> dict[str, Any] | None:
+    """Return the post-processor that adds the tokens before and after a text."""
     ids: dict[str, int | None] = {}
     for name, default in (("bos", begins and "bos" in keys.named), ("eos", False)):
         key = f"tokenizer.ggml.add_{name}_token"

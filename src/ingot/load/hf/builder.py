@@ -1,4 +1,4 @@
-"""A template's steps -> nodes. What is particular to decoders and encoders is the attention they are given."""
+"""Build the nodes of a template's steps. The attention function, passed in, differs between decoders and encoders."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ from ingot.load.hf.template import (
     Sum,
     Template,
 )
-from ingot.load.hf.weights import FEWEST_BITS, TABLE_BITS, Weights
+from ingot.load.hf.weights import MIN_BITS, TABLE_BITS, Weights
 
 MAX_EXPERTS = 1 << 14  # of a mixture, in a layer of a language model
 
-# The attention proper: (builder, step, q, k, v) -> rows; q, k, v are [..., heads, head_dim].
+# The attention function: (builder, step, q, k, v) -> rows; q, k, v are [..., heads, head_dim].
 Attend = Callable[["LayerBuilder", Attention, str, str, str], str]
 
 
 class LayerBuilder:
-    """Writes nodes into a graph for one layer, or for what lies around the layers.
+    """Add nodes to a graph for one layer, or for the steps before and after the layers.
 
-    Activations are [*rows, width]. Values are named by the path of the weights they come from.
+    Activations are [*rows, width]. Values are named after the paths of their weights.
     """
 
     def __init__(
@@ -62,19 +62,19 @@ class LayerBuilder:
         self._attend = attend
         self._path = weights.prefix
         self._constants: dict[tuple[float, DType], str] = {}
-        self._sources = 0  # steps and matrices that nodes were named after
+        self._sources = 0  # steps and matrices that serve as origins of nodes
 
     @contextmanager
     def _from(self, op: str, path: str, name: str = "") -> Iterator[None]:
-        """While it is open, nodes stand for a step or matrix of the model at a path."""
-        around = self.graph.origin
+        """Set the origin of new nodes, within the context, to a step or matrix of the model at a path."""
+        enclosing = self.graph.origin
         self.graph.origin = (Source(self._sources, name, op, module=path.strip(".")),)
         self._sources += 1
         yield
-        self.graph.origin = around
+        self.graph.origin = enclosing
 
     def enter_layer(self, layer: int) -> None:
-        """Names and paths are those of a layer from here on."""
+        """Use the names and paths of a layer from here on."""
         names = self.settings.values | {"layer": layer}
         for name, value in self.settings.values.items():
             key = self.template.config.get(name)
@@ -86,36 +86,36 @@ class LayerBuilder:
         self._path = self.weights.prefix + self.template.layer_path.replace("{layer}", str(layer))
 
     def leave_layers(self) -> None:
-        """Names and paths are those around the layers again."""
+        """Use the names and paths outside of layers again."""
         self.names = self.settings.values
         self._path = self.weights.prefix
 
     def add(self, op: str, *operands: str, hint: str = "", **attributes: Any) -> str:
-        """Adds a node named by the current path and `hint`."""
+        """Add a node named after the current path and `hint`."""
         return self.graph.add(op, operands, f"{self._path}{hint or op}", **attributes).output
 
     def apply(self, steps: Sequence[Step], x: str) -> str:
-        """x after steps."""
+        """Apply steps to x."""
         for step in steps:
             with self._from(type(step).__name__, self._path):
                 x = self._step(step, x)
         return x
 
     def table(self, path: str, rows: int, where: str) -> str:
-        """`<path>.weight` [rows, width], in codes of 8 bits where matrices become codes."""
+        """Return `<path>.weight` [rows, width]; if matrices are quantized, with at least 8 bits."""
         name = f"{self._path}{path}.weight"
-        return self.weights.value(name, (rows, self.names["width"]), where, least_bits=TABLE_BITS)
+        return self.weights.value(name, (rows, self.names["width"]), where, min_bits=TABLE_BITS)
 
     def linear(
-        self, linear: Linear, x: str, inputs: int, outputs: int, *, prefixed: bool = True, least_bits: int = FEWEST_BITS
+        self, linear: Linear, x: str, inputs: int, outputs: int, *, prefixed: bool = True, min_bits: int = MIN_BITS
     ) -> str:
-        """x [..., inputs] times a weight, with its bias where it has one: [..., outputs].
+        """Multiply x [..., inputs] by a weight, and add its bias, if any: [..., outputs].
 
-        least_bits: see `Weights`.
+        min_bits: see `Weights`.
         """
         path = f"{self._path}{linear.path}" if prefixed else linear.path
         weight, is_transposed = self.weights.matrix(
-            f"{path}.weight", inputs, outputs, linear.transposed, linear.where, least_bits=least_bits
+            f"{path}.weight", inputs, outputs, linear.transposed, linear.where, min_bits=min_bits
         )
         with self._from("Linear", path, path):
             result = self.add("matmul", x, weight, hint=linear.path, transpose_b=not is_transposed)
@@ -125,7 +125,7 @@ class LayerBuilder:
         return result
 
     def norm(self, norm: Norm, x: str) -> str:
-        """x normalised over its last axis."""
+        """Normalize x over its last axis."""
         eps = norm.eps.number(self.names)
         width = self.graph.type(x).shape[-1]
         assert isinstance(width, int)
@@ -165,7 +165,7 @@ class LayerBuilder:
         raise AssertionError(step)
 
     def softcap(self, cap: float, x: str) -> str:
-        """cap * tanh(x / cap); x where cap is 0."""
+        """Compute cap * tanh(x / cap); return x where cap is 0."""
         if not cap:
             return x
         capped = self.add("tanh", self.add("mul", x, self.constant(1 / cap), hint="uncapped"))
@@ -190,21 +190,21 @@ class LayerBuilder:
         return self.linear(mlp.down, inner, size, width)
 
     def _mixture(self, mixture: Mixture, x: str) -> str:
-        """Every row through the experts that its router chose, weighted by the router's softmax."""
+        """Apply to every row the experts that its router selects, weighted by the router's softmax."""
         names = self.names
         width, size = names["width"], mixture.size.integer(names, 1, MAX_SIZE)
-        count, chosen = mixture.count.integer(names, 1, MAX_EXPERTS), mixture.chosen.integer(names, 1, MAX_SIZE)
-        if chosen > count:
+        count, selected = mixture.count.integer(names, 1, MAX_EXPERTS), mixture.chosen.integer(names, 1, MAX_SIZE)
+        if selected > count:
             fields = self.settings.field(*mixture.chosen.names, *mixture.count.names)
-            raise LoadError(f"{fields}: too many, got {chosen} of {count} ({mixture.where})")
-        # A rounded router chooses other experts, which no small error is.
+            raise LoadError(f"{fields}: too many, got {selected} of {count} ({mixture.where})")
+        # The router stays float: a rounded router may select other experts, which is no small error.
         rows = reduce(operator.mul, self.rows)
         if len(self.rows) > 1:
             x = self.add("reshape", x, hint="rows", shape=(rows, width))
-        routed = self.linear(mixture.router, x, width, count, least_bits=f32.bits)
+        routed = self.linear(mixture.router, x, width, count, min_bits=f32.bits)
         shares = self.add("softmax", routed, axis=1)
         outputs = [f"{self._path}shares.chosen", f"{self._path}chosen"]
-        best = self.graph.add("topk", [shares], outputs, k=chosen, axis=1, largest=True)
+        best = self.graph.add("topk", [shares], outputs, k=selected, axis=1, largest=True)
         shares, experts = best.outputs
         if mixture.normalised.evaluate(names):
             total = self.add("reduce_sum", shares, axes=(1,), keepdims=True, hint="shares.total")
@@ -214,20 +214,20 @@ class LayerBuilder:
         up = self._experts(mixture.up, slots, experts, count, width, size)
         inner = self.add("mul", self._activate(mixture.activation.word(names, ACTIVATIONS), gate), up, hint="gated")
         results = self._experts(mixture.down, inner, experts, count, size, width)
-        weights = self.add("reshape", shares, hint="slots", shape=(rows, chosen, 1))
+        weights = self.add("reshape", shares, hint="slots", shape=(rows, selected, 1))
         weighted = self.add("mul", results, weights, hint="weighted")
         mixed = self.add("reduce_sum", weighted, axes=(1,), keepdims=False, hint="mixture")
         return self.add("reshape", mixed, hint="mixture", shape=(*self.rows, width)) if len(self.rows) > 1 else mixed
 
-    def _experts(self, linear: Linear, x: str, chosen: str, count: int, inputs: int, outputs: int) -> str:
-        """x [rows, slots or 1, inputs] times the weight of each slot's expert: [rows, slots, outputs]."""
+    def _experts(self, linear: Linear, x: str, selected: str, count: int, inputs: int, outputs: int) -> str:
+        """Multiply x [rows, slots or 1, inputs] by the weight of each slot's expert: [rows, slots, outputs]."""
         paths = [self._path + linear.path.replace("{expert}", str(expert)) for expert in range(count)]
         shape = (inputs, outputs) if linear.transposed else (outputs, inputs)
-        below = self.weights.below([f"{path}.weight" for path in paths], shape, linear.where)
-        matrices = self.add("reshape", below, hint=f"{linear.path}.all", shape=(count, *shape))
+        stacked = self.weights.below([f"{path}.weight" for path in paths], shape, linear.where)
+        matrices = self.add("reshape", stacked, hint=f"{linear.path}.all", shape=(count, *shape))
         if linear.transposed:
             matrices = self.add("permute", matrices, hint=f"{linear.path}.all", axes=(0, 2, 1))
-        return self.add("expert_matmul", x, chosen, matrices, hint=linear.path)
+        return self.add("expert_matmul", x, selected, matrices, hint=linear.path)
 
     def _activate(self, activation: str, x: str) -> str:
         op, approximate = ACTIVATIONS[activation]
@@ -252,7 +252,7 @@ class LayerBuilder:
         return self.linear(attention.out, result, heads * head_dim, names["width"])
 
     def _heads(self, x: str, norm: Norm | None) -> str:
-        """[..., heads * head_dim] -> [..., heads, head_dim], normalised before or after."""
+        """Reshape [..., heads * head_dim] -> [..., heads, head_dim], normalized before or after."""
         head_dim = self.names["head_dim"]
         columns = self.graph.type(x).shape[-1]
         assert isinstance(columns, int)
@@ -262,7 +262,7 @@ class LayerBuilder:
         return self.norm(norm, x) if norm is not None and norm.over == "head" else x
 
     def _split(self, attention: Attention, x: str) -> tuple[str, str, str]:
-        """q, k and v out of one product."""
+        """Return q, k and v, split from one product."""
         assert attention.qkv is not None
         heads, kv_heads, head_dim = (self.names[name] for name in ("heads", "kv_heads", "head_dim"))
         columns = (heads + 2 * kv_heads) * head_dim
@@ -283,7 +283,7 @@ class LayerBuilder:
         return q, k, v
 
     def _columns(self, x: str, start: int, stop: int) -> str:
-        """A range of the last axis."""
+        """Slice a range of the last axis."""
         *outer, _ = self.graph.type(x).shape
         zeros = (0,) * len(outer)
         return self.add(
@@ -291,18 +291,18 @@ class LayerBuilder:
         )
 
     def rotated(self, x: str, cos: str, sin: str) -> str:
-        """x [..., heads, head_dim] with its first elements turned, as many as the angles have."""
+        """Rotate the first elements of x [..., heads, head_dim], as many as there are angles."""
         *_, head_dim = self.graph.type(x).shape
         *_, dim = self.graph.type(cos).shape
         assert isinstance(head_dim, int) and isinstance(dim, int)
         if dim == head_dim:
             return self.add("rotary", x, cos, sin, hint="rotated")
-        turned = self.add("rotary", self._columns(x, 0, dim), cos, sin, hint="rotated")
+        rotated_part = self.add("rotary", self._columns(x, 0, dim), cos, sin, hint="rotated")
         axis = len(self.graph.type(x).shape) - 1
-        return self.add("concat", turned, self._columns(x, dim, head_dim), hint="rotated", axis=axis)
+        return self.add("concat", rotated_part, self._columns(x, dim, head_dim), hint="rotated", axis=axis)
 
     def constant(self, value: float | int, dtype: DType = f32) -> str:
-        """A number, shape []: each once."""
+        """Return a number as a constant of shape []; each number is added once."""
         if (value, dtype) not in self._constants:
             name = self.graph.fresh(f"constant.{len(self._constants)}")
             self._constants[value, dtype] = self.graph.add_constant(name, np.array(value, dtype.numpy))

@@ -1,4 +1,4 @@
-"""`config.json` of a model folder. Nothing in it is ever run or imported: `auto_map` and the like are plain data."""
+"""`config.json` of a model folder. None of it is executed or imported: `auto_map` and similar keys are plain data."""
 
 from __future__ import annotations
 
@@ -10,5 +10,7 @@ MAX_CONFIG_BYTES = 1 << 20  # of config.json
 
 
 def parse_config(content: bytes, where: str) -> dict[str, Any]:
-    """The configuration. Raises LoadError for anything but one strict JSON object, LimitError when nested too deep."""
+    """Parse the configuration. Raises LoadError for anything but one strict JSON object, LimitError when nested too
+    deep.
+    """
     return parse_object(content, where)

@@ -1,4 +1,4 @@
-"""What the bytes of a model's weights hold: which model it is, and whether its numbers are numbers."""
+"""Inspect the bytes of a model's weights: its fingerprint, and its non-finite elements."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from ingot.support.files import release
 
 _SAMPLE_BYTES = 4096
 
-# Bits of a float's exponent: all set for an infinity or NaN, which has a fraction besides.
+# Exponent bits of a float: all set for an infinity or NaN; a NaN also has a nonzero fraction.
 _EXPONENTS = {"f16": 0x7C00, "bf16": 0x7F80, "f32": 0x7F80_0000, "f64": 0x7FF0_0000_0000_0000}
 
 
 def fingerprint(folder: Folder) -> str:
-    """64 hexadecimal digits that name a model: its configuration, a template of its own, and each weight's name, dtype,
-    shape and a sample.
+    """Return 64 hexadecimal digits that identify a model: a hash of its configuration, its own template if any, and
+    each weight's name, dtype, shape and sampled bytes.
 
-    The sample is the first, middle and last 4 KiB of a weight, so that three pages of each are read and not gigabytes.
-    Training, merging and converting change every matrix nearly everywhere; what changes a single row may go unnoticed.
+    The sample is the first, middle and last 4 KiB of a weight, so that only three pages of each are read. Training,
+    merging and converting change nearly all elements of every matrix; a change of a single row may go unnoticed.
     """
     digest = hashlib.sha256(json.dumps(folder.config, sort_keys=True).encode())
     if folder.own_template is not None:
@@ -42,7 +42,7 @@ def fingerprint(folder: Folder) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Nonfinite:
-    """A weight with elements that are no finite numbers, and how many."""
+    """A weight with non-finite elements, and their counts."""
 
     name: str
     nans: int
@@ -53,7 +53,7 @@ class Nonfinite:
 
 
 def nonfinite_tensors(folder: Folder) -> Iterator[Nonfinite]:
-    """The weights that hold NaN or infinities, as they are found; reads every byte, some megabytes at a time."""
+    """Yield the weights that contain NaN or infinities; reads every byte, some megabytes at a time."""
     for name, tensor in folder.tensors.items():
         exponent = _EXPONENTS.get(tensor.dtype.name)
         if exponent is None:

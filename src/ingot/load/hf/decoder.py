@@ -1,10 +1,11 @@
 """Decoders: rows of any mix of sequences, keys and values in a paged cache.
 
-Inputs, all i32: ids[rows], positions[rows] in each row's sequence, owners[rows] (which sequence), blocks[sequences,
-blocks_per_sequence] (which block of the cache holds 64 of its positions), take[taken] (rows whose logits are wanted).
-States: keys.<layer> [blocks, kv_heads, head_dim, 64] and values.<layer> [blocks, kv_heads, 64, head_dim], and where
-these are codes, key_scales.<layer> and value_scales.<layer>; see ops/kv_cache.py.
-Outputs: logits f32 [taken, vocab] and hidden f32 [taken, width], which is what the logits are made of.
+Inputs, all i32: ids[rows], positions[rows] in each row's sequence, owners[rows] (the sequence of each row),
+blocks[sequences, blocks_per_sequence] (the cache block of each 64 positions), take[taken] (the rows whose logits are
+requested).
+States: keys.<layer> [blocks, kv_heads, head_dim, 64] and values.<layer> [blocks, kv_heads, 64, head_dim]; if they are
+quantized, also key_scales.<layer> and value_scales.<layer>; see ops/kv_cache.py.
+Outputs: logits f32 [taken, vocab] and hidden f32 [taken, width], the states that the logits are computed from.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from ingot.load.hf.template import Attention, Template
 from ingot.load.hf.weights import TABLE_BITS, Weights
 from ingot.ops.kv_cache import CACHE_BLOCK, packed_dims
 
-_QUANT = {i8: "int8", i4: "int4"}  # dtypes of caches whose numbers have scales
+_QUANT = {i8: "int8", i4: "int4"}  # quantized dtypes of caches, whose values have scales
 
 
 def build_decoder(
@@ -38,7 +39,7 @@ def build_decoder(
     sequences: int,
     cache_dtype: DType,
 ) -> None:
-    """Writes the whole model into an empty graph."""
+    """Build the whole model in an empty graph."""
     rows, taken = symbol("rows"), symbol("taken")
     blocks_per_sequence = -(-context // CACHE_BLOCK)
     for name in ("ids", "positions", "owners"):
@@ -48,16 +49,18 @@ def build_decoder(
     attend = _CachedAttention(graph, template, settings, context, sequences * blocks_per_sequence, cache_dtype)
     builder = LayerBuilder(graph, template, settings, weights, (rows,), attend)
     hint = template.embedding.positions or ""
-    table, x = write_layers(builder, lambda places: builder.add("gather", places, "positions", hint=hint, axis=0))
+    table, x = write_layers(
+        builder, lambda positions_table: builder.add("gather", positions_table, "positions", hint=hint, axis=0)
+    )
     hidden = builder.apply(template.output, builder.add("gather", x, "take", hint="taken", axis=0))
     graph.set_output("logits", write_logits(builder, table, hidden))
     graph.set_output("hidden", hidden)
 
 
 def write_layers(builder: LayerBuilder, placed: Callable[[str], str]) -> tuple[str, str]:
-    """Writes the embedding of "ids" and all layers: the table of tokens, and what the last layer gives.
+    """Build the embedding of "ids" and all layers; return the token table and the output of the last layer.
 
-    placed: of a table of positions, the rows of those of the ids.
+    placed: selects the rows of a position table for the ids.
     """
     template, values, embedding = builder.template, builder.names, builder.template.embedding
     table = builder.table(embedding.tokens, values["vocab"], embedding.where)
@@ -73,7 +76,7 @@ def write_layers(builder: LayerBuilder, placed: Callable[[str], str]) -> tuple[s
 
 
 def write_logits(builder: LayerBuilder, table: str, hidden: str) -> str:
-    """Writes the product of final states with the head, which may be the table of tokens. Raises LoadError."""
+    """Multiply final states by the head's weight, or by the token table if tied. Raises LoadError."""
     template, values = builder.template, builder.names
     head = template.head
     if head is None:
@@ -82,18 +85,18 @@ def write_logits(builder: LayerBuilder, table: str, hidden: str) -> str:
         logits = builder.add("matmul", hidden, table, hint="logits", transpose_b=True)
     else:
         logits = builder.linear(
-            head.linear, hidden, values["width"], values["vocab"], prefixed=False, least_bits=TABLE_BITS
+            head.linear, hidden, values["width"], values["vocab"], prefixed=False, min_bits=TABLE_BITS
         )
     return builder.apply(head.then, logits)
 
 
 def slots_axis(state: str) -> int:
-    """The axis of a state on which the positions of a block lie."""
+    """Return the axis of a state that holds the positions of a block."""
     return 2 if state.startswith("values.") else -1
 
 
 class _CachedAttention:
-    """Rotation, the append to the cache, and attention over it; the states and tables that these share."""
+    """Rotation, the append to the cache, and attention over it; layers share the states and tables."""
 
     def __init__(
         self, graph: Graph, template: Template, settings: Settings, context: int, blocks: int, cache_dtype: DType
@@ -124,21 +127,21 @@ class _CachedAttention:
     def _append(
         self, builder: LayerBuilder, what: str, layer: int, x: str, kv_heads: int, dim: int
     ) -> tuple[str, str | None]:
-        """The cache of a layer's keys or values with x in it, and its scales where it is codes."""
+        """Append x to the cache of a layer's keys or values; return the cache, and its scales if it is quantized."""
         graph, addresses = self._graph, ("positions", "owners", "blocks")
-        held, width, beside = self._dtype, dim, TensorType(f32, (self._blocks, kv_heads, CACHE_BLOCK))
+        storage, width, scales_type = self._dtype, dim, TensorType(f32, (self._blocks, kv_heads, CACHE_BLOCK))
         if self._dtype is i4:
             if dim % 2:
                 raise LoadError(f"{self._template.file}: heads of odd size, got {dim}, expected even for an int4 cache")
             width, count = packed_dims(dim)
-            held, beside = u8, TensorType(f16, (self._blocks, kv_heads, count, CACHE_BLOCK))
+            storage, scales_type = u8, TensorType(f16, (self._blocks, kv_heads, count, CACHE_BLOCK))
         block = (width, CACHE_BLOCK) if what == "key" else (CACHE_BLOCK, width)
-        state = graph.add_state(f"{what}s.{layer}", TensorType(held, (self._blocks, kv_heads, *block)))
+        state = graph.add_state(f"{what}s.{layer}", TensorType(storage, (self._blocks, kv_heads, *block)))
         if self._dtype not in _QUANT:
             update = builder.add(f"append_{what}s", state, x, *addresses, hint=f"{what}s")
             graph.set_state(state, update)
             return update, None
-        scales = graph.add_state(f"{what}_scales.{layer}", beside)
+        scales = graph.add_state(f"{what}_scales.{layer}", scales_type)
         operands = [state, scales, x, *addresses]
         node = graph.add(f"append_{what}s_{_QUANT[self._dtype]}", operands, f"{what}s.{layer}.update")
         for each, update in zip((state, scales), node.outputs, strict=True):
@@ -146,7 +149,7 @@ class _CachedAttention:
         return node.outputs[0], node.outputs[1]
 
     def _placed(self, builder: LayerBuilder, name: str, table: np.ndarray) -> str:
-        """Rows [rows, 1, dim] of a table, for the rows' positions."""
+        """Gather rows [rows, 1, dim] of a table at the rows' positions."""
         rows = self._graph.add("gather", [self._graph.add_weight(name, table), "positions"], f"{name}.rows", axis=0)
         shape = (*builder.rows, 1, table.shape[1])
         return self._graph.add("reshape", [rows.output], f"{name}.heads", shape=shape).output

@@ -1,6 +1,6 @@
-"""Decoders over whole sequences, without a cache: what is trained.
+"""Decoders over whole sequences, without a cache, for training.
 
-Input: ids i64 [batch, length]. Output: logits f32 [batch, length, vocab], each row's of the id that follows it.
+Input: ids i64 [batch, length]. Output: logits f32 [batch, length, vocab]; each row predicts the next id.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ from ingot.load.hf.weights import Weights
 
 
 def build_dense(graph: Graph, template: Template, settings: Settings, weights: Weights, context: int) -> None:
-    """Writes the whole model into an empty graph. context: the most that length may be."""
+    """Build the whole model in an empty graph. context: the maximum of length."""
     rows = (symbol("batch"), symbol("length"))
     graph.add_input("ids", TensorType(i64, rows))
     builder = LayerBuilder(graph, template, settings, weights, rows, _CausalAttention(template, settings, context))
-    table, x = write_layers(builder, lambda places: _first(builder, places))
+    table, x = write_layers(builder, lambda positions: _first(builder, positions))
     graph.set_output("logits", write_logits(builder, table, builder.apply(template.output, x)))
 
 
 def _first(builder: LayerBuilder, table: str) -> str:
-    """As many rows of a table as a sequence has."""
+    """Slice the first rows of a table, one per position of a sequence."""
     stops = (builder.rows[1], builder.graph.type(table).shape[1])
     return builder.add("slice", table, starts=(0, 0), stops=stops, steps=(1, 1), hint="places")
 
 
 def _placed(builder: LayerBuilder, name: str, table: np.ndarray) -> str:
-    """Rows [length, 1, dim] of a table, for the places of a sequence."""
+    """Return rows [length, 1, dim] of a table for the positions of a sequence."""
     rows = _first(builder, builder.graph.add_weight(name, table))
     shape = (builder.rows[1], 1, table.shape[1])
     return builder.graph.add("reshape", [rows], f"{name}.heads", shape=shape).output
 
 
 class _CausalAttention:
-    """Rotation, and attention of each row over the rows up to it; the tables and masks that layers share."""
+    """Rotation, and causal attention; layers share tables and masks."""
 
     def __init__(self, template: Template, settings: Settings, context: int):
         self._rotations, self._context = Rotations(template, settings, context), context
@@ -68,14 +68,14 @@ class _CausalAttention:
     def _capped(
         self, builder: LayerBuilder, q: str, k: str, v: str, mask: list[str], scale: float, softcap: float
     ) -> str:
-        """Attention whose scores are capped before the softmax, in plain ops."""
+        """Compute attention with soft-capped scores, in plain ops."""
         k, v = self._for_each_head(builder, k), self._for_each_head(builder, v)
         scores = builder.softcap(softcap, builder.add("matmul", q, k, transpose_b=True, scale=scale))
         scores = builder.add("where", *mask, scores, builder.constant(float("-inf")))
         return builder.add("matmul", builder.add("softmax", scores, axis=3), v, hint="attention")
 
     def _for_each_head(self, builder: LayerBuilder, x: str) -> str:
-        """Keys or values with each head repeated for its group of query heads."""
+        """Repeat each head of keys or values for its group of query heads."""
         heads, kv_heads, head_dim = (builder.names[name] for name in ("heads", "kv_heads", "head_dim"))
         batch, length = builder.rows
         x = builder.add("reshape", x, shape=(batch, kv_heads, 1, length, head_dim))
@@ -83,15 +83,17 @@ class _CausalAttention:
         return builder.add("reshape", x, shape=(batch, heads, length, head_dim))
 
     def _near(self, builder: LayerBuilder, window: int) -> str:
-        """bool [length, length]: whether a column is at most `window` - 1 before its row, and not behind it."""
+        """Return the mask of a causal window, bool [length, length]: the `window` columns up to and including
+        the row.
+        """
         if window not in self._masks:
             graph, length = builder.graph, builder.rows[1]
-            places = graph.add("iota", [], "places", length=length, start=0, step=1, dtype=i64).output
-            rows = graph.add("reshape", [places], "places.rows", shape=(length, 1)).output
-            back = graph.add("sub", [rows, places], "places.back").output
+            positions = graph.add("iota", [], "places", length=length, start=0, step=1, dtype=i64).output
+            rows = graph.add("reshape", [positions], "places.rows", shape=(length, 1)).output
+            distance = graph.add("sub", [rows, positions], "places.back").output
             bounds = [builder.constant(number, i64) for number in (-1, window)]
             near = [
-                graph.add(op, [back, bound], "near").output
+                graph.add(op, [distance, bound], "near").output
                 for op, bound in zip(("greater", "less"), bounds, strict=True)
             ]
             self._masks[window] = graph.add("logical_and", near, "near").output

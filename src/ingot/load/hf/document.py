@@ -1,7 +1,7 @@
-"""YAML read strictly: each value knows its line, each key is asked for by name, and a key too many is an error.
+"""Strict YAML: each value has its line, each key must be expected, and an unknown key is an error.
 
-Templates ship with Ingot, but a new one is written by hand; its mistakes are named with file and line. One may come
-with a model: then its size, its depth and what its aliases stand for are bounded.
+Templates ship with Ingot, but new ones are written by hand, so errors name file and line. A template may also come with
+a model: its size, its depth and the expansion of its aliases are limited.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ import yaml
 from ingot.errors import LimitError, LoadError
 from ingot.load.hf.expression import Expression
 
-# The same language read in C, five times as fast, where PyYAML was built with it.
+# the loader implemented in C, five times as fast, if PyYAML was built with it
 _LOADER = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
 
 
 MAX_DOCUMENT_BYTES = 1 << 18  # of a template
-MAX_DOCUMENT_NODES = 20_000  # of a template, with what its aliases stand for
-MAX_DOCUMENT_DEPTH = 64  # of lists and mappings of a template in one another
+MAX_DOCUMENT_NODES = 20_000  # of a template, with its aliases expanded
+MAX_DOCUMENT_DEPTH = 64  # of nested lists and mappings of a template
 _MAX_TEXT = 1000  # characters of a name or word
 
 
 class Item:
-    """A YAML node and where it stands, `templates/llama.yaml:12`."""
+    """A YAML node and its position, `templates/llama.yaml:12`."""
 
     def __init__(self, file: str, node: yaml.Node):
         self._file = file
@@ -33,7 +33,7 @@ class Item:
         self.where = f"{file}:{node.start_mark.line + 1}"
 
     def fields(self, required: Sequence[str] = (), optional: Sequence[str] = ()) -> dict[str, Item]:
-        """The values of a mapping by key. Raises LoadError for a key that is missing, unknown or there twice."""
+        """Return the values of a mapping by key. Raises LoadError for a key that is missing, unknown or repeated."""
         found = self.entries()
         known = (*required, *optional)
         for key, item in found.items():
@@ -45,7 +45,9 @@ class Item:
         return found
 
     def entries(self) -> dict[str, Item]:
-        """The values of a mapping with free keys. Raises LoadError for anything else and for a key given twice."""
+        """Return the values of a mapping with arbitrary keys. Raises LoadError for other nodes and for a
+        repeated key.
+        """
         if not isinstance(self._node, yaml.MappingNode):
             raise LoadError(f"{self.where}: wrong kind, got {self._kind}, expected a mapping")
         found: dict[str, Item] = {}
@@ -58,13 +60,13 @@ class Item:
         return found
 
     def items(self) -> list[Item]:
-        """The elements of a list. Raises LoadError for anything else."""
+        """Return the elements of a list. Raises LoadError for anything else."""
         if not isinstance(self._node, yaml.SequenceNode):
             raise LoadError(f"{self.where}: wrong kind, got {self._kind}, expected a list")
         return [Item(self._file, node) for node in self._node.value]
 
     def text(self) -> str:
-        """The characters of a scalar. Raises LoadError for a list or a mapping."""
+        """Return the characters of a scalar. Raises LoadError for a list or a mapping."""
         if not self.is_text:
             raise LoadError(f"{self.where}: wrong kind, got {self._kind}, expected one word or expression")
         assert isinstance(self._node.value, str)
@@ -75,24 +77,24 @@ class Item:
         return self._node.value
 
     def word(self, *expected: str) -> str:
-        """A scalar that is one of `expected`. Raises LoadError for another one."""
+        """Return a scalar that is one of `expected`. Raises LoadError for any other."""
         text = self.text()
         if text not in expected:
             raise LoadError(f"{self.where}: unknown word, got {text!r}, expected one of {', '.join(expected)}")
         return text
 
     def expression(self) -> Expression:
-        """A scalar as an expression. Raises LoadError."""
+        """Return a scalar as an expression. Raises LoadError."""
         return Expression(self.text(), self.where)
 
     @property
     def is_text(self) -> bool:
-        """True for a scalar."""
+        """Return True for a scalar."""
         return isinstance(self._node, yaml.ScalarNode)
 
     @property
     def is_list(self) -> bool:
-        """True for a list."""
+        """Return True for a list."""
         return isinstance(self._node, yaml.SequenceNode)
 
     @property
@@ -103,7 +105,7 @@ class Item:
 
 
 def read_document(path: Path) -> Item:
-    """The root of a YAML file that ships with Ingot. Raises LoadError for what is not YAML."""
+    """Return the root of a YAML file that ships with Ingot. Raises LoadError for invalid YAML."""
     file = f"{path.parent.name}/{path.name}"
     try:
         text = path.read_text(encoding="utf-8")
@@ -113,12 +115,14 @@ def read_document(path: Path) -> Item:
 
 
 def foreign_document(text: str, file: str) -> Item:
-    """The root of a YAML text that comes with a model; file: how errors call it. Raises LoadError, LimitError."""
+    """Return the root of a YAML text that comes with a model; file: its name in errors. Raises LoadError,
+    LimitError.
+    """
     if len(text.encode(errors="replace")) > MAX_DOCUMENT_BYTES:
         raise LimitError(f"{file}: too large, got {len(text)} characters, expected at most {MAX_DOCUMENT_BYTES} bytes")
     depth = 0
     try:
-        for event in yaml.parse(text, Loader=_LOADER):  # one after the other, where composing calls itself
+        for event in yaml.parse(text, Loader=_LOADER):  # iterative, while composing is recursive
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
             if depth > MAX_DOCUMENT_DEPTH:
                 raise LimitError(f"{file}: nested too deep, expected at most {MAX_DOCUMENT_DEPTH} levels")
@@ -140,15 +144,15 @@ def _composed(text: str, file: str) -> Item:
 
 
 def _expect_small(root: yaml.Node, file: str) -> None:
-    """Raises LimitError for what aliases make large, or endless."""
-    waiting, count = [(root, 1)], 0
-    while waiting:
-        node, depth = waiting.pop()
+    """Raise LimitError for a document that is large, or endless, with its aliases expanded."""
+    pending, count = [(root, 1)], 0
+    while pending:
+        node, depth = pending.pop()
         count += 1
         if count > MAX_DOCUMENT_NODES or depth > MAX_DOCUMENT_DEPTH:
             expected = f"at most {MAX_DOCUMENT_NODES} nodes and {MAX_DOCUMENT_DEPTH} levels"
-            raise LimitError(f"{file}: too large with what aliases stand for, expected {expected}")
+            raise LimitError(f"{file}: too large with aliases expanded, expected {expected}")
         if isinstance(node, yaml.SequenceNode):
-            waiting += [(each, depth + 1) for each in node.value]
+            pending += [(each, depth + 1) for each in node.value]
         elif isinstance(node, yaml.MappingNode):
-            waiting += [(each, depth + 1) for pair in node.value for each in pair]
+            pending += [(each, depth + 1) for pair in node.value for each in pair]

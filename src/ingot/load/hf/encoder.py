@@ -1,6 +1,6 @@
-"""Encoders: whole sequences at once, every token sees every other that the mask keeps.
+"""Encoders: whole sequences at once; every token attends to every unmasked token.
 
-Inputs, all i64 as tokenizers and ONNX exports have them: input_ids, attention_mask (0 for padding) and, where the model
+Inputs, all i64 as tokenizers and ONNX exports have them: input_ids, attention_mask (0 for padding) and, if the model
 has token types, token_type_ids, each [batch, length]. Output: last_hidden_state f32 [batch, length, width].
 """
 
@@ -16,7 +16,7 @@ from ingot.load.hf.weights import Weights
 
 
 def build_encoder(graph: Graph, template: Template, settings: Settings, weights: Weights) -> None:
-    """Writes the whole model into an empty graph."""
+    """Build the whole model in an empty graph."""
     values, embedding = settings.values, template.embedding
     rows = (symbol("batch"), symbol("length"))
     names = ["input_ids", "attention_mask", *(["token_type_ids"] if embedding.types is not None else [])]
@@ -30,9 +30,9 @@ def build_encoder(graph: Graph, template: Template, settings: Settings, weights:
         of_types = _checked(builder, "token_type_ids", types)
         x = builder.add("add", x, builder.add("gather", types, of_types, hint=embedding.types, axis=0))
     if embedding.positions is not None:
-        places = builder.table(embedding.positions, values["context"], embedding.where)
+        position_table = builder.table(embedding.positions, values["context"], embedding.where)
         stops = (rows[1], values["width"])
-        x = builder.add("add", x, builder.add("slice", places, starts=(0, 0), stops=stops, steps=(1, 1)))
+        x = builder.add("add", x, builder.add("slice", position_table, starts=(0, 0), stops=stops, steps=(1, 1)))
     x = builder.apply(embedding.then, x)
     for layer in range(values["layers"]):
         builder.enter_layer(layer)
@@ -42,13 +42,13 @@ def build_encoder(graph: Graph, template: Template, settings: Settings, weights:
 
 
 def _checked(builder: LayerBuilder, name: str, table: str) -> str:
-    """An input whose elements are rows of a table: a run that gives another is refused."""
+    """Return an input whose elements index rows of a table; a run with an index out of range fails."""
     limit = builder.graph.type(table).shape[0]
     return builder.add("checked_index", name, limit=limit, what=f"input {name!r}")
 
 
 def _attend(builder: LayerBuilder, attention: Attention, q: str, k: str, v: str) -> str:
-    """Attention of [batch, length, heads, head_dim] over the tokens that the mask keeps."""
+    """Compute attention of [batch, length, heads, head_dim] over the unmasked tokens."""
     heads_first = [builder.add("permute", x, axes=(0, 2, 1, 3)) for x in (q, k, v)]
     scale = attention.scale.number(builder.names)
     result = builder.add("attention", *heads_first, _mask(builder), scale=scale)
@@ -56,10 +56,10 @@ def _attend(builder: LayerBuilder, attention: Attention, q: str, k: str, v: str)
 
 
 def _mask(builder: LayerBuilder) -> str:
-    """bool [batch, 1, 1, length], made once."""
+    """Return the mask, bool [batch, 1, 1, length], built once."""
     graph = builder.graph
     if "mask" not in graph.values:
         batch, length = builder.rows
-        kept = graph.add("cast", ["attention_mask"], "mask.flat", dtype=boolean).output
-        graph.add("reshape", [kept], "mask", shape=(batch, 1, 1, length))
+        visible = graph.add("cast", ["attention_mask"], "mask.flat", dtype=boolean).output
+        graph.add("reshape", [visible], "mask", shape=(batch, 1, 1, length))
     return "mask"

@@ -1,6 +1,7 @@
-"""Small expressions of templates: `width // heads`, `window if layer % 2 == 0 else 0`. Nothing in them can act.
+"""Expressions of templates: `width // heads`, `window if layer % 2 == 0 else 0`. They have no side effects.
 
-A template may come from a model's folder: texts, numbers and exponents are bounded, so that none takes long or grows.
+A template may come from a model's folder: texts, numbers and exponents are limited, so that evaluation takes little
+time and memory.
 """
 
 from __future__ import annotations
@@ -15,19 +16,19 @@ from ingot.errors import LoadError
 Scalar = int | float | bool | str | None
 
 MAX_CHARACTERS = 300  # of an expression in a template
-MAX_NUMBER = 1 << 128  # of what an expression of a template computes
+MAX_NUMBER = 1 << 128  # of the results of a template's expressions
 _MAX_EXPONENT = 64
 
 
 def _divide(a: int, b: int) -> int:
-    """a // b, which must come out even: heads that do not divide a width are a mistake."""
+    """Compute a // b, which must have no remainder: heads that do not divide a width are an error."""
     if a % b:
-        raise ValueError(f"{a} // {b} leaves a rest")
+        raise ValueError(f"{a} // {b} leaves a remainder")
     return a // b
 
 
 def _power(a: float, b: float) -> Any:
-    """a ** b, of a small b."""
+    """Compute a ** b, for a small b."""
     if abs(b) > _MAX_EXPONENT:
         raise ValueError(f"the exponent is {b}, expected at most {_MAX_EXPONENT}")
     return a**b
@@ -70,7 +71,7 @@ class Expression:
             raise LoadError(f"{where}: too long, got {len(text)} characters, expected at most {MAX_CHARACTERS}")
         try:
             self._tree = ast.parse(text.strip(), mode="eval").body
-        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:  # it is nested too deeply
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:  # nested too deep
             raise LoadError(f"{where}: not an expression, got {text!r}") from error
         self._check(self._tree)
         self.names = sorted(
@@ -78,7 +79,7 @@ class Expression:
         )
 
     def evaluate(self, names: Mapping[str, Any]) -> Any:
-        """The value under `names`. Raises LoadError for an unknown name and for what cannot be computed."""
+        """Return the value for `names`. Raises LoadError for an unknown name and for a failed computation."""
         try:
             return _evaluate(self._tree, names)
         except KeyError as error:
@@ -87,14 +88,14 @@ class Expression:
             raise LoadError(f"{self.where}: cannot be computed, got {self.text!r} ({error})") from error
 
     def number(self, names: Mapping[str, Any]) -> float:
-        """A finite number. Raises LoadError, as the next ones do, for anything else."""
+        """Return a finite number. Raises LoadError for anything else."""
         value = self.evaluate(names)
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) < MAX_NUMBER:
             raise LoadError(f"{self.where}: got {_shown(value)} for {self.text!r}, expected a number")
         return float(value)
 
     def integer(self, names: Mapping[str, Any], least: int, most: int) -> int:
-        """An integer of least..most."""
+        """Return an integer of least..most. Raises LoadError for anything else."""
         value = self.evaluate(names)
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
             expected = f"an integer of {least}..{most}"
@@ -102,14 +103,14 @@ class Expression:
         return value
 
     def word(self, names: Mapping[str, Any], known: Collection[str]) -> str:
-        """One of some words."""
+        """Return one of the known words. Raises LoadError for anything else."""
         value = self.evaluate(names)
         if not isinstance(value, str) or value not in known:
             raise LoadError(f"{self.where}: got {_shown(value)} for {self.text!r}, expected one of {', '.join(known)}")
         return value
 
     def _check(self, tree: ast.expr) -> None:
-        """Raises LoadError for syntax that expressions do not have."""
+        """Raise LoadError for syntax that expressions do not allow."""
         fine = isinstance(tree, _SYNTAX)
         if isinstance(tree, ast.BinOp):
             fine = type(tree.op) in _BINARY
@@ -131,7 +132,7 @@ def _shown(value: Any) -> str:
 
 
 def _bounded(value: Any) -> Any:
-    """What arithmetic gives. Raises ValueError for what is no number, and for one that is too large."""
+    """Return the result of arithmetic. Raises ValueError if it is not a number, or too large."""
     if not isinstance(value, (int, float)) or not abs(value) < MAX_NUMBER:
         raise ValueError("expected a finite number that is not large")
     return value

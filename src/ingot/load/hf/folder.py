@@ -1,7 +1,7 @@
-"""A model folder: which of its files are read, and how they are kept inside it.
+"""A model folder: the files that are read from it, and the checks that confine them to it.
 
-Links are followed only to files below the folder itself and, for a snapshot in the hub's cache, below the places where
-that cache keeps contents. Pickled weights are never read.
+Links are followed only to files below the folder itself and, for a snapshot in the hub's cache, below the folders where
+that cache stores contents. Pickled weights are never read.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 
 
 class Folder:
-    """A model folder; each part is read and checked when it is first asked for. template: the file of one to read it
-    by, instead of that of the folder or of Ingot.
+    """A model folder; each file is read and checked on first use. template: the file of a template to use instead of
+    the folder's or Ingot's.
 
     Raises FileNotFoundError or NotADirectoryError for a path that is no folder.
     """
@@ -67,7 +67,7 @@ class Folder:
 
     @property
     def own_template(self) -> tuple[str, str] | None:
-        """The text of the template that was given or lies in the folder, and how errors call it; None without one.
+        """The text of the given template, or of the one in the folder, and its name in errors; None without one.
 
         Raises LoadError, LimitError, MissingFileError.
         """
@@ -85,15 +85,15 @@ class Folder:
 
     @property
     def names(self) -> frozenset[str]:
-        """The names in it."""
+        """The names of the files in the folder."""
         return self._names
 
     def has(self, name: str) -> bool:
-        """Whether it has a file of that name."""
+        """Return whether the folder has a file of that name."""
         return name in self._names
 
     def text(self, name: str, limit: int) -> str | None:
-        """The text of one of its files, at most `limit` bytes; None when there is none.
+        """Return the text of a file of the folder, at most `limit` bytes; None when there is none.
 
         Raises LoadError when it is not UTF-8 or not a regular file of the folder, LimitError when it is too large.
         """
@@ -106,16 +106,18 @@ class Folder:
             raise LoadError(f"{self.where(name)}: not UTF-8, {error.reason} at byte {error.start}") from error
 
     def json(self, name: str, limit: int) -> dict[str, Any] | None:
-        """The JSON object in one of its files; None when there is none. Raises as `text`, LoadError if not strict."""
+        """Return the JSON object in a file of the folder; None when there is none. Raises as `text`, and LoadError for
+        JSON that is not strict.
+        """
         content = self.content(name, limit)
         return None if content is None else parse_object(content, self.where(name))
 
     def where(self, name: str) -> str:
-        """How errors call one of its files."""
+        """Return the name of a file of the folder for errors."""
         return os.path.join(self.path, name)
 
     def place(self, name: str) -> str:
-        """Where the content of a folder's file of that name is to be put."""
+        """Return the place, for an error, where the content of the file `name` belongs."""
         return name
 
     def _open(self, name: str) -> int:
@@ -128,13 +130,15 @@ class Folder:
         raise LoadError(f"{where}: a link that leads outside the folder, to {shown(real)}")
 
     def content(self, name: str, limit: int) -> bytes | None:
-        """The bytes of one of its files, at most `limit`; None when there is none. Raises LoadError, LimitError."""
+        """Return the bytes of a file of the folder, at most `limit`; None when there is none. Raises LoadError,
+        LimitError.
+        """
         if name not in self._names:
             return None
         descriptor = self._open(name)
         with open(descriptor, "rb") as file:
             size = os.fstat(descriptor).st_size
-            content = file.read(min(size, limit) + 1)  # a buffer of so many is made at once
+            content = file.read(min(size, limit) + 1)  # read() allocates a buffer of this size at once
         if len(content) > limit:
             raise LimitError(f"{self.where(name)}: too large, got {size} bytes, expected at most {limit}")
         return content
@@ -175,10 +179,11 @@ class Folder:
 
 
 def read_folder(path: str | os.PathLike[str], template: str | os.PathLike[str] | None = None) -> Folder:
-    """A model folder with its configuration and the headers of its weights checked; no weight is read. template: see
+    """Open a model folder, and check its configuration and the headers of its weights; no weight is read. template: see
     `Folder`.
 
-    Raises LoadError, UnsupportedError, LimitError; MissingFileError, or NotADirectoryError for what is no folder.
+    Raises LoadError, UnsupportedError, LimitError; MissingFileError, or NotADirectoryError for a path that is no
+    folder.
     """
     expect_there(os.fspath(path))
     folder = Folder(path, template)
@@ -187,17 +192,17 @@ def read_folder(path: str | os.PathLike[str], template: str | os.PathLike[str] |
 
 
 def weight_files(names: Collection[str]) -> tuple[str, ...]:
-    """Which of the names in a folder are files of its weights: one, or all that an index may name."""
+    """Return which of a folder's file names are weights: one file, or all files that an index may list."""
     if SINGLE in names:
         return (SINGLE,)
     if INDEX not in names:
         return ()
-    files = sorted(filter(_is_file_name, names))  # some folders have the same weights in others, too
+    files = sorted(filter(_is_file_name, names))  # some folders also have copies of the weights in other files
     return tuple([name for name in files if name.startswith("model-")] or files)
 
 
 def is_whole(path: str) -> bool:
-    """Whether a folder has a configuration and every file of its weights. Raises LoadError for a bad index."""
+    """Return whether a folder has a configuration and every file of its weights. Raises LoadError for a bad index."""
 
     def has(name: str) -> bool:
         return os.path.isfile(os.path.join(path, name))
@@ -212,10 +217,10 @@ def is_whole(path: str) -> bool:
 
 
 def _roots_of(folder: str) -> list[str]:
-    """The folders below which the files of a model folder may lie, itself first.
+    """Return the folders that may contain the files of a model folder, itself first.
 
-    The hub's cache keeps snapshots as links: `models--*/snapshots/*/config.json` leads to `models--*/blobs/*`, and
-    that may lead to `blobs/*/*` of the whole cache, which then holds a marker file.
+    The hub's cache stores snapshots as links: `models--*/snapshots/*/config.json` leads to `models--*/blobs/*`, and
+    this may lead to `blobs/*/*` of the whole cache, which then contains a marker file.
     """
     revisions, _ = os.path.split(folder)
     repository, name = os.path.split(revisions)
@@ -227,7 +232,7 @@ def _roots_of(folder: str) -> list[str]:
 
 
 def _weight_map(index: dict[str, Any], where: str) -> dict[str, str]:
-    """File of each tensor: names in the index's own folder."""
+    """Return the file of each tensor: names in the index's own folder."""
     files = index.get("weight_map")
     if not isinstance(files, dict) or not files:
         raise LoadError(f"{where}: weight_map is {shown(files)}, expected an object of file names")

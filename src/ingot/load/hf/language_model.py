@@ -1,4 +1,4 @@
-"""A model folder -> a Graph, through the template of its model type."""
+"""Load a model folder as a Graph, with the template of its model type."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MAX_CONTEXT = 1 << 22  # tokens of a context
 class LanguageModel:
     """A model as one Graph. context: positions of a sequence; kind: "decoder" or "encoder"; config: config.json.
 
-    decoder.py says what the inputs, states and outputs of a decoder are, encoder.py those of an encoder.
+    decoder.py describes the inputs, states and outputs of a decoder, encoder.py those of an encoder.
     """
 
     graph: Graph
@@ -37,7 +37,7 @@ class LanguageModel:
 
     @property
     def blocks_per_sequence(self) -> int:
-        """Blocks of the cache that a sequence of `context` positions takes."""
+        """Cache blocks that a sequence of `context` positions occupies."""
         return -(-self.context // CACHE_BLOCK)
 
 
@@ -49,13 +49,14 @@ def load_language_model(
     cache_dtype: DType = f32,
     weights: DType | None = None,
 ) -> LanguageModel:
-    """The Graph of a model folder, from config and headers alone: weights are mapped, none is read.
+    """Load the Graph of a model folder, from config and headers alone: weights are mapped, none is read.
 
-    context: positions to plan for, None for all that the model has. sequences: how many the cache holds at once.
-    cache_dtype: f32, bf16, i8 or i4. weights: the dtype that matrices are rounded to, None for as they are stored.
+    context: positions to plan for, None for the model's maximum. sequences: the number of sequences in the cache.
+    cache_dtype: f32, bf16, i8 or i4. weights: the dtype that matrices are rounded or quantized to, None for the stored
+    dtype.
 
     Raises LoadError for a config or weights that contradict the template, UnsupportedError for an architecture or
-    choice that no template makes, LimitError, and InputError for a context that the model does not have.
+    option that no template supports, LimitError, and InputError for a context that the model does not support.
     """
     assert cache_dtype in (f32, bf16, i8, i4) and sequences > 0
     template, settings = _described(folder)
@@ -68,7 +69,8 @@ def load_language_model(
 
 
 def load_dense(folder: Folder, context: int) -> LanguageModel:
-    """The Graph of a decoder's folder over whole sequences of at most `context` tokens; dense.py says what it takes.
+    """Load a decoder's folder as a Graph over whole sequences of at most `context` tokens; dense.py describes its
+    interface.
 
     Raises as `load_language_model`, and UnsupportedError for an encoder.
     """
@@ -78,30 +80,31 @@ def load_dense(folder: Folder, context: int) -> LanguageModel:
     context = _context(settings, context)
     graph = Graph(template.name)
     found = Weights(graph, folder, template, None)
-    with _bordered(template):
+    with _template_errors(template):
         build_dense(graph, template, settings, found, context)
     found.finish(_ignored(template, settings, found.prefix))
     return LanguageModel(graph, template.kind, context, settings.values["vocab"], folder.config)
 
 
 def kind_of(folder: Folder) -> str:
-    """Whether a folder's model is a "decoder" or an "encoder". Raises LoadError, UnsupportedError."""
+    """Return whether a folder's model is a "decoder" or an "encoder". Raises LoadError, UnsupportedError."""
     return _described(folder)[0].kind
 
 
 def longest_context(folder: Folder) -> int:
-    """The positions that a model has, as far as they can be planned for. Raises LoadError, UnsupportedError."""
+    """Return the model's number of positions, at most MAX_CONTEXT. Raises LoadError, UnsupportedError."""
     return min(_described(folder)[1].values["context"], MAX_CONTEXT)
 
 
 def _described(folder: Folder) -> tuple[Template, Settings]:
-    """The template of a folder's architecture, and what the config says to it."""
+    """Return the template of a folder's architecture, and its settings from the config."""
     template, where = template_of(folder), folder.where("config.json")
     return template, read_settings(template, folder.config, where)
 
 
 def template_of(folder: Folder) -> Template:
-    """The template that was given for a folder, else that which lies in it, else that of Ingot for its model type.
+    """Return the template that was given for a folder, else the one in the folder, else Ingot's own for its
+    model type.
 
     Raises LoadError, LimitError, UnsupportedError for a model type without one, MissingFileError.
     """
@@ -115,14 +118,14 @@ def template_of(folder: Folder) -> Template:
     try:
         return read_template(model_type)
     except UnsupportedError as error:
-        expected = (
-            f"{OWN_TEMPLATE} in the folder, or --template FILE; docs/adding-an-architecture.md says how to write one"
-        )
+        expected = f"{OWN_TEMPLATE} in the folder, or --template FILE; see docs/adding-an-architecture.md"
         raise UnsupportedError(f"{where}: {error}, {expected}") from error
 
 
 def misfits(folder: Folder) -> tuple[Template, list[Misfit]]:
-    """What a folder's template and its tensors disagree on. Raises as `load_language_model`, but for such misfits."""
+    """Return the mismatches between a folder's template and its tensors. Raises as `load_language_model`, except for
+    such mismatches.
+    """
     template, settings = _described(folder)
     graph = Graph(template.name)
     found = Weights(graph, folder, template, None)
@@ -132,8 +135,8 @@ def misfits(folder: Folder) -> tuple[Template, list[Misfit]]:
 
 
 def _build(graph: Graph, template: Template, settings: Settings, found: Weights, **cache: Any) -> None:
-    """Writes a model into an empty graph; cache: as `build_decoder` takes it, which an encoder has no use for."""
-    with _bordered(template):
+    """Build a model in an empty graph; cache: options of `build_decoder`, unused for an encoder."""
+    with _template_errors(template):
         if template.kind == "encoder":
             build_encoder(graph, template, settings, found)
         else:
@@ -141,8 +144,8 @@ def _build(graph: Graph, template: Template, settings: Settings, found: Weights,
 
 
 @contextlib.contextmanager
-def _bordered(template: Template) -> Iterator[None]:
-    """The border for what no check of a template thought of: such errors become a LoadError that names it."""
+def _template_errors(template: Template) -> Iterator[None]:
+    """Convert errors that no check of a template anticipates to a LoadError that names the template."""
     try:
         yield
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
@@ -152,7 +155,7 @@ def _bordered(template: Template) -> Iterator[None]:
 
 
 def _context(settings: Settings, context: int | None) -> int:
-    """The positions to plan for. Raises InputError, LimitError."""
+    """Return the positions to plan for. Raises InputError, LimitError."""
     longest = settings.values["context"]
     if context is None:
         if longest > MAX_CONTEXT:
@@ -168,7 +171,7 @@ def _context(settings: Settings, context: int | None) -> int:
 
 
 def _ignored(template: Template, settings: Settings, prefix: str) -> list[str]:
-    """Patterns of weights that a file may hold beside those that are asked for."""
+    """Return the patterns of weights that a file may contain although the template does not use them."""
     patterns = [prefix + pattern for pattern in template.ignored] + list(template.ignored)
     if template.head is not None and template.head.tied.evaluate(settings.values):
         patterns.append(f"{template.head.linear.path}.weight")

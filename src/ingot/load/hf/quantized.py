@@ -1,8 +1,9 @@
-"""Matrices of a folder that are stored as codes of few bits: which tensors make one, and the graph that decodes them.
+"""Matrices of a folder that are stored as low-bit quantized values: the tensors of each, and the graph that dequantizes
+them.
 
-A matrix [n, k], a row for each output, becomes dequantize(codes, scales, zero points): codes are i8, u8, i4 or u4
-[n, k], scales and zero points [n, k / group], or [n] for one group. What a file holds otherwise is turned into that by
-ops over what is mapped, so that nothing but scales that are not f16, zero points and orders of columns is read here.
+A matrix [n, k], with one row per output, becomes dequantize(values, scales, zero points): values are i8, u8, i4 or u4
+[n, k], scales and zero points [n, k / group], or [n] for one group. Other layouts are converted by ops on the mapped
+tensors, so that only scales that are not f16, zero points and column orders are read here.
 
 Formats: Ingot's own (docs/quantization-folders.md); compressed-tensors (github.com/neuralmagic/compressed-tensors);
 GPTQ as AutoGPTQ and GPTQModel write it (Frantar et al., 2022, arXiv:2210.17323); AWQ as AutoAWQ does for its GEMM
@@ -29,30 +30,30 @@ from ingot.ops.index import inverse_order
 from ingot.support.files import release
 
 VERSION = 1  # of the folders that Ingot writes
-GROUPS = (32, 64, 128)  # elements that share a scale in them
-CODES, SCALES, ZEROS = "codes", "scales", "zeros"  # what their tensors are called behind a matrix's name
+GROUPS = (32, 64, 128)  # elements that share a scale in Ingot's format
+CODES, SCALES, ZEROS = "codes", "scales", "zeros"  # suffixes of the tensors of a matrix
 _SCALE_DTYPES = (f16, bf16, f32)
-_READ_BYTES = 4 << 20  # of scales that are looked at, at a time
+_READ_BYTES = 4 << 20  # chunk size for reading scales
 _UNSIGNED = {4: u4, 8: u8}
 _SIGNED = {4: i4, 8: i8}
 
 
 @dataclass(frozen=True, slots=True)
-class Codes:
-    """The values of a graph that make a matrix [n, k].
+class QuantizedMatrix:
+    """The values of a graph that represent a quantized matrix [n, k].
 
-    codes: [n, k]. scale, zero: [n, k / group] of groups of columns; zero None for 0. order: the columns
-    as their groups lie together, i32[k]; None where they do.
+    values: the quantized values, [n, k]. scale, zero: [n, k / group] of groups of columns; zero None for 0. order: the
+    columns sorted by group, i32[k]; None where they are sorted.
     """
 
-    codes: str
+    values: str
     scale: str
     zero: str | None = None
     order: np.ndarray | None = None
 
 
 class QuantizedTensors(ABC):
-    """The matrices of a folder that are stored in one format, and the tensors that have been used."""
+    """The matrices of a folder that are stored in one format, and the tensors already used."""
 
     def __init__(self, graph: Graph, folder: Folder):
         self.graph = graph
@@ -61,19 +62,19 @@ class QuantizedTensors(ABC):
 
     @abstractmethod
     def has(self, name: str) -> bool:
-        """Whether a weight, such as "layers.0.q.weight", is stored as codes."""
+        """Return whether a weight, such as "layers.0.q.weight", is quantized."""
 
     @abstractmethod
-    def read(self, name: str, n: int, k: int) -> Codes:
-        """The codes of such a weight. Raises LoadError, UnsupportedError."""
+    def read(self, name: str, n: int, k: int) -> QuantizedMatrix:
+        """Return the quantized values of a weight. Raises LoadError, UnsupportedError."""
 
     def value(self, name: str, n: int, k: int) -> str:
-        """The f32 value [n, k] of such a weight. Raises LoadError, UnsupportedError."""
+        """Return the f32 value [n, k] of a quantized weight. Raises LoadError, UnsupportedError."""
         found = self.read(name, n, k)
-        codes, scale, zero = found.codes, found.scale, found.zero
+        values, scale, zero = found.values, found.scale, found.zero
         if found.order is not None:
             order = self.constant(f"{name}.order", found.order)
-            codes = self.add("gather", codes, order, name=f"{name}.grouped", axis=1)
+            values = self.add("gather", values, order, name=f"{name}.grouped", axis=1)
         groups = self.graph.type(scale).shape[1]
         assert isinstance(groups, int)
         axis, block = 1, k // groups
@@ -81,24 +82,24 @@ class QuantizedTensors(ABC):
             axis, block = 0, 0
             scale = self.add("reshape", scale, name=f"{name}.scale", shape=(n,))
             zero = zero and self.add("reshape", zero, name=f"{name}.zero", shape=(n,))
-        operands = [codes, scale, *([zero] if zero else [])]
+        operands = [values, scale, *([zero] if zero else [])]
         value = self.add("dequantize", *operands, name=f"{name}.decoded", axis=axis, block=block, dtype=f32)
         if found.order is not None:
-            places = inverse_order(found.order)
-            assert places is not None
-            value = self.add("gather", value, self.constant(f"{name}.places", places), name=f"{name}.placed", axis=1)
+            restored = inverse_order(found.order)
+            assert restored is not None
+            value = self.add("gather", value, self.constant(f"{name}.places", restored), name=f"{name}.placed", axis=1)
         return value
 
     def add(self, op: str, *operands: str, name: str, **attributes: Any) -> str:
-        """Adds a node."""
+        """Add a node."""
         return self.graph.add(op, operands, name, **attributes).output
 
     def constant(self, name: str, array: np.ndarray) -> str:
-        """Adds a constant."""
+        """Add a constant."""
         return self.graph.add_constant(self.graph.fresh(name), array)
 
     def stored(self, name: str, dtypes: Sequence[DType], shape: tuple[int, ...]) -> StoredTensor:
-        """A tensor of a matrix, which has one of some dtypes and a shape. Raises LoadError."""
+        """Return a tensor of a matrix, of one of the dtypes and the given shape. Raises LoadError."""
         tensor = self.folder.tensors.get(name)
         expected = f"expected {' or '.join(map(str, dtypes))}{list(shape)}"
         if tensor is None:
@@ -109,11 +110,11 @@ class QuantizedTensors(ABC):
         return tensor
 
     def weight(self, name: str, dtypes: Sequence[DType], shape: tuple[int, ...]) -> str:
-        """Such a tensor as a value of the graph."""
+        """Add such a tensor as a weight of the graph."""
         return self.graph.add_weight(name, self.stored(name, dtypes, shape).array())
 
     def groups(self, name: str, k: int, axis: int) -> int:
-        """How many groups of columns the scales of a matrix are for, by their length along an axis.
+        """Return the number of column groups of a matrix, by the length of its scales along an axis.
 
         Raises LoadError.
         """
@@ -129,22 +130,24 @@ class QuantizedTensors(ABC):
         return count
 
     def scales(self, name: str, shape: tuple[int, int], *, transposed: bool = False) -> str:
-        """Scales [n, groups] in f16, which kernels of codes read, or in f32 where f16 does not hold all of them."""
+        """Return scales [n, groups] as f16, the dtype of the quantized kernels, or as f32 if f16 cannot represent all
+        of them.
+        """
         value = self.weight(name, _SCALE_DTYPES, shape)
-        held, scales = self.graph.type(value).dtype, self.graph.data(value)
+        stored_dtype, scales = self.graph.type(value).dtype, self.graph.data(value)
         dtype = f16 if scales is not None and _fit_f16(scales) else f32
-        if held is not dtype:
+        if stored_dtype is not dtype:
             value = self.add("cast", value, name=f"{name}.{dtype}", dtype=dtype)
         return self.add("permute", value, name=f"{name}.rows", axes=(1, 0)) if transposed else value
 
     def centred(self, value: str, bits: int) -> str:
-        """Unsigned codes in integers of 32 bits, less half of their range: signed codes there."""
-        half = sum(1 << (place + bits - 1) for place in range(0, 32, bits))
-        mask = self.constant(f"{value}.half", np.array(half, np.uint32).view(np.int32))
+        """Convert unsigned values packed in 32-bit integers to signed ones, by subtracting half of their range."""
+        offsets = sum(1 << (bit + bits - 1) for bit in range(0, 32, bits))
+        mask = self.constant(f"{value}.half", np.array(offsets, np.uint32).view(np.int32))
         return self.add("bitwise_xor", value, mask, name=f"{value}.centred")
 
     def order(self, name: str, k: int, groups: int) -> np.ndarray | None:
-        """The columns as their groups lie together, by the group of each; None where they do. Raises LoadError."""
+        """Return the columns sorted by group, given the group of each; None where they are sorted. Raises LoadError."""
         tensor = self.stored(name, (i32, i64), (k,))
         together = grouped(tensor.array(), k // groups)
         if together is None:
@@ -155,7 +158,7 @@ class QuantizedTensors(ABC):
 
 
 def _fit_f16(scales: np.ndarray) -> bool:
-    """Whether f16 holds each of some scales, bit for bit. Pages of a file are let go."""
+    """Return whether f16 represents each scale exactly. Pages of a mapped file are released."""
     if scales.dtype == f16.numpy:
         return True
     rows = max(1, _READ_BYTES * len(scales) // max(scales.nbytes, 1))
@@ -164,71 +167,75 @@ def _fit_f16(scales: np.ndarray) -> bool:
         wide = part.astype(np.float32)
         release(part)
         with np.errstate(over="ignore", under="ignore"):
-            is_held = np.array_equal(wide.astype(np.float16).astype(np.float32), wide)
-        if not is_held:
+            is_exact = np.array_equal(wide.astype(np.float16).astype(np.float32), wide)
+        if not is_exact:
             return False
     return True
 
 
-class _Own(QuantizedTensors):
-    """`<weight>.codes`: I8 [n, k], or U8 [n, k / 2] with two codes each; `.scales`; `.zeros` of the latter."""
+class _IngotTensors(QuantizedTensors):
+    """Ingot's format. `<weight>.codes`: I8 [n, k], or U8 [n, k / 2] with two values per byte; `.scales`; `.zeros` for
+    U8.
+    """
 
     def has(self, name: str) -> bool:
         return f"{name}.{CODES}" in self.folder.tensors
 
-    def read(self, name: str, n: int, k: int) -> Codes:
-        codes, scales, zeros = (f"{name}.{part}" for part in (CODES, SCALES, ZEROS))
+    def read(self, name: str, n: int, k: int) -> QuantizedMatrix:
+        values, scales, zero_points = (f"{name}.{part}" for part in (CODES, SCALES, ZEROS))
         groups = self.groups(scales, k, 1)
         scale = self.scales(scales, (n, groups))
-        if self.folder.tensors[codes].dtype is i8:
-            return Codes(self.weight(codes, (i8,), (n, k)), scale)
+        if self.folder.tensors[values].dtype is i8:
+            return QuantizedMatrix(self.weight(values, (i8,), (n, k)), scale)
         if k % 2:
-            raise LoadError(f"{self.folder.tensors[codes].path}: tensor {codes!r} has rows of {k}, expected pairs")
-        packed = self.weight(codes, (u8,), (n, k // 2))
-        if zeros not in self.folder.tensors:
-            return Codes(self.add("unpack", packed, name=f"{codes}.i4", axis=1, dtype=i4), scale)
-        zero = self.weight(zeros, (u8,), (n, -(-groups // 2)))
-        zero = self.add("unpack", zero, name=f"{zeros}.u4", axis=1, dtype=u4)
+            raise LoadError(f"{self.folder.tensors[values].path}: tensor {values!r} has rows of {k}, expected pairs")
+        packed = self.weight(values, (u8,), (n, k // 2))
+        if zero_points not in self.folder.tensors:
+            return QuantizedMatrix(self.add("unpack", packed, name=f"{values}.i4", axis=1, dtype=i4), scale)
+        zero = self.weight(zero_points, (u8,), (n, -(-groups // 2)))
+        zero = self.add("unpack", zero, name=f"{zero_points}.u4", axis=1, dtype=u4)
         if groups % 2:
-            zero = self.add("slice", zero, name=f"{zeros}.all", starts=(0, 0), stops=(n, groups), steps=(1, 1))
-        return Codes(self.add("unpack", packed, name=f"{codes}.u4", axis=1, dtype=u4), scale, zero)
+            zero = self.add("slice", zero, name=f"{zero_points}.all", starts=(0, 0), stops=(n, groups), steps=(1, 1))
+        return QuantizedMatrix(self.add("unpack", packed, name=f"{values}.u4", axis=1, dtype=u4), scale, zero)
 
 
 class _CompressedTensors(QuantizedTensors):
-    """`weight_packed` I32 [n, k / codes in one], or `weight` I8 [n, k]; `weight_scale`, `weight_zero_point` and
-    `weight_g_idx` beside them. Packed codes are signed ones and half of their range.
+    """`weight_packed` I32 [n, k / values per integer], or `weight` I8 [n, k]; with `weight_scale`, `weight_zero_point`
+    and `weight_g_idx`. Packed values are signed ones plus half of their range.
     """
 
     def has(self, name: str) -> bool:
         tensors = self.folder.tensors
         return f"{name}_packed" in tensors or (name in tensors and tensors[name].dtype is i8)
 
-    def read(self, name: str, n: int, k: int) -> Codes:
+    def read(self, name: str, n: int, k: int) -> QuantizedMatrix:
         tensors = self.folder.tensors
         points, indices = f"{name}_zero_point", f"{name}_g_idx"
         groups = self.groups(f"{name}_scale", k, 1)
         scale = self.scales(f"{name}_scale", (n, groups))
         order = self.order(indices, k, groups) if indices in tensors else None
         if f"{name}_packed" not in tensors:
-            codes = self.weight(name, (i8,), (n, k))
-            zeros = self.stored(points, (i8,), (n, groups)).array() if points in tensors else None
-            if zeros is None or not zeros.any():
-                return Codes(codes, scale, None, order)
-            zero = self.graph.add_weight(points, zeros)
-            return Codes(self._from_zero(codes), scale, self._from_zero(zero), order)
+            values = self.weight(name, (i8,), (n, k))
+            zero_points = self.stored(points, (i8,), (n, groups)).array() if points in tensors else None
+            if zero_points is None or not zero_points.any():
+                return QuantizedMatrix(values, scale, None, order)
+            zero = self.graph.add_weight(points, zero_points)
+            return QuantizedMatrix(self._from_zero(values), scale, self._from_zero(zero), order)
         if f"{name}_shape" in tensors:
             self._expect_shape(f"{name}_shape", n, k)
         packed = tensors[f"{name}_packed"]
         bits = 8 if packed.shape == (n, -(-k // 4)) else 4
-        codes = self.weight(packed.name, (i32,), (n, -(-k * bits // 32)))
+        values = self.weight(packed.name, (i32,), (n, -(-k * bits // 32)))
         if points not in tensors:
-            return Codes(self._unpacked(self.centred(codes, bits), 1, _SIGNED[bits], (n, k)), scale, None, order)
+            return QuantizedMatrix(
+                self._unpacked(self.centred(values, bits), 1, _SIGNED[bits], (n, k)), scale, None, order
+            )
         zero = self.weight(points, (i32,), (-(-n * bits // 32), groups))
         zero = self._unpacked(zero, 0, _UNSIGNED[bits], (n, groups))
-        return Codes(self._unpacked(codes, 1, _UNSIGNED[bits], (n, k)), scale, zero, order)
+        return QuantizedMatrix(self._unpacked(values, 1, _UNSIGNED[bits], (n, k)), scale, zero, order)
 
     def _from_zero(self, value: str) -> str:
-        """Signed codes as unsigned ones, which kernels have zero points for: 128 more."""
+        """Convert signed values to unsigned ones by adding 128, as kernels have zero points for unsigned values."""
         sign = self.constant(f"{value}.sign", np.array(-128, np.int8))
         flipped = self.add("bitwise_xor", value, sign, name=f"{value}.flipped")
         return self.add("bitcast", flipped, name=f"{value}.u8", dtype=u8)
@@ -236,21 +243,22 @@ class _CompressedTensors(QuantizedTensors):
     def _expect_shape(self, name: str, n: int, k: int) -> None:
         tensor = self.stored(name, (i32, i64), (2,))
         if tensor.array().tolist() != [n, k]:
-            raise LoadError(f"{tensor.path}: tensor {name!r} says {tensor.array().tolist()}, expected {[n, k]}")
+            raise LoadError(f"{tensor.path}: tensor {name!r} is {tensor.array().tolist()}, expected {[n, k]}")
 
     def _unpacked(self, value: str, axis: int, dtype: DType, shape: tuple[int, int]) -> str:
-        """The numbers in integers, those that fill up the last integer left out."""
-        whole = self.add("unpack", value, name=f"{value}.{dtype}", axis=axis, dtype=dtype)
-        if self.graph.type(whole).shape == shape:
-            return whole
-        return self.add("slice", whole, name=f"{value}.all", starts=(0, 0), stops=shape, steps=(1, 1))
+        """Unpack the values in integers, without the padding of the last integer."""
+        unpacked = self.add("unpack", value, name=f"{value}.{dtype}", axis=axis, dtype=dtype)
+        if self.graph.type(unpacked).shape == shape:
+            return unpacked
+        return self.add("slice", unpacked, name=f"{value}.all", starts=(0, 0), stops=shape, steps=(1, 1))
 
 
 class _Gptq(QuantizedTensors):
-    """`qweight` I32 [k / codes in one, n], `qzeros` I32 [groups, n / codes in one], `scales` [groups, n], `g_idx` [k].
+    """`qweight` I32 [k / values per integer, n], `qzeros` I32 [groups, n / values per integer], `scales` [groups, n],
+    `g_idx` [k].
 
-    bits: of a code. offset: what zero points were lessened by, modulo their range. group: columns that share a scale,
-    or 1, which divides any, where config.json does not say.
+    bits: of a value. offset: the number that was subtracted from zero points, modulo their range. group: columns that
+    share a scale, or 1, which divides any number, if config.json does not specify it.
     """
 
     def __init__(self, graph: Graph, folder: Folder, bits: int, offset: int):
@@ -263,7 +271,7 @@ class _Gptq(QuantizedTensors):
     def has(self, name: str) -> bool:
         return f"{name.removesuffix('.weight')}.qweight" in self.folder.tensors
 
-    def read(self, name: str, n: int, k: int) -> Codes:
+    def read(self, name: str, n: int, k: int) -> QuantizedMatrix:
         path = name.removesuffix(".weight")
         per = 32 // self._bits
         if n % per or k % per:
@@ -273,34 +281,36 @@ class _Gptq(QuantizedTensors):
             raise LoadError(f"{where}: got {self._group}, expected one that divides the {k} columns of {path!r}")
         groups = self.groups(f"{path}.scales", k, 0)
         scale = self.scales(f"{path}.scales", (groups, n), transposed=True)
-        zeros = self._zeros(self.stored(f"{path}.qzeros", (i32,), (groups, n // per)))
+        zero_points = self._zeros(self.stored(f"{path}.qzeros", (i32,), (groups, n // per)))
         indices, bias = f"{path}.g_idx", self.folder.tensors.get(f"{path}.bias")
         if bias is not None and not bias.array().any():
-            self.used.add(bias.name)  # written for layers that have none, too
+            self.used.add(bias.name)  # also written for layers without a bias
         order = self.order(indices, k, groups) if indices in self.folder.tensors else None
-        codes = self.weight(f"{path}.qweight", (i32,), self._packed_shape(n, k))
-        if (zeros == 1 << (self._bits - 1)).all():
-            return Codes(self._qweight(self.centred(codes, self._bits), _SIGNED[self._bits]), scale, None, order)
+        values = self.weight(f"{path}.qweight", (i32,), self._packed_shape(n, k))
+        if (zero_points == 1 << (self._bits - 1)).all():
+            return QuantizedMatrix(
+                self._qweight(self.centred(values, self._bits), _SIGNED[self._bits]), scale, None, order
+            )
         unsigned = _UNSIGNED[self._bits]
-        points = self.graph.add_weight(f"{path}.zeros", zeros.astype(unsigned.numpy))
-        return Codes(self._qweight(codes, unsigned), scale, points, order)
+        points = self.graph.add_weight(f"{path}.zeros", zero_points.astype(unsigned.numpy))
+        return QuantizedMatrix(self._qweight(values, unsigned), scale, points, order)
 
     def _packed_shape(self, n: int, k: int) -> tuple[int, int]:
         return k * self._bits // 32, n
 
     def _qweight(self, packed: str, dtype: DType) -> str:
-        """Codes [n, k] in the order of columns."""
+        """Return quantized values [n, k] in the order of columns."""
         columns = self.add("unpack", packed, name=f"{packed}.{dtype}", axis=0, dtype=dtype)
         return self.add("permute", columns, name=f"{packed}.rows", axes=(1, 0))
 
     def _zeros(self, tensor: StoredTensor) -> np.ndarray:
-        """u8[n, groups]; read here, because arithmetic on narrow numbers is no op's."""
+        """Return the zero points, u8[n, groups]; computed here, as no op computes with low-bit integers."""
         stored = OPS["unpack"].function(tensor.array(), axis=1, dtype=_UNSIGNED[self._bits]).astype(np.uint8)
         return np.ascontiguousarray((stored + np.uint8(self._offset)).T) & np.uint8(2**self._bits - 1)
 
 
 class _Awq(_Gptq):
-    """`qweight` I32 [k, n / 8], the rest as GPTQ has it; of eight columns in an integer, the even ones come first."""
+    """`qweight` I32 [k, n / 8], the rest as in GPTQ; of eight columns in an integer, the even ones come first."""
 
     def __init__(self, graph: Graph, folder: Folder):
         super().__init__(graph, folder, 4, 0)
@@ -322,9 +332,9 @@ class _Awq(_Gptq):
 
 
 def quantized_tensors(graph: Graph, folder: Folder) -> QuantizedTensors | None:
-    """What reads the matrices that a folder's `quantization_config` speaks of; None where there is none.
+    """Return the reader of the matrices that a folder's `quantization_config` describes; None without this key.
 
-    Raises LoadError for one that is malformed, UnsupportedError for a format that Ingot does not read.
+    Raises LoadError for a malformed config, UnsupportedError for a format that Ingot does not read.
     """
     config = folder.config.get("quantization_config")
     if config is None:
@@ -336,7 +346,7 @@ def quantized_tensors(graph: Graph, folder: Folder) -> QuantizedTensors | None:
     match method:
         case "ingot":
             _expect(where, config, "version", (VERSION,))
-            return _Own(graph, folder)
+            return _IngotTensors(graph, folder)
         case "compressed-tensors":
             _expect_compressed(where, config)
             return _CompressedTensors(graph, folder)
@@ -358,7 +368,7 @@ def quantized_tensors(graph: Graph, folder: Folder) -> QuantizedTensors | None:
 
 
 def _expect(where: str, config: dict[str, Any], key: str, known: tuple[Any, ...]) -> Any:
-    """A value that Ingot knows, of its own type. Raises UnsupportedError."""
+    """Return a config value that is one of the known ones, of the same type. Raises UnsupportedError."""
     value = config.get(key)
     if not any(value == each and type(value) is type(each) for each in known):
         raise UnsupportedError(f"{where}.{key}: got {shown(value)}, expected {' or '.join(map(str, known))}")
@@ -366,7 +376,7 @@ def _expect(where: str, config: dict[str, Any], key: str, known: tuple[Any, ...]
 
 
 def _expect_compressed(where: str, config: dict[str, Any]) -> None:
-    """Integers of 4 or 8 bits, and nothing beside weights that would have to be computed otherwise."""
+    """Check for integers of 4 or 8 bits, and no option that would change the computation."""
     _expect(where, config, "format", ("pack-quantized", "int-quantized", "naive-quantized"))
     for key in ("kv_cache_scheme", "transform_config"):
         if config.get(key):

@@ -20,25 +20,27 @@ KINDS = ("default", "linear", "llama3", "yarn", "longrope")
 
 
 class Rotations:
-    """Cosines and sines of a model's ropes, each made once for all layers. context: the most positions there are."""
+    """Cosines and sines of a model's ropes, each built once for all layers. context: the maximum number of
+    positions.
+    """
 
     def __init__(self, template: Template, settings: Settings, context: int):
         self._template, self._settings, self._context = template, settings, context
-        self._made: dict[str, tuple[str, str]] = {}
+        self._tables: dict[str, tuple[str, str]] = {}
 
-    def of(self, rope: str, place: Callable[[str, np.ndarray], str]) -> tuple[str, str]:
-        """The values of a rope, as `place` writes them of a name and a table.
+    def of(self, rope: str, add_table: Callable[[str, np.ndarray], str]) -> tuple[str, str]:
+        """Return the values of a rope; `add_table` adds a table to the graph under a name.
 
-        Raises what `rotary_tables` raises.
+        Raises the errors of `rotary_tables`.
         """
-        if rope not in self._made:
+        if rope not in self._tables:
             cos, sin = rotary_tables(self._template.ropes[rope], self._settings, self._context)
-            self._made[rope] = (place(f"{rope}.cos", cos), place(f"{rope}.sin", sin))
-        return self._made[rope]
+            self._tables[rope] = (add_table(f"{rope}.cos", cos), add_table(f"{rope}.sin", sin))
+        return self._tables[rope]
 
 
 def rope_of(attention: Attention, names: Mapping[str, Any], template: Template) -> str | None:
-    """The name of the angles that a layer turns by; None for one that turns nothing. Raises LoadError."""
+    """Return the name of the angles that a layer rotates by; None for a layer without rotation. Raises LoadError."""
     value = None if attention.rope is None else attention.rope.evaluate(names)
     if value is None or (isinstance(value, str) and value in template.ropes):
         return value
@@ -46,54 +48,57 @@ def rope_of(attention: Attention, names: Mapping[str, Any], template: Template) 
 
 
 def rotary_tables(rope: Rope, settings: Settings, context: int) -> tuple[np.ndarray, np.ndarray]:
-    """cos and sin, f32 [context, dim], of angles computed in float64; both halves of a row hold the same angles.
+    """Return cos and sin, f32 [context, dim], of angles computed in float64; both halves of a row hold the same
+    angles.
 
-    Raises LoadError for a scaling that says too little or the impossible, UnsupportedError for one that is not there.
+    Raises LoadError for missing or impossible parameters of a scaling, UnsupportedError for an unknown scaling.
     """
     values = settings.values
     dim, theta = rope.dim.evaluate(values), rope.theta.number(values)
     if not isinstance(dim, int) or dim < 2 or dim % 2:
         fields = settings.field(*rope.dim.names)
         raise LoadError(f"{fields}: bad rotary dim, got {dim}, expected an even number of 2 or more ({rope.where})")
-    place, scaling = _scaling(rope, settings)
+    location, scaling = _scaling(rope, settings)
     kind = scaling.get("rope_type", scaling.get("type", "default"))
     kind = rope.aliases.get(kind, kind) if isinstance(kind, str) else kind
     if kind == "dynamic":
         raise UnsupportedError(
-            f"{place}.rope_type: 'dynamic' turns keys anew as a sequence grows, which a cache cannot; "
+            f"{location}.rope_type: 'dynamic' rotates keys again as a sequence grows, which a cache cannot; "
             f"expected one of {', '.join(rope.kinds)} ({rope.where})"
         )
     if kind not in rope.kinds:
         raise UnsupportedError(
-            f"{place}.rope_type: not supported, got {kind!r}, expected one of {', '.join(rope.kinds)} ({rope.where})"
+            f"{location}.rope_type: not supported, got {kind!r}, expected one of {', '.join(rope.kinds)} ({rope.where})"
         )
     try:
         with np.errstate(over="raise", divide="raise", invalid="raise"):
-            frequencies, factor = _Scaling(place, scaling, settings, dim, theta, context).frequencies(kind)
+            frequencies, factor = _Scaling(location, scaling, settings, dim, theta, context).frequencies(kind)
             angles = np.arange(context, dtype=np.float64)[:, None] * frequencies
             angles = np.concatenate([angles, angles], -1)
             return (np.cos(angles) * factor).astype(np.float32), (np.sin(angles) * factor).astype(np.float32)
     except ArithmeticError as error:
-        raise LoadError(f"{place}: angles cannot be computed, {error} ({rope.where})") from error
+        raise LoadError(f"{location}: angles cannot be computed, {error} ({rope.where})") from error
 
 
 def _scaling(rope: Rope, settings: Settings) -> tuple[str, Mapping[str, Any]]:
-    """Where the parameters of the scaling stand, and they; none means the plain kind."""
+    """Return the position of the scaling's parameters in the config, and the parameters; empty for the default kind."""
     for path in rope.scaling:
         is_there, found = lookup(settings.config, path, settings.where)
         if is_there and found is not None:
-            place = f"{settings.where}: {path}"
+            location = f"{settings.where}: {path}"
             if not isinstance(found, Mapping):
-                raise LoadError(f"{place}: wrong kind, got {found!r}, expected an object")
-            return place, found
+                raise LoadError(f"{location}: wrong kind, got {found!r}, expected an object")
+            return location, found
     return f"{settings.where}: {rope.scaling[0] if rope.scaling else 'rope'}", {}
 
 
 class _Scaling:
-    """The parameters of one scaling, read one by one with an error for each that is wrong."""
+    """The parameters of one scaling, each checked when it is read."""
 
-    def __init__(self, place: str, found: Mapping[str, Any], settings: Settings, dim: int, theta: float, context: int):
-        self._place = place
+    def __init__(
+        self, location: str, found: Mapping[str, Any], settings: Settings, dim: int, theta: float, context: int
+    ):
+        self._location = location
         self._found = found
         self._settings = settings
         self._dim = dim
@@ -101,7 +106,9 @@ class _Scaling:
         self._context = context
 
     def frequencies(self, kind: str) -> tuple[np.ndarray, float]:
-        """Angle per position of each pair of elements, float64 [dim / 2], and what cosines and sines are scaled by."""
+        """Return the angle per position of each pair of elements, float64 [dim / 2], and the factor of cosines and
+        sines.
+        """
         plain = self._theta ** (-np.arange(0, self._dim, 2, dtype=np.float64) / self._dim)
         match kind:
             case "default":
@@ -117,16 +124,18 @@ class _Scaling:
         raise AssertionError(kind)
 
     def _llama3(self, plain: np.ndarray) -> np.ndarray:
-        """Long waves are slowed by the factor, short ones kept, those between blended."""
+        """Divide low frequencies by the factor, keep high ones, and blend the frequencies between."""
         factor, low, high = (self._number(key) for key in ("factor", "low_freq_factor", "high_freq_factor"))
         if high <= low:
-            raise LoadError(f"{self._place}.high_freq_factor: got {high}, expected more than low_freq_factor, {low}")
-        turns = self._original() * plain / (2 * math.pi)  # in the context that the model was trained with
-        kept = np.clip((turns - low) / (high - low), 0, 1)
-        return plain * (kept + (1 - kept) / factor)
+            raise LoadError(f"{self._location}.high_freq_factor: got {high}, expected more than low_freq_factor, {low}")
+        turns = self._original() * plain / (2 * math.pi)  # full rotations in the training context
+        blend = np.clip((turns - low) / (high - low), 0, 1)
+        return plain * (blend + (1 - blend) / factor)
 
     def _yarn(self, plain: np.ndarray) -> tuple[np.ndarray, float]:
-        """Dims that turn often are kept, those that turn rarely slowed, with a ramp between; attention is sharpened."""
+        """Keep dims of high frequency, divide those of low frequency by the factor, with a ramp between; scale the
+        attention.
+        """
         original = self._original()
         factor = self._number("factor", self._settings.values["context"] / original)
         fast, slow = self._number("beta_fast", 32.0), self._number("beta_slow", 1.0)
@@ -140,33 +149,37 @@ class _Scaling:
         low, high = max(low, 0), min(high, self._dim - 1)
         ramp = np.clip((np.arange(self._dim // 2) - low) / (high - low if high != low else 0.001), 0, 1)
         scale, all_dims = self._number("mscale", 0.0), self._number("mscale_all_dim", 0.0)
-        sharpened = _sharpening(factor, scale) / _sharpening(factor, all_dims) if scale and all_dims else None
-        attention = self._number("attention_factor", sharpened or _sharpening(factor, 1.0))
+        attention_scale = (
+            _attention_scale(factor, scale) / _attention_scale(factor, all_dims) if scale and all_dims else None
+        )
+        attention = self._number("attention_factor", attention_scale or _attention_scale(factor, 1.0))
         return plain / factor * ramp + plain * (1 - ramp), attention
 
     def _longrope(self, plain: np.ndarray) -> tuple[np.ndarray, float]:
-        """A factor for each pair of dims, from one of two lists.
+        """Divide the frequency of each pair of dims by its own factor, from one of two lists.
 
-        The list of long contexts is used where the planned context exceeds the original one, and for all of it: keys
-        in a cache are turned once.
+        The list for long contexts is used, for all positions, if the planned context exceeds the original one: keys in
+        a cache are rotated only once.
         """
         original = self._original()
         key = "long_factor" if self._context > original else "short_factor"
         factors = self._found.get(key)
         if not isinstance(factors, list) or len(factors) != self._dim // 2 or not all(map(_is_positive, factors)):
-            raise LoadError(f"{self._place}.{key}: got {factors!r}, expected {self._dim // 2} numbers above 0")
+            raise LoadError(f"{self._location}.{key}: got {factors!r}, expected {self._dim // 2} numbers above 0")
         factor = self._number("factor", self._settings.values["context"] / original)
         stretched = math.sqrt(1 + math.log(factor) / math.log(original)) if factor > 1 else 1.0
         return plain / np.array(factors, np.float64), self._number("attention_factor", stretched)
 
     def _original(self) -> float:
-        """The context that the model was trained with: beside the scaling, in it, or the model's own."""
+        """Return the context of the original training: from the config, from the scaling's parameters, or the model's
+        own.
+        """
         key = "original_max_position_embeddings"
-        for place, found in ((self._settings.where, self._settings.config), (self._place, self._found)):
+        for location, found in ((self._settings.where, self._settings.config), (self._location, self._found)):
             if found.get(key) is not None:
                 value = found[key]
                 if not isinstance(value, int) or isinstance(value, bool) or value < 2:
-                    raise LoadError(f"{place}.{key}: got {value!r}, expected an integer of 2 or more")
+                    raise LoadError(f"{location}.{key}: got {value!r}, expected an integer of 2 or more")
                 return value
         return self._settings.values["context"]
 
@@ -175,7 +188,7 @@ class _Scaling:
         if value is None and default is not None:
             return default
         if not _is_positive(value):
-            raise LoadError(f"{self._place}.{key}: got {value!r}, expected a number above 0")
+            raise LoadError(f"{self._location}.{key}: got {value!r}, expected a number above 0")
         return float(value)  # type: ignore[arg-type]
 
 
@@ -183,5 +196,5 @@ def _is_positive(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) and value > 0
 
 
-def _sharpening(factor: float, scale: float) -> float:
+def _attention_scale(factor: float, scale: float) -> float:
     return 0.1 * scale * math.log(factor) + 1 if factor > 1 else 1.0

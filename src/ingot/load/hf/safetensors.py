@@ -1,7 +1,7 @@
 """The safetensors format: eight bytes of length, a JSON header, the tensors' bytes without gaps.
 
-Format: github.com/huggingface/safetensors. A header is checked whole before anything is believed; the bytes of tensors
-are mapped, and read when something reads the array.
+Format: github.com/huggingface/safetensors. The whole header is checked before any of it is used; the bytes of tensors
+are mapped, and read on access to the array.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MAX_NAME_BYTES = 1024  # of a tensor's name
 _MAX_SHOWN_PROBLEMS = 20
 _LENGTH_BYTES = 8
 _PIECE_BYTES = 4 << 20
-_MAX_RANK = 64  # of the format as others read it; Ingot's own is lower
+_MAX_RANK = 64  # of the format in other readers; Ingot's own limit is lower
 _MAX_BYTES = 1 << 62
 
 DTYPES = {
@@ -48,7 +48,7 @@ DTYPES = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StoredTensor:
-    """A tensor as a file holds it; `offset` is its first byte in the file at `path`."""
+    """A tensor of a file; `offset` is its first byte in the file at `path`."""
 
     name: str
     dtype: DType
@@ -64,15 +64,15 @@ class StoredTensor:
 
     @property
     def is_quantized(self) -> bool:
-        """Whether its bytes are codes with scales."""
+        """Whether its bytes are quantized values with scales."""
         return False
 
     def add_to(self, graph: Graph, name: str) -> str:
-        """The elements as a weight of a graph."""
+        """Add the elements as a weight of a graph."""
         return graph.add_weight(name, self.array())
 
     def pieces(self) -> Iterator[np.ndarray]:
-        """The elements one after another, some megabytes at a time, whose pages are let go of after each."""
+        """Yield the elements in order, some megabytes at a time; the pages of each piece are released after use."""
         elements = self.array().reshape(-1)
         step = _PIECE_BYTES // self.dtype.itemsize
         for start in range(0, elements.size, step):
@@ -81,9 +81,10 @@ class StoredTensor:
             release(piece)
 
     def array(self) -> np.ndarray:
-        """The elements where the file is mapped: read-only, nothing is read, and not aligned if the file is not.
+        """Return the elements as a view of the mapped file: read-only, without reading, and unaligned if the
+        file is.
 
-        Raises LoadError for booleans that are neither 0 nor 1 (these are read).
+        Raises LoadError for booleans that are neither 0 nor 1 (booleans are read).
         """
         count = math.prod(self.shape)
         if not count:
@@ -98,9 +99,10 @@ class StoredTensor:
 
 
 def read_safetensors(descriptor: int, path: str) -> dict[str, StoredTensor]:
-    """The tensors of an open file by name, in the order of their bytes; the file stays mapped while any lives.
+    """Return the tensors of an open file by name, in the order of their bytes; the file stays mapped while any of them
+    exists.
 
-    Raises LoadError listing what is wrong, UnsupportedError for dtypes that Ingot does not have, LimitError for a
+    Raises LoadError that lists the problems, UnsupportedError for dtypes that Ingot does not have, LimitError for a
     header beyond MAX_HEADER_BYTES. For a file that another program changes afterwards see `files.MappedFile`.
     """
     size = os.fstat(descriptor).st_size
@@ -117,12 +119,12 @@ def read_safetensors(descriptor: int, path: str) -> dict[str, StoredTensor]:
 
 
 def listed(problems: list[str]) -> str:
-    """Problems in one message, the first of them where they are many."""
+    """Join problems into one message, limited to the first ones."""
     return "; ".join(problems[:_MAX_SHOWN_PROBLEMS]) + ("; and more" if len(problems) > _MAX_SHOWN_PROBLEMS else "")
 
 
 def _read_header(descriptor: int, size: int, path: str) -> tuple[int, dict[str, Any]]:
-    """Where the tensors' bytes begin, and the header."""
+    """Return the offset of the tensors' bytes, and the header."""
     if size < _LENGTH_BYTES:
         raise LoadError(f"{path}: too short for safetensors, got {size} bytes, expected at least {_LENGTH_BYTES}")
     first = os.pread(descriptor, 64, 0)
@@ -141,7 +143,7 @@ def _read_header(descriptor: int, size: int, path: str) -> tuple[int, dict[str, 
     return _LENGTH_BYTES + length, parse_object(text, f"{path}: header")
 
 
-# First byte after the header, name, dtype, shape.
+# Offset after the header, name, dtype, shape.
 _Row = tuple[int, str, DType, tuple[int, ...]]
 
 
@@ -166,7 +168,7 @@ def _checked_rows(header: dict[str, Any], data_bytes: int, path: str) -> list[_R
             unsupported.append(f"tensor {shown(name)} is {shown(entry['dtype'])}")
         elif len(shape) > MAX_RANK:
             unsupported.append(f"tensor {shown(name)} has rank {len(shape)}, expected at most {MAX_RANK}")
-        elif kind.nbytes(math.prod(max(dim, 1) for dim in shape)) > _MAX_BYTES:  # strides count beside a dim of 0
+        elif kind.nbytes(math.prod(max(dim, 1) for dim in shape)) > _MAX_BYTES:  # strides ignore a dim of 0
             problems.append(f"tensor {shown(name)}: shape is {shown(list(shape))}, expected at most 2^62 bytes")
         elif (needed := kind.nbytes(math.prod(shape))) != end - begin:
             problems.append(f"tensor {shown(name)}: {kind}{list(shape)} takes {needed} bytes, got {end - begin}")
@@ -182,7 +184,7 @@ def _checked_rows(header: dict[str, Any], data_bytes: int, path: str) -> list[_R
 
 
 def _problem_of(name: str, entry: Any) -> str | None:
-    """What makes one row of a header malformed, before its dtype is looked up."""
+    """Return the problem of a malformed header entry, before its dtype is looked up, or None."""
     if not name or len(name.encode()) > MAX_NAME_BYTES:
         return f"name has {len(name.encode())} bytes, expected 1 to {MAX_NAME_BYTES}"
     if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
@@ -202,12 +204,12 @@ def _problem_of(name: str, entry: Any) -> str | None:
 
 
 def _layout_problems(spans: list[tuple[int, int, str]], data_bytes: int) -> list[str]:
-    """Tensors must cover the bytes after the header exactly, each byte once."""
+    """Check that tensors cover the bytes after the header exactly, each byte once."""
     problems: list[str] = []
     covered = 0
     for begin, end, name in sorted(spans):
         if begin != covered and len(problems) <= _MAX_SHOWN_PROBLEMS:
-            what = "overlaps the one before" if begin < covered else "leaves a hole before it"
+            what = "overlaps the one before" if begin < covered else "leaves a gap before it"
             problems.append(f"tensor {shown(name)} {what}, begins at byte {begin}, expected {covered}")
         covered = max(covered, end)
     if covered != data_bytes:

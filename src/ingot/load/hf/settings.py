@@ -1,6 +1,6 @@
-"""config.json -> the names that a template computes with, each checked where it is read.
+"""Read the names that a template uses from config.json, each checked when it is read.
 
-An error names the field, what it holds, what it may hold, and the line of the template that says so.
+An error names the field, its value, the expected values, and the line of the template that requires them.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ ACTIVATIONS = {
     "gelu_fast": ("gelu", "tanh"),
     "gelu_pytorch_tanh": ("gelu", "tanh"),
 }
-_NEEDED = ("vocab", "width", "layers", "heads", "kv_heads", "head_dim", "context")  # sizes that every template names
+_NEEDED = ("vocab", "width", "layers", "heads", "kv_heads", "head_dim", "context")  # sizes that every template defines
 _STORED = ("float32", "float16", "bfloat16", "torch.float32", "torch.float16", "torch.bfloat16")
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The values of a template's names; `where` is the config file, `keys` the HF field behind each name."""
+    """The values of a template's names; `where` is the config file, `keys` the HF field of each name."""
 
     where: str
     config: Mapping[str, Any]
@@ -39,15 +39,15 @@ class Settings:
     keys: Mapping[str, str]
 
     def field(self, *names: str) -> str:
-        """The HF fields behind names, for errors: `config.json: num_attention_heads, hidden_size`."""
+        """Return the HF fields of names, for errors: `config.json: num_attention_heads, hidden_size`."""
         return f"{self.where}: {', '.join(self.keys.get(name, name) for name in names)}"
 
 
 def read_settings(template: Template, config: Mapping[str, Any], where: str) -> Settings:
-    """The names of a template, from a folder's config.
+    """Read the names of a template from a folder's config.
 
-    Raises LoadError for a field that is missing or holds what it cannot mean, LimitError for too many layers,
-    UnsupportedError for a choice that the template does not make.
+    Raises LoadError for a missing field or an invalid value, LimitError for too many layers, UnsupportedError for an
+    option that the template does not support.
     """
     if template.config_in is not None:
         inner = config.get(template.config_in)
@@ -55,7 +55,7 @@ def read_settings(template: Template, config: Mapping[str, Any], where: str) -> 
             raise LoadError(f"{where}: {template.config_in}: missing or no object, got {inner!r}")
         config, where = inner, f"{where}: {template.config_in}"
         if config.get("quantization_config") is not None:
-            raise UnsupportedError(f"{where}: quantization_config: got one, expected it beside {template.config_in}")
+            raise UnsupportedError(f"{where}: quantization_config: got one, expected it next to {template.config_in}")
     for key in ("dtype", "torch_dtype"):
         if config.get(key) is not None and config[key] not in _STORED:
             raise LoadError(f"{where}: {key}: unknown dtype, got {config[key]!r}, expected one of {', '.join(_STORED)}")
@@ -76,7 +76,9 @@ def read_settings(template: Template, config: Mapping[str, Any], where: str) -> 
 
 
 def lookup(config: Mapping[str, Any], path: str, where: str) -> tuple[bool, Any]:
-    """Whether a dotted path leads to a value, and the value. Raises LoadError where it leads through no object."""
+    """Return whether a dotted path leads to a value, and the value. Raises LoadError if an inner element is no
+    object.
+    """
     found: Any = config
     for i, part in enumerate(path.split(".")):
         if found is None and i:
@@ -90,7 +92,7 @@ def lookup(config: Mapping[str, Any], path: str, where: str) -> tuple[bool, Any]
 
 
 def _computed(expression: Expression, values: Mapping[str, Any], keys: Mapping[str, str], where: str) -> Any:
-    """What an expression makes of fields that were read before; an error names them."""
+    """Evaluate an expression over fields that were read before; an error names the fields."""
     try:
         return expression.evaluate(values)
     except LoadError as error:
@@ -102,21 +104,23 @@ def _read(key: Key, config: Mapping[str, Any], where: str, values: dict[str, Any
     for path in key.paths:
         is_there, value = lookup(config, path, where)
         if is_there:
-            place = f"{where}: {path}"
+            field_path = f"{where}: {path}"
             break
     else:
-        is_there, value, place = False, None, f"{where}: {key.paths[0]}"
+        is_there, value, field_path = False, None, f"{where}: {key.paths[0]}"
     if value is None:
         fallback = key.if_null if is_there else key.default
         if fallback is None:
-            raise LoadError(f"{place}: {'null' if is_there else 'missing'}, expected {_MEANS[key.type]} ({key.where})")
+            raise LoadError(
+                f"{field_path}: {'null' if is_there else 'missing'}, expected {_MEANS[key.type]} ({key.where})"
+            )
         words = {word: word for word in (*ACTIVATIONS, *key.options)}
         if key.type == "per_layer":
             if not _is("size", values.get("layers"), values):
-                raise LoadError(f"{key.where}: a list for each layer, expected 'layers' before it")
+                raise LoadError(f"{key.where}: a list for each layer, expected 'layers' first")
             return [_computed(fallback, words | values | {"layer": i}, keys, where) for i in range(values["layers"])]
         return _computed(fallback, words | values, keys, where)
-    _check(key, value, place, values)
+    _check(key, value, field_path, values)
     return value
 
 
@@ -133,23 +137,23 @@ _MEANS = {
 }
 
 
-def _check(key: Key, value: Any, place: str, values: Mapping[str, Any]) -> None:
-    """Raises LoadError or UnsupportedError for a value that is not of the key's type."""
+def _check(key: Key, value: Any, field_path: str, values: Mapping[str, Any]) -> None:
+    """Raise LoadError or UnsupportedError for a value that is not of the key's type."""
     if not _is(key.type, value, values):
         error = UnsupportedError if key.type == "activation" and isinstance(value, str) else LoadError
         expected = f"{_MEANS[key.type]} ({key.where})"
         if key.type in ("size", "count") and isinstance(value, int) and not isinstance(value, bool):
-            raise LoadError(f"{place}: out of range, got {value}, expected {expected}")
-        raise error(f"{place}: got {value!r}, expected {expected}")
+            raise LoadError(f"{field_path}: out of range, got {value}, expected {expected}")
+        raise error(f"{field_path}: got {value!r}, expected {expected}")
     if key.options:
         for each in value if isinstance(value, list) else [value]:
             if each not in key.options:
                 expected = f"one of {', '.join(key.options)} ({key.where})"
-                raise UnsupportedError(f"{place}: got {each!r}, expected {expected}")
+                raise UnsupportedError(f"{field_path}: got {each!r}, expected {expected}")
     allowed = [expression.evaluate(values) for expression in key.only]
     if allowed and value not in allowed:
         expected = f"{' or '.join(map(repr, allowed))} ({key.where})"
-        raise UnsupportedError(f"{place}: not supported, got {value!r}, expected {expected}")
+        raise UnsupportedError(f"{field_path}: not supported, got {value!r}, expected {expected}")
 
 
 def _is(type: str, value: Any, values: Mapping[str, Any]) -> bool:

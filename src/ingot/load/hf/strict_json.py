@@ -1,8 +1,8 @@
-"""JSON that means one thing: what another parser might read otherwise is refused.
+"""Strict JSON: a document that parsers may interpret differently is rejected.
 
 Python's parser keeps the last of two equal keys, accepts NaN and numbers of any length, and guesses the encoding. Here
-a document is UTF-8 without a byte-order mark; keys are unique; numbers are finite and short; strings hold whole
-characters.
+a document is UTF-8 without a byte-order mark; keys are unique; numbers are finite and short; strings contain no half of
+a surrogate pair.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from typing import Any
 
 from ingot.errors import LimitError, LoadError
 
-MAX_DEPTH = 64  # of values in one another
+MAX_DEPTH = 64  # of nested values
 _MAX_NUMBER_CHARACTERS = 64
-# How a document names half a character; in itself it holds whole ones, being UTF-8.
+# The escape of a surrogate; unescaped, UTF-8 cannot encode half a character.
 _HALF_CHARACTER = re.compile(r"\\u[dD][89a-fA-F]")
 _SHORT = reprlib.Repr()
 _SHORT.maxlevel, _SHORT.maxstring = 2, 80
 
 
 def parse_json(content: bytes, where: str) -> Any:
-    """The value of a JSON document.
+    """Return the value of a JSON document.
 
-    Raises LoadError for what is not strict JSON, LimitError beyond MAX_DEPTH.
+    Raises LoadError for anything but strict JSON, LimitError beyond MAX_DEPTH.
     """
     try:
         text = content.decode("utf-8")
@@ -53,7 +53,7 @@ def parse_json(content: bytes, where: str) -> Any:
 
 
 def parse_object(content: bytes, where: str) -> dict[str, Any]:
-    """The object that a JSON document is. Raises as `parse_json`, and LoadError for any other value."""
+    """Return the object of a JSON document. Raises as `parse_json`, and LoadError for any other value."""
     value = parse_json(content, where)
     if not isinstance(value, dict):
         raise LoadError(f"{where}: got {shown(value)}, expected a JSON object")
@@ -61,17 +61,17 @@ def parse_object(content: bytes, where: str) -> dict[str, Any]:
 
 
 def shown(value: object) -> str:
-    """A value from a file as an error shows it: escaped, and short."""
+    """Format a value from a file for an error: escaped, and short."""
     return _SHORT.repr(value)
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    if len(made) != len(pairs):
+    result = dict(pairs)
+    if len(result) != len(pairs):
         seen: set[str] = set()
         repeated = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
         raise ValueError(f"key {shown(repeated)} appears twice in one object")
-    return made
+    return result
 
 
 def _integer(text: str) -> int:
@@ -106,15 +106,15 @@ def _containers(values: Iterable[Any]) -> list[Any]:
 
 
 def _check_strings(root: Any, where: str) -> None:
-    """Strings that UTF-8 can hold: two escapes name a character beyond the first 65536, one alone half of it."""
-    waiting = [root]
-    while waiting:
-        value = waiting.pop()
+    """Check that UTF-8 can encode the strings: an escaped surrogate without its second half is an error."""
+    pending = [root]
+    while pending:
+        value = pending.pop()
         if isinstance(value, dict):
-            waiting += value
-            waiting += value.values()
+            pending += value
+            pending += value.values()
         elif isinstance(value, list):
-            waiting += value
+            pending += value
         elif isinstance(value, str) and not value.isascii():
             try:
                 value.encode("utf-8")

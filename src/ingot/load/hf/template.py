@@ -1,4 +1,5 @@
-"""Templates: architectures as data. A file is read strictly into the records below, which name no HF model.
+"""Templates: architectures as data. A file is read strictly into the records below, which are independent of HF
+models.
 
 docs/adding-an-architecture.md describes the language.
 """
@@ -20,7 +21,7 @@ TYPES = ("size", "count", "positive", "number", "flag", "word", "activation", "p
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A value taken from config.json: the paths it may stand at, its type, what it is when absent or null."""
+    """A value from config.json: its possible paths, its type, and its value when absent or null."""
 
     where: str
     paths: tuple[str, ...]
@@ -38,14 +39,14 @@ class Rope:
     where: str
     dim: Expression
     theta: Expression
-    scaling: tuple[str, ...]  # paths of the mapping that names the kind of scaling
+    scaling: tuple[str, ...]  # paths of the object that names the kind of scaling
     kinds: tuple[str, ...]
     aliases: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class Linear:
-    """`<path>.weight`, [out, in] or [in, out], and `<path>.bias` where `bias` holds."""
+    """`<path>.weight`, [out, in] or [in, out], and `<path>.bias` where `bias` is true."""
 
     where: str
     path: str
@@ -55,7 +56,9 @@ class Linear:
 
 @dataclass(frozen=True, slots=True)
 class Norm:
-    """`rms_norm` or `layer_norm` by `<path>.weight`; over each head or over all of them, where it is of queries."""
+    """`rms_norm` or `layer_norm` with `<path>.weight`; `over`: per head or over all heads, for norms of queries and
+    keys.
+    """
 
     where: str
     path: str
@@ -68,14 +71,14 @@ class Norm:
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """Projections (three, or one that is split), norms of queries and keys, rotation, and what limits the scores."""
+    """Projections (three, or one that is split), norms of queries and keys, rotation, and options of the scores."""
 
     where: str
     q: Linear | None
     k: Linear | None
     v: Linear | None
     qkv: Linear | None
-    split: str  # how rows of qkv lie: "stacked" q, k, v; "per_head" q, k, v of the first head, of the second ...
+    split: str  # layout of qkv rows: "stacked" q, k, v; "per_head" q, k, v of the first head, of the second ...
     out: Linear
     q_norm: Norm | None
     k_norm: Norm | None
@@ -87,7 +90,7 @@ class Attention:
 
 @dataclass(frozen=True, slots=True)
 class Mlp:
-    """down(activation(up)) or down(activation(gate) * up); gate_up holds the rows of gate, then of up."""
+    """down(activation(up)) or down(activation(gate) * up); gate_up contains the rows of gate, then of up."""
 
     where: str
     up: Linear | None
@@ -100,7 +103,8 @@ class Mlp:
 
 @dataclass(frozen=True, slots=True)
 class Mixture:
-    """A router picks `chosen` of `count` gated mlps for each row; their results are summed, weighted by its softmax.
+    """A router selects `chosen` of `count` gated mlps for each row; their results are summed, weighted by its
+    softmax.
 
     Weights of experts are linear layers without bias; {expert} in their paths is the expert's number.
     """
@@ -112,7 +116,7 @@ class Mixture:
     down: Linear
     count: Expression
     chosen: Expression
-    normalised: Expression  # whether the weights of the chosen ones are made to sum to 1
+    normalised: Expression  # whether the weights of the selected experts are normalized to sum 1
     activation: Expression
     size: Expression
 
@@ -147,7 +151,7 @@ class Softcap:
 
 @dataclass(frozen=True, slots=True)
 class Choose:
-    """One list of steps or the other."""
+    """One of two lists of steps."""
 
     when: Expression
     then: tuple[Step, ...]
@@ -159,7 +163,7 @@ Step = Norm | Attention | Mlp | Mixture | Residual | Sum | Scale | Softcap | Cho
 
 @dataclass(frozen=True, slots=True)
 class Embedding:
-    """Rows of tables by token, by position and (encoders) by token type, added; then steps."""
+    """The sum of table rows by token, by position and (encoders) by token type; then steps."""
 
     where: str
     tokens: str
@@ -170,7 +174,7 @@ class Embedding:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The product with `<path>.weight`, or with the token table where `tied` holds; then steps."""
+    """The product with `<path>.weight`, or with the token table where `tied` is true; then steps."""
 
     linear: Linear
     tied: Expression
@@ -179,7 +183,7 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """An architecture. Names in expressions are keys of `config` and `let`, `layer` among them inside layers."""
+    """An architecture. Names in expressions are keys of `config` and `let`, and `layer` inside layers."""
 
     name: str
     file: str
@@ -196,17 +200,17 @@ class Template:
     output: tuple[Step, ...]
     head: Head | None
     ignored: tuple[str, ...]
-    renamed: Mapping[str, str]  # what older files call the last part of a name
+    renamed: Mapping[str, str]  # names of parameters in older files, by the current last part of a weight's name
 
 
 def template_names() -> list[str]:
-    """The model types that have a template."""
+    """Return the model types that have a template."""
     return sorted(path.stem for path in FOLDER.glob("*.yaml"))
 
 
 @cache
 def read_template(model_type: str) -> Template:
-    """The template of an HF `model_type`. Raises UnsupportedError where there is none, LoadError for a bad file."""
+    """Return the template of an HF `model_type`. Raises UnsupportedError if there is none, LoadError for a bad file."""
     names = template_names()
     if model_type not in names:
         raise UnsupportedError(f"model_type: no template, got {model_type!r}, expected one of {', '.join(names)}")
@@ -214,12 +218,12 @@ def read_template(model_type: str) -> Template:
 
 
 def parse_template(path: Path) -> Template:
-    """The template in a file that ships with Ingot. Raises LoadError with file and line."""
+    """Return the template in a file that ships with Ingot. Raises LoadError with file and line."""
     return _template(read_document(path), path.stem, f"{path.parent.name}/{path.name}", path.parent)
 
 
 def foreign_template(text: str, file: str) -> Template:
-    """The template in a text that comes with a model, which may extend those of Ingot; file: how errors call it.
+    """Return the template in a text that comes with a model, which may extend Ingot's; file: its name in errors.
 
     Raises LoadError with file and line, LimitError.
     """
@@ -231,9 +235,9 @@ def _template(root: Item, name: str, file: str, parents: Path) -> Template:
 
 
 def _sections(root: Item, parents: Path, known: tuple[str, ...] = ()) -> dict[str, Item]:
-    """The top-level keys of a document; those of the template that it extends come first, configs are joined by name.
+    """Return the top-level keys of a document, merged with those of the template that it extends.
 
-    known: the names of those that extend it.
+    known: the names of the templates that extend it.
     """
     found = root.fields(
         optional=(
@@ -253,16 +257,17 @@ def _sections(root: Item, parents: Path, known: tuple[str, ...] = ()) -> dict[st
 
 
 def _parent(name: Item, parents: Path) -> Item:
-    """The document of a template that ships with Ingot. Raises LoadError for another name."""
+    """Return the document of a template that ships with Ingot. Raises LoadError for any other name."""
     if name.text() not in {path.stem for path in parents.glob("*.yaml")}:
         raise LoadError(f"{name.where}: no such template, got {name.text()!r}")
     return read_document(parents / f"{name.text()}.yaml")
 
 
 def _joined(root: Item, section: str, parents: Path) -> dict[str, Item]:
-    """The entries of a section by name, with those of the template that the document extends.
+    """Return the entries of a section by name, merged with those of the template that the document extends.
 
-    An entry that replaces one takes its place, and new ones before it go along, so that it may name them.
+    An entry that replaces an inherited one is put at its position, and so are the new entries before it, so that it can
+    refer to them.
     """
     sections = root.entries()
     own = sections[section].entries() if section in sections else {}
@@ -270,17 +275,17 @@ def _joined(root: Item, section: str, parents: Path) -> dict[str, Item]:
         return own
     inherited = _joined(_parent(sections["extends"], parents), section, parents)
     new: list[str] = []
-    places = {name: [name] for name in inherited}
+    names_at = {name: [name] for name in inherited}
     for name in own:
         new.append(name)
         if name in inherited:
-            places[name], new = new, []
+            names_at[name], new = new, []
     entries = inherited | own
-    return {name: entries[name] for names in (*places.values(), new) for name in names}
+    return {name: entries[name] for names in (*names_at.values(), new) for name in names}
 
 
 class _Reader:
-    """Turns the sections of a file into records."""
+    """Convert the sections of a file to records."""
 
     def __init__(self, sections: dict[str, Item]):
         self._sections = sections
@@ -450,7 +455,7 @@ class _Reader:
 
 
 def _name(name: str, item: Item) -> Expression:
-    """The expression that is a name of the template."""
+    """Return the expression that is a name of the template."""
     return Expression(name, item.where)
 
 

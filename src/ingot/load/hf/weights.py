@@ -1,4 +1,4 @@
-"""The weights of a folder under the names that a template gives them, with every disagreement listed at once."""
+"""The weights of a folder under the names of a template; all mismatches are reported together."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from ingot.load.hf.quantized import quantized_tensors
 from ingot.load.hf.template import Template
 from ingot.load.quantized import GROUPS, quantized
 
-FEWEST_BITS = min(dtype.bits for dtype in GROUPS)  # of codes
-TABLE_BITS = 8  # of those of tables, and of what makes logits: 4 lose as much there as in all other matrices
+MIN_BITS = min(dtype.bits for dtype in GROUPS)  # of quantized values
+TABLE_BITS = 8  # the minimum for tables and heads: 4 bits lose as much accuracy there as in all other matrices together
 _MAX_SHOWN = 40
 
 
 @dataclass(frozen=True, slots=True)
 class Misfit:
-    """A tensor on which a template and a folder disagree. kind: "missing", "shape" or "unexpected".
+    """A mismatch between a template and a tensor of a folder. kind: "missing", "shape" or "unexpected".
 
-    got: its shape in the folder; expected: by the template, whose line `where` names.
+    got: its shape in the folder; expected: its shape by the template, whose line is `where`.
     """
 
     kind: str
@@ -40,13 +40,13 @@ class Misfit:
 
 
 class Weights:
-    """Puts weights into a graph as f32 values; what is missing or has another shape is noted and stood in for.
+    """Add weights to a graph as f32 values; a missing or mis-shaped weight is recorded and replaced by a
+    placeholder.
 
-    A stored dtype other than f32 is followed by a cast, codes of few bits by what decodes them. matrices: the dtype
-    that matrices of floats are rounded to first, if any; of integers, they are quantized: each row, which makes one
-    output, in groups. least_bits: of codes that a matrix may become; one that may become none of any stays floats.
-
-    Raises LoadError, UnsupportedError for a folder's quantization.
+    A stored dtype other than f32 is followed by a cast, quantized values by dequantization. matrices: the dtype that
+    float matrices are rounded to first, if any; for an integer dtype, they are quantized, in groups of each row, which
+    is one output. min_bits: the minimum number of bits of a quantized matrix; if no dtype has as many, the matrix
+    stays float. Raises LoadError, UnsupportedError for a folder's quantization.
     """
 
     def __init__(self, graph: Graph, folder: Folder, template: Template, matrices: DType | None):
@@ -57,38 +57,40 @@ class Weights:
         self._values: dict[str, str] = {}
         self._problems: list[Misfit] = []
         self._renamed = template.renamed
-        self._coded = quantized_tensors(graph, folder)
+        self._quantized = quantized_tensors(graph, folder)
         probe = f"{template.embedding.tokens}.weight"
         self.prefix = next((p for p in template.prefixes if self._has(p + probe)), template.prefixes[0])
 
     def matrix(
-        self, name: str, inputs: int, outputs: int, transposed: bool, where: str, *, least_bits: int = FEWEST_BITS
+        self, name: str, inputs: int, outputs: int, transposed: bool, where: str, *, min_bits: int = MIN_BITS
     ) -> tuple[str, bool]:
-        """The f32 value of a linear layer's weight, and whether it is [inputs, outputs].
+        """Return the f32 value of a linear layer's weight, and whether it is [inputs, outputs].
 
-        transposed: it is, unless it is codes.
+        transposed: whether the stored matrix is [inputs, outputs], unless it is quantized.
         """
         is_transposed = transposed and not self._is_quantized(name)
-        if is_transposed and (codes := self._qweight(least_bits)):
-            return self._transposed(name, (inputs, outputs), where, codes), False
+        if is_transposed and (quant := self._qweight(min_bits)):
+            return self._transposed(name, (inputs, outputs), where, quant), False
         shape = (inputs, outputs) if is_transposed else (outputs, inputs)
-        return self.value(name, shape, where, least_bits=least_bits), is_transposed
+        return self.value(name, shape, where, min_bits=min_bits), is_transposed
 
-    def value(self, name: str, shape: tuple[int, ...], where: str, *, least_bits: int = FEWEST_BITS) -> str:
-        """The f32 value of a weight, made at the first call. where: the line of the template that asks for it."""
+    def value(self, name: str, shape: tuple[int, ...], where: str, *, min_bits: int = MIN_BITS) -> str:
+        """Return the f32 value of a weight, built on the first call. where: the line of the template that
+        requires it.
+        """
         name = self._found(name)
         if name not in self._values:
             value = self._cast(self._load(name, shape, where))
-            codes = self._qweight(least_bits)
-            if codes and len(shape) == 2 and not self._is_of_quant(value):
-                value = quantized(self._graph, value, codes)
+            quant = self._qweight(min_bits)
+            if quant and len(shape) == 2 and not self._is_of_quant(value):
+                value = quantized(self._graph, value, quant)
             self._values[name] = value
         return self._values[name]
 
     def below(self, names: Sequence[str], shape: tuple[int, int], where: str) -> str:
-        """The f32 value of several matrices [rows, columns] below each other: [len(names) * rows, columns].
+        """Stack several matrices [rows, columns] as one f32 value: [len(names) * rows, columns].
 
-        Few nodes for any number of them, where they are stored in one dtype of floats.
+        If all are stored in one float dtype, the number of nodes is small.
         """
         if any(map(self._is_quantized, names)):
             decoded = [self.value(name, shape, where) for name in names]
@@ -97,35 +99,35 @@ class Weights:
         if len({self._graph.type(part).dtype for part in parts}) > 1:
             parts = [self._cast(part) for part in parts]
         value = self._cast(self._graph.add("concat", parts, f"{parts[0]}.all", axis=0).output)
-        codes = self._qweight(FEWEST_BITS)
-        return quantized(self._graph, value, codes) if codes else value
+        quant = self._qweight(MIN_BITS)
+        return quantized(self._graph, value, quant) if quant else value
 
-    def _qweight(self, least_bits: int) -> DType | None:
-        """What a matrix of floats becomes; None for what it is."""
+    def _qweight(self, min_bits: int) -> DType | None:
+        """Return the dtype that a float matrix is quantized to; None to leave it as it is."""
         if self._matrices is None or self._matrices not in GROUPS:
             return None
-        return next((dtype for dtype in (self._matrices, i8) if dtype.bits >= least_bits), None)
+        return next((dtype for dtype in (self._matrices, i8) if dtype.bits >= min_bits), None)
 
-    def _transposed(self, name: str, shape: tuple[int, int], where: str, codes: DType) -> str:
-        """Codes of a matrix that is stored with its outputs along rows: [outputs, inputs]."""
-        key = f"{name}.turned"
+    def _transposed(self, name: str, shape: tuple[int, int], where: str, quant: DType) -> str:
+        """Quantize a matrix that is stored as [inputs, outputs], as [outputs, inputs]."""
+        key = f"{name}.transposed"
         if key not in self._values:
             stored = self._cast(self._load(self._found(name), shape, where))
-            turned = self._graph.add("permute", [stored], key, axes=(1, 0)).output
-            self._values[key] = quantized(self._graph, turned, codes)
+            permuted = self._graph.add("permute", [stored], key, axes=(1, 0)).output
+            self._values[key] = quantized(self._graph, permuted, quant)
         return self._values[key]
 
     def misfits(self, ignored: Sequence[str]) -> list[Misfit]:
-        """All that is missing, mis-shaped or not asked for; `ignored` are patterns of names."""
+        """Return all missing, mis-shaped and unused tensors; `ignored` are patterns of names."""
         found = list(self._problems)
         for name, stored in self._folder.tensors.items():
-            is_used = name in self._stored or (self._coded is not None and name in self._coded.used)
+            is_used = name in self._stored or (self._quantized is not None and name in self._quantized.used)
             if not is_used and not any(fnmatchcase(name, pattern) for pattern in ignored):
                 found.append(Misfit("unexpected", name, stored.shape, None, ""))
         return found
 
     def finish(self, ignored: Sequence[str]) -> None:
-        """Raises LoadError with all that `misfits` finds."""
+        """Raise LoadError with all mismatches that `misfits` finds."""
         found = [str(each) for each in self.misfits(ignored)]
         if found:
             rest = len(found) - _MAX_SHOWN
@@ -135,33 +137,33 @@ class Weights:
             )
 
     def _is_of_quant(self, value: str) -> bool:
-        """Whether a matrix is made of codes already, which stay as they are."""
+        """Return whether a matrix is already dequantized from stored values, which stay as they are."""
         node = self._graph.producer(value)
-        if node is not None and node.op.name == "gather":  # which puts columns in order
+        if node is not None and node.op.name == "gather":  # which restores the order of columns
             node = self._graph.producer(node.operands[0])
         return node is not None and node.op.name in ("decode_blocks", "dequantize")
 
     def _is_quantized(self, name: str) -> bool:
-        return self._coded is not None and self._coded.has(name)
+        return self._quantized is not None and self._quantized.has(name)
 
     def _has(self, name: str) -> bool:
         return name in self._folder.tensors or self._is_quantized(name)
 
     def _found(self, name: str) -> str:
-        """The name that a weight has in this folder."""
+        """Return the name of a weight in this folder."""
         path, _, last = name.rpartition(".")
         other = f"{path}.{self._renamed.get(last)}"
         return other if name not in self._folder.tensors and other in self._folder.tensors else name
 
     def _load(self, name: str, shape: tuple[int, ...], where: str) -> str:
-        """The weight in its stored dtype, made at the first call."""
+        """Return the weight in its stored dtype, added on the first call."""
         if name not in self._stored:
             self._stored[name] = self._add(name, shape, where)
         return self._stored[name]
 
     def _add(self, name: str, shape: tuple[int, ...], where: str) -> str:
-        if self._coded is not None and len(shape) == 2 and self._coded.has(name):
-            return self._coded.value(name, *shape)
+        if self._quantized is not None and len(shape) == 2 and self._quantized.has(name):
+            return self._quantized.value(name, *shape)
         stored = self._folder.tensors.get(name)
         if stored is None or stored.shape != shape:
             kind, got = ("missing", None) if stored is None else ("shape", stored.shape)
@@ -172,7 +174,7 @@ class Weights:
         return stored.add_to(self._graph, name)
 
     def _cast(self, stored: str) -> str:
-        """The f32 value of one or more weights; of matrices, after rounding."""
+        """Return the f32 value of one or more weights; matrices are rounded first."""
         value, type = stored, self._graph.type(stored)
         if type.rank >= 2 and self._matrices is bf16 and type.dtype is not bf16:
             value = self._graph.add("cast", [value], f"{stored}.{self._matrices}", dtype=self._matrices).output

@@ -1,4 +1,4 @@
-"""Model folders that are written: the file of weights, tensor by tensor, and what lies beside it."""
+"""Write model folders: the file of weights, tensor by tensor, and copies of the other files."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from ingot.load.hf.quantized import CODES, SCALES, ZEROS
 from ingot.load.hf.safetensors import DTYPES, StoredTensor
 from ingot.support.files import release, written
 
-MAX_COPIED_BYTES = 256 << 20  # of a tokenizer or another file beside the weights
+MAX_COPIED_BYTES = 256 << 20  # of a tokenizer or another file that is copied
 _COPIED = re.compile(r"(?!\.).*\.(json|jinja|txt|model|md)|LICENSE.*|NOTICE.*")
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
 _LENGTH_BYTES = 8  # of the header's length
 _ALIGNMENT = 64
-_BLOCK_BYTES = 4 << 20  # of a tensor that is copied
+_BLOCK_BYTES = 4 << 20  # of a tensor that is written, at a time
 
 
 def copy_others(folder: Folder, target: Path, config: bytes | None = None) -> None:
-    """Writes what lies beside the weights of a folder into another; a template that was given lies in this, then.
-    config: what config.json is to hold there.
+    """Copy the files other than weights from a folder to another. config: the content of the new config.json. A given template
+    is written as `ingot.yaml`.
 
-    Raises OutputError, and what reading the folder raises.
+    Raises OutputError, and the errors of reading the folder.
     """
     for name in sorted(filter(_COPIED.fullmatch, folder.names)):
         if name.endswith(".safetensors.index.json"):
@@ -44,9 +44,9 @@ def copy_others(folder: Folder, target: Path, config: bytes | None = None) -> No
 
 
 class SafetensorsWriter:
-    """Writes a safetensors file tensor by tensor, and at the end its header, for which it leaves room.
+    """Write a safetensors file tensor by tensor, and finally its header, for which space is reserved.
 
-    tensors: those that the file's are made of, one or three of each.
+    tensors: the source tensors; each becomes one or three tensors of the file.
     """
 
     def __init__(self, file: IO[bytes], tensors: Collection[StoredTensor]):
@@ -58,12 +58,12 @@ class SafetensorsWriter:
             for tensor in tensors
             for part in (CODES, SCALES, ZEROS)
         }
-        self._room = -(-(_LENGTH_BYTES + len(_text(longest))) // _ALIGNMENT) * _ALIGNMENT
+        self._reserved_bytes = -(-(_LENGTH_BYTES + len(_text(longest))) // _ALIGNMENT) * _ALIGNMENT
         self.nbytes = 0
-        file.write(bytes(self._room))
+        file.write(bytes(self._reserved_bytes))
 
     def write(self, array: np.ndarray) -> None:
-        """The elements of a tensor, or some of them; what was read of a mapped file is let go."""
+        """Write the elements of a tensor, or some of them; pages read from a mapped file are released."""
         flat = array.reshape(-1)
         step = _BLOCK_BYTES // array.itemsize
         for begin in range(0, flat.size, step):
@@ -73,18 +73,18 @@ class SafetensorsWriter:
         self.nbytes += array.nbytes
 
     def name(self, name: str, dtype: DType, shape: tuple[int, ...]) -> None:
-        """Names what was written last, as much as the tensor takes."""
+        """Name the tensor whose elements were written last."""
         begin = self.nbytes - dtype.nbytes(math.prod(shape))
         self._rows[name] = _row(_NAMES[dtype], shape, begin, self.nbytes)
 
     def add(self, name: str, array: np.ndarray) -> None:
-        """A whole tensor."""
+        """Write a whole tensor."""
         self.write(array)
         self.name(name, from_numpy(array.dtype), array.shape)
 
     def finish(self) -> None:
-        """Writes the header."""
-        text = _text(self._rows).ljust(self._room - _LENGTH_BYTES)
+        """Write the header."""
+        text = _text(self._rows).ljust(self._reserved_bytes - _LENGTH_BYTES)
         self._file.seek(0)
         self._file.write(len(text).to_bytes(_LENGTH_BYTES, "little") + text)
 

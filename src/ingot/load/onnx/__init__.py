@@ -1,4 +1,4 @@
-"""ONNX models: `load_onnx`. Importing this registers every rule."""
+"""ONNX models: `load_onnx`. Importing this package registers every rule."""
 
 from ingot.load.onnx.without_sympy import import_onnx_ir
 

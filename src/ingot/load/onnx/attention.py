@@ -1,4 +1,4 @@
-"""Attention and rotary position embedding, of ONNX and of com.microsoft."""
+"""Rules for attention and rotary position embeddings, of ONNX and of com.microsoft."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from ingot.load.onnx.quantize import centred
 from ingot.load.onnx.registry import MICROSOFT, onnx
 from ingot.load.onnx.shapes import Size
 
-_ANY_COUNT = 1 << 31  # a limit of counts of i32 that only those below 0 offend
+_ANY_COUNT = 1 << 31  # a limit for i32 counts that rejects only negative ones
 
 
 @onnx("Attention", since=23)
 def attention(call: Call) -> tuple[str | None, ...] | None:
-    """Operands of rank 4, or of rank 3 with the heads inside the last dim; a cache goes before the keys and values.
+    """Attention on operands of rank 4, or of rank 3 with the heads inside the last dim; a cache precedes the keys and
+    values.
 
-    A soft cap, a window, the scores as an output, and a length per row are left to the schema's body.
+    A soft cap, a window, the scores as an output, and a length per row are left to the function body in the schema.
     """
     if call.has(6) and call.type(1).rank > 1:  # the schema's body compares it with positions
         lengths = checked(call, call[6], call.shape(1)[-2] + 1, "nonpad_kv_seqlen")
@@ -57,7 +58,7 @@ def _rank4(call: Call, x: str) -> tuple[Size, ...]:
 
 
 def _padded_mask(call: Call, mask: str, columns: Size) -> str:
-    """A mask with fewer columns than there are keys hides the rest."""
+    """Pad a mask that has fewer columns than there are keys: the padding hides the remaining keys."""
     type = call.build.type(mask)
     if type.rank == 0 or type.shape[-1] in (1, columns):
         return mask
@@ -72,7 +73,7 @@ def attend(
     call: Call, q: str, k: str, v: str, mask: str | None, *, scale: float | None, causal: bool = False,
     offset: Size = 0, safe: bool = True,
 ) -> str:  # fmt: skip
-    """The attention op on operands of rank 4."""
+    """Add the attention op, on operands of rank 4."""
     scale = default_scale(call, _rank4(call, q)[3]) if scale is None else scale
     if not isinstance(offset, int):
         raise call.unbound("a causal mask over a cache of symbolic length")
@@ -80,7 +81,7 @@ def attend(
 
 
 def default_scale(call: Call, width: Size) -> float:
-    """1 / sqrt(head size)."""
+    """Return 1 / sqrt(head size)."""
     if not isinstance(width, int):
         raise call.unbound(f"a head size of {width}")
     if width == 0:
@@ -89,7 +90,7 @@ def default_scale(call: Call, width: Size) -> float:
 
 
 def split_heads(call: Call, x: str, heads: int) -> str:
-    """[B,S,H*D] -> [B,H,S,D]."""
+    """Reshape [B,S,H*D] -> [B,H,S,D]."""
     shape = call.known_shape(call.build.type(x))
     if len(shape) != 3 or heads < 1 or (isinstance(shape[2], int) and shape[2] % heads):
         raise call.malformed(f"{heads} heads do not fit {call.build.type(x)}")
@@ -98,7 +99,7 @@ def split_heads(call: Call, x: str, heads: int) -> str:
 
 
 def join_heads(call: Call, x: str) -> str:
-    """[B,H,S,D] -> [B,S,H*D]."""
+    """Reshape [B,H,S,D] -> [B,S,H*D]."""
     batch, heads, length, width = _rank4(call, x)
     return call.reshape(call.permute(x, (0, 2, 1, 3)), (batch, length, heads * width))
 
@@ -107,7 +108,7 @@ def join_heads(call: Call, x: str) -> str:
 def multi_head_attention(call: Call) -> tuple[str | None, ...]:
     """query [B,S,H*D], key and value [B,T,H*D], or already split into heads; bias, padding mask, bias of scores.
 
-    A cache is as long as what it holds; with `past_sequence_length` it is longer, and its end is free.
+    The cache is full, unless `past_sequence_length` is given: then the cache is longer, and its end is free.
     """
     if call.type(0).rank != 3 or not call.has(1) or not call.has(2) or call.has(9) or len(call.outputs) > 3:
         raise call.unsupported("a packed operand, beams, or scores as an output")
@@ -134,7 +135,7 @@ def multi_head_attention(call: Call) -> tuple[str | None, ...]:
 
 
 def _with_bias(call: Call) -> list[str]:
-    """Query, key and value, each of which has its part of the bias added where it is not split into heads yet."""
+    """Return query, key and value. The slice of the bias is added to each operand that is not yet split into heads."""
     build, parts = call.build, [call[0], call[1], call[2]]
     if not call.has(3):
         return parts
@@ -148,22 +149,22 @@ def _with_bias(call: Call) -> list[str]:
 
 
 def appended(call: Call, cache: str, x: str, before: str, past: Size, total: Size, rows: Size) -> str:
-    """A cache [B,H,past,D] of which each row has `before` elements, and new elements [B,H,rows,D] behind them, as
-    [B,H,total,D]. before: i64[B, 1, 1, 1], or [1, 1, 1, 1] of all rows.
+    """Append new elements [B,H,rows,D] to a cache [B,H,past,D] that holds `before` elements per row, as [B,H,total,D].
+    before: i64[B, 1, 1, 1], or [1, 1, 1, 1] for all rows.
     """
     build = call.build
     both = build.concat(cache, x, axis=2)
     batch, heads, _, width = call.known_shape(build.type(both))
-    place = call.reshape(build.iota(length=total, start=0, step=1, dtype=i64), (1, 1, total, 1))
-    behind = build.sub(place, before)
+    slot = call.reshape(build.iota(length=total, start=0, step=1, dtype=i64), (1, 1, total, 1))
+    behind = build.sub(slot, before)
     is_new = build.logical_and(build.greater_equal(behind, 0), build.less(behind, build.dims(values=(rows,))))
-    index = build.where(is_new, build.add(behind, build.dims(values=(past,))), place)
+    index = build.where(is_new, build.add(behind, build.dims(values=(past,))), slot)
     return build.gather_elements(both, build.expand(index, shape=(batch, heads, total, width)), axis=2)
 
 
 @onnx("Attention", domain=MICROSOFT)
 def packed_attention(call: Call) -> tuple[str | None, ...]:
-    """One product makes query, key and value: x [B,S,C], weights [C,3*H*D], bias [3*H*D]."""
+    """One matrix product computes query, key and value: x [B,S,C], weights [C,3*H*D], bias [3*H*D]."""
     is_shared = call.has(4) and call.attr_int("past_present_share_buffer", 0)
     if is_shared or call.attr_int("do_rotary", 0):
         raise call.unsupported("a shared cache, or rotation")
@@ -174,7 +175,7 @@ def packed_attention(call: Call) -> tuple[str | None, ...]:
 
 @onnx("QAttention", domain=MICROSOFT)
 def quantized_attention(call: Call) -> tuple[str | None, ...]:
-    """As above, of a product of quantized numbers: scales are operands 3 and 4, zero points 6 and 7."""
+    """As `packed_attention`, with a quantized product: the scales are operands 3 and 4, the zero points 6 and 7."""
     if call.attr_int("do_rotary", 0):
         raise call.unsupported("rotation")
     build = call.build
@@ -186,7 +187,7 @@ def quantized_attention(call: Call) -> tuple[str | None, ...]:
 
 
 def _unpacked(call: Call, fused: str, *, mask: int, cache: int, bias: str | None) -> tuple[str | None, ...]:
-    """Attention of query, key and value side by side; a cache [2,B,H,P,D] goes before the keys and values."""
+    """Attention on concatenated query, key and value; a cache [2,B,H,P,D] precedes the keys and values."""
     build, heads = call.build, call.attr_int("num_heads")
     width = call.known_shape(build.type(fused))[-1]
     sizes = call.attr_ints("qkv_hidden_sizes", (floordiv(width, 3),) * 3)
@@ -216,9 +217,10 @@ def _unpacked(call: Call, fused: str, *, mask: int, cache: int, bias: str | None
 
 
 def _padding_mask(call: Call, mask: str, batch: Size, columns: Size, what: str) -> list[str]:
-    """int32 [B,T] or [B,S,T] marks what is kept with other than 0, [B,1] nothing; [B] says where each row ends, and
-    [2B] where each row starts behind that. [3B+2] has the ends first. As bool, for [B,H,S,T]. what: the name of the
-    operand in the schema.
+    """Return padding masks as bool, broadcast to [B,H,S,T].
+
+    mask: int32 [B,T] or [B,S,T] is nonzero for each visible key; [B,1] hides nothing; [B] gives the end of each row,
+    [2B] the ends and then the starts, [3B+2] begins with the ends. what: the name of the operand in the schema.
     """
     build, shape = call.build, call.known_shape(call.build.type(mask))
     match len(shape):
@@ -242,15 +244,17 @@ def _padding_mask(call: Call, mask: str, batch: Size, columns: Size, what: str) 
 
 
 def _masked(call: Call, q: str, k: str, v: str, masks: list[str], bias: str | None, causal: bool, past: Size) -> str:
-    """Attention under padding masks and a bias of the scores; all together are one float mask.
+    """Attention under padding masks and a bias of the scores, combined into one float mask.
 
-    ONNX Runtime adds a finite number to what padding hides, and its softmax has no answer for a row of only -inf.
+    ONNX Runtime adds a finite number to hidden scores, and its softmax is undefined for a row of only -inf.
     """
     build, scale = call.build, call.attr_float("scale", 0.0)
     mask = bias
     if masks:
-        kept, hidden = (build.scalar(x, build.type(q).dtype) for x in (0.0, call.attr_float("mask_filter_value", -1e4)))
-        padding = build.where(reduce(build.logical_and, masks), kept, hidden)
+        visible, hidden = (
+            build.scalar(x, build.type(q).dtype) for x in (0.0, call.attr_float("mask_filter_value", -1e4))
+        )
+        padding = build.where(reduce(build.logical_and, masks), visible, hidden)
         mask = padding if bias is None else build.add(padding, bias)
     return attend(call, q, k, v, mask, scale=scale or None, causal=causal, offset=past if causal else 0, safe=False)
 
@@ -262,24 +266,24 @@ def rotary_embedding(call: Call) -> str:
 
 @onnx("RotaryEmbedding", domain=MICROSOFT)
 def rotary_embedding_microsoft(call: Call) -> str:
-    """ONNX Runtime reads neither `scale` nor `is_packed_batching` on a CPU."""
+    """ONNX Runtime ignores `scale` and `is_packed_batching` on a CPU."""
     positions = call[1]
-    if call.type(1).rank < 2:  # where the first row is
+    if call.type(1).rank < 2:  # the position of the first row
         batch, rows = call.shape(0)[0], call.shape(0)[-2]
-        place = call.build.iota(length=rows, start=0, step=1, dtype=i64)
+        slot = call.build.iota(length=rows, start=0, step=1, dtype=i64)
         if call.type(2).rank == 2:
             positions = checked(call, positions, call.shape(2)[0] - rows + 1, "position_ids")
-        positions = call.build.expand(call.build.add(call.cast(positions, i64), place), shape=(batch, rows))
+        positions = call.build.expand(call.build.add(call.cast(positions, i64), slot), shape=(batch, rows))
     return _rotate(call, call[2], call[3], positions)
 
 
 def _rotate(call: Call, cos: str, sin: str, positions: str | None) -> str:
-    """cos and sin are caches [P,D/2] picked by positions [B,S], or [B,S,D/2]; x is [B,H,S,D] or [B,S,H*D]."""
+    """Rotate x [B,H,S,D] or [B,S,H*D]. cos and sin are tables [P,D/2], gathered by positions [B,S], or [B,S,D/2]."""
     build, x, flat = call.build, call[0], call.type(0).rank == 3
     if flat:
         heads = call.attr_int("num_heads", 0)
         if heads == 0:
-            # com.microsoft leaves the count out when the caches tell the head size.
+            # com.microsoft omits the count when the tables imply the head size.
             heads = _head_count(call, call.known_shape(build.type(x))[2], build.type(cos).shape[-1])
         x = split_heads(call, x, heads)
     width = _rank4(call, x)[3]
@@ -291,7 +295,7 @@ def _rotate(call: Call, cos: str, sin: str, positions: str | None) -> str:
 
 
 def rotated(call: Call, x: str, cos: str, sin: str, positions: str | None, *, part: Size, interleaved: bool) -> str:
-    """x [B,H,S,D] of which the first `part` columns turn: halves, or with interleaved pairs of neighbours."""
+    """Rotate the first `part` columns of x [B,H,S,D]: the two halves, or adjacent pairs if `interleaved`."""
     build, (*lead, width) = call.build, _rank4(call, x)
     if not isinstance(width, int) or not isinstance(part, int):
         raise call.unbound(f"a rotation of {part} of {width}")
@@ -318,13 +322,13 @@ def _head_count(call: Call, width: Size, half: object) -> int:
 
 
 def _swap_pairs(call: Call, x: str, lead: list[Size], pair: tuple[int, int]) -> str:
-    """The last dim, seen as `pair`, transposed: even and odd elements into halves and back."""
+    """View the last dim as `pair` and transpose it: even and odd elements into halves, or back."""
     split = call.permute(call.reshape(x, (*lead, *pair)), (0, 1, 2, 4, 3))
     return call.reshape(split, (*lead, pair[0] * pair[1]))
 
 
 def _angles(call: Call, cache: str, positions: str | None, half: int) -> str:
-    """[B,1,S,D/2], or [1,1,S,D/2]."""
+    """Return the angles of the rows: [B,1,S,D/2], or [1,1,S,D/2]."""
     picked = cache if positions is None else call.build.gather(cache, positions, axis=0)
     shape = call.known_shape(call.build.type(picked))
     if len(shape) not in (2, 3) or shape[-1] != half:

@@ -1,4 +1,4 @@
-"""The pen of the loading rules: it adds plain ops to a graph, and computes those over few known numbers at once."""
+"""The builder of the loading rules: it adds plain ops to a graph, and evaluates ops on few known numbers at once."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from ingot.load.onnx.symbols import Symbols
 from ingot.load.onnx.tensors import MAX_ELEMENTS
 from ingot.ops.define import Builder, compute
 
-# What depends on no graph input is computed before the first run, views included: this much, and some times more than
-# the file holds.
+# of results that depend on no graph input, views included, which are computed before the first run; the limit is the
+# sum of MAX_FIXED_BYTES and MAX_FIXED_GROWTH times the bytes of the file
 MAX_FIXED_BYTES = 2**30
 MAX_FIXED_GROWTH = 16
 MAX_CONSTANT_BYTES = {"i": 65536, "u": 65536, "b": 65536, "f": 1024}  # a larger initializer is a weight
-MAX_READ_ELEMENTS = 65536  # of an array whose integers are looked at
+MAX_READ_ELEMENTS = 65536  # of an array whose integers are read at load time
 MAX_KNOWN_ELEMENTS = 256  # of a result that is computed at load
 MAX_KNOWN_BYTES = 64 << 20  # of all operands and results of what is computed at load
 
 
 @dataclass(slots=True)
 class Totals:
-    """What a model and its subgraphs share: names of dims, and bytes.
+    """State shared by a model and its subgraphs: names of dims, and byte counts.
 
-    stored: of the arrays of the file; fixed: of the results that no input reaches; evaluated: of the operands and
-    results of what was computed so far.
+    stored_bytes: of the arrays of the file; fixed_bytes: of the results that depend on no input; evaluated_bytes: of
+    the operands and results of all ops evaluated so far.
     """
 
     symbols: Symbols
@@ -44,11 +44,12 @@ class Totals:
 
 @dataclass(slots=True)
 class Facts:
-    """What is known of a graph's values while it is loaded.
+    """Facts about a graph's values at load time.
 
-    constants: values that no graph input reaches. symbolic: the elements of values that hold dims; the graph makes each
-    of them with the `dims` op, or it is an input of a subgraph. sizes: values whose elements have names as dims.
-    nested: a subgraph, whose data are all constants. draws: gives the value that `draw_uniform` reads in the graph.
+    constants: values that depend on no graph input. symbolic: the elements of values that hold dims; the graph builds
+    each such value with the `dims` op, or it is an input of a subgraph. sizes: values whose elements are named dims.
+    nested: True for a subgraph, whose data are all constants. draws: returns the value that `draw_uniform` reads in the
+    graph.
     """
 
     graph: Graph
@@ -60,7 +61,7 @@ class Facts:
     draws: Callable[[], str] | None = None
 
     def rename(self, old: str, new: str) -> None:
-        """Gives a value of the graph another name."""
+        """Rename a value of the graph."""
         self.graph.rename(old, new)
         if old in self.constants:
             self.constants.add(new)
@@ -69,7 +70,9 @@ class Facts:
                 table[new] = table.pop(old)  # type: ignore[index, assignment]
 
     def spend(self, op: str, type: TensorType) -> None:
-        """Counts a result that no input reaches. Raises LimitError when the model makes too much of what it holds."""
+        """Count a result that depends on no input. Raises LimitError when these results are too large for the size of
+        the file.
+        """
         totals = self.totals
         totals.fixed_bytes += type.nbytes if type.is_static else 0
         limit = MAX_FIXED_BYTES + MAX_FIXED_GROWTH * totals.stored_bytes
@@ -79,13 +82,13 @@ class Facts:
             )
 
     def measure(self, type: Type) -> Type:
-        """A type whose unknown dims have names of their own."""
+        """Return the type with a new symbol for each unknown dim."""
         if not isinstance(type, TensorType) or type.is_static or not any(d is None for d in type.shape):
             return type
         return TensorType(type.dtype, tuple(self.totals.symbols.measured() if d is None else d for d in type.shape))
 
     def sweep(self) -> None:
-        """Removes the constants and the nodes over dims that only arithmetic at load has read."""
+        """Remove unused constants, and nodes over dims that were only needed for load-time arithmetic."""
         graph, returned = self.graph, set(self.graph.outputs.values())
         for node in reversed(list(graph.nodes)):
             name = node.outputs[0]
@@ -98,21 +101,23 @@ class Facts:
 
 
 class OnnxBuilder(Builder):
-    """Adds ops to the graph; numbers and dims take the dtype of the last operand that is none, arrays are constants.
+    """Add ops to the graph; numbers and dims take the dtype of the last tensor operand, arrays become constants.
 
-    Where every operand is known, and the result is a few numbers, the op is computed instead: by its reference in the
-    dtype it has, or by `dim_values` where an element is symbolic.
+    If every operand is known and the result is a few numbers, the op is evaluated instead: by its reference in its own
+    dtype, or by `dim_values` if an element is symbolic.
     """
 
     def __init__(self, facts: Facts, hint: str):
         super().__init__(facts.graph)
         self.facts = facts
         self.hint = hint
-        self.made: set[str] = set()  # values
-        self.ops: set[str] = set()  # ops that were asked for, those that were computed at once included
+        self.made: set[str] = set()  # values that this builder has added
+        self.ops: set[str] = set()  # ops that were requested, evaluated ones included
 
     def type(self, name: str) -> TensorType:
-        """The type of a tensor. Raises UnsupportedError for what is none, UnrankedError without a known rank."""
+        """Return the type of a tensor. Raises UnsupportedError for other types, UnrankedError if the rank is
+        unknown.
+        """
         type = self.graph.values[name].type
         if not isinstance(type, TensorType):
             error = UnrankedError if isinstance(type, UnrankedType) else UnsupportedError
@@ -120,31 +125,33 @@ class OnnxBuilder(Builder):
         return type
 
     def known(self, name: str) -> Array | None:
-        """The elements of an integer or bool value, symbolic ones included; None when they are not known at load."""
+        """Return the elements of an integer or bool value, symbolic ones included; None when unknown at load time."""
         if name in self.facts.symbolic:
             return self.facts.symbolic[name]
         data = self._data(name)
         return None if data is None or data.dtype.kind == "f" else elements(data)
 
     def add_all(self, op: str, *operands: str | None, **attributes: Any) -> tuple[str, ...]:
-        """The outputs of an op that makes several."""
+        """Add an op with several outputs, and return them."""
         return self._insert(op, list(operands), attributes)
 
     def scalar(self, value: Known | float, dtype: DType) -> str:
-        """A value of rank 0: a constant, or a symbolic dim as data."""
+        """Return a value of rank 0: a constant, or a symbolic dim as data."""
         if isinstance(value, Expr):
             size = self.reshape(self.dims(values=(value,)), shape=())
             return size if dtype is i64 else self.cast(size, dtype=dtype)
         return self.constant(np.array(value, dtype.numpy))
 
     def constant(self, data: np.ndarray, hint: str = "") -> str:
-        """A constant of the graph."""
+        """Add a constant to the graph."""
         name = self.graph.add_constant(self.graph.fresh(hint or f"{self.hint}.constant"), data)
         self.facts.constants.add(name)
         return name
 
     def table(self, data: np.ndarray | str) -> str:
-        """What a rule computed while the model is loaded: a constant when small, else a weight; a value is itself."""
+        """Store an array that a rule has computed at load time: a small one as a constant, else as a weight; a value is
+        returned unchanged.
+        """
         if isinstance(data, str):
             return data
         hint = f"{self.hint}.table"
@@ -152,33 +159,33 @@ class OnnxBuilder(Builder):
         return self._stored(data, hint)
 
     def literal(self, data: np.ndarray, hint: str) -> str:
-        """An initializer or Constant: a constant when small, else a weight."""
+        """Store an initializer or Constant: a small one as a constant, else as a weight."""
         self.facts.totals.stored_bytes += data.nbytes
         return self._stored(data, hint)
 
     def parameter(self, data: np.ndarray, hint: str) -> str:
-        """An initializer that is a weight whatever its size, and may be another in each run."""
+        """Add an initializer as a weight whatever its size, so that each run can replace it."""
         return self.graph.add_weight(self.graph.fresh(hint), data)
 
     def without_data(self, type: TensorType, hint: str) -> str:
-        """An initializer of which only the type is known."""
+        """Add an initializer whose type is known, but whose data is absent."""
         weight = self.graph.add_weight(self.graph.fresh(hint), None, type)
         self.facts.constants.add(weight)
         return weight
 
     def _stored(self, data: np.ndarray, hint: str) -> str:
         kind = data.dtype.kind if data.dtype.kind in "iub" else "f"
-        held = data.dtype == object or self.facts.nested  # what holds weights has bytes alone
-        if held or data.nbytes <= MAX_CONSTANT_BYTES[kind]:
+        must_be_constant = data.dtype == object or self.facts.nested  # weights are plain bytes, of the main graph
+        if must_be_constant or data.nbytes <= MAX_CONSTANT_BYTES[kind]:
             return self.constant(data, hint)
         weight = self.graph.add_weight(self.graph.fresh(hint), data)
         self.facts.constants.add(weight)
         return weight
 
-    # -- inside -------------------------------------------------------------------------------------------------
+    # -- insertion and evaluation -----------------------------------------------------------------------------------
 
     def _add(self, op: str, *operands: str | np.ndarray | Known | float | None, **attributes: Any) -> str:
-        if {str, type(None)}.issuperset(map(type, operands)):  # as most are
+        if {str, type(None)}.issuperset(map(type, operands)):  # the common case
             names: list[str | None] = [*operands]  # type: ignore[list-item]
         else:
             values = [self.constant(o) if isinstance(o, np.ndarray) else o for o in operands]
@@ -221,7 +228,7 @@ class OnnxBuilder(Builder):
         return data
 
     def _evaluated(self, node: Node) -> tuple[str, ...] | None:
-        """The results of a node over known numbers, in the place of the node; None when they are not known."""
+        """Evaluate a node over known numbers, and replace it by the results; None when an operand is unknown."""
         operands: list[Array | None] = []
         for name in node.operands:
             operands.append(None if name is None else self.facts.symbolic.get(name, self._data(name)))
@@ -230,7 +237,7 @@ class OnnxBuilder(Builder):
         types = [t for name in node.outputs if isinstance(t := self.graph.values[name].type, TensorType)]
         if len(types) < len(node.outputs) or any(isinstance(value, Graph) for value in node.attributes.values()):
             return None
-        if node.op.name == "dequantize":  # passes look for what small filters are made of, too
+        if node.op.name == "dequantize":  # passes match the nodes of small quantized filters, too
             return None
         if any(not t.is_static or t.extent > MAX_KNOWN_ELEMENTS or t.dtype.kind not in "iubf" for t in types):
             return None
@@ -241,7 +248,7 @@ class OnnxBuilder(Builder):
         try:
             if any(map(is_symbolic, (*operands, *node.attributes.values()))):
                 return self._evaluated_dims(node, [a for a in operands if a is not None], types[0].dtype)
-            arrays = compute(node.op, operands, node.attributes)  # the caller names the node
+            arrays = compute(node.op, operands, node.attributes)  # the caller adds the node's name to errors
         except InputError as error:
             raise LoadError(str(error)) from error
         names = node.outputs
@@ -249,7 +256,7 @@ class OnnxBuilder(Builder):
         return tuple(self.constant(np.array(a, order="C"), name) for a, name in zip(arrays, names, strict=True))
 
     def _evaluated_dims(self, node: Node, operands: list[np.ndarray], dtype: DType) -> tuple[str] | None:
-        """As `_evaluated`, where an operand or an attribute is symbolic."""
+        """As `_evaluated`, if an operand or an attribute is symbolic."""
         arrays = [array if array.dtype == object else elements(array) for array in operands]
         result = dim_values.evaluate(node.op.name, node.attributes, arrays, dtype)
         if result is None:
@@ -265,15 +272,15 @@ class OnnxBuilder(Builder):
         return self.constant(np.array(result.ravel().tolist(), dtype.numpy).reshape(result.shape), name)
 
     def _dims(self, name: str, result: Array, dtype: DType) -> str:
-        """Elements as data of the graph: the `dims` op, reshaped and cast where it takes that."""
+        """Add dims as data of the graph: the `dims` op, reshaped and cast where needed."""
         steps: list[tuple[str, dict[str, Any]]] = [("dims", {"values": tuple(result.ravel().tolist())})]
         if result.ndim != 1:
             steps.append(("reshape", {"shape": result.shape}))
         if dtype is not i64:
             steps.append(("cast", {"dtype": dtype}))
-        made: list[str] = []
+        added: list[str] = []
         for i, (op, attributes) in enumerate(steps):
             hint = name if i == len(steps) - 1 else f"{name}.{op}"
-            made.append(self.graph.add(op, made[-1:], hint, **attributes).output)
-            self.facts.symbolic[made[-1]] = result if op != "dims" else result.ravel()
-        return made[-1]
+            added.append(self.graph.add(op, added[-1:], hint, **attributes).output)
+            self.facts.symbolic[added[-1]] = result if op != "dims" else result.ravel()
+        return added[-1]

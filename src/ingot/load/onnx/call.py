@@ -1,4 +1,4 @@
-"""One node of an ONNX graph as a rule sees it: operands, attributes, known integers, and the builder of plain ops."""
+"""One node of an ONNX graph, as seen by a rule: operands, attributes, known integers, and the builder of plain ops."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ _REQUIRED: Any = object()
 
 
 def inputs_of(graph: onnx_ir.Graph) -> list[onnx_ir.Value]:
-    """Return the inputs of a graph that are no initializers."""
+    """Return the inputs of a graph that are not initializers."""
     return [value for value in graph.inputs if value.name not in graph.initializers]
 
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """A subgraph, and the values around it that are its last inputs."""
+    """A subgraph, and the values of the outer graph that it reads as its last inputs."""
 
     graph: Graph
     captured: tuple[str, ...]
 
 
 class Around(Protocol):
-    """What a call knows of the graph around its node; see `Call`, whose methods of these names ask it."""
+    """The graph that contains the node of a call; `Call` forwards its methods of these names to it."""
 
     def body(self, call: Call, attribute: str, types: Sequence[Type]) -> Body: ...
 
@@ -50,7 +50,7 @@ class Around(Protocol):
 
 
 class Call:
-    """A node with its operands looked up and its attributes resolved.
+    """A node with resolved operands and attributes.
 
     `call[i]` is operand i as a graph value (LoadError when it is missing), `call.get(i)` the same or None.
     """
@@ -75,20 +75,20 @@ class Call:
         self.build = build
 
     def body(self, attribute: str, types: Sequence[Type], more: int = 0) -> Body:
-        """A subgraph whose inputs are of these types; more: see `subgraph`."""
+        """Load a subgraph whose inputs have these types; more: see `subgraph`."""
         self.subgraph(attribute, len(types), more)
         return self.around.body(self, attribute, types)
 
     def branch(self, attribute: str) -> Body | IngotError:
-        """A subgraph without inputs; where dims were given values that it does not fit, the error."""
+        """Load a subgraph without inputs; return the error if it does not fit the values given to symbolic dims."""
         self.subgraph(attribute, 0)
         return self.around.branch(self, attribute)
 
     def subgraph(self, attribute: str, inputs: int, more: int = 0) -> onnx_ir.Graph:
-        """Return a GRAPH attribute that has so many inputs, and a result for each output of the node, and so many more.
+        """Return a GRAPH attribute with `inputs` inputs, and `more` results in addition to one per output of the node.
 
-        An input that is an initializer, as files before IR version 4 declare each, is none. Raises LoadError where
-        it has another number of them.
+        An input that is also an initializer, as in files before IR version 4, does not count. Raises LoadError for any
+        other number of inputs or results.
         """
         graph = self._attribute(attribute, onnx_ir.AttributeType.GRAPH, _REQUIRED)
         for noun, got, expected in (
@@ -102,11 +102,11 @@ class Call:
         return graph
 
     def named(self, name: str) -> str:
-        """The value that the graph around the node has under a name."""
+        """Return the value with this name in the graph that contains the node."""
         return self.around.named(name)
 
-    def restated(self, *operands: str | np.ndarray | None, **attributes: int | str | Sequence[int]) -> Call:
-        """The same node of other operands, where arrays become constants, and with some attributes set."""
+    def replaced(self, *operands: str | np.ndarray | None, **attributes: int | str | Sequence[int]) -> Call:
+        """Return the same node with other operands (arrays become constants) and with some attributes replaced."""
         other = copy.copy(self)
         other.operands = [self.build.constant(o) if isinstance(o, np.ndarray) else o for o in operands]
         other.attributes = {**self.attributes, **{name: convert_attribute(name, v) for name, v in attributes.items()}}
@@ -115,7 +115,9 @@ class Call:
     def as_op(
         self, op: str, *operands: str | None, opset: int, attributes: Mapping[str, float] | None = None
     ) -> Call:  # fmt: skip
-        """A node of another op of ai.onnx at an opset, with other attributes unless it keeps those of this one."""
+        """Return the node as another op of ai.onnx at an opset; attributes: replace the attributes of this node, if
+        given.
+        """
         other = copy.copy(self)
         other.op, other.domain, other.operands, other.opset = op, "", operands, opset
         if attributes is not None:
@@ -128,7 +130,7 @@ class Call:
         return len(self.operands)
 
     def has(self, index: int) -> bool:
-        """True when operand `index` is given."""
+        """Return True when operand `index` is given."""
         return index < len(self.operands) and self.operands[index] is not None
 
     def __getitem__(self, index: int) -> str:
@@ -138,28 +140,28 @@ class Call:
         return operand
 
     def get(self, index: int) -> str | None:
-        """Operand `index` as a graph value, None when it is left out."""
+        """Return operand `index` as a graph value, None when it is omitted."""
         return self[index] if self.has(index) else None
 
     def values(self) -> list[str]:
-        """All operands as graph values."""
+        """Return all operands as graph values."""
         return [self[i] for i in range(len(self))]
 
     def type(self, index: int) -> TensorType:
-        """The type of operand `index`; raises UnsupportedError unless it is a tensor of known rank."""
+        """Return the type of operand `index`; raises UnsupportedError unless it is a tensor of known rank."""
         return self.build.type(self[index])
 
     def value_type(self, index: int) -> Type:
-        """The type of operand `index`, whatever it is."""
+        """Return the type of operand `index`, a tensor or not."""
         return self.build.graph.values[self[index]].type
 
     def shape(self, index: int) -> tuple[Size, ...]:
-        """The shape of operand `index`; raises UnsupportedError when a dim is unknown."""
+        """Return the shape of operand `index`; raises UnsupportedError when a dim is unknown."""
         return self.known_shape(self.type(index))
 
     def expect_sizes(self, index: int, *axes: int) -> None:
-        """Raises UnboundError where dims of an operand are symbolic that a rule needs as numbers: those of some axes,
-        of which it may have fewer, or all.
+        """Raise UnboundError if an operand has symbolic dims along the given axes (those within its rank), or along any
+        axis if none is given.
         """
         shape = self.type(index).shape
         dims = [shape[axis] for axis in axes if -len(shape) <= axis < len(shape)] if axes else shape
@@ -167,7 +169,7 @@ class Call:
             raise self.unbound(f"a symbolic shape of input {index}, {self.type(index)},")
 
     def known_shape(self, type: TensorType) -> tuple[Size, ...]:
-        """The shape of a type; raises UnsupportedError when a dim is unknown."""
+        """Return the shape of a type; raises UnsupportedError when a dim is unknown."""
         if any(d is None for d in type.shape):
             raise self.unsupported(f"a shape that depends on data, {type}")
         return type.shape  # type: ignore[return-value]
@@ -175,11 +177,13 @@ class Call:
     # -- known integers -----------------------------------------------------------------------------------------
 
     def known(self, index: int) -> Array | None:
-        """The elements of an integer or bool operand, symbolic ones included; None when they are not known at load."""
+        """Return the elements of an integer or bool operand, symbolic ones included; None when unknown at load time."""
         return self.build.known(self[index])
 
     def sizes(self, index: int) -> tuple[Size, ...]:
-        """The elements of a one-dimensional integer operand; raises UnsupportedError when they depend on data."""
+        """Return the elements of a one-dimensional integer operand; raises UnsupportedError when they depend on
+        data.
+        """
         array = self.known(index)
         if array is None:
             raise self.unsupported(f"an input {index} that is not known at load")
@@ -188,53 +192,58 @@ class Call:
         return tuple(array.ravel())
 
     def dims(self, index: int, least: int = 0) -> tuple[Size, ...]:
-        """The elements of an operand as sizes; of those that depend on data, a run refuses one below the least."""
+        """Return the elements of an operand as sizes. If they depend on data, a run rejects an element below
+        `least`.
+        """
         if self.known(index) is not None:
             return self.sizes(index)
         sizes = self.cast(self[index], i64)
         return self.measured(self.build.where(self.build.less(sizes, least), -1, sizes) if least else self[index])
 
     def size(self, index: int, least: int = 0) -> Size:
-        """The only element of an operand as a size, which is refused below the least; see `dims`."""
+        """Return the only element of an operand as a size of at least `least`; see `dims`."""
         sizes = self.dims(index, least)
         if len(sizes) != 1 or is_negative(sizes[0] - least):
             raise self.malformed(f"a size of {', '.join(map(str, sizes))}, expected one of {least} or more")
         return sizes[0]
 
     def value(self, index: int) -> Value:
-        """The elements of an operand where they are constant, else its name."""
+        """Return the elements of an operand if it is constant, else its name."""
         data = self.build.graph.data(self[index])
         return self[index] if data is None else data
 
     def number(self, index: int, dtype: DType) -> Value:
-        """The only element of an operand, in a dtype and of rank 0; see `value`."""
+        """Return the only element of an operand, as a dtype and of rank 0; see `value`."""
         value = self.single(index)
-        return self.pen(value).cast(value, dtype=dtype)
+        return self.builder_for(value).cast(value, dtype=dtype)
 
     def single(self, index: int) -> Value:
-        """As `scalar`, an array where it is constant; see `value`."""
+        """Return the same as `scalar`, or an array if it is constant; see `value`."""
         scalar = self.scalar(index)
         data = self.build.graph.data(scalar)
         return scalar if data is None else data
 
     def scalar(self, index: int) -> str:
-        """The only element of operand `index`, of any rank, as a value of rank 0.
+        """Return the only element of operand `index`, of any rank, as a value of rank 0.
 
-        ONNX Runtime takes a vector of one element where ONNX asks for a scalar, and the other way round. A number of
-        elements that is known and is not 1 is a LoadError, one that a run says an error of the run.
+        ONNX Runtime accepts a vector of one element where ONNX expects a scalar, and vice versa. A known number of
+        elements other than 1 is a LoadError; if it is only known at run time, the run fails.
         """
         if not is_single(self.type(index), self.type(index).dtype):
             raise self.malformed(f"input {index} has a wrong number of elements, got {self.type(index)}, expected one")
         return self.reshape(self[index], ())
 
-    def pen(self, *values: Any) -> Builder:
-        """What writes a formula over sizes and values: one that computes it at once where all of them are known."""
+    def builder_for(self, *values: Any) -> Builder:
+        """Return the builder for a formula over these values: `Eager` if all are known, else the builder of the
+        graph.
+        """
         return Eager() if is_known(*values) else self.build
 
     def measured(self, x: Value) -> tuple[Size, ...]:
-        """The elements of an integer vector as dims that the run measures; a negative one is an error then.
+        """Return the elements of an integer vector as dims that the run measures; a negative one is an error of the
+        run.
 
-        Where they are known at load, they are numbers.
+        Elements that are known at load time are returned as numbers.
         """
         if isinstance(x, np.ndarray):
             return tuple(x.ravel().tolist())
@@ -250,7 +259,7 @@ class Call:
         return sizes[x]
 
     def vector(self, x: str) -> str:
-        """Integers of rank 0 or 1 as i64 [n]. Raises UnrankedError where a run says n."""
+        """Return integers of rank 0 or 1 as i64 [n]. Raises UnrankedError if n is only known at run time."""
         type = self.build.type(x)
         if type.rank > 1 and type.dims != (1,) * type.rank:
             raise self.unsupported(f"sizes or axes of rank {type.rank}")
@@ -259,20 +268,20 @@ class Call:
         return self.cast(self.reshape(x, type.dims if type.rank == 1 else (1,)), i64)
 
     def integers(self, index: int) -> tuple[int, ...]:
-        """`sizes` without symbols."""
+        """Return `sizes`; raises UnboundError for symbols."""
         sizes = self.sizes(index)
         if any(isinstance(v, Expr) for v in sizes):
             raise self.unbound(f"a symbolic input {index}, {list(sizes)}")
         return sizes  # type: ignore[return-value]
 
     def axes(self, index: int, name: str = "axes") -> tuple[int, ...] | None:
-        """Axes, which newer opsets pass as operand `index` and older ones as an attribute; None when not given."""
+        """Return the axes, operand `index` in newer opsets, an attribute in older ones; None when not given."""
         if name in self.attributes:
             return self.attr_ints(name)
         return self.integers(index) if self.has(index) else None
 
     def slice_ranges(self) -> tuple[tuple[int, ...], list[tuple[Size, Size]], tuple[int, ...]]:
-        """Slice's axes, (start, stop) pairs and steps, of equal lengths."""
+        """Return the axes, (start, stop) pairs and steps of Slice, of equal lengths."""
         starts, stops = self.sizes(1), self.sizes(2)
         axes = self.integers(3) if self.has(3) else tuple(range(len(starts)))
         steps = self.integers(4) if self.has(4) else (1,) * len(starts)
@@ -301,75 +310,75 @@ class Call:
         return attribute.value
 
     def attr_int(self, name: str, default: Any = _REQUIRED) -> int:
-        """An INT attribute."""
+        """Return an INT attribute."""
         return self._attribute(name, onnx_ir.AttributeType.INT, default)
 
     def attr_float(self, name: str, default: Any = _REQUIRED) -> float:
-        """A FLOAT attribute."""
+        """Return a FLOAT attribute."""
         return self._attribute(name, onnx_ir.AttributeType.FLOAT, default)
 
     def attr_text(self, name: str, default: Any = _REQUIRED) -> str:
-        """A STRING attribute."""
+        """Return a STRING attribute."""
         value = self._attribute(name, onnx_ir.AttributeType.STRING, default)
         if isinstance(value, bytes):
             raise self.malformed(f"attribute {name!r} is not UTF-8")
         return value
 
     def attr_ints(self, name: str, default: Any = _REQUIRED) -> tuple[Any, ...]:
-        """An INTS attribute."""
+        """Return an INTS attribute."""
         return tuple(self._attribute(name, onnx_ir.AttributeType.INTS, default))
 
     def attr_floats(self, name: str, default: Any = _REQUIRED) -> tuple[Any, ...]:
-        """A FLOATS attribute."""
+        """Return a FLOATS attribute."""
         return tuple(self._attribute(name, onnx_ir.AttributeType.FLOATS, default))
 
     def attr_tensor(self, name: str, default: Any = _REQUIRED) -> np.ndarray:
-        """A TENSOR attribute."""
+        """Return a TENSOR attribute."""
         value = self._attribute(name, onnx_ir.AttributeType.TENSOR, default)
         return value if isinstance(value, np.ndarray) else array_of(value, f"attribute {name!r}")
 
     def attr_texts(self, name: str, default: Any = _REQUIRED) -> tuple[str, ...]:
-        """A STRINGS attribute."""
+        """Return a STRINGS attribute."""
         values = self._attribute(name, onnx_ir.AttributeType.STRINGS, default)
         if any(not isinstance(value, str) for value in values):
             raise self.malformed(f"attribute {name!r} is not UTF-8")
         return tuple(values)
 
     def word(self, name: str, default: str, known: Sequence[str]) -> str:
-        """A STRING attribute that is one of some words."""
+        """Return a STRING attribute that must be one of the known words."""
         word = self.attr_text(name, default)
         if word not in known:
             raise self.malformed(f"attribute {name!r} is {word[:100]!r}, expected one of {', '.join(known)}")
         return word
 
     def attr_type(self, name: str) -> onnx_ir.TypeAndShape:
-        """A TYPE_PROTO attribute."""
+        """Return a TYPE_PROTO attribute."""
         return self._attribute(name, onnx_ir.AttributeType.TYPE_PROTO, _REQUIRED)
 
     def attr_axis(self, name: str, default: Any, rank: int) -> int:
-        """An axis attribute, counted from the front."""
+        """Return an axis attribute, counted from the front."""
         return normalize_axis(f"attribute {name!r}", self.attr_int(name, default), rank)
 
     def attr_dtype(self, name: str, default: Any = _REQUIRED) -> DType:
-        """An attribute that names an element type."""
+        """Return an attribute that is an element type."""
         return dtype_of(self.attr_int(name, default), f"attribute {name!r}")
 
-    # -- small ops that many rules share ------------------------------------------------------------------------
+    # -- small ops shared by many rules -----------------------------------------------------------------------------
 
     def reshape(self, x: str, shape: Sequence[Dim]) -> str:
-        """x in another shape; x itself when that is its own."""
+        """Reshape x; return x itself when it has this shape."""
         return x if self.build.type(x).shape == tuple(shape) else self.build.reshape(x, shape=tuple(shape))
 
     def cast(self, x: str, dtype: DType) -> str:
-        """x in another dtype; x itself when that is its own."""
+        """Cast x; return x itself when it has this dtype."""
         return x if self.build.type(x).dtype is dtype else self.build.cast(x, dtype=dtype)
 
     def permute(self, x: str, axes: Sequence[int]) -> str:
-        """x with its axes in another order; x itself when they are not."""
+        """Permute the axes of x; return x itself when the order stays the same."""
         return x if tuple(axes) == tuple(range(self.build.type(x).rank)) else self.build.permute(x, axes=tuple(axes))
 
     def slice(self, x: str, axis: int, start: Dim, stop: Dim, step: int = 1) -> str:
-        """A canonical range of one axis."""
+        """Slice a canonical range of one axis."""
         shape = self.build.type(x).shape
         starts: list[Dim] = [0] * len(shape)
         stops, steps = list(shape), [1] * len(shape)
@@ -379,13 +388,13 @@ class Call:
     # -- errors -------------------------------------------------------------------------------------------------
 
     def malformed(self, what: str) -> LoadError:
-        """The error for content that no reader could accept; raise it."""
+        """Return the error for malformed content; the caller raises it."""
         return LoadError(what)
 
     def unbound(self, what: str) -> UnboundError:
-        """The error for content that can only be loaded once symbolic dims have values; raise it."""
+        """Return the error for content that is only supported once symbolic dims have values; the caller raises it."""
         return UnboundError(f"{what} is not supported")
 
     def unsupported(self, what: str) -> UnsupportedError:
-        """The error for content that Ingot does not implement; raise it."""
+        """Return the error for content that Ingot does not implement; the caller raises it."""
         return UnsupportedError(f"{what} is not supported")

@@ -1,6 +1,6 @@
-"""Linear models and support vector machines of ai.onnx.ml, labels, and what is made of scores.
+"""Rules for the linear models and support vector machines of ai.onnx.ml, their labels and score transforms.
 
-Where ONNX leaves open what one score says of two classes, they are those of ONNX Runtime.
+Where ONNX does not define the scores of two classes from one score, ONNX Runtime's definition applies.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from ingot.load.onnx.call import Call
 from ingot.load.onnx.registry import ML, onnx
 
 MAX_TARGETS = 2**20  # scores of one row
-MAX_MACHINE = 2**26  # elements of what couples support vectors with pairs of classes
+MAX_MACHINE = 2**26  # elements of the matrix [support vectors, pairs of classes]
 TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
 
 
 def transform_of(call: Call) -> str:
-    """The attribute that says what becomes of scores."""
+    """Return the attribute that names the transform of scores."""
     transform = call.attr_text("post_transform", "NONE")
     if transform not in TRANSFORMS:
         raise call.malformed(f"attribute 'post_transform' is {transform!r}, expected one of {list(TRANSFORMS)}")
@@ -28,7 +28,7 @@ def transform_of(call: Call) -> str:
 
 
 def transformed(call: Call, scores: str, transform: str) -> str:
-    """Scores [rows, columns], each on its own or by row."""
+    """Transform scores [rows, columns], by element or by row."""
     build = call.build
     match transform:
         case "SOFTMAX":
@@ -43,7 +43,7 @@ def transformed(call: Call, scores: str, transform: str) -> str:
 
 
 def _softmax_zero(call: Call, scores: str) -> str:
-    """Softmax in whose sum scores of 0 do not count."""
+    """Softmax that excludes scores of 0 from the sum."""
     build = call.build
     largest = build.reduce_max(scores, axes=(1,), keepdims=True)
     counts = build.greater(build.abs(scores), 1e-7)
@@ -54,7 +54,9 @@ def _softmax_zero(call: Call, scores: str) -> str:
 
 
 def _probit(call: Call, p: str) -> str:
-    """The normal distribution's inverse. Winitzki, "A handy approximation for the error function", 2008."""
+    """Compute the inverse of the normal distribution function. Winitzki, "A handy approximation for the error
+    function", 2008.
+    """
     build = call.build
     x = build.add(build.mul(p, 2.0), -1.0)
     logarithm = build.log(build.mul(build.add(build.neg(x), 1.0), build.add(x, 1.0)))
@@ -65,7 +67,9 @@ def _probit(call: Call, p: str) -> str:
 
 
 def spread(call: Call, score: str, transform: str, *, mixed: bool) -> str:
-    """One score [rows, 1] of the second of two classes as scores of both: 1 - s and s, or of mixed signs -s and s."""
+    """Expand the score [rows, 1] of the second of two classes to scores of both: 1 - s and s, or -s and s if
+    `mixed`.
+    """
     build = call.build
     if mixed or transform == "LOGISTIC":
         both = build.concat(build.neg(score), score, axis=1)
@@ -75,7 +79,7 @@ def spread(call: Call, score: str, transform: str, *, mixed: bool) -> str:
 
 
 def labels_of(call: Call, integers: str) -> np.ndarray:
-    """The labels of the classes; integers: the attribute that has those that are."""
+    """Return the labels of the classes; integers: the name of the attribute with integer labels."""
     given = [name for name in (integers, "classlabels_strings") if call.attributes.get(name)]
     filled = [name for name in given if len(call.attributes[name].value)]
     if len(filled) != 1:
@@ -85,14 +89,14 @@ def labels_of(call: Call, integers: str) -> np.ndarray:
     return np.array(call.attr_texts("classlabels_strings"), object)
 
 
-def labelled(call: Call, places: str, labels: np.ndarray) -> str:
-    """The labels at places i64 [rows]."""
-    return call.build.gather(call.build.constant(labels), places, axis=0)
+def labelled(call: Call, indices: str, labels: np.ndarray) -> str:
+    """Gather the labels at indices i64 [rows]."""
+    return call.build.gather(call.build.constant(labels), indices, axis=0)
 
 
 @onnx("ZipMap", domain=ML)
 def zip_map(call: Call) -> str:
-    """A list of a dictionary for each row, which exporters put behind the scores of a classifier."""
+    """Return a list with one dictionary per row, as exporters append it to the scores of a classifier."""
     labels = labels_of(call, "classlabels_int64s")
     if call.type(0).dtype is not f32:
         raise call.malformed(f"operand {call.type(0)}, expected f32")
@@ -100,7 +104,7 @@ def zip_map(call: Call) -> str:
 
 
 def features_of(call: Call) -> tuple[str, int]:
-    """The operand as f32 [rows, features], and how many of them there are."""
+    """Return the operand as f32 [rows, features], and the number of features."""
     type = call.type(0)
     x = call[0] if type.rank == 2 else call.reshape(call[0], (1, *call.shape(0)))
     count = call.build.type(x).shape[-1] if call.build.type(x).rank == 2 else None
@@ -115,7 +119,7 @@ def _numbers(call: Call, name: str, default: Any = ()) -> np.ndarray:
 
 
 def _scores(call: Call, rows: int) -> str:
-    """x times the coefficients, plus the intercepts."""
+    """Compute x times the coefficients, plus the intercepts."""
     x, features = features_of(call)
     coefficients, intercepts = _numbers(call, "coefficients"), _numbers(call, "intercepts")
     if not 1 <= rows <= MAX_TARGETS or coefficients.size != rows * features or intercepts.size not in (0, rows):
@@ -134,7 +138,7 @@ def linear_regressor(call: Call) -> str:
 
 @onnx("LinearClassifier", domain=ML)
 def linear_classifier(call: Call) -> tuple[str, str]:
-    """Two classes may have one row of coefficients, of the second."""
+    """With two classes, there may be one row of coefficients, for the second class."""
     build, labels, transform = call.build, labels_of(call, "classlabels_ints"), transform_of(call)
     rows = 1 if len(labels) == 2 and len(_numbers(call, "intercepts")) == 1 else len(labels)
     scores = _scores(call, rows)
@@ -145,13 +149,13 @@ def linear_classifier(call: Call) -> tuple[str, str]:
 
 
 def _kernel(call: Call, x: str, vectors: np.ndarray) -> str:
-    """What each row has in common with each support vector: [rows, vectors]."""
+    """Compute the kernel function of each row and support vector: [rows, vectors]."""
     build, kind = call.build, call.attr_text("kernel_type", "LINEAR")
     gamma, offset, degree = (*call.attr_floats("kernel_params", ()), 0.0, 0.0, 0.0)[:3]
     table = build.literal(vectors, "support_vectors")
     if kind == "RBF":
-        apart = build.sub(build.reshape(x, shape=(build.type(x).shape[0], 1, vectors.shape[1])), table)
-        distance = build.reduce_sum(build.mul(apart, apart), axes=(2,), keepdims=False)
+        difference = build.sub(build.reshape(x, shape=(build.type(x).shape[0], 1, vectors.shape[1])), table)
+        distance = build.reduce_sum(build.mul(difference, difference), axes=(2,), keepdims=False)
         return build.exp(build.mul(distance, -gamma))
     product = build.matmul(x, table, transpose_b=True)
     match kind:
@@ -173,7 +177,7 @@ def _vectors(call: Call, count: int, features: int) -> np.ndarray:
 
 @onnx("SVMRegressor", domain=ML)
 def svm_regressor(call: Call) -> str:
-    """Without support vectors a linear model; of one class, 1 for what belongs to it and -1 for other rows."""
+    """A linear model if there are no support vectors; with one class, 1 for its members and -1 for other rows."""
     build, (x, features) = call.build, features_of(call)
     coefficients, rho, count = _numbers(call, "coefficients"), _numbers(call, "rho"), call.attr_int("n_supports", 0)
     if rho.size < 1 or coefficients.size != (count or features):
@@ -190,7 +194,7 @@ def svm_regressor(call: Call) -> str:
 
 @onnx("SVMClassifier", domain=ML)
 def svm_classifier(call: Call) -> tuple[str, str]:
-    """Each pair of classes has a machine that votes for one of them. Chang and Lin, "LIBSVM", 2011."""
+    """Each pair of classes has a machine that votes for one of the two. Chang and Lin, "LIBSVM", 2011."""
     build, (x, features) = call.build, features_of(call)
     labels, transform = labels_of(call, "classlabels_ints"), transform_of(call)
     sizes, rho = call.attr_ints("vectors_per_class", ()), _numbers(call, "rho")
@@ -216,9 +220,9 @@ def svm_classifier(call: Call) -> tuple[str, str]:
 
 
 def _machine(call: Call, sizes: tuple[int, ...], first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """The coefficient of each support vector for each pair of classes: [vectors, pairs].
+    """Return the coefficient of each support vector for each pair of classes: [vectors, pairs].
 
-    A vector has one for each class but its own.
+    A vector has one coefficient for each class except its own.
     """
     count, classes = sum(sizes), len(sizes)
     numbers = _numbers(call, "coefficients")
@@ -237,7 +241,9 @@ def _machine(call: Call, sizes: tuple[int, ...], first: np.ndarray, second: np.n
 
 
 def _probabilities(call: Call, scores: str, classes: int) -> str:
-    """Platt's sigmoid of each pair's score, coupled. Platt, "Probabilistic outputs for SVMs", 1999."""
+    """Apply Platt's sigmoid to each pair's score, and couple the pairs. Platt, "Probabilistic outputs for SVMs",
+    1999.
+    """
     build = call.build
     slopes, offsets = _numbers(call, "prob_a"), _numbers(call, "prob_b")
     first, second = np.triu_indices(classes, 1)

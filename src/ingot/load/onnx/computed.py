@@ -1,7 +1,8 @@
-"""Sizes, bounds and axes that only a run knows: integer arithmetic in the graph, whose results `measure` makes dims.
+"""Rules for sizes, bounds and axes that are only known at run time: integer arithmetic in the graph; `measure` converts
+the results to dims.
 
-Every form here takes what a rule takes that knows its operands, and gives the same; a bound out of range is an error of
-the run. What is not as it must be is made a size of -1, which no run takes.
+Each function matches the rule for known operands in arguments and results; a bound out of range is an error of the run.
+An invalid size is replaced by -1, which every run rejects.
 """
 
 from __future__ import annotations
@@ -12,41 +13,41 @@ from ingot.ir.dtype import i64
 from ingot.load.onnx.call import Call
 from ingot.load.onnx.shapes import Size, count, normalize_axes
 
-_FAR = 2**31  # a step of this many passes every dim; its negative is a number too
+_FAR = 2**31  # a step of this many passes every dim; its negative is a valid i64, too
 
 
 def vector(call: Call, index: int) -> str:
-    """An operand of rank 0 or 1 as i64 [n]. Raises UnrankedError where a run says n."""
+    """Return an operand of rank 0 or 1 as i64 [n]. Raises UnrankedError if n is only known at run time."""
     return call.vector(call[index])
 
 
 def length(call: Call, index: int) -> int:
-    """How many elements an operand of rank 0 or 1 has."""
+    """Return the number of elements of an operand of rank 0 or 1."""
     (size,) = call.build.type(vector(call, index)).shape
     assert isinstance(size, int)
     return size
 
 
-def element(call: Call, x: str, place: int) -> str:
-    """One element of a vector: i64 []."""
-    return call.reshape(call.slice(x, 0, place, place + 1), ())
+def element(call: Call, x: str, position: int) -> str:
+    """Return one element of a vector: i64 []."""
+    return call.reshape(call.slice(x, 0, position, position + 1), ())
 
 
-def places(call: Call, axes: str, rank: int) -> str:
-    """Axes counted from the front; one out of range is an error of the run."""
+def axis_positions(call: Call, axes: str, rank: int) -> str:
+    """Return axes counted from the front; an axis out of range is an error of the run."""
     return call.build.gather(call.build.iota(length=rank, start=0, step=1, dtype=i64), axes, axis=0)
 
 
 def hits(call: Call, axes: str, rank: int) -> str:
-    """Which axis each element of `axes` is: bool [n, rank]."""
+    """Compare `axes` with each axis: bool [n, rank]."""
     build = call.build
     (n,) = build.type(axes).shape
     columns = build.iota(length=rank, start=0, step=1, dtype=i64)
-    return build.equal(build.reshape(places(call, axes, rank), shape=(n, 1)), columns)
+    return build.equal(build.reshape(axis_positions(call, axes, rank), shape=(n, 1)), columns)
 
 
 def spread(call: Call, hit: str, values: str, default: int) -> str:
-    """i64 [rank]: the value of each axis, where one hits it."""
+    """Scatter values to their axes: i64 [rank], `default` for an axis without a value."""
     build = call.build
     (n, _) = build.type(hit).shape
     column = build.reshape(values, shape=(n, 1))
@@ -59,19 +60,19 @@ def _is_hit(call: Call, hit: str) -> str:
 
 
 def _times(call: Call, hit: str) -> str:
-    """How often each axis is hit: i64 [rank]."""
+    """Count how often each axis occurs: i64 [rank]."""
     return call.build.reduce_sum(call.cast(hit, i64), axes=(0,), keepdims=False)
 
 
 def _each_once(call: Call, hit: str, sizes: str) -> str:
-    """Sizes, made -1 where an axis is hit twice."""
+    """Return the sizes, or -1 for all if an axis occurs twice."""
     build = call.build
     often = build.reduce_max(_times(call, hit), axes=(0,), keepdims=False)
     return build.where(build.less_equal(often, 1), sizes, build.scalar(-1, i64))
 
 
 def reshape(call: Call, keeps_zero: bool) -> str:
-    """Reshape: a 0 copies a dim unless `keeps_zero`, one -1 takes what is left."""
+    """Reshape: a 0 copies a dim unless `keeps_zero`, and one -1 is inferred."""
     build, shape, target = call.build, call.shape(0), vector(call, 1)
     n = length(call, 1)
     if not keeps_zero:
@@ -95,17 +96,17 @@ def expand(call: Call) -> str:
 
 
 def squeeze(call: Call) -> str:
-    """Squeeze along axes; that each is of size 1 the run checks, as the number of elements stays."""
+    """Squeeze along axes. The run checks that each has size 1, as the number of elements must stay the same."""
     build, shape, axes = call.build, call.shape(0), vector(call, 1)
     hit = hits(call, axes, len(shape))
-    kept = call.cast(build.equal(_times(call, hit), 0), i64)
-    _, order = build.add_all("topk", kept, k=len(shape) - length(call, 1), axis=0, largest=True)
+    mask = call.cast(build.equal(_times(call, hit), 0), i64)
+    _, order = build.add_all("topk", mask, k=len(shape) - length(call, 1), axis=0, largest=True)
     sizes = build.gather(build.dims(values=shape), order, axis=0)
     return call.reshape(call[0], call.measured(_each_once(call, hit, sizes)))
 
 
 def unsqueeze(call: Call) -> str:
-    """Unsqueeze: the dims move to the places that no axis hits."""
+    """Unsqueeze: the dims of x fill the axes that are not inserted."""
     build, shape, axes = call.build, call.shape(0), vector(call, 1)
     rank = len(shape) + length(call, 1)
     hit = hits(call, axes, rank)
@@ -117,7 +118,9 @@ def unsqueeze(call: Call) -> str:
 
 
 def slice_(call: Call) -> str:
-    """Slice: known axes one by one, or all of them where a run says which. A known step of 1 moves no element."""
+    """Slice along known axes one by one, or along all axes if the axes are only known at run time. A known step of 1
+    needs no gather.
+    """
     build, shape = call.build, call.shape(0)
     n = length(call, 1)
     values = [vector(call, 1), vector(call, 2)]
@@ -142,13 +145,13 @@ def slice_(call: Call) -> str:
 
 
 def _step(call: Call, i: int) -> int | None:
-    """The step of place i, where it is known to which axis that belongs."""
+    """Return the step of the i-th range, if both it and its axis are known."""
     is_known_axis = not call.has(3) or call.known(3) is not None
     return 1 if not call.has(4) else call.integers(4)[i] if is_known_axis and call.known(4) is not None else None
 
 
 def _sliced(call: Call, x: str, axis: int, size: Size, start: str, stop: str, step: str, *, has_step: bool) -> str:
-    """One axis of a slice, its bounds and step scalars; see `shapes.sliced` for what they mean out of range."""
+    """Slice one axis with scalar bounds and step; see `shapes.sliced` for bounds out of range."""
     build = call.build
     dim, zero, one = build.reshape(build.dims(values=(size,)), shape=()), build.scalar(0, i64), build.scalar(1, i64)
     step = build.minimum(build.maximum(step, -_FAR), _FAR)
@@ -168,7 +171,7 @@ def _sliced(call: Call, x: str, axis: int, size: Size, start: str, stop: str, st
 
 
 def _counted(call: Call, start: str, stop: str, step: str) -> str:
-    """How many steps lead from start to before stop; -1 for a step of 0."""
+    """Count the steps from start to before stop; -1 for a step of 0."""
     build = call.build
     forward = build.greater(step, 0)
     span = build.where(forward, build.sub(stop, start), build.sub(start, stop))
@@ -179,7 +182,7 @@ def _counted(call: Call, start: str, stop: str, step: str) -> str:
 
 
 def cut(call: Call, low: str, high: str) -> str:
-    """x without so many elements before and after on each axis, both i64 [rank] of 0 or more."""
+    """Crop x by `low` elements before and `high` elements after on each axis, both i64 [rank] of 0 or more."""
     build, shape = call.build, call.shape(0)
     starts = call.measured(low)
     sizes = call.measured(build.sub(build.sub(build.dims(values=shape), low), high))
@@ -188,25 +191,25 @@ def cut(call: Call, low: str, high: str) -> str:
 
 
 def trilu(call: Call, upper: bool) -> str:
-    """Where the column is at or beyond the row plus k."""
+    """Keep elements whose column is at or beyond (`upper`: at or after, else at or before) the row plus k, else 0."""
     build, shape = call.build, call.shape(0)
     rows, columns = (build.iota(length=size, start=0, step=1, dtype=i64) for size in shape[-2:])
     distance = build.sub(columns, build.reshape(rows, shape=(shape[-2], 1)))
     compare = build.greater_equal if upper else build.less_equal
-    kept = compare(distance, call.cast(call.scalar(1), i64))
-    return build.where(kept, call[0], build.scalar(0, call.type(0).dtype))
+    mask = compare(distance, call.cast(call.scalar(1), i64))
+    return build.where(mask, call[0], build.scalar(0, call.type(0).dtype))
 
 
 def along(call: Call, axis: str, results: Sequence[str]) -> str:
-    """The one of several results of one shape, one for each axis, that an axis picks."""
+    """Select the result of a given axis: `results` has one for each axis, all of one shape."""
     build = call.build
-    place = places(call, call.reshape(call.cast(axis, i64), ()), len(results))
+    position = axis_positions(call, call.reshape(call.cast(axis, i64), ()), len(results))
     chosen = results[0]
     for i, result in enumerate(results[1:], 1):
-        chosen = build.where(build.equal(place, i), result, chosen)
+        chosen = build.where(build.equal(position, i), result, chosen)
     return chosen
 
 
 def is_known(call: Call, *indices: int) -> bool:
-    """Whether each of these operands is known at load, or left out."""
+    """Return whether each of these operands is known at load time, or omitted."""
     return all(not call.has(i) or call.known(i) is not None for i in indices)

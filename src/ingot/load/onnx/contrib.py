@@ -1,4 +1,4 @@
-"""Ops of com.microsoft that exported and optimised models carry; attention is in `attention.py`."""
+"""Rules for ops of com.microsoft in exported and optimized models; attention is in `attention.py`."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from ingot.load.onnx.norm import normalize, statistics
 from ingot.load.onnx.quantize import expect_scale
 from ingot.load.onnx.registry import MICROSOFT, find_rule, onnx
 
-_OPSET_OF_ACTIVATIONS = 22  # of ai.onnx; all of them are as they are there
+_OPSET_OF_ACTIVATIONS = 22  # of ai.onnx; all activations have the semantics of this opset
 
 
 @onnx("FusedMatMul", "TransposeMatMul", domain=MICROSOFT)
 def fused_matmul(call: Call) -> str:
-    """transBatchA and transBatchB: the first dim of an operand is that of its rows, and the batch lies behind it."""
+    """transBatchA and transBatchB: the first dim of an operand holds its rows, and the batch dims follow it."""
     flags = [call.attr_int(name, 0) and call.type(i).rank > 1 for i, name in enumerate(("transA", "transB"))]
     operands = [call[0], call[1]]
     for i, name in enumerate(("transBatchA", "transBatchB")):
@@ -51,7 +51,7 @@ def quick_gelu(call: Call) -> str:
 
 @onnx("FusedConv", domain=MICROSOFT)
 def fused_conv(call: Call) -> str:
-    """A convolution, then an operand of its own shape is added, then an activation."""
+    """Convolve, then add an operand of the result's shape, then apply an activation."""
     build, result = call.build, convolve(call, call[0], call[1], call.get(2))
     result = build.add(result, call[3]) if call.has(3) else result
     names = _ACTIVATIONS.get(call.attr_text("activation", ""), ("low", "high"))
@@ -64,7 +64,7 @@ def fused_gemm(call: Call) -> str:
     return _activated(call, gemm(call), {name: call.attr_float(f"activation_{name}") for name in names})
 
 
-# The numbers of each activation, as the op of ai.onnx of that name calls them.
+# The parameters of each activation, by their names in the op of ai.onnx.
 _ACTIVATIONS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("HardSwish", "Relu", "Sigmoid", "Softplus", "Softsign", "Tanh"), ()),
     **dict.fromkeys(("Elu", "LeakyRelu", "ThresholdedRelu"), ("alpha",)),
@@ -75,7 +75,9 @@ _ACTIVATIONS: dict[str, tuple[str, ...]] = {
 
 
 def _activated(call: Call, result: str, numbers: Mapping[str, float]) -> str:
-    """The attribute `activation` and its numbers, upon a result. Numbers that the activation has not are left out."""
+    """Apply the activation of attribute `activation` to a result. Parameters that the activation does not have are
+    ignored.
+    """
     build, kind = call.build, call.attr_text("activation", "")
     if kind == "":
         return result
@@ -89,16 +91,16 @@ def _activated(call: Call, result: str, numbers: Mapping[str, float]) -> str:
         return build.mul(build.tanh(build.mul(result, numbers["beta"])), numbers["alpha"])
     rule = find_rule("", kind, _OPSET_OF_ACTIVATIONS)
     assert rule is not None
-    made = rule(
+    activated = rule(
         call.as_op(kind, result, opset=_OPSET_OF_ACTIVATIONS, attributes={name: numbers[name] for name in names})
     )
-    assert isinstance(made, str)
-    return made
+    assert isinstance(activated, str)
+    return activated
 
 
 @onnx("SkipLayerNormalization", domain=MICROSOFT)
 def skip_layer_norm(call: Call) -> tuple[str | None, ...]:
-    """Outputs: the norm, its mean and one over its deviation, and the sum that was normalised."""
+    """Outputs: the norm, its mean and the reciprocal of its deviation, and the sum that was normalized."""
     return _normalized_sum(call, "layer_norm", call.get(3), call.get(4))
 
 
@@ -108,7 +110,7 @@ def skip_rms_norm(call: Call) -> tuple[str | None, ...]:
 
 
 def _normalized_sum(call: Call, op: str, shift: str | None, bias: str | None) -> tuple[str | None, ...]:
-    """See `skip_layer_norm`. shift: what is added to the norm; bias: what is added to the sum before."""
+    """See `skip_layer_norm`. shift: added to the norm; bias: added to the sum before the norm."""
     if call.type(0).rank < 1:
         raise call.malformed("a scalar operand")
     total, eps = call.build.add(call[0], call[1]), call.attr_float("epsilon", 1e-12)
@@ -124,19 +126,21 @@ def embed_layer_norm(call: Call) -> tuple[str | None, ...]:
 
 @onnx("QEmbedLayerNormalization", domain=MICROSOFT)
 def quantized_embed_layer_norm(call: Call) -> tuple[str | None, ...]:
-    """As EmbedLayerNormalization, of codes; each operand of them has its scale 6 and its zero point 11 further on."""
+    """As EmbedLayerNormalization, on quantized values; operand i has its scale at i + 6 and its zero point at i +
+    11.
+    """
 
-    def floats(index: int, codes: str) -> str:
+    def floats(index: int, quantized: str) -> str:
         expect_scale(call, index + 6)
-        return call.build.dequantize(codes, call[index + 6], call.get(index + 11), axis=0, block=0, dtype=f32)
+        return call.build.dequantize(quantized, call[index + 6], call.get(index + 11), axis=0, block=0, dtype=f32)
 
     return _embedded(call, floats)
 
 
 def _embedded(call: Call, floats: Callable[[int, str], str], positions: str | None = None) -> tuple[str | None, ...]:
-    """Word, position and segment embeddings, summed and normalised; the mask output counts the kept ids of a row.
+    """Sum and normalize word, position and segment embeddings; the mask output counts the visible ids of a row.
 
-    floats: elements of operand `index` as numbers.
+    floats: converts elements of operand `index` to floats.
     """
     build, (batch, length) = call.build, call.shape(0)
 
@@ -145,15 +149,15 @@ def _embedded(call: Call, floats: Callable[[int, str], str], positions: str | No
             raise call.malformed(f"input {table} is {call.type(table)}, expected a table")
         return build.gather(call[table], checked(call, ids, call.shape(table)[0], what), axis=0)
 
-    places = call.slice(call[3], 0, 0, length) if positions is None else rows(3, positions, "position_ids")
-    total = build.add(floats(2, rows(2, call[0], "input_ids")), floats(3, places))
+    position_rows = call.slice(call[3], 0, 0, length) if positions is None else rows(3, positions, "position_ids")
+    total = build.add(floats(2, rows(2, call[0], "input_ids")), floats(3, position_rows))
     if call.has(1):
         total = build.add(total, floats(4, rows(4, call[1], "segment_ids")))
-    elif call.has(4):  # ONNX Runtime takes all rows to be of segment 0
+    elif call.has(4):  # ONNX Runtime assigns all rows to segment 0
         total = build.add(total, floats(4, call.slice(call[4], 0, 0, 1)))
     weight, bias = floats(5, call[5]), floats(6, call[6])
     result = normalize(call, "layer_norm", -1, call.attr_float("epsilon", 1e-12), weight, bias, total)
     if call.has(7):
-        kept = build.reduce_sum(call.cast(call[7], i64), axes=(1,), keepdims=False)
-        return result, call.cast(kept, i32), total
+        visible = build.reduce_sum(call.cast(call[7], i64), axes=(1,), keepdims=False)
+        return result, call.cast(visible, i32), total
     return result, build.expand(build.scalar(0, i32), shape=(batch,)), total

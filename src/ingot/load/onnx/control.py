@@ -1,4 +1,4 @@
-"""Ops with subgraphs. What a subgraph reads of the graph around it becomes operands of its op."""
+"""Rules for ops with subgraphs. Values of the outer graph that a subgraph reads become operands of the op."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from ingot.ops.control import result_types
 
 @onnx("If")
 def if_(call: Call) -> tuple[str, ...]:
-    """A condition that is known at load takes its branch before this rule is asked."""
+    """If with a condition that is unknown at load time; a known condition selects its branch before this rule is
+    called.
+    """
     found = [call.branch(name) for name in ("then_branch", "else_branch")]
     fitting = next((branch for branch in found if isinstance(branch, Body)), None)
     if fitting is None:
@@ -26,7 +28,7 @@ def if_(call: Call) -> tuple[str, ...]:
 
 
 def _refused(call: Call, error: IngotError, other: Body) -> Body:
-    """A branch that does not fit the dims that the model is loaded for: to take it is an error of the run."""
+    """Return a branch that replaces one that does not fit the given dims: taking it is an error of the run."""
     graph = Graph("refused")
     condition = graph.add_input("condition", call.value_type(0))
     for external, type in zip(other.graph.outputs, result_types(other.graph, []), strict=True):
@@ -44,9 +46,10 @@ def loop(call: Call) -> tuple[str, ...]:
 
 
 def _settled(call: Call, before: Sequence[Type], carried: list[Type], after: Sequence[Type], first: int) -> Body:
-    """The body, where what it carries has the types that it gives on, and those that it begins with.
+    """Load the body repeatedly until its carried inputs have the joined types of initial values and results.
 
-    Each time round a dim becomes unknown, or a rank, so this ends. first: the result that is carried first.
+    Each further iteration makes a dim or a rank unknown, so the loop terminates. first: index of the first carried
+    result.
     """
     while True:
         body = call.body("body", [*before, *carried, *after], first)
@@ -71,10 +74,10 @@ def scan(call: Call) -> tuple[str, ...]:
     axes = tuple(normalize_axes((axis,), t.rank)[0] for axis, t in zip(axes, types, strict=True))
     elements = [without(t, axis) for t, axis in zip(types, axes, strict=True)]
     body = _settled(call, [], [call.value_type(i) for i in range(states)], elements, 0)
-    made = [_element(call, body.graph.values[name].type) for name in list(body.graph.outputs.values())[states:]]
-    outputs = call.attr_ints("scan_output_axes", (0,) * len(made))
-    if len(outputs) != len(made):
-        raise call.malformed(f"attribute 'scan_output_axes' has {len(outputs)} axes, expected {len(made)}")
+    stacked = [_element(call, body.graph.values[name].type) for name in list(body.graph.outputs.values())[states:]]
+    outputs = call.attr_ints("scan_output_axes", (0,) * len(stacked))
+    if len(outputs) != len(stacked):
+        raise call.malformed(f"attribute 'scan_output_axes' has {len(outputs)} axes, expected {len(stacked)}")
     return call.build.add_all(
         "scan",
         *call.values(),
@@ -83,19 +86,19 @@ def scan(call: Call) -> tuple[str, ...]:
         carried=states,
         input_axes=axes,
         input_backward=_directions(call, "scan_input_directions", count),
-        output_axes=tuple(normalize_axes((a,), t.rank + 1)[0] for a, t in zip(outputs, made, strict=True)),
-        output_backward=_directions(call, "scan_output_directions", len(made)),
+        output_axes=tuple(normalize_axes((a,), t.rank + 1)[0] for a, t in zip(outputs, stacked, strict=True)),
+        output_backward=_directions(call, "scan_output_directions", len(stacked)),
     )
 
 
 def _element(call: Call, type: Type) -> TensorType:
     if not isinstance(type, TensorType):
-        raise call.unsupported(f"an output made of {type}")
+        raise call.unsupported(f"an output of type {type}")
     return type
 
 
 def without(type: TensorType, axis: int) -> TensorType:
-    """A type without one of its axes."""
+    """Return the type without one of its axes."""
     return TensorType(type.dtype, (*type.shape[:axis], *type.shape[axis + 1 :]))
 
 
@@ -115,10 +118,10 @@ def _directions(call: Call, name: str, count: int) -> tuple[bool, ...]:
 
 @onnx("Scan", since=8)
 def scan_with_batch(call: Call) -> tuple[str, ...]:
-    """Operand 0 is lengths of sequences. Axis 0 of all values is a batch, axis 1 is scanned: a scan holds the other."""
+    """Operand 0 holds lengths of sequences. Axis 0 of all values is a batch, axis 1 is scanned: two nested scans."""
     if call.has(0):
         raise call.unsupported("lengths of sequences")
-    call = call.restated(*call.operands[1:])
+    call = call.replaced(*call.operands[1:])
     count = _count(call, len(call))
     states = len(call) - count
     types = [call.type(i) for i in range(len(call))]
@@ -129,7 +132,7 @@ def scan_with_batch(call: Call) -> tuple[str, ...]:
     around = [call.build.graph.values[name].type for name in body.captured]
     outer = Graph(f"{body.graph.name}_of_batch")
     inputs = [outer.add_input(f"x{i}", call.build.facts.measure(type)) for i, type in enumerate([*inner, *around])]
-    made = len(body.graph.outputs) - states
+    num_outputs = len(body.graph.outputs) - states
     node = outer.add(
         "scan",
         inputs,
@@ -138,8 +141,8 @@ def scan_with_batch(call: Call) -> tuple[str, ...]:
         carried=states,
         input_axes=(0,) * count,
         input_backward=_directions(call, "directions", count),
-        output_axes=(0,) * made,
-        output_backward=(False,) * made,
+        output_axes=(0,) * num_outputs,
+        output_backward=(False,) * num_outputs,
     )
     for name in node.outputs:
         outer.narrow(name, call.build.facts.measure(outer.values[name].type))
@@ -151,7 +154,7 @@ def scan_with_batch(call: Call) -> tuple[str, ...]:
 
 @onnx("SequenceMap")
 def sequence_map(call: Call) -> tuple[str, ...]:
-    """The body at each place; operands that are tensors are the same at each."""
+    """Apply the body to each element of the sequences; tensor operands are the same for each."""
     kinds = [call.value_type(i) for i in range(len(call))]
     lists = [i for i, kind in enumerate(kinds) if isinstance(kind, SequenceType)]
     body = call.body("body", [forget(kind.element) if isinstance(kind, SequenceType) else kind for kind in kinds])

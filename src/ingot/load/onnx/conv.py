@@ -1,4 +1,4 @@
-"""Convolution and pooling."""
+"""Rules for convolution and pooling."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ingot.load.onnx.registry import onnx
 from ingot.load.onnx.shapes import Size, count
 from ingot.load.onnx.tensors import count_elements
 
-MAX_WINDOW = 2**31 - 1  # an attribute of a window
+MAX_WINDOW = 2**31 - 1  # of a window attribute
 
 
 @onnx("Conv")
@@ -22,9 +22,9 @@ def conv(call: Call) -> str:
 
 
 def convolve(call: Call, x: str, filters: str, bias: str | None, *zeros: str | None, op: str = "conv") -> str:
-    """The convolution that the attributes of a node ask for. x: the node's first operand, or made of it.
+    """Convolve with the attributes of a node. x: the node's first operand, or a value computed from it.
 
-    op, zeros: another op that convolves, and its further operands.
+    op, zeros: another op that convolves, and its further operands (zero points).
     """
     kernel = _kernel(call, filters)
     strides, pads, dilations = window(call, kernel)
@@ -44,7 +44,7 @@ def deform_conv(call: Call) -> str:
 
 
 def _kernel(call: Call, filters: str) -> tuple[int, ...]:
-    """The spatial dims of the filter."""
+    """Return the spatial dims of the filter."""
     type = call.build.type(filters)
     if not type.is_static:
         raise call.unbound(f"a filter of symbolic dims, {type}")
@@ -81,7 +81,7 @@ def conv_transpose(call: Call) -> str:
 def _cut(
     call: Call, kernel: tuple[int, ...], strides: tuple[int, ...], dilations: tuple[int, ...], extra: tuple[int, ...]
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Pads, and what is added at the ends: of a wanted size, what is too much is cut on both sides."""
+    """Return the pads and the output padding; with a requested output size, the surplus is cropped on both sides."""
     rank, mode = len(kernel), _auto_pad(call)
     if "output_shape" in call.attributes:
         wanted = call.attr_ints("output_shape")
@@ -103,7 +103,9 @@ def _cut(
 
 @onnx("MaxPool")
 def max_pool(call: Call) -> tuple[str | None, ...]:
-    """The largest of each window, and where it is in all of x, its last two dims swapped with storage_order=1."""
+    """Return the largest element of each window, and its index in all of x; with storage_order=1, the spatial indices
+    are column-major.
+    """
     attributes = _pooling(call)
     result = call.build.max_pool(call[0], **attributes)
     if len(call.outputs) == 1:
@@ -117,20 +119,20 @@ def max_pool(call: Call) -> tuple[str | None, ...]:
     return result, build.add(found, call.reshape(first, (*shape[:2], *[1] * (len(shape) - 2))))
 
 
-def _column_major(call: Call, places: str) -> str:
-    """Positions in the spatial dims, counted with the first of them moving fastest."""
+def _column_major(call: Call, indices: str) -> str:
+    """Convert spatial indices from row-major to column-major order: the first spatial dim varies fastest."""
     build, spatial, total = call.build, call.shape(0)[2:], ""
     before: Size = 1
     for i, size in enumerate(spatial):
         after = count(spatial[i + 1 :])
-        place = build.mod(build.div(places, build.dims(values=(after,))), build.dims(values=(size,)))
-        term = build.mul(place, build.dims(values=(before,)))
+        coordinate = build.mod(build.div(indices, build.dims(values=(after,))), build.dims(values=(size,)))
+        term = build.mul(coordinate, build.dims(values=(before,)))
         total, before = build.add(total, term) if total else term, before * size
     return total
 
 
 def _pooling(call: Call) -> dict[str, tuple[int, ...]]:
-    """A pooling op's kernel, strides, pads and dilations, what ceil_mode adds among the pads."""
+    """Return a pooling op's kernel, strides, pads and dilations; the padding of ceil_mode is added to the pads."""
     kernel = call.attr_ints("kernel_shape")
     strides, pads, dilations = window(call, kernel)
     pads, extra = _ceiled(call, kernel, strides, pads, dilations)
@@ -140,7 +142,9 @@ def _pooling(call: Call) -> dict[str, tuple[int, ...]]:
 
 @onnx("LpPool", since=2)
 def lp_pool(call: Call) -> str:
-    """The p-norm of each window: of powers, their mean with the padding's zeros, times the size of the window."""
+    """Compute the p-norm of each window: the mean of the powers, including zeros of the padding, times the window
+    size.
+    """
     build, dtype, p = call.build, call.type(0).dtype, call.attr_int("p", 2)
     if p < 1:
         raise call.malformed(f"attribute 'p' is {p}, expected 1 or more")
@@ -161,24 +165,26 @@ def global_lp_pool(call: Call) -> str:
 
 
 def accumulator(dtype: DType) -> DType:
-    """What sums of powers of a float dtype are computed in."""
+    """Return the dtype in which sums of powers of a float dtype are computed."""
     return f64 if dtype is f64 else f32
 
 
 def raised(call: Call, x: str, p: int) -> str:
-    """|x| to the power p."""
+    """Compute |x| to the power p."""
     build = call.build
     return build.mul(x, x) if p == 2 else build.abs(x) if p == 1 else build.pow(build.abs(x), float(p))
 
 
 def rooted(call: Call, x: str, p: int) -> str:
-    """The p-th root of x >= 0."""
+    """Compute the p-th root of x >= 0."""
     return x if p == 1 else call.build.sqrt(x) if p == 2 else call.build.pow(x, 1 / p)
 
 
 @onnx("AveragePool")
 def average_pool(call: Call) -> str:
-    """What ceil_mode adds past the padding never counts, so pads that do count are made before and apart from it."""
+    """The padding of ceil_mode never counts in the mean. Pads that do count are therefore added by a separate pad
+    op.
+    """
     build, x = call.build, call[0]
     kernel = call.attr_ints("kernel_shape")
     strides, pads, dilations = window(call, kernel)
@@ -198,14 +204,14 @@ Window = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 
 
 def window(call: Call, kernel: tuple[int, ...]) -> Window:
-    """Strides, pads and dilations of a window over the spatial dims of operand 0."""
+    """Return the strides, pads and dilations of a window over the spatial dims of operand 0."""
     return expect_window(call, kernel, call.type(0).shape[2:])
 
 
 def expect_window(call: Call, kernel: tuple[Size, ...], spatial: Sequence[Dim]) -> Window:
-    """Strides, pads and dilations, checked: one per spatial dim, two pads, positive and within 32 bits.
+    """Return strides, pads and dilations, checked: one per spatial dim, two pads, positive and within 32 bits.
 
-    What only a run knows of a kernel is not looked at.
+    Kernel sizes that are only known at run time are not checked.
     """
     rank = len(spatial)
     if rank < 1 or len(kernel) != rank:
@@ -222,7 +228,9 @@ def expect_window(call: Call, kernel: tuple[Size, ...], spatial: Sequence[Dim]) 
 
 
 def _expect_sizes(call: Call, rank: int, **given: tuple[tuple[Size, ...], int]) -> None:
-    """Raises LoadError unless each has a value for every spatial dim, pads two, of the least one to 32 bits."""
+    """Raise LoadError unless each attribute has a value per spatial dim (pads: two), from its lower bound to 2^31 -
+    1.
+    """
     for name, (values, low) in given.items():
         count = 2 * rank if name == "pads" else rank
         if len(values) != count or any(isinstance(v, int) and not low <= v <= MAX_WINDOW for v in values):
@@ -230,7 +238,7 @@ def _expect_sizes(call: Call, rank: int, **given: tuple[tuple[Size, ...], int]) 
 
 
 def _auto_pad(call: Call) -> str:
-    """The attribute `auto_pad`; an empty one is none, as in ONNX Runtime."""
+    """Return the attribute `auto_pad`; an empty one means none, as in ONNX Runtime."""
     return call.word("auto_pad", "NOTSET", ("", "NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER")) or "NOTSET"
 
 
@@ -258,7 +266,9 @@ def _pads(call: Call, kernel: Sequence[Any], strides: tuple[int, ...], dilations
 def _ceiled(
     call: Call, kernel: tuple[int, ...], strides: tuple[int, ...], pads: tuple[int, ...], dilations: tuple[int, ...]
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The pads, and what ceil_mode adds after each dim for a last window that starts inside the input or its pads."""
+    """Return the pads, and the padding that ceil_mode adds after each dim for a last window that starts inside the
+    input or its pads.
+    """
     rank = len(kernel)
     if not call.attr_int("ceil_mode", 0):
         return pads, (0,) * 2 * rank
@@ -266,11 +276,11 @@ def _ceiled(
     for i, size in enumerate(call.shape(0)[2:]):
         if isinstance(size, Expr):
             raise call.unbound("ceil_mode over a symbolic dim")
-        room = size + pads[i] + pads[rank + i] - dilations[i] * (kernel[i] - 1) - 1
-        windows = -(-room // strides[i]) + 1
+        span = size + pads[i] + pads[rank + i] - dilations[i] * (kernel[i] - 1) - 1
+        windows = -(-span // strides[i]) + 1
         if (windows - 1) * strides[i] >= size + pads[i]:
             windows -= 1
-        extra.append(max((windows - 1) * strides[i] - room, 0))
+        extra.append(max((windows - 1) * strides[i] - span, 0))
     return pads, (*[0] * rank, *extra)
 
 

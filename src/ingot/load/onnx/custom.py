@@ -1,4 +1,4 @@
-"""Nodes that are ops which the user has registered."""
+"""Nodes of ops that the user has registered."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _READ: dict[Any, Any] = {
 
 
 def registered(call: Call, op: Op) -> tuple[str, ...]:
-    """The node as a use of a registered op. Raises LoadError where its operands or attributes do not fit."""
+    """Add a registered op for the node. Raises LoadError if its operands or attributes do not fit."""
     given = {name: _READ[op.attribute_types[name]](call, name) for name in op.attributes if name in call.attributes}
     defaults = {name: value for name, value in op.attributes.items() if value is not REQUIRED}
     operands = [call.get(i) for i in range(len(call))]
     unknown = dict.fromkeys(set(call.attributes) - set(op.attributes))
     wrong = op.misuse(operands, {**defaults, **given, **unknown})
     if wrong or len(call.outputs) > op.outputs:
-        raise call.malformed(wrong or f"{op.name} makes {op.outputs} values, {len(call.outputs)} are named")
+        raise call.malformed(wrong or f"{op.name} has {op.outputs} results, {len(call.outputs)} are named")
     for operand in operands:
         if operand is not None:
             call.build.type(operand)

@@ -1,9 +1,9 @@
-"""What plain ops do to small arrays that hold dims: the shapes of symbolic inputs, and arithmetic on them.
+"""Evaluate plain ops on small arrays that hold dims: shapes of symbolic inputs, and arithmetic on them.
 
-Arrays of numbers alone are computed by the ops' references, in the dtype they have. Where an element is a dim
-expression, this table says what the op makes of it. Expressions are exact, not modulo 2**64: the dims that a run binds,
-and what is computed from them, are taken to fit the dtype that the model computes in. A number or coefficient that does
-not fit is not decided here: the node stays, and computes as it does for any data.
+Arrays of numbers alone are evaluated by the references of the ops, in their own dtype. If an element is a dim
+expression, the tables of this module define the result. Expressions are exact, not modulo 2**64: dims that a run binds,
+and values computed from them, are assumed to fit the model's dtype. If a number or coefficient does not fit, the result
+is undecided: the node stays in the graph and is computed like any other data.
 """
 
 from __future__ import annotations
@@ -26,30 +26,29 @@ from ingot.load.onnx.shapes import is_negative, sign
 MAX_EXPRESSION_CHARACTERS = 512  # of a dim over symbols
 
 Array = np.ndarray  # of Python ints, bools and Exprs
-Element = Any  # int, bool, float or Expr; None where it is not decided at load
+Element = Any  # int, bool, float or Expr; None where it is undecided at load time
 
-# Their references move elements and compute nothing, so they move expressions too.
+# These references only move elements, so they accept expressions, too.
 _MOVES = frozenset(("concat", "expand", "gather", "permute", "reshape", "slice"))
 
 
 def elements(data: np.ndarray) -> Array:
-    """A numpy array as an array of Python's numbers."""
+    """Convert a numpy array to an array of Python numbers."""
     array = np.empty(data.shape, object)
     array.ravel()[:] = data.ravel().tolist()
     return array
 
 
 def is_symbolic(value: Any) -> bool:
-    """True for a dim expression, an array that holds one, and an attribute that does."""
+    """Return True for a dim expression, and for an array or attribute that contains one."""
     if isinstance(value, np.ndarray):
         return value.dtype == object and any(isinstance(v, Expr) for v in value.flat)
     return any(map(is_symbolic, value)) if isinstance(value, tuple) else isinstance(value, Expr)
 
 
 def evaluate(op: str, attributes: Mapping[str, Any], operands: list[Array], dtype: DType) -> Array | None:
-    """The only result of a plain op, of the given dtype; None when an element of it is not decided at load.
-
-    Raises LimitError for an expression that has become too long, InputError for an index out of range.
+    """Return the only result of a plain op, of the given dtype; None when an element is undecided at load time. Raises
+    LimitError for an expression that has become too long, InputError for an index out of range.
     """
     if dtype in _FLOATS or any(isinstance(v, float) for operand in operands for v in operand.flat):
         result = _apply_to_floats(op, attributes, operands)
@@ -96,13 +95,13 @@ def _apply(op: str, attributes: Mapping[str, Any], operands: list[Array]) -> Arr
 
 
 def _apply_to_floats(op: str, attributes: Mapping[str, Any], operands: list[Array]) -> Array | None:
-    """Whole numbers are taken for integers; of others, elements only move."""
-    whole = [_mapped(lambda v: int(v) if isinstance(v, float) and v.is_integer() else v, [x]) for x in operands]
-    if op in _MOVES or (op == "cast" and not any(isinstance(v, float) for v in whole[0].flat)):
-        return _apply(op, attributes, whole)
+    """Treat whole numbers as integers; other elements can only be moved."""
+    integral = [_mapped(lambda v: int(v) if isinstance(v, float) and v.is_integer() else v, [x]) for x in operands]
+    if op in _MOVES or (op == "cast" and not any(isinstance(v, float) for v in integral[0].flat)):
+        return _apply(op, attributes, integral)
     if op not in _OF_WHOLE:
         return None
-    return _mapped(lambda *values: None if float in map(type, values) else _OF_WHOLE[op](*values), whole)
+    return _mapped(lambda *values: None if float in map(type, values) else _OF_WHOLE[op](*values), integral)
 
 
 def _filled(shape: tuple[int, ...], values: list[Element]) -> Array:
@@ -117,18 +116,18 @@ def _mapped(function: Callable[..., Element], operands: list[Array]) -> Array:
 
 
 def _reduced(function: Callable[..., Element], x: Array, axes: tuple[int, ...], keepdims: bool) -> Array | None:
-    kept = [axis for axis in range(x.ndim) if axis not in axes]
+    remaining = [axis for axis in range(x.ndim) if axis not in axes]
     if 0 in x.shape:
         return None
-    rows = np.transpose(x, (*kept, *axes)).reshape(*(x.shape[axis] for axis in kept), -1)
+    rows = np.transpose(x, (*remaining, *axes)).reshape(*(x.shape[axis] for axis in remaining), -1)
     shape = tuple(1 if axis in axes else n for axis, n in enumerate(x.shape) if keepdims or axis not in axes)
-    return _filled(shape, [functools.reduce(function, rows[place]) for place in np.ndindex(rows.shape[:-1])])
+    return _filled(shape, [functools.reduce(function, rows[index]) for index in np.ndindex(rows.shape[:-1])])
 
 
 def _truncated(a: int | Expr, b: int | Expr) -> int | Expr | None:
     if b == 0:
         return None
-    a, b = dim.cancelled(a, b)  # a dim that both are multiples of counts nothing: were it 0, so were both
+    a, b = dim.cancelled(a, b)  # dividing both by a common dim is safe: if that dim is 0, both are 0
     if isinstance(a, int) and isinstance(b, int):
         return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
     if sign(b) != 1 or is_negative(a + b - 1) is not False:
@@ -142,7 +141,7 @@ def _floored(a: int | Expr, b: int | Expr) -> int | Expr | None:
 
 
 def _quotient(a: int | Expr, b: int | Expr) -> int | Expr | None:
-    """A multiple of a dim by the dim is a number, though a run's dim of 0 would make it NaN."""
+    """A multiple of a dim divided by the dim is a number, though a dim of 0 at run time would give NaN."""
     if isinstance(a, Expr) and isinstance(b, Expr):
         times = a.terms[0][1] // b.terms[0][1]
         return times if b * times == a else None
@@ -191,7 +190,7 @@ _ELEMENTWISE: dict[str, Callable[..., Element]] = {
     "sub": operator.sub,
     "where": lambda condition, a, b: a if condition else b,
 }
-# Of floats that are whole numbers; where the result is none, it is not decided.
+# For floats that are whole numbers; None where the result is not a whole number.
 _OF_WHOLE: dict[str, Callable[..., Element]] = {
     **{op: _ELEMENTWISE[op] for op in ("add", "maximum", "minimum", "mul", "neg", "sub")},
     **{op: lambda a: a for op in ("ceil", "floor", "round")},

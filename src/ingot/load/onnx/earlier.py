@@ -1,6 +1,6 @@
-"""What ops were in earlier opsets, written as their newer rules take them: attributes become operands, and the like.
+"""Rules for ops of earlier opsets, reduced to the rules of newer opsets: attributes become operands, and so on.
 
-A file's own opset says which rule a node gets, in subgraphs and functions too, so that nothing is converted before.
+A file's own opset selects the rule of a node, also in subgraphs and functions, so no conversion pass is needed.
 """
 
 from __future__ import annotations
@@ -20,14 +20,16 @@ from ingot.load.onnx.resize import resize
 from ingot.load.onnx.shape import concat, reshape, slice_, split, tile
 from ingot.load.onnx.shapes import Size, count, is_negative
 
-# -- operands that did not broadcast as numpy's do ------------------------------------------------------------------
+# -- operands that do not broadcast as numpy's do -------------------------------------------------------------------
 
 _ALONG_AXIS = ("Add", "And", "Div", "Equal", "Greater", "Less", "Mul", "Or", "Sub", "Xor")
 
 
 @onnx(*_ALONG_AXIS, "Pow")
 def along_axis(call: Call) -> str:
-    """With broadcast=1, operand 1 lies along the dims of operand 0 from `axis` on; without an axis, along the last."""
+    """With broadcast=1, operand 1 aligns with the dims of operand 0 from `axis` on; without an axis, with the last
+    dims.
+    """
     assert set(_ALONG_AXIS) < BINARY.keys()
     rule = pow_ if call.op == "Pow" else binary
     if "axis" not in call.attributes or not call.attr_int("broadcast", 0):
@@ -36,54 +38,54 @@ def along_axis(call: Call) -> str:
     behind = rank - call.attr_axis("axis", None, rank) - len(shape)
     if behind < 0:
         raise call.malformed(f"attribute 'axis' is {call.attr_int('axis')}, operands {call.type(0)} and {call.type(1)}")
-    return rule(call.restated(call[0], call.reshape(call[1], (*shape, *[1] * behind))))
+    return rule(call.replaced(call[0], call.reshape(call[1], (*shape, *[1] * behind))))
 
 
 @onnx("PRelu")
 def prelu_of_channels(call: Call) -> str:
-    """A slope of rank 1 has an element for each channel, or one for all."""
+    """A slope of rank 1 has one element per channel, or one for all."""
     if call.type(1).rank != 1:
         return prelu(call)
     ones = [1] * max(call.type(0).rank - 2, 0)
-    return prelu(call.restated(call[0], call.reshape(call[1], (*call.shape(1), *ones))))
+    return prelu(call.replaced(call[0], call.reshape(call[1], (*call.shape(1), *ones))))
 
 
-# -- attributes that are operands now -------------------------------------------------------------------------------
+# -- attributes that are operands in newer opsets -------------------------------------------------------------------
 
 
 def _sizes(call: Call, name: str) -> np.ndarray | None:
-    """An INTS attribute as an operand; None when it is left out."""
+    """Return an INTS attribute as an operand; None when it is omitted."""
     return np.array(call.attr_ints(name), np.int64) if name in call.attributes else None
 
 
 @onnx("Reshape")
 def reshape_by_attribute(call: Call) -> str:
-    return reshape(call.restated(call[0], np.array(call.attr_ints("shape"), np.int64)))
+    return reshape(call.replaced(call[0], np.array(call.attr_ints("shape"), np.int64)))
 
 
 @onnx("Slice")
 def slice_by_attributes(call: Call) -> str:
-    return slice_(call.restated(call[0], *(_sizes(call, name) for name in ("starts", "ends", "axes"))))
+    return slice_(call.replaced(call[0], *(_sizes(call, name) for name in ("starts", "ends", "axes"))))
 
 
 @onnx("Split")
 def split_by_attribute(call: Call) -> tuple[str | None, ...]:
-    """Opset 1 takes sizes as floats too, as operand 1."""
+    """Opset 1 accepts sizes as operand 1 too, also as floats."""
     sizes = _sizes(call, "split")
-    return split(call.restated(call[0], _whole(call, 1) if sizes is None and call.has(1) else sizes))
+    return split(call.replaced(call[0], _integral(call, 1) if sizes is None and call.has(1) else sizes))
 
 
 @onnx("TopK")
 def topk_by_attribute(call: Call) -> tuple[str | None, ...]:
-    return topk(call.restated(call[0], np.array([call.attr_int("k")], np.int64)))
+    return topk(call.replaced(call[0], np.array([call.attr_int("k")], np.int64)))
 
 
 @onnx("Pad")
 def pad_by_attributes(call: Call) -> str:
-    """In opset 1 the attribute is `paddings`."""
+    """In opset 1 the attribute is named `paddings`."""
     amounts = np.array(call.attr_ints("paddings" if "paddings" in call.attributes else "pads"), np.int64)
     value = np.array(call.attr_float("value", 0.0)).astype(call.type(0).dtype.numpy)
-    return pad(call.restated(call[0], amounts, value))
+    return pad(call.replaced(call[0], amounts, value))
 
 
 @onnx("Clip")
@@ -95,16 +97,16 @@ def clip_by_attributes(call: Call) -> str:
 
 @onnx("Tile")
 def tile_along_axis(call: Call) -> str:
-    """As often as operand 1 says, along the axis that operand 2 says; both are of the dtype of x."""
-    (times,), (axis,), repeats = _whole(call, 1), _whole(call, 2), np.ones(call.type(0).rank, np.int64)
+    """Repeat x as often as operand 1 specifies, along the axis in operand 2; both have the dtype of x."""
+    (times,), (axis,), repeats = _integral(call, 1), _integral(call, 2), np.ones(call.type(0).rank, np.int64)
     if not 0 <= axis < repeats.size:
         raise call.malformed(f"axis {axis} is out of range for {call.type(0)}")
     repeats[axis] = times
-    return tile(call.restated(call[0], repeats))
+    return tile(call.replaced(call[0], repeats))
 
 
-def _whole(call: Call, index: int) -> np.ndarray:
-    """A known operand of any dtype as int64 [n]; raises LoadError where its elements are no whole numbers."""
+def _integral(call: Call, index: int) -> np.ndarray:
+    """Return a known operand of any dtype as int64 [n]; raises LoadError if its elements are not whole numbers."""
     data = call.build.graph.data(call[index])
     if data is None:
         raise call.unsupported(f"an input {index} that is not known at load")
@@ -114,7 +116,7 @@ def _whole(call: Call, index: int) -> np.ndarray:
     return data.astype(np.int64)
 
 
-# -- what an attribute meant, or was when left out ------------------------------------------------------------------
+# -- attributes with another meaning or default ---------------------------------------------------------------------
 
 
 _DTYPES = frozenset(TensorProto.DataType.keys())
@@ -122,40 +124,42 @@ _DTYPES = frozenset(TensorProto.DataType.keys())
 
 @onnx("Cast")
 def cast_to_name(call: Call) -> str:
-    """To a dtype by its name; small letters are in files too."""
+    """Cast to a dtype given by name; files contain lower case, too."""
     name = call.attr_text("to").upper()
     if name not in _DTYPES:
         raise call.malformed(f"attribute 'to' is {name[:100]!r}, expected the name of a dtype")
-    return cast(call.restated(call[0], to=TensorProto.DataType.Value(name)))
+    return cast(call.replaced(call[0], to=TensorProto.DataType.Value(name)))
 
 
 @onnx("Concat")
 def concat_of_columns(call: Call) -> str:
-    return concat(call.restated(*call.values(), axis=call.attr_int("axis", 1)))
+    return concat(call.replaced(*call.values(), axis=call.attr_int("axis", 1)))
 
 
 @onnx("Softmax", "LogSoftmax", "Hardmax")
-def over_the_rest(call: Call) -> str:
-    """Over all dims from `axis` on, seen as one."""
+def over_trailing_dims(call: Call) -> str:
+    """Normalize over all dims from `axis` on, merged into one."""
     shape = call.shape(0)
     axis = call.attr_axis("axis", 1, len(shape))
     rows: tuple[Size, ...] = (*shape[:axis], count(shape[axis:]))
     rule = {"Softmax": softmax, "LogSoftmax": log_softmax, "Hardmax": hardmax}[call.op]
-    return call.reshape(rule(call.restated(call.reshape(call[0], rows), axis=axis)), shape)
+    return call.reshape(rule(call.replaced(call.reshape(call[0], rows), axis=axis)), shape)
 
 
 @onnx("LpPool", "GlobalLpPool")
 def lp_pool_of_real(call: Call) -> str:
-    """p is a real number; a whole one is expected."""
+    """p is a float attribute, of which whole numbers are supported."""
     p = call.attr_float("p", 2.0)
     if not p.is_integer():
         raise call.unsupported(f"an attribute 'p' of {p}")
-    return (lp_pool if call.op == "LpPool" else global_lp_pool)(call.restated(call[0], p=int(p)))
+    return (lp_pool if call.op == "LpPool" else global_lp_pool)(call.replaced(call[0], p=int(p)))
 
 
 @onnx("BatchNormalization")
 def batch_norm_of_elements(call: Call) -> tuple[str | None, ...]:
-    """spatial=0 has statistics of each element of a sample. More outputs than one are of training, which is refused."""
+    """spatial=0: statistics for each element of a sample. More than one output is for training, which is
+    unsupported.
+    """
     if call.attr_int("spatial", 1):
         return batch_norm(call)
     build, (x, scale, bias, mean, variance) = call.build, call.values()
@@ -165,7 +169,7 @@ def batch_norm_of_elements(call: Call) -> tuple[str | None, ...]:
 
 @onnx("Dropout")
 def dropout_at_rest(call: Call) -> tuple[str | None, ...]:
-    """x; the mask, of ones, has its dtype."""
+    """Return x, and a mask of ones in its dtype."""
     if len(call.outputs) == 1:
         return (call[0],)
     return call[0], call.build.expand(call.build.scalar(1, call.type(0).dtype), shape=call.shape(0))
@@ -176,7 +180,7 @@ def dropout_at_rest(call: Call) -> tuple[str | None, ...]:
 
 @onnx("Upsample")
 def upsample_by_attributes(call: Call) -> str:
-    """By `scales` of each axis; in opset 1, of height and width."""
+    """Scale each axis by `scales`; in opset 1, height and width."""
     if "scales" in call.attributes:
         return _stretched(call, np.array(call.attr_floats("scales"), np.float32))
     sides = (call.attr_float("height_scale"), call.attr_float("width_scale"))
@@ -190,21 +194,21 @@ def stretch(call: Call) -> str:
 
 
 def _stretched(call: Call, scales: Value) -> str:
-    """The nearest element is the one before; along an axis that shrinks, the one after, as ONNX Runtime has it."""
+    """Nearest mode rounds down, and rounds up along an axis that shrinks, as in ONNX Runtime."""
     mode = call.attr_text("mode", "nearest")
     mode = "linear" if mode == "bilinear" else mode
 
     def by(x: str, scales: Value, rounding: str) -> str:
         how = {"mode": mode, "coordinate_transformation_mode": "asymmetric", "nearest_mode": rounding}
-        return resize(call.restated(x, None, scales, **how))
+        return resize(call.replaced(x, None, scales, **how))
 
     if mode != "nearest" or (isinstance(scales, np.ndarray) and (scales >= 1).all()):
         return by(call[0], scales, "floor")
-    pen = call.pen(scales)
-    return by(by(call[0], pen.maximum(scales, 1.0), "floor"), pen.minimum(scales, 1.0), "ceil")
+    builder = call.builder_for(scales)
+    return by(by(call[0], builder.maximum(scales, 1.0), "floor"), builder.minimum(scales, 1.0), "ceil")
 
 
-# -- ops that opset 1 tried out, which ONNX Runtime still has ---------------------------------------------------------
+# -- experimental ops of opset 1 that ONNX Runtime still implements ---------------------------------------------------
 
 
 @onnx("Affine")
@@ -227,14 +231,14 @@ def parametric_softplus(call: Call) -> str:
 
 @onnx("ImageScaler")
 def image_scaler(call: Call) -> str:
-    """Scaled, and a bias of each channel added."""
+    """Scale, and add one bias per channel."""
     build, bias = call.build, np.array(call.attr_floats("bias"), call.type(0).dtype.numpy)
     return build.add(build.mul(call[0], call.attr_float("scale", 1.0)), build.constant(bias.reshape(-1, 1, 1)))
 
 
 @onnx("Crop")
 def crop(call: Call) -> str:
-    """Without a border (left, top, right, bottom), or as many rows and columns as `scale` says after its begin."""
+    """Remove a border (left, top, right, bottom), or keep `scale` rows and columns from its begin."""
     border, sides = call.attr_ints("border"), call.attr_ints("scale", ())
     if call.type(0).rank != 4 or len(border) != 4 or len(sides) not in (0, 2):
         raise call.malformed(f"border {list(border)}, scale {list(sides)} do not fit {call.type(0)}")
@@ -251,9 +255,10 @@ def crop(call: Call) -> str:
 
 @onnx("MeanVarianceNormalization")
 def normalized_over_images(call: Call) -> str:
-    """Over the batch and the dims of the images, over the channels too with `across_channels`; then by the deviation,
-    unless `normalize_variance` is 0."""
+    """Subtract the mean over the batch and spatial dims, with `across_channels` over the channels too; then divide by
+    the deviation unless `normalize_variance` is 0.
+    """
     axes = (0, 1, 2, 3) if call.attr_int("across_channels", 0) else (0, 2, 3)
     if call.attr_int("normalize_variance", 1):
-        return mean_variance_norm(call.restated(call[0], axes=axes))
+        return mean_variance_norm(call.replaced(call[0], axes=axes))
     return call.build.sub(call[0], call.build.reduce_mean(call[0], axes=axes, keepdims=True))

@@ -1,4 +1,4 @@
-"""Element-wise, comparison and logical ops."""
+"""Rules for element-wise, comparison and logical ops."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def where(call: Call) -> str:
 
 @onnx("Pow", since=7)
 def pow_(call: Call) -> str:
-    """The result has the base's dtype; the exponent's may differ."""
+    """The result has the dtype of the base; the dtype of the exponent may differ."""
     base, exponent = call[0], call[1]
     dtype, other = call.type(0).dtype, call.type(1).dtype
     wide = _wider(dtype, other)
@@ -114,7 +114,7 @@ def _wider(base: DType, exponent: DType) -> DType:
 
 @onnx("Mod")
 def mod(call: Call) -> str:
-    """fmod=0 takes the divisor's sign, as the op does; fmod=1 the dividend's."""
+    """fmod=0 has the sign of the divisor, as the plain op; fmod=1 has the sign of the dividend."""
     build, a, b = call.build, call[0], call[1]
     fmod = call.attr_int("fmod", 0)
     if fmod not in (0, 1):
@@ -131,7 +131,7 @@ def mod(call: Call) -> str:
 
 @onnx("Clip", since=11)
 def clip(call: Call) -> str:
-    """Bounds that are known become attributes, but of integers without a sign."""
+    """Known bounds become attributes, except those of unsigned integers."""
     x, bounds, left = call[0], {}, {}
     for index, name in ((1, "minimum"), (2, "maximum")):
         if call.has(index):
@@ -151,7 +151,7 @@ def clip(call: Call) -> str:
 @onnx("Cast", since=6)
 @onnx("CastLike")
 def cast(call: Call) -> str:
-    """Both attributes matter for floats of 8 bits alone."""
+    """`saturate` and `round_mode` only apply to casts to 8-bit floats."""
     dtype = call.attr_dtype("to") if call.op == "Cast" else call.type(1).dtype
     mode, saturate = call.attr_text("round_mode", "up"), bool(call.attr_int("saturate", 1))
     if mode not in ("up", "down", "nearest"):
@@ -176,7 +176,7 @@ def leaky_relu(call: Call) -> str:
 
 @onnx("ThresholdedRelu")
 def thresholded_relu(call: Call) -> str:
-    """x above alpha, else 0."""
+    """Return x above alpha, else 0."""
     return call.build.where(call.build.greater(call[0], call.attr_float("alpha", 1.0)), call[0], 0.0)
 
 
@@ -187,7 +187,7 @@ def elu(call: Call) -> str:
 
 @onnx("Celu")
 def celu(call: Call) -> str:
-    """x above 0, else alpha * (exp(x / alpha) - 1)."""
+    """Return x above 0, else alpha * (exp(x / alpha) - 1)."""
     build, x, alpha = call.build, call[0], call.attr_float("alpha", 1.0)
     if alpha == 0:
         raise call.malformed("attribute 'alpha' is 0")
@@ -197,14 +197,14 @@ def celu(call: Call) -> str:
 
 @onnx("Selu")
 def selu(call: Call) -> str:
-    """gamma * (x above 0, else alpha * (exp(x) - 1))."""
+    """Return gamma * (x above 0, else alpha * (exp(x) - 1))."""
     alpha, gamma = call.attr_float("alpha", SELU_ALPHA), call.attr_float("gamma", SELU_GAMMA)
     return call.build.mul(call.build.elu(call[0], alpha=alpha), gamma)
 
 
 @onnx("Shrink")
 def shrink(call: Call) -> str:
-    """x moved toward 0 by `bias` where it is further than `lambd` from it, else 0; integers in float64, truncated."""
+    """Move x toward 0 by `bias` if |x| > `lambd`, else return 0; integers are computed in float64 and truncated."""
     build, dtype = call.build, call.type(0).dtype
     bias, bound = call.attr_float("bias", 0.0), call.attr_float("lambd", 0.5)
     x = call[0] if dtype.kind == "f" else call.cast(call[0], f64)
@@ -237,7 +237,7 @@ def hard_sigmoid(call: Call) -> str:
 
 @onnx("PRelu", since=7)
 def prelu(call: Call) -> str:
-    """x, below 0 times the slope, which broadcasts to x."""
+    """Return x, multiplied by the slope where x is below 0; the slope broadcasts to x."""
     build, x = call.build, call[0]
     if call.type(0).dtype.kind == "f":
         return build.prelu(x, call[1])

@@ -1,7 +1,8 @@
 """External data of an ONNX model: mapped read-only, and only from regular files inside the model's folder.
 
-Each path component is opened relative to its parent's descriptor without following links, so neither `..` nor a
-symbolic link can lead outside, and what was checked is what is read. Hard links are allowed: installers make them.
+Each path component is opened relative to its parent's descriptor without following links. So neither `..` nor a
+symbolic link can escape the folder, and the file that was checked is the file that is read. Hard links are allowed:
+installers create them.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ MAX_LOCATION_CHARACTERS = 1024  # of the name of an external file
 def map_external(
     tensor: onnx_ir.ExternalTensor, folder: str, maps: dict[str, MappedFile | bytes], where: str
 ) -> onnx_ir.Tensor:
-    """The tensor with its data mapped, not copied; `maps` holds the files that are open already.
+    """Return the tensor with its data mapped, not copied; `maps` holds the files that are already open.
 
-    Raises LoadError for a location outside the folder, anything but a regular file, and data that is not all there.
+    Raises LoadError for a location outside the folder, for anything but a regular file, and for incomplete data.
     """
     location = str(tensor.location)
     if location not in maps:
@@ -42,9 +43,9 @@ def map_external(
 
 
 def view_of(tensor: onnx_ir.TensorProtocol, content: MappedFile | memoryview | bytes, offset: int) -> onnx_ir.Tensor:
-    """The tensor with its elements where they lie in `content`, from byte `offset`, which need not be aligned.
+    """Return the tensor as a view of `content` from byte `offset`, which need not be aligned.
 
-    Elements of less than a byte are copied.
+    Elements smaller than a byte are copied.
     """
     dtype, shape = DTYPES[tensor.dtype.value], tensor.shape.numpy()
     count = math.prod(shape)

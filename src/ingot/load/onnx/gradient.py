@@ -1,4 +1,4 @@
-"""The gradient of a value: the nodes between it and others, backwards, each by its derivative."""
+"""The Gradient op: reverse-mode differentiation of the nodes between a value and its variables."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ingot.load.onnx.builder import OnnxBuilder
 from ingot.load.onnx.call import Call
 from ingot.load.onnx.registry import TRAINING, onnx
 
-# derivative(build, gradient of the result, result, *operands): the gradient of each operand, as large as the result.
+# derivative(build, gradient of the result, result, *operands): the gradient of each operand, in the result's shape.
 Derivative = Callable[..., tuple[str, ...]]
 
 DERIVATIVES: dict[str, Derivative] = {
@@ -29,8 +29,9 @@ DERIVATIVES: dict[str, Derivative] = {
 
 @onnx("Gradient", domain=TRAINING)
 def gradient(call: Call) -> tuple[str, ...]:
-    """Where the function is taken at the values that the graph has for its variables. A value of many elements is
-    their sum."""
+    """Only supported at the values that the graph has for its variables. The gradient of a tensor is that of its
+    sum.
+    """
     build, (xs, zs) = call.build, (call.attr_texts("xs"), call.attr_texts("zs", ()))
     variables, fixed, y = [call.named(x) for x in xs], [call.named(z) for z in zs], call.named(call.attr_text("y"))
     if call.values() != [*variables, *fixed]:
@@ -52,7 +53,7 @@ def _filled(call: Call, like: str, value: float) -> str:
 
 
 def _dependents(call: Call, variables: list[str], fixed: list[str]) -> set[str]:
-    """The values that variables reach, they themselves included, but for what is given as fixed."""
+    """Return the values that depend on variables, including the variables, except values given as fixed."""
     reached = set(variables)
     for node in call.build.graph.nodes:
         if reached.intersection(node.operands) and not set(node.outputs) & set(fixed):
@@ -61,7 +62,7 @@ def _dependents(call: Call, variables: list[str], fixed: list[str]) -> set[str]:
 
 
 def _add_gradients(call: Call, node: Node, depends: set[str], gradients: dict[str, str]) -> None:
-    """What the operands of a node get of the gradient of its result."""
+    """Add the gradient of a node's result to the gradients of its operands."""
     build = call.build
     if node.op.name not in DERIVATIVES:
         raise call.unsupported(f"the derivative of {node.op.name}")
@@ -75,7 +76,7 @@ def _add_gradients(call: Call, node: Node, depends: set[str], gradients: dict[st
 
 
 def _folded(build: OnnxBuilder, gradient: str, operand: str) -> str:
-    """The sum over the axes along which an operand is repeated."""
+    """Sum over the axes along which an operand was broadcast."""
     wanted, given = build.type(operand).shape, build.type(gradient).shape
     lead = len(given) - len(wanted)
     axes = tuple(i for i, dim in enumerate(given) if i < lead or (wanted[i - lead] == 1 and dim != 1))

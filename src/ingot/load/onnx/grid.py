@@ -1,4 +1,4 @@
-"""GridSample, and AffineGrid, which makes what that reads."""
+"""Rules for GridSample, and for AffineGrid, which computes sampling grids."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ingot.ops.define import Builder, unify
 
 @onnx("GridSample")
 def grid_sample(call: Call) -> str:
-    """Points are computed in their own dtype, elements in theirs, and both in the wider of the two."""
+    """Points are computed in their own dtype, elements in theirs, and the interpolation in the wider of the two."""
     modes = {"linear": "linear", "bilinear": "linear", "cubic": "cubic", "bicubic": "cubic", "nearest": "nearest"}
     mode = call.word("mode", "linear" if call.opset >= 20 else "bilinear", tuple(modes))
     padding = call.word("padding_mode", "zeros", ("zeros", "border", "reflection"))
@@ -28,9 +28,9 @@ def grid_sample(call: Call) -> str:
 
 @onnx("AffineGrid", since=20)
 def affine_grid(call: Call) -> str:
-    """Where theta [N, d, d + 1] moves the centers of a grid of elements: [N, sizes..., d], from -1 to 1.
+    """Apply theta [N, d, d + 1] to the centers of a grid of elements: [N, sizes..., d], from -1 to 1.
 
-    With align_corners, those are the centers of the outer elements, and a dim of one element lies at -1.
+    With align_corners, -1 and 1 are the centers of the outer elements, and a dim of one element is at -1.
     """
     build, dtype, (batch, rank, columns) = call.build, call.type(0).dtype, call.shape(0)
     call.expect_sizes(0)
@@ -40,22 +40,24 @@ def affine_grid(call: Call) -> str:
     unify("AffineGrid: samples", batch, sizes[0])
     spatial = sizes[2:]
     wide = f64 if dtype is f64 else f32
-    pen = call.pen(*spatial)
-    lines = [_centers(call, pen, size, wide) for size in spatial]
+    builder = call.builder_for(*spatial)
+    lines = [_centers(call, builder, size, wide) for size in spatial]
     shapes = [(*[1] * i, size, *[1] * (rank - 1 - i)) for i, size in enumerate(spatial)]
     grid = [
-        pen.reshape(pen.expand(pen.reshape(line, shape=shape), shape=spatial), shape=(1, count(spatial)))
+        builder.reshape(builder.expand(builder.reshape(line, shape=shape), shape=spatial), shape=(1, count(spatial)))
         for line, shape in zip(lines, shapes, strict=True)
     ]
-    ones = pen.expand(pen.scalar(1, wide), shape=(1, count(spatial)))
-    table = build.table(pen.concat(*reversed(grid), ones, axis=0))
+    ones = builder.expand(builder.scalar(1, wide), shape=(1, count(spatial)))
+    table = build.table(builder.concat(*reversed(grid), ones, axis=0))
     moved = build.matmul(call.cast(call[0], wide), table)
     return call.cast(call.reshape(build.permute(moved, axes=(0, 2, 1)), (batch, *spatial, rank)), dtype)
 
 
-def _centers(call: Call, pen: Builder, size: Size, dtype: DType) -> Value:
-    places = pen.iota(length=size, start=0, step=1, dtype=dtype)
+def _centers(call: Call, builder: Builder, size: Size, dtype: DType) -> Value:
+    positions = builder.iota(length=size, start=0, step=1, dtype=dtype)
     if call.attr_int("align_corners", 0):
-        return pen.sub(pen.mul(places, pen.div(2.0, pen.maximum(pen.scalar(size - 1, dtype), 1.0))), 1.0)
-    step = pen.div(2.0, pen.scalar(size, dtype))
-    return pen.add(pen.mul(places, step), pen.sub(pen.div(step, 2.0), 1.0))
+        return builder.sub(
+            builder.mul(positions, builder.div(2.0, builder.maximum(builder.scalar(size - 1, dtype), 1.0))), 1.0
+        )
+    step = builder.div(2.0, builder.scalar(size, dtype))
+    return builder.add(builder.mul(positions, step), builder.sub(builder.div(step, 2.0), 1.0))

@@ -1,4 +1,4 @@
-"""GroupQueryAttention of com.microsoft: attention with a cache, as exporters of language models write it."""
+"""Rule for GroupQueryAttention of com.microsoft: attention with a cache, as exported for language models."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NO_SCORES, _SCORES, _WEIGHTS = 0, 1, 2  # values of `qk_output`
 
 @dataclass(slots=True)
 class _Lengths:
-    """The lengths of a call. before: i64[B, 1, 1, 1], the keys of each row that came earlier."""
+    """The lengths of a call. before: i64[B, 1, 1, 1], the number of cached keys of each row."""
 
     rows: Size
     past: Size
@@ -27,9 +27,9 @@ class _Lengths:
 
 @onnx("GroupQueryAttention", domain=MICROSOFT)
 def group_query_attention(call: Call) -> tuple[str | None, ...]:
-    """Keys and values go behind those of each row's cache, which counts by `seqlens_k`.
+    """Append keys and values to the cache of each row, whose length is in `seqlens_k`.
 
-    The new cache is as long as the longest row, or as the one that is given. Ainslie et al., "GQA", 2023.
+    The new cache is as long as the longest row, or as the given cache if that is longer. Ainslie et al., "GQA", 2023.
     """
     _refuse_rest(call)
     heads, kv_heads = call.attr_int("num_heads"), call.attr_int("kv_num_heads")
@@ -44,24 +44,24 @@ def group_query_attention(call: Call) -> tuple[str | None, ...]:
     cap, sinks = call.attr_float("softcap", 0.0), _sinks(call, heads)
     if cap == 0.0 and sinks is None and not call.attr_int("qk_output", 0):
         return join_heads(call, attend(call, q, k, v, mask, scale=scale)), k, v
-    result, scores, weights = _in_steps(call, (q, k, v), mask, scale, cap, sinks)
-    build, asked = call.build, call.attr_int("qk_output", 0)
-    if asked == _SCORES:  # of keys that a row does not see, it is 0
+    result, scores, weights = _with_plain_ops(call, (q, k, v), mask, scale, cap, sinks)
+    build, requested = call.build, call.attr_int("qk_output", 0)
+    if requested == _SCORES:  # 0 for hidden keys
         return join_heads(call, result), k, v, build.where(build.equal(scores, -math.inf), 0.0, scores)
-    return join_heads(call, result), k, v, weights if asked == _WEIGHTS else None
+    return join_heads(call, result), k, v, weights if requested == _WEIGHTS else None
 
 
 def _refuse_rest(call: Call) -> None:
-    asked = [f"input {i}" for i in range(12, len(call)) if call.has(i)]
-    asked += [f"a cache of {call.type(3).dtype}"] if call.has(3) and call.type(3).dtype.kind != "f" else []
+    requested = [f"input {i}" for i in range(12, len(call)) if call.has(i)]
+    requested += [f"a cache of {call.type(3).dtype}"] if call.has(3) and call.type(3).dtype.kind != "f" else []
     scores = call.attr_int("qk_output", 0)
-    asked += [] if scores in (_NO_SCORES, _SCORES, _WEIGHTS) else [f"qk_output {scores}"]
-    if asked or call.has(3) != call.has(4):
-        raise call.unsupported(f"{', '.join(asked) or 'half a cache'}")
+    requested += [] if scores in (_NO_SCORES, _SCORES, _WEIGHTS) else [f"qk_output {scores}"]
+    if requested or call.has(3) != call.has(4):
+        raise call.unsupported(f"{', '.join(requested) or 'half a cache'}")
 
 
 def _parts(call: Call, heads: int, kv_heads: int) -> list[str]:
-    """Query, keys and values, each [B,heads,S,D]; all may be the query's columns."""
+    """Return query, keys and values, each [B,heads,S,D]; the query operand may hold the columns of all three."""
     if heads < 1 or kv_heads < 1 or heads % kv_heads:
         raise call.malformed(f"{heads} heads over {kv_heads}")
     counts = (heads, kv_heads, kv_heads)
@@ -89,7 +89,7 @@ def _lengths(call: Call, rows: Size) -> _Lengths:
 
 
 def _total(call: Call, past: Size, rows: Size) -> Size:
-    """The length of the new cache."""
+    """Return the length of the new cache."""
     build, known = call.build, call.known(6)
     total: Size = known.item() if known is not None and known.size == 1 else -1
     if not call.has(3):
@@ -103,7 +103,7 @@ def _total(call: Call, past: Size, rows: Size) -> Size:
 
 
 def _position(call: Call, lengths: _Lengths) -> str:
-    """The position of each new row: i64[B, 1, S, 1]."""
+    """Return the position of each new row: i64[B, 1, S, 1]."""
     rows = call.build.iota(length=lengths.rows, start=0, step=1, dtype=i64)
     return call.build.add(lengths.before, call.reshape(rows, (1, 1, lengths.rows, 1)))
 
@@ -121,24 +121,25 @@ def _transposed(call: Call, x: str, lengths: _Lengths) -> str:
 
 
 def _mask(call: Call, lengths: _Lengths) -> str:
-    """Which keys each row sees, [B,1,S,total]: those up to itself, or all that there are,
-    within a window; and a bias of the scores."""
+    """Return the mask of visible keys, [B,1,S,total]: keys up to the row itself (all keys if not causal), within a
+    window; combined with a bias of the scores, if given.
+    """
     build, window = call.build, call.attr_int("local_window_size", -1)
     column = build.iota(length=lengths.total, start=0, step=1, dtype=i64)
     position = _position(call, lengths)
     if call.attr_int("causal", 1):
-        seen = build.less_equal(column, position)
+        visible = build.less_equal(column, position)
     else:
-        seen = build.less(column, build.add(lengths.before, build.dims(values=(lengths.rows,))))
+        visible = build.less(column, build.add(lengths.before, build.dims(values=(lengths.rows,))))
     if window > 0:
-        seen = build.logical_and(seen, build.greater(column, build.sub(position, build.scalar(window, i64))))
+        visible = build.logical_and(visible, build.greater(column, build.sub(position, build.scalar(window, i64))))
     if not call.has(10):
-        return seen
-    return build.where(seen, call[10], build.scalar(-math.inf, call.type(10).dtype))
+        return visible
+    return build.where(visible, call[10], build.scalar(-math.inf, call.type(10).dtype))
 
 
 def _sinks(call: Call, heads: int) -> str | None:
-    """A score of each head, [1,H,1,1], that takes part in the softmax and has no value; 0 where it is only smooth."""
+    """Return an extra score of each head, [1,H,1,1], that joins the softmax but has no value; 0 for smooth softmax."""
     if call.has(11):
         return call.reshape(call.cast(call[11], call.type(0).dtype), (1, heads, 1, 1))
     if call.attr_int("smooth_softmax", 0) > 0:
@@ -146,11 +147,11 @@ def _sinks(call: Call, heads: int) -> str | None:
     return None
 
 
-def _in_steps(
+def _with_plain_ops(
     call: Call, parts: tuple[str, str, str], mask: str, scale: float | None, cap: float, sinks: str | None
 ) -> tuple[str, str, str]:
-    """Attention spelled in plain ops, for what the attention op has not: scores within a cap, and sinks; and the scores
-    and weights, [B,H,S,total].
+    """Compute attention with plain ops, for soft-capped scores and sinks, which the attention op does not support.
+    Returns the result, the scores and the weights [B,H,S,total].
     """
     build = call.build
     (batch, heads, rows, width), (_, kv_heads, columns, _) = (call.known_shape(build.type(x)) for x in parts[:2])

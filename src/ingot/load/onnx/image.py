@@ -1,4 +1,4 @@
-"""Ops on image files and regions of images."""
+"""Rules for ops on image files and regions of images."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MAX_BINS = 64  # of a region, along an axis
 
 @onnx("RoiAlign")
 def roi_align(call: Call) -> str:
-    """Before there was a choice, centers of elements were whole numbers."""
+    """Before opset 16, element centers are whole numbers."""
     default = "half_pixel" if call.opset >= 16 else "output_half_pixel"
     mode, centers = call.attr_text("mode", "avg").lower(), call.attr_text("coordinate_transformation_mode", default)
     if mode not in ("avg", "max") or centers not in ("half_pixel", "output_half_pixel"):
@@ -29,7 +29,7 @@ def roi_align(call: Call) -> str:
 
 @onnx("MaxRoiPool")
 def max_roi_pool(call: Call) -> str:
-    """The largest element of each bin of whole pixels, 0 of none: Girshick, "Fast R-CNN", 2015."""
+    """Return the largest element of each bin of whole pixels, 0 for an empty bin: Girshick, "Fast R-CNN", 2015."""
     build, dtype = call.build, call.type(0).dtype
     counts = call.attr_ints("pooled_shape")
     if call.type(0).rank != 4 or call.type(1).rank != 2 or call.shape(1)[1] != 5:
@@ -45,8 +45,8 @@ def max_roi_pool(call: Call) -> str:
         rows = build.iota(length=size, start=0, step=1, dtype=f32)
         rows = call.reshape(rows, tuple(size if i == axis else 1 for i in range(4)))
         found = []
-        for place in range(count):
-            a, b = (call.reshape(call.slice(e, 1, place, place + 1), (call.shape(1)[0], 1, 1, 1)) for e in (low, high))
+        for bin in range(count):
+            a, b = (call.reshape(call.slice(e, 1, bin, bin + 1), (call.shape(1)[0], 1, 1, 1)) for e in (low, high))
             is_in = build.logical_and(build.greater_equal(rows, a), build.less(rows, b))
             inside = build.where(is_in, x, build.scalar(-inf, dtype))
             found.append(build.reduce_max(inside, axes=(axis,), keepdims=True))
@@ -55,7 +55,7 @@ def max_roi_pool(call: Call) -> str:
 
 
 def _rounded(call: Call, x: str) -> str:
-    """The nearest whole number, the one further from 0 of two: f32."""
+    """Round to the nearest whole number, half away from zero: f32."""
     wide = call.cast(x, f64)
     return call.cast(
         call.build.mul(call.build.sign(wide), call.build.floor(call.build.add(call.build.abs(wide), 0.5))), f32
@@ -63,13 +63,13 @@ def _rounded(call: Call, x: str) -> str:
 
 
 def _bins(call: Call, ends: str, count: int) -> tuple[str, str]:
-    """Where the bins between two pixels [n, 2] of one axis begin and end: f32 [n, count] each."""
+    """Return the begin and end of the bins between two pixels [n, 2] of one axis: f32 [n, count] each."""
     build = call.build
     begin, end = (call.slice(ends, 1, i, i + 1) for i in (0, 1))
     step = build.div(build.maximum(build.add(build.sub(end, begin), 1.0), 1.0), float(count))
-    places = build.iota(length=count, start=0, step=1, dtype=f32)
-    low = build.floor(build.mul(step, places))
-    high = build.ceil(build.mul(step, build.add(places, 1.0)))
+    steps = build.iota(length=count, start=0, step=1, dtype=f32)
+    low = build.floor(build.mul(step, steps))
+    high = build.ceil(build.mul(step, build.add(steps, 1.0)))
     return build.add(low, begin), build.add(high, begin)
 
 

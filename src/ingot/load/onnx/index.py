@@ -1,4 +1,4 @@
-"""Ops that pick elements by position."""
+"""Rules for ops that pick elements by position."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from ingot.load.onnx.shapes import Size, count
 
 
 def checked(call: Call, name: str, limit: Size, what: str) -> str:
-    """A value whose elements are positions below `limit`: a run that gives another is refused.
+    """Return indices that must be below `limit`: a run with another index fails.
 
-    what: how the schema calls the operand.
+    what: the name of the operand in the schema.
     """
     indices = name if call.build.type(name).dtype in (i32, i64) else call.cast(name, i64)
     return call.build.checked_index(indices, limit=limit, what=f"{what} {name!r}")
@@ -32,9 +32,10 @@ def gather_elements(call: Call) -> str:
 
 @onnx("GatherND")
 def gather_nd(call: Call) -> str:
-    """Index tuples become positions in x with its leading dims seen as one.
+    """Convert index tuples to positions in x with its indexed dims merged.
 
-    Each place is looked up in its range first, which counts negative ones from the end and refuses what is outside.
+    Each index is first gathered from an iota of its range, which resolves negative indices and rejects indices out of
+    range.
     """
     build, shape, indices = call.build, call.shape(0), call.shape(1)
     batch = call.attr_int("batch_dims", 0)
@@ -46,11 +47,11 @@ def gather_nd(call: Call) -> str:
     picked, rest = shape[batch : batch + depth], shape[batch + depth :]
     tuples, rows, inner = indices[batch:-1], count(shape[:batch]), count(picked)
     grid = (rows, *tuples) if batch else tuples
-    places = call.reshape(call[1], (*grid, depth))
+    coordinates = call.reshape(call[1], (*grid, depth))
     if depth == 1 and batch == 0:
-        return build.gather(call[0], call.reshape(places, tuples), axis=0)
+        return build.gather(call[0], call.reshape(coordinates, tuples), axis=0)
 
-    flat = flat_positions(call, places, picked)
+    flat = flat_positions(call, coordinates, picked)
     if batch:
         first = build.mul(_positions(call, rows), vector(call, [inner]))
         flat = build.add(call.reshape(first, (rows, *[1] * len(tuples))), flat)
@@ -58,14 +59,14 @@ def gather_nd(call: Call) -> str:
     return call.reshape(result, (*shape[:batch], *tuples, *rest))
 
 
-def flat_positions(call: Call, places: str, shape: Sequence[Size]) -> str:
-    """Index tuples [..., n] into n dims as positions [...] in those dims seen as one."""
-    build, grid = call.build, call.known_shape(call.build.type(places))[:-1]
+def flat_positions(call: Call, coordinates: str, shape: Sequence[Size]) -> str:
+    """Convert index tuples [..., n] into n dims to positions [...] in those dims merged."""
+    build, grid = call.build, call.known_shape(call.build.type(coordinates))[:-1]
     terms = []
     for i, size in enumerate(shape):
-        place = call.reshape(call.slice(places, len(grid), i, i + 1), grid)
-        place = build.gather(_positions(call, size), place, axis=0)
-        terms.append(build.mul(place, vector(call, [count(shape[i + 1 :])])) if i + 1 < len(shape) else place)
+        coordinate = call.reshape(call.slice(coordinates, len(grid), i, i + 1), grid)
+        coordinate = build.gather(_positions(call, size), coordinate, axis=0)
+        terms.append(build.mul(coordinate, vector(call, [count(shape[i + 1 :])])) if i + 1 < len(shape) else coordinate)
     return functools.reduce(build.add, terms)
 
 
@@ -74,13 +75,13 @@ def _positions(call: Call, size: Size) -> str:
 
 
 def vector(call: Call, sizes: Sequence[Size]) -> str:
-    """Sizes as data: i64 [n]."""
+    """Return sizes as data: i64 [n]."""
     return call.build.dims(values=tuple(sizes))
 
 
 @onnx("OneHot")
 def one_hot(call: Call) -> str:
-    """A comparison of the indices with a count; negative ones count from the end, others match nothing."""
+    """Compare the indices with 0..depth-1; negative indices count from the end, others match nothing."""
     build, shape = call.build, call.shape(0)
     rank = len(shape) + 1
     axis = call.attr_axis("axis", -1, rank)
@@ -88,13 +89,13 @@ def one_hot(call: Call) -> str:
     number = call.cast(call.scalar(1), i64)
     depth = None if (known := build.known(number)) is None else known.item()
     if depth is None:
-        places = build.arange(build.scalar(0, i64), number, build.scalar(1, i64))
+        coordinates = build.arange(build.scalar(0, i64), number, build.scalar(1, i64))
     else:
-        places = _positions(call, depth)
-    (depth,) = build.type(places).shape
+        coordinates = _positions(call, depth)
+    (depth,) = build.type(coordinates).shape
     indices = build.where(build.less(indices, 0), build.add(indices, number), indices)
     indices = call.reshape(indices, (*shape[:axis], 1, *shape[axis:]))
-    hot = build.equal(indices, call.reshape(places, (depth, *[1] * (rank - 1 - axis))))
+    hot = build.equal(indices, call.reshape(coordinates, (depth, *[1] * (rank - 1 - axis))))
     call.expect_sizes(2)
     if call.type(2).shape != (2,):
         raise call.malformed(f"values are {call.type(2)}, expected two")
@@ -104,7 +105,7 @@ def one_hot(call: Call) -> str:
 
 @onnx("ReverseSequence")
 def reverse_sequence(call: Call) -> str:
-    """Of each sample, step t of its first n ones is step n - 1 - t of x; time and batch are seen as one axis."""
+    """For each sample, step t < n is step n - 1 - t of x; time and batch are merged into one axis."""
     build, shape = call.build, call.shape(0)
     rank = len(shape)
     batch, time = call.attr_axis("batch_axis", 1, max(rank, 2)), call.attr_axis("time_axis", 0, max(rank, 2))
@@ -115,8 +116,8 @@ def reverse_sequence(call: Call) -> str:
         raise call.malformed(f"lengths are {call.type(1)}, expected i64[{samples}]")
     lengths = call.reshape(call.cast(checked(call, call[1], steps + 1, "sequence_lens"), i64), (samples, 1))
     step = _positions(call, steps)
-    transposed = build.where(build.less(step, lengths), build.sub(build.add(lengths, -1), step), step)
+    reversed_step = build.where(build.less(step, lengths), build.sub(build.add(lengths, -1), step), step)
     base = call.reshape(build.mul(_positions(call, samples), vector(call, [steps])), (samples, 1))
     axes = (batch, time, *range(2, len(shape)))
     flat = call.reshape(call.permute(call[0], axes), (samples * steps, *shape[2:]))
-    return call.permute(build.gather(flat, build.add(base, transposed), axis=0), axes)
+    return call.permute(build.gather(flat, build.add(base, reversed_step), axis=0), axes)

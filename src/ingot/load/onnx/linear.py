@@ -1,4 +1,4 @@
-"""Matrix products: MatMul, Gemm, Einsum; determinants."""
+"""Rules for matrix products, MatMul, Gemm and Einsum, and for determinants."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ingot.load.onnx.registry import onnx
 from ingot.load.onnx.shapes import Size, count
 from ingot.ops.define import unify
 
-_FIRST_UNDER_ELLIPSIS = 0xE000  # no letter of an equation: characters for private use, more than a rank has dims
+_FIRST_UNDER_ELLIPSIS = 0xE000  # not a letter of an equation: a private-use range larger than any rank
 
 
 @onnx("MatMul")
@@ -18,7 +18,7 @@ def matmul(call: Call) -> str:
 
 
 def multiply(call: Call, a: str, b: str, **attributes: object) -> str:
-    """numpy's matmul: a vector gets a dim of 1, which the result loses."""
+    """Multiply as numpy's matmul: a vector gets a dim of 1, which the result drops."""
     build, ranks = call.build, (call.build.type(a).rank, call.build.type(b).rank)
     if 0 in ranks:
         raise call.malformed(f"a scalar operand, got {build.type(a)} and {build.type(b)}")
@@ -37,7 +37,7 @@ def multiply(call: Call, a: str, b: str, **attributes: object) -> str:
 
 @onnx("Gemm")
 def gemm(call: Call) -> str:
-    """alpha * a' b' + beta * c."""
+    """Compute alpha * a' b' + beta * c."""
     build = call.build
     if call.type(0).rank != 2 or call.type(1).rank != 2:
         raise call.malformed(f"operands of rank 2 expected, got {call.type(0)} and {call.type(1)}")
@@ -63,7 +63,7 @@ def det(call: Call) -> str:
 
 @onnx("Einsum")
 def einsum(call: Call) -> str:
-    """Each operand but the first is one batched matmul more; at the end letters are summed and put in order."""
+    """Multiply the operands pairwise with batched matmuls; at the end, sum unused letters and permute the axes."""
     terms, output = _equation(call)
     x, letters = _diagonal(call, call[0], terms[0])
     for i in range(1, len(call)):
@@ -76,7 +76,7 @@ def einsum(call: Call) -> str:
 def _contract(
     call: Call, left: tuple[str, list[str]], right: tuple[str, list[str]], wanted: set[str]
 ) -> tuple[str, list[str]]:
-    """Two operands and their letters as one, without the letters that nobody wants."""
+    """Contract two operands with their letters, dropping letters that are not wanted."""
     (a, first), (b, second) = left, right
     sizes: dict[str, Size] = {}
     for letters, x in ((first, a), (second, b)):
@@ -97,13 +97,13 @@ def _contract(
 
 
 def _stretched(call: Call, x: str, letters: list[str], sizes: dict[str, Size]) -> str:
-    """x with its dims of 1 as long as those that they broadcast to."""
+    """Expand dims of 1 in x to the sizes that they broadcast to."""
     shape = tuple(sizes[c] for c in letters)
     return x if call.build.type(x).shape == shape else call.build.expand(x, shape=shape)
 
 
 def _diagonal(call: Call, x: str, letters: list[str]) -> tuple[str, list[str]]:
-    """x where the axes of a repeated letter have one index, as one axis; every letter is there once."""
+    """Merge the axes of a repeated letter into one axis, the diagonal; each letter occurs once in the result."""
     letters = list(letters)
     while len(set(letters)) < len(letters):
         repeated = next(c for c in letters if letters.count(c) > 1)
@@ -121,7 +121,7 @@ def _diagonal(call: Call, x: str, letters: list[str]) -> tuple[str, list[str]]:
 
 
 def _equation(call: Call) -> tuple[list[list[str]], list[str]]:
-    """The letters of each operand and of the result; each dim under an ellipsis gets a character of its own."""
+    """Return the letters of each operand and of the result; each dim under an ellipsis gets its own character."""
     text = call.attr_text("equation").replace(" ", "")
     term = r"[A-Za-z]*(\.\.\.)?[A-Za-z]*"
     if not re.fullmatch(rf"{term}(,{term})*(->{term})?", text):
@@ -145,12 +145,12 @@ def _equation(call: Call) -> tuple[list[list[str]], list[str]]:
 
 
 def _ellipsis(rank: int) -> str:
-    """A character for each dim, the last dim's first in the order of characters, so that dims align at the end."""
+    """Return a character for each dim, ordered from the last dim, so that dims align at the end."""
     return "".join(chr(_FIRST_UNDER_ELLIPSIS + i) for i in reversed(range(rank)))
 
 
 def _reorder(call: Call, x: str, letters: list[str], wanted: list[str]) -> str:
-    """x with its axes as `wanted`, those not wanted summed away."""
+    """Permute the axes of x to `wanted`, and sum over the others."""
     gone = tuple(i for i, c in enumerate(letters) if c not in wanted)
     if gone:
         x = call.build.reduce_sum(x, axes=gone, keepdims=False)

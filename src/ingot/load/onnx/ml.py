@@ -1,4 +1,6 @@
-"""Ops of ai.onnx.ml that look up, scale and encode. ONNX's schemas of this domain are not consulted: rules check."""
+"""Rules for ops of ai.onnx.ml that look up, scale and encode. Nodes of this domain are not checked against schemas; the
+rules check them.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ _SPELLED: dict[str, tuple[str, Any]] = {
 
 @onnx("ArrayFeatureExtractor", domain=ML)
 def array_feature_extractor(call: Call) -> str:
-    """Elements of the last axis; of a vector, one row of them."""
+    """Gather elements of the last axis; from a vector, one row of them."""
     x, indices = call[0], call.type(1)
     if call.type(0).rank < 1 or indices.dtype is not i64:
         raise call.malformed(f"operands {call.type(0)} and {indices}, expected a tensor and i64")
@@ -39,7 +41,7 @@ def binarizer(call: Call) -> str:
 
 @onnx("Scaler", domain=ML)
 def scaler(call: Call) -> str:
-    """(x - offset) * scale, by column or one for all."""
+    """Compute (x - offset) * scale, with one value per column or one for all."""
     x = call.cast(call[0], f32)
     return call.build.mul(call.build.sub(x, _row(call, "offset")), _row(call, "scale"))
 
@@ -55,7 +57,7 @@ def _row(call: Call, name: str) -> str:
 
 @onnx("Normalizer", domain=ML)
 def normalizer(call: Call) -> str:
-    """Rows over their largest magnitude, or their sum of magnitudes or of squares' root."""
+    """Divide rows by their largest magnitude, the sum of their magnitudes, or their Euclidean norm."""
     build, x, norm = call.build, call.cast(call[0], f32), call.attr_text("norm", "MAX")
     over: dict[str, Any] = {"axes": (call.type(0).rank - 1,), "keepdims": True}
     if norm not in ("MAX", "L1", "L2") or call.type(0).rank < 1:
@@ -69,11 +71,13 @@ def normalizer(call: Call) -> str:
 
 @onnx("LabelEncoder", domain=ML)
 def label_encoder(call: Call) -> str:
-    """A table of keys and values; the first version has one of classes, whose places are the other column."""
+    """Map keys to values; in the first version, one attribute holds the classes, and their indices are the other
+    column.
+    """
     if "classes_strings" in call.attributes:
         classes = np.array(call.attr_texts("classes_strings"), object)
-        places, to_place = np.arange(len(classes)), call.type(0).dtype is string
-        keys, values = (classes, places) if to_place else (places, classes)
+        positions, to_place = np.arange(len(classes)), call.type(0).dtype is string
+        keys, values = (classes, positions) if to_place else (positions, classes)
         default = _default(call, "int64s" if to_place else "strings")
     else:
         keys, _ = _column(call, "keys")
@@ -85,7 +89,7 @@ def label_encoder(call: Call) -> str:
 
 
 def _column(call: Call, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Keys or values, and what stands for a value that is not there."""
+    """Return the keys or values, and the default for a missing value."""
     given = [kind for kind in ("tensor", *_SPELLED) if f"{name}_{kind}" in call.attributes]
     if len(given) != 1:
         raise call.malformed(f"attributes '{name}_*': got {given}, expected one")
@@ -113,7 +117,7 @@ def _default(call: Call, kind: str, *, own: bool = True) -> np.ndarray:
 
 @onnx("CategoryMapper", domain=ML)
 def category_mapper(call: Call) -> str:
-    """Strings to integers, or back."""
+    """Map strings to integers, or integers to strings."""
     words, numbers = (
         np.array(call.attr_texts("cats_strings"), object),
         np.array(call.attr_ints("cats_int64s"), np.int64),
@@ -128,7 +132,7 @@ def category_mapper(call: Call) -> str:
 
 @onnx("OneHotEncoder", domain=ML)
 def one_hot_encoder(call: Call) -> str:
-    """A last dim of zeros with a one at the place of the category; another category is all zeros, or an error."""
+    """One-hot encode the categories in a new last dim; an unknown category is all zeros, or an error."""
     build, x = call.build, call[0]
     if call.type(0).dtype is string:
         categories = np.array(call.attr_texts("cats_strings"), object)
@@ -136,18 +140,18 @@ def one_hot_encoder(call: Call) -> str:
         categories, x = np.array(call.attr_ints("cats_int64s"), np.int64), call.cast(x, i64)
     if not categories.size:
         raise call.malformed("attributes 'cats_*' are empty, expected a category or more")
-    places = np.arange(categories.size)
-    tables = (categories[::-1], places[::-1], np.array(categories.size))  # of equal categories the first counts
-    place = build.label_encode(x, *map(build.constant, tables))
+    positions = np.arange(categories.size)
+    tables = (categories[::-1], positions[::-1], np.array(categories.size))  # of equal categories, the first counts
+    category = build.label_encode(x, *map(build.constant, tables))
     if not call.attr_int("zeros", 1):
-        place = build.gather(build.constant(places), place, axis=0)  # has no place for another one
-    shape = build.type(place).shape
-    return call.cast(build.equal(build.reshape(place, shape=(*shape, 1)), build.constant(places)), f32)
+        category = build.gather(build.constant(positions), category, axis=0)  # rejects an unknown category
+    shape = build.type(category).shape
+    return call.cast(build.equal(build.reshape(category, shape=(*shape, 1)), build.constant(positions)), f32)
 
 
 @onnx("Imputer", domain=ML)
 def imputer(call: Call) -> str:
-    """What stands for missing values is replaced, by column or by one for all."""
+    """Replace the marker of missing values, by one value per column or one for all."""
     build, x, dtype = call.build, call[0], call.type(0).dtype
     if dtype.kind == "f":
         missing = call.attr_float("replaced_value_float", 0.0)
@@ -166,7 +170,9 @@ def imputer(call: Call) -> str:
 
 @onnx("FeatureVectorizer", domain=ML)
 def feature_vectorizer(call: Call) -> str:
-    """The operands side by side, as many columns of each as the node says; a vector is one row."""
+    """Concatenate the operands as columns, with the number of columns that the node gives for each; a vector is one
+    row.
+    """
     build, parts = call.build, []
     for i in range(len(call)):
         call.expect_sizes(i, -1)

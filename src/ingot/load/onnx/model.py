@@ -1,7 +1,7 @@
-"""`load_onnx`: a parsed ONNX model -> Graph, node by node through the table of rules.
+"""`load_onnx`: convert a parsed ONNX model to a Graph, node by node, with the table of rules.
 
-Functions, branches of `If` with a known condition, and ops that only have a schema body are walked in place, with the
-same limits on depth and number of nodes. Unsupported nodes are collected, and reported in one error.
+Functions, branches of `If` with a known condition, and ops defined only by a schema body are inlined, with shared
+limits on depth and number of nodes. Unsupported nodes are collected and reported in one error.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ingot.load.onnx.builder import Facts, OnnxBuilder, Totals
 from ingot.load.onnx.call import Body, Call, inputs_of
 from ingot.load.onnx.custom import registered
 from ingot.load.onnx.parse import Parsed, parse_model
-from ingot.load.onnx.random import drawn_in_trip
+from ingot.load.onnx.random import random_state_of_iteration
 from ingot.load.onnx.ranks import choose, is_unranked, of_rank
 from ingot.load.onnx.registry import DESCRIBED, INGOT, find_rule, foreign_name, reason
 from ingot.load.onnx.signature import check_call, signature_of
@@ -36,33 +36,33 @@ from ingot.load.onnx.tensors import UNNAMED, array_of, count_elements, declared_
 from ingot.ops.custom import find_onnx
 from ingot.support.collector import uncollected
 
-MAX_DEPTH = 32  # of functions and subgraphs in one another
-MAX_INLINED_NODES = 200_000  # of functions and subgraphs, each time they are walked; others count as the graph's
-MAX_RANKED_NODES = 1 << 16  # nodes for one rank of an operand each, where a run says which it is
+MAX_DEPTH = 32  # of nested functions and subgraphs
+MAX_INLINED_NODES = 200_000  # of functions and subgraphs, counted each time they are inlined
+MAX_RANKED_NODES = 1 << 16  # nodes that are loaded once per rank of an operand whose rank is only known at run time
 MAX_LISTED = 50  # unsupported nodes in one error
 
 
 def load_onnx(source: str | os.PathLike | bytes) -> Graph:
-    """The graph of an ONNX model, given as a path or its bytes.
+    """Load an ONNX model, given as a path or its bytes.
 
     Raises MissingFileError for a missing path, LoadError for malformed content (ShapeError when shapes or dtypes
-    contradict each other), LimitError beyond a documented limit, and one UnsupportedError for all nodes that have no
-    rule, which is an UnboundError where each of them could be loaded if symbolic dims had values.
+    contradict each other), LimitError beyond a documented limit, and one UnsupportedError for all nodes without a rule.
+    It is an UnboundError if values of the symbolic dims would make each of these nodes loadable.
     """
     return load_parsed(parse_model(source))
 
 
 @uncollected()
 def load_parsed(parsed: Parsed, sizes: Mapping[str, int] = {}, *, is_trained: bool = False) -> Graph:
-    """As `load_onnx`, of a model that is parsed already; sizes: values of its symbolic dims. is_trained: whether small
-    initializers are weights, too, so that nothing is computed of them at load.
+    """Load a parsed model, as `load_onnx`; sizes: values of its symbolic dims. is_trained: small float initializers are
+    weights too, so that no result of theirs is computed at load time.
     """
     with _named(parsed):
         return _Loader(parsed.model, parsed.opset, sizes, is_trained).load()
 
 
 def interface_of(parsed: Parsed, sizes: Mapping[str, int]) -> tuple[Graph, dict[str, Type | None]]:
-    """A graph of a model's inputs alone, and the types of its outputs as they are declared, None where they are not.
+    """Return a graph of a model's inputs alone, and the declared type of each output, None where undeclared.
 
     sizes: the values of symbols that have one.
     """
@@ -78,7 +78,7 @@ def interface_of(parsed: Parsed, sizes: Mapping[str, int]) -> tuple[Graph, dict[
 
 @contextlib.contextmanager
 def _named(parsed: Parsed) -> Iterator[None]:
-    """Puts the file of a model before errors."""
+    """Prefix errors with the path of the model."""
     try:
         yield
     except IngotError as error:
@@ -88,22 +88,22 @@ def _named(parsed: Parsed) -> Iterator[None]:
 
 
 class _Missing:
-    """What an output of an unsupported node is bound to; nodes that read it are passed over."""
+    """The value of an output of an unsupported node; nodes that read it are skipped."""
 
 
 _MISSING = _Missing()
 
 
 class _Noted(UnsupportedError):
-    """Says that a subgraph holds, or reads what comes from, unsupported nodes that are noted already."""
+    """A subgraph contains, or depends on, unsupported nodes that are already recorded."""
 
 
 @dataclass(slots=True)
 class _Frame:
     """One activation of a graph, subgraph or function body: its values, and the attributes that the caller gave.
 
-    is_named: whether its nodes are the model's own. outer: of a subgraph, what is around it. captured: values of the
-    graph around it -> the input that stands for each, or the same constant.
+    is_named: whether its nodes belong to the model itself, not to a schema body. outer: the enclosing frame of a
+    subgraph. captured: values of enclosing graphs -> the input that represents each, or an equal constant.
     """
 
     opset: int
@@ -117,8 +117,8 @@ class _Frame:
 
 
 @dataclass(frozen=True, slots=True)
-class _Around:
-    """The frame that a node is in, to its call: they hold no call, so that calls leave one by one."""
+class _Enclosing:
+    """The frame of a node, for its call. Frames reference no calls, so each call is freed at once."""
 
     loader: _Loader
     frame: _Frame
@@ -174,7 +174,7 @@ class _Loader:
             self.frame.values[value] = self.graph.add_input(value.name, _input_type(value, self.symbols))
 
     def returned(self, value: onnx_ir.Value, found: str) -> str:
-        """The value for an output, of the type that is declared: what might be absent is there, or the run fails."""
+        """Return the value of an output; an optional for an output that is not optional is unwrapped by the run."""
         type = self.graph.values[found].type
         may_be_absent = value.type is None or isinstance(value.type, onnx_ir.OptionalType)
         if isinstance(type, OptionalType) and not may_be_absent:
@@ -200,7 +200,7 @@ class _Loader:
             else:
                 assert value.const_value is not None, value.name
                 build = OnnxBuilder(frame.facts, name)
-                if isinstance(value.const_value, onnx_ir.ExternalTensor):  # its data is absent
+                if isinstance(value.const_value, onnx_ir.ExternalTensor):  # the data is absent
                     frame.values[value] = build.without_data(type_of(value.const_value, name), name)
                 else:
                     data = array_of(value.const_value, name)
@@ -211,9 +211,9 @@ class _Loader:
         return frame.values[value]
 
     def walk(self, nodes: Iterable[onnx_ir.Node], frame: _Frame) -> None:
-        """Every node of a graph or function, in order; what is made of it stands for it, and for what it is inside."""
+        """Load every node of a graph or function, in order; plain nodes get its origin and the enclosing origin."""
         graph = frame.facts.graph
-        around = graph.origin
+        enclosing = graph.origin
         for node in nodes:
             self.inlined += frame.depth > 0
             if self.inlined > MAX_INLINED_NODES:
@@ -221,19 +221,19 @@ class _Loader:
             operands = [self.lookup(v, frame) for v in node.inputs]
             results: tuple[str | _Missing | None, ...] = (_MISSING,) * len(node.outputs)
             if _MISSING not in operands:
-                graph.origin = around + self.source(node, frame)
+                graph.origin = enclosing + self.source(node, frame)
                 results = self.visit(node, operands, frame)
                 for result in results:
                     if isinstance(result, str) and (maker := graph.producer(result)) is not None:
-                        graph.name_after(maker, graph.origin)  # it may have been there before
+                        graph.name_after(maker, graph.origin)  # the node may exist from an earlier rule
             elif (error := self.unknown(node, frame)) is not None:
                 self.refuse_node(node, frame, error)
             for output, result in zip(node.outputs, results, strict=True):
                 frame.values[output] = result
-        graph.origin = around
+        graph.origin = enclosing
 
     def source(self, node: onnx_ir.Node, frame: _Frame) -> tuple[Source, ...]:
-        """What names a node to people."""
+        """Return the name of a node for users."""
         if not frame.is_named:
             return ()
         self.sources += 1
@@ -241,10 +241,10 @@ class _Loader:
         return (Source(self.sources - 1, node.name or "", node.op_type, domain),)
 
     def visit(self, node: onnx_ir.Node, operands: list, frame: _Frame) -> tuple:
-        """One node's results. Every error that leaves names the node; an unsupported one is noted, not raised."""
+        """Load one node. Every error names the node; an unsupported node is recorded and raises no error."""
         hint = node.outputs[0].name or node.op_type if node.outputs else node.op_type
         build = OnnxBuilder(frame.facts, hint)
-        call = Call(node, frame.opset, operands, _resolve(node, frame), build, _Around(self, frame))
+        call = Call(node, frame.opset, operands, _resolve(node, frame), build, _Enclosing(self, frame))
         try:
             results = self.applied(call, frame)
             results = results[: len(node.outputs)]
@@ -261,23 +261,23 @@ class _Loader:
                 raise
             raise type(error)(f"{_where(node)} ({node.op_type}): {error}") from error
         except (ArithmeticError, LookupError, TypeError, ValueError, SerdeError) as error:
-            # Rules check what they read; this is the border for content that none of them thought of.
+            # Rules check what they read; this catches content that no rule anticipates.
             raise LoadError(
                 f"{_where(node)} ({node.op_type}): malformed, {type(error).__name__}: {str(error)[:200]}"
             ) from error
         if len(results) == 1:
             return (self.named(results[0], node.outputs[0].name, build),)
-        final: dict[str | _Missing | None, str | _Missing | None] = {}  # one value may be several outputs
+        final: dict[str | _Missing | None, str | _Missing | None] = {}  # one value may serve several outputs
         for result, output in zip(results, node.outputs, strict=True):
             final.setdefault(result, self.named(result, output.name, build))
         return tuple(final[result] for result in results)
 
     def refuse_node(self, node: onnx_ir.Node, frame: _Frame, error: UnsupportedError) -> None:
-        """Notes a node that is not supported."""
+        """Record an unsupported node."""
         self.unsupported.append(type(error)(f"{_where(node)}: {node.op_type} (opset {frame.opset}): {error}"))
 
     def unknown(self, node: onnx_ir.Node, frame: _Frame) -> UnsupportedError | None:
-        """The error of a node that nothing could load, whatever it is given; None where a rule or a body might."""
+        """Return the error for a node that has no rule and no body; None for any other node."""
         domain, op = "" if node.domain == "ai.onnx" else node.domain, node.op_type
         has_function = (node.domain, op, node.overload) in self.model.functions
         if has_function or find_onnx(domain, op) or find_rule(domain, op, frame.opset):
@@ -286,11 +286,11 @@ class _Loader:
         return None if signature is not None and signature.has_function else _without_rule(domain, op)
 
     def version(self, domain: str, frame: _Frame) -> int:
-        """The opset of a domain: a frame knows that of the default one, another has that which the model imports."""
+        """Return the opset of a domain: the frame's own for the default domain, else the model's import."""
         return frame.opset if domain == "" else self.model.opset_imports.get(domain, 0)
 
     def named(self, result: str | _Missing | None, name: str | None, build: OnnxBuilder) -> str | _Missing | None:
-        """Gives a value that this node made the name that the model has for it."""
+        """Rename a value that this node has added to its name in the model."""
         if not isinstance(result, str) or result not in build.made or not name:
             return result
         build.made.discard(result)
@@ -299,12 +299,12 @@ class _Loader:
         return final
 
     def applied(self, call: Call, frame: _Frame) -> tuple:
-        """A node's results; where these depend on the rank of an operand, which a run says, by a branch for each."""
+        """Load a node. If its results depend on a rank that is only known at run time, add a branch for each rank."""
         try:
             return self.apply(call, frame)
         except UnrankedError:
             operand = next((o for o in call.operands if o is not None and is_unranked(call.build, o)), None)
-            if self.symbols.are_open or operand is None:  # dims whose values may say it
+            if self.symbols.are_open or operand is None:  # their values may fix the rank
                 raise
             results = self.by_rank(call, frame, operand)
             if results is None:
@@ -339,7 +339,7 @@ class _Loader:
         return frame.depth + 1
 
     def inline(self, function: onnx_ir.Function, call: Call, frame: _Frame) -> tuple:
-        """A model-local function's body, with the call's operands and attributes."""
+        """Inline a model-local function with the call's operands and attributes."""
         depth = self.enter(frame, f"function {shown(function.name)}")
         opset = function.opset_imports.get("", frame.opset)
         if len(call) > len(function.inputs) or len(call.outputs) > len(function.outputs):
@@ -352,7 +352,7 @@ class _Loader:
         return tuple(self.lookup(v, inner) for v in function.outputs)
 
     def branch(self, call: Call, frame: _Frame) -> tuple:
-        """The branch that a known condition takes; it sees the values around it."""
+        """Inline the branch that a known condition selects; it can read the enclosing values."""
         condition = call.known(0)
         if condition is None or condition.size != 1:
             raise LoadError(f"a condition of {call.type(0)}, expected one bool")
@@ -364,7 +364,7 @@ class _Loader:
         return tuple(self.lookup(v, frame) for v in chosen.outputs)
 
     def body(self, call: Call, frame: _Frame, attribute: str, types: Sequence[Type]) -> Body:
-        """A subgraph with inputs of given types, and the values around it that it reads as inputs after those."""
+        """Load a subgraph with inputs of the given types, followed by the captured values of enclosing graphs."""
         source: onnx_ir.Graph = call.attributes[attribute].value
         graph = Graph(source.name or attribute)
         facts = Facts(graph, self.facts.totals, nested=True)
@@ -378,7 +378,7 @@ class _Loader:
     def closed(
         self, nodes: Iterable[onnx_ir.Node], outputs: Sequence[onnx_ir.Value], inner: _Frame, where: str
     ) -> Body:
-        """A subgraph that a frame was made for, of some nodes and their results."""
+        """Load nodes and their results as a subgraph, in a frame created for it."""
         noted, graph = len(self.unsupported), inner.facts.graph
         self.walk(nodes, inner)
         results = [self.lookup(value, inner) for value in outputs]
@@ -387,8 +387,8 @@ class _Loader:
         for i, (value, result) in enumerate(zip(outputs, results, strict=True)):
             name = value.name or ""
             if not isinstance(result, str):
-                raise LoadError(f"{where}: result {shown(name)} is not made")
-            while name in graph.outputs:  # one value may be several results
+                raise LoadError(f"{where}: result {shown(name)} is not defined")
+            while name in graph.outputs:  # one value may serve several results
                 name += f".{i}"
             graph.set_output(name, result)
         inner.facts.sweep()
@@ -396,13 +396,13 @@ class _Loader:
         return Body(graph, tuple(captured))
 
     def fitting_branch(self, call: Call, frame: _Frame, attribute: str) -> Body | IngotError:
-        """A subgraph without inputs; or what is wrong with it, where that may be due to the dims that were given."""
+        """Load a subgraph without inputs; return the error if the given dims may have caused it."""
         if not self.symbols.sizes:
             return self.body(call, frame, attribute, ())
-        return self.tried(partial(self.body, call, frame, attribute, ()))
+        return self.attempt(partial(self.body, call, frame, attribute, ()))
 
-    def tried(self, load: Callable[[], Body]) -> Body | IngotError:
-        """What is loaded, or what is wrong with it, where there is another way."""
+    def attempt(self, load: Callable[[], Body]) -> Body | IngotError:
+        """Call `load`, and return its error instead of raising it, if alternatives exist."""
         noted = len(self.unsupported)
         try:
             return load()
@@ -412,25 +412,25 @@ class _Loader:
             return found[0] if found else error
 
     def by_rank(self, call: Call, frame: _Frame, operand: str) -> tuple | None:
-        """A node that is another one for each rank of an operand: the one there is, a branch for each, or None."""
+        """Load a node for each rank of an operand; return the results, of a branch per rank if several fit, or None."""
         ranks = range(MAX_RANK + 1)
-        found = [self.tried(partial(self.node_of_rank, call, frame, operand, rank)) for rank in ranks]
-        self.expect_few_ranks()  # or each would have been refused for that
+        found = [self.attempt(partial(self.node_of_rank, call, frame, operand, rank)) for rank in ranks]
+        self.expect_few_ranks()  # a failed limit would count as an unsupported rank
         bodies = {rank: body for rank, body in enumerate(found) if isinstance(body, Body)}
         if len(bodies) > 1:
-            made = iter(choose(call.build, operand, bodies))
-            return tuple(next(made) if output.name else None for output in call.node.outputs)
+            results = iter(choose(call.build, operand, bodies))
+            return tuple(next(results) if output.name else None for output in call.node.outputs)
         for rank in bodies:
             ranked = of_rank(OnnxBuilder(frame.facts, call.build.hint), operand, rank)
-            return self.applied(call.restated(*(ranked if o == operand else o for o in call.operands)), frame)
+            return self.applied(call.replaced(*(ranked if o == operand else o for o in call.operands)), frame)
         return None
 
     def expect_few_ranks(self) -> None:
         if self.ranked > MAX_RANKED_NODES:
-            raise LimitError(f"too many nodes for ranks that a run says, expected at most {MAX_RANKED_NODES}")
+            raise LimitError(f"too many nodes for ranks known only at run time, expected at most {MAX_RANKED_NODES}")
 
     def node_of_rank(self, call: Call, frame: _Frame, operand: str, rank: int) -> Body:
-        """A node as a subgraph, where an operand has a rank."""
+        """Load a node as a subgraph in which an operand has a given rank."""
         self.ranked += 1
         self.expect_few_ranks()
         graph = Graph(f"{call.op}_of_rank_{rank}")
@@ -444,7 +444,7 @@ class _Loader:
         return Body(graph, (operand, *body.captured))
 
     def expand(self, call: Call, version: int, frame: _Frame) -> tuple:
-        """An op without a rule, through the body that its ONNX schema gives it at a version of its domain."""
+        """Inline the schema body of an op without a rule, at a version of its domain."""
         depth = self.enter(frame, f"op {call.op}")
         schema = onnx.defs.get_schema(call.op, version, call.domain)
         body, attributes = _schema_body(call, schema, version)
@@ -458,12 +458,12 @@ class _Loader:
         for i, parameter in enumerate(body.inputs):
             inner.values[parameter] = call.get(i)
         self.walk(body, inner)
-        made = {v.name: self.lookup(v, inner) for v in body.outputs}
-        return tuple(made.get(formal.name) for formal, _ in zip(schema.outputs, call.outputs, strict=False))
+        results = {v.name: self.lookup(v, inner) for v in body.outputs}
+        return tuple(results.get(formal.name) for formal, _ in zip(schema.outputs, call.outputs, strict=False))
 
 
 def _where(node: onnx_ir.Node) -> str:
-    """How errors call a node."""
+    """Return the name of a node for errors."""
     return f"onnx node {shown(node.name or next((o.name for o in node.outputs), ''))}"
 
 
@@ -472,46 +472,50 @@ def _without_rule(domain: str, op: str) -> UnsupportedError:
 
 
 def _value_named(frame: _Frame, name: str) -> str:
-    """What a name stands for in a frame. Raises LoadError when nothing before the node has it."""
+    """Return the value with a name in a frame. Raises LoadError unless an earlier node has defined it."""
     found = next((found for value, found in frame.values.items() if value.name == name), None)
     if not isinstance(found, str):
-        raise LoadError(f"value {shown(name)} is not known, expected one that was made before")
+        raise LoadError(f"value {shown(name)} is not known, expected one that is defined earlier")
     return found
 
 
 def _capture(name: str, frame: _Frame, outer: Facts) -> str:
-    """What stands for a value around a subgraph in it: an input, of which as much is known, or the same constant."""
+    """Represent an enclosing value inside a subgraph: an input with the same known facts, or an equal constant."""
     if name not in frame.captured:
         inner, value = frame.facts, outer.graph.values[name]
         if value.kind == "constant" and value.data is not None:
             frame.captured[name] = OnnxBuilder(inner, name).constant(value.data, name)
             return frame.captured[name]
-        made = frame.captured[name] = inner.graph.add_input(inner.graph.fresh(name), value.type)
+        inside = frame.captured[name] = inner.graph.add_input(inner.graph.fresh(name), value.type)
         if name in outer.symbolic:
-            inner.symbolic[made] = outer.symbolic[name]
+            inner.symbolic[inside] = outer.symbolic[name]
         if name in outer.sizes:
-            inner.sizes[made] = outer.sizes[name]
+            inner.sizes[inside] = outer.sizes[name]
     return frame.captured[name]
 
 
 def _captured_draws(inner: _Frame, outer: _Frame) -> str:
-    """What `draw_uniform` reads in a subgraph that runs once: that of the graph around it."""
+    """Return the state that `draw_uniform` reads in a subgraph that runs once: that of the enclosing graph."""
     assert outer.facts.draws is not None
     return _capture(outer.facts.draws(), inner, outer.facts)
 
 
 def _draws_in_body(call: Call, inner: _Frame, outer: _Frame) -> str:
-    """What `draw_uniform` reads in a subgraph of a node; in the body of a `Loop` it is another in each trip."""
+    """Return the state that `draw_uniform` reads in a subgraph of a node; in the body of a `Loop`, it differs in each
+    iteration.
+    """
     if call.op in ("Scan", "SequenceMap"):
         raise UnsupportedError(f"a random op in the body of a {call.op}: no seed, expected the attribute seed")
     captured = _captured_draws(inner, outer)
     if call.op != "Loop":
         return captured
-    return drawn_in_trip(OnnxBuilder(inner.facts, call.build.hint), captured, inner.facts.graph.inputs[0])
+    return random_state_of_iteration(OnnxBuilder(inner.facts, call.build.hint), captured, inner.facts.graph.inputs[0])
 
 
 def _resolve(node: onnx_ir.Node, frame: _Frame) -> dict[str, onnx_ir.Attr]:
-    """The node's attributes, references to the function's own ones replaced or, when not given, left out."""
+    """Return the node's attributes; references to attributes of the function are resolved, or dropped when not
+    given.
+    """
     resolved = {}
     for name, attribute in node.attributes.items():
         if not attribute.is_ref():
@@ -523,9 +527,9 @@ def _resolve(node: onnx_ir.Node, frame: _Frame) -> dict[str, onnx_ir.Attr]:
 
 
 def _schema_body(call: Call, schema: Any, version: int) -> tuple[onnx_ir.Function, dict[str, onnx_ir.Attr]]:
-    """The body for the operands that are given, and its attributes' defaults.
+    """Return the schema body for the given operands, and the defaults of its attributes.
 
-    ONNX writes some bodies for the dtypes, ranks and presence of operands, and leaves out outputs nobody asks for.
+    ONNX generates some bodies for the dtypes, ranks and presence of operands, and omits unused outputs.
     """
     inputs = [f"input{i}" if call.has(i) else "" for i in range(len(call))]
     outputs = [f"output{i}" if name else "" for i, name in enumerate(call.outputs)]
@@ -546,15 +550,15 @@ def _schema_body(call: Call, schema: Any, version: int) -> tuple[onnx_ir.Functio
     except (RuntimeError, ValueError) as error:
         raise UnsupportedError(f"op {call.op} has no rule, and no body ({str(error)[:200]})") from error
     body = onnx.FunctionProto.FromString(content)
-    made = {*body.input, *(name for inner in body.node for name in inner.output)}
-    kept = [name for name in body.output if name in made]
+    defined = {*body.input, *(name for inner in body.node for name in inner.output)}
+    outputs_defined = [name for name in body.output if name in defined]
     del body.output[:]
-    body.output.extend(kept)
+    body.output.extend(outputs_defined)
     return onnx_ir.from_proto(body), {name: onnx_ir.serde.deserialize_attribute(a) for name, a in defaults.items()}
 
 
 def _newest(versions: list[int], opset: int) -> int:
-    """The newest version of a body that an opset has; where ONNX wrote the first one later, that one."""
+    """Return the newest version of a body up to an opset; if all are newer, the oldest one."""
     return max((version for version in versions if version <= opset), default=min(versions))
 
 

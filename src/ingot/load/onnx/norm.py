@@ -1,4 +1,4 @@
-"""Normalisations and softmax."""
+"""Rules for normalizations and softmax."""
 
 from __future__ import annotations
 
@@ -24,23 +24,24 @@ def log_softmax(call: Call) -> str:
 
 @onnx("LayerNormalization")
 def layer_norm(call: Call) -> tuple[str | None, ...]:
-    """Over the axes from `axis` on, seen as one; means are of the dtype `stash_type`, whatever that of x.
+    """Normalize over the axes from `axis` on, merged into one; the statistics outputs have dtype `stash_type`, whatever
+    the dtype of x.
 
-    ONNX Runtime's optimiser writes the op into files of any opset.
+    ONNX Runtime's optimizer writes this op into files of any opset.
     """
     axis = call.attr_axis("axis", -1, call.type(0).rank)
     result = normalize(call, "layer_norm", axis, call.attr_float("epsilon", 1e-5), call[1], call.get(2))
     if len(call.outputs) == 1:
         return (result,)
-    eps, kept = call.attr_float("epsilon", 1e-5), call.attr_dtype("stash_type", 1)
-    return result, *statistics(call, "layer_norm", call[0], axis, eps, kept)
+    eps, stash = call.attr_float("epsilon", 1e-5), call.attr_dtype("stash_type", 1)
+    return result, *statistics(call, "layer_norm", call[0], axis, eps, stash)
 
 
 @onnx("RMSNormalization", since=23)
 @onnx("SimplifiedLayerNormalization")
 def rms_norm(call: Call) -> tuple[str | None, ...]:
-    """SimplifiedLayerNormalization is ONNX Runtime's name for it, written into the default domain. Of operands of two
-    dtypes, the result has the weight's.
+    """SimplifiedLayerNormalization is ONNX Runtime's name in the default domain. If the operands differ in dtype, the
+    result has the weight's.
     """
     axis, eps = call.attr_axis("axis", -1, call.type(0).rank), call.attr_float("epsilon", 1e-5)
     dtypes, x, weight = (call.type(0).dtype, call.type(1).dtype), call[0], call[1]
@@ -54,9 +55,10 @@ def rms_norm(call: Call) -> tuple[str | None, ...]:
 
 
 def statistics(call: Call, op: str, x: str, axis: int, eps: float, dtype: DType) -> tuple[str, str]:
-    """Return by which numbers `normalize` moves and scales x: the mean, and one over the deviation, in a dtype.
+    """Return the statistics of `normalize`: the mean, and the reciprocal of the deviation, in a dtype.
 
-    They keep the reduced axes, from `axis` on, as 1. An rms_norm moves x by 0, and its deviation is that from 0.
+    They keep the reduced axes, from `axis` on, as 1. For rms_norm the mean is 0, and the deviation is the root mean
+    square.
     """
     build, shape = call.build, call.known_shape(call.build.type(x))
     axes = tuple(range(len(shape)))[axis:]
@@ -71,7 +73,9 @@ def statistics(call: Call, op: str, x: str, axis: int, eps: float, dtype: DType)
 
 
 def normalize(call: Call, op: str, axis: int, eps: float, weight: str | None, bias: str | None, x: str = "") -> str:
-    """layer_norm or rms_norm of x (operand 0) over the axes from `axis` on; weight and bias broadcast to them."""
+    """Add layer_norm or rms_norm of x (operand 0) over the axes from `axis` on; weight and bias broadcast to these
+    axes.
+    """
     build, x = call.build, x or call[0]
     shape = call.known_shape(build.type(x))
     size = count(shape[axis:])
@@ -87,11 +91,11 @@ def normalize(call: Call, op: str, axis: int, eps: float, weight: str | None, bi
 
 @onnx("BatchNormalization", since=9)
 def batch_norm(call: Call) -> tuple[str | None, ...]:
-    """x is [N, C, ...], or [N] of one channel."""
+    """x is [N, C, ...], or [N] with one channel."""
     eps, dtype = call.attr_float("epsilon", 1e-5), call.type(0).dtype
     if call.type(0).rank == 1:
         column = call.reshape(call[0], (*call.shape(0), 1))
-        result, *updates = batch_norm(call.restated(column, *call.operands[1:]))
+        result, *updates = batch_norm(call.replaced(column, *call.operands[1:]))
         assert result is not None
         return call.reshape(result, call.shape(0)), *updates
     if not call.attr_int("training_mode", 0):
@@ -104,7 +108,7 @@ def batch_norm(call: Call) -> tuple[str | None, ...]:
 
 
 def _trained_batch_norm(call: Call, eps: float) -> tuple[str | None, ...]:
-    """By the mean and variance of the batch; the other outputs are the running ones, moved towards those."""
+    """Normalize by the mean and variance of the batch; the other outputs are the updated running mean and variance."""
     build, rank, dtype = call.build, call.type(0).rank, call.type(0).dtype
     if rank < 2:
         raise call.malformed(f"operand {call.type(0)}, expected rank 2 or more")
@@ -125,7 +129,7 @@ def _trained_batch_norm(call: Call, eps: float) -> tuple[str | None, ...]:
 
 @onnx("LpNormalization")
 def lp_norm(call: Call) -> str:
-    """x over its p-norm along an axis; of a norm of 0, zeros."""
+    """Divide x by its p-norm along an axis; return zeros where the norm is 0."""
     build, dtype, p = call.build, call.type(0).dtype, call.attr_int("p", 2)
     if p not in (1, 2):
         raise call.malformed(f"attribute 'p' is {p}, expected 1 or 2")
@@ -137,7 +141,9 @@ def lp_norm(call: Call) -> str:
 
 @onnx("LRN")
 def local_response_norm(call: Call) -> str:
-    """x / (bias + alpha * mean of squares over `size` channels around) ^ beta; missing channels count as zeros."""
+    """Compute x / (bias + alpha * mean of squares over the `size` nearest channels) ^ beta; missing channels count as
+    zeros.
+    """
     build, dtype, shape = call.build, call.type(0).dtype, call.shape(0)
     size = call.attr_int("size")
     if len(shape) < 2 or not 1 <= size <= MAX_WINDOW:
@@ -146,26 +152,26 @@ def local_response_norm(call: Call) -> str:
         )
     x = call.cast(call[0], accumulator(dtype))
     planes = call.reshape(build.mul(x, x), (shape[0], 1, shape[1], count(shape[2:])))
-    around = {"kernel": (size, 1), "strides": (1, 1), "pads": ((size - 1) // 2, 0, size // 2, 0), "dilations": (1, 1)}
-    mean = call.reshape(build.avg_pool(planes, **around, count_include_pad=True), shape)
+    window = {"kernel": (size, 1), "strides": (1, 1), "pads": ((size - 1) // 2, 0, size // 2, 0), "dilations": (1, 1)}
+    mean = call.reshape(build.avg_pool(planes, **window, count_include_pad=True), shape)
     base = build.add(build.mul(mean, call.attr_float("alpha", 1e-4)), call.attr_float("bias", 1.0))
     return call.cast(build.div(x, build.pow(base, call.attr_float("beta", 0.75))), dtype)
 
 
 @onnx("Hardmax", since=13)
 def hardmax(call: Call) -> str:
-    """1 at the first largest element along an axis, 0 elsewhere."""
+    """Return 1 at the first largest element along an axis, 0 elsewhere."""
     build, shape = call.build, call.shape(0)
     axis = call.attr_axis("axis", -1, len(shape))
     if shape[axis] == 0:
         return call[0]
-    places = build.iota(length=shape[axis], start=0, step=1, dtype=i64)
-    places = call.reshape(places, (shape[axis], *[1] * (len(shape) - 1 - axis)))
+    positions = build.iota(length=shape[axis], start=0, step=1, dtype=i64)
+    positions = call.reshape(positions, (shape[axis], *[1] * (len(shape) - 1 - axis)))
     x = call[0]
-    if not isinstance(shape[axis], int):  # of an axis that a run leaves empty there is no largest element
+    if not isinstance(shape[axis], int):  # an axis that is empty at run time has no largest element
         high = tuple(int(i == axis) for i in range(len(shape)))
         x = build.pad(x, low=(0,) * len(shape), high=high, value=-math.inf)
-    return call.cast(build.equal(build.argmax(x, axis=axis, keepdims=True), places), call.type(0).dtype)
+    return call.cast(build.equal(build.argmax(x, axis=axis, keepdims=True), positions), call.type(0).dtype)
 
 
 @onnx("InstanceNormalization")
@@ -180,7 +186,9 @@ def instance_norm(call: Call) -> str:
 
 @onnx("MeanVarianceNormalization", since=9)
 def mean_variance_norm(call: Call) -> str:
-    """(x - mean) / (standard deviation + 1e-9). The body in ONNX subtracts squares, which cancel."""
+    """Compute (x - mean) / (standard deviation + 1e-9). The ONNX body subtracts squares, which suffers from
+    cancellation.
+    """
     build, axes = call.build, normalize_axes(call.attr_ints("axes", (0, 2, 3)), call.type(0).rank)
     centred, variance = expand_centred(build, call[0], tuple(sorted(axes)))
     return build.div(centred, build.add(build.sqrt(variance), 1e-9))
@@ -188,7 +196,7 @@ def mean_variance_norm(call: Call) -> str:
 
 @onnx("GroupNormalization", since=18)
 def group_norm(call: Call) -> str:
-    """Before opset 21 scale and bias are per group; they are repeated for each channel of it."""
+    """Before opset 21, scale and bias are per group; they are repeated for each channel of a group."""
     build, groups = call.build, call.attr_int("num_groups")
     channels = call.shape(0)[1] if call.type(0).rank > 1 else 0
     vectors = [call[1], call[2]]

@@ -1,4 +1,4 @@
-"""Pad, in all its modes."""
+"""Rule for Pad, in all its modes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MODES = ("constant", "edge", "reflect", "wrap")
 
 @onnx("Pad", since=11)
 def pad(call: Call) -> str:
-    """Negative amounts cut, before the rest is padded; symbolic ones are what a run has."""
+    """Negative amounts crop the operand before it is padded; symbolic amounts get their values at run time."""
     mode = call.attr_text("mode", "constant")
     if mode not in MODES:
         raise call.malformed(f"attribute 'mode' is {mode[:100]!r}, expected one of {', '.join(MODES)}")
@@ -29,7 +29,7 @@ def pad(call: Call) -> str:
     if mode == "constant":
         return _constant(call, x, low, high)
     for axis in range(call.type(0).rank):
-        x = _picked(call, x, axis, low[axis], high[axis], mode) if low[axis] or high[axis] else x
+        x = _gathered(call, x, axis, low[axis], high[axis], mode) if low[axis] or high[axis] else x
     return x
 
 
@@ -37,7 +37,7 @@ Cut = tuple[str, Sequence[Size], Sequence[Size]]
 
 
 def _cut(call: Call) -> Cut:
-    """x without what negative amounts cut, and what is added before and after each axis."""
+    """Crop x by the negative amounts, and return it with the padding before and after each axis."""
     rank, amounts = call.type(0).rank, call.sizes(1)
     axes = normalize_axes(call.integers(3), rank) if call.has(3) else tuple(range(rank))
     if len(amounts) != 2 * len(axes):
@@ -58,7 +58,7 @@ def _cut(call: Call) -> Cut:
 
 
 def _cut_at_run(call: Call) -> Cut:
-    """As `_cut`, by amounts, or of axes, that only a run knows."""
+    """Crop as `_cut` does, with amounts or axes that are only known at run time."""
     build, rank, amounts = call.build, call.type(0).rank, computed.vector(call, 1)
     n = computed.length(call, 1) // 2
     sides = [call.slice(amounts, 0, side * n, side * n + n) for side in range(2)]
@@ -73,7 +73,7 @@ def _cut_at_run(call: Call) -> Cut:
 
 
 def _constant(call: Call, x: str, low: Sequence[Size], high: Sequence[Size]) -> str:
-    """A value that is not known takes the place of what was padded."""
+    """Pad with a constant; a fill value that is unknown at load time is written with a mask."""
     build, amounts = call.build, {"low": tuple(low), "high": tuple(high)}
     value = call.single(2) if call.has(2) else np.zeros((), call.type(0).dtype.numpy)
     if isinstance(value, np.ndarray):
@@ -84,18 +84,18 @@ def _constant(call: Call, x: str, low: Sequence[Size], high: Sequence[Size]) -> 
     return build.where(build.pad(inside, **amounts, value=False), padded, value)
 
 
-def _picked(call: Call, x: str, axis: int, low: Size, high: Size, mode: str) -> str:
-    """x along an axis at the positions that a mode repeats: the ends, back and forth between them, or all in turn."""
+def _gathered(call: Call, x: str, axis: int, low: Size, high: Size, mode: str) -> str:
+    """Gather x along an axis at the positions of a mode: clamped to the ends (edge), reflected, or wrapped around."""
     build, size = call.build, call.known_shape(call.build.type(x))[axis]
     if size == 0:
         raise call.malformed(f"mode {mode!r} has nothing to repeat, got {build.type(x)} on axis {axis}")
-    places = build.iota(length=size + low + high, start=low * -1, step=1, dtype=i64)
+    positions = build.iota(length=size + low + high, start=low * -1, step=1, dtype=i64)
     last = build.dims(values=(size - 1,))
     if mode == "edge":
-        places = build.minimum(build.maximum(places, 0), last)
+        positions = build.minimum(build.maximum(positions, 0), last)
     elif mode == "wrap":
-        places = build.mod(places, build.dims(values=(size,)))
-    else:  # last - |p mod (2 last) - last|; of one element, 0
-        transposed = build.sub(build.mod(places, build.add(last, last)), last)
-        places = build.sub(last, build.abs(transposed))
-    return build.gather(x, places, axis=axis)
+        positions = build.mod(positions, build.dims(values=(size,)))
+    else:  # last - |p mod (2 last) - last|; 0 if there is one element
+        reflected = build.sub(build.mod(positions, build.add(last, last)), last)
+        positions = build.sub(last, build.abs(reflected))
+    return build.gather(x, positions, axis=axis)

@@ -1,7 +1,7 @@
-"""Bytes or a path -> a checked `onnx_ir.Model`. Everything that a file can lie about on its own is refused here.
+"""Parse bytes or a path into a checked `onnx_ir.Model`. Every inconsistency within the file is rejected here.
 
-Nothing is computed from a size before it is compared with a limit, and no file is opened before its path is checked
-(see `external.py`). What depends on an op's meaning is checked where the op is loaded.
+No size is used before it is compared with a limit, and no file is opened before its path is checked (see
+`external.py`). Properties that depend on an op's semantics are checked where the op is loaded.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MAX_FILE_BYTES = 2**31 - 1  # protobuf's own limit
 MAX_NAME_BYTES = 1 << 16  # of a name in a model
 NEWEST_OPSET = onnx.defs.onnx_opset_version()
 
-_IR_WITH_OPSETS = 3  # before, a file names none and is of opset 1
+_IR_WITH_OPSETS = 3  # earlier files declare no opset and have opset 1
 
 Graph = onnx.GraphProto | onnx.FunctionProto
 _NOTHING: Mapping[int, int] = {}
@@ -40,8 +40,8 @@ _NOTHING: Mapping[int, int] = {}
 class Parsed:
     """A model that passed the checks; `opset` is that of the default domain.
 
-    files: those that were read, by location, "" for the model file itself; see `files.identity`. file: the
-    path that the model came from, "" of bytes. absent: why data of initializers cannot be had, by name.
+    files: the files that were read, by location, "" for the model file itself; see `files.identity`. file: the path of
+    the model, "" for bytes. absent: by name, the reason why data of an initializer is unavailable.
     """
 
     model: onnx_ir.Model
@@ -52,25 +52,26 @@ class Parsed:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What the model says of itself, as plain data."""
+        """Return the model's metadata, as plain data."""
         model = self.model
         opsets = {domain or "ai.onnx": version for domain, version in model.opset_imports.items()}
-        said = {
+        facts = {
             "producer": " ".join(filter(None, (model.producer_name, model.producer_version))),
             "ir_version": model.ir_version, "opsets": opsets or {"ai.onnx": self.opset}, "domain": model.domain,
             "model_version": model.model_version, "doc": model.doc_string, "metadata": dict(model.metadata_props),
         }  # fmt: skip
-        return {key: value for key, value in said.items() if value}
+        return {key: value for key, value in facts.items() if value}
 
 
 @uncollected()
 def parse_model(source: str | os.PathLike | bytes, *, may_lack_data: bool = False) -> Parsed:
-    """Reads and checks a model. External data is mapped, and only looked for beside a model that came as a path.
+    """Read and check a model. External data is mapped, and only searched for in the folder of a model given as a
+    path.
 
-    may_lack_data: external data of the graph's initializers that cannot be had stops nothing, but is noted.
+    may_lack_data: record unavailable external data of the graph's initializers instead of raising an error.
 
-    Raises MissingFileError for a path that does not exist, LoadError for malformed content, LimitError for sizes
-    beyond the documented limits, UnsupportedError for well-formed content that Ingot does not implement.
+    Raises MissingFileError for a path that does not exist, LoadError for malformed content, LimitError for sizes beyond
+    the documented limits, UnsupportedError for well-formed content that Ingot does not implement.
     """
     where, content = _content(source)
     folder = None if isinstance(source, bytes) else os.path.dirname(os.path.abspath(source))
@@ -98,16 +99,16 @@ def parse_model(source: str | os.PathLike | bytes, *, may_lack_data: bool = Fals
 
 
 def read_header(source: str | os.PathLike | bytes) -> onnx.ModelProto:
-    """A model's message as it is written, without its large weights: for what it says of itself. Nothing is checked.
+    """Read a model's message without its large weights, for its metadata. Nothing is checked.
 
-    Raises what `parse_model` raises for a file that cannot be read or decoded.
+    Raises the errors of `parse_model` for a file that cannot be read or decoded.
     """
     where, content = _content(source)
     return _decode(content, where)[0]
 
 
 def _content(source: str | os.PathLike | bytes) -> tuple[str, memoryview]:
-    """What errors call a model, and its bytes."""
+    """Return the name of a model for errors, and its bytes."""
     if isinstance(source, bytes):
         return "onnx bytes", memoryview(source)
     where = f"onnx file {os.fspath(source)!r}"
@@ -136,7 +137,9 @@ def _read(path: str | os.PathLike, where: str) -> memoryview:
 
 
 def _decode(content: memoryview, where: str) -> tuple[onnx.ModelProto, dict[int, tuple[int, int]]]:
-    """The model, and where the raw_data of the initializers lies that it was read without; see `Message`."""
+    """Decode the model, without raw_data of large initializers; return the locations of this data too; see
+    `Message`.
+    """
     start = bytes(content[:512])
     if not start:
         raise LoadError(f"{where}: file is empty")
@@ -177,7 +180,7 @@ def _check_header(proto: onnx.ModelProto, where: str) -> int:
 
 
 def _uses_default_domain(graph: onnx.GraphProto) -> bool:
-    """Whether a node of the graph, or of one inside it, is of the default domain."""
+    """Return whether the graph or one of its subgraphs has a node of the default domain."""
     inner = [g for node in graph.node for a in node.attribute for g in (*a.graphs, *([a.g] if a.HasField("g") else []))]
     return any(node.domain in ("", "ai.onnx") for node in graph.node) or any(map(_uses_default_domain, inner))
 
@@ -186,7 +189,7 @@ def _opsets(imports: Iterable[onnx.OperatorSetIdProto], where: str) -> dict[str,
     versions: dict[str, int] = {}
     for entry in imports:
         domain = "" if entry.domain == "ai.onnx" else entry.domain
-        if versions.get(domain, entry.version) != entry.version:  # skl2onnx says some twice
+        if versions.get(domain, entry.version) != entry.version:  # skl2onnx repeats some imports
             raise LoadError(f"{where}: opset of domain {shown(entry.domain)} is imported twice")
         versions[domain] = entry.version
     if not 1 <= versions.get("", 1) <= NEWEST_OPSET:
@@ -212,9 +215,9 @@ def _check_model(proto: onnx.ModelProto, where: str, raw_bytes: Mapping[int, int
 
 
 def _without_maps(graph: Graph, where: str) -> dict[str, Any]:
-    """Cuts out the declared types that hold maps, which onnx_ir does not read, and gives those of outputs.
+    """Remove declared types that contain maps, which onnx_ir cannot read, and return those of the outputs.
 
-    Raises UnsupportedError for an input that is one.
+    Raises UnsupportedError for an input that contains a map.
     """
     found: dict[str, Any] = {}
     if isinstance(graph, onnx.GraphProto):
@@ -236,7 +239,7 @@ def _without_maps(graph: Graph, where: str) -> dict[str, Any]:
 
 
 def _check_returned_inputs(graph: onnx.GraphProto, where: str) -> None:
-    """An input that is an output too has one type, that of the input, as `onnx_ir` keeps only one declaration.
+    """Give an input that is also an output the type of the input, as `onnx_ir` keeps only one declaration.
 
     Dims of outputs are hints, which may have other names.
     """
@@ -250,17 +253,18 @@ def _check_returned_inputs(graph: onnx.GraphProto, where: str) -> None:
 
 
 def _without_dims(type: onnx.TypeProto) -> onnx.TypeProto:
-    """The type of a tensor without its shape; any other as it is."""
+    """Return the type of a tensor without its shape; any other type unchanged."""
     has_dims = type.HasField("tensor_type")
     return onnx.helper.make_tensor_type_proto(type.tensor_type.elem_type, None) if has_dims else type
 
 
 def _check_graph(graph: Graph, scopes: list[set[str]], where: str, raw_bytes: Mapping[int, int] = _NOTHING) -> None:
-    """Single assignment, a producer for each name, tensors and attributes well formed; then the same for subgraphs.
+    """Check single assignment, a producer for each name, and well-formed tensors and attributes; then check the
+    subgraphs.
 
-    Inputs and initializers of a subgraph may have names of the graphs around it, and hide these. `scopes` are the names
-    defined around this graph; `raw_bytes` the lengths of raw_data that was cut out, by position of the initializer.
-    Recursion is bounded by protobuf's limit of 100 nested messages.
+    Inputs and initializers of a subgraph may shadow names of enclosing graphs. `scopes` are the names defined in the
+    enclosing graphs; `raw_bytes` the length of raw_data that was cut out, by index of the initializer. Recursion is
+    bounded by protobuf's limit of 100 nested messages.
     """
     in_function = isinstance(graph, onnx.FunctionProto)
     inputs, initializers, outputs = _interface(graph, where, raw_bytes, not scopes)
@@ -287,7 +291,9 @@ def _check_graph(graph: Graph, scopes: list[set[str]], where: str, raw_bytes: Ma
 def _interface(
     graph: Graph, where: str, raw_bytes: Mapping[int, int], is_whole: bool
 ) -> tuple[list[str], list[str], list[str]]:
-    """Names of inputs, initializers and outputs. is_whole: it is no subgraph, of which one value may be two results."""
+    """Return the names of inputs, initializers and outputs. is_whole: not a subgraph; in subgraphs, one value may be
+    two results.
+    """
     if isinstance(graph, onnx.FunctionProto):
         inputs, initializers, outputs = list(graph.input), [], list(graph.output)
     else:
@@ -340,14 +346,14 @@ def _check_name(name: str, where: str) -> None:
 
 
 def _check_text(where: str, *texts: str) -> None:
-    # protobuf gives bytes where a string is not UTF-8.
+    # protobuf returns bytes where a string is not UTF-8.
     for text in texts:
         if not isinstance(text, str):
             raise LoadError(f"{where}: not UTF-8, got {text[:100]!r}")
 
 
 def _view_weights(graph: onnx_ir.Graph, content: memoryview, offsets: dict[str, int]) -> None:
-    """Gives the initializers that protobuf did not read their arrays, where they lie in the file."""
+    """Set the arrays of initializers that were cut out of the message, as views of the file."""
     for name, offset in offsets.items():
         tensor = graph.initializers[name].const_value
         assert tensor is not None
@@ -357,10 +363,11 @@ def _view_weights(graph: onnx_ir.Graph, content: memoryview, offsets: dict[str, 
 def _read_weights(
     model: onnx_ir.Model, file: str, folder: str | None, absent: dict[str, str] | None
 ) -> dict[str, MappedFile | bytes]:
-    """Gives every initializer its array: external data is mapped, a large raw one read and its length compared.
+    """Set the array of every initializer: external data is mapped, a large raw array is read and its length
+    checked.
 
-    Returns the mapped files by location. file: what errors call the model. absent: takes why data of the graph's own
-    initializers cannot be had, which then stay as they are; None for an error instead.
+    Returns the mapped files by location. file: the name of the model in errors. absent: filled with the reason why data
+    of one of the graph's own initializers is unavailable, which then stays external; None to raise the error instead.
     """
     maps: dict[str, MappedFile | bytes] = {}
     graphs = [model.graph, *model.graph.subgraphs()]

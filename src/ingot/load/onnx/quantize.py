@@ -1,4 +1,4 @@
-"""Quantization, and products of quantized numbers: sums of integers, which are exact."""
+"""Rules for quantization, and for integer products of quantized values, whose sums are exact."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def dequantize_linear(call: Call) -> str:
 
 
 def _granularity(call: Call) -> tuple[int, int]:
-    """The axis, 0 where one scale is for all, and the size of blocks, 0 without."""
+    """Return the axis (0 for a single scale) and the block size (0 without blocks)."""
     block = call.attr_int("block_size", 0)
     if not 0 <= block < 2**31:
         raise call.malformed(f"attribute 'block_size' is {block}, expected 0 or more")
@@ -80,13 +80,15 @@ def matmul_integer_to_float(call: Call) -> str:
 @onnx("DynamicQuantizeMatMul", domain=MICROSOFT)
 def dynamic_quantize_matmul(call: Call) -> str:
     build = call.build
-    codes, scale, zero = build.add_all("dynamic_quantize", call[0])
-    inner = call.restated(codes, call[1], zero, call.get(3))
+    quantized, scale, zero = build.add_all("dynamic_quantize", call[0])
+    inner = call.replaced(quantized, call[1], zero, call.get(3))
     return _scaled_product(call, _product(inner, (0, 2), (1, 3), i32), scale, b_scale=2, bias=4)
 
 
 def _scaled_product(call: Call, sums: str, a_scale: str, *, b_scale: int, bias: int) -> str:
-    """Sums as floats of the dtype of scales, by those of both operands; a vector of b's has one for each column."""
+    """Scale the sums by the scales of both operands, in the dtype of the scales; a vector of scales of b has one per
+    column.
+    """
     build, dtype = call.build, call.type(b_scale).dtype
     scale = build.mul(call.reshape(call.cast(a_scale, f32), ()), _scale(call, b_scale, 1))
     result = build.mul(call.cast(sums, f32), scale)
@@ -96,7 +98,7 @@ def _scaled_product(call: Call, sums: str, a_scale: str, *, b_scale: int, bias: 
 
 @onnx("QLinearMatMul")
 def qlinear_matmul(call: Call) -> str:
-    """The scale of the sums is computed from the three scales first."""
+    """The three scales are combined first, as the scale of the sums."""
     build, wide = call.build, i32 if call.type(0).dtype.kind in "iu" and call.type(3).dtype.kind in "iu" else f32
     sums = _product(call, (0, 2), (3, 5), wide)
     rank = build.type(sums).rank
@@ -113,14 +115,18 @@ def qlinear_conv(call: Call) -> str:
 
 
 def _product(call: Call, left: tuple[int, int], right: tuple[int, int], wide: DType) -> str:
-    """The sums of a product of two operands less their zero points; each as places of an operand and of that."""
+    """Multiply two operands minus their zero points; each pair holds the indices of an operand and of its zero
+    point.
+    """
     (a, a_zero), (b, b_zero) = left, right
     types = call.type(a), call.type(b)
-    zeros = call.type(a_zero) if call.has(a_zero) else None, call.type(b_zero) if call.has(b_zero) else None
+    zero_points = call.type(a_zero) if call.has(a_zero) else None, call.type(b_zero) if call.has(b_zero) else None
     one_each = (types[1].shape[-1:], (1,), ())
     fits = all(type.dtype in BYTES and type.rank > 1 for type in types)
     fits = (
-        fits and (zeros[0] is None or zeros[0].shape in ((), (1,))) and (zeros[1] is None or zeros[1].shape in one_each)
+        fits
+        and (zero_points[0] is None or zero_points[0].shape in ((), (1,)))
+        and (zero_points[1] is None or zero_points[1].shape in one_each)
     )
     if fits:
         return call.build.matmul_integer(call[a], call[b], None, call.get(a_zero), call.get(b_zero))
@@ -128,7 +134,7 @@ def _product(call: Call, left: tuple[int, int], right: tuple[int, int], wide: DT
 
 
 def _convolution(call: Call, image: tuple[int, int], filters: tuple[int, int], bias: str | None) -> str:
-    """The sums of a convolution of an operand with another, less their zero points."""
+    """Convolve two operands minus their zero points."""
     (x, x_zero), (w, w_zero) = image, filters
     one_each = (call.type(w).shape[:1], (1,), ())
     fits = call.type(x).dtype in BYTES and call.type(w).dtype in BYTES
@@ -139,7 +145,9 @@ def _convolution(call: Call, image: tuple[int, int], filters: tuple[int, int], b
 
 
 def centred(call: Call, index: int, zero: int, dtype: DType, *, rows: bool = False, filters: bool = False) -> str:
-    """An operand less its zero point, in a dtype that both fit. rows, filters: what a vector of zero points is for."""
+    """Subtract the zero point from an operand, in a dtype that fits both. rows, filters: the granularity of a vector of
+    zero points.
+    """
     x = call.cast(call[index], dtype)
     if not call.has(zero):
         return x
@@ -148,10 +156,10 @@ def centred(call: Call, index: int, zero: int, dtype: DType, *, rows: bool = Fal
 
 
 def expect_scale(call: Call, index: int) -> None:
-    """Raises LoadError for a known scale that is not finite.
+    """Raise LoadError for a known scale that is not finite.
 
-    One below 0 is fine: formats of few bits give the largest element of a block the one code without a counterpart. So
-    is 0, which numbers that are all 0 have.
+    A negative scale is valid: low-bit formats assign a block's largest element the one quantized value without a
+    counterpart. A scale of 0 is valid, too: it occurs where all numbers are 0.
     """
     data = call.build.graph.data(call[index])
     if data is None or data.dtype.kind != "f":
@@ -166,7 +174,7 @@ def _scale(call: Call, index: int, rank: int, *, rows: bool = False, filters: bo
 
 
 def _along(call: Call, x: str, rank: int, *, rows: bool, filters: bool) -> str:
-    """A value for each row, column or filter as it broadcasts; one of one element as a scalar."""
+    """Reshape a vector with a value per row, column or filter so that it broadcasts; one element becomes a scalar."""
     shape = call.build.type(x).shape
     if shape == (1,):
         return call.reshape(x, ())
@@ -178,7 +186,7 @@ def _along(call: Call, x: str, rank: int, *, rows: bool, filters: bool) -> str:
 
 
 def _requantized(call: Call, sums: str, scale: str, zero: int, axis: int) -> str:
-    """Sums as integers again. scale: one number, or one for each index of the axis; or anything that broadcasts."""
+    """Requantize sums to integers. scale: one number, or one per index of the axis; or anything that broadcasts."""
     build = call.build
     rank, count = build.type(scale).rank, build.type(sums).shape[axis]
     column = build.type(sums).rank - axis
@@ -194,17 +202,17 @@ def _requantized(call: Call, sums: str, scale: str, zero: int, axis: int) -> str
     return build.quantize(scaled, one, zero_point, axis=0, block=0, dtype=call.type(zero).dtype, precision=f32)
 
 
-# -- ops of com.microsoft on quantized numbers, in floats and rounded once ---------------------------------------
+# -- ops of com.microsoft on quantized values: computed in floats and rounded once ---------------------------------
 
 
 def _floats(call: Call, index: int, scale: int, zero: int) -> str:
-    """Operand `index` as floats, by one scale and perhaps a zero point."""
+    """Dequantize operand `index` by one scale and an optional zero point."""
     expect_scale(call, scale)
     return call.build.dequantize(call[index], call[scale], call.get(zero), axis=0, block=0, dtype=f32)
 
 
 def _rounded(call: Call, x: str, scale: int, zero: int, dtype: DType) -> str:
-    """Floats in steps of operand `scale`."""
+    """Quantize floats by the scale in operand `scale`."""
     expect_scale(call, scale)
     zero_point = call.get(zero)
     dtype = dtype if zero_point is None else call.type(zero).dtype
@@ -228,7 +236,7 @@ def qlinear_unary(call: Call) -> str:
 
 @onnx("QLinearSoftmax", domain=MICROSOFT)
 def qlinear_softmax(call: Call) -> str:
-    """`opset` says which Softmax: before 13 the dims from the axis on are one."""
+    """The attribute `opset` selects the Softmax: before 13, the dims from the axis on are merged into one."""
     shape, is_rest = call.shape(0), call.attr_int("opset") < 13
     axis = call.attr_axis("axis", 1 if is_rest else -1, len(shape))
     rows: tuple[Size, ...] = (*shape[:axis], count(shape[axis:])) if is_rest else shape
@@ -244,7 +252,7 @@ def qlinear_where(call: Call) -> str:
 
 @onnx("QLinearConcat", domain=MICROSOFT)
 def qlinear_concat(call: Call) -> str:
-    """Operands come by threes, behind the scale and zero point of the result."""
+    """Operands come in triples, after the scale and zero point of the result."""
     if len(call) < 5 or (len(call) - 2) % 3:
         raise call.malformed(f"{len(call)} inputs, expected 2 and 3 for each operand")
     parts = [_floats(call, i, i + 1, i + 2) for i in range(2, len(call), 3)]
@@ -260,7 +268,7 @@ def qlinear_average_pool(call: Call) -> str:
     is_last = call.attr_int("channels_last", 0)
     x = call.permute(x, (0, rank - 1, *range(1, rank - 1))) if is_last else x
     if call.op == "QLinearAveragePool":
-        mean = average_pool(call.restated(x))
+        mean = average_pool(call.replaced(x))
     else:
         mean = call.build.reduce_mean(x, axes=tuple(range(2, rank)), keepdims=True)
     mean = call.permute(mean, (0, *range(2, rank), 1)) if is_last else mean
@@ -269,7 +277,9 @@ def qlinear_average_pool(call: Call) -> str:
 
 @onnx("QGemm", domain=MICROSOFT)
 def qgemm(call: Call) -> str:
-    """alpha * a' b' + c, where c counts in steps of the sums; without a zero point of the result it stays floats."""
+    """Compute alpha * a' b' + c, where c has the scale of the sums; without a zero point of the result, it stays
+    float.
+    """
     build = call.build
     if call.attr_int("transA", 0) or call.type(0).rank != 2 or call.type(3).rank != 2:
         raise call.unsupported(f"a transposed left operand, or {call.type(0)} and {call.type(3)}")

@@ -1,5 +1,5 @@
-"""Random ops. With a seed they start from `random_uniform`, whose numbers are the same in each run; without one from
-`draw_uniform`, which draws anew in each run; see docs/random.md.
+"""Rules for random ops. With a seed they use `random_uniform`, whose numbers are the same in each run; without a seed
+`draw_uniform`, whose numbers differ in each run; see docs/random.md.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ingot.load.onnx.tensors import count_elements
 
 
 def _uniform(call: Call, shape: Sequence[Size]) -> str:
-    """f64 in 0..1."""
+    """Return uniform random numbers as f64 in 0..1."""
     if any(is_negative(d) for d in shape):
         raise call.malformed(f"negative dim, got {list(shape)}")
     count_elements([d for d in shape if isinstance(d, int)], "random numbers")
@@ -31,8 +31,10 @@ def _uniform(call: Call, shape: Sequence[Size]) -> str:
     return call.build.draw_uniform(draws(), shape=tuple(shape), stream=zlib.crc32(call.outputs[0].encode()))
 
 
-def drawn_in_trip(build: OnnxBuilder, draws: str, trip: str) -> str:
-    """What a trip of a loop draws from, where `draws` is that of the graph around the loop: another seed for each."""
+def random_state_of_iteration(build: OnnxBuilder, draws: str, trip: str) -> str:
+    """Return the random state of one iteration of a loop, with its own seed. draws: the state of the enclosing
+    graph.
+    """
     distance = np.array([zlib.crc32(build.hint.encode()) * 2**30 + 1, 0])
     return build.add(draws, build.mul(build.reshape(build.add(trip, 1), shape=(1,)), distance))
 
@@ -49,7 +51,7 @@ def _shape(call: Call) -> tuple[Size, ...]:
 
 
 def _dtype(call: Call) -> DType:
-    """The attribute's, or that of the operand."""
+    """Return the dtype of the attribute, or of the operand."""
     if "dtype" in call.attributes:
         return call.attr_dtype("dtype")
     return call.type(0).dtype if call.op.endswith("Like") else call.attr_dtype("dtype", 1)
@@ -73,14 +75,16 @@ def random_normal(call: Call) -> str:
 
 @onnx("Bernoulli", since=15)
 def bernoulli(call: Call) -> str:
-    """1 where a number below 1 falls below the probability."""
+    """Return 1 where a uniform random number is below the probability."""
     drawn = call.build.less(_uniform(call, call.shape(0)), call.cast(call[0], f64))
     return call.cast(drawn, call.attr_dtype("dtype") if "dtype" in call.attributes else call.type(0).dtype)
 
 
 @onnx("Multinomial")
 def multinomial(call: Call) -> str:
-    """For each draw, how many running sums of the probabilities it reaches; operand 0 holds their logarithms."""
+    """Count, for each sample, the cumulative probabilities up to its random number; operand 0 holds
+    log-probabilities.
+    """
     build, samples = call.build, call.attr_int("sample_size", 1)
     if call.type(0).rank != 2 or samples < 1:
         raise call.malformed(f"sample_size is {samples}, operand {call.type(0)}, expected 1 or more and rank 2")
@@ -94,9 +98,10 @@ def multinomial(call: Call) -> str:
 
 @onnx("Dropout", since=10)
 def dropout(call: Call) -> tuple[str | None, ...]:
-    """Outside of training, x. In it, elements whose random number is below the ratio become 0, others are scaled.
+    """Return x outside of training. In training, elements whose random number is below the ratio become 0, others are
+    scaled.
 
-    Where only a run knows which, it chooses.
+    If the mode is only known at run time, the graph selects the result.
     """
     build, shape, dtype = call.build, call.shape(0), call.type(0).dtype
     training = call.single(2) if call.has(2) else np.array(False)
@@ -107,9 +112,9 @@ def dropout(call: Call) -> tuple[str | None, ...]:
     known = build.graph.data(ratio)
     if known is not None and not 0 <= known < 1:
         raise call.malformed(f"a ratio of {known}, expected 0 <= ratio < 1")
-    kept = build.greater_equal(_uniform(call, shape), call.cast(ratio, f64))
+    mask = build.greater_equal(_uniform(call, shape), call.cast(ratio, f64))
     scaled = build.div(call[0], call.cast(build.add(build.neg(ratio), 1.0), dtype))
-    y = build.where(kept, scaled, 0.0)
+    y = build.where(mask, scaled, 0.0)
     if isinstance(training, np.ndarray):
-        return y, kept
-    return build.where(training, y, call[0]), build.logical_or(kept, build.logical_not(training))
+        return y, mask
+    return build.where(training, y, call[0]), build.logical_or(mask, build.logical_not(training))

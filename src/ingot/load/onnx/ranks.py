@@ -1,6 +1,6 @@
-"""A node that is another one for each rank of an operand that a run says: branches, one in the other.
+"""Nodes whose result depends on a rank that is only known at run time: nested branches, one per rank.
 
-An operand of sizes says a rank by its length.
+An operand of sizes determines a rank by its length.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ingot.load.onnx.registry import INGOT, onnx
 
 
 def is_unranked(build: OnnxBuilder, operand: str) -> bool:
-    """Whether a run says how many dims an operand has, or how many integers, of those in a row."""
+    """Return whether the rank of an operand, or the length of an integer vector, is only known at run time."""
     type = build.graph.values[operand].type
     if isinstance(type, TensorType):
         return type.dtype.kind == "i" and type.rank == 1 and not type.is_static
@@ -25,14 +25,14 @@ def is_unranked(build: OnnxBuilder, operand: str) -> bool:
 
 
 def of_rank(build: OnnxBuilder, operand: str, rank: int) -> str:
-    """Such an operand of a rank; another one is an error of the run."""
+    """Return such an operand with a given rank (or length); any other rank is an error of the run."""
     is_row = isinstance(build.graph.values[operand].type, TensorType)
     return build.reshape(operand, shape=(rank,)) if is_row else build.as_rank(operand, rank=rank)
 
 
 @onnx("has_rank", domain=INGOT)
 def has_rank(call: Call) -> str:
-    """What such a choice was, in a file that Ingot wrote."""
+    """Evaluate the condition of a branch, in a file that Ingot wrote."""
     type, rank = call.value_type(0), call.attr_int("rank")
     if isinstance(type, TensorType):
         return call.build.constant(np.array(type.rank == rank))
@@ -48,7 +48,9 @@ def as_rank(call: Call) -> str:
 
 
 def choose(build: OnnxBuilder, operand: str, bodies: Mapping[int, Body]) -> tuple[str, ...]:
-    """The results of the body for the rank that an operand has, or of the last, which refuses others."""
+    """Return the results of the body for the rank that an operand has, or of the last body, which rejects other
+    ranks.
+    """
     captured = dict.fromkeys(name for body in bodies.values() for name in body.captured)
     return _choose(build, operand, list(bodies.items()), {name: name for name in captured})
 
@@ -56,7 +58,7 @@ def choose(build: OnnxBuilder, operand: str, bodies: Mapping[int, Body]) -> tupl
 def _choose(
     build: OnnxBuilder, operand: str, bodies: list[tuple[int, Body]], names: Mapping[str, str]
 ) -> tuple[str, ...]:
-    """names: of what the bodies capture in the graph that is built."""
+    """Choose recursively. names: captured values -> their names in the graph under construction."""
     (rank, body), *others = bodies
     if len(others) == 1:
         ((_, other),) = others

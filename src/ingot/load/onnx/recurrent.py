@@ -1,4 +1,4 @@
-"""LSTM, GRU and RNN: the directions one by one, and their inputs' share of the gates as one product each."""
+"""Rules for LSTM, GRU and RNN: one op per direction; the input projections of all steps are one matrix product."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _OF_QUANT = "DynamicQuantizeLSTM"
 _GATES = {"LSTM": 4, _OF_QUANT: 4, "GRU": 3, "RNN": 1}
 _OF_LSTM = ("Sigmoid", "Tanh", "Tanh")
 _DEFAULTS = {"LSTM": _OF_LSTM, _OF_QUANT: _OF_LSTM, "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}
-# Of each activation: its name in the op, and its parameters where a model gives none.
+# Activation -> its name in the plain op, and the default values of its parameters.
 _ACTIVATIONS = {
     "affine": ("affine", 1.0, 0.0),
     "elu": ("elu", 1.0, 0.0),
@@ -28,14 +28,14 @@ _ACTIVATIONS = {
     "tanh": ("tanh", 0.0, 0.0),
     "thresholdedrelu": ("thresholded_relu", 1.0, 0.0),
 }
-# Those that take an alpha, and those that take a beta, of the lists that a model gives.
+# Activations that read a value of the lists of alphas, and of the list of betas.
 _ALPHA = ("affine", "elu", "hardsigmoid", "leakyrelu", "scaledtanh", "thresholdedrelu")
 _BETA = ("affine", "hardsigmoid", "scaledtanh")
 
 
 @onnx("LSTM", "GRU", "RNN")
 def recurrent(call: Call) -> tuple[str | None, ...]:
-    """Outputs: all hidden states, the last ones and, of LSTM, the last cell states."""
+    """Outputs: all hidden states, the last ones and, for LSTM, the last cell states."""
     directions = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}.get(
         call.attr_text("direction", "forward")
     )
@@ -55,28 +55,28 @@ def recurrent(call: Call) -> tuple[str | None, ...]:
             raise call.malformed(f"weights {call.type(i)}, expected [{len(directions)}, {gates * hidden}, {width}]")
     dtype = call.type(0).dtype
     x = call.cast(call.permute(call[0], (1, 0, 2)) if layout else call[0], dtype if dtype is f64 else f32)
-    made = [_direction(call, x, i, reverse, hidden) for i, reverse in enumerate(directions)]
-    return tuple(call.cast(_joined(call, list(parts), layout), dtype) for parts in zip(*made, strict=True))
+    results = [_direction(call, x, i, reverse, hidden) for i, reverse in enumerate(directions)]
+    return tuple(call.cast(_joined(call, list(parts), layout), dtype) for parts in zip(*results, strict=True))
 
 
 @onnx(_OF_QUANT, domain=MICROSOFT)
 def of_quant(call: Call) -> tuple[str | None, ...]:
-    """An LSTM whose weights are codes. What they are multiplied with is not rounded: the steps that ONNX Runtime takes
-    for that depend on how many threads it has.
+    """Compute an LSTM with quantized weights. Its inputs are not quantized: ONNX Runtime quantizes them with scales
+    that depend on its number of threads.
     """
     w, r = _decoded(call, 1, 8, 9), _decoded(call, 2, 10, 11)
-    return recurrent(call.restated(call[0], w, r, *(call.get(i) for i in range(3, 8))))
+    return recurrent(call.replaced(call[0], w, r, *(call.get(i) for i in range(3, 8))))
 
 
 def _decoded(call: Call, index: int, scale: int, zero: int) -> str:
-    """Weights [directions, inputs, gates] as floats [directions, gates, inputs].
+    """Dequantize weights [directions, inputs, gates] to floats [directions, gates, inputs].
 
-    scale, zero: operands with one for each direction, or for each of its gates.
+    scale, zero: operands with one value per direction, or per gate of a direction.
     """
     build, type = call.build, call.type(index)
     call.expect_sizes(index)
     if type.rank != 3 or call.type(scale).rank not in (1, 2):
-        raise call.malformed(f"weights {type} in steps of {call.type(scale)}, expected rank 3 and rank 1 or 2")
+        raise call.malformed(f"weights {type} with scales {call.type(scale)}, expected rank 3 and rank 1 or 2")
     expect_scale(call, scale)
     directions, inputs, gates = call.shape(index)
 
@@ -89,7 +89,7 @@ def _decoded(call: Call, index: int, scale: int, zero: int) -> str:
 
 
 def _joined(call: Call, parts: list[str], layout: int) -> str:
-    """The directions as an axis of their own: before the batch, or behind it in layout 1."""
+    """Stack the directions as a new axis: before the batch, or after it in layout 1."""
     build, shape = call.build, call.known_shape(call.build.type(parts[0]))
     *steps, batch, hidden = shape
     parts = [call.reshape(part, (*steps, 1, batch, hidden)) for part in parts]
@@ -104,7 +104,7 @@ def _direction(call: Call, x: str, index: int, reverse: bool, hidden: int) -> tu
     (_, batch, _), wide = call.known_shape(build.type(x)), build.type(x).dtype
 
     def part(i: int, *shape: Size) -> str:
-        """One direction of an operand, in another shape."""
+        """Return one direction of an operand, in another shape."""
         if call.type(i).rank != len(shape) + 1:
             raise call.malformed(f"input {i} is {call.type(i)}, expected rank {len(shape) + 1}")
         return call.cast(call.reshape(call.slice(call[i], 0, index, index + 1), shape), wide)
@@ -124,8 +124,10 @@ def _direction(call: Call, x: str, index: int, reverse: bool, hidden: int) -> tu
     halves = [] if bias is None else [call.slice(bias, 0, i * gates * hidden, (i + 1) * gates * hidden) for i in (0, 1)]
     lengths = call.cast(call[4], i64) if call.has(4) else None
 
-    def begun(i: int) -> str:
-        """The state before the first step. ONNX leaves open what a sequence of no steps gives, ORT gives zeros."""
+    def initial_state(i: int) -> str:
+        """Return the initial state. For a sequence without steps ONNX leaves the result undefined; ONNX Runtime returns
+        zeros.
+        """
         if lengths is None or not call.has(i):
             return state(i)
         return build.where(call.reshape(build.greater(lengths, 0), (batch, 1)), state(i), 0.0)
@@ -135,17 +137,19 @@ def _direction(call: Call, x: str, index: int, reverse: bool, hidden: int) -> tu
         row = build.add(row, halves[0]) if halves else row
         own = halves[1] if halves else build.expand(build.scalar(0.0, wide), shape=(gates * hidden,))
         reset = bool(call.attr_int("linear_before_reset", 0))
-        return build.add_all("gru", row, r, own, begun(5), lengths, linear_before_reset=reset, **options)
+        return build.add_all("gru", row, r, own, initial_state(5), lengths, linear_before_reset=reset, **options)
     row = build.add(row, build.add(*halves)) if halves else row
     if call.op == "RNN":
-        return build.add_all("rnn", row, r, begun(5), lengths, **options)
+        return build.add_all("rnn", row, r, initial_state(5), lengths, **options)
     peepholes = part(7, 3 * hidden) if call.has(7) else None
     linked = bool(call.attr_int("input_forget", 0))
-    return build.add_all("lstm", row, r, begun(5), begun(6), peepholes, lengths, input_forget=linked, **options)
+    return build.add_all(
+        "lstm", row, r, initial_state(5), initial_state(6), peepholes, lengths, input_forget=linked, **options
+    )
 
 
 def _activations(call: Call, direction: int) -> dict[str, Any]:
-    """A direction's share of the activations; parameters are listed for those that take some."""
+    """Return the activations of a direction; parameters are only listed for activations that have some."""
     defaults = _DEFAULTS[call.op]
     total = len(defaults) * (2 if call.attr_text("direction", "forward") == "bidirectional" else 1)
     names = call.attr_texts("activations", ()) or defaults * (total // len(defaults))

@@ -1,4 +1,4 @@
-"""Reductions, positions of extremes, running sums."""
+"""Rules for reductions, argmax and argmin, cumulative sums and top-k."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PLAIN = {"ReduceMax": "reduce_max", "ReduceMin": "reduce_min", "ReduceProd": "re
 
 
 def _reduced(call: Call, op: str, x: str, keepdims: bool | None = None) -> str:
-    """A reduction of x over the node's axes; no axes means all, or none with noop_with_empty_axes."""
+    """Reduce x over the node's axes; without axes over all, or over none with noop_with_empty_axes."""
     rank = call.type(0).rank
     keepdims = bool(call.attr_int("keepdims", 1)) if keepdims is None else keepdims
     if "axes" not in call.attributes and call.has(1) and call.known(1) is None and call.type(1).shape != (0,):
@@ -60,7 +60,7 @@ def sum_square(call: Call) -> str:
 
 
 def _as_float(call: Call, reduced: Callable[[str], str]) -> str:
-    """`reduced` of operand 0; of integers in float64, and truncated."""
+    """Apply `reduced` to operand 0; integers are computed in float64 and truncated."""
     dtype = call.type(0).dtype
     return call.cast(reduced(call[0] if dtype.kind == "f" else call.cast(call[0], f64)), dtype)
 
@@ -82,7 +82,7 @@ def log_sum_exp(call: Call) -> str:
 
 
 def _log_sum_exp(call: Call, x: str) -> str:
-    """Shifted by the largest element; an infinite one would make inf - inf, so the shift is kept finite."""
+    """Shift by the largest element; the shift is clamped to finite values, as inf - inf would be NaN."""
     build = call.build
     limit = float(np.finfo(np.float16 if build.type(x).dtype.bits == 16 else np.float32).max)
     largest = build.clip(_reduced(call, "reduce_max", x, keepdims=True), minimum=-limit, maximum=limit)
@@ -108,7 +108,7 @@ def position(call: Call) -> str:
 @onnx("CumProd", since=26)
 @onnx("CumSum")
 def running(call: Call) -> str:
-    """`exclusive` shifts by one element, `reverse` runs from the end."""
+    """Accumulate along an axis; `exclusive` shifts by one element, `reverse` accumulates from the end."""
     rank = call.type(0).rank
     if not computed.is_known(call, 1):
         return computed.along(call, call[1], [_cumsum(call, axis) for axis in range(rank)])

@@ -1,4 +1,4 @@
-"""Ops of com.microsoft that are those of ai.onnx: under their own name or another, or with channels last."""
+"""Rules for ops of com.microsoft that equal ops of ai.onnx, under the same or another name, or with channels last."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ingot.load.onnx.quantize import qlinear_conv
 from ingot.load.onnx.registry import MICROSOFT, Rule, find_rule, onnx
 from ingot.load.onnx.shapes import count
 
-# The op of ai.onnx that each is, at which opset.
+# Op of com.microsoft -> the equal op of ai.onnx, and its opset.
 _SAME = {
     "ExpandDims": ("Unsqueeze", 13),
     "GatherND": ("GatherND", 12),
@@ -23,7 +23,7 @@ _SAME = {
 
 @onnx(*_SAME, domain=MICROSOFT)
 def renamed(call: Call) -> str | tuple[str | None, ...] | None:
-    """A step of Range that is left out is 1; pads may be a row."""
+    """The step of Range defaults to 1; the pads of Pad may be a matrix with one row."""
     name, opset = _SAME[call.op]
     operands = list(call.operands)
     if call.op == "Range" and not call.has(2):
@@ -42,7 +42,7 @@ def matmul_integer16(call: Call) -> str:
 
 @onnx("QLinearConv", domain=MICROSOFT)
 def qlinear_conv_channels_last(call: Call) -> str:
-    """The op of ai.onnx, with `channels_last` over [N, sizes..., C]."""
+    """Compute QLinearConv; with `channels_last`, images are [N, sizes..., C]."""
     return _channels_first(call, qlinear_conv) if call.attr_int("channels_last", 0) else qlinear_conv(call)
 
 
@@ -52,12 +52,12 @@ def max_pool_channels_last(call: Call) -> str:
 
 
 def _channels_first(call: Call, rule: Rule) -> str:
-    """What a rule makes of images [N, C, sizes...], of those [N, sizes..., C] that the call has."""
+    """Apply a rule for images [N, C, sizes...] to the call's images [N, sizes..., C]."""
     rank = call.type(0).rank
     if rank < 3:
         raise call.malformed(f"an image {call.type(0)}, expected rank 3 or more")
     x = call.permute(call[0], (0, rank - 1, *range(1, rank - 1)))
-    made = rule(call.restated(x, *call.operands[1:]))
-    result = made[0] if isinstance(made, tuple) else made
+    results = rule(call.replaced(x, *call.operands[1:]))
+    result = results[0] if isinstance(results, tuple) else results
     assert result is not None
     return call.permute(result, (0, *range(2, rank), 1))

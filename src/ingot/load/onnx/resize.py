@@ -1,4 +1,4 @@
-"""Resize: every axis on its own, as copies, a gather or weighted sums of what a table says."""
+"""Rule for Resize: each axis is resampled separately, by repetition, a gather, or weighted sums."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ingot.load.resample import COORDINATES, NEAREST, Axis, crop, cubic, linear,
 from ingot.ops.define import Builder
 
 _CROP = "tf_crop_and_resize"
-# These give an axis whose elements repeat a whole number of times the same table at any size.
+# In these modes, an integer factor repeats each element of an axis equally often or not at all, whatever the size.
 _EVEN = ("asymmetric", "half_pixel", "half_pixel_symmetric", "pytorch_half_pixel")
 
 
@@ -48,12 +48,12 @@ def _rounding(call: Call) -> str:
     return call.word("nearest_mode", "round_prefer_floor", tuple(NEAREST))
 
 
-def _pen(call: Call, axis: Axis, *values: Value) -> Builder:
-    return call.pen(axis.size, axis.out, axis.width, axis.scale, *values)
+def _builder_for(call: Call, axis: Axis, *values: Value) -> Builder:
+    return call.builder_for(axis.size, axis.out, axis.width, axis.scale, *values)
 
 
 def _wanted(call: Call, axes: tuple[int, ...]) -> dict[int, Axis]:
-    """The axes that change, or may."""
+    """Return the axes that change, or that may change."""
     sizes = [call.shape(0)[axis] for axis in axes]
     has_sizes = call.has(3) and call.type(3).shape != (0,)
     if has_sizes == (call.has(2) and call.type(2).shape != (0,)):
@@ -66,31 +66,33 @@ def _wanted(call: Call, axes: tuple[int, ...]) -> dict[int, Axis]:
         if is_same and _mode(call) != _CROP:
             continue
         if each.size == 0 and each.out != 0 and isinstance(each.out, int):
-            raise call.malformed(f"{each.out} places of an empty axis {axis}")
+            raise call.malformed(f"{each.out} elements of an empty axis {axis}")
         result[axis] = each
     return result
 
 
 def _by_scales(call: Call, sizes: list[Size]) -> list[Axis]:
     scales = call.single(2) if len(sizes) == 1 else call.value(2)
-    pen = call.pen(scales)
+    builder = call.builder_for(scales)
     if len(sizes) == 1:
-        scales = pen.reshape(scales, shape=(1,))
+        scales = builder.reshape(scales, shape=(1,))
     elif call.type(2).shape != (len(sizes),):
         raise call.malformed(f"scales are {call.type(2)}, expected {len(sizes)} positive numbers")
     if isinstance(scales, np.ndarray) and not (np.isfinite(scales).all() and (scales > 0).all()):
         raise call.malformed(f"scales are {scales[:8].tolist()}, expected {len(sizes)} positive numbers")
     found = []
     for i, (size, out) in enumerate(zip(sizes, _scaled(call, sizes, scales), strict=True)):
-        scale = pen.reshape(pen.slice(scales, starts=(i,), stops=(i + 1,), steps=(1,)), shape=())
-        own = call.pen(scale, size)
+        scale = builder.reshape(builder.slice(scales, starts=(i,), stops=(i + 1,), steps=(1,)), shape=())
+        own = call.builder_for(scale, size)
         width = own.cast(own.mul(scale, own.scalar(size, f32)), dtype=f64)
-        found.append(Axis(size, out, width, pen.cast(scale, dtype=f64)))
+        found.append(Axis(size, out, width, builder.cast(scale, dtype=f64)))
     return found
 
 
 def _scaled(call: Call, sizes: list[Size], scales: Value) -> tuple[Size, ...]:
-    """The dims, multiplied in f32 and rounded down; symbolic ones by a fraction, or else by the run."""
+    """Return the dims times the scales, in f32 and rounded down; symbolic dims times an exact fraction, else computed
+    at run time.
+    """
     if isinstance(scales, np.ndarray):
         exact = [_multiplied(size, scale.item()) for size, scale in zip(sizes, scales, strict=True)]
         if None not in exact:
@@ -111,34 +113,34 @@ def _by_sizes(call: Call, sizes: list[Size]) -> list[Axis]:
     if len(wanted) != len(sizes) or any(is_negative(size) for size in wanted):
         raise call.malformed(f"sizes are {list(wanted)}, expected {len(sizes)} of 0 or more")
     policy = call.word("keep_aspect_ratio_policy", "stretch", ("stretch", "not_larger", "not_smaller"))
-    scales = [_ratio(call.pen(*pair), *pair) for pair in zip(wanted, sizes, strict=True)]
+    scales = [_ratio(call.builder_for(*pair), *pair) for pair in zip(wanted, sizes, strict=True)]
     if policy != "stretch":
-        pen = call.pen(*scales)
-        each = pen.concat(*(pen.reshape(scale, shape=(1,)) for scale in scales), axis=0)
-        reduce = pen.reduce_min if policy == "not_larger" else pen.reduce_max
+        builder = call.builder_for(*scales)
+        each = builder.concat(*(builder.reshape(scale, shape=(1,)) for scale in scales), axis=0)
+        reduce = builder.reduce_min if policy == "not_larger" else builder.reduce_max
         scale = reduce(each, axes=(0,), keepdims=False)
-        extents = pen.cast(pen.dims(values=tuple(sizes)), dtype=f64)
-        wanted = call.measured(pen.cast(pen.add(pen.mul(extents, scale), 0.5), dtype=i64))
+        extents = builder.cast(builder.dims(values=tuple(sizes)), dtype=f64)
+        wanted = call.measured(builder.cast(builder.add(builder.mul(extents, scale), 0.5), dtype=i64))
         scales = [scale] * len(sizes)
     found = zip(sizes, wanted, scales, strict=True)
-    return [Axis(size, out, call.pen(out).scalar(out, f64), scale) for size, out, scale in found]
+    return [Axis(size, out, call.builder_for(out).scalar(out, f64), scale) for size, out, scale in found]
 
 
-def _ratio(pen: Builder, out: Size, size: Size) -> Value:
-    return pen.scalar(1, f64) if size == 0 else pen.div(pen.scalar(out, f64), pen.scalar(size, f64))
+def _ratio(builder: Builder, out: Size, size: Size) -> Value:
+    return builder.scalar(1, f64) if size == 0 else builder.div(builder.scalar(out, f64), builder.scalar(size, f64))
 
 
 def _coordinates(call: Call, axes: tuple[int, ...], axis: int, each: Axis) -> Value:
-    """Where each place of an axis lies in the operand: f32[out]."""
+    """Return the coordinates of an axis's output elements in the operand: f32[out]."""
     mode = _mode(call)
     if mode != _CROP:
-        return COORDINATES[mode](_pen(call, each), each)
-    roi, place = call.value(1), axes.index(axis)
-    pen = call.pen(roi)
+        return COORDINATES[mode](_builder_for(call, each), each)
+    roi, axis_index = call.value(1), axes.index(axis)
+    builder = call.builder_for(roi)
     if call.type(1).shape != (2 * len(axes),):
         raise call.malformed(f"roi is {call.type(1)}, expected {2 * len(axes)} numbers")
-    ends = [pen.slice(roi, starts=(i,), stops=(i + 1,), steps=(1,)) for i in (place, place + len(axes))]
-    found = crop(_pen(call, each, roi), each, *(pen.cast(end, dtype=f32) for end in ends))
+    ends = [builder.slice(roi, starts=(i,), stops=(i + 1,), steps=(1,)) for i in (axis_index, axis_index + len(axes))]
+    found = crop(_builder_for(call, each, roi), each, *(builder.cast(end, dtype=f32) for end in ends))
     if isinstance(found, np.ndarray) and not np.isfinite(found).all():
         raise call.malformed(f"roi is {roi.tolist()}, expected finite numbers")
     return found
@@ -146,11 +148,11 @@ def _coordinates(call: Call, axes: tuple[int, ...], axis: int, each: Axis) -> Va
 
 def _nearest(call: Call, axes: tuple[int, ...], wanted: dict[int, Axis]) -> str:
     x, factors = call[0], {}
-    for axis, each in reversed(wanted.items()):  # single elements while there are few
+    for axis, each in reversed(wanted.items()):  # the innermost axis first, while the tensor is small
         factor = None if is_known(each.size, each.out) else _even_factor(call, each)
         if factor is None:
             coordinates = _coordinates(call, axes, axis, each)
-            indices = nearest(call.pen(each.size, coordinates), coordinates, each.size, _rounding(call))
+            indices = nearest(call.builder_for(each.size, coordinates), coordinates, each.size, _rounding(call))
             if isinstance(indices, np.ndarray) and isinstance(each.size, int):
                 factor = repeats(indices, each.size)
         if factor is None:
@@ -161,41 +163,45 @@ def _nearest(call: Call, axes: tuple[int, ...], wanted: dict[int, Axis]) -> str:
 
 
 def _even_factor(call: Call, axis: Axis) -> int | None:
-    """How often each element of a symbolic axis is repeated; None unless all are, equally often at any size."""
+    """Return how often each element of a symbolic axis is repeated; None unless all are repeated equally often at any
+    size.
+    """
     factor = floordiv(axis.out, axis.size)
     if not isinstance(factor, int) or factor * axis.size != axis.out or not 1 <= factor < 2**16:
         return None
     if _mode(call) not in _EVEN:
         return None
-    pen = Eager()
-    tried = Axis(3, 3 * factor, pen.scalar(3 * factor, f64), pen.scalar(factor, f64))
-    indices = nearest(pen, COORDINATES[_mode(call)](pen, tried), 3, _rounding(call))
+    builder = Eager()
+    tried = Axis(3, 3 * factor, builder.scalar(3 * factor, f64), builder.scalar(factor, f64))
+    indices = nearest(builder, COORDINATES[_mode(call)](builder, tried), 3, _rounding(call))
     return factor if repeats(indices, 3) == factor else None
 
 
 def _summed(call: Call, x: str, axis: int, each: Axis, coordinates: Value, mode: str) -> str:
     build, support = call.build, 1 if mode == "linear" else 2
     kernel = linear if mode == "linear" else functools.partial(cubic, a=call.attr_float("cubic_coeff_a", -0.75))
-    own = call.pen(each.scale)
+    own = call.builder_for(each.scale)
     stretch = own.maximum(own.div(1.0, each.scale), 1.0) if call.attr_int("antialias", 0) else None
-    pen = _pen(call, each, coordinates)
+    builder = _builder_for(call, each, coordinates)
     indices, weights = taps(
-        pen, coordinates, each, kernel, support, stretch=stretch,
+        builder, coordinates, each, kernel, support, stretch=stretch,
         exclude_outside=bool(call.attr_int("exclude_outside", 0)),
     )  # fmt: skip
-    weights = pen.cast(weights, dtype=build.type(x).dtype)
+    weights = builder.cast(weights, dtype=build.type(x).dtype)
     return build.resample(x, build.table(indices), build.table(weights), axis=axis)
 
 
 def _extrapolated(call: Call, x: str, axes: tuple[int, ...], wanted: dict[int, Axis]) -> str:
-    """What a crop reads from outside has a value of its own."""
+    """Replace elements outside of a crop by the extrapolation value."""
     build = call.build
     for axis, each in wanted.items():
         coordinates = _coordinates(call, axes, axis, each)
-        pen = call.pen(coordinates, each.size)
-        outside = pen.logical_or(pen.less(coordinates, 0.0), pen.greater(coordinates, pen.scalar(each.size - 1, f32)))
+        builder = call.builder_for(coordinates, each.size)
+        outside = builder.logical_or(
+            builder.less(coordinates, 0.0), builder.greater(coordinates, builder.scalar(each.size - 1, f32))
+        )
         if not isinstance(outside, np.ndarray) or outside.any():
-            mask = pen.reshape(outside, shape=(each.out, *(1,) * (build.type(x).rank - axis - 1)))
+            mask = builder.reshape(outside, shape=(each.out, *(1,) * (build.type(x).rank - axis - 1)))
             value = build.scalar(call.attr_float("extrapolation_value", 0.0), build.type(x).dtype)
             x = build.where(build.table(mask), value, x)
     return x

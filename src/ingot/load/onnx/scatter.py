@@ -1,4 +1,4 @@
-"""Ops that write elements by position: all of them become `scatter_elements`."""
+"""Rules for ops that write elements by position: all are lowered to `scatter_elements`."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from ingot.load.onnx.shapes import Size, count, is_negative
 from ingot.load.onnx.tensors import count_elements
 from ingot.ops.define import normalize_axis, unify
 
-_ANY_PLACE = 1 << 62  # a limit that only numbers below 0 offend, and behind which sums with sizes do not wrap
+_ANY_INDEX = 1 << 62  # a limit that rejects only negative indices, and to which sizes can be added without overflow
 REDUCTIONS = ("none", "add", "mul", "max", "min")
 
 
 def _scattered(call: Call, x: str, positions: str, updates: str, axis: int) -> str:
-    """As the node's reduction has it; the sum of bools is whether one is true, their product whether all are."""
+    """Scatter with the node's reduction; for bools, the sum is "any" and the product is "all"."""
     reduction, dtype = call.word("reduction", "none", REDUCTIONS), call.type(0).dtype
     if dtype is boolean and reduction != "none":
         reduction = {"add": "max", "mul": "min"}.get(reduction, reduction)
@@ -27,7 +27,7 @@ def _scattered(call: Call, x: str, positions: str, updates: str, axis: int) -> s
 
 
 def expect_shape(call: Call, index: int, shape: tuple[Size, ...]) -> None:
-    """Raises LoadError or ShapeError unless an operand has this shape."""
+    """Raise LoadError or ShapeError unless an operand has this shape."""
     found = call.shape(index)
     if len(found) != len(shape):
         raise call.malformed(f"input {index} is {call.type(index)}, expected shape {list(shape)}")
@@ -43,7 +43,7 @@ def scatter_elements(call: Call) -> str:
 
 @onnx("ScatterND")
 def scatter_nd(call: Call) -> str:
-    """Index tuples become rows of x with its leading dims seen as one."""
+    """Convert index tuples to rows of x with its leading dims merged."""
     build, shape, indices = call.build, call.shape(0), call.shape(1)
     depth = indices[-1] if indices else 0
     call.expect_sizes(1, -1)
@@ -60,30 +60,33 @@ def scatter_nd(call: Call) -> str:
 
 @onnx("TensorScatter", since=24)
 def tensor_scatter(call: Call) -> str:
-    """Rows of each sample from its write index on; "circular" goes on at the start."""
+    """Write rows of each sample from its write index on; "circular" wraps around to the start."""
     build, shape, update = call.build, call.shape(0), call.shape(1)
     rank, mode = len(shape), call.attr_text("mode", "linear")
     axis = normalize_axis("attribute 'axis'", call.attr_int("axis", -2), rank)
     if axis == 0 or mode not in ("linear", "circular") or len(update) != rank:
         raise call.malformed(f"axis {axis}, mode {mode[:100]!r} do not fit {call.type(0)} and {call.type(1)}")
     expect_shape(call, 1, (*shape[:axis], update[axis], *shape[axis + 1 :]))
-    places = build.iota(length=update[axis], start=0, step=1, dtype=i64)
-    places = call.reshape(places, (update[axis], *[1] * (rank - 1 - axis)))
+    positions_of_columns = build.iota(length=update[axis], start=0, step=1, dtype=i64)
+    positions_of_columns = call.reshape(positions_of_columns, (update[axis], *[1] * (rank - 1 - axis)))
     if call.has(2):
-        limit = shape[axis] - update[axis] + 1 if mode == "linear" else _ANY_PLACE
+        limit = shape[axis] - update[axis] + 1 if mode == "linear" else _ANY_INDEX
         first = checked(call, call[2], limit, "write_indices")
-        places = build.add(places, call.reshape(call.cast(first, i64), (update[0], *[1] * (rank - 1))))
+        positions_of_columns = build.add(
+            positions_of_columns, call.reshape(call.cast(first, i64), (update[0], *[1] * (rank - 1)))
+        )
     if mode == "circular":
-        places = build.mod(places, vector(call, [shape[axis]]))
-    places = build.expand(places, shape=update)
-    return build.scatter_elements(call[0], places, call[1], axis=axis, reduction="none")
+        positions_of_columns = build.mod(positions_of_columns, vector(call, [shape[axis]]))
+    positions_of_columns = build.expand(positions_of_columns, shape=update)
+    return build.scatter_elements(call[0], positions_of_columns, call[1], axis=axis, reduction="none")
 
 
 @onnx("MaxUnpool")
 def max_unpool(call: Call) -> str:
-    """Zeros but for the elements at their indices, which count in the shape that the window alone gives.
+    """Write elements to their indices and fill the rest with 0; indices refer to the shape that the window
+    implies.
 
-    A larger shape asked for is filled up with zeros after it.
+    A larger requested shape is filled up with zeros at the end.
     """
     build, shape = call.build, call.shape(0)
     kernel = call.attr_ints("kernel_shape")
@@ -92,29 +95,29 @@ def max_unpool(call: Call) -> str:
     call.expect_sizes(1)
     rank, rows = len(kernel), (shape[0], shape[1])
     spatial = [(n - 1) * strides[i] - pads[i] - pads[rank + i] + kernel[i] for i, n in enumerate(shape[2:])]
-    whole = (*rows, *spatial)
+    implied = (*rows, *spatial)
     if call.type(1).shape != call.type(0).shape or any(is_negative(n) for n in spatial):
         raise call.malformed(f"indices {call.type(1)} and the window do not fit {call.type(0)}")
-    total = count(whole)
+    total = count(implied)
     zeros = build.expand(build.scalar(0.0, call.type(0).dtype), shape=(total,))
     flat = [call.reshape(v, (count(shape),)) for v in (checked(call, call[1], total, "I"), call[0])]
-    result = call.reshape(build.scatter_elements(zeros, *flat, axis=0, reduction="none"), whole)
+    result = call.reshape(build.scatter_elements(zeros, *flat, axis=0, reduction="none"), implied)
     if not call.has(2):
         return result
     wanted = call.dims(2)
-    if len(wanted) != len(whole):
-        raise call.malformed(f"an output shape of {len(wanted)} dims, expected {len(whole)}")
-    more = [a - b for a, b in zip(wanted, whole, strict=True)]
+    if len(wanted) != len(implied):
+        raise call.malformed(f"an output shape of {len(wanted)} dims, expected {len(implied)}")
+    more = [a - b for a, b in zip(wanted, implied, strict=True)]
     if any(is_negative(n) is not False for n in more):
         if call.known(2) is not None:
-            raise call.malformed(f"an output shape of {list(wanted)}, expected at least {list(whole)}")
-        more = list(call.measured(build.sub(computed.vector(call, 2), build.dims(values=whole))))
-    return build.pad(result, low=(0,) * len(whole), high=tuple(more), value=0.0) if any(more) else result
+            raise call.malformed(f"an output shape of {list(wanted)}, expected at least {list(implied)}")
+        more = list(call.measured(build.sub(computed.vector(call, 2), build.dims(values=implied))))
+    return build.pad(result, low=(0,) * len(implied), high=tuple(more), value=0.0) if any(more) else result
 
 
 @onnx("Col2Im", since=18)
 def col2im(call: Call) -> str:
-    """The columns of each block [N, C * block, places] are added where the block lies in the padded image."""
+    """Add the columns of each block [N, C * block, positions] to the block's elements in the padded image."""
     build, dtype = call.build, call.type(0).dtype
     image, block = call.dims(1), call.dims(2, least=1)
     rank = len(image)
@@ -123,18 +126,20 @@ def col2im(call: Call) -> str:
     strides, pads, dilations = expect_window(call, block, image)
     padded = [n + pads[i] + pads[rank + i] for i, n in enumerate(image)]
     steps = [floordiv(padded[i] - dilations[i] * (block[i] - 1) - 1, strides[i]) + 1 for i in range(rank)]
-    batch, columns, places = call.shape(0)
-    taps, plane = count(block), count(padded)
-    channels = floordiv(columns, taps)
-    pairs = ((count(steps), places), (channels * taps, columns))
+    batch, columns, positions_of_columns = call.shape(0)
+    block_size, plane = count(block), count(padded)
+    channels = floordiv(columns, block_size)
+    pairs = ((count(steps), positions_of_columns), (channels * block_size, columns))
     if any(isinstance(a - b, int) and a != b for a, b in pairs) or any(is_negative(n - 1) for n in steps):
         raise call.malformed(f"operand {call.type(0)} does not fit blocks {list(block)} in an image {list(image)}")
-    count_elements([n for n in (taps, count(steps)) if isinstance(n, int)], "the places of the columns")
+    count_elements([n for n in (block_size, count(steps)) if isinstance(n, int)], "the positions of the columns")
     positions = _block_positions(call, padded, [block, dilations], [steps, strides])
     rows = batch * channels
-    spread = build.expand(call.reshape(positions, (1, taps * places)), shape=(rows, taps * places))
+    spread = build.expand(
+        call.reshape(positions, (1, block_size * positions_of_columns)), shape=(rows, block_size * positions_of_columns)
+    )
     zeros = build.expand(build.scalar(0, dtype), shape=(rows, plane))
-    updates = call.reshape(call[0], (rows, taps * places))
+    updates = call.reshape(call[0], (rows, block_size * positions_of_columns))
     y = build.scatter_elements(zeros, spread, updates, axis=1, reduction="add")
     y = call.reshape(y, (batch, channels, *padded))
     for i, n in enumerate(image):
@@ -142,11 +147,13 @@ def col2im(call: Call) -> str:
     return y
 
 
-def _block_positions(call: Call, padded: list[Size], taps: list, steps: list) -> str:
-    """Where element k of the block at place p lies in a padded plane, as [k..., p...]; each list is (counts, steps)."""
+def _block_positions(call: Call, padded: list[Size], block_size: list, steps: list) -> str:
+    """Return the index of element k of the block at position p in a padded plane, as [k..., p...]; each list is
+    (counts, steps).
+    """
     build, rank = call.build, len(padded)
     total = ""
-    for offset, (counts, strides) in enumerate((taps, steps)):
+    for offset, (counts, strides) in enumerate((block_size, steps)):
         for i in range(rank):
             row = count(padded[i + 1 :])
             line = build.iota(length=counts[i], start=0, step=strides[i] * row, dtype=i64)

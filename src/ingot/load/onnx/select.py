@@ -1,4 +1,4 @@
-"""Ops whose result is as long as data say."""
+"""Rules for ops whose result size depends on data."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def nonzero(call: Call) -> str:
 
 
 def _along(call: Call) -> tuple[str, int]:
-    """The operand, flat where no axis is given, and the axis."""
+    """Return the operand, flattened if no axis is given, and the axis."""
     if "axis" not in call.attributes:
         return call.reshape(call[0], (count(call.shape(0)),)), 0
     (axis,) = normalize_axes((call.attr_int("axis"),), call.type(0).rank)
@@ -35,7 +35,7 @@ def unique(call: Call) -> tuple[str | None, ...]:
 
 @onnx("NonMaxSuppression")
 def non_max_suppression(call: Call) -> str:
-    """Without a limit no box is chosen; without thresholds none may overlap another, and no score is too low."""
+    """Without a limit no box is selected; the default thresholds allow no overlap and accept any score."""
     build, limits = call.build, [(2, i64, 0), (3, f32, 0.0), (4, f32, float("-inf"))]
     given = [call.scalar(i) if call.has(i) else build.scalar(default, d) for i, d, default in limits]
     center = call.attr_int("center_point_box", 0)

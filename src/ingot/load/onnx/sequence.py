@@ -1,4 +1,4 @@
-"""Sequences and optionals."""
+"""Rules for sequences and optionals."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def concat_from_sequence(call: Call) -> str:
 
 @onnx("Optional")
 def optional(call: Call) -> str:
-    """Without an operand, an absent value of the type that the attribute says."""
+    """Without an operand, return an absent value of the type in the attribute."""
     if call.has(0):
         return call.build.optional(call[0])
     given = call.attr_type("type")

@@ -1,4 +1,4 @@
-"""Ops that move, repeat or make elements; reshapes, slices and expansions are all they become."""
+"""Rules for ops that move, repeat or generate elements; most are lowered to reshapes, slices and expansions."""
 
 from __future__ import annotations
 
@@ -45,7 +45,9 @@ def transpose(call: Call) -> str:
 
 @onnx("Squeeze")
 def squeeze(call: Call) -> str:
-    """Without axes, dims that only a run measures may say the rank. A list of no axes is none given, as ORT has it."""
+    """Without axes, the rank may depend on dims measured at run time. As in ONNX Runtime, an empty list means no axes
+    given.
+    """
     if not computed.is_known(call, 1) and call.type(1).shape != (0,):
         return computed.squeeze(call)
     is_empty = call.has(1) and call.type(1).shape == (0,)
@@ -86,7 +88,9 @@ def concat(call: Call) -> str:
 
 @onnx("Split", since=13)
 def split(call: Call) -> tuple[str | None, ...]:
-    """Sizes are operand 1; without them the outputs are equal, the last one smaller when the dim does not divide."""
+    """Sizes are operand 1; without them all outputs have equal size, the last one smaller if the dim is not
+    divisible.
+    """
     axis = call.attr_axis("axis", 0, call.type(0).rank)
     dim = call.shape(0)[axis]
     sizes = call.dims(1) if call.has(1) else _equal_parts(call, dim)
@@ -124,13 +128,13 @@ def slice_(call: Call) -> str:
 
 
 def _sliced(call: Call, axes: Sequence[int], bounds: Sequence[tuple[Size, Size]], steps: Sequence[int]) -> str:
-    """Of bounds that are dims. Raises UnboundError where what they come to depends on values of dims."""
+    """Slice with bounds that are dims. Raises UnboundError if the resolved bounds depend on the values of dims."""
     shape = call.shape(0)
     starts: list[Size] = [0] * len(shape)
     stops, strides = list(shape), [1] * len(shape)
     for axis, (start, stop), step in zip(axes, bounds, steps, strict=True):
         starts[axis], stops[axis] = sliced(shape[axis], start, stop, step)
-        # Past the dim every step means the same, and kernels take no more than 32 bits; nothing has no direction.
+        # A step beyond the dim always has the same effect, and kernels accept 32 bits; an empty range gets step 1.
         is_empty = starts[axis] == stops[axis] == 0
         strides[axis] = 1 if is_empty else max(-(2**31), min(step, 2**31 - 1))
     if starts == [0] * len(shape) and tuple(stops) == shape and all(s == 1 for s in strides):
@@ -140,7 +144,7 @@ def _sliced(call: Call, axes: Sequence[int], bounds: Sequence[tuple[Size, Size]]
 
 @onnx("Expand")
 def expand(call: Call) -> str:
-    """A dim of 1 in the target keeps the operand's, so the result is the broadcast of both."""
+    """A dim of 1 in the target keeps the operand's dim, so the result is the broadcast of both."""
     if not computed.is_known(call, 1):
         return computed.expand(call)
     target = call.sizes(1)
@@ -152,7 +156,7 @@ def expand(call: Call) -> str:
 
 @onnx("Tile", since=6)
 def tile(call: Call) -> str:
-    """Each repeated axis gets one before it, which is expanded and merged."""
+    """Insert an axis before each repeated one, expand it and merge both."""
     x, repeats = call[0], call.dims(1)
     if len(repeats) != call.type(0).rank or any(is_negative(r) for r in repeats):
         raise call.malformed(f"repeats do not fit, got {list(repeats)} for {call.type(0)}")
@@ -253,7 +257,7 @@ def constant_of_shape(call: Call) -> str:
 
 @onnx("EyeLike")
 def eye_like(call: Call) -> str:
-    """Where the column is the row plus k."""
+    """Return 1 where the column is the row plus k."""
     if call.type(0).rank != 2:
         raise call.malformed(f"operand {call.type(0)}, expected rank 2")
     build, (rows, columns) = call.build, call.shape(0)
@@ -265,7 +269,7 @@ def eye_like(call: Call) -> str:
 
 @onnx("Range")
 def range_(call: Call) -> str:
-    """The start and stop of integers may be symbolic. The length rounds up."""
+    """The start and stop of integers may be symbolic. The length is rounded up."""
     dtype = call.type(0).dtype
     if dtype.kind == "f":
         return _float_range(call)
@@ -288,7 +292,7 @@ def _one(call: Call, index: int) -> Size:
 
 
 def _float_range(call: Call) -> str:
-    """Of bounds that are not known at load, as long as they say at each run."""
+    """Compute a range of floats; if the bounds are unknown at load time, the length depends on the run."""
     build, dtype = call.build, call.type(0).dtype
     known = [build.graph.data(call[i]) for i in range(3)]
     if any(data is None for data in known):
@@ -303,15 +307,15 @@ WINDOWS = {"HannWindow": (0.5, 0.5, 0.0), "HammingWindow": (25 / 46, 21 / 46, 0.
 
 @onnx(*WINDOWS, since=17)
 def window(call: Call) -> str:
-    """a - b cos(2 pi i / n) + c cos(4 pi i / n); n is the size, or one less where the window is not periodic."""
+    """Compute a - b cos(2 pi i / n) + c cos(4 pi i / n); n is the size, or size - 1 if the window is not periodic."""
     size = call.size(0)
-    period, pen = size if call.attr_int("periodic", 1) else size - 1, call.pen(size)
+    period, builder = size if call.attr_int("periodic", 1) else size - 1, call.builder_for(size)
     a, b, c = WINDOWS[call.op]
-    step = pen.div(2 * math.pi, pen.scalar(period, f64))  # a window of one element is not periodic: NaN
-    turns = pen.mul(pen.iota(length=size, start=0, step=1, dtype=f64), step)
-    y = pen.add(pen.mul(pen.cos(turns), -b), a)
-    y = pen.add(y, pen.mul(pen.cos(pen.mul(turns, 2.0)), c)) if c else y
-    return call.build.table(pen.cast(y, dtype=call.attr_dtype("output_datatype", 1)))
+    step = builder.div(2 * math.pi, builder.scalar(period, f64))  # a non-periodic window of one element is NaN
+    angles = builder.mul(builder.iota(length=size, start=0, step=1, dtype=f64), step)
+    y = builder.add(builder.mul(builder.cos(angles), -b), a)
+    y = builder.add(y, builder.mul(builder.cos(builder.mul(angles, 2.0)), c)) if c else y
+    return call.build.table(builder.cast(y, dtype=call.attr_dtype("output_datatype", 1)))
 
 
 @onnx("Shape")

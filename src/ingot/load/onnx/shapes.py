@@ -1,4 +1,4 @@
-"""Shape arithmetic of ONNX ops over dims: targets of Reshape, Squeeze, Unsqueeze, Slice. All raise ShapeError."""
+"""Shape arithmetic of ONNX ops over dims: results of Reshape, Squeeze, Unsqueeze, Slice. All raise ShapeError."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Size = int | Expr
 
 
 def normalize_axes(axes: Sequence[int], rank: int) -> tuple[int, ...]:
-    """Axes counted from the front, each once."""
+    """Return the axes counted from the front; each may occur once."""
     result = tuple(normalize_axis("axes", axis, rank) for axis in axes)
     if len(set(result)) != len(result):
         raise ShapeError(f"axes: one is given twice, got {list(axes)}")
@@ -21,12 +21,12 @@ def normalize_axes(axes: Sequence[int], rank: int) -> tuple[int, ...]:
 
 
 def reshaped(shape: Sequence[Size], target: Sequence[Size], allow_zero: bool = False) -> tuple[Size, ...]:
-    """The shape that Reshape gives: 0 copies a dim unless `allow_zero`, one -1 takes what is left."""
+    """Return the result shape of Reshape: 0 copies a dim unless `allow_zero`, one -1 is inferred."""
     result = list(target)
     for i, size in enumerate(target):
         if size == 0 and not allow_zero:
             if i >= len(shape):
-                raise ShapeError(f"reshape: 0 copies a dim that is not there, got {list(shape)} to {list(target)}")
+                raise ShapeError(f"reshape: 0 copies a dim that does not exist, got {list(shape)} to {list(target)}")
             result[i] = shape[i]
     holes = [i for i, size in enumerate(target) if size == -1]
     if len(holes) > 1 or any(isinstance(size, int) and size < -1 for size in target):
@@ -35,7 +35,7 @@ def reshaped(shape: Sequence[Size], target: Sequence[Size], allow_zero: bool = F
     if holes:
         rest = count([size for i, size in enumerate(result) if i != holes[0]])
         if rest == 0:
-            raise ShapeError(f"reshape: -1 beside a dim of 0, got {list(shape)} to {list(target)}")
+            raise ShapeError(f"reshape: -1 next to a dim of 0, got {list(shape)} to {list(target)}")
         if isinstance(total, int) and isinstance(rest, int) and total % rest:
             raise ShapeError(f"reshape: element counts differ, got {list(shape)} to {list(target)}")
         result[holes[0]] = dim.floordiv(total, rest)
@@ -45,7 +45,7 @@ def reshaped(shape: Sequence[Size], target: Sequence[Size], allow_zero: bool = F
 
 
 def count(shape: Sequence[Size]) -> Size:
-    """The number of elements."""
+    """Return the number of elements."""
     total: Size = 1
     for size in shape:
         total = total * size
@@ -53,7 +53,7 @@ def count(shape: Sequence[Size]) -> Size:
 
 
 def added(sizes: Sequence[Size]) -> Size:
-    """The sum."""
+    """Return the sum of sizes."""
     total: Size = 0
     for size in sizes:
         total = total + size
@@ -61,9 +61,9 @@ def added(sizes: Sequence[Size]) -> Size:
 
 
 def squeezed(shape: Sequence[Size], axes: Sequence[int] | None) -> tuple[Size, ...]:
-    """The shape without the given axes, which must be 1; without all that are 1 when none are given.
+    """Return the shape without the given axes, which must be 1; if no axes are given, without all dims of 1.
 
-    Raises UnboundError where no axes are given and a symbolic dim may be 1, so that the rank is not known.
+    Raises UnboundError if no axes are given and a symbolic dim may be 1, so that the rank is unknown.
     """
     if axes is None:
         unsure = [d for d in shape if isinstance(d, Expr) and is_negative(d - 2) is not False]
@@ -78,7 +78,7 @@ def squeezed(shape: Sequence[Size], axes: Sequence[int] | None) -> tuple[Size, .
 
 
 def unsqueezed(shape: Sequence[Size], axes: Sequence[int]) -> tuple[Size, ...]:
-    """The shape with dims of 1 at the given axes of the result."""
+    """Return the shape with dims of 1 at the given axes of the result."""
     rank = len(shape) + len(axes)
     added = normalize_axes(axes, rank)
     rest = iter(shape)
@@ -86,14 +86,16 @@ def unsqueezed(shape: Sequence[Size], axes: Sequence[int]) -> tuple[Size, ...]:
 
 
 def sliced(size: Size, start: Size, stop: Size, step: int) -> tuple[Size, Size]:
-    """Canonical bounds of a slice: 0 <= start <= size, and stop likewise, or down to -1 for a negative step.
+    """Return canonical bounds of a slice: 0 <= start <= size, and the same for stop, or down to -1 for a
+    negative step.
 
-    Backwards, a start before the first element is the first one. Over a symbolic dim, start <= stop at every size.
+    Backwards, a start before the first element is moved to the first one. Over a symbolic dim, start <= stop at every
+    size.
     """
     if step == 0:
         raise ShapeError("slice: a step is 0")
     if isinstance(size, int) and isinstance(start, int) and isinstance(stop, int):
-        # Other than in Python, a backward slice that starts before the first element starts at it.
+        # Unlike in Python, a backward slice that starts before the first element starts at the first one.
         low, high = (0, size) if step > 0 else (-1, size - 1)
         start, stop = (bound + size if bound < 0 else bound for bound in (start, stop))
         bounds = range(max(0, min(start, high)), max(low, min(stop, high)), step)
@@ -108,7 +110,7 @@ def sliced(size: Size, start: Size, stop: Size, step: int) -> tuple[Size, Size]:
     return start, stop if is_ordered else dim.maximum(start, stop)
 
 
-_FAR = 2**31 - 1  # exporters write this or more for "to the end"
+_FAR = 2**31 - 1  # exporters write this or a larger number for "to the end"
 
 
 def _bound(bound: Size, size: Size) -> Size:
@@ -124,12 +126,14 @@ def _bound(bound: Size, size: Size) -> Size:
 
 
 def sign(value: Size) -> int | None:
-    """-1, 0 or 1 when it is the same for all non-negative values of the symbols, else None."""
+    """Return -1, 0 or 1 if it is the sign for all non-negative values of the symbols, else None."""
     if value == 0:
         return 0
     return 1 if never_negative(value - 1) else -1 if never_negative(-1 - value) else None
 
 
 def is_negative(value: Size) -> bool | None:
-    """Whether a value is below zero for all non-negative values of the symbols; None when that depends on them."""
+    """Return whether a value is below zero for all non-negative values of the symbols; None when that depends on
+    them.
+    """
     return False if never_negative(value) else True if never_negative(-1 - value) else None

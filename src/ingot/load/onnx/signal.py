@@ -1,4 +1,4 @@
-"""Transforms of signals."""
+"""Rules for transforms of signals."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def dft_20(call: Call) -> str:
 
 
 def _transformed(call: Call, axis: int) -> str:
-    """x over a known axis."""
+    """Transform x over a known axis."""
     rank = call.type(0).rank
     inverse, onesided = _sides(call)
     if axis == rank - 1:
@@ -41,25 +41,27 @@ def _transformed(call: Call, axis: int) -> str:
 
 
 def _transformed_at_run(call: Call) -> str:
-    """x over an axis that only a run knows: as [before, axis, behind, parts]."""
+    """Transform x over an axis that is only known at run time, as [before, axis, behind, parts]."""
     build, shape = call.build, call.shape(0)
     inverse, onesided = _sides(call)
     lead, parts = shape[:-1], shape[-1]
-    dims, places = build.dims(values=lead), build.iota(length=len(lead), start=0, step=1, dtype=i64)
-    axis = computed.places(call, call.reshape(call.cast(call[2], i64), (1,)), len(shape))
-    chosen = [build.where(compare(places, axis), dims, 1) for compare in (build.less, build.equal, build.greater)]
+    dims, edge_bins = build.dims(values=lead), build.iota(length=len(lead), start=0, step=1, dtype=i64)
+    axis = computed.axis_positions(call, call.reshape(call.cast(call[2], i64), (1,)), len(shape))
+    chosen = [build.where(compare(edge_bins, axis), dims, 1) for compare in (build.less, build.equal, build.greater)]
     sizes = [build.reduce_prod(each, axes=(0,), keepdims=True) for each in chosen]
-    sizes[1] = build.where(build.equal(axis, len(lead)), -1, sizes[1])  # the parts are no axis to go over
+    sizes[1] = build.where(build.equal(axis, len(lead)), -1, sizes[1])  # not a valid axis
     before, size, behind = call.measured(build.concat(*sizes, axis=0))
     x = call.reshape(call[0], (before, size, behind, parts))
     x = _fourier(call, x, 1, _length(call, size, inverse and onesided), inverse, onesided)
-    _, made, _, results = call.known_shape(build.type(x))
-    wanted = call.measured(build.where(build.equal(places, axis), made, dims))
+    _, transformed, _, results = call.known_shape(build.type(x))
+    wanted = call.measured(build.where(build.equal(edge_bins, axis), transformed, dims))
     return call.reshape(x, (*wanted, results))
 
 
 def _sides(call: Call) -> tuple[bool, bool]:
-    """Whether a transform is inverse, and whether it gives or takes one half; the operand's last dim is its parts."""
+    """Return whether a transform is inverse, and whether its spectrum is one-sided; the operand's last dim is real and
+    imaginary part.
+    """
     inverse, onesided = (bool(call.attr_int(name, 0)) for name in ("inverse", "onesided"))
     rank = call.type(0).rank
     call.expect_sizes(0, -1)
@@ -70,7 +72,7 @@ def _sides(call: Call) -> tuple[bool, bool]:
 
 
 def _length(call: Call, size: Size, is_half: bool) -> Size:
-    """How many elements a transform goes over, that of `size` ones, perhaps of a half."""
+    """Return the length of a transform of `size` elements, or of half a spectrum."""
     length = call.size(1, 1) if call.has(1) else 2 * (size - 1) if is_half else size
     if is_negative(length - 1):
         raise call.malformed(f"a transform of length {length}")
@@ -78,23 +80,25 @@ def _length(call: Call, size: Size, is_half: bool) -> Size:
 
 
 def _fourier(call: Call, x: str, axis: int, length: Size, inverse: bool, onesided: bool) -> str:
-    """x [..., parts] transformed over an axis. One that is too long is cut, one that is too short has zeros behind."""
+    """Transform x [..., parts] over an axis: crop x if it is too long, pad it with zeros at the end if it is too
+    short.
+    """
     build = call.build
     shape = call.known_shape(build.type(x))
     last, half, is_complex = len(shape) - 1, floordiv(length, 2) + 1, shape[-1] == 2
     read = half if inverse and onesided else length
-    kept = minimum(shape[axis], read)
-    x = call.slice(x, axis, 0, kept) if kept != shape[axis] else x
-    if kept != read:
-        high = tuple(read - kept if i == axis else 0 for i in range(len(shape)))
+    used = minimum(shape[axis], read)
+    x = call.slice(x, axis, 0, used) if used != shape[axis] else x
+    if used != read:
+        high = tuple(read - used if i == axis else 0 for i in range(len(shape)))
         x = build.pad(x, low=(0,) * len(shape), high=high, value=0.0)
     shape = (*shape[:axis], read, *shape[axis + 1 : last])
     real, *rest = (call.reshape(call.slice(x, last, i, i + 1), shape) for i in (0, 1)[: 2 if is_complex else 1])
     if inverse:
         imaginary = rest[0] if rest else build.expand(build.scalar(0, build.type(x).dtype), shape=shape)
         if onesided:
-            made = build.irfft(real, imaginary, axis=axis, length=length)
-            return call.reshape(made, (*call.known_shape(build.type(made)), 1))
+            transformed = build.irfft(real, imaginary, axis=axis, length=length)
+            return call.reshape(transformed, (*call.known_shape(build.type(transformed)), 1))
         parts = build.add_all("fft", real, imaginary, axis=axis, inverse=True)
     elif rest:
         parts = build.add_all("fft", real, *rest, axis=axis, inverse=False)
@@ -107,7 +111,7 @@ def _fourier(call: Call, x: str, axis: int, length: Size, inverse: bool, oneside
 
 @onnx("STFT", since=17)
 def stft(call: Call) -> str:
-    """Frames are gathered, weighed by a window, and transformed."""
+    """Gather frames, multiply them by a window, and transform them."""
     build = call.build
     call.expect_sizes(0, 2)
     if call.type(0).rank not in (2, 3) or (call.type(0).rank == 3 and call.shape(0)[2] not in (1, 2)):
@@ -125,34 +129,36 @@ def stft(call: Call) -> str:
     if onesided and parts != 1:
         raise call.malformed(f"operand {call.type(0)}, expected a real signal for one side")
     frames = floordiv(size - length, step) + 1
-    x = build.gather(x, build.table(frame_places(call.pen(frames, length, step), frames, length, step)), axis=1)
+    x = build.gather(x, build.table(frame_places(call.builder_for(frames, length, step), frames, length, step)), axis=1)
     if call.has(2):
         x = build.mul(x, call.reshape(call[2], (length, 1)))
     return _fourier(call, x, 2, length, inverse=False, onesided=onesided)
 
 
-_MELS = 2595 / math.log(10)  # in 1 + f / 700 times e
+_MELS = 2595 / math.log(10)  # in mels per unit of ln(1 + f / 700)
 
 
 @onnx("MelWeightMatrix", since=17)
 def mel_weight_matrix(call: Call) -> str:
-    """Triangles over the bins of a spectrum, evenly wide in mels."""
+    """Return triangular filters over the bins of a spectrum, of equal width in mels."""
     bands, length, rate = (call.size(i, 1) for i in range(3))
     low, high = (call.number(i, f64) for i in (3, 4))
     if is_known(low, high) and not (0 <= low < high and math.isfinite(high)):
         raise call.malformed(f"{bands} bands of {low} to {high} Hz, {length} samples at {rate} Hz")
-    pen, bins = call.pen(bands, length, rate, low, high), floordiv(length, 2) + 1
-    first, last = (pen.mul(pen.log(pen.add(pen.div(edge, 700.0), 1.0)), _MELS) for edge in (low, high))
-    apart = pen.div(pen.sub(last, first), pen.scalar(bands + 2, f64))
-    mels = pen.add(pen.mul(pen.iota(length=bands + 2, start=0, step=1, dtype=f64), apart), first)
-    edges = pen.mul(pen.sub(pen.pow(10.0, pen.div(mels, 2595.0)), 1.0), 700.0)
-    places = pen.floor(pen.div(pen.mul(edges, pen.scalar(length + 1, f64)), pen.scalar(rate, f64)))
-    lower, center, upper = (pen.slice(places, starts=(i,), stops=(bands + i,), steps=(1,)) for i in range(3))
-    place = pen.reshape(pen.iota(length=bins, start=0, step=1, dtype=f64), shape=(bins, 1))
-    slope = pen.div(pen.sub(place, lower), pen.maximum(pen.sub(center, lower), 1.0))
-    rising = pen.where(pen.greater(center, lower), slope, 1.0)
-    falling = pen.div(pen.sub(upper, place), pen.maximum(pen.sub(upper, center), 1.0))
-    is_rising = pen.logical_and(pen.greater_equal(place, lower), pen.less_equal(place, center))
-    is_falling = pen.logical_and(pen.greater_equal(place, center), pen.less(place, upper))
-    table = pen.where(is_falling, falling, pen.where(is_rising, rising, 0.0))
-    return call.build.table(pen.cast(table, dtype=call.attr_dtype("output_datatype", 1)))
+    builder, bins = call.builder_for(bands, length, rate, low, high), floordiv(length, 2) + 1
+    first, last = (builder.mul(builder.log(builder.add(builder.div(edge, 700.0), 1.0)), _MELS) for edge in (low, high))
+    spacing = builder.div(builder.sub(last, first), builder.scalar(bands + 2, f64))
+    mels = builder.add(builder.mul(builder.iota(length=bands + 2, start=0, step=1, dtype=f64), spacing), first)
+    edges = builder.mul(builder.sub(builder.pow(10.0, builder.div(mels, 2595.0)), 1.0), 700.0)
+    edge_bins = builder.floor(
+        builder.div(builder.mul(edges, builder.scalar(length + 1, f64)), builder.scalar(rate, f64))
+    )
+    lower, center, upper = (builder.slice(edge_bins, starts=(i,), stops=(bands + i,), steps=(1,)) for i in range(3))
+    bin = builder.reshape(builder.iota(length=bins, start=0, step=1, dtype=f64), shape=(bins, 1))
+    slope = builder.div(builder.sub(bin, lower), builder.maximum(builder.sub(center, lower), 1.0))
+    rising = builder.where(builder.greater(center, lower), slope, 1.0)
+    falling = builder.div(builder.sub(upper, bin), builder.maximum(builder.sub(upper, center), 1.0))
+    is_rising = builder.logical_and(builder.greater_equal(bin, lower), builder.less_equal(bin, center))
+    is_falling = builder.logical_and(builder.greater_equal(bin, center), builder.less(bin, upper))
+    table = builder.where(is_falling, falling, builder.where(is_rising, rising, 0.0))
+    return call.build.table(builder.cast(table, dtype=call.attr_dtype("output_datatype", 1)))

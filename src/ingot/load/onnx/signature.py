@@ -1,4 +1,4 @@
-"""What ONNX's own schema says of an op at an opset: arity, attributes, dtypes. A node that breaks it is malformed."""
+"""The signature of an op at an opset, from ONNX's schemas: arity, attributes, dtypes. A violating node is malformed."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import onnx
 from ingot.errors import LoadError, ShapeError
 from ingot.load.onnx.call import Call
 
-# Operands that exporters leave out though the op's first versions wanted them; later ones do not.
+# Inputs that exporters omit although the op's first versions require them; later versions do not.
 OPTIONAL_SOON = {("Resize", "roi"), ("Resize", "scales")}
 
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """A schema, read once; `formals` are the inputs, the last of which may stand for any number of them."""
+    """The facts of a schema; `formals` are the inputs, the last of which may be variadic."""
 
     inputs: tuple[int, int]
     outputs: tuple[int, int]
@@ -27,7 +27,7 @@ class Signature:
 
 @dataclass(frozen=True, slots=True)
 class Formal:
-    """An input of a schema: its type parameter, and the ONNX type strings that it accepts."""
+    """An input of a schema: its type parameter, and the accepted ONNX type strings."""
 
     name: str
     parameter: str
@@ -38,7 +38,7 @@ class Formal:
 
 @functools.lru_cache(maxsize=1024)
 def signature_of(op: str, version: int, domain: str = "") -> Signature | None:
-    """The signature of an op type at a version of its domain; None when ONNX does not know it."""
+    """Return the signature of an op type at a version of its domain; None when ONNX does not know it."""
     try:
         schema = onnx.defs.get_schema(op, version, domain)
     except onnx.defs.SchemaError:
@@ -63,7 +63,7 @@ def signature_of(op: str, version: int, domain: str = "") -> Signature | None:
 
 
 def check_call(call: Call, signature: Signature) -> None:
-    """Raises LoadError for a wrong arity, input left out or attribute, ShapeError for a wrong dtype."""
+    """Raise LoadError for a wrong arity, missing input or wrong attribute, ShapeError for a wrong dtype."""
     for what, count, (low, high) in (
         ("inputs", len(call), signature.inputs),
         ("outputs", len(call.outputs), signature.outputs),
@@ -95,5 +95,5 @@ def _check_inputs(call: Call, signature: Signature) -> None:
         if kind not in formal.accepted:
             raise ShapeError(f"input {i} has a wrong dtype, got {type}")
         if formal.homogeneous and bound.setdefault(formal.parameter, kind) != kind:
-            beside = bound[formal.parameter]
-            raise ShapeError(f"inputs differ in dtype, got {type} as input {i} beside {beside}")
+            other = bound[formal.parameter]
+            raise ShapeError(f"inputs differ in dtype, got {type} as input {i} and {other}")

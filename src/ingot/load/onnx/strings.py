@@ -1,4 +1,4 @@
-"""Ops over strings."""
+"""Rules for ops on strings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def string_concat(call: Call) -> str:
 
 @onnx("StringNormalizer")
 def string_normalizer(call: Call) -> str:
-    """The locale is left alone: cases are those of Unicode."""
+    """The locale is ignored: case follows Unicode."""
     case = call.attr_text("case_change_action", "NONE")
     if case not in ("NONE", "LOWER", "UPPER"):
         raise call.malformed(f"attribute 'case_change_action' is {case!r}, expected 'NONE', 'LOWER' or 'UPPER'")

@@ -1,4 +1,4 @@
-"""Names of dims: those that a model's inputs have, and those of dims that a run measures."""
+"""Names of dims: the names in a model's inputs, and new names of dims that are measured at run time."""
 
 from __future__ import annotations
 
@@ -14,23 +14,19 @@ from ingot.load.onnx.tensors import UNNAMED
 
 
 class Symbols:
-    """dim_params as dims: a name is a symbol; an expression over names that inputs have is that expression.
-
-    "?" is no name: two of them are two dims. sizes: the values of symbols that have one already. are_open: whether an
-    input has a dim without a value.
-    """
+    """Convert dim_params to dims: a name is a symbol; an expression over names of inputs is that expression."""
 
     def __init__(self, shapes: Iterable[onnx_ir.Shape], sizes: Mapping[str, int] = {}):
         self.sizes = sizes
         params = [d.value for shape in shapes for d in shape if isinstance(d, onnx_ir.SymbolicDim)]
         self.plain = {p for p in params if p and _NAME.fullmatch(p)}
-        self.taken = set(self.plain)
+        self.used_names = set(self.plain)
         self.dims: dict[str, Dim] = {}
-        self.of_data: set[str] = set()  # those that a run measures
+        self.of_data: set[str] = set()  # dims that are measured at run time
         self.are_open = False
 
     def dim(self, given: int | onnx_ir.SymbolicDim, hint: str) -> Dim:
-        """The dim of an input; hint: what names one that has no name."""
+        """Return the dim of an input; hint: the name for an unnamed dim."""
         found = dim.bind(self._named(given, hint), self.sizes)
         self.are_open |= not isinstance(found, int)
         return found
@@ -52,22 +48,22 @@ class Symbols:
         return self.dims[param]
 
     def measured(self) -> Expr:
-        """The name of a dim that a run measures."""
+        """Return a new symbol for a dim that is measured at run time."""
         name = self.fresh(f"u{len(self.of_data)}")
         self.of_data.add(name)
         return symbol(name)
 
     def needs_run(self, dims: Iterable[Dim]) -> bool:
-        """Whether one of the dims has no value before a run measures it."""
+        """Return whether one of the dims is unknown before a run measures it."""
         return any(isinstance(d, Expr) and symbols_of(d) & self.of_data for d in dims)
 
     def fresh(self, hint: str) -> str:
-        """A name that no dim has, made of the hint."""
+        """Return an unused name, based on the hint."""
         name = re.sub(r"\W", "_", hint, flags=re.ASCII)[:64]
         name = name if _NAME.fullmatch(name) else f"d_{name}"
-        while name in self.taken:
+        while name in self.used_names:
             name += "_"
-        self.taken.add(name)
+        self.used_names.add(name)
         return name
 
 

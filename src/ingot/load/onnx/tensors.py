@@ -1,4 +1,4 @@
-"""Tensors of an ONNX file: the dtype table, and what is checked before an element is read."""
+"""Tensors of an ONNX file: the dtype table, and the checks before an element is read."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from ingot.ir import dtype
 from ingot.ir.dtype import DType
 from ingot.ir.graph import MapType, OptionalType, SequenceType, TensorType, Type, UnrankedType
 
-MAX_ELEMENTS = 2**40  # of a tensor, dims of 0 left out
+MAX_ELEMENTS = 2**40  # of a tensor, ignoring dims of 0
 MAX_SHOWN_CHARACTERS = 200  # of a name in an error
-UNNAMED = -1  # a dim that some exporters write for one without a name
+UNNAMED = -1  # written by some exporters for an unnamed dim
 
-# protobuf copies raw_data whenever it is looked at; the length of a larger one is compared when it is read, once.
+# protobuf copies raw_data on each access; the length of larger data is compared when it is read, once.
 _CHEAP_BYTES = 65536
 
 DTYPES: dict[int, DType] = {
@@ -48,8 +48,8 @@ DTYPES: dict[int, DType] = {
     onnx.TensorProto.STRING: dtype.string,
 }
 
-# The typed field of each dtype that has one; the others share int32_data, an entry for each element, or for
-# each byte of elements that share one.
+# The typed field of a dtype, if it has its own; the other dtypes share int32_data, with one entry per element, or per
+# byte of sub-byte elements.
 _FIELDS = {dtype.f32: "float_data", dtype.f64: "double_data", dtype.i64: "int64_data"}
 _FIELDS |= {dtype.u32: "uint64_data", dtype.u64: "uint64_data", dtype.string: "string_data"}
 _VALUE_FIELDS = ("float_data", "int32_data", "int64_data", "double_data", "uint64_data", "string_data")
@@ -57,12 +57,14 @@ _EXTERNAL_KEYS = ("location", "offset", "length", "checksum")
 
 
 def shown(name: str | None) -> str:
-    """Return a name of a file as errors quote it, cut where it is long."""
+    """Quote a name of a file for an error, truncated if it is long."""
     return repr((name or "")[:MAX_SHOWN_CHARACTERS])
 
 
 def dtype_of(number: int, where: str) -> DType:
-    """The DType of an ONNX element type. Raises LoadError for an unknown one, UnsupportedError for a missing one."""
+    """Return the DType of an ONNX element type. Raises LoadError for an unknown one, UnsupportedError for one without a
+    DType.
+    """
     if number in DTYPES:
         return DTYPES[number]
     names = {v: k for k, v in onnx.TensorProto.DataType.items()}
@@ -72,9 +74,9 @@ def dtype_of(number: int, where: str) -> DType:
 
 
 def count_elements(dims: list[int] | tuple[int, ...], where: str) -> int:
-    """The product of dims. Raises LoadError for a negative one, LimitError above MAX_ELEMENTS.
+    """Return the product of dims. Raises LoadError for a negative dim, LimitError above MAX_ELEMENTS.
 
-    Dims beside a 0 are held to the limit too: strides of an empty array, and loops over its rows, know no 0.
+    The limit also applies to the other dims of an empty array: strides, and loops over its rows, ignore the 0.
     """
     if any(d < 0 for d in dims):
         raise LoadError(f"{where}: negative dim, got {list(dims)}")
@@ -85,7 +87,7 @@ def count_elements(dims: list[int] | tuple[int, ...], where: str) -> int:
 
 
 def text_of(element: bytes, where: str) -> str:
-    """The text of a string of the file. Raises LoadError for bytes that are not UTF-8."""
+    """Decode a string of the file. Raises LoadError for bytes that are not UTF-8."""
     try:
         return element.decode()
     except UnicodeDecodeError as error:
@@ -93,7 +95,7 @@ def text_of(element: bytes, where: str) -> str:
 
 
 def array_of(tensor: Any, where: str) -> np.ndarray:
-    """The elements of a tensor; strings as `str`. Raises LoadError for strings that are not UTF-8."""
+    """Return the elements of a tensor; strings as `str`. Raises LoadError for strings that are not UTF-8."""
     if tensor.dtype != onnx_ir.DataType.STRING:
         return tensor.numpy()
     texts = np.empty(tensor.shape.numpy(), object)
@@ -102,22 +104,24 @@ def array_of(tensor: Any, where: str) -> np.ndarray:
 
 
 def type_of(tensor: onnx_ir.TensorProtocol, where: str) -> TensorType:
-    """The type of a tensor that is checked."""
+    """Return the type of a tensor that is already checked."""
     return TensorType(dtype_of(tensor.dtype.value, where), tuple(tensor.shape.numpy()))
 
 
 def unpacked(content: Any, dtype: DType, count: int, offset: int) -> np.ndarray:
-    """So many elements of less than a byte, from a byte of a file on, which hold the first in their lowest bits."""
+    """Unpack `count` elements of less than a byte, from byte `offset` on; the first element of a byte is in the lowest
+    bits.
+    """
     packed = np.frombuffer(content, np.uint8, dtype.nbytes(count), offset)
     elements = packed[:, None] >> np.arange(0, 8, dtype.bits, dtype=np.uint8) & (2**dtype.bits - 1)
     return elements.ravel()[:count].view(dtype.numpy)
 
 
 def declared_type(type: onnx_ir.TypeProtocol | None, shape: onnx_ir.Shape | None, where: str) -> Type:
-    """A type as it is declared; dims that have names, or are -1, are unknown.
+    """Return a declared type; dims that are named, or -1, are unknown.
 
-    type: onnx_ir's, which has none for maps; these are ours, as `map_type` makes them. Raises UnsupportedError for
-    sparse tensors.
+    type: onnx_ir's type, or, for maps, which onnx_ir lacks, a result of `map_type`. Raises UnsupportedError for sparse
+    tensors.
     """
     match type:
         case MapType():
@@ -137,34 +141,37 @@ def declared_type(type: onnx_ir.TypeProtocol | None, shape: onnx_ir.Shape | None
 
 
 def map_type(type: onnx.TypeProto, where: str) -> Any:
-    """The type of a map, or of what holds one, for `declared_type`. Raises UnsupportedError for a map of no numbers."""
+    """Return the type of a map, or of a container of maps, for `declared_type`. Raises UnsupportedError for a map to
+    anything but numbers.
+    """
     match type.WhichOneof("value"):
         case "sequence_type":
             return onnx_ir.SequenceType(map_type(type.sequence_type.elem_type, where))
         case "optional_type":
             return onnx_ir.OptionalType(map_type(type.optional_type.elem_type, where))
     if type.map_type.value_type.WhichOneof("value") != "tensor_type":
-        raise UnsupportedError(f"{where}: a map of what is no tensor is not supported")
+        raise UnsupportedError(f"{where}: a map to anything but tensors is not supported")
     number = type.map_type.value_type.tensor_type.elem_type
     return MapType(dtype_of(type.map_type.key_type, where), dtype_of(number, where))
 
 
 def has_map(type: onnx.TypeProto) -> bool:
-    """Whether a type is a map, or holds one."""
+    """Return whether a type is a map, or contains one."""
     kind = type.WhichOneof("value")
     inner = {"sequence_type": type.sequence_type.elem_type, "optional_type": type.optional_type.elem_type}
     return kind == "map_type" or (kind in inner and has_map(inner[kind]))
 
 
 def is_external(tensor: onnx.TensorProto) -> bool:
-    """True when the data is in another file."""
+    """Return True when the data is in another file."""
     return tensor.data_location == onnx.TensorProto.EXTERNAL
 
 
 def check_tensor(tensor: onnx.TensorProto, where: str, raw_bytes: int | None = None) -> None:
-    """One value field at most, of the length that shape and dtype ask for; external entries well formed.
+    """Check a tensor: at most one value field, of the length that shape and dtype require; well-formed external
+    entries.
 
-    raw_bytes: the length of a raw_data that was cut out of the message.
+    raw_bytes: the length of raw_data that was cut out of the message.
     """
     if tensor.HasField("segment"):
         raise UnsupportedError(f"{where}: segmented tensors are not supported")

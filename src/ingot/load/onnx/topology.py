@@ -1,4 +1,4 @@
-"""Topological order of nodes, in which each is behind those whose results it reads; not every file has it."""
+"""Topological order of nodes: each node follows the nodes whose results it reads. Not every file is in this order."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ Graph = onnx.GraphProto | onnx.FunctionProto
 
 
 def sort_nodes(graph: Graph, where: str) -> set[str]:
-    """Put the nodes of a graph and of its subgraphs into topological order; returns the names it reads of outer graphs.
+    """Sort the nodes of a graph and of its subgraphs topologically; return the names it reads from enclosing
+    graphs.
 
-    Nodes that are in order stay as they are. Of others, the first in the file that can run is next: Kahn, "Topological
+    Nodes that are in order stay as they are. Otherwise the first ready node in file order is next: Kahn, "Topological
     sorting of large networks", 1962, with a heap of positions. Names are not checked here. Raises LoadError for a
     cycle.
     """
@@ -45,7 +46,7 @@ def sort_nodes(graph: Graph, where: str) -> set[str]:
 
 
 def _names_read(node: onnx.NodeProto, where: str) -> set[str]:
-    """The names that a node and its subgraphs read of the graph around it."""
+    """Return the names that a node and its subgraphs read from the enclosing graph."""
     names = {name for name in node.input if name}
     for attribute in node.attribute:
         for inner in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
@@ -54,12 +55,12 @@ def _names_read(node: onnx.NodeProto, where: str) -> set[str]:
 
 
 def label(node: onnx.NodeProto) -> str:
-    """Return how errors call a node: its name, or that of its first result, quoted."""
+    """Return the quoted name of a node for errors, or of its first result."""
     return shown(node.name or next(iter(node.output), "?"))
 
 
 def _order(sources: list[set[int]]) -> list[int]:
-    """The positions of nodes in topological order; those on or behind a cycle are left out."""
+    """Return the indices of nodes in topological order; nodes on a cycle, or depending on one, are omitted."""
     waiting = [len(needed) for needed in sources]
     readers: list[list[int]] = [[] for _ in sources]
     for i, needed in enumerate(sources):
@@ -77,13 +78,13 @@ def _order(sources: list[set[int]]) -> list[int]:
 
 
 def _cycle(nodes: list[onnx.NodeProto], sources: list[set[int]], ordered: set[int]) -> str:
-    """The nodes of a cycle, each behind one that it reads; one of the nodes that have no order leads to it."""
+    """Return the nodes of a cycle in order; every node without an order leads to a cycle through its inputs."""
     path = [next(i for i in range(len(nodes)) if i not in ordered)]
-    places = {path[0]: 0}
-    while (source := min(sources[path[-1]] - ordered)) not in places:
-        places[source] = len(path)
+    indices = {path[0]: 0}
+    while (source := min(sources[path[-1]] - ordered)) not in indices:
+        indices[source] = len(path)
         path.append(source)
-    cycle = path[places[source] :][::-1]
+    cycle = path[indices[source] :][::-1]
     first = cycle.index(min(cycle))
     cycle = cycle[first:] + cycle[:first]
     shown = [f"{label(nodes[i])} ({nodes[i].op_type[:100]})" for i in cycle[:MAX_SHOWN]]

@@ -1,4 +1,4 @@
-"""Previews of training: one step of an optimiser, and the gradient of a value."""
+"""Rules for the preview training ops: one step of an optimizer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Step = tuple[str, ...]
 
 
 def _stepped(call: Call, states: int, step: Callable[..., Step]) -> Step:
-    """What step(x, gradient, states...) gives for each tensor: all new tensors, then all first states, and so on."""
+    """Apply step(x, gradient, states...) to each tensor: returns all new tensors, then all first states, and so on."""
     width = states + 2
     if (len(call) - 2) % width or any(call.type(i).rank for i in range(2)):
         raise call.malformed(f"{len(call)} inputs, expected a rate, a count and a multiple of {width}")
@@ -21,8 +21,8 @@ def _stepped(call: Call, states: int, step: Callable[..., Step]) -> Step:
         first = call.type(2 + (i - 2) % count)
         if call.type(i) != first:
             raise call.malformed(f"input {i} is {call.type(i)}, expected {first}")
-    made = [step(*(call[2 + k * count + i] for k in range(width))) for i in range(count)]
-    return tuple(each[k] for k in range(states + 1) for each in made)
+    updated = [step(*(call[2 + k * count + i] for k in range(width))) for i in range(count)]
+    return tuple(each[k] for k in range(states + 1) for each in updated)
 
 
 def _regularized(call: Call, x: str, g: str) -> str:
@@ -31,7 +31,7 @@ def _regularized(call: Call, x: str, g: str) -> str:
 
 @onnx("Adagrad", domain=TRAINING)
 def adagrad(call: Call) -> Step:
-    """Duchi, Hazan and Singer, "Adaptive subgradient methods", 2011."""
+    """Update by Adagrad. Duchi, Hazan and Singer, "Adaptive subgradient methods", 2011."""
     build = call.build
     decay = build.add(build.mul(call.cast(call[1], f64), call.attr_float("decay_factor", 0.0)), 1.0)
     rate = build.div(call.cast(call[0], f64), decay)
@@ -48,7 +48,7 @@ def adagrad(call: Call) -> Step:
 
 @onnx("Adam", domain=TRAINING)
 def adam(call: Call) -> Step:
-    """Kingma and Ba, "Adam", 2015; the bias of the averages is corrected from the second update on."""
+    """Update by Adam. Kingma and Ba, "Adam", 2015; the bias of the averages is corrected from the second update on."""
     build = call.build
     alpha, beta = call.attr_float("alpha", 0.9), call.attr_float("beta", 0.999)
     updates, given = call.cast(call[1], f64), call.cast(call[0], f64)
@@ -72,7 +72,9 @@ def adam(call: Call) -> Step:
 
 @onnx("Momentum", domain=TRAINING)
 def momentum(call: Call) -> Step:
-    """Descent with momentum, or with Nesterov's. Sutskever et al., "On the importance of momentum", 2013."""
+    """Update by gradient descent with momentum, or with Nesterov's. Sutskever et al., "On the importance of momentum",
+    2013.
+    """
     build, mode = call.build, call.attr_text("mode")
     alpha = call.attr_float("alpha")
     if mode not in ("standard", "nesterov"):

@@ -1,4 +1,6 @@
-"""Ensembles of trees of ai.onnx.ml: the newest op says them by numbers, older ones by ids of trees and nodes."""
+"""Rules for tree ensembles of ai.onnx.ml: the newest op describes them by indices, older ones by ids of trees and
+nodes.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,7 @@ class Trees:
     members: np.ndarray
 
     def ensemble(self, call: Call, x: str, count: int, aggregate: str) -> str:
-        """The votes for `count` targets. Raises LoadError for tables that lead nowhere."""
+        """Return the votes for `count` targets. Raises LoadError for invalid indices in the tables."""
         if not 1 <= count <= MAX_TARGETS or call.build.type(x).rank != 2:
             raise call.malformed(f"{count} targets of {call.build.type(x)}")
         features = call.build.type(x).shape[-1]
@@ -53,7 +55,9 @@ class Trees:
 
 @onnx("TreeEnsemble", domain=ML)
 def tree_ensemble(call: Call) -> str:
-    """Children of a node are nodes or leaves, as flags beside them say; a root whose children are one leaf is that."""
+    """Flags mark the children of a node as nodes or leaves; a root whose two children are the same leaf is that
+    leaf.
+    """
     ints = {name: _ints(call, f"nodes_{name}") for name in ("featureids", "truenodeids", "falsenodeids")}
     count = len(ints["featureids"])
     modes = call.attr_tensor("nodes_modes").astype(np.int64).ravel()
@@ -90,7 +94,9 @@ def _ints(call: Call, name: str, default: np.ndarray | None = None) -> np.ndarra
 
 
 def _member_ranges(call: Call, modes: np.ndarray, members: np.ndarray) -> list[np.ndarray]:
-    """Where the members of each node begin and end: a NaN ends those of a node, in the order of such nodes."""
+    """Return the begin and end of the members of each node: a NaN terminates the members of a node, in the order of
+    nodes with members.
+    """
     begins, ends = np.zeros((2, len(modes)), np.int64)
     (stops,), (users,) = np.nonzero(np.isnan(members)), np.nonzero(modes == 6)
     if len(users) and len(stops) != len(users):
@@ -116,8 +122,8 @@ def tree_ensemble_regressor(call: Call) -> str:
 
 @onnx("TreeEnsembleClassifier", domain=ML)
 def tree_ensemble_classifier(call: Call) -> tuple[str, str]:
-    """The class with the highest score. All votes of two classes may be for the first of them: its score is then that
-    of the second, above 0.5, or above 0 where votes are of both signs.
+    """Return the class with the highest score. With two classes, all votes may be for the first one: its score is then
+    the score of the second class, which wins above 0.5, or above 0 if votes have both signs.
     """
     build, labels, transform, x = call.build, labels_of(call, "classlabels_int64s"), transform_of(call), _features(call)
     dtype = build.type(x).dtype
@@ -128,8 +134,8 @@ def tree_ensemble_classifier(call: Call) -> tuple[str, str]:
         if base.size not in (0, len(labels)):
             raise call.malformed(f"{base.size} base_values for {len(labels)} classes")
         scores = build.add(scores, build.constant(base)) if base.size else scores
-        places = build.argmax(scores, axis=1, keepdims=False)
-        return labelled(call, places, labels), transformed(call, call.cast(scores, f32), transform)
+        winners = build.argmax(scores, axis=1, keepdims=False)
+        return labelled(call, winners, labels), transformed(call, call.cast(scores, f32), transform)
     if base.size > 1 - voted[0]:
         raise call.unsupported(f"{base.size} base_values of two classes whose votes are all for class {voted[0]}")
     score = call.slice(scores, 1, voted[0], voted[0] + 1)
@@ -144,12 +150,12 @@ def tree_ensemble_classifier(call: Call) -> tuple[str, str]:
 
 
 def _features(call: Call) -> str:
-    """The operand in the dtype that it is compared in."""
+    """Return the operand in the dtype of the comparisons."""
     return call[0] if call.type(0).dtype in (f32, f64) else call.cast(call[0], f32)
 
 
 def _column(call: Call, name: str, dtype: DType) -> np.ndarray:
-    """Numbers that are an attribute of floats, or a tensor."""
+    """Return an attribute of numbers, given as floats or as a tensor."""
     if f"{name}_as_tensor" in call.attributes:
         return call.attr_tensor(f"{name}_as_tensor").ravel().astype(dtype.numpy)
     return np.array(call.attr_floats(name, ()), np.float32).astype(dtype.numpy)
@@ -160,7 +166,7 @@ def _base_values(call: Call, dtype: DType) -> np.ndarray:
 
 
 def _votes(call: Call, kind: str, dtype: DType) -> Trees:
-    """The trees of ids. The first node of a tree is its root, a leaf has the votes that name it."""
+    """Return the trees of an op with ids. The first node of a tree is its root; a vote names its leaf by id."""
     owners = _ints(call, "nodes_treeids"), _ints(call, "nodes_nodeids")
     children = _ints(call, "nodes_truenodeids"), _ints(call, "nodes_falsenodeids")
     features, modes = _ints(call, "nodes_featureids"), np.array(call.attr_texts("nodes_modes"), object)
@@ -173,18 +179,18 @@ def _votes(call: Call, kind: str, dtype: DType) -> Trees:
     if not set(modes.tolist()) <= {*_MODES, "LEAF"}:
         raise call.malformed(f"attribute 'nodes_modes': got {sorted(set(modes.tolist()))[:9]}, expected {_MODES}")
     is_leaf = modes == "LEAF"
-    # Inner nodes count up from 0, leaves down from -1.
+    # Inner nodes count up from 0, leaves count down from -1.
     numbers = np.where(is_leaf, -np.cumsum(is_leaf), np.cumsum(~is_leaf) - 1)
-    place = dict(zip(zip(*(owner.tolist() for owner in owners), strict=True), numbers.tolist(), strict=True))
-    if len(place) < len(modes):
+    number_of = dict(zip(zip(*(owner.tolist() for owner in owners), strict=True), numbers.tolist(), strict=True))
+    if len(number_of) < len(modes):
         raise call.malformed("attributes 'nodes_treeids' and 'nodes_nodeids': a node is given twice")
     inner = np.flatnonzero(~is_leaf)
-    follow = [_places(call, place, owners[0][inner], column[inner]) for column in children]
-    codes = np.array([_MODES.index(mode) for mode in modes[inner].tolist()], np.int64)
+    child_numbers = [_node_numbers(call, number_of, owners[0][inner], column[inner]) for column in children]
+    mode_numbers = np.array([_MODES.index(mode) for mode in modes[inner].tolist()], np.int64)
     none = np.zeros(len(inner), np.int64)
-    nodes = np.stack([features[inner], codes, *follow, missing[inner], none, none], 1)
+    nodes = np.stack([features[inner], mode_numbers, *child_numbers, missing[inner], none, none], 1)
     _, firsts = np.unique(owners[0], return_index=True)
-    ranges, order = _leaf_votes(call, kind, place, int(is_leaf.sum()))
+    ranges, order = _leaf_votes(call, kind, number_of, int(is_leaf.sum()))
     targets, weights = _ints(call, f"{kind}_ids"), _column(call, f"{kind}_weights", dtype)
     if not len(targets) == len(weights) == len(order):
         raise call.malformed(
@@ -195,21 +201,25 @@ def _votes(call: Call, kind: str, dtype: DType) -> Trees:
     )
 
 
-def _places(call: Call, place: dict[tuple[int, int], int], trees: np.ndarray, nodes: np.ndarray) -> np.ndarray:
-    """The numbers of nodes. Raises LoadError for one that is not there."""
+def _node_numbers(
+    call: Call, number_of: dict[tuple[int, int], int], trees: np.ndarray, nodes: np.ndarray
+) -> np.ndarray:
+    """Return the numbers of nodes. Raises LoadError for an unknown node."""
     keys = list(zip(trees.tolist(), nodes.tolist(), strict=True))
-    unknown = next((key for key in keys if key not in place), None)
+    unknown = next((key for key in keys if key not in number_of), None)
     if unknown is not None:
-        raise call.malformed(f"node {unknown[1]} of tree {unknown[0]} is not there")
-    return np.array([place[key] for key in keys], np.int64)
+        raise call.malformed(f"node {unknown[1]} of tree {unknown[0]} does not exist")
+    return np.array([number_of[key] for key in keys], np.int64)
 
 
-def _leaf_votes(call: Call, kind: str, place: dict[tuple[int, int], int], count: int) -> tuple[np.ndarray, np.ndarray]:
-    """The range of the votes of each leaf, once they are in an order, and that order."""
+def _leaf_votes(
+    call: Call, kind: str, number_of: dict[tuple[int, int], int], count: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the range of each leaf in the sorted votes, and the order that sorts them."""
     trees, nodes = _ints(call, f"{kind}_treeids"), _ints(call, f"{kind}_nodeids")
     if len(trees) != len(nodes):
         raise call.malformed(f"attributes '{kind}_*' differ in length, got {len(trees)} and {len(nodes)}")
-    leaves = -1 - _places(call, place, trees, nodes)
+    leaves = -1 - _node_numbers(call, number_of, trees, nodes)
     if leaves.min(initial=0) < 0:
         raise call.malformed(f"attribute '{kind}_nodeids': a node that is no leaf has a vote")
     order = np.argsort(leaves, kind="stable")

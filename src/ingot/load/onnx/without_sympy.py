@@ -1,6 +1,6 @@
-"""onnx_ir without sympy, which takes as long to import as all else that a small model needs.
+"""Import onnx_ir without sympy, whose import takes as long as all other imports for a small model.
 
-onnx_ir wants it for arithmetic with dims, which loading does not do: it is imported when something of it is asked for.
+onnx_ir needs it for arithmetic with dims, which loading does not use: sympy is imported when a name of it is accessed.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from typing import Any
 
 
 class _Later(types.ModuleType):
-    """Stands for a module, which is imported once one of its names is asked for."""
+    """A module that is imported when one of its names is first accessed."""
 
     def __getattr__(self, name: str) -> Any:
-        if sys.modules.get(self.__name__) is self:  # another thread asks while onnx_ir is imported
+        if sys.modules.get(self.__name__) is self:  # another thread may access it while onnx_ir is imported
             del sys.modules[self.__name__]
         return getattr(importlib.import_module(self.__name__), name)
 
 
 def import_onnx_ir() -> None:
-    """Imports onnx_ir, with stand-ins for sympy and for what onnx_ir makes of it at once."""
+    """Import onnx_ir with stand-ins for sympy and for the onnx_ir module that uses sympy at import time."""
     stand_ins = [_Later(name) for name in ("sympy", "onnx_ir._symbolic_shapes") if name not in sys.modules]
     sys.modules.update({module.__name__: module for module in stand_ins})
     try:
