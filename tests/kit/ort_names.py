@@ -30,10 +30,10 @@ HEAD = """\
 # From ONNX Runtime
 
 ```python
-import ingot as ort  # in the place of: import onnxruntime as ort
+import ingot as ort  # instead of: import onnxruntime as ort
 ```
 
-For code of others, before it is imported:
+For third-party code, run this before it is imported:
 
 ```python
 import sys
@@ -42,27 +42,27 @@ import ingot
 sys.modules["onnxruntime"] = ingot.ort
 ```
 
-silero-vad, rapidocr's engine, magika, sentence-transformers' ONNX backend, and language models through optimum run like
-this and give the same results, as `tests/ort/test_clients.py` holds (optimum-onnx 0.1 wants transformers 4). Tools that
-ONNX Runtime ships beside itself, such as `onnxruntime.quantization`, are found where it is installed:
-sentence-transformers exports models in int8 by them.
+silero-vad, rapidocr's engine, magika, sentence-transformers' ONNX backend, and language models through optimum run in
+this way with the same results; `tests/ort/test_clients.py` tests them (optimum-onnx 0.1 requires transformers 4).
+Additional tools of ONNX Runtime, such as `onnxruntime.quantization`, work if ONNX Runtime is installed:
+sentence-transformers uses them to export models in int8.
 
-What differs on purpose:
+Intended differences:
 
-- Options of Ingot's stand beside those of ONNX Runtime: `ort.InferenceSession("model.onnx", sess_options, threads=2)`.
-- A list whose numbers the input's dtype does not hold, such as 1.5 for an int64, is an error and is not cut off.
-  Numbers, tuples, and tensors of torch and of others that speak `__array__` or DLPack are taken as well.
+- Ingot's options can be combined with ONNX Runtime's: `ort.InferenceSession("model.onnx", sess_options, threads=2)`.
+- A list with numbers that the input's dtype cannot represent, such as 1.5 for an int64, is an error and is not
+  truncated. Numbers, tuples, and tensors of torch and of other libraries with `__array__` or DLPack are accepted, too.
 - Errors are Ingot's. `onnxruntime.capi.onnxruntime_pybind11_state` has them under the names that clients catch: `Fail`
-  is every one, `InvalidArgument` is `ingot.InputError`, `InvalidGraph` and `InvalidProtobuf` are `ingot.LoadError`,
+  stands for every error, `InvalidArgument` is `ingot.InputError`, `InvalidGraph` and `InvalidProtobuf` are `ingot.LoadError`,
   `NoSuchFile` is also a `FileNotFoundError`, `NotImplemented` is `ingot.UnsupportedError`, `RuntimeException` is
   `ingot.ResourceError`. Wrong inputs are also a `ValueError`.
 - A dim that `add_free_dimension_override_by_name` names and the model does not have is an error.
-- Random ops draw other numbers than ONNX Runtime's, by the same rules: [random.md](random.md). What ONNX leaves open is
-  as there: [onnx-choices.md](onnx-choices.md).
+- Random ops draw other numbers than ONNX Runtime's, by the same rules: [random.md](random.md). Where ONNX leaves the
+  behaviour open, Ingot behaves like ONNX Runtime: [onnx-choices.md](onnx-choices.md).
 - An op without a kernel runs on numpy, with an `ingot.errors.ReferenceWarning`.
 
-The tables have every public name of onnxruntime {version}. *works*: as there, with what is said; *nothing*: taken,
-without effect, with a line on stderr at `INGOT_DEBUG=1`; *refused*: an `ingot.UnsupportedError` that names the call.
+The tables list every public name of onnxruntime {version}. *works*: as in ONNX Runtime, with the stated differences;
+*nothing*: accepted without effect, with a line on stderr at `INGOT_DEBUG=1`; *refused*: an `ingot.UnsupportedError` that names the call.
 """
 
 
