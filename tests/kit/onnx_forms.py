@@ -48,12 +48,12 @@ KINDS = ("equal", "refused", "different")
 HEAD = """\
 # Forms of ONNX ops
 
-Each op of ai.onnx, ai.onnx.ml and com.microsoft is tested in every form that its schema allows. A form differs from a valid
-call in one point: omitted inputs, requested outputs, values of attributes, types, versions, ranks, sizes of 0 and 1, inputs
-that are fed or stored, dims that only a run determines. ONNX Runtime {runtime}, or ONNX's reference for forms that ONNX
-Runtime refuses, computes {forms} forms. Ingot computes {equal} of them with the same results, in the interpreter and in a
-session; it refuses {refused}, and gives different results for {different}. The reasons are listed below the table and in
-`tests/kit/onnx_forms_listed.txt`, which a test checks in both directions.
+Each op of ai.onnx, ai.onnx.ml and com.microsoft is tested in every form that its schema allows. A form differs from a
+valid call in one point: omitted inputs, requested outputs, values of attributes, types, versions, ranks, sizes of 0
+and 1, inputs that are fed or stored, dims that only a run determines. ONNX Runtime {runtime}, or ONNX's reference for
+forms that ONNX Runtime refuses, computes {forms} forms. Ingot computes {equal} of them with the same results, in the
+interpreter and in a session; it refuses {refused}, and gives different results for {different}. The reasons are
+listed below the table and in `tests/kit/onnx_forms_listed.txt`, which a test checks in both directions.
 
 `python tests/kit/onnx_forms.py --op NAME` tests the forms of an op and prints the differences.
 

@@ -51,18 +51,20 @@ Intended differences:
 
 - Ingot's options can be combined with ONNX Runtime's: `ort.InferenceSession("model.onnx", sess_options, threads=2)`.
 - A list with numbers that the input's dtype cannot represent, such as 1.5 for an int64, is an error and is not
-  truncated. Numbers, tuples, and tensors of torch and of other libraries with `__array__` or DLPack are accepted, too.
-- Errors are Ingot's. `onnxruntime.capi.onnxruntime_pybind11_state` has them under the names that clients catch: `Fail`
-  stands for every error, `InvalidArgument` is `ingot.InputError`, `InvalidGraph` and `InvalidProtobuf` are `ingot.LoadError`,
-  `NoSuchFile` is also a `FileNotFoundError`, `NotImplemented` is `ingot.UnsupportedError`, `RuntimeException` is
-  `ingot.ResourceError`. Wrong inputs are also a `ValueError`.
+  truncated. Numbers, tuples, and tensors of torch and of other libraries with `__array__` or DLPack are accepted,
+  too.
+- Errors are Ingot's. `onnxruntime.capi.onnxruntime_pybind11_state` has them under the names that clients catch:
+  `Fail` stands for every error, `InvalidArgument` is `ingot.InputError`, `InvalidGraph` and `InvalidProtobuf` are
+  `ingot.LoadError`, `NoSuchFile` is also a `FileNotFoundError`, `NotImplemented` is `ingot.UnsupportedError`,
+  `RuntimeException` is `ingot.ResourceError`. Wrong inputs are also a `ValueError`.
 - A dim that `add_free_dimension_override_by_name` names and the model does not have is an error.
 - Random ops draw other numbers than ONNX Runtime's, by the same rules: [random.md](random.md). Where ONNX leaves the
   behaviour open, Ingot behaves like ONNX Runtime: [onnx-choices.md](onnx-choices.md).
 - An op without a kernel runs on numpy, with an `ingot.errors.ReferenceWarning`.
 
 The tables list every public name of onnxruntime {version}. *works*: as in ONNX Runtime, with the stated differences;
-*nothing*: accepted without effect, with a line on stderr at `INGOT_DEBUG=1`; *refused*: an `ingot.UnsupportedError` that names the call.
+*nothing*: accepted without effect, with a line on stderr at `INGOT_DEBUG=1`; *refused*: an `ingot.UnsupportedError`
+that names the call.
 """
 
 

@@ -38,22 +38,23 @@ _LIMIT = re.compile(r"^(MAX_[A-Z_0-9]+) = .*?(?:  # (.*))?$", re.MULTILINE)
 HEAD = """\
 # Conformance with ONNX
 
-Of the {cases} cases of the backend tests of ONNX {version}, {passing} pass on the interpreter and {native} natively, without
-a step on the reference. `tests/load/onnx_backend_failing.txt` lists failing cases with the reasons.
+Of the {cases} cases of the backend tests of ONNX {version}, {passing} pass on the interpreter and {native} natively,
+without a step on the reference. `tests/load/onnx_backend_failing.txt` lists failing cases with the reasons.
 
-Of the native cases, {emitted} are also emitted as C and give the bits of native execution: {share:.1f} % of all cases.
-ONNX's scoreboard lists emx-onnx-cgen, a generator of C, with 97.9 % of the cases of that time, within their tolerances.
+Of the native cases, {emitted} are also emitted as C and give the bits of native execution: {share:.1f} % of all
+cases. ONNX's scoreboard lists emx-onnx-cgen, a generator of C, with 97.9 % of the cases of that time, within their
+tolerances.
 
-ONNX's own runner, `onnx.backend.test.BackendTest(ingot.integrations.onnx_backend, ...)`, uses sessions with kernels. All
-cases except nine pass there; `tests/load/test_onnx_backend.py` names the nine: six draw random numbers of their own, the
-runner cannot compare the result of one, and two in f16 are rounded once, but the expected numbers were rounded after each
-step.
+ONNX's own runner, `onnx.backend.test.BackendTest(ingot.integrations.onnx_backend, ...)`, uses sessions with kernels.
+All cases except nine pass there; `tests/load/test_onnx_backend.py` names the nine: six draw random numbers of their
+own, the runner cannot compare the result of one, and two in f16 are rounded once, but the expected numbers were
+rounded after each step.
 
 [foreign-models.md](foreign-models.md) has the results for models of other projects' test suites.
 
-An op is loaded by a rule, or by the function body in ONNX's schema (column "loaded by"). Versions are the versions of its
-domain at which ONNX changed the op. Dtypes are the dtypes of the first operand in tests against ONNX Runtime or ONNX's
-reference. Cases include expansions.
+An op is loaded by a rule, or by the function body in ONNX's schema (column "loaded by"). Versions are the versions of
+its domain at which ONNX changed the op. Dtypes are the dtypes of the first operand in tests against ONNX Runtime or
+ONNX's reference. Cases include expansions.
 """
 
 
