@@ -27,14 +27,14 @@ READY_SECONDS = 2.0
 ENGINES = "eager,compile,ingot"
 MIB = 2**20
 
-_ABOUT = """A step is forward, backward and AdamW (fused, in torch), of the mean cross entropy, on a batch that stays.
-Modules are in eval mode: dropout does nothing, batch norm keeps its statistics. Medians of milliseconds, each engine in
-a process of its own, rounds interleaved, the others stopped meanwhile; the ratio is of those medians, to the faster of
-torch's two, and losses are marked. Ready: seconds from a module in memory until Ingot can take a step. First step:
-seconds to the end of that, in which a run touches its memory for the first time; where a virtual machine's host has to
-find that memory, this may take as long as all else. Planned: every byte of Ingot's run, MiB; peak: the most memory that
-a process has had, its libraries included. Losses: the first and the fifth of each engine, from the same weights on the
-same batches, and the largest difference from those of eager torch."""
+_ABOUT = """A step is forward, backward and AdamW (fused, in torch), of the mean cross entropy, always on the same batch.
+Modules are in eval mode: dropout does nothing, batch norm does not update its statistics. Medians in milliseconds, each
+engine in a process of its own, rounds interleaved, the other engines stopped meanwhile; the ratio compares Ingot's
+median with the faster of torch's two, and losses are marked. Ready: seconds from a module in memory until Ingot can run
+a step. First step: seconds to the end of the first step, which touches its memory for the first time; if the host of a
+virtual machine must allocate that memory, this may take as long as everything else. Planned: all bytes of Ingot's run,
+MiB; peak: the largest memory of a process, including its libraries. Losses: the first and the fifth of each engine, from
+the same weights on the same batches, and the largest difference from those of eager torch."""
 
 Told = dict[str, Any]
 
