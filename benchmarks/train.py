@@ -28,13 +28,13 @@ ENGINES = "eager,compile,ingot"
 MIB = 2**20
 
 _ABOUT = """A step is forward, backward and AdamW (fused, in torch), of the mean cross entropy, always on the same batch.
-Modules are in eval mode: dropout does nothing, batch norm does not update its statistics. Medians in milliseconds, each
-engine in a process of its own, rounds interleaved, the other engines stopped meanwhile; the ratio compares Ingot's
+Modules are in eval mode: dropout does nothing, batch norm does not update its statistics. Medians in milliseconds,
+each engine in a process of its own, rounds interleaved, the other engines stopped meanwhile; the ratio compares Ingot's
 median with the faster of torch's two, and losses are marked. Ready: seconds from a module in memory until Ingot can run
 a step. First step: seconds to the end of the first step, which touches its memory for the first time; if the host of a
 virtual machine must allocate that memory, this may take as long as everything else. Planned: all bytes of Ingot's run,
-MiB; peak: the largest memory of a process, including its libraries. Losses: the first and the fifth of each engine, from
-the same weights on the same batches, and the largest difference from those of eager torch."""
+MiB; peak: the largest memory of a process, including its libraries. Losses: the first and the fifth of each engine,
+from the same weights on the same batches, and the largest difference from those of eager torch."""
 
 Told = dict[str, Any]
 
