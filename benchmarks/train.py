@@ -27,7 +27,7 @@ READY_SECONDS = 2.0
 ENGINES = "eager,compile,ingot"
 MIB = 2**20
 
-_ABOUT = """A step is forward, backward and AdamW (fused, in torch), of the mean cross entropy, always on the same batch.
+_ABOUT = """A step is forward, backward and AdamW (fused, in torch), of the mean cross entropy, on one constant batch.
 Modules are in eval mode: dropout does nothing, batch norm does not update its statistics. Medians in milliseconds,
 each engine in a process of its own, rounds interleaved, the other engines stopped meanwhile; the ratio compares Ingot's
 median with the faster of torch's two, and losses are marked. Ready: seconds from a module in memory until Ingot can run

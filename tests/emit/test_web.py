@@ -100,7 +100,7 @@ def test_any_other_model_has_a_page_of_numbers(opened: Opened, tmp_path: Path) -
     tab.wait_for(f"{SAID} === 'input x: numbers are needed'")
 
 
-def test_a_browser_without_webgpu_is_told(browser: Chromium, tmp_path: Path) -> None:
+def test_a_browser_without_webgpu_is_reported(browser: Chromium, tmp_path: Path) -> None:
     emit_model("rows", rows_of_a_table(), WeightStore(), tmp_path, limits={"n": 5})
     with served(tmp_path) as url:
         tab = Tab(browser, "about:blank")

@@ -199,7 +199,7 @@ def test_what_nodes_became(models) -> None:
     assert q == k == [{"name": "model.layers.0.self_attn.q_proj.merged", "op": "matmul", "how": "fused"}]
 
 
-def test_a_name_that_the_passes_took_is_told(models) -> None:
+def test_a_name_that_the_passes_removed_is_reported(models) -> None:
     looked = LookedAt(models["onnx"][0])
     with pytest.raises(IngotError, match="optimized: no such node, got 'val_8', which is left in 'gelu'"):
         node_document(looked, "optimized", "val_8")

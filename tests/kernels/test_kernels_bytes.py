@@ -155,7 +155,7 @@ RESULTS = {"f32": np.float32, "u8": np.uint8, "i8": np.int8, "i32": np.int32}
 
 @pytest.mark.parametrize("result", [*RESULTS, "dynamic", "clipped", "added"])
 @pytest.mark.parametrize(("case", "depthwise"), LAYERS, ids=str)
-def test_convolutions_of_codes(case, depthwise: bool, result: str) -> None:
+def test_convolutions_of_quantized_filters(case, depthwise: bool, result: str) -> None:
     """Every sum is exact, what follows has one order; parts, instruction sets and batches do not matter."""
     batch, channels, height, width, out_channels, groups, kernel, *window = case
     seeded = np.random.default_rng([channels, out_channels, height, len(result)])

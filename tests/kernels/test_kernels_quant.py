@@ -450,7 +450,7 @@ def test_products_of_digits(index: int, shape: tuple[int, int, int], bits: int, 
 @pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
 @pytest.mark.parametrize("bits, group", FORMATS)
 @pytest.mark.parametrize("rows, k", [(1, 1), (5, 70), (9, 320), (3, 0)])
-def test_codes_of_floats(rows: int, k: int, bits: int, group: int, dtype: type) -> None:
+def test_quantized_floats(rows: int, k: int, bits: int, group: int, dtype: type) -> None:
     """The op's bits, also where numbers are not finite or next to nothing."""
     x = random(rows, k).astype(dtype)
     if k > 70:

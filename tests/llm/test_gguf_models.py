@@ -186,7 +186,7 @@ def test_types_side_by_side(wide: Path, tmp_path: Path) -> None:
         ("int4w", "i24_", "int4", 0.2),
     ],
 )
-def test_floats_beside_blocks(
+def test_float_matrices_and_blocks(
     precision: str, rounds: str, codes: str, error: float, wide: Path, tmp_path: Path
 ) -> None:
     """They become codes where a precision says so, and blocks stay as they are."""

@@ -91,7 +91,7 @@ def products(llm: ingot.LLM) -> set[str]:
     return {kernel for kernel in kernels if kernel.startswith("gem")}
 
 
-def test_a_folder_of_codes_keeps_them(tmp_path: Path) -> None:
+def test_a_quantized_folder_stays_quantized(tmp_path: Path) -> None:
     """Its own codes are what products read, and they are those of its floats, unless a precision asks for these."""
     quantize_folder(FOLDER, tmp_path / "few", Plan("int4"))
     llm = ingot.LLM(tmp_path / "few")
@@ -122,7 +122,7 @@ KINDS = {
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_experts_and_turned_matrices_are_codes(kind: str, precision: str, tmp_path: Path) -> None:
+def test_experts_and_transposed_matrices_are_quantized(kind: str, precision: str, tmp_path: Path) -> None:
     """Every product but a router's reads codes, wherever a file has its outputs; a token has the bits it has alone."""
     hf_models.save_model(KINDS[kind], tmp_path)
     exact = ingot.LLM(tmp_path, precision="f32", cache_dtype="f32")

@@ -82,7 +82,7 @@ def test_threads_get_what_they_get_alone(folder: Path, settings: dict[str, str])
     in_threads(work)
 
 
-def test_more_threads_than_places(folder: Path):
+def test_more_threads_than_slots(folder: Path):
     """Those for whom there is no place are told so, at once, and nothing of theirs stays behind."""
     alone = expected(folder)
     llm = ingot.LLM(folder, threads=2, sequences=3)
@@ -106,7 +106,7 @@ def test_more_threads_than_places(folder: Path):
     assert list(drawn.values()) == alone
 
 
-def test_batches_that_compete_for_places(folder: Path):
+def test_batches_that_compete_for_slots(folder: Path):
     """A batch that has begun waits for places that others hold; one that cannot begin is told so."""
     alone = expected(folder)
     llm = ingot.LLM(folder, threads=2, sequences=3)

@@ -127,7 +127,7 @@ APART = {
 
 
 @pytest.mark.parametrize("name", APART)
-def test_groups_that_stay_apart(name: str) -> None:
+def test_groups_that_stay_separate(name: str) -> None:
     graph = read(APART[name])
     assert steps_of(graph).count("fused_f32") == 2
     check_same(graph, feeds_of(graph))

@@ -211,7 +211,7 @@ def test_a_pass_that_breaks_its_promise_is_named(function, error, message):
         optimize(parse(TEXT))
 
 
-def test_promises_are_held_without_asserts():
+def test_promises_are_checked_without_asserts():
     code = """
 import numpy as np, ingot
 from ingot.ir.text import parse

@@ -38,7 +38,7 @@ def graph():
     return made
 
 
-def test_modes_share_their_places():
+def test_modes_share_their_placement():
     """In whichever order they are compiled, and however many rows they have."""
     modes = [
         Mode("all", {"rows": AtMost(40, "rows"), "taken": AtMost(40, "rows")}, ("chosen",), ("take",)),

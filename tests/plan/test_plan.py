@@ -421,7 +421,7 @@ output y = y
     assert sum(t.kind == "weight" for t in lowered.tensors.values()) == 1
 
 
-def test_a_matmul_whose_result_is_turned_makes_no_copy() -> None:
+def test_a_matmul_with_a_transposed_result_needs_no_copy() -> None:
     """[batch, rows, 3, heads, width] permuted and unbound: attention reads the projection through strides."""
     text = """graph unbound
 input x: f32[2, 16, 64]

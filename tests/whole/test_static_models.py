@@ -177,7 +177,7 @@ class AsNncf:
         assert kernels(session) == ["quantize_u8", *expected, "dequantize_u8"]
 
 
-def test_float_biases_beside_codes(rng) -> None:
+def test_float_biases_of_quantized_weights(rng) -> None:
     """Sums of quantized branches are the end of a product's step."""
     made = AsNncf(rng)
     a = made.conv("a", made.rounded("x", 0.03, 128), (24, 3, 3, 3), stride=2)
