@@ -36,18 +36,18 @@ MODELS: dict[str, Callable[[], models.Built]] = {
     "mobilenet_v2": lambda: models.image("mobilenet_v2", 1),
 }
 _ABOUT = """Milliseconds of one run through the engine's Python interface, inputs and outputs in the host's memory: the
-least of interleaved rounds, each engine in a process of its own that is stopped while the other is measured. CPUs: what
-all of its threads take together, which depends less on what else the machine does. The models are the small ones of
+shortest time of interleaved rounds, each engine in a process of its own that is stopped while the other is measured.
+CPUs: the CPU time of all threads of the engine, which depends less on other load. The models are the small ones of
 `tests/kit/models.py`, from the same ONNX files. Differences are relative to the largest output or 1."""
-_SOFTWARE = """These are two implementations of WebGPU, wgpu-native's and Dawn's, with the same CPU under them, which
-runs the lanes of a workgroup one after another: they say how much work the engines leave to a device, and nothing of
-how fast a GPU does it.
+_SOFTWARE = """These are two implementations of WebGPU, wgpu-native's and Dawn's, on the same CPU, which runs the lanes
+of a workgroup one after another: the figures show how much work the engines give to a device, but not how fast a GPU is.
 
 ## GPUs
 
-No real GPU could be had, and nothing is claimed of one. Where there is one, `python -m benchmarks.webgpu_device` prints
-which shares of a copy's bandwidth, of its best product of f32 and of its peak a language model of Qwen2.5-0.5B's size
-in bf16 gets, and `python -m benchmarks.webgpu --adapter NAME --python PYTHON` the table above."""
+No GPU was available, so there are no claims about GPUs. On a machine with a GPU, `python -m benchmarks.webgpu_device`
+prints the fractions of its copy bandwidth, its fastest f32 product and its peak that a language model of
+Qwen2.5-0.5B's size in bf16 reaches, and
+`python -m benchmarks.webgpu --adapter NAME --python PYTHON` prints the table above."""
 
 
 def write(folder: Path, name: str) -> None:
