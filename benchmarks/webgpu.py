@@ -40,7 +40,7 @@ shortest time of interleaved rounds, each engine in a process of its own that is
 CPUs: the CPU time of all threads of the engine, which depends less on other load. The models are the small ones of
 `tests/kit/models.py`, from the same ONNX files. Differences are relative to the largest output or 1."""
 _SOFTWARE = """These are two implementations of WebGPU, wgpu-native's and Dawn's, on the same CPU, which runs the lanes
-of a workgroup one after another: the figures show how much work the engines give to a device, but not how fast a GPU is.
+of a workgroup one after another: the figures show how much work the engines give to a device, not how fast a GPU is.
 
 ## GPUs
 
