@@ -74,7 +74,7 @@ DOTS = [(1, 33, 2), (4, 40, 600), (5, 64, 1024), (13, 300, 514), (25, 16, 64), (
 
 @pytest.mark.parametrize("m, n, k", DOTS)
 def test_split_sums(m: int, n: int, k: int) -> None:
-    """Their definition on every instruction set, whatever the rows beside a row."""
+    """The definition on every instruction set; a row does not depend on the other rows."""
     a, b = narrow(m, k), narrow(k, n, seed=1)
     fields = {"m": m, "n": n, "k": k, "alpha": 1.0, "a_stride": k, "c_stride": n, "split_sums": 1}
     fields |= {"a": at_page_end(a.view(np.uint16)), "b": at_page_end(pairs(b).view(np.uint16))}
@@ -103,7 +103,7 @@ def test_split_sums_of_all_patterns(kept: int) -> None:
 
 @pytest.mark.parametrize("m, n, k", DOTS)
 def test_dots(m: int, n: int, k: int) -> None:
-    """One definition on every instruction set, whatever the rows beside a row; near float64 on the rounded numbers."""
+    """The definition on every set; a row does not depend on the other rows; near float64 on rounded numbers."""
     a, b, bias = narrow(m, k), narrow(k, n, seed=1), random(n, seed=2)
     if k:
         a[0, 0], b[0, 0] = 1e-39, 3e-39  # denormals count as zeros

@@ -1,4 +1,4 @@
-"""Images as bytes and convolutions of codes, against their definitions: sums are integers, floats have one order."""
+"""Images as bytes and quantized convolutions, against their definitions: sums are integers, floats have one order."""
 
 from typing import Any
 
@@ -67,14 +67,14 @@ def levels(x: np.ndarray) -> np.ndarray:
 
 
 def codes(x: np.ndarray) -> np.ndarray:
-    """The codes of images."""
+    """The quantized values of images."""
     factor, _, zero = (each.reshape(-1, 1, 1, 1) for each in levels(x).T)
     with np.errstate(all="ignore"):
         return np.where(factor == 0, 0, np.minimum(np.rint(x * factor) + zero, 255)).astype(np.uint8)
 
 
 def rounded_by(isa: str, parts: int, fields: dict[str, Any], shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """Runs both turns, each over all parts; gives codes, and steps beside zero points."""
+    """Run both iterations, each over all tasks; return quantized values, and scales with zero points."""
     batch, height, width, channels = shape
     out = Output(np.uint8, shape, (height * width * channels, width * channels, channels, 1))
     ranges = at_page_end(np.full((batch, height, 2), np.nan, np.float32))

@@ -1,4 +1,4 @@
-"""LLM on tiny random models: the same tokens as transformers, whatever is chunked, reused, batched or restored."""
+"""LLM on tiny random models: the tokens of transformers, with any chunks, prefix reuse, batches or restored states."""
 
 import contextlib
 import threading

@@ -34,7 +34,7 @@ every_coding = pytest.mark.parametrize("coding", CODINGS, ids=str)
 
 
 def plainly_rounded(matrix: np.ndarray, coding: Coding) -> np.ndarray:
-    """What codes over the whole range of each group stand for, in float64."""
+    """Quantize over the complete range of each group and decode, in float64."""
     low, high = coding.limits
     rows = matrix.astype(np.float64).reshape(len(matrix), coding.groups(matrix.shape[1]), -1)
     if coding.has_zeros:
@@ -110,7 +110,7 @@ def test_feedback_without_any_input() -> None:
 
 
 def decoded_tensors(folder: Path) -> dict[str, np.ndarray]:
-    """All tensors of a quantized folder, as another library reads them; codes decoded one by one."""
+    """Return all tensors of a quantized folder, as another library reads them; values are decoded one by one."""
     stored = safetensors.numpy.load_file(folder / "model.safetensors")
     tensors = {}
     for name, array in stored.items():

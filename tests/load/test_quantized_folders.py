@@ -1,4 +1,4 @@
-"""Folders whose matrices are stored as codes of few bits: every number as the format's documentation has it."""
+"""Folders with quantized matrices: every number as the format's documentation defines it."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Matrices of codes with scales: what lowering makes of them, however they were moved, and that bits are one."""
+"""Quantized matrices: their lowering, after any permutes and slices, and equal bits."""
 
 import itertools
 
@@ -82,7 +82,7 @@ def test_scales_of_f32_stay_so(name: str, k: int, half: int, group: int) -> None
 @pytest.mark.parametrize("scale", [np.float16, np.float32])
 @pytest.mark.parametrize("name", CODES)
 def test_no_weight_is_stored_wide(name: str, scale: type, group: int) -> None:
-    """Groups at the end of a row may be shorter, and are held so."""
+    """Groups at the end of a row may be shorter, and are stored so."""
     k, half, beside = 2 * group, 5 * group + 32, np.dtype(scale).itemsize + ("zeros" in name)
     program, _ = rounding(model(3, k, half, CODES[name], group, scale))
     assert program.single is not None
@@ -164,7 +164,7 @@ def test_matrices_are_quantised(dtype: object, error: float) -> None:
 
 
 def experts(rows: int, slots: int, dtype: object, count: int = 3, n: int = 64, k: int = 96) -> tuple[Graph, str]:
-    """Experts below each other, as several weights that become codes together."""
+    """Stacked experts, as several weights that are quantized together."""
     graph = Graph("experts")
     x = graph.add_input("x", TensorType(f32, (rows, slots, k)))
     chosen = graph.add_input("chosen", TensorType(i64, (rows, 2)))

@@ -1,4 +1,4 @@
-"""Registered passes: their place in the order, what they are held to, and who is named when they fail."""
+"""Registered passes: their position in the order, the checks of their results, and the names in errors."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Modes of one graph: what they bind, keep and take, where what they share lies, and how they treat state."""
+"""Modes of one graph: bindings, outputs and rows, the shared placement, and the treatment of states."""
 
 import numpy as np
 import pytest

@@ -154,7 +154,7 @@ def test_regions_are_limited() -> None:
 
 
 def test_brute_force_live_ranges() -> None:
-    """At every step, tensors alive then lie apart, unless one was merged into the other in place."""
+    """At every step, live tensors do not overlap, unless one was merged into the other in place."""
     lowered = lowered_of(BLOCK, inplace=False)
     planned = plan(lowered)
     for moment in range(len(lowered.steps)):

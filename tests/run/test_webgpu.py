@@ -1,4 +1,4 @@
-"""WebGPU on adapters in software: samples of all ops, models beside native, and what a model or a machine lacks."""
+"""WebGPU on software adapters: samples of all ops, models compared with native, and missing features."""
 
 import functools
 import itertools

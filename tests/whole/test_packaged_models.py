@@ -1,4 +1,4 @@
-"""Trained models that packages ship, from sound, bytes and pixels to what they mean, beside ONNX Runtime."""
+"""Trained models that packages ship, from sound, bytes and pixels to their meaning, compared with ONNX Runtime."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Models that ONNX Runtime's quantizer wrote: beside ONNX Runtime, on every instruction set, and on which kernels."""
+"""Models of ONNX Runtime's quantizer: compared with ONNX Runtime, on every instruction set; the chosen kernels."""
 
 import itertools
 import json

@@ -1,4 +1,4 @@
-"""Models that `quantize_model` calibrates: beside floats, beside ONNX Runtime's quantizer, and on which kernels."""
+"""Models that `quantize_model` calibrates: compared with floats and ONNX Runtime's quantizer; the chosen kernels."""
 
 from pathlib import Path
 
