@@ -188,7 +188,7 @@ def test_examples_are_of_every_command_on_language_models() -> None:
     }  # fmt: skip
 
 
-def test_without_a_network_the_way_to_fetch_is_said(home: Path) -> None:
+def test_without_a_network_the_download_command_is_printed(home: Path) -> None:
     unreachable = FakeHub(address="http" + "://127.0.0.1:9")
     code, out, err = asked(unreachable, home, "chat", "acme/tiny@v1")
     assert (code, out) == (74, "")

@@ -237,7 +237,7 @@ def validated(call, *arguments) -> tuple[int, dict]:
     return code, document
 
 
-def test_what_stops_a_model_is_said_at_once(call, tmp_path) -> None:
+def test_all_problems_of_a_model_are_reported_together(call, tmp_path) -> None:
     save_model(tmp_path / "m.onnx", helper.make_node("Unheard", ["x"], ["a"]), helper.make_node("Unseen", ["x"], ["y"]))
     code, document = validated(call, tmp_path / "m.onnx")
     assert code == 69 and "Unheard" in problems(document) and "Unseen" in problems(document)

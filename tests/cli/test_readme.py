@@ -121,7 +121,7 @@ def test_python_names_the_dim_too() -> None:
             ask()
 
 
-def test_a_warning_is_said_in_a_line(call, tmp_path) -> None:
+def test_a_warning_is_printed_in_a_line(call, tmp_path) -> None:
     export_onnx(parse("graph g\ninput x: f32[2, 3]\ny = nonzero(x)\noutput y = y\n"), tmp_path / "places.onnx")
     np.save(tmp_path / "x.npy", np.ones((2, 3), np.float32))
     code, _, err = call("run", tmp_path / "places.onnx", "--input", tmp_path / "x.npy")

@@ -24,7 +24,7 @@ COMMANDS = {
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """What lies in a folder, by path."""
+    """Return the files of a folder, by path."""
     return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
 
 

@@ -93,7 +93,7 @@ def test_a_folder_that_is_no_model(call, tmp_path, monkeypatch, what: str) -> No
     assert not (tmp_path / "out").exists()
 
 
-def test_a_file_in_the_place_of_a_model(call, tmp_path, monkeypatch) -> None:
+def test_a_file_instead_of_a_model(call, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "text.txt").write_text(TEXT)
     for word in ("chat", "generate", "perplexity", "train", "memory"):
@@ -131,7 +131,7 @@ def test_a_place_below_a_file(call, tmp_path, monkeypatch, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["run folder", "emit-c", "quantize", "train"])
-def test_a_file_in_the_place_of_a_folder(call, tmp_path, monkeypatch, name: str) -> None:
+def test_a_file_instead_of_a_folder(call, tmp_path, monkeypatch, name: str) -> None:
     monkeypatch.chdir(tmp_path)
     prepared(tmp_path)
     expect_line(call(*(word.format("text.txt") for word in WRITERS[name])), 73, "text.txt: ", "expected a free name")
@@ -139,7 +139,7 @@ def test_a_file_in_the_place_of_a_folder(call, tmp_path, monkeypatch, name: str)
 
 
 @pytest.mark.parametrize("name", ["dot", "emit-onnx"])
-def test_a_folder_in_the_place_of_a_file(call, tmp_path, monkeypatch, name: str) -> None:
+def test_a_folder_instead_of_a_file(call, tmp_path, monkeypatch, name: str) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "folder").mkdir()
     expect_line(call(*(word.format("folder") for word in WRITERS[name])), 73, "folder: cannot be written")

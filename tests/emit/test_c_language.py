@@ -258,7 +258,7 @@ def test_cmake_builds_the_programs(emitted: Path, tmp_path: Path):
     assert code == 0 and "100% tests passed" in out, out + err
 
 
-def test_what_is_wrong_is_said(built: Path, tmp_path: Path):
+def test_errors_are_reported(built: Path, tmp_path: Path):
     program, weights = built / "generate", tmp_path / "weights"
     weights.mkdir()
     shutil.copy(built / "weights.bin", weights)
@@ -325,7 +325,7 @@ RUN(prefill, PREFILL) RUN(decode, DECODE)
 
 
 @pytest.mark.parametrize("codes", [("-1", "0"), ("0", "-7")])
-def test_what_a_checked_run_finds_is_told(built: Path, tmp_path: Path, codes: tuple[str, str]):
+def test_a_checked_run_reports_errors(built: Path, tmp_path: Path, codes: tuple[str, str]):
     (tmp_path / "strays.c").write_text(STRAYS)
     objects = [built / "generate.o", *(built / f"model_{part}.o" for part in PARTS)]
     flags = [f"-I{built}", f"-DPREFILL={codes[0]}", f"-DDECODE={codes[1]}"]

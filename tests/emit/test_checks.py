@@ -1,4 +1,4 @@
-"""What emitted C checks of itself where it is told to: steps write what they make alone, nobody reads what is dead."""
+"""Checks of emitted C (`MODEL_CHECK`): steps write only their results, and no step reads dead memory."""
 
 import re
 import subprocess
@@ -70,7 +70,7 @@ def test_what_is_dead_is_nan(block: Path) -> None:
 
 
 def encoder_in_int8() -> ingot.InferenceSession:
-    """Products of codes, and rows that are rounded to them."""
+    """Products of quantized weights, and activations that are rounded to int8."""
     module, inputs = models.block("sdpa", rows=29)
     return ingot.InferenceSession(module, example_inputs=inputs, precision="int8")
 

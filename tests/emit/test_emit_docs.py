@@ -101,7 +101,7 @@ def test_cargo(digits: tuple[Path, np.ndarray], tmp_path: Path) -> None:
     folder, _ = digits
     script = shown(
         "rust",
-        "A package of Cargo finds the library by its `build.rs`, here with the folder `out` beside `Cargo.toml`:",
+        "A Cargo package finds the library by `build.rs`; in this example the folder `out` is next to `Cargo.toml`:",
     )
     assert 'rustc-link-lib=static=digits"' in script and (folder / "out" / "libdigits.a").exists()
     if shutil.which("cargo"):

@@ -429,7 +429,7 @@ def large_graph(rng) -> tuple[Graph, Feeds]:
 
 
 @pytest.mark.parametrize("outside", [False, True])
-def test_a_file_and_one_beside_it(outside, tmp_path, monkeypatch, rng):
+def test_a_file_and_its_external_data(outside, tmp_path, monkeypatch, rng):
     graph, feeds = large_graph(rng)
     if outside:
         monkeypatch.setattr(written_model, "INLINE_BYTES", 1000)

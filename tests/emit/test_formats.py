@@ -46,7 +46,7 @@ def experts(dtype: object, group: int, scale: object) -> Fed:
 
 
 def of_quant() -> Iterator[Fed]:
-    """Every format of codes, for many rows and for few, and experts of them."""
+    """Every format of quantized weights, for many rows and for few, and quantized experts."""
     for given in itertools.product(CODES.values(), (32, 128), (np.float16, np.float32)):
         for rows in (3, 27):
             yield products(lambda g, name, n, k: stored(g, name, n, k, *given), 320, 416, rows)  # noqa: B023
@@ -77,7 +77,7 @@ def integers(rows: int, k: int, columns: int, is_fixed: bool) -> Fed:
 
 
 def quant_of_images(channels: int, height: int, dtype: DType) -> Fed:
-    """Convolutions whose sums become codes, codes beside codes, and floats, beside both."""
+    """Convolutions that write quantized values, with a quantized residual too, and floats with both residuals."""
     draw, graph = np.random.default_rng(height), Graph("codes")
     step, zero = graph.add_constant("step", np.array(0.07, np.float32)), None
     if dtype is u8:

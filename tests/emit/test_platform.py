@@ -157,7 +157,7 @@ def test_a_freestanding_model_has_one_thread(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-def test_codes_have_one_byte_order(tmp_path: Path) -> None:
+def test_quantized_weights_have_one_byte_order(tmp_path: Path) -> None:
     """Codes and the f16 that scale them lie in one array; what turns it round would have to know more of it."""
     graph = Graph("coded")
     x = graph.add_input("x", TensorType(f32, (2, 64)))

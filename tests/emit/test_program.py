@@ -131,7 +131,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("words", "code", "message"), REFUSED)
-def test_what_is_wrong_is_said(digits: Path, words: tuple[str, ...], code: int, message: str) -> None:
+def test_errors_are_reported(digits: Path, words: tuple[str, ...], code: int, message: str) -> None:
     got, _, err = shell(digits, "out/model", *words)
     assert got == code and message in err and err.count("\n") == 1
 
@@ -392,7 +392,7 @@ def test_command_line_errors(call, tmp_path: Path) -> None:
     assert code == 69 and "label_encode" in err and not (tmp_path / "out").exists()
 
 
-def test_random_inputs_that_a_model_refuses_are_told(call, tmp_path: Path) -> None:
+def test_refused_random_inputs_are_reported(call, tmp_path: Path) -> None:
     graph = Graph("embedding")
     table = graph.add_weight("table", np.ones((1, 3), np.float32))
     ids = graph.add_input("ids", TensorType(DTYPES["i64"], (8,)))

@@ -100,7 +100,7 @@ def test_any_other_model_has_a_page_of_numbers(opened: Opened, tmp_path: Path) -
     tab.wait_for(f"{SAID} === 'input x: numbers are needed'")
 
 
-def test_a_browser_without_webgpu_is_told(browser: Chromium, tmp_path: Path) -> None:
+def test_a_browser_without_webgpu_is_reported(browser: Chromium, tmp_path: Path) -> None:
     emit_model("rows", rows_of_a_table(), WeightStore(), tmp_path, limits={"n": 5})
     with served(tmp_path) as url:
         tab = Tab(browser, "about:blank")
@@ -134,7 +134,7 @@ def rows_of_a_table() -> Graph:
 
 @pytest.fixture
 def library(opened: Opened, tmp_path: Path) -> Tab:
-    """A page beside the library, of a model of tables."""
+    """A page with the library, of a model of tables."""
     emit_model("rows", rows_of_a_table(), WeightStore(), tmp_path, limits={"n": 5})
     return opened(tmp_path, BLANK)
 
@@ -302,7 +302,7 @@ def test_every_shader_passes_tint(opened: Opened, ops: dict[str, tuple[Compiled,
 def test_every_op_on_swiftshader(
     opened: Opened, ops: dict[str, tuple[Compiled, Graph, dict[str, np.ndarray]]], tmp_path: Path
 ) -> None:
-    """Every sample through model.js, beside the reference in float64."""
+    """Every sample through model.js, compared with the reference in float64."""
     emit_site("ops", {name: compiled for name, (compiled, _, _) in ops.items()}, WeightStore(), tmp_path)
     feeds = {
         name: {

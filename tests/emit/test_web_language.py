@@ -1,4 +1,4 @@
-"""Sites of language models: pages and language.js beside native, and tokenizers beside the package's."""
+"""Sites of language models: pages and language.js compared with native, and tokenizers with the package's."""
 
 import itertools
 import json

@@ -128,7 +128,7 @@ def test_flops_grow_with_dims() -> None:
 
 @pytest.mark.parametrize("model", ["onnx", "decoder", "gguf", "int4", "qdq", "pt2"])
 def test_statistics_are_numpys(models, model: str, rng) -> None:
-    """Of the largest weight as it is stored, and of codes as they are decoded."""
+    """Statistics of the largest weight as stored, and of quantized weights as decoded."""
     looked = LookedAt(models[model][0])
     edges = [e for e in looked.view("graph").edges.values() if e.data is not None and e.data.dtype != object]
     largest = max(edges, key=lambda edge: edge.data.size)
@@ -199,7 +199,7 @@ def test_what_nodes_became(models) -> None:
     assert q == k == [{"name": "model.layers.0.self_attn.q_proj.merged", "op": "matmul", "how": "fused"}]
 
 
-def test_a_name_that_the_passes_took_is_told(models) -> None:
+def test_a_name_that_the_passes_removed_is_reported(models) -> None:
     looked = LookedAt(models["onnx"][0])
     with pytest.raises(IngotError, match="optimized: no such node, got 'val_8', which became 'gelu'"):
         node_document(looked, "optimized", "val_8")

@@ -220,7 +220,7 @@ def test_quotients_have_one_form(left, right):
 
 
 @pytest.mark.parametrize("planned", [2, 3, 1000])
-def test_a_planned_size_keeps_its_dim_beside_a_bound_that_it_meets(planned):
+def test_a_planned_size_keeps_its_dim_with_a_bound_that_it_meets(planned):
     half = floordiv(AtMost(planned, "L") + 1, 2)
     assert str(dim_of(maximum(half - 1, 0) + 1)) == "((L+1)//(2))"
     assert str(dim_of(minimum(1500, half))) == "((L+1)//(2))"

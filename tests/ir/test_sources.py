@@ -159,7 +159,7 @@ def test_subgraphs_are_named_and_round_trip():
     assert dump(again) == dump(graph) and [named(body) for body in again.bodies] == [named(b) for b in graph.bodies]
 
 
-def test_names_change_no_plan_no_recipe_and_no_result(tmp_path):
+def test_names_change_no_plan_no_packed_weight_and_no_result(tmp_path):
     compiled = []
     for has_names in (True, False):
         graph = load_onnx(block(has_names).SerializeToString())

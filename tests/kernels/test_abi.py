@@ -1,4 +1,4 @@
-"""abi.py beside the C compiler: what it reads in the text is what C makes of it; and the sizes of scratch."""
+"""abi.py compared with the C compiler: the declarations that it reads, and the sizes of scratch."""
 
 import subprocess
 

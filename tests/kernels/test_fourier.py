@@ -69,7 +69,7 @@ def test_passes_make_up_a_length():
 
 
 def test_ends_of_a_half_are_real():
-    """As numpy has it, whatever stands there."""
+    """The result of numpy, for any content."""
     for length in (8, 9):
         graph = graph_of("irfft", (1, length // 2 + 1), np.float32, axis=1, length=length)
         x, y = np.ones((2, 1, length // 2 + 1), np.float32)

@@ -73,8 +73,8 @@ DOTS = [(1, 33, 2), (4, 40, 600), (5, 64, 1024), (13, 300, 514), (25, 16, 64), (
 
 
 @pytest.mark.parametrize("m, n, k", DOTS)
-def test_sums_apart(m: int, n: int, k: int) -> None:
-    """Their definition on every instruction set, whatever the rows beside a row."""
+def test_split_sums(m: int, n: int, k: int) -> None:
+    """The definition on every instruction set; a row does not depend on the other rows."""
     a, b = narrow(m, k), narrow(k, n, seed=1)
     fields = {"m": m, "n": n, "k": k, "alpha": 1.0, "a_stride": k, "c_stride": n, "split_sums": 1}
     fields |= {"a": at_page_end(a.view(np.uint16)), "b": at_page_end(pairs(b).view(np.uint16))}
@@ -88,7 +88,7 @@ def test_sums_apart(m: int, n: int, k: int) -> None:
 
 
 @pytest.mark.parametrize("kept", [0xFFFF, 0x9FFF], ids=["any", "products near the least"])
-def test_sums_apart_of_all_patterns(kept: int) -> None:
+def test_split_sums_of_all_patterns(kept: int) -> None:
     """One definition on every instruction set; which NaN is nobody's business."""
     a, b = np.random.default_rng(5).integers(0, 1 << 16, (2, 64, 64), np.uint16) & np.uint16(kept)
     fields = {"m": 64, "n": 64, "k": 64, "alpha": 1.0, "a": a, "a_stride": 64, "c_stride": 64, "split_sums": 1}
@@ -103,7 +103,7 @@ def test_sums_apart_of_all_patterns(kept: int) -> None:
 
 @pytest.mark.parametrize("m, n, k", DOTS)
 def test_dots(m: int, n: int, k: int) -> None:
-    """One definition on every instruction set, whatever the rows beside a row; near float64 on the rounded numbers."""
+    """The definition on every set; a row does not depend on the other rows; near float64 on rounded numbers."""
     a, b, bias = narrow(m, k), narrow(k, n, seed=1), random(n, seed=2)
     if k:
         a[0, 0], b[0, 0] = 1e-39, 3e-39  # denormals count as zeros
@@ -208,7 +208,7 @@ def test_dots_are_for_many_rows_and_wanted_ones() -> None:
     assert choices["gemm_bf16_packed"] == "8 rows, expected more than 16"
 
 
-def test_nothing_is_kept_as_f32() -> None:
+def test_no_weight_is_stored_in_f32() -> None:
     """The panels take two bytes an element, and the untied table stays in its file."""
     program, _ = compiled(model(3, 64, 96))
     assert program.single is not None

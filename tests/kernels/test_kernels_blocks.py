@@ -150,7 +150,7 @@ def test_more_rows_than_stay_near(type: str) -> None:
 @pytest.mark.parametrize("type", BLOCKS)
 @pytest.mark.parametrize("m", [4, 16])
 def test_largest_sums(m: int, type: str) -> None:
-    """Every code, scale and min at either end, beside rows at theirs: no sum of integers runs over."""
+    """Extreme quantized values, scales and mins, with extreme rows: no sum of integers overflows."""
     blocks = 2
     k = blocks * BLOCKS[type].elements
     x = np.ones((m, k), np.float32)
@@ -179,7 +179,7 @@ def test_gated_products(rounds: str, m: int, n: int, type: str) -> None:
 @pytest.mark.parametrize("type", BLOCKS)
 @pytest.mark.parametrize("rounds", ["", "i24_"])
 def test_a_row_is_alone(rounds: str, type: str) -> None:
-    """A row's result does not depend on the rows beside it."""
+    """A row's result does not depend on the other rows."""
     m, n, k = 61, 40, 3 * BLOCKS[type].elements
     x, panels = random(m, k), packed(type, n, k, rows_of(type, n, 3))
     kernel = f"gemm_{rounds}{KERNELS[type]}_packed"

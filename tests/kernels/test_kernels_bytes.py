@@ -1,4 +1,4 @@
-"""Images as bytes and convolutions of codes, against their definitions: sums are integers, floats have one order."""
+"""Images as bytes and quantized convolutions, against their definitions: sums are integers, floats have one order."""
 
 from typing import Any
 
@@ -67,14 +67,14 @@ def levels(x: np.ndarray) -> np.ndarray:
 
 
 def codes(x: np.ndarray) -> np.ndarray:
-    """The codes of images."""
+    """The quantized values of images."""
     factor, _, zero = (each.reshape(-1, 1, 1, 1) for each in levels(x).T)
     with np.errstate(all="ignore"):
         return np.where(factor == 0, 0, np.minimum(np.rint(x * factor) + zero, 255)).astype(np.uint8)
 
 
 def rounded_by(isa: str, parts: int, fields: dict[str, Any], shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """Runs both turns, each over all parts; gives codes, and steps beside zero points."""
+    """Run both iterations, each over all tasks; return quantized values, and scales with zero points."""
     batch, height, width, channels = shape
     out = Output(np.uint8, shape, (height * width * channels, width * channels, channels, 1))
     ranges = at_page_end(np.full((batch, height, 2), np.nan, np.float32))
@@ -155,7 +155,7 @@ RESULTS = {"f32": np.float32, "u8": np.uint8, "i8": np.int8, "i32": np.int32}
 
 @pytest.mark.parametrize("result", [*RESULTS, "dynamic", "clipped", "added"])
 @pytest.mark.parametrize(("case", "depthwise"), LAYERS, ids=str)
-def test_convolutions_of_codes(case, depthwise: bool, result: str) -> None:
+def test_convolutions_of_quantized_filters(case, depthwise: bool, result: str) -> None:
     """Every sum is exact, what follows has one order; parts, instruction sets and batches do not matter."""
     batch, channels, height, width, out_channels, groups, kernel, *window = case
     seeded = np.random.default_rng([channels, out_channels, height, len(result)])

@@ -158,7 +158,7 @@ def test_packed_pairs(kernel, isas, case, way):
 @pytest.mark.parametrize("way", WAYS, ids=str)
 @pytest.mark.parametrize("case", [*CASES, FAR], ids=str)
 def test_planes_of_pairs(case, way):
-    """conv2d_bf16_planes takes two taps together, whatever is odd: channels, a filter's width, its dilation."""
+    """conv2d_bf16_planes reads window samples in pairs, for any odd size: channels, width of a filter, its dilation."""
     batch, channels, height, width, out_channels, groups, kernel, *window = case
     x = random(batch, channels, height, width).astype(bfloat16)
     weight = random(out_channels, channels // groups, *kernel, seed=1).astype(bfloat16)

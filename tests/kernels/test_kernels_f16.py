@@ -128,7 +128,7 @@ def test_f16_files_have_the_bits_of_f32_files(rows: int, k: int, half: int) -> N
             assert got.tobytes() == wanted.tobytes(), (isa, threads)
 
 
-def test_nothing_is_kept_as_f32() -> None:
+def test_no_weight_is_stored_in_f32() -> None:
     program, _ = compiled(model(3, 64, 96))
     assert program.single is not None
     packed_weights = [t.packed_weight for t in program.single.lowered.tensors.values() if t.packed_weight is not None]

@@ -243,7 +243,7 @@ CUTS = [
 @pytest.mark.parametrize("name", ITEMS)
 @pytest.mark.parametrize("dims", [(6, 2, 16, 16), (2, 2, 20, 18)])
 def test_a_row_has_the_same_bits_in_any_company(name, dims, attributes):
-    """A prompt at once and in pieces, beside other sequences, in other blocks of the cache."""
+    """A prompt at once and in chunks, together with other sequences, in other blocks of the cache."""
     isa, attributes = LIBRARY.best_isa, {"scale": 0.3} | attributes
     alone = Sequences(name, [600], *dims)
     whole = alone.attend([(0, 0, 600)], isa, **attributes)

@@ -57,7 +57,7 @@ def defined_by_digits(x: np.ndarray, codes: np.ndarray, scales: np.ndarray, size
 
 
 def product(rows: np.ndarray, steps: np.ndarray, codes: np.ndarray, scales: np.ndarray, size: int) -> np.ndarray:
-    """Rounded rows times a matrix of codes."""
+    """Rounded rows times a quantized matrix."""
     k, n = codes.shape
     padded = np.zeros((rows.shape[1], n))
     padded[:k] = codes
@@ -74,7 +74,7 @@ def product(rows: np.ndarray, steps: np.ndarray, codes: np.ndarray, scales: np.n
 
 
 def weights(k: int, n: int, bits: int, group: int, scale: type = F16) -> tuple[np.ndarray, np.ndarray]:
-    """Signed codes [k, n] and scales [groups, n]."""
+    """Signed quantized values [k, n] and scales [groups, n]."""
     generator = np.random.default_rng([1, k, n, bits])
     codes = generator.integers(-CENTRE[bits], CENTRE[bits], (k, n)).astype(np.int8)
     return codes, generator.uniform(-0.02, 0.02, (up(k, group) // group, n)).astype(scale)
@@ -86,7 +86,7 @@ def spread(values: np.ndarray, group: int, k: int) -> np.ndarray:
 
 
 def panels(codes: np.ndarray, scales: np.ndarray, bits: int, group: int, zeros: np.ndarray | None = None) -> np.ndarray:
-    """The bytes of panels of codes [k, n], signed, or unsigned with zeros [groups, n]: [panels, bytes of one]."""
+    """Pack quantized values [k, n], signed, or unsigned with zero points [groups, n]; return [panels, bytes of one]."""
     k, n = codes.shape
     blocks, wide = up(k, BLOCK) // BLOCK, np.zeros((up(k, BLOCK), up(n, 32)), np.uint8)
     count, span = up(n, 32) // 32, group // BLOCK
@@ -217,7 +217,7 @@ def test_largest_sums(bits: int, group: int, has_zeros: bool) -> None:
 @pytest.mark.parametrize("bits, group", ZEROS)
 @pytest.mark.parametrize("m, n, k", SHAPES)
 def test_products_with_zeros(m: int, n: int, k: int, bits: int, group: int) -> None:
-    """Zero points between the codes, and at their ends; gated, two of the plain ones; packed from codes and zeros."""
+    """Zero points inside the range and at its ends; gated equals two plain products; packed from values and zp."""
     generator = np.random.default_rng([m, n, k, bits])
     codes = generator.integers(0, 2 * CENTRE[bits], (k, n)).astype(np.uint8)
     _, scales = weights(k, n, bits, group)
@@ -271,7 +271,7 @@ def test_gated_products(m: int, n: int, k: int, gate: int, bits: int, group: int
 
 @pytest.mark.parametrize("bits, group", FORMATS)
 def test_a_row_is_alone(bits: int, group: int) -> None:
-    """A row's result does not depend on the rows beside it."""
+    """A row's result does not depend on the other rows."""
     m, n, k = 61, 70, 700
     x, (codes, scales) = random(m, k), weights(k, n, bits, group)
     fields = {
@@ -355,7 +355,7 @@ def test_rows_of_a_table(rows: int, k: int, bits: int, group: int, scale: type) 
 @pytest.mark.parametrize("bits, group", ZEROS)
 @pytest.mark.parametrize("n, k", [(1, 1), (31, 40), (33, 257), (100, 300)])
 def test_tables_with_zeros_and_scales_of_f32(n: int, k: int, bits: int, group: int) -> None:
-    """Packed from codes, scales and zeros, and each element (code - zero) * scale, rounded once."""
+    """Packed from values, scales and zero points; each element is (value - zp) * scale, rounded once."""
     generator = np.random.default_rng([n, k, bits])
     _, scales = weights(k, n, bits, group, F32)
     codes, zeros = (generator.integers(0, 2 * CENTRE[bits], of).astype(np.uint8) for of in ((k, n), scales.shape))
@@ -380,7 +380,7 @@ def test_tables_with_zeros_and_scales_of_f32(n: int, k: int, bits: int, group: i
 def test_products_of_floats(
     index: int, shape: tuple[int, int, int], bits: int, group: int, with_zeros: bool, scale: type
 ) -> None:
-    """The bits of f32 panels of what the codes stand for, and close to float64; gated as well."""
+    """The bits of f32 panels of the decoded weights, and close to float64; gated as well."""
     m, n, k = shape
     generator = np.random.default_rng([*shape, bits])
     x, (codes, scales) = random(m, k), weights(k, n, bits, group, scale)
@@ -416,7 +416,7 @@ def test_products_of_floats(
 @pytest.mark.parametrize("bits, group, with_zeros", WITH_ZEROS)
 @pytest.mark.parametrize("index, shape", list(enumerate(SHAPES)), ids=str)
 def test_products_of_digits(index: int, shape: tuple[int, int, int], bits: int, group: int, with_zeros: bool) -> None:
-    """As defined, as near to float64 as sums of floats are, gated as well; no row depends on those beside it."""
+    """As defined, as near to float64 as sums of floats are, gated as well; no row depends on other rows."""
     m, n, k = shape
     generator = np.random.default_rng([*shape, bits])
     x, (codes, scales) = random(m, k), weights(k, n, bits, group)
@@ -450,7 +450,7 @@ def test_products_of_digits(index: int, shape: tuple[int, int, int], bits: int, 
 @pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
 @pytest.mark.parametrize("bits, group", FORMATS)
 @pytest.mark.parametrize("rows, k", [(1, 1), (5, 70), (9, 320), (3, 0)])
-def test_codes_of_floats(rows: int, k: int, bits: int, group: int, dtype: type) -> None:
+def test_quantized_floats(rows: int, k: int, bits: int, group: int, dtype: type) -> None:
     """The op's bits, also where numbers are not finite or next to nothing."""
     x = random(rows, k).astype(dtype)
     if k > 70:

@@ -193,7 +193,7 @@ def test_scatter(dtype: str, reduction: str) -> None:
 
 @pytest.mark.parametrize("reduction", REDUCED_BY)
 @pytest.mark.parametrize("shape", [(9, 1), (1, 70), (1, 1), (9, 70)])
-def test_scatter_by_indices_that_lie_apart(shape: tuple[int, int], reduction: str) -> None:
+def test_scatter_by_strided_indices(shape: tuple[int, int], reduction: str) -> None:
     """Repeated along the lines, along an axis of them, and turned about; floats, integers, and what is only moved."""
     rng = np.random.default_rng(5)
     for dtype in ("f32", "f64", "i64"):

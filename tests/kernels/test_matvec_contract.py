@@ -1,4 +1,4 @@
-"""The matrix-vector product as src/ingot/contracts/matvec.yaml states it. Its speed is held by `make bench-matvec`."""
+"""The matrix-vector product as src/ingot/contracts/matvec.yaml states it. `make bench-matvec` checks its speed."""
 
 import re
 import subprocess
@@ -45,7 +45,7 @@ def operands(request, rng) -> tuple[np.ndarray, np.ndarray]:
 
 
 def error_bound(w: np.ndarray, *xs: np.ndarray) -> np.ndarray:
-    """How far results may lie apart that are equal but for rounding."""
+    """The largest difference of results that are equal except for rounding."""
     return TOLERANCE * sum(np.abs(x.astype(np.float64)) @ np.abs(w.astype(np.float64)) for x in xs)
 
 

@@ -150,7 +150,7 @@ def test_rounded_states_have_one_definition(op, options, way, apart, isas, size)
 
 
 @pytest.mark.parametrize("isa", SPLIT_ISAS)
-def test_the_sums_of_a_rounded_state_are_apart(isa):
+def test_the_sums_of_a_rounded_state_are_split(isa):
     """Those of a step's product, which nothing is added to, are summed as any product's."""
     numbers = {"activations": ("relu",), "alphas": (0.0,), "betas": (0.0,)}
     graph, feeds = one_node(OPS["rnn"], sample("g[1,5,98] r[98,98] h[5,98]", **numbers), static=(1,))

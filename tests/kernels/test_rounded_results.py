@@ -1,4 +1,4 @@
-"""Kernels that write their results as bf16: in the place of f32 or beside it, the bits of f32 results rounded once."""
+"""Kernels that write bf16 results, instead of f32 or in addition to it: the bits of f32 results rounded once."""
 
 from typing import Any
 

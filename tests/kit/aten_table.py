@@ -255,12 +255,12 @@ HEAD = """\
 # ATen overloads of PyTorch
 
 {core_count} overloads have PyTorch's tag `core`; {core_supported} of them are supported, {core_share:.1f} %.
-`torch.export` leaves {more_count} others behind its default decompositions when it exports PyTorch's own samples of its
-ops (`op_db`): {more_supported} of these are supported, {more_share:.1f} %. PyTorch {version}.
+After its default decompositions, `torch.export` of PyTorch's own op samples (`op_db`) contains {more_count} other
+overloads: {more_supported} of these are supported, {more_share:.1f} %. PyTorch {version}.
 
-An overload is supported where a program that calls it gives what PyTorch gives, on the interpreter and on the native
-executor, or random numbers of the same distribution: by a *kernel* where no step of it runs on the reference, else by
-the *reference*. A *refused* one is an `UnsupportedError` that names it, with the reason.
+An overload is supported if a program that calls it gives the results of PyTorch, on the interpreter and on the native
+executor, or random numbers of the same distribution. The column "by" is *kernel* if no step runs on the reference, else
+*reference*. A *refused* overload is an `UnsupportedError` that names it, with the reason.
 `python tests/kit/written_docs.py --write` writes this page.
 
 | overload | core | by | why |

@@ -42,8 +42,8 @@ EQUAL, BOTH, ALONE, REFUSED, DIFFERS, SLOW = (
     "equal", "both refuse", "Ingot alone runs", "Ingot alone refuses", "differs", "not in time",
 )  # fmt: skip
 OUTCOMES = {
-    EQUAL: "every executor gives what ONNX Runtime gives",
-    BOTH: "ONNX Runtime and Ingot refuse it, or no inputs for it are known",
+    EQUAL: "every executor gives the results of ONNX Runtime",
+    BOTH: "ONNX Runtime and Ingot refuse it, or no valid inputs are known",
     ALONE: "ONNX Runtime refuses it, Ingot runs it",
     REFUSED: "Ingot refuses it, ONNX Runtime runs it",
     DIFFERS: "an executor gives another result",
@@ -205,11 +205,11 @@ def page(folder: Path, files: list[Foreign], counts: Counter[str], outcomes: dic
         told[kind].append(f"- `{path}`: {said}{f'; {why}' if why else ''}")
     lines = [
         "# Models of other projects' test suites\n",
-        "Written by `python tests/kit/foreign_models.py FOLDER --write`, over files of public repositories, which are",
-        "no part of this one. ONNX Runtime runs each with random inputs, and so do the native executor and the",
-        f"interpreter. Floats agree to {TOLERANCE} of the largest element of their result, integers of 8 bits to one",
-        "step; other results are equal. A file that is there twice counts once. Pointers of Git LFS, and files of 4",
-        "MiB and more, are left out. Most files that both refuse have ops of a project's own.\n",
+        "Written by `python tests/kit/foreign_models.py FOLDER --write`, on files of public repositories, which",
+        "are not part of this one. ONNX Runtime, the native executor and the interpreter run each file with the same",
+        f"random inputs. Floats must agree to {TOLERANCE} of the largest element of their result, integers of 8 bits",
+        "to one unit; other results must be equal. Duplicate files count once. Pointers of Git LFS, and files of 4",
+        "MiB and more, are omitted. Most files that both refuse have custom ops of the project.\n",
         *(f"- *{kind}*: {what}" for kind, what in OUTCOMES.items()),
         "",
         f"| project | revision | files | different | {' | '.join(OUTCOMES)} |",

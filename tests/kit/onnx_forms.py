@@ -48,14 +48,14 @@ KINDS = ("equal", "refused", "different")
 HEAD = """\
 # Forms of ONNX ops
 
-Each op of ai.onnx, ai.onnx.ml and com.microsoft is tried in every form that its schema allows, one change at a time
-from calls that are known to be valid: inputs left out, outputs asked for, values of attributes, types, versions, ranks,
-sizes of 0 and 1, inputs fed and stored, dims that only a run knows. ONNX Runtime {runtime} or, where it refuses a form,
-ONNX's reference computes {forms} forms. Of them Ingot computes {equal} with the same results, in the interpreter and in
-a session; it refuses {refused}, and of {different} it gives others. The reasons stand below the table, and in
-`tests/kit/onnx_forms_listed.txt`, which a test checks both ways.
+Each op of ai.onnx, ai.onnx.ml and com.microsoft is tested in every form that its schema allows. A form differs from a
+valid call in one point: omitted inputs, requested outputs, values of attributes, types, versions, ranks, sizes of 0
+and 1, inputs that are fed or stored, dims that only a run determines. ONNX Runtime {runtime}, or ONNX's reference for
+forms that ONNX Runtime refuses, computes {forms} forms. Ingot computes {equal} of them with the same results, in the
+interpreter and in a session; it refuses {refused}, and gives different results for {different}. The reasons are
+listed below the table and in `tests/kit/onnx_forms_listed.txt`, which a test checks in both directions.
 
-`python tests/kit/onnx_forms.py --op NAME` tries the forms of an op and prints what differs.
+`python tests/kit/onnx_forms.py --op NAME` tests the forms of an op and prints the differences.
 
 | op | forms | equal | refused | different |
 |---|---|---|---|---|

@@ -38,23 +38,23 @@ _LIMIT = re.compile(r"^(MAX_[A-Z_0-9]+) = .*?(?:  # (.*))?$", re.MULTILINE)
 HEAD = """\
 # Conformance with ONNX
 
-Of the {cases} cases of the backend tests of ONNX {version}, {passing} pass on the interpreter and {native} without any
-step on it. `tests/load/onnx_backend_failing.txt` would name any other, with its reason.
+Of the {cases} cases of the backend tests of ONNX {version}, {passing} pass on the interpreter and {native} natively,
+without a step on the reference. `tests/load/onnx_backend_failing.txt` lists failing cases with the reasons.
 
-Of the native ones {emitted} are also emitted as C and give native's bits: {share:.1f} % of all cases. ONNX's scoreboard
-lists emx-onnx-cgen, which does nothing but make C of models, with 97.9 % of the cases of its day, within their
+Of the native cases, {emitted} are also emitted as C and give the bits of native execution: {share:.1f} % of all
+cases. ONNX's scoreboard lists emx-onnx-cgen, a generator of C, with 97.9 % of the cases of that time, within their
 tolerances.
 
-ONNX's own runner, `onnx.backend.test.BackendTest(ingot.integrations.onnx_backend, ...)`, goes through sessions with
-kernels. All pass there but nine, which `tests/load/test_onnx_backend.py` names: six draw random numbers of their own,
-one makes what the runner cannot compare, and two in f16 are rounded once where the expected numbers were rounded step
-by step.
+ONNX's own runner, `onnx.backend.test.BackendTest(ingot.integrations.onnx_backend, ...)`, uses sessions with kernels.
+All cases except nine pass there; `tests/load/test_onnx_backend.py` names the nine: six draw random numbers of their
+own, the runner cannot compare the result of one, and two in f16 are rounded once, but the expected numbers were
+rounded after each step.
 
-What became of models of other projects' test suites: [foreign-models.md](foreign-models.md).
+[foreign-models.md](foreign-models.md) has the results for models of other projects' test suites.
 
-An op is made by a rule, or by the body that ONNX's schema gives it. Versions are those of its domain at which ONNX
-changed it. Dtypes are those of first operands that tests compare with ONNX Runtime or ONNX's reference. Cases
-count expansions.
+An op is loaded by a rule, or by the function body in ONNX's schema (column "loaded by"). Versions are the versions of
+its domain at which ONNX changed the op. Dtypes are the dtypes of the first operand in tests against ONNX Runtime or
+ONNX's reference. Cases include expansions.
 """
 
 
@@ -97,7 +97,7 @@ def limits() -> str:
     """docs/limits.md."""
     parts = [
         "# Limits\n",
-        "What is beyond one of these is refused with an error that names it, before memory is taken.\n",
+        "A size above one of these limits is refused with an error that names it, before memory is allocated.\n",
     ]
     for path in sorted(SOURCE.rglob("*.py")):
         rows = [f"| `{name}` | {spelled(value)} | {meaning} |" for name, value, meaning in limits_of(path)]
@@ -176,7 +176,7 @@ def conformance() -> str:
         HEAD.format(version=onnx.__version__, cases=cases, passing=passing, native=native, emitted=emitted, share=share)
     ]
     for domain in sorted({domain for domain, _ in ops}):
-        parts.append(f"\n## {domain or DEFAULT}\n\n| op | made by | versions | dtypes | cases | pass | native |\n")
+        parts.append(f"\n## {domain or DEFAULT}\n\n| op | loaded by | versions | dtypes | cases | pass | native |\n")
         parts.append("|---|---|---|---|---|---|---|\n")
         for op in (op for op in ops if op[0] == domain):
             tried = [name for name in DTYPES if name in dtypes.get(op, ())]

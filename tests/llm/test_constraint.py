@@ -129,7 +129,7 @@ def test_random_texts_match_the_pattern(tokenizer: Tokenizer, rng: np.random.Gen
         assert re.fullmatch(pattern, walk(Constraint.of_regex(pattern, tokenizer, WIDTH), tokenizer, rng))
 
 
-def test_the_mask_stays_in_its_place(tokenizer: Tokenizer) -> None:
+def test_the_mask_keeps_its_address(tokenizer: Tokenizer) -> None:
     """The end is allowed where the text may end, and then nothing else is; the sampler keeps the address."""
     constraint = Constraint.of_schema({"const": "a"}, tokenizer, WIDTH)
     address = constraint.mask.ctypes.data

@@ -1,4 +1,4 @@
-"""Language models in GGUF files, beside the folders that they were made of: the same logits, bit for bit."""
+"""Language models in GGUF files, compared with the folders of their origin: the same logits, bit for bit."""
 
 import io
 import json
@@ -186,10 +186,10 @@ def test_types_side_by_side(wide: Path, tmp_path: Path) -> None:
         ("int4w", "i24_", "int4", 0.2),
     ],
 )
-def test_floats_beside_blocks(
+def test_float_matrices_and_blocks(
     precision: str, rounds: str, codes: str, error: float, wide: Path, tmp_path: Path
 ) -> None:
-    """They become codes where a precision says so, and blocks stay as they are."""
+    """Float matrices are quantized if a precision asks for it, and blocks do not change."""
 
     def encode(name: str, tensor: np.ndarray) -> tuple[np.ndarray, object]:
         return stored_as("f32" if "o_proj" in name or "down_proj" in name else "q5_k")(name, tensor)

@@ -1,4 +1,4 @@
-"""LLM on tiny random models: the same tokens as transformers, whatever is chunked, reused, batched or restored."""
+"""LLM on tiny random models: the tokens of transformers, with any chunks, prefix reuse, batches or restored states."""
 
 import contextlib
 import threading
@@ -159,7 +159,7 @@ def test_streams_may_take_turns(llm, model):
         assert [pair[i] for pair in drawn] == greedy(model, prompt, 12)
 
 
-def test_no_more_than_there_are_places(folder, model):
+def test_no_more_sequences_than_slots(folder, model):
     llm = ingot.LLM(folder, sequences=1)
     first = llm.generate_tokens(PROMPT, max_tokens=5)
     next(first)
@@ -169,7 +169,7 @@ def test_no_more_than_there_are_places(folder, model):
     assert len(list(llm.generate_tokens([9, 8], max_tokens=5))) == 5
 
 
-def test_waiting_answers_get_the_places_of_finished_ones(folder, model):
+def test_waiting_answers_get_the_slots_of_finished_ones(folder, model):
     """Another thread that tries all the time to get a place takes none from answers that wait for it."""
     llm = ingot.LLM(folder, sequences=2, threads=1)
     done = threading.Event()

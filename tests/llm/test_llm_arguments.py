@@ -80,7 +80,7 @@ def test_wrong_arguments(llm, call, message):
         call(llm)
 
 
-def test_what_was_scored_or_embedded_is_not_kept(llm, tmp_path):
+def test_scored_or_embedded_texts_are_not_cached(llm, tmp_path):
     llm.embed("a sentence")
     llm.logits([5, 6])
     with pytest.raises(ingot.InputError, match="none is cached"):

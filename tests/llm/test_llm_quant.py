@@ -1,4 +1,4 @@
-"""Language models whose matrices are codes of 8 or 4 bits, on the model that ships."""
+"""Language models with matrices quantized to 8 or 4 bits, on the model that ships."""
 
 import functools
 import math
@@ -71,7 +71,7 @@ def test_a_token_alone_and_with_others(precision: str) -> None:
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_it_says_what_it_does(precision: str) -> None:
-    """Every product reads codes, in each mode, those of logits of 8 bits; rows are rounded in a step of their own."""
+    """Every product reads quantized weights, in each mode, logits in 8 bits; a separate step rounds the rows."""
     llm = ingot.LLM(FOLDER, precision=precision)
     for name in ("prefill", "decode"):
         kernels = [step.kernel for step in llm.engine.mode(name).native.lowered.steps]
@@ -91,7 +91,7 @@ def products(llm: ingot.LLM) -> set[str]:
     return {kernel for kernel in kernels if kernel.startswith("gem")}
 
 
-def test_a_folder_of_codes_keeps_them(tmp_path: Path) -> None:
+def test_a_quantized_folder_stays_quantized(tmp_path: Path) -> None:
     """Its own codes are what products read, and they are those of its floats, unless a precision asks for these."""
     quantize_folder(FOLDER, tmp_path / "few", Plan("int4"))
     llm = ingot.LLM(tmp_path / "few")
@@ -122,8 +122,8 @@ KINDS = {
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_experts_and_turned_matrices_are_codes(kind: str, precision: str, tmp_path: Path) -> None:
-    """Every product but a router's reads codes, wherever a file has its outputs; a token has the bits it has alone."""
+def test_experts_and_transposed_matrices_are_quantized(kind: str, precision: str, tmp_path: Path) -> None:
+    """Every product except a router's reads quantized weights, for any layout of the file; batches change no bit."""
     hf_models.save_model(KINDS[kind], tmp_path)
     exact = ingot.LLM(tmp_path, precision="f32", cache_dtype="f32")
     llm = ingot.LLM(tmp_path, precision=precision, cache_dtype="f32")

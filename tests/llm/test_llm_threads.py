@@ -82,8 +82,8 @@ def test_threads_get_what_they_get_alone(folder: Path, settings: dict[str, str])
     in_threads(work)
 
 
-def test_more_threads_than_places(folder: Path):
-    """Those for whom there is no place are told so, at once, and nothing of theirs stays behind."""
+def test_more_threads_than_slots(folder: Path):
+    """Sequences without a free slot get an error at once, and leave nothing behind."""
     alone = expected(folder)
     llm = ingot.LLM(folder, threads=2, sequences=3)
     first, tried = [llm.generate_tokens(prompts()[i], **options(i)) for i in range(3)], threading.Barrier(THREADS)
@@ -106,8 +106,8 @@ def test_more_threads_than_places(folder: Path):
     assert list(drawn.values()) == alone
 
 
-def test_batches_that_compete_for_places(folder: Path):
-    """A batch that has begun waits for places that others hold; one that cannot begin is told so."""
+def test_batches_that_compete_for_slots(folder: Path):
+    """A batch that has begun waits for slots of other sequences; a batch that cannot begin gets an error."""
     alone = expected(folder)
     llm = ingot.LLM(folder, threads=2, sequences=3)
     finished = [0] * THREADS
@@ -204,7 +204,7 @@ print(set(codes))
 
 
 def test_forks_while_other_threads_generate(folder: Path):
-    """A child finds no lock that a thread of its parent held, whatever that was in the middle of."""
+    """A forked child finds no lock held by a thread of its parent."""
     command = [sys.executable, "-c", BUSY_FORKS, str(folder)]
     result = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert result.stdout.strip() == "{0}", result.stderr

@@ -137,7 +137,7 @@ def test_what_was_computed_is_reused_saved_and_restored(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("precision", ["int8w", "int4w"])
-def test_codes_give_native_s_logits(precision: str) -> None:
+def test_quantized_weights_give_native_logits(precision: str) -> None:
     options = {"precision": precision, "cache_dtype": "f32", "sequences": 1}
     llms = [ingot.LLM(FOLDER, executor=executor, **options) for executor in ("webgpu", "native")]
     found, expected = (llm.logits(encoded(PROMPTS[3])) for llm in llms)

@@ -34,7 +34,7 @@ every_coding = pytest.mark.parametrize("coding", CODINGS, ids=str)
 
 
 def plainly_rounded(matrix: np.ndarray, coding: Coding) -> np.ndarray:
-    """What codes over the whole range of each group stand for, in float64."""
+    """Quantize over the complete range of each group and decode, in float64."""
     low, high = coding.limits
     rows = matrix.astype(np.float64).reshape(len(matrix), coding.groups(matrix.shape[1]), -1)
     if coding.has_zeros:
@@ -47,7 +47,7 @@ def plainly_rounded(matrix: np.ndarray, coding: Coding) -> np.ndarray:
 
 
 @every_coding
-def test_codes_lose_no_more_than_plain_rounding(coding: Coding, rng: np.random.Generator) -> None:
+def test_fitted_scales_lose_no_more_than_plain_rounding(coding: Coding, rng: np.random.Generator) -> None:
     matrix = (rng.standard_normal((48, 128)) * rng.uniform(0.01, 1, (48, 1))).astype(np.float32)
     coded = code(matrix, coding)
     low, high = coding.limits
@@ -57,7 +57,7 @@ def test_codes_lose_no_more_than_plain_rounding(coding: Coding, rng: np.random.G
 
 
 @every_coding
-def test_codes_are_the_nearest(coding: Coding, rng: np.random.Generator) -> None:
+def test_quantized_values_are_the_nearest(coding: Coding, rng: np.random.Generator) -> None:
     matrix = rng.standard_normal((8, 128)).astype(np.float32)
     scales, zeros = fit(matrix, coding)
     codes = assigned(matrix, scales, zeros, coding)
@@ -71,7 +71,7 @@ def test_codes_are_the_nearest(coding: Coding, rng: np.random.Generator) -> None
 
 
 @every_coding
-def test_codes_of_nothing_and_of_little(coding: Coding) -> None:
+def test_quantized_zeros_and_small_values(coding: Coding) -> None:
     """Zeros stay zeros; what f16 cannot scale has scales in f32."""
     matrix = np.zeros((3, 128), np.float32)
     matrix[1] = np.linspace(-1, 1, 128) * 1e-7
@@ -110,7 +110,7 @@ def test_feedback_without_any_input() -> None:
 
 
 def decoded_tensors(folder: Path) -> dict[str, np.ndarray]:
-    """All tensors of a quantized folder, as another library reads them; codes decoded one by one."""
+    """Return all tensors of a quantized folder, as another library reads them; values are decoded one by one."""
     stored = safetensors.numpy.load_file(folder / "model.safetensors")
     tensors = {}
     for name, array in stored.items():
@@ -345,7 +345,7 @@ def test_perplexity_of_the_model_that_ships(plan: Plan, is_calibrated: bool, mos
 
 
 @pytest.mark.parametrize(("precision", "most"), [("int8", 0.005), ("int4", 0.04)])
-def test_perplexity_of_codes_that_are_made_when_loaded(precision: str, most: float) -> None:
+def test_perplexity_of_weights_quantized_at_load(precision: str, most: float) -> None:
     found = perplexity(ingot.LLM(FOLDER, precision=precision), library(True), stride=448).perplexity
     assert found < plain_loss() * (1 + most)
 

@@ -269,8 +269,8 @@ def test_threads(read):
             assert list(pool.map(lambda text: read.encode(text, special=True), texts)) == marked
 
 
-def test_documents_are_kept(tmp_path):
-    """What is checked is not changed."""
+def test_the_check_does_not_change_a_document(tmp_path):
+    """`checked_tokenizer` leaves its argument unchanged."""
     before = document("byte_level")
     after = copy.deepcopy(before)
     module.checked_tokenizer(after, json.dumps(after), "tokenizer.json")

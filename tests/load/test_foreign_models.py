@@ -48,5 +48,5 @@ def test_each_file_has_an_outcome(tmp_path: Path) -> None:
         ({"a": 1.0}, {"b": 1.0}, "other keys"),
     ],
 )
-def test_what_differs_is_said(got, wanted, said: str) -> None:
+def test_differences_are_reported(got, wanted, said: str) -> None:
     assert difference(got, wanted) == said

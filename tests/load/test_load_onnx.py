@@ -154,7 +154,7 @@ def test_dims_of_inputs() -> None:
     assert parse(dump(graph)).type("x").shape == dims
 
 
-def test_a_symbol_beside_a_number(rng: np.random.Generator) -> None:
+def test_a_symbol_and_a_number(rng: np.random.Generator) -> None:
     """Einsum takes a symbolic dim to be the number that another operand has there, and refuses others at the run."""
     content = text_model('g (float[n, 2] a, float[2, k] b) => (y) { y = Einsum<equation="ij,ik->jk">(a, b) }')
     a, b = rng.standard_normal((2, 2)).astype(F), rng.standard_normal((2, 3)).astype(F)

@@ -99,7 +99,7 @@ def test_columns_that_name_their_blocks(zeros: str, bits: int, rng: np.random.Ge
 @pytest.mark.parametrize("bits", [4, 8])
 @pytest.mark.parametrize("has_zeros", [False, True])
 @pytest.mark.parametrize("is_ordered", [False, True])
-def test_columns_that_name_whole_blocks_stay_codes(
+def test_columns_that_name_full_blocks_stay_quantized(
     is_ordered: bool, has_zeros: bool, bits: int, rng: np.random.Generator
 ) -> None:
     """Rows are put into the order of their blocks, unless they are in it."""
@@ -133,7 +133,7 @@ def split(packed: np.ndarray, bits: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("seed", range(16))
-def test_a_recurrent_layer_of_codes(seed: int, rng: np.random.Generator) -> None:
+def test_a_recurrent_layer_of_quantized_weights(seed: int, rng: np.random.Generator) -> None:
     """As ONNX Runtime's LSTM of the same weights as floats. Its layer of codes rounds what they are multiplied with."""
     chance = random.Random(seed)
     steps, batch, inputs, hidden = (chance.randint(1, high) for high in (6, 4, 9, 8))

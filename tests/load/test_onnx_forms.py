@@ -78,7 +78,7 @@ def test_the_longest_name() -> None:
                 load_onnx(content)
 
 
-def test_order_is_kept_where_it_is_right() -> None:
+def test_a_correct_order_is_preserved() -> None:
     """Only what has to move moves: of nodes that are not in order, the first in the file that can run is next."""
     content = text_model("g (float[2] x) => (y) { d = Abs (x) y = Add (c, d) a = Exp (x) c = Neg (b) b = Sin (a) }")
     assert [node.output for node in load_onnx(content).nodes] == ["d", "a", "b", "c", "y"]
@@ -133,7 +133,7 @@ def test_a_rank_may_be_given(rng: np.random.Generator) -> None:
         load_onnx(content)
 
 
-def test_an_input_without_a_shape_beside_symbols(rng: np.random.Generator) -> None:
+def test_an_input_without_a_shape_and_symbols(rng: np.random.Generator) -> None:
     content = unranked(helper.make_node("MatMul", ["a", "c"], ["y"]), inputs="a c")
     session, oracle = InferenceSession(content, threads=1), onnxruntime.InferenceSession(content)
     for shape in ((2, 4), (4,), (5, 2, 3)):

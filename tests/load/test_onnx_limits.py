@@ -85,7 +85,7 @@ def judge_narrow(seed: int, say: Say) -> str:
     return "right" if right and len(regions) < 6 else f"! {right}, {len(regions)} places"
 
 
-def test_places_of_narrow_numbers_are_used_again() -> None:
+def test_memory_of_low_precision_values_is_reused() -> None:
     assert set(batch(range(5), judge_narrow).values()) == {"right"}
 
 

@@ -131,7 +131,7 @@ def test_other_loops_stay_loops(change: str) -> None:
 
 
 def test_what_has_a_shape_stays_native(rng: np.random.Generator) -> None:
-    """Before and beside a node whose shape depends on data; what runs on the reference is named."""
+    """Before and next to a node with a data-dependent shape; nodes on the reference are named."""
     session = InferenceSession(text_model(VALUES["length: what follows a length"][0]), threads=1)
     program = session.program
     assert [part.graph.outputs for part in program.native] == [{"r": "r"}]

@@ -1,4 +1,4 @@
-"""Folders whose matrices are stored as codes of few bits: every number as the format's documentation has it."""
+"""Folders with quantized matrices: every number as the format's documentation defines it."""
 
 import json
 from pathlib import Path
@@ -60,7 +60,7 @@ def test_the_graph_says_what_kernels_look_for(case: Case, tmp_path: Path, rng: n
 
 @pytest.mark.parametrize(("name", "tensor"), [("compressed 4", "weight_scale"), ("int4", "weight.scales")])
 @pytest.mark.parametrize("power", [0, 8, -4, -20, 30])
-def test_scales_that_f16_holds_are_read_with_codes(
+def test_scales_that_f16_represents_stay_quantized(
     name: str, tensor: str, power: int, tmp_path: Path, rng: np.random.Generator
 ) -> None:
     """bf16 and f32 scales keep every bit: as f16 where all of a matrix are such numbers, else as f32."""
@@ -118,7 +118,7 @@ def test_logits_are_those_of_transformers(name: str, tmp_path: Path, rng: np.ran
     ],
 )
 @pytest.mark.parametrize(("precision", "family"), [(None, "gemm"), ("int8", "gemm"), ("f32", "gemm_f32")])
-def test_ordered_columns_stay_codes(
+def test_ordered_columns_stay_quantized(
     name: str, plain: str, kernel: str, precision: str | None, family: str, mode: str, tmp_path: Path, rng
 ) -> None:
     """They take the memory of others and of their orders; what reads the same rows in one order is one product."""
@@ -138,7 +138,7 @@ def test_ordered_columns_stay_codes(
     assert nbytes - loaded(plain)[1] == columns * np.dtype(np.int32).itemsize
 
 
-def test_signed_codes_with_zero_points_stay_codes(tmp_path: Path, rng: np.random.Generator) -> None:
+def test_signed_weights_with_zero_points_stay_quantized(tmp_path: Path, rng: np.random.Generator) -> None:
     """Those of `int-quantized`, which kernels know as unsigned ones; zero points that are all 0 are none."""
 
     def kernels(folder: str, *change: object) -> set[str]:

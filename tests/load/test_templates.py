@@ -106,7 +106,7 @@ def test_greedy_tokens(case: Case, tmp_path: Path):
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_chunks_of_two_sequences(case: Case, saved):
-    """The prompt in chunks, beside another sequence that starts elsewhere in it."""
+    """The prompt in chunks, together with another sequence that starts elsewhere in it."""
     folder, expected, ids = saved(case)
     model = load_language_model(read_folder(folder), context=case.context, sequences=2)
     blocks, states, got = blocks_of(model, 2), {}, []

@@ -81,7 +81,7 @@ class Branches(nn.Module):
 
 
 class Upsampled(nn.Module):
-    """A decoder: upsampling beside a skip connection; the result is an image of one channel."""
+    """A decoder: upsampling with a skip connection; the result is an image of one channel."""
 
     def __init__(self, mode="nearest"):
         super().__init__()
@@ -240,7 +240,7 @@ def test_activations_ride_along() -> None:
 
 
 def test_what_a_depthwise_convolution_makes_is_averaged_by_its_rows() -> None:
-    """Its mean reads what the convolution writes beside it, and no image again."""
+    """The mean reads the row sums that the convolution writes, and does not read the image again."""
     module, x = built("inverted")
     session = ingot.InferenceSession(module, example_inputs=(x,), threads=2)
     session.run(None, {session.get_inputs()[0].name: x.numpy()})

@@ -197,7 +197,7 @@ RESTATED = [
 
 
 @pytest.mark.parametrize(("op", "sample"), RESTATED)
-def test_a_restatement_computes_the_same(op: Op, sample: Sample) -> None:
+def test_a_legalization_computes_the_same(op: Op, sample: Sample) -> None:
     graph, feeds = build(op, sample, [main_dtype(sample)])
     expected = interpret(graph, feeds, float64=True)
     types = {name: graph.type(value) for name, value in graph.outputs.items()}
@@ -210,7 +210,7 @@ def test_a_restatement_computes_the_same(op: Op, sample: Sample) -> None:
         assert error.max(initial=0) <= op.tolerance[f32], name
 
 
-def test_every_restatement_is_of_an_op_and_says_something() -> None:
+def test_every_legalization_has_an_op_and_a_text() -> None:
     for name in (name for name in LEGALIZATIONS if OPS[name].samples):
         graphs = [build(OPS[name], sample, [main_dtype(sample)])[0] for sample in OPS[name].samples]
         assert any(legalize_node(graph, next(graph.nodes)) for graph in graphs), name

@@ -1,4 +1,4 @@
-"""Strip programs: a fused group gives the bits of its ops run one by one, whatever the shapes, parts and set."""
+"""Fused programs give the bits of their ops run one by one, for any shapes, number of tasks and instruction set."""
 
 import numpy as np
 import pytest
@@ -82,7 +82,7 @@ def steps_of(graph: Graph) -> list[str]:
 
 
 def check_same(graph: Graph, feeds: Arrays) -> None:
-    """The group, on every set and in any number of parts, beside its unfused self."""
+    """Compare a fused group, on every set and with any number of tasks, with its unfused ops."""
     expected = native(graph, feeds, fuses=False)
     for isa in load().isas():
         for threads in (1, 2, 3):
@@ -127,7 +127,7 @@ APART = {
 
 
 @pytest.mark.parametrize("name", APART)
-def test_groups_that_stay_apart(name: str) -> None:
+def test_groups_that_stay_separate(name: str) -> None:
     graph = read(APART[name])
     assert steps_of(graph).count("fused_f32") == 2
     check_same(graph, feeds_of(graph))

@@ -139,7 +139,7 @@ def test_every_step_of_rows_is_resized():
         assert any(isinstance(size, AtMost) for size in sizes), step.kernel
 
 
-def test_what_is_not_used_takes_no_place():
+def test_unused_rows_need_no_memory():
     """Dims outside one that is planned for step over what a run uses of it, and merge with it."""
     rows = AtMost(PLANNED, "rows")
     view = contiguous("x", (3, rows, 4))

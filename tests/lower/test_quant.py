@@ -1,4 +1,4 @@
-"""Matrices of codes with scales: what lowering makes of them, however they were moved, and that bits are one."""
+"""Quantized matrices: their lowering, after any permutes and slices, and equal bits."""
 
 import itertools
 
@@ -28,7 +28,7 @@ def rounding(graph: Graph, **target: object) -> tuple[Program, list[str]]:
 
 @pytest.mark.parametrize("name", CODES)
 @pytest.mark.parametrize("k, half, group", [(64, 96, 32), (128, 192, 64), (40, 48, 0), (320, 544, 32), (320, 416, 128)])
-def test_models_of_codes(name: str, k: int, half: int, group: int) -> None:
+def test_quantized_models(name: str, k: int, half: int, group: int) -> None:
     """One rounding for all that reads the same rows; the same bits on every set, for any threads and rows."""
     ids = np.random.default_rng(1).integers(-100, 100, 40).astype(np.int32)
     graph = model(40, k, half, CODES[name], group)
@@ -81,8 +81,8 @@ def test_scales_of_f32_stay_so(name: str, k: int, half: int, group: int) -> None
 @pytest.mark.parametrize("group", [32, 128])
 @pytest.mark.parametrize("scale", [np.float16, np.float32])
 @pytest.mark.parametrize("name", CODES)
-def test_nothing_is_kept_wide(name: str, scale: type, group: int) -> None:
-    """Groups at the end of a row may be shorter, and are held so."""
+def test_no_weight_is_stored_wide(name: str, scale: type, group: int) -> None:
+    """Groups at the end of a row may be shorter, and are stored so."""
     k, half, beside = 2 * group, 5 * group + 32, np.dtype(scale).itemsize + ("zeros" in name)
     program, _ = rounding(model(3, k, half, CODES[name], group, scale))
     assert program.single is not None
@@ -97,7 +97,7 @@ def test_nothing_is_kept_wide(name: str, scale: type, group: int) -> None:
 
 
 @pytest.mark.parametrize("axis, group", [(0, 32), (1, 0)])
-def test_columns_of_codes(axis: int, group: int) -> None:
+def test_columns_of_quantized_weights(axis: int, group: int) -> None:
     """Codes [k, n], as ONNX has them, with scales for groups of a column, or for columns."""
     graph = Graph("columns")
     x = graph.add_input("x", TensorType(f32, (5, 96)))
@@ -164,7 +164,7 @@ def test_matrices_are_quantised(dtype: object, error: float) -> None:
 
 
 def experts(rows: int, slots: int, dtype: object, count: int = 3, n: int = 64, k: int = 96) -> tuple[Graph, str]:
-    """Experts below each other, as several weights that become codes together."""
+    """Stacked experts, as several weights that are quantized together."""
     graph = Graph("experts")
     x = graph.add_input("x", TensorType(f32, (rows, slots, k)))
     chosen = graph.add_input("chosen", TensorType(i64, (rows, 2)))
@@ -178,7 +178,7 @@ def experts(rows: int, slots: int, dtype: object, count: int = 3, n: int = 64, k
 @pytest.mark.parametrize("rows, tolerance", [(i8, 0.01), (i32, 2e-6)])
 @pytest.mark.parametrize("dtype, form", [(i8, "int8_row"), (i4, "int4")])
 @pytest.mark.parametrize("slots", [1, 2])
-def test_experts_of_codes(slots: int, dtype: object, form: str, rows: object, tolerance: float) -> None:
+def test_quantized_experts(slots: int, dtype: object, form: str, rows: object, tolerance: float) -> None:
     """Each row as with the expert's matrix alone, on every set, for any threads and beside any rows; a bad expert is an
     error."""
     count, family = 70, form if rows is i8 else f"i24_{form}"

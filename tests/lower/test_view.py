@@ -84,7 +84,7 @@ def test_expand_repeats() -> None:
     "shape, expected",
     [((84, 8, 3, 2), (8, 3, 2, 84)), ((99, 40, 3), (99, 3, 40)), ((6, 7, 2), (6, 7, 2)), ((9, 5), (9, 5)), ((), ())],
 )
-def test_a_short_last_dim_changes_places(shape: tuple[int, ...], expected: tuple[int, ...]) -> None:
+def test_a_short_last_dim_is_swapped(shape: tuple[int, ...], expected: tuple[int, ...]) -> None:
     """With the last of twice as many elements as rows should have, if there is one; strides go along."""
     nest, (strides,) = with_long_rows(shape, [contiguous_strides(shape)], 5)
     assert nest == expected

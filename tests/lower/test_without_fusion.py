@@ -53,7 +53,7 @@ def test_bits(seed: int) -> None:
     assert len(kernels(first)) <= len(kernels(second)) and first.program.fallback == second.program.fallback
 
 
-def test_saved_and_kept_programs(tmp_path: Path) -> None:
+def test_saved_and_cached_programs(tmp_path: Path) -> None:
     session = ingot.InferenceSession(DIGITS, dims={"batch": 2}, fuse=False, cache=tmp_path / "cache")
     assert not (tmp_path / "cache").exists()
     feeds = {"image": np.random.default_rng(0).random((2, 1, 8, 8), np.float32)}

@@ -1,4 +1,4 @@
-"""Blocks of GGUF files: every type beside the `gguf` package, bit for bit."""
+"""Blocks of GGUF files: every type compared with the `gguf` package, bit for bit."""
 
 import gguf
 import numpy as np

@@ -95,7 +95,7 @@ def test_nodes_that_do_not_fit(node, message):
         ingot.InferenceSession(onnx_model(node))
 
 
-def test_in_a_subgraph_and_beside_a_function():
+def test_in_a_subgraph_and_with_a_function():
     """A registered op goes before a function of the model that has its name."""
     register_swirl()
     model = onnx.parser.parse_model("""
@@ -449,7 +449,7 @@ def test_a_kernel_of_a_library(library, tmp_path):
         sessions[0].profile({"x": X, "w": w})
 
 
-def test_kernels_run_beside_each_other(library):
+def test_kernels_run_concurrently(library):
     register_scale(library)
     session = ingot.InferenceSession(parse(SCALED), dims={"B": 300})
     feeds = [{"x": np.full((300, 4), i, np.float32), "w": np.full(4, i, np.float32)} for i in range(4)]

@@ -92,7 +92,7 @@ def test_a_kernel_of_its_own_computes_the_reference(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", VECTOR)
-def test_a_strip_program_has_the_bits_of_the_kernel(name: str) -> None:
+def test_a_fused_program_has_the_bits_of_the_kernel(name: str) -> None:
     kernel = VECTOR[name]
     x = numbers(kernel, (9, 37))
     arrays = [x, x[::-1, ::-1].copy()][: kernel.operands]

@@ -16,7 +16,7 @@ CUT = "graph cut\ninput x: f32[n, 3, 3]\ne = sigmoid(x)\nd = pairwise_coupling(e
 X = np.random.default_rng(0).standard_normal((2, 3, 3)).astype(np.float32)
 
 
-def test_an_op_is_told_of_once_in_a_session() -> None:
+def test_an_op_is_reported_once_in_a_session() -> None:
     session = ingot.InferenceSession(parse(CUT))
     told = r"no kernel for pairwise_coupling 'd': the numpy reference took \d+% of the run; strict=True .* `explain`"
     with pytest.warns(ReferenceWarning, match=told) as first:
@@ -32,7 +32,7 @@ def test_an_op_is_told_of_once_in_a_session() -> None:
         ingot.InferenceSession(parse(CUT)).run(None, {"x": X})
 
 
-def test_what_kernels_and_the_specification_do_is_not_told() -> None:
+def test_kernels_and_the_specification_give_no_warning() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         ingot.InferenceSession(parse(CUT), executor="interpret").run(None, {"x": X})

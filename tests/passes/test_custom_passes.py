@@ -1,4 +1,4 @@
-"""Registered passes: their place in the order, what they are held to, and who is named when they fail."""
+"""Registered passes: their position in the order, the checks of their results, and the names in errors."""
 
 import subprocess
 import sys
@@ -211,7 +211,7 @@ def test_a_pass_that_breaks_its_promise_is_named(function, error, message):
         optimize(parse(TEXT))
 
 
-def test_promises_are_held_without_asserts():
+def test_promises_are_checked_without_asserts():
     code = """
 import numpy as np, ingot
 from ingot.ir.text import parse

@@ -1,4 +1,4 @@
-"""Matrices of codes whose columns lie in another order: text in, text out."""
+"""Quantized matrices with a column order (act-order): text in, text out."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Modes of one graph: what they bind, keep and take, where what they share lies, and how they treat state."""
+"""Modes of one graph: bindings, outputs and rows, the shared placement, and the treatment of states."""
 
 import numpy as np
 import pytest
@@ -38,7 +38,7 @@ def graph():
     return made
 
 
-def test_modes_share_their_places():
+def test_modes_share_their_placement():
     """In whichever order they are compiled, and however many rows they have."""
     modes = [
         Mode("all", {"rows": AtMost(40, "rows"), "taken": AtMost(40, "rows")}, ("chosen",), ("take",)),

@@ -154,7 +154,7 @@ def test_regions_are_limited() -> None:
 
 
 def test_brute_force_live_ranges() -> None:
-    """At every step, tensors alive then lie apart, unless one was merged into the other in place."""
+    """At every step, live tensors do not overlap, unless one was merged into the other in place."""
     lowered = lowered_of(BLOCK, inplace=False)
     planned = plan(lowered)
     for moment in range(len(lowered.steps)):
@@ -421,7 +421,7 @@ output y = y
     assert sum(t.kind == "weight" for t in lowered.tensors.values()) == 1
 
 
-def test_a_matmul_whose_result_is_turned_makes_no_copy() -> None:
+def test_a_matmul_with_a_transposed_result_needs_no_copy() -> None:
     """[batch, rows, 3, heads, width] permuted and unbound: attention reads the projection through strides."""
     text = """graph unbound
 input x: f32[2, 16, 64]

@@ -18,7 +18,7 @@ def touching() -> list[str]:
 @pytest.mark.parametrize(
     "asked", [PREFETCH // 2, PREFETCH - 4096, PREFETCH, PREFETCH + 4096], ids=["half", "less", "told", "more"]
 )
-def test_what_was_touched_ahead_is_zeroed_memory_like_any_other(asked, monkeypatch):
+def test_prefaulted_memory_is_zero(asked, monkeypatch):
     monkeypatch.delenv("INGOT_CHECK", raising=False)
     arena = Arena()
     with arena.expecting("state", PREFETCH):
@@ -46,7 +46,7 @@ def test_the_thread_ends_where_nothing_is_reserved(monkeypatch):
     assert not touching()
 
 
-def test_guarded_memory_is_not_touched_ahead(monkeypatch):
+def test_guarded_memory_is_not_prefaulted(monkeypatch):
     monkeypatch.setenv("INGOT_CHECK", "3")
     arena = Arena()
     with arena.expecting("state", PREFETCH):

@@ -75,7 +75,7 @@ def test_the_second_start_has_the_same_bits(tmp_path: Path, external: bool) -> N
 
 
 @pytest.mark.parametrize(("rows", "dims"), [(4, None), ("n", {"n": 4}), ("n", {"n": at_most(4)})])
-def test_known_dims_are_kept_at_load(tmp_path: Path, rows: int | str, dims: dict[str, Any] | None) -> None:
+def test_known_dims_are_cached_at_load(tmp_path: Path, rows: int | str, dims: dict[str, Any] | None) -> None:
     model, root = write_model(tmp_path / "m.onnx", rows=rows), tmp_path / "cache"
     InferenceSession(model, dims=dims, cache=root)
     assert only_entry(root)
@@ -84,7 +84,7 @@ def test_known_dims_are_kept_at_load(tmp_path: Path, rows: int | str, dims: dict
     assert np.array_equal(found.run(None, feeds())[0], run(model, False))
 
 
-def test_open_dims_are_kept_by_the_first_run(tmp_path: Path) -> None:
+def test_open_dims_are_cached_by_the_first_run(tmp_path: Path) -> None:
     model, root = write_model(tmp_path / "m.onnx", rows="n"), tmp_path / "cache"
     session = InferenceSession(model, cache=root)
     assert not root.exists()
@@ -92,7 +92,7 @@ def test_open_dims_are_kept_by_the_first_run(tmp_path: Path) -> None:
     assert only_entry(root)
 
 
-def test_symbolic_dims_are_kept_from_the_first_binding_on(tmp_path: Path) -> None:
+def test_symbolic_dims_are_cached_from_the_first_binding_on(tmp_path: Path) -> None:
     model, root = write_model(tmp_path / "m.onnx", rows="n"), tmp_path / "cache"
     for rows in (4, 7, 1):
         assert np.array_equal(run(model, root, rows), run(model, False, rows))
@@ -130,7 +130,7 @@ def test_changed_external_data_is_read_again(tmp_path: Path) -> None:
     assert not is_kept(model, root)
 
 
-def test_a_file_that_has_just_changed_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_has_just_changed_is_not_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cache, "SETTLED_NANOSECONDS", 3_600_000_000_000)
     model, root = write_model(tmp_path / "m.onnx"), tmp_path / "cache"
     run(model, root)

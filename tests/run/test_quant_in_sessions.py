@@ -1,4 +1,4 @@
-"""Sessions whose precision makes codes: how far from float64 the steps allow, which matrices stay, the same bits."""
+"""Sessions with a quantizing precision: bounds of the error from float64, matrices that stay f32, the same bits."""
 
 import itertools
 
@@ -152,7 +152,7 @@ def network() -> Graph:
 
 
 def coded(graph: Graph) -> dict[str, DType]:
-    """The weights that are codes in a graph, with the dtype of these."""
+    """Return the quantized weights of a graph, with their dtypes."""
     found = {}
     for node in graph.nodes:
         if node.op.name in ("quantize", "quantize_groups"):

@@ -59,7 +59,7 @@ print(set(codes))
 
 
 def test_forks_while_other_threads_run_and_compile() -> None:
-    """A child finds no lock that a thread of its parent held, and no half-made program."""
+    """A forked child finds no lock held by a thread of its parent, and no incomplete program."""
     result = run_script(FORKS)
     assert result.stdout.strip() == "{0}", (result.stdout, result.stderr)
 

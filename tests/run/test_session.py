@@ -406,7 +406,7 @@ def test_an_op_without_kernel_runs_on_the_reference_unless_strict() -> None:
         "d = pairwise_coupling(x)\nn = add(d, x)\ny = exp(s)",
     ],
 )
-def test_states_beside_an_op_without_kernel_are_handed_on(nodes: str) -> None:
+def test_states_next_to_an_op_without_kernel_are_carried(nodes: str) -> None:
     """The graph is cut; see test_stateful.py for what runs leave."""
     graph = parse(f"graph g\ninput x: f32[1, 3, 3]\nstate s: f32[1, 3, 3] -> n\n{nodes}\noutput y = y\n")
     with pytest.raises(ingot.UnsupportedError, match=r"strict: .*pairwise_coupling '\w'"):

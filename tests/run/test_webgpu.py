@@ -1,4 +1,4 @@
-"""WebGPU on adapters in software: samples of all ops, models beside native, and what a model or a machine lacks."""
+"""WebGPU on software adapters: samples of all ops, models compared with native, and missing features."""
 
 import functools
 import itertools
@@ -224,7 +224,7 @@ def expect_native(module: object, example: tuple[np.ndarray, ...]) -> None:
 
 @pytest.mark.parametrize("k", [64, 37])
 @pytest.mark.parametrize("dtype", [bf16, f16], ids=str)
-def test_weights_stored_in_16_bits_are_kept_so(dtype: DType, k: int) -> None:
+def test_weights_stored_in_16_bits_keep_their_dtype(dtype: DType, k: int) -> None:
     """In panels and rows of pairs, of which a half may be left over."""
 
     def pairs(graph: Graph, name: str, n: int, columns: int) -> str:
@@ -241,7 +241,7 @@ def test_weights_stored_in_16_bits_are_kept_so(dtype: DType, k: int) -> None:
 
 
 @pytest.mark.parametrize("name", CODES)
-def test_weights_stored_as_codes_are_kept_so(name: str) -> None:
+def test_quantized_weights_stay_quantized(name: str) -> None:
     """By groups of 32 and 128 elements, of which some are left over."""
     scales = (np.float16, np.float32)
     for (group, rows), scale in itertools.product(((32, 1), (32, 20), (128, 2), (128, 40)), scales):
@@ -441,7 +441,7 @@ def test_one_program_serves_every_size_up_to_a_limit() -> None:
 
 
 @pytest.mark.parametrize("model", ["block", "causal block"])
-def test_a_length_is_said_at_each_run(model: str) -> None:
+def test_a_length_is_set_at_each_run(model: str) -> None:
     module, (example,) = models.block("manual", causal=model != "block")
     length = torch.export.Dim("length", min=2, max=40)
     exported = torch.export.export(module, (torch.from_numpy(np.asarray(example)),), dynamic_shapes=({1: length},))

@@ -1,4 +1,4 @@
-"""Attention on WebGPU over few keys and many, for few rows and many, beside the reference in float64."""
+"""Attention on WebGPU over few keys and many, for few rows and many, compared with the reference in float64."""
 
 import numpy as np
 import pytest

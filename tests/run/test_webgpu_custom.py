@@ -1,4 +1,4 @@
-"""Kernels of registered ops in WGSL, on adapters in software, beside their references."""
+"""Kernels of registered ops in WGSL, on software adapters, compared with their references."""
 
 import numpy as np
 import pytest

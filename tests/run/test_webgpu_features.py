@@ -96,7 +96,7 @@ def test_products_in_f16_are_within_their_tolerance(monkeypatch: pytest.MonkeyPa
             assert (np.abs(result - x) <= x_most).all()
 
 
-def test_features_are_told_and_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_features_are_listed_and_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     model = str(Path(ingot.__file__).parent / "data" / "digits.onnx")
     monkeypatch.setenv("INGOT_WGPU_FEATURES", "subgroups")
     arguments = ["explain", model, "--executor", "webgpu", "--dim", "batch=1", "--json"]

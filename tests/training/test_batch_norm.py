@@ -1,4 +1,4 @@
-"""Batch norm in training: by what a batch has, with statistics that move, beside torch."""
+"""Batch norm in training: statistics of the batch, updates of the running statistics, compared with torch."""
 
 import numpy as np
 import pytest

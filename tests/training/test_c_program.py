@@ -75,7 +75,7 @@ def test_xor_is_learnt_with_natives_bits(xor, tmp_path):
         (("--weights", "none"), 66, "none: cannot be opened; --weights gives its path"),
     ],
 )
-def test_what_is_wrong_is_said(xor, words, code, message):
+def test_errors_are_reported(xor, words, code, message):
     folder, _, _ = xor
     np.full(4, np.nan, np.float32).tofile(folder / "nan.raw")
     found, _, err = shell(folder, "out/train", *words)
@@ -150,7 +150,7 @@ def test_steps_in_parts_have_natives_bits(dropped, tmp_path, rng):
     assert (tmp_path / "out" / "in_c").read_bytes() == (tmp_path / "native").read_bytes()
 
 
-def test_what_cannot_be_written_is_said():
+def test_models_that_cannot_be_written_are_reported():
     x, y = np.zeros((4, 2), np.float32), np.zeros((4, 1), np.float32)
     options = {"loss": "mse", "example_inputs": (x, y), "optimizer": ingot.SGD(lr=0.1)}
     with pytest.raises(InputError, match=r"option prediction: no such value, got 'z', expected one of \["):

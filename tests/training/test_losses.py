@@ -1,4 +1,4 @@
-"""Losses with settings, and what a step keeps in memory, beside torch."""
+"""Losses with settings, and the memory of a step, compared with torch."""
 
 import numpy as np
 import pytest

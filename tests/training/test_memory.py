@@ -139,7 +139,7 @@ def test_what_states_take_is_known_before_anything_is_exported(name, optimizer, 
     assert planned <= told <= planned + 64
 
 
-def test_what_steps_do_not_write_is_not_touched_ahead():
+def test_memory_that_steps_do_not_write_is_not_prefaulted():
     module = nn.Linear(16, 16)
     module.register_buffer("mask", torch.zeros(1000, 1000))
     module.bias.requires_grad_(False)

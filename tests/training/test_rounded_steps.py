@@ -101,7 +101,7 @@ def test_a_frozen_matrix_lies_once(stored, rng):
 @pytest.mark.parametrize("scale", [np.float16, np.float32])
 @pytest.mark.parametrize("group", [32, 128])
 @pytest.mark.parametrize("dtype", [i8, i4, u8, u4], ids=str)
-def test_codes_are_read_both_ways_with_the_bits_of_floats(dtype, group, scale, rng):
+def test_quantized_weights_in_both_directions_have_the_bits_of_floats(dtype, group, scale, rng):
     """The last group of a row is not whole, nor are the last panels; on every instruction set."""
     n, k = 300, 170
     low, high = (0, 1 << dtype.bits) if dtype in (u8, u4) else (-(1 << dtype.bits - 1), 1 << dtype.bits - 1)

@@ -1,4 +1,4 @@
-"""Trainers beside torch: losses step by step, bits for every ISA and number of threads, checkpoints, and bad input."""
+"""Trainers compared with torch: losses per step, bits for every ISA and number of threads, checkpoints, bad input."""
 
 import os
 import subprocess

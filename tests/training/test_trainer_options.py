@@ -1,4 +1,4 @@
-"""What a trainer can do beside steps: schedules, clipping, parts of a batch, gradients, sessions, other sources."""
+"""Options of a trainer: schedules, clipping, gradient accumulation, gradients, sessions, other sources."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Trained models that packages ship, from sound, bytes and pixels to what they mean, beside ONNX Runtime."""
+"""Trained models that packages ship, from sound, bytes and pixels to their meaning, compared with ONNX Runtime."""
 
 import json
 
@@ -115,7 +115,7 @@ def test_a_branch_that_does_not_fit_is_an_error_when_it_is_taken() -> None:
         session.run(None, feeds | {"sr": np.array(8000)})
 
 
-def test_types_of_files_are_told() -> None:
+def test_types_of_files_are_detected() -> None:
     both = Both("magika", "models/standard_v3_3/model.onnx")
     names = json.loads((both.path.parent / "config.min.json").read_text())["target_labels_space"]
     contents = files()

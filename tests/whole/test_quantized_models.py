@@ -1,4 +1,4 @@
-"""Models that ONNX Runtime's quantizer wrote: beside ONNX Runtime, on every instruction set, and on which kernels."""
+"""Models of ONNX Runtime's quantizer: compared with ONNX Runtime, on every instruction set; the chosen kernels."""
 
 import itertools
 import json
@@ -164,7 +164,7 @@ def product_of_quant(
 @pytest.mark.parametrize("has_zeros", [False, True])
 @pytest.mark.parametrize("block", [32, 64, 128, 256])
 @pytest.mark.parametrize("bits", [4, 8])
-def test_codes_stay_beside_scales_of_f32(bits: int, block: int, has_zeros: bool, tmp_path, rng) -> None:
+def test_weights_with_scales_of_f32_stay_quantized(bits: int, block: int, has_zeros: bool, tmp_path, rng) -> None:
     """Without a precision, in a session, a saved program and emitted C, with the bits of the floats they stand for."""
     n, k = 256, 512
     proto, feeds = product_of_quant(rng, n, k, bits, block, has_zeros)
@@ -200,7 +200,7 @@ def test_codes_stay_beside_scales_of_f32(bits: int, block: int, has_zeros: bool,
     ("precision", "kernel", "tolerance"),
     [("int8", "gemm_int4", 0.02), ("int4", "gemm_int4", 0.02), ("int4w", "gemm_i24_int4", 5e-4)],
 )
-def test_a_precision_keeps_codes_that_a_matrix_has(precision: str, kernel: str, tolerance: float, has_zeros, rng):
+def test_a_precision_keeps_quantized_matrices(precision: str, kernel: str, tolerance: float, has_zeros, rng):
     """Scales become f16, as panels have them; codes of 4 bits and their zero points are not rounded again."""
     proto, feeds = product_of_quant(rng, 256, 512, 4, 32, has_zeros)  # not so small that it would be folded
     expected = run_oracle("ort", proto, feeds)[0]

@@ -1,4 +1,4 @@
-"""Whole models in each precision that rounds, beside torch in float64."""
+"""Complete models in each precision that rounds, compared with torch in float64."""
 
 import functools
 

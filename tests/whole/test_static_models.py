@@ -1,4 +1,4 @@
-"""Models that `quantize_model` calibrates: beside floats, beside ONNX Runtime's quantizer, and on which kernels."""
+"""Models that `quantize_model` calibrates: compared with floats and ONNX Runtime's quantizer; the chosen kernels."""
 
 from pathlib import Path
 
@@ -177,7 +177,7 @@ class AsNncf:
         assert kernels(session) == ["quantize_u8", *expected, "dequantize_u8"]
 
 
-def test_float_biases_beside_codes(rng) -> None:
+def test_float_biases_of_quantized_weights(rng) -> None:
     """Sums of quantized branches are the end of a product's step."""
     made = AsNncf(rng)
     a = made.conv("a", made.rounded("x", 0.03, 128), (24, 3, 3, 3), stride=2)

@@ -26,8 +26,8 @@ _BLOCK_BYTES = 4 << 20  # of a tensor that is written, at a time
 
 
 def copy_others(folder: Folder, target: Path, config: bytes | None = None) -> None:
-    """Copy the files other than weights from a folder to another. config: the content of the new config.json. A given template
-    is written as `ingot.yaml`.
+    """Copy the files other than weights from a folder to another. config: the content of the new config.json. A given
+    template is written as `ingot.yaml`.
 
     Raises OutputError, and the errors of reading the folder.
     """
