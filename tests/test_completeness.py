@@ -11,7 +11,7 @@ from ingot.emit.onnx.registry import GAPS
 from ingot.gradients import FLAT, GRADIENTS, MISSING, UNROLLED
 from ingot.ir.graph import OPS
 from ingot.lower.cpu import KERNEL_RULES
-from ingot.lower.cpu.formats import FORMATS, WHOLE_I8
+from ingot.lower.cpu.formats import FORMATS, PLAIN_I8
 from ingot.run.library import load
 from ingot.support import abi
 
@@ -151,5 +151,5 @@ def test_kernels_rows_and_bodies_are_one_list() -> None:
         "round_rows_i8",
         "sample_f32",
     }
-    alone |= {format.pack for format in (*FORMATS, WHOLE_I8)}
+    alone |= {format.pack for format in (*FORMATS, PLAIN_I8)}
     assert declared - used == copies | alone

@@ -129,7 +129,7 @@ output n = more
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_functions_share_weights_and_states(tmp_path: Path, threads: int) -> None:
-    target = Target("scalar", threads=threads, part_nanoseconds=100, run_nanoseconds=0)
+    target = Target("scalar", threads=threads, task_nanoseconds=100, run_nanoseconds=0)
     compiler = Compiler(trained("rows"), target)
     entries = {name: compiler.compile(Mode(name, {"rows": rows})) for name, rows in (("prefill", 5), ("decode", 1))}
     paths = emit_entries(entries, WeightStore(), tmp_path)

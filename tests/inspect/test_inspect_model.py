@@ -17,7 +17,7 @@ from gguf_models import TINY_LM
 from ingot.compile import compile_mode
 from ingot.errors import IngotError, LoadError
 from ingot.inspect.flops import COUNTS, flops
-from ingot.inspect.model import LookedAt
+from ingot.inspect.model import InspectedModel
 from ingot.inspect.nodes import list_document, node_document, trace_document
 from ingot.inspect.stages import STAGES
 from ingot.inspect.summary import summary_document
@@ -32,15 +32,15 @@ from op_cases import CASES, one_node
 
 
 @pytest.fixture(scope="module")
-def large(tmp_path_factory) -> LookedAt:
+def large(tmp_path_factory) -> InspectedModel:
     """Ten thousand nodes, whose weights are nowhere."""
     path = write_large(tmp_path_factory.mktemp("large") / "large.onnx")
     with pytest.raises(LoadError, match=r"external data 'weights.bin' does not exist"):
         ingot.InferenceSession(path)
-    return LookedAt(str(path))
+    return InspectedModel(str(path))
 
 
-def test_a_large_model_needs_no_weights(large: LookedAt) -> None:
+def test_a_large_model_needs_no_weights(large: InspectedModel) -> None:
     document = summary_document(large, "graph")
     assert document["nodes"] == 5 * BLOCKS and document["ops"] == dict.fromkeys(
         ("matmul", "relu", "add", "sigmoid", "mul"), BLOCKS
@@ -70,7 +70,7 @@ def test_stored_arrays_of_a_program_are_not_read(tmp_path: Path) -> None:
         file.truncate(size)
     with pytest.raises(LoadError, match="is damaged"):
         ingot.InferenceSession(tmp_path / "program")
-    looked = LookedAt(str(tmp_path / "program"))
+    looked = InspectedModel(str(tmp_path / "program"))
     assert summary_document(looked, "plan")["memory"]["arena_bytes"] > 0
     assert read_headers(str(tmp_path / "program"))[0].outputs == {"probabilities": "probabilities"}
 
@@ -85,7 +85,7 @@ def resident(path: Path) -> int:
 
 def test_weights_of_a_folder_are_not_read(tmp_path: Path) -> None:
     shutil.copytree(TINY_LM, tmp_path / "model")
-    looked = LookedAt(str(tmp_path / "model"))
+    looked = InspectedModel(str(tmp_path / "model"))
     for stage in STAGES:
         summary_document(looked, stage)
     file = tmp_path / "model" / "model.safetensors"
@@ -97,10 +97,10 @@ def test_weights_of_a_folder_are_not_read(tmp_path: Path) -> None:
 def test_parameters_are_those_of_the_file_in_every_format(models) -> None:
     stored = sum(int(np.prod(tensor.shape)) for tensor in read_model(TINY_LM).tensors.values())
     for name in ("decoder", "gguf", "int4"):
-        assert summary_document(LookedAt(models[name][0]), "graph")["parameters"] == stored
+        assert summary_document(InspectedModel(models[name][0]), "graph")["parameters"] == stored
     digits = ingot.InferenceSession(DIGITS, executor="interpret", passes=()).graph
     floats = [v for v in digits.values.values() if v.kind in ("weight", "constant") and v.type.dtype.kind == "f"]
-    assert summary_document(LookedAt(str(DIGITS)), "graph")["parameters"] == sum(v.type.size for v in floats)
+    assert summary_document(InspectedModel(str(DIGITS)), "graph")["parameters"] == sum(v.type.size for v in floats)
 
 
 def test_flops_of_nodes_are_those_of_their_kernels() -> None:
@@ -129,7 +129,7 @@ def test_flops_grow_with_dims() -> None:
 @pytest.mark.parametrize("model", ["onnx", "decoder", "gguf", "int4", "qdq", "pt2"])
 def test_statistics_are_numpys(models, model: str, rng) -> None:
     """Statistics of the largest weight as stored, and of quantized weights as decoded."""
-    looked = LookedAt(models[model][0])
+    looked = InspectedModel(models[model][0])
     edges = [e for e in looked.view("graph").edges.values() if e.data is not None and e.data.dtype != object]
     largest = max(edges, key=lambda edge: edge.data.size)
     names = [largest.name, *tensor_document(looked, "graph", largest.name, 0)["decoded_as"]]
@@ -148,7 +148,7 @@ def test_statistics_are_numpys(models, model: str, rng) -> None:
         assert document["first"] == numbers.ravel()[:5].tolist()
 
 
-def _decoded(looked: LookedAt, name: str) -> np.ndarray:
+def _decoded(looked: InspectedModel, name: str) -> np.ndarray:
     """By the interpreter, of a graph that returns the value alone."""
     graph = looked.loaded.copy()
     for external in list(graph.outputs):
@@ -180,7 +180,7 @@ def test_odd_numbers(values: list, tmp_path: Path) -> None:
     ports = [helper.make_tensor_value_info(name, dtype, shape) for name, shape in (("x", []), ("y", data.shape))]
     graph = helper.make_graph([helper.make_node(op, ["x", "w"], ["y"])], "g", ports[:1], ports[1:], weights)
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]), tmp_path / "m.onnx")
-    looked = LookedAt(str(tmp_path / "m.onnx"))
+    looked = InspectedModel(str(tmp_path / "m.onnx"))
     document = tensor_document(looked, "graph", "w", 3)
     json.dumps(document, allow_nan=False)
     assert len(document["first"]) == len(values)
@@ -189,21 +189,21 @@ def test_odd_numbers(values: list, tmp_path: Path) -> None:
 
 
 def test_what_nodes_became(models) -> None:
-    looked = LookedAt(models["onnx"][0])
+    looked = InspectedModel(models["onnx"][0])
     known = {"conv2d": ("same", "conv2d"), "val_8": ("fused", "gelu"), "gelu": ("rewritten", "gelu")}
     for name, (how, became) in known.items():
         (row,) = node_document(looked, "graph", name)["became"]
         assert (row["how"], row["name"]) == (how, became)
-    decoder = LookedAt(models["decoder"][0])
+    decoder = InspectedModel(models["decoder"][0])
     q, k = (node_document(decoder, "graph", f"model.layers.0.self_attn.{x}_proj")["became"] for x in "qk")
     assert q == k == [{"name": "model.layers.0.self_attn.q_proj.merged", "op": "matmul", "how": "fused"}]
 
 
 def test_a_name_that_the_passes_removed_is_reported(models) -> None:
-    looked = LookedAt(models["onnx"][0])
+    looked = InspectedModel(models["onnx"][0])
     with pytest.raises(IngotError, match="optimized: no such node, got 'val_8', which became 'gelu'"):
         node_document(looked, "optimized", "val_8")
-    planned = LookedAt(models["onnx"][0], dims={"batch": 2})
+    planned = InspectedModel(models["onnx"][0], dims={"batch": 2})
     with pytest.raises(IngotError, match="plan: no such node, got 'linear', which became 'gelu_2'"):
         node_document(planned, "plan", "linear")
     with pytest.raises(IngotError, match="expected 'conv2d' or 'conv2d_1'"):
@@ -228,7 +228,7 @@ def test_records_of_a_pt2_are_not_read(models, tmp_path: Path) -> None:
     (tmp_path / "m.pt2").write_bytes(content)
     with pytest.raises(LoadError, match="CRC"):
         load_pt2(tmp_path / "m.pt2")
-    assert summary_document(LookedAt(str(tmp_path / "m.pt2")), "optimized")["nodes"] == 5
+    assert summary_document(InspectedModel(str(tmp_path / "m.pt2")), "optimized")["nodes"] == 5
 
 
 @pytest.mark.parametrize("offset", [0xFFFFFFF0, 100, -10, 3])
@@ -239,4 +239,4 @@ def test_a_record_elsewhere_is_refused(models, tmp_path: Path, offset: int) -> N
     struct.pack_into("<I", content, entry + 42, offset % (len(content) if offset < 0 else 1 << 32))
     (tmp_path / "m.pt2").write_bytes(content)
     with pytest.raises(LoadError):
-        LookedAt(str(tmp_path / "m.pt2"))
+        InspectedModel(str(tmp_path / "m.pt2"))

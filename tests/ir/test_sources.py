@@ -11,7 +11,7 @@ from onnx import TensorProto, helper
 import ingot
 from ingot.compile import Mode, compile_mode
 from ingot.errors import InputError
-from ingot.inspect.model import LookedAt
+from ingot.inspect.model import InspectedModel
 from ingot.inspect.provenance import became_of
 from ingot.ir.graph import Graph, Source
 from ingot.ir.node import merged_sources, shown_sources
@@ -179,7 +179,7 @@ def test_a_saved_program_keeps_names(tmp_path):
     session.save(tmp_path / "program")
     saved = ingot.InferenceSession(tmp_path / "program")
     assert dump(saved.graph) == dump(session.graph)
-    model = LookedAt(str(tmp_path / "program"), dims={"B": 2})
+    model = InspectedModel(str(tmp_path / "program"), dims={"B": 2})
     assert [item.name for item in model.view("optimized").items_from("/Softmax")]
 
 

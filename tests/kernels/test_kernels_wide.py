@@ -159,7 +159,7 @@ def test_pools(kernel: str) -> None:
     graph.set_output("y", graph.add(op, ["x"], **settings).output)
     expected = OPS[op].function(x, **settings)
     for isa in ("scalar", "avx2"):
-        result = native(graph, {"x": x}, isa=isa, threads=2, part_nanoseconds=1, run_nanoseconds=0)["y"]
+        result = native(graph, {"x": x}, isa=isa, threads=2, task_nanoseconds=1, run_nanoseconds=0)["y"]
         close(result.astype(np.float64), expected.astype(np.float64), 1e-14)
 
 
@@ -187,7 +187,7 @@ def test_scatter(dtype: str, reduction: str) -> None:
         graph, feeds = scatters(dtype, reduction, indices)
         expected = interpret(graph, feeds)
         for isa, threads in (("scalar", 3), ("avx2", 1), ("avx2", 2)):
-            got = native(graph, feeds, isa=isa, threads=threads, part_nanoseconds=1, run_nanoseconds=0)
+            got = native(graph, feeds, isa=isa, threads=threads, task_nanoseconds=1, run_nanoseconds=0)
             expect_same(f"{isa}, {threads} threads", got, expected)
 
 
@@ -211,7 +211,7 @@ def test_scatter_by_strided_indices(shape: tuple[int, int], reduction: str) -> N
         graph.set_output("y", graph.add("scatter_elements", ["x", whole, "u"], axis=0, reduction=reduction).output)
         expected = interpret(graph, feeds)
         for isa, threads in (("scalar", 1), ("avx2", 3)):
-            got = native(graph, feeds, isa=isa, threads=threads, part_nanoseconds=1, run_nanoseconds=0)
+            got = native(graph, feeds, isa=isa, threads=threads, task_nanoseconds=1, run_nanoseconds=0)
             expect_same(f"{dtype}, {isa}, {threads} threads", got, expected)
 
 
@@ -232,7 +232,7 @@ def test_floats_that_are_scattered_meet_as_doubles(axis: int, shared: bool, leng
     graph.set_output("y", graph.add("scatter_elements", ["x", indices, "u"], axis=axis, reduction=reduction).output)
     expected = interpret(graph, feeds)
     for isa, threads in itertools.product(ISAS, (1, 3)):
-        got = native(graph, feeds, isa=isa, threads=threads, part_nanoseconds=1, run_nanoseconds=0)
+        got = native(graph, feeds, isa=isa, threads=threads, task_nanoseconds=1, run_nanoseconds=0)
         np.testing.assert_array_equal(got["y"], expected["y"], err_msg=f"{isa}, {threads} threads")
 
 

@@ -25,7 +25,7 @@ ACTIVATIONS = {"lstm": ("sigmoid", "tanh", "tanh"), "gru": ("sigmoid", "tanh"), 
 LAYERS = [("lstm", {}), ("gru", {}), ("gru", {"linear_before_reset": True}), ("rnn", {})]
 # Steps, batch and hidden: units in one panel and several, with and without a rest; rows of one tile and of more.
 SIZES = [(5, 1, 1), (3, 4, 31), (4, 1, 32), (3, 13, 33), (2, 3, 64), (3, 8, 65), (3, 30, 70), (2, 2, 300), (2, 8, 300)]
-EAGER = {"part_nanoseconds": 1, "run_nanoseconds": 0}  # one nanosecond of work is worth a part
+EAGER = {"task_nanoseconds": 1, "run_nanoseconds": 0}  # one nanosecond of work is worth a part
 
 
 def layer(

@@ -43,7 +43,7 @@ _WORST = 6.0  # how much worse errors may conspire than they did in the trials
 _ROUNDING = 1e-5  # added to every bound, relative to max(1, |x|)
 
 # One nanosecond of work is worth a part here, so that small graphs are cut too.
-_EAGER = {"part_nanoseconds": 1, "run_nanoseconds": 0, "chunk_nanoseconds": 100}
+_EAGER = {"task_nanoseconds": 1, "run_nanoseconds": 0, "chunk_nanoseconds": 100}
 _SPECIALS = np.array(
     [np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-45, -3e-39, 1.2e-38, 3.4e38, -3.4e38, 88.8, -103.9, 2.5, 16777217, 1e10],
     np.float32,

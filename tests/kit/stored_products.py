@@ -72,7 +72,7 @@ def compiled(graph: Graph, **target: object) -> tuple[Program, list[str]]:
     """The program of a graph, in parts as small as can be, and the kernels of its steps."""
     graph = graph.copy()
     optimize(graph)
-    options = {"isa": load().isa(), "threads": 2, "run_nanoseconds": 0, "part_nanoseconds": 1} | target
+    options = {"isa": load().isa(), "threads": 2, "run_nanoseconds": 0, "task_nanoseconds": 1} | target
     program = Program(compile_mode(graph, Target(**options)), WeightStore(2), Arena())
     assert program.single is not None
     return program, [step.kernel for step in program.single.lowered.steps]

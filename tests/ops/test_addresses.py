@@ -69,7 +69,7 @@ def programs(op: Op, sample: Sample):  # type: ignore[no-untyped-def]
     graph, _ = one_node(op, sample)
     for isa in load().isas():
         yield build(graph, isa=isa)
-        yield build(graph, isa=isa, threads=3, part_nanoseconds=1, run_nanoseconds=1)
+        yield build(graph, isa=isa, threads=3, task_nanoseconds=1, run_nanoseconds=1)
 
 
 @pytest.mark.parametrize(("op", "name"), CASES, ids=[f"{op.name}-{name}" for op, name in CASES])

@@ -116,7 +116,7 @@ def test_dot_products_have_one_definition(name: str, precision: str) -> None:
     sizes = dict(zip(graph.symbols, shape, strict=False))
     apart = PRECISIONS[precision].split_sums
     for isa, threads, fuses in itertools.product(SPLIT_ISAS if apart else DOT_ISAS, (1, 3), (True, False)):
-        options = {"threads": threads, "run_nanoseconds": 0, "part_nanoseconds": 1, "fuses": fuses}
+        options = {"threads": threads, "run_nanoseconds": 0, "task_nanoseconds": 1, "fuses": fuses}
         target = Target(isa, rounded=(bf16,), split_sums=apart, **options)
         compiled = compile_mode(graph, target, Mode(sizes=sizes, precision=PRECISIONS[precision]))
         (y,) = Program(compiled, WeightStore(1), Arena()).run([random(*shape, seed=9)])

@@ -185,7 +185,7 @@ def test_bits(precision: str) -> None:
     graph, x, results = network(), abs(random(3, 3, 18, 17, seed=4)), set()
     optimize(graph)
     for isa, threads in itertools.product(ISAS, (1, 3)):
-        target = Target(isa, threads, rounded=(i8,), run_nanoseconds=0, part_nanoseconds=1)
+        target = Target(isa, threads, rounded=(i8,), run_nanoseconds=0, task_nanoseconds=1)
         compiled = compile_mode(graph, target, Mode(precision=PRECISIONS[precision]))
         results.add(b"".join(y.tobytes() for y in Program(compiled, WeightStore(1), Arena()).run([x])))
     assert len(results) == 1

@@ -342,7 +342,7 @@ def test_bindings_are_cached_and_bounded(mlp: Graph) -> None:
     assert (context.bindings.hits, context.bindings.misses) == (2, 2)
     for batch in range(1, 40):
         context.run(None, feed(batch))
-    assert context.programs_kept <= 16
+    assert context.cached_programs <= 16
 
 
 def test_save_and_load(mlp: Graph, tmp_path) -> None:

@@ -23,7 +23,7 @@ from ingot.passes.precision import PRECISIONS
 from ingot.support.collector import uncollected
 
 if TYPE_CHECKING:
-    from ingot.inspect.model import LookedAt
+    from ingot.inspect.model import InspectedModel
     from ingot.session.inference import InferenceSession
     from ingot.session.source import SessionKeywords
 
@@ -72,12 +72,12 @@ class Inspection:
     stage: str
     options: dict[str, Any]
 
-    def open(self) -> LookedAt:
-        """Open the model. Raises the errors of `LookedAt`."""
-        from ingot.inspect.model import LookedAt
+    def open(self) -> InspectedModel:
+        """Open the model. Raises the errors of `InspectedModel`."""
+        from ingot.inspect.model import InspectedModel
 
         with progress(f"reading {self.path}"):
-            return LookedAt(self.path, **self.options)
+            return InspectedModel(self.path, **self.options)
 
 
 def _dim(text: str) -> tuple[str, int | Limit]:

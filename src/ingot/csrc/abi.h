@@ -11,7 +11,7 @@
 #define INGOT_KV_TILE 512     /* columns of a tile of attention_f32_online and attention_bf16_tiles */
 #define INGOT_CACHE_BLOCK 64  /* positions in a block of a key/value cache */
 #define INGOT_CACHE_CHUNK 256 /* positions that share one partial softmax; partial results are added in order */
-#define INGOT_WINOGRAD_FEW 64 /* most channels for which the intermediates of a few tiles stay in the L1 cache */
+#define INGOT_WINOGRAD_CHANNELS 64 /* most channels for which the intermediates of a few tiles stay in the L1 cache */
 #define INGOT_CONV_PIXELS 60  /* output pixels whose windows a convolution gathers at once (im2col) */
 #define INGOT_TILE_PIXELS 1024 /* output pixels that conv2d_bf16_tiles computes at once; up to one row more */
 #define INGOT_TILE_RUNS 64    /* contiguous pieces of a window that conv2d_bf16_tiles accepts */
@@ -35,7 +35,7 @@
 #define INGOT_QUANT_ROWS 96       /* rows whose sums are held while a panel of quantized weights is read */
 #define INGOT_INTERLEAVED_PIXELS 28     /* output pixels that an integer depthwise convolution computes together */
 #define INGOT_INTERLEAVED_CHANNELS 64   /* channels that it computes together */
-#define INGOT_INTEGER_TAPS 32768  /* most products in a sum, so that its partial sums fit in 32 bits */
+#define INGOT_INTEGER_PRODUCTS 32768  /* most products in a sum, so that its partial sums fit in 32 bits */
 #define INGOT_REDUCE_CHUNK 4096 /* other reductions: 16 lanes over chunks of this many; chunks are added in order */
 
 #define INGOT_PROBE_LANES 32    /* floats in the result of one task of a probe: two cache lines */
@@ -436,7 +436,7 @@ typedef struct {
  * [shape] and begin at the strides; elements of a line are *_step apart. `read` elements of each line are read, and
  * `made` are written. imaginary may be null for zeros; out_imaginary may be null where it is not wanted. form:
  * INGOT_FFT_*. radices: 2, 4 and odd numbers up to INGOT_FFT_RADIX, whose product is `length`. factors: the twiddle
- * factors in fft.c's layout; the roots of forms SPLIT and JOIN begin at roots_at. block: lines that are transformed
+ * factors in fft.c's layout; the roots of forms SPLIT and JOIN begin at roots_offset. block: lines that are transformed
  * together, 1 or INGOT_FFT_LINES. scratch: num_tasks slots of scratch_stride floats. */
 typedef struct {
   const void *real; const void *imaginary; void *out_real; void *out_imaginary; const void *factors; float *scratch;
@@ -444,7 +444,7 @@ typedef struct {
   int64_t shape[12]; int64_t real_strides[12]; int64_t imaginary_strides[12];
   int64_t out_real_strides[12]; int64_t out_imaginary_strides[12];
   int64_t real_step; int64_t imaginary_step; int64_t out_real_step; int64_t out_imaginary_step;
-  int64_t length; int64_t read; int64_t made; int64_t divisor; int64_t block; int64_t roots_at;
+  int64_t length; int64_t read; int64_t made; int64_t divisor; int64_t block; int64_t roots_offset;
   int64_t radices[32]; int64_t scratch_stride;
 } fft_args;
 

@@ -11,7 +11,7 @@ from ingot.emit.c import refusals
 from ingot.emit.web.plan import web_plan
 from ingot.errors import IngotError, InputError
 from ingot.inspect.document import VERSION
-from ingot.inspect.model import LookedAt
+from ingot.inspect.model import InspectedModel
 from ingot.inspect.stages import STAGES
 from ingot.ir.dim import Limit
 from ingot.support.machine import memory_bytes
@@ -49,7 +49,7 @@ def validate_document(
     options: dict[str, Any] = {"dims": dims, "precision": precision, "threads": threads, "mode": mode}
     options["template"] = template
     try:
-        model = LookedAt(path, assumed=_ASSUMED, **options)
+        model = InspectedModel(path, assumed=_ASSUMED, **options)
         looks = _looks(model, path, options) if stage != STAGES[0] else {}
     except (FileNotFoundError, InputError):
         raise
@@ -69,7 +69,7 @@ def validate_document(
     return document | {"exit_code": code, "problems": absent, "executors": rows}
 
 
-def _looks(model: LookedAt, path: str, options: Mapping[str, Any]) -> dict[str, LookedAt]:
+def _looks(model: InspectedModel, path: str, options: Mapping[str, Any]) -> dict[str, InspectedModel]:
     """Return a model in each of its modes by name: the mode of `options`, or all modes of generating."""
     if model.language is None or options["mode"] is not None:
         return {options["mode"] or "run": model}
@@ -79,14 +79,14 @@ def _looks(model: LookedAt, path: str, options: Mapping[str, Any]) -> dict[str, 
     return {first: model} | {name: _in_mode(path, name, options) for name in others}
 
 
-def _in_mode(path: str, name: str, options: Mapping[str, Any], executor: str = "native") -> LookedAt:
+def _in_mode(path: str, name: str, options: Mapping[str, Any], executor: str = "native") -> InspectedModel:
     """Return a language model in a mode; mode "batch" has several sequences."""
     sequences = _TOGETHER if name == "batch" else 1
-    return LookedAt(path, assumed=_ASSUMED, executor=executor, sequences=sequences, **{**options, "mode": name})
+    return InspectedModel(path, assumed=_ASSUMED, executor=executor, sequences=sequences, **{**options, "mode": name})
 
 
 def _check_programs(
-    model: LookedAt, looks: Mapping[str, LookedAt], stage: str, executors: dict[str, dict[str, Any]]
+    model: InspectedModel, looks: Mapping[str, InspectedModel], stage: str, executors: dict[str, dict[str, Any]]
 ) -> int:
     """Add the problems of each executor to its row. Return the exit code of the native executor's problems."""
     from ingot.emit.language.model import expect_c  # imported late: most models do not need it
@@ -131,7 +131,7 @@ def _check_webgpu(
 ) -> None:
     """Add the problems of the two WebGPU executors to their rows, for a device with WebGPU's guaranteed limits."""
     try:
-        model = LookedAt(path, assumed=_ASSUMED, executor="webgpu", **options)
+        model = InspectedModel(path, assumed=_ASSUMED, executor="webgpu", **options)
         looks = {modes[0]: model} | {name: _in_mode(path, name, options, "webgpu") for name in modes[1:]}
         for look in looks.values():
             _ = look.optimized

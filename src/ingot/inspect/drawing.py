@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from ingot.inspect.document import head
-from ingot.inspect.model import LookedAt
+from ingot.inspect.model import InspectedModel
 from ingot.inspect.modules import layer_paths
 from ingot.inspect.nodes import distances_from, matching
 from ingot.inspect.view import Edge, Item, View
@@ -31,7 +31,7 @@ STEPS = 2  # default distance around a node
 
 
 def dot_document(
-    model: LookedAt,
+    model: InspectedModel,
     stage: str,
     detail: str,
     depth: int | None = None,

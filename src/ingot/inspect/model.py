@@ -33,7 +33,7 @@ from ingot.session.saved_program import read_headers
 from ingot.support.machine import usable_threads
 
 
-class LookedAt:
+class InspectedModel:
     """A model at a path, of any format that sessions and language models accept.
 
     format: "onnx", "pt2", "folder", "gguf" or "program". facts: the model's own metadata as plain data. absent: the

@@ -9,7 +9,7 @@ from typing import Any
 
 from ingot.errors import InputError
 from ingot.inspect.document import head
-from ingot.inspect.model import LookedAt
+from ingot.inspect.model import InspectedModel
 from ingot.inspect.provenance import became_of
 from ingot.inspect.view import Item, View, around
 from ingot.ir.graph import Graph, Node
@@ -56,7 +56,9 @@ def _names_of(item: Item) -> list[str]:
     return [item.name, *item.results, *own]
 
 
-def list_document(model: LookedAt, stage: str, op: str | None = None, pattern: str | None = None) -> dict[str, Any]:
+def list_document(
+    model: InspectedModel, stage: str, op: str | None = None, pattern: str | None = None
+) -> dict[str, Any]:
     """Return the nodes at a stage that `matching` finds, in order, with counts by op and by source op.
 
     Raises InputError if no node matches.
@@ -76,7 +78,7 @@ def fits_pattern(name: str, pattern: str) -> bool:
     return fnmatchcase(name, pattern if re.search(r"[*?[]", pattern) else f"*{pattern}*")
 
 
-def node_document(model: LookedAt, stage: str, name: str) -> dict[str, Any]:
+def node_document(model: InspectedModel, stage: str, name: str) -> dict[str, Any]:
     """Return one node: attributes, operands and results with types, producers, consumers, and its later forms.
 
     name: of a value that the node computes, or of a node of the loaded model; `also` lists other nodes from the same
@@ -100,7 +102,7 @@ def node_document(model: LookedAt, stage: str, name: str) -> dict[str, Any]:
     } | item.facts | {"became": became(model, stage, item)}  # fmt: skip
 
 
-def _item(model: LookedAt, view: View, stage: str, name: str) -> Item:
+def _item(model: InspectedModel, view: View, stage: str, name: str) -> Item:
     """Return a node by a value's name. If only an earlier stage has the name, the error names the later nodes."""
     try:
         return view.item(name)
@@ -116,7 +118,7 @@ def _item(model: LookedAt, view: View, stage: str, name: str) -> Item:
         raise InputError(f"{stage}: no such node, got {name!r}, which became {now}") from error
 
 
-def _loaded(model: LookedAt, name: str) -> Node | None:
+def _loaded(model: InspectedModel, name: str) -> Node | None:
     """Return the node of the loaded graph that computes a value, or the last node from a source node of this name."""
     if name in model.loaded.values:
         return model.loaded.producer(name)
@@ -124,7 +126,7 @@ def _loaded(model: LookedAt, name: str) -> Node | None:
     return found[-1] if found else None
 
 
-def _started(model: LookedAt, view: View, stage: str, name: str) -> list[str]:
+def _started(model: InspectedModel, view: View, stage: str, name: str) -> list[str]:
     """Return the names of the nodes that a name refers to: the producer of a value, or all nodes of a source node."""
     item = _item(model, view, stage, name)
     return [each.name for each in view.items_from(name)] if item.is_from(name) else [item.name]
@@ -149,7 +151,7 @@ def _meaning(view: View, item: Item) -> str:
     return "" if node is None else node.op.doc.strip().partition("\n")[0]
 
 
-def became(model: LookedAt, stage: str, item: Item) -> list[dict[str, Any]] | None:
+def became(model: InspectedModel, stage: str, item: Item) -> list[dict[str, Any]] | None:
     """Return the forms of a node at the next stage; None if dims have no values, or after the last stage.
 
     For a loaded graph these are the nodes after the passes; for a graph after the passes, the steps.
@@ -169,7 +171,7 @@ def became(model: LookedAt, stage: str, item: Item) -> list[dict[str, Any]] | No
     return found or [{"name": item.name, "op": item.op, "how": "reference"}]
 
 
-def trace_document(model: LookedAt, stage: str, name: str, up: int, down: int) -> dict[str, Any]:
+def trace_document(model: InspectedModel, stage: str, name: str, up: int, down: int) -> dict[str, Any]:
     """Return the nodes around one: up to `up` levels above it and `down` levels below it, in order, with distances.
 
     name: of a value, or of a node of the loaded model, which may have become several nodes. For an input, weight or
@@ -185,7 +187,7 @@ def trace_document(model: LookedAt, stage: str, name: str, up: int, down: int) -
     return head(model, stage) | {"name": name, "up": up, "down": down, "goes_on": cut, "nodes": found}
 
 
-def distances_from(model: LookedAt, view: View, stage: str, name: str, up: int, down: int) -> dict[str, int]:
+def distances_from(model: InspectedModel, view: View, stage: str, name: str, up: int, down: int) -> dict[str, int]:
     """Return the distance of each item within `up` and `down` levels of a node, by name; see `trace_document`."""
     edge = view.edges.get(name)
     start = [] if edge is not None and edge.producer is None else _started(model, view, stage, name)

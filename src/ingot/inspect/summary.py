@@ -7,7 +7,7 @@ from typing import Any
 
 from ingot.inspect.document import head
 from ingot.inspect.flops import flops
-from ingot.inspect.model import LookedAt
+from ingot.inspect.model import InspectedModel
 from ingot.inspect.modules import module_rows, repeated_layers
 from ingot.inspect.view import View, plain, programs_of
 from ingot.ir.dim import Known
@@ -19,7 +19,7 @@ from ingot.passes.fold import DECODERS
 from ingot.session.reports import PlanReport
 
 
-def summary_document(model: LookedAt, stage: str, text: str | None = None) -> dict[str, Any]:
+def summary_document(model: InspectedModel, stage: str, text: str | None = None) -> dict[str, Any]:
     """Return the summary of a model at a stage: interface, ops, parameters, FLOPs, memory and metadata.
 
     text: "short" or "full" adds the stage's text; for a graph, "short" omits long constants and "full" can be parsed.
@@ -75,7 +75,7 @@ def _elements(edge: Any) -> int:
     return count
 
 
-def _parameters(model: LookedAt) -> int:
+def _parameters(model: InspectedModel) -> int:
     """Return the number of parameters: elements of weights and float constants, with quantized weights dequantized.
 
     Scales, zero points and tables that are not in a language model's file are not counted.
@@ -155,11 +155,11 @@ def _flops(view: View) -> dict[str, Any]:
     return {"total": sum(counted.values()), "by_op": counted, "uncounted": reference}
 
 
-def _report(model: LookedAt, view: View) -> PlanReport:
+def _report(model: InspectedModel, view: View) -> PlanReport:
     return PlanReport.of(list(programs_of(view)), Liveness.of(model.loaded), model.compiled.mode.sizes)
 
 
-def _memory(model: LookedAt, view: View) -> dict[str, Any]:
+def _memory(model: InspectedModel, view: View) -> dict[str, Any]:
     report = _report(model, view)
     regions: dict[str, int] = {}
     for segment in programs_of(view):
@@ -171,7 +171,7 @@ def _memory(model: LookedAt, view: View) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _text(model: LookedAt, view: View, stage: str, is_short: bool) -> str:
+def _text(model: InspectedModel, view: View, stage: str, is_short: bool) -> str:
     if isinstance(view.source, Graph):
         return dump(view.source, is_short=is_short)
     programs = list(programs_of(view))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ingot.inspect.document import head
-from ingot.inspect.model import LookedAt
+from ingot.inspect.model import InspectedModel
 from ingot.inspect.view import Edge, View
 from ingot.ir.graph import Graph, TensorType
 from ingot.lower.packed_weight import has_shapes, weight_expr, weight_exprs
@@ -20,7 +20,7 @@ BINS = 16  # of a histogram
 _PIECE_ELEMENTS = 1 << 18
 
 
-def tensor_document(model: LookedAt, stage: str, name: str, first: int) -> dict[str, Any]:
+def tensor_document(model: InspectedModel, stage: str, name: str, first: int) -> dict[str, Any]:
     """Return a tensor's type, producer and users; if its values are known, statistics, histogram and first elements.
 
     The elements are in row-major order. Only this tensor's data is read. Raises InputError for an unknown name.
@@ -41,7 +41,7 @@ def tensor_document(model: LookedAt, stage: str, name: str, first: int) -> dict[
     return document
 
 
-def _numbers(model: LookedAt, view: View, edge: Edge) -> tuple[np.ndarray | None, str]:
+def _numbers(model: InspectedModel, view: View, edge: Edge) -> tuple[np.ndarray | None, str]:
     """Return the elements of a tensor, or the reason why they are not known."""
     if edge.data is not None:
         return edge.data, ""

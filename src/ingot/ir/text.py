@@ -113,7 +113,7 @@ def _call(node: Node, operands: Sequence[str | None], types: Sequence[Type], has
     return f"{node.op.name}({', '.join(arguments)}): {', '.join(map(str, types))}"
 
 
-def place_of_index(graph: Graph, node: str) -> str:
+def index_location(graph: Graph, node: str) -> str:
     """Return the location of a bad index for an error: `'node': operands`. node: the first result of a node."""
     value = graph.values.get(node)
     maker = None if value is None else value.producer

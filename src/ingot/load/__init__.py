@@ -134,7 +134,7 @@ def _load_path(path: str, headers_only: bool = False) -> Loaded:
     from ingot.load.hub import located
 
     path = located(path)
-    expect_there(path)
+    expect_exists(path)
     if os.path.isdir(path):
         return Loaded(_load_encoder(path))
     if is_gguf(path):
@@ -153,7 +153,7 @@ def _load_path(path: str, headers_only: bool = False) -> Loaded:
         raise InputError(f"{path}: {_NO_MODELS[suffix]}") from error
 
 
-def expect_there(path: str) -> None:
+def expect_exists(path: str) -> None:
     """Raise MissingFileError, with a similar name, if nothing exists at the path; InputError if the path is empty."""
     if not path:
         raise InputError("path of a model: empty, got '', expected a file or folder")

@@ -8,7 +8,7 @@ from ingot.load.eager import Value
 from ingot.ops.define import Builder
 
 
-def frame_places(builder: Builder, frames: Known, length: Known, step: Known) -> Value:
+def frame_positions(builder: Builder, frames: Known, length: Known, step: Known) -> Value:
     """Return the positions of the elements of overlapping frames in a signal: i64[frames, length]."""
     starts = builder.mul(builder.iota(length=frames, start=0, step=1, dtype=i64), builder.scalar(step, i64))
     return builder.add(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from ingot.errors import InputError, KindError
-from ingot.load import expect_there
+from ingot.load import expect_exists
 from ingot.load.gguf import GgufModel, is_gguf
 from ingot.load.hf import Folder, read_folder
 from ingot.load.hub import located
@@ -22,7 +22,7 @@ def read_model(path: str | os.PathLike[str], template: str | os.PathLike[str] | 
         expected = "expected the path or name of a language model"
         raise KindError(f"folder: cannot be read, got {type(path).__name__}, {expected}")
     path = located(path)
-    expect_there(path)
+    expect_exists(path)
     if not is_gguf(path):
         if not os.path.isdir(path):
             expected = "expected a model folder or a GGUF file; ingot.InferenceSession, or `ingot run`, reads others"

@@ -10,7 +10,7 @@ from ingot.ir.dtype import DType, f32, i4, i8
 from ingot.ir.graph import Graph, Node
 
 GROUPS = {i8: 0, i4: 32}  # elements of a row that share a scale; 0 for all of them
-LEAST_GROUP = 32  # the group size of a row must be a multiple of this, as panels process this many elements together
+GROUP_MULTIPLE = 32  # the group size of a row must be a multiple of this, as panels process this many elements together
 _SMALLEST_F16 = 2.0**-14  # the smallest normal number, the last one with full precision
 
 
@@ -21,7 +21,7 @@ def quantized(graph: Graph, value: str, dtype: DType, before: Node | None = None
     before: the node before which new nodes are inserted; by default, they are appended.
     """
     n, k = graph.type(value).dims
-    if k % LEAST_GROUP or not n or not k:
+    if k % GROUP_MULTIPLE or not n or not k:
         return value
     group = GROUPS[dtype] or k
     hints = [f"{value}.{dtype}", f"{value}.{dtype}.scale"]

@@ -563,7 +563,7 @@ class Lowering:
         if sum(self._work) < self.target.run_nanoseconds:
             return
         for step, work in zip(self.lowered.steps, self._work, strict=True):
-            worth = int(work / step.iterations / self.target.part_nanoseconds)  # each iteration has a barrier
+            worth = int(work / step.iterations / self.target.task_nanoseconds)  # each iteration has a barrier
             step.parts = max(1, min(self.target.threads, worth))
             chunks = self.target.chunks(work / step.parts)
             if chunks > 1 and "chunks" in step.fields:

@@ -20,7 +20,7 @@ class Target:
     rounded: dtypes such as bf16 to which products of many rows round the rows for weights of that dtype, by dot
     products that the device must have. split_sums: whether these dot products read 32 numbers and sum even and odd
     elements in separate accumulators, as AMX does, instead of pair by pair. unpacked: names of matrices that another
-    program stores unpacked: products of many rows read them in that form. part_nanoseconds: the work of a task that is
+    program stores unpacked: products of many rows read them in that form. task_nanoseconds: the work of a task that is
     worth its barrier. run_nanoseconds: the work of a run that is worth waking another thread. chunk_nanoseconds: the
     work after which an interrupted run ends, for kernels with preemption chunks; None if no run is interrupted.
     """
@@ -36,7 +36,7 @@ class Target:
     rounded: tuple[DType, ...] = ()
     split_sums: bool = False
     unpacked: frozenset[str] = frozenset()
-    part_nanoseconds: int = 1500
+    task_nanoseconds: int = 1500
     run_nanoseconds: int = 25_000
     chunk_nanoseconds: int | None = None
     device: str = "cpu"

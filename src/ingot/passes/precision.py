@@ -11,7 +11,7 @@ import numpy as np
 from ingot.errors import InputError, UnsupportedError
 from ingot.ir.dtype import DType, bf16, f16, f32, i4, i8, i32, u4, u8
 from ingot.ir.graph import Graph, Node, TensorType
-from ingot.load.quantized import GROUPS, LEAST_GROUP, narrowed, quantized, quantized_filter
+from ingot.load.quantized import GROUP_MULTIPLE, GROUPS, narrowed, quantized, quantized_filter
 from ingot.ops.define import expand_node
 from ingot.passes.dce import eliminate_dead
 from ingot.passes.fold import TOTAL_BYTES, known
@@ -137,7 +137,7 @@ def _quantize_matrices(graph: Graph, dtype: DType) -> None:
         is_product = node.op.name == "matmul"
         if not is_product and node.op.name != "conv":
             continue
-        if not multiplies_fixed(graph, node) or (stays_f32(graph, node) if is_product else _is_narrow(graph, node)):
+        if not multiplies_constant(graph, node) or (stays_f32(graph, node) if is_product else _is_narrow(graph, node)):
             continue
         x, weight, *rest = node.operands
         key = str(weight), is_product and node.transpose_b
@@ -197,7 +197,7 @@ def _quantization(graph: Graph, decoder: Node | None) -> tuple[DType, bool, int]
         return None
     integers, _, *zeros = filter(None, decoder.operands)
     dtype = graph.type(integers).dtype
-    if not decoder.block or decoder.block % LEAST_GROUP or dtype not in (_WITH_ZEROS if zeros else _CENTRED):
+    if not decoder.block or decoder.block % GROUP_MULTIPLE or dtype not in (_WITH_ZEROS if zeros else _CENTRED):
         return None
     return dtype, bool(zeros), decoder.block
 
@@ -223,7 +223,7 @@ def stays_f32(graph: Graph, product: Node) -> bool:
     """
     dims = graph.type(str(product.operands[1])).dims
     k = dims[1 if product.transpose_b else 0]
-    if product.transpose_a or k % LEAST_GROUP or min(dims) < _SMALL:
+    if product.transpose_a or k % GROUP_MULTIPLE or min(dims) < _SMALL:
         return True
     last: Node | None = product
     while last is not None and not graph.is_output(last.output):
@@ -247,7 +247,7 @@ def _is_moved_matrix(graph: Graph, value: str) -> bool:
     return is_fixed(graph, value)
 
 
-def multiplies_fixed(graph: Graph, node: Node, is_matrix: Callable[[Graph, str], bool] = is_fixed) -> bool:
+def multiplies_constant(graph: Graph, node: Node, is_matrix: Callable[[Graph, str], bool] = is_fixed) -> bool:
     """Return whether a product or convolution multiplies computed rows with a constant f32 weight."""
     x, weight = (graph.values[str(operand)].type for operand in node.operands[:2])
     if not isinstance(weight, TensorType) or weight.dtype is not f32 or not isinstance(x, TensorType):
@@ -266,7 +266,7 @@ class _Rounding:
 
     def takes(self, node: Node) -> bool:
         """Return whether the operands of a product with a constant weight are rounded."""
-        if not multiplies_fixed(self.graph, node, _is_moved_matrix):
+        if not multiplies_constant(self.graph, node, _is_moved_matrix):
             return False
         # With an odd number of channels, pairs would cross the end of a pixel's channels: no gain, except for long
         # windows over the planes of a picture.

@@ -17,7 +17,7 @@ from ingot.errors import InputError, OutputError
 from ingot.ir.dtype import f32, u8
 from ingot.ir.graph import Graph, Node
 from ingot.passes.dce import eliminate_dead
-from ingot.passes.precision import multiplies_fixed, stays_f32
+from ingot.passes.precision import multiplies_constant, stays_f32
 from ingot.quantize.moments import Progress
 from ingot.quantize.observer import LEAST, Observer
 from ingot.session.inference import InferenceSession
@@ -59,7 +59,7 @@ def quantize_model(
     if not samples:
         raise InputError("samples: got none, expected at least one")
     graph = InferenceSession(source, cache=False).graph.copy()
-    fixed = [node for node in graph.nodes if node.op.name in ("conv", "matmul") and multiplies_fixed(graph, node)]
+    fixed = [node for node in graph.nodes if node.op.name in ("conv", "matmul") and multiplies_constant(graph, node)]
     products = [node for node in fixed if node.op.name == "conv" or not stays_f32(graph, node)]
     if not products:
         raise InputError(

@@ -14,7 +14,7 @@ from ingot.ir.dim import bind, size_at
 from ingot.ir.graph import Graph
 from ingot.ir.node import shown_sources
 from ingot.ir.sized import has_sizes
-from ingot.ir.text import place_of_index
+from ingot.ir.text import index_location
 from ingot.lower.lowered import Lowered, sizes_of
 from ingot.plan.memory import Plan, canaries
 from ingot.run.arena import Arena, Memory
@@ -307,4 +307,4 @@ def index_error(graph: Graph, lowered: Lowered, node: str, code: int, index: int
     code 1: of an index that may count from the end.
     """
     expected = f"{-limit * (code == 1)}..{limit - 1}{shown_sources(lowered.sources.get(node, ()), node)}"
-    return InputError(f"node {place_of_index(graph, node)}: index out of range, got {index}, expected {expected}")
+    return InputError(f"node {index_location(graph, node)}: index out of range, got {index}, expected {expected}")

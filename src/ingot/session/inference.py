@@ -70,7 +70,7 @@ if TYPE_CHECKING:
 
 assert ingot.ops  # the import registers every op
 
-MAX_SEEN = 1024  # shapes of inputs whose dims are remembered
+MAX_CACHED_SHAPES = 1024  # shapes of inputs whose dims are remembered
 
 
 class InferenceSession:
@@ -388,7 +388,7 @@ class Context:
     def _cache_sizes(self, inputs: list[np.ndarray], symbols: dict[str, int]) -> None:
         """Cache the sizes that follow from the shapes of inputs."""
         if self._takes_arrays:
-            if len(self._known_sizes) >= MAX_SEEN:
+            if len(self._known_sizes) >= MAX_CACHED_SHAPES:
                 self._known_sizes.clear()
             self._known_sizes[tuple([array.shape for array in inputs])] = symbols
 
@@ -425,7 +425,7 @@ class Context:
         return inputs
 
     @property
-    def programs_kept(self) -> int:
+    def cached_programs(self) -> int:
         """The number of cached bindings."""
         return len(self._programs) + (self._static is not None)
 
@@ -439,7 +439,7 @@ class Context:
         return latest
 
     def __repr__(self) -> str:
-        return f"<Context: {self._executor}, {counted(self.programs_kept, 'program')}>"
+        return f"<Context: {self._executor}, {counted(self.cached_programs, 'program')}>"
 
     # -- inside -------------------------------------------------------------------------------------------------
 
@@ -465,7 +465,7 @@ class Context:
         found, refusal = ({}, "") if growth is None else (growth.limits, growth.refusal)
         return BindingReport(
             dict(self._limits or found), self._unplanned if self._limits else "", refusal, programs.hits,
-            programs.misses, self.programs_kept, dynamic_shapes.MAX_BINDINGS, self._arena.nbytes,
+            programs.misses, self.cached_programs, dynamic_shapes.MAX_BINDINGS, self._arena.nbytes,
             self._bindings.weight_bytes,
         )  # fmt: skip
 

@@ -11,7 +11,7 @@ import numpy as np
 from ingot.errors import LoadError
 from ingot.ir.graph import Graph
 from ingot.ir.text import dump
-from ingot.load import expect_there
+from ingot.load import expect_exists
 from ingot.run.library import content_hash
 from ingot.support.files import release, written
 
@@ -59,7 +59,7 @@ def read(path: str | os.PathLike[str], of: np.ndarray, states: Mapping[str, np.n
     from ingot.load.hf.safetensors import read_safetensors
 
     name = os.fspath(path)
-    expect_there(name)
+    expect_exists(name)
     if os.path.isdir(name):
         raise LoadError(f"{name}: cannot be resumed, got a folder, expected the file of a checkpoint")
     with open(name, "rb") as file:

@@ -15,7 +15,7 @@ import numpy as np
 
 from ingot.errors import InputError, KindError, LoadError
 from ingot.llm.tokenizer import Tokenizer
-from ingot.load import expect_there
+from ingot.load import expect_exists
 from ingot.load.hf.strict_json import parse_object, shown
 from ingot.load.hub import located
 from ingot.load.language import read_model
@@ -214,7 +214,7 @@ class FineTuning:
         MissingFileError; then nothing has changed.
         """
         target = Path(output)
-        expect_there(os.fspath(target / CHECKPOINT))
+        expect_exists(os.fspath(target / CHECKPOINT))
         self._expect_same(target / SETTINGS)
         path = target / CURVE
         points = read_points(_content(path, MAX_CURVE_BYTES), str(path)) if path.exists() else []
@@ -222,7 +222,7 @@ class FineTuning:
         self.curve = [point for point in points if point.step < self.trainer.steps]
 
     def _expect_same(self, path: Path) -> None:
-        expect_there(os.fspath(path))
+        expect_exists(os.fspath(path))
         stored: dict[str, Any] = parse_object(_content(path, MAX_SETTINGS_BYTES), str(path))
         for name, value in self.settings.items():
             if stored.get(name) != value:

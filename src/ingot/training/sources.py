@@ -13,7 +13,7 @@ import numpy as np
 from ingot.errors import InputError, KindError, UnsupportedError
 from ingot.ir.dtype import bf16, f16, f32
 from ingot.ir.graph import Graph, TensorType
-from ingot.load import expect_there, is_onnx_file
+from ingot.load import expect_exists, is_onnx_file
 from ingot.passes.dce import eliminate_dead
 from ingot.run.interpret import bind_symbols
 from ingot.session.dynamic_shapes import unbound
@@ -184,7 +184,7 @@ def _loaded_path(source: str, example_inputs: tuple[Any, ...]) -> tuple[Graph, l
     from ingot.load.language import read_model
 
     path = located(source)
-    expect_there(path)
+    expect_exists(path)
     if os.path.isdir(path) or is_gguf(path):
         return _loaded_folder(read_model(path), example_inputs)
     if not is_onnx_file(path):

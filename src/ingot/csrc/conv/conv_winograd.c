@@ -211,7 +211,7 @@ static inline __attribute__((always_inline)) void winograd(const int narrow, win
   t.down = (g->out_height + 1) / 2;
   t.panels = (g->out_channels + INGOT_PANEL - 1) / INGOT_PANEL;
   t.row_stride = (t.steps + 15) / 16 * 16;
-  if (t.steps > INGOT_WINOGRAD_FEW) t.row_stride += 16; /* so that rows do not all share a cache set */
+  if (t.steps > INGOT_WINOGRAD_CHANNELS) t.row_stride += 16; /* so that rows do not all share a cache set */
   t.most = g->scratch_stride / (WINOGRAD_POINTS * (t.row_stride + INGOT_PANEL));
   t.products = g->scratch + task * g->scratch_stride;
   t.values = t.products + WINOGRAD_POINTS * t.most * INGOT_PANEL;

@@ -13,7 +13,7 @@ static inline void optimise_store(float *p, vf v, int64_t n) {
 
 void K(adamw_f32)(const void *p, int32_t task, int32_t num_tasks) {
   const adamw_args *args = p;
-  const vf mean_rate = v_set(args->mean_rate), square_kept = v_set(args->square_kept);
+  const vf mean_rate = v_set(args->mean_rate), square_decay = v_set(args->square_decay);
   const vf square_rate = v_set(args->square_rate);
   const vf kept = v_set(*args->kept), size = v_set(*args->size), root = v_set(*args->root), eps = v_set(args->eps);
   const int64_t end = task_begin_grain(args->count, 16, task + 1, num_tasks);
@@ -22,7 +22,7 @@ void K(adamw_f32)(const void *p, int32_t task, int32_t num_tasks) {
     const vf gradient = optimise_load(args->gradient + i, n);
     vf mean = optimise_load(args->mean + i, n), square = optimise_load(args->square + i, n);
     mean = v_fma(v_sub(gradient, mean), mean_rate, mean);
-    square = v_fma(square, square_kept, v_mul(v_mul(gradient, gradient), square_rate));
+    square = v_fma(square, square_decay, v_mul(v_mul(gradient, gradient), square_rate));
     const vf change = v_div(v_mul(mean, size), v_fma(v_sqrt(square), root, eps));
     const vf parameter = v_sub(v_mul(optimise_load(args->parameter + i, n), kept), change);
     optimise_store(args->mean + i, mean, n);

@@ -297,7 +297,7 @@ FFT_ENDS(fft_f64_ends, double, fft_planes_f64, double, 1, FFT_LOAD, FFT_STORE, F
   void K(name)(const void *arguments, int32_t task, int32_t num_tasks) {                                               \
     const fft_args *args = arguments;                                                                                  \
     const int64_t plane = (args->length + 1) * args->block;                                                            \
-    const type *roots = (const type *)args->factors + args->roots_at;                                                  \
+    const type *roots = (const type *)args->factors + args->roots_offset;                                              \
     type *scratch = (type *)(args->scratch + task * args->scratch_stride);                                             \
     int64_t count = 1;                                                                                                 \
     for (int32_t d = 0; d < args->rank; d++) count *= args->shape[d];                                                  \

@@ -14,7 +14,7 @@ from ingot.compile import Compiled
 from ingot.errors import UnsupportedError
 from ingot.ir.dim import AtMost, Atom, Expr, Known, dim_of
 from ingot.ir.graph import Graph
-from ingot.ir.text import place_of_index
+from ingot.ir.text import index_location
 from ingot.lower.lowered import Tensor
 from ingot.lower.wgpu.wgsl import F16, PARAMETER_WORDS, SUBGROUPS, enabled, is_read_only
 from ingot.plan.gpu_dispatch import Dispatches, Place, dispatches
@@ -59,7 +59,7 @@ class WebPlan:
 def _places(compiled: Compiled, planned: Plan) -> tuple[str, ...]:
     """Return the description of each step for errors of invalid indices."""
     (segment,) = compiled.segments
-    return tuple(place_of_index(segment.graph, step.node) for step in planned.steps)
+    return tuple(index_location(segment.graph, step.node) for step in planned.steps)
 
 
 def web_plan(entries: Mapping[str, Compiled]) -> WebPlan:

@@ -9,7 +9,7 @@ from ingot.ir.dtype import f32, f64
 from ingot.load.aten.builder import AtenBuilder, AtenGraphBuilder, Complex, Tensor
 from ingot.load.aten.complex import view_as_real
 from ingot.load.aten.registry import aten
-from ingot.load.fourier import frame_places, whole_spectrum
+from ingot.load.fourier import frame_positions, whole_spectrum
 
 _SCALES = {0: 0.0, 1: 0.5, 2: 1.0}  # torch's normalisations: by which power of the count results are divided
 
@@ -69,7 +69,7 @@ def stft(
         raise UnsupportedError(f"torch node {b.hint!r}: stft of complex numbers or aligned to the window")
     *lead, bins, frames = b.result.shape if b.makes_complex else b.result.shape[:-1]
     width = win_length or n_fft
-    places = frame_places(b.pen(frames), frames, n_fft, hop_length or n_fft // 4)
+    places = frame_positions(b.pen(frames), frames, n_fft, hop_length or n_fft // 4)
     rows = b.add("gather", x, b.table(places), axis=len(lead))
     if window is None and width != n_fft:
         window = b.expand(b.scalar(1, b.dtype(x)), (width,))

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from ingot.errors import LimitError, LoadError
-from ingot.load import expect_there
+from ingot.load import expect_exists
 from ingot.load.hf.config import MAX_CONFIG_BYTES, parse_config
 from ingot.load.hf.document import MAX_DOCUMENT_BYTES
 from ingot.load.hf.safetensors import StoredTensor, listed, read_safetensors
@@ -75,7 +75,7 @@ class Folder:
             text = self.text(OWN_TEMPLATE, MAX_DOCUMENT_BYTES)
             return None if text is None else (text, self.where(OWN_TEMPLATE))
         where = os.fspath(self.template)
-        expect_there(where)
+        expect_exists(where)
         with open(where, "rb") as file:
             content = file.read(MAX_DOCUMENT_BYTES + 1)
         try:
@@ -185,7 +185,7 @@ def read_folder(path: str | os.PathLike[str], template: str | os.PathLike[str] |
     Raises LoadError, UnsupportedError, LimitError; MissingFileError, or NotADirectoryError for a path that is no
     folder.
     """
-    expect_there(os.fspath(path))
+    expect_exists(os.fspath(path))
     folder = Folder(path, template)
     _ = folder.config, folder.tensors
     return folder

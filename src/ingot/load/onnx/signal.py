@@ -7,7 +7,7 @@ import math
 from ingot.ir.dim import floordiv, minimum
 from ingot.ir.dtype import f64, i64
 from ingot.load.eager import is_known
-from ingot.load.fourier import frame_places, whole_spectrum
+from ingot.load.fourier import frame_positions, whole_spectrum
 from ingot.load.onnx import computed
 from ingot.load.onnx.call import Call
 from ingot.load.onnx.registry import onnx
@@ -129,7 +129,9 @@ def stft(call: Call) -> str:
     if onesided and parts != 1:
         raise call.malformed(f"operand {call.type(0)}, expected a real signal for one side")
     frames = floordiv(size - length, step) + 1
-    x = build.gather(x, build.table(frame_places(call.builder_for(frames, length, step), frames, length, step)), axis=1)
+    x = build.gather(
+        x, build.table(frame_positions(call.builder_for(frames, length, step), frames, length, step)), axis=1
+    )
     if call.has(2):
         x = build.mul(x, call.reshape(call[2], (length, 1)))
     return _fourier(call, x, 2, length, inverse=False, onesided=onesided)

@@ -54,7 +54,7 @@ CODES = (
 )
 
 # 8-bit integers without scales, stored as i8 in panels; products of integers read them.
-WHOLE_I8, WHOLE_U8 = (
+PLAIN_I8, PLAIN_U8 = (
     Format(str(dtype), dtype, PANEL, Block(1, 1), Block(4, 4), None, frozenset(), "pack_bytes", None, "", flip=flip)
     for dtype, flip in ((i8, 0), (u8, 128))
 )

@@ -117,13 +117,13 @@ def _transform(kernel: str, dtype: DType, op: str) -> None:
             places[real] = first, own, 2 * step
             places[imaginary] = replace(first, byte_offset=first.byte_offset + step * dtype.itemsize), own, 2 * step
         block = _LINES if math.prod(map(int, shape)) >= _LINES and length <= _MAX_IN_BLOCKS else 1
-        angles, roots_at = _factors(length, block, LANES[dtype], size if is_paired else 0)
+        angles, roots_offset = _factors(length, block, LANES[dtype], size if is_paired else 0)
         table = WeightExpr(f"{op}.{size}", (TensorType(f64, angles.shape),), data=angles).derive("cos")
         factors = lowering.weight(table if dtype is f64 else table.derive("cast", dtype=dtype))
         is_inverse = op == "irfft" or (op == "fft" and node.inverse)
         fields: dict[str, Field] = {
             "factors": pointer(factors), "rank": len(shape), "shape": shape, "form": form, "inverse": int(is_inverse),
-            "length": length, "divisor": size if is_inverse else 1, "block": block, "roots_at": roots_at,
+            "length": length, "divisor": size if is_inverse else 1, "block": block, "roots_offset": roots_offset,
             "read": length if form == _SPLIT else given[0].shape[node.axis],
             "made": length if form == _JOIN else results[0].shape[node.axis],
             "radices": tuple(radices(length)), "pass_count": len(radices(length)),

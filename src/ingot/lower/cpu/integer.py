@@ -10,7 +10,7 @@ import numpy as np
 from ingot.ir.dtype import DType, f32, i8, i32, u8
 from ingot.ir.graph import Node
 from ingot.lower.cpu.elementwise import SHORT, elementwise_fields
-from ingot.lower.cpu.formats import WHOLE_I8, WHOLE_U8
+from ingot.lower.cpu.formats import PLAIN_I8, PLAIN_U8
 from ingot.lower.cpu.image import image_fields, image_result, image_strides, two
 from ingot.lower.cpu.kernel_rules import Condition, both, kernel_rule, operand_type
 from ingot.lower.epilogue import Group
@@ -29,7 +29,7 @@ _ONES = (
     "batch", "height", "out_height", "groups", "kernel_h", "kernel_w", "stride_h", "stride_w", "dilation_h",
     "dilation_w",
 )  # fmt: skip
-_MAX_PRODUCTS = abi.constant("INGOT_INTEGER_TAPS")
+_MAX_PRODUCTS = abi.constant("INGOT_INTEGER_PRODUCTS")
 _MAX_QUANTIZED_PRODUCTS = 1 << 16  # products of a byte and a signed byte that a 32-bit sum can hold
 _FOUR = 4  # bytes that one dot product multiplies
 _LANES = 16  # channels of a vector
@@ -189,7 +189,7 @@ def _matmul(lowering: Lowering, node: Node) -> None:
 
 
 def _format(weight: WeightExpr) -> Format:
-    return WHOLE_U8 if weight.type.dtype is u8 else WHOLE_I8
+    return PLAIN_U8 if weight.type.dtype is u8 else PLAIN_I8
 
 
 def _lower(

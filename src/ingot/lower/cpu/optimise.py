@@ -41,7 +41,7 @@ def _lower_step(
 def _adamw(lowering: Lowering, node: Node) -> None:
     held, given = ("parameter", "mean", "square"), ("gradient", "kept", "size", "root")
     numbers: dict[str, Field] = {
-        "mean_rate": 1 - node.beta1, "square_kept": node.beta2, "square_rate": 1 - node.beta2, "eps": node.eps
+        "mean_rate": 1 - node.beta1, "square_decay": node.beta2, "square_rate": 1 - node.beta2, "eps": node.eps
     }  # fmt: skip
     _lower_step(lowering, node, held, given, numbers, _ADAMW)
 
