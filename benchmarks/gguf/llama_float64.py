@@ -53,7 +53,7 @@ def _attention(
     )
     theta = (config.get("rope_parameters") or config)["rope_theta"]
     angles = np.arange(count)[:, None] * theta ** (-np.arange(0, width, 2) / width)
-    q, k = _turned(q, angles), _turned(k, angles)
+    q, k = _rotated(q, angles), _rotated(k, angles)
     k, v = (np.repeat(cache(each), heads // shared, 0) for each in (k, v))
     scores = q @ k.swapaxes(1, 2) / np.sqrt(width) + np.triu(np.full((count, count), -np.inf), 1)
     weights = np.exp(scores - scores.max(-1, keepdims=True))
@@ -61,8 +61,8 @@ def _attention(
     return multiply(mixed.swapaxes(0, 1).reshape(count, -1), layer["self_attn.o_proj.weight"])
 
 
-def _turned(x: np.ndarray, angles: np.ndarray) -> np.ndarray:
-    """x [heads, rows, width]: pairs half a width apart, turned."""
+def _rotated(x: np.ndarray, angles: np.ndarray) -> np.ndarray:
+    """x [heads, rows, width]: pairs half a width apart, rotated."""
     first, second = np.split(x, 2, -1)
     cos, sin = np.cos(angles), np.sin(angles)
     return np.concatenate([first * cos - second * sin, second * cos + first * sin], -1)

@@ -48,7 +48,7 @@ class Norm(nn.Module):
 
 
 def rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Queries or keys, turned by their positions."""
+    """Queries or keys, rotated by their positions."""
     half = HEAD_DIM // 2
     return x * cos + torch.cat((-x[..., half:], x[..., :half]), -1) * sin
 

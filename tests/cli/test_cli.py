@@ -65,6 +65,12 @@ def test_help_names_every_command(call, monkeypatch):
         assert name in commands.commands and name in out
 
 
+def test_no_option_is_declared_twice():
+    for name, command in commands.commands.items():
+        given = [word for parameter in command.params for word in parameter.opts]
+        assert len(given) == len(set(given)), f"{name}: {sorted(given)}"
+
+
 def test_version(call):
     assert call("--version") == (0, f"{ingot.__version__}\n", "")
 

@@ -113,7 +113,7 @@ def every_size() -> tuple[Graph, WeightStore, dict[str, np.ndarray]]:
 
 
 def test_bytes_of_a_big_endian_machine(tmp_path: Path) -> None:
-    """Each element of the weights is turned round, as are those of the test vector, whose header says so."""
+    """Each element of the weights is byte-swapped, as are those of the test vector, whose header says so."""
     graph, store, weights = every_size()
     for order in ("little", "big"):
         emit(graph, store, tmp_path / order, platform=Platform(order))

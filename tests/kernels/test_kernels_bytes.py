@@ -124,16 +124,16 @@ def test_images_as_bytes(shape: tuple[int, ...], holes: int | str, kind: str) ->
 
 
 def filter_panels(weight: np.ndarray, groups: int) -> np.ndarray:
-    """[O, C / groups, kh, kw] as [groups][panels][k / 4][32][4], each row of a window filled up to fours."""
+    """[O, C / groups, kh, kw] as [groups][panels][k / 4][32][4], each row of a window filled up to quads."""
     lines = weight.transpose(0, 2, 3, 1).reshape(len(weight), weight.shape[2], -1)
     lines = np.pad(lines, ((0, 0), (0, 0), (0, -lines.shape[2] % 4)))
     rows = lines.reshape(groups, len(weight) // groups, -1)
     rows = np.pad(rows, ((0, 0), (0, -rows.shape[1] % 32), (0, 0)))
-    fours = rows.reshape(groups, rows.shape[1] // 32, 32, rows.shape[2] // 4, 4)
-    return np.ascontiguousarray(fours.transpose(0, 1, 3, 2, 4))
+    quads = rows.reshape(groups, rows.shape[1] // 32, 32, rows.shape[2] // 4, 4)
+    return np.ascontiguousarray(quads.transpose(0, 1, 3, 2, 4))
 
 
-def woven(weight: np.ndarray) -> np.ndarray:
+def interleaved(weight: np.ndarray) -> np.ndarray:
     """[C, 1, kh, kw] as [ceil(kh / 4)][kw][C][4], channels filled up to vectors."""
     channels, _, lines, columns = weight.shape
     padded = np.pad(weight[:, 0], ((0, -channels % 16), (0, -lines % 4), (0, 0)))
@@ -177,7 +177,7 @@ def test_convolutions_of_quantized_filters(case, depthwise: bool, result: str) -
     fields |= {"result": abi.constant(f"INGOT_INTEGER_{kind.upper()}"), "scale_step": 1, "x_flip": 128 * is_signed}
     given = (x ^ 128 if is_signed else x).transpose(0, 2, 3, 1)
     fields |= {"x_zero": at_page_end(zeros ^ 128 if is_signed else zeros), "bias": at_page_end(bias)}
-    fields |= {"weight": at_page_end(woven(weight) if depthwise else filter_panels(weight, groups))}
+    fields |= {"weight": at_page_end(interleaved(weight) if depthwise else filter_panels(weight, groups))}
     fields |= {"column_sums": at_page_end(weight.astype(np.int32).reshape(out_channels, -1).sum(1).astype(np.int32))}
     fields |= {"scale": at_page_end(scales), "shift": at_page_end(shift)} if kind != "i32" else {}
     fields |= {"weight_zero": at_page_end(weight_zeros), "weight_zero_step": 1} if has_zeros else {}

@@ -49,9 +49,9 @@ def test_matmul_tn_of_a_batch_has_every_epilogue(activation, alpha):
     fields |= {"residual_batch_strides": element_strides(residual)[:-2], "c_batch_strides": (3 * m * n, m * n)}
     fields |= {"alpha": alpha, "residual_stride": element_strides(residual)[-2]}
     result = every("matmul_tn_f32", fields, "c", (*batch, m, n), scratch=scratch(m, n, k))
-    turned = a.swapaxes(-1, -2).astype(float)
-    expected = function(alpha * (turned @ b.astype(float)) + bias) + residual
-    bound = gamma(k) * (abs(turned) @ abs(b).astype(float) + abs(bias)) + 5e-7 * (1 + abs(expected))
+    a_t = a.swapaxes(-1, -2).astype(float)
+    expected = function(alpha * (a_t @ b.astype(float)) + bias) + residual
+    bound = gamma(k) * (abs(a_t) @ abs(b).astype(float) + abs(bias)) + 5e-7 * (1 + abs(expected))
     assert (abs(result - expected) <= 1.2 * bound).all()
 
 

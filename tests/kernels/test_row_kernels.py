@@ -355,8 +355,8 @@ def test_rotary(head_dim):
     strides = (15 * head_dim + 7, 5 * head_dim + 1, head_dim, 1)
     result = every("rotary_f32", fields | {"out_strides": strides[:3]}, "out", x.shape, strides=strides)
     wide = x.astype(np.float64)
-    turned = np.concatenate([-wide[..., head_dim // 2 :], wide[..., : head_dim // 2]], -1)
-    close(result, wide * cos + turned * sin, 1e-6)
+    rotated = np.concatenate([-wide[..., head_dim // 2 :], wide[..., : head_dim // 2]], -1)
+    close(result, wide * cos + rotated * sin, 1e-6)
 
 
 @pytest.mark.parametrize(

@@ -84,14 +84,14 @@ def other_dtype(rows: dict[str, Any]) -> None:
         rows[key] |= {"dtype": "i64", "shape": [ROWS, WIDTH // 2]}
 
 
-def recipes_shorter(rows: dict[str, Any]) -> None:
+def packed_weights_shorter(rows: dict[str, Any]) -> None:
     for key, row in rows.items():
         if key.startswith("packed_weight"):
             row["shape"] = [1]
 
 
-def recipes_alone(rows: dict[str, Any]) -> None:
-    recipes_shorter(rows)
+def packed_weights_alone(rows: dict[str, Any]) -> None:
+    packed_weights_shorter(rows)
     for name in "ab":
         rows.pop(f"weight {name}", None)
 
@@ -102,11 +102,11 @@ def unaligned(rows: dict[str, Any]) -> None:
 
 TAMPERED: dict[str, tuple[Callable[[dict[str, Any]], None], Callable[[str], str]]] = {
     "tables of one row": (shorter, str),
-    "packed_weights of one element": (recipes_shorter, str),
+    "packed_weights of one element": (packed_weights_shorter, str),
     "tables of another dtype": (other_dtype, str),
     "a table that does not begin at a multiple of 64": (unaligned, str),
     "a larger table in the text": (lambda rows: None, lambda text: text.replace(f"[{ROWS},", "[50000,")),
-    "packed_weights of one element, of weights that are not there": (recipes_alone, str),
+    "packed_weights of one element, of weights that are not there": (packed_weights_alone, str),
     "no weights": (lambda rows: rows.clear(), str),
 }
 

@@ -108,8 +108,6 @@ force_option = click.option("--force", is_flag=True, help="Overwrite existing fi
 @click.option(
     "--freestanding", is_flag=True, help="For targets without libc and files: weights as C arrays, a library."
 )
-@click.option("--seed", type=click.IntRange(0, 2**63 - 1), help="Of random ops that have none; else 0.")
-@click.option("--freestanding", is_flag=True, help="For a machine without libc and files: weights as C, and a library.")
 @template_option
 @_with_training
 @click.option("-o", "--output", type=Output(Path), required=True, help="Folder to write.")

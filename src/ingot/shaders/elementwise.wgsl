@@ -113,7 +113,7 @@ fn cosh_f32(x: f32) -> f32 {
   return half + 0.25f / half;
 }
 
-// |x| above tan(pi/8) is turned by pi/4, above tan(3 pi/8) by pi/2, which leaves |t| <= tan(pi/8).
+// |x| above tan(pi/8) is rotated by pi/4, above tan(3 pi/8) by pi/2, which leaves |t| <= tan(pi/8).
 fn atan_f32(x: f32) -> f32 {
   let u = abs(x);
   let near = u <= 0x1.a8279ap-2f;
@@ -254,8 +254,8 @@ fn sin_phase(x: f32, phase: i32) -> f32 {
   c = c * t + 0x1.55554ap-5f;
   c = c * t - 0.5f;
   c = c * t + 1.0f;
-  let turned = select(c, s, (quadrant & 1) == 0) * (1.0f - f32(quadrant & 2));
-  return select(nan(), turned, abs(x) < infinity() && !is_nan(x));
+  let rotated = select(c, s, (quadrant & 1) == 0) * (1.0f - f32(quadrant & 2));
+  return select(nan(), rotated, abs(x) < infinity() && !is_nan(x));
 }
 
 fn sin_f32(x: f32) -> f32 { return sin_phase(x, 0); }

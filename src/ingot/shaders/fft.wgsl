@@ -54,7 +54,7 @@ fn parted(x: i32, k: i32) -> vec2<f32> {
 }
 
 // x rotated by -2 pi i / radix; the rotations of odd radices are at `roots`.
-fn turned(x: vec2<f32>, i: i32, radix: i32, roots: i32) -> vec2<f32> {
+fn rotated(x: vec2<f32>, i: i32, radix: i32, roots: i32) -> vec2<f32> {
   if (radix % 2 != 0) { return times(x, factor(roots + 2 * i)); }
   switch (i * 4 / radix) {
     case 1: { return vec2<f32>(x.y, -x.x); }
@@ -99,7 +99,7 @@ fn work(group: i32, lane: i32) {
       let to = y + p * stride * radix + i % stride;
       for (var k = 0; k < radix; k++) {
         var z = lying(x, i);
-        for (var j = 1; j < radix; j++) { z += turned(lying(x, i + j * size), j * k % radix, radix, roots); }
+        for (var j = 1; j < radix; j++) { z += rotated(lying(x, i + j * size), j * k % radix, radix, roots); }
         if (k > 0 && is_narrow) {
           let place = factors + 2 * (k - 1) * size + i;
           z = times(z, vec2<f32>(at_factors(place), at_factors(place + size)));

@@ -8,9 +8,9 @@ fn bf16_of(pairs: vec4<u32>, i: i32) -> vec4<f32> {
 }
 
 // Element i of a block of quantized weights, from words of four 8-bit or eight 4-bit elements.
-fn code_of(fours: vec4<u32>, i: i32, bits: i32) -> vec4<f32> {
+fn code_of(quads: vec4<u32>, i: i32, bits: i32) -> vec4<f32> {
   let shift = u32(select(i % 4 * 8 + i / 16 * 4, i % 4 * 8, bits == 8));
-  return vec4<f32>((fours >> vec4<u32>(shift)) & vec4<u32>((1u << u32(bits)) - 1u));
+  return vec4<f32>((quads >> vec4<u32>(shift)) & vec4<u32>((1u << u32(bits)) - 1u));
 }
 
 // Zero points, a byte each.

@@ -62,16 +62,16 @@ typedef struct {
   const int64_t *x;
   int64_t *out;
   int32_t count;
-  int32_t portions;
+  int32_t chunks;
 } mix_args;
 
 #define UNTOUCHED (-1) /* a number of out before it is made */
 
-/* out[i] = 31 * sum(x) + i, in 64 bits that wrap; i counts the portions of each task. */
+/* out[i] = 31 * sum(x) + i, in 64 bits that wrap; i counts the chunks of each task. */
 static void mix(const void *args, int32_t task, int32_t num_tasks) {
   const mix_args *a = args;
-  REQUIRE(task >= 0 && task < num_tasks * a->portions);
-  const int32_t i = task % num_tasks * a->portions + task / num_tasks;
+  REQUIRE(task >= 0 && task < num_tasks * a->chunks);
+  const int32_t i = task % num_tasks * a->chunks + task / num_tasks;
   uint64_t sum = 0;
   for (int32_t k = 0; k < a->count; k++) sum += (uint64_t)a->x[k];
   a->out[i] = (int64_t)(sum * 31 + (uint64_t)i);
@@ -89,7 +89,7 @@ typedef struct {
   int32_t stop;
 } chain;
 
-static int32_t items(const chain *c, int32_t s) { return c->steps[s].num_tasks * c->args[s].portions; }
+static int32_t items(const chain *c, int32_t s) { return c->steps[s].num_tasks * c->args[s].chunks; }
 
 static chain *chain_make(int32_t threads, int32_t num_tasks, int32_t seed) {
   chain *c = calloc(1, sizeof *c);
@@ -97,15 +97,15 @@ static chain *chain_make(int32_t threads, int32_t num_tasks, int32_t seed) {
   for (int32_t i = 0; i < MAX_PARTS; i++) c->first[i] = seed * 1000 + i;
   for (int32_t s = 0; s < STEPS; s++) {
     const int32_t pieces = (s + seed) % 4 == 0 ? 1 : num_tasks, most = MAX_PARTS / pieces;
-    const int32_t portions = 1 + (s + seed) % 3 < most ? 1 + (s + seed) % 3 : most;
+    const int32_t chunks = 1 + (s + seed) % 3 < most ? 1 + (s + seed) % 3 : most;
     const int32_t is_beside = s % 4 == 2;
     mix_args *a = &c->args[s];
-    *a = (mix_args){.out = c->values[s], .count = MAX_PARTS, .portions = portions};
+    *a = (mix_args){.out = c->values[s], .count = MAX_PARTS, .chunks = chunks};
     if (s > 0) {
       a->x = is_beside ? a[-1].x : a[-1].out;
       a->count = is_beside ? a[-1].count : items(c, s - 1);
     }
-    c->steps[s] = (ingot_step){mix, a, pieces, s > 0 && !is_beside, 1, portions};
+    c->steps[s] = (ingot_step){mix, a, pieces, s > 0 && !is_beside, 1, chunks};
   }
   c->patch = (ingot_patch){(void **)&c->args[0].x, 0, 0};
   c->program = (ingot_program){

@@ -149,7 +149,7 @@ static inline vf v_cosh(vf x) {
   return v_add(half, v_div(v_set(0.25f), half));
 }
 
-/* At most 3 ULP. |x| above tan(pi/8) is turned by pi/4, above tan(3 pi/8) by pi/2, which leaves |t| <= tan(pi/8). */
+/* At most 3 ULP. |x| above tan(pi/8) is rotated by pi/4, above tan(3 pi/8) by pi/2, which leaves |t| <= tan(pi/8). */
 static inline vf v_atan(vf x) {
   vf u = v_abs(x);
   vm near = v_le(u, v_set(0x1.a8279ap-2f)), far = v_lt(v_set(0x1.3504f4p+1f), u);

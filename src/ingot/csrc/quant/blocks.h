@@ -19,7 +19,7 @@
  * element first, then the fields above; `high`, the other bits in the same order; `d` and `m`, its f16; `scales`, one
  * for each `part` elements (a sub-block). An element is d * scale * (q - offset) - m * min, or d * (q - offset) + m
  * where the block has one scale; with `steps`, q is an index into blocks_steps. A panel has, for each block of its
- * columns, `scale_bytes` of scales, first by fours and then by pairs, f16 d, f16 m, then `bits` words for each 32
+ * columns, `scale_bytes` of scales, first by quads and then by pairs, f16 d, f16 m, then `bits` words for each 32
  * elements of a column: four with the lower four bits of values (two with the lower two bits), whose bytes are four
  * adjacent elements, then the words of the other bits. */
 typedef struct {

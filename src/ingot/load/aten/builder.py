@@ -122,7 +122,7 @@ class AtenBuilder:
             raise UnsupportedError(f"torch node {self.hint!r}: {what} is symbolic, got {size}, expected a number")
         return size
 
-    def pen(self, *sizes: Known) -> Builder:
+    def builder_for(self, *sizes: Known) -> Builder:
         """Return the builder for formulas over sizes: immediate if all are known, else one that adds nodes to the
         graph.
         """

@@ -255,8 +255,8 @@ def eigh(b: AtenBuilder, x: Tensor, UPLO: str = "L", compute_v: bool = True) -> 
 def eig(b: AtenBuilder, x: Tensor | Complex) -> tuple[Complex, Complex]:
     if isinstance(x, Complex):
         raise UnsupportedError(f"torch node {b.hint!r}: got eigenvalues of a complex matrix, expected a real one")
-    real, imaginary, vectors, turned = b.add("eig", x)
-    return Complex(real, imaginary), Complex(vectors, turned)
+    real, imaginary, vectors, rotation = b.add("eig", x)
+    return Complex(real, imaginary), Complex(vectors, rotation)
 
 
 @aten("_linalg_svd.default")

@@ -18,8 +18,8 @@ def _scaled(b: AtenBuilder, parts: Sequence[Tensor], count: Known, power: float)
     """Divide results by a power of a count; the power may be negative."""
     if power == 0:
         return tuple(parts)
-    pen, dtype = b.pen(count), b.dtype(parts[0])
-    divisor = b.table(pen.cast(pen.pow(pen.scalar(count, f64), power), dtype=f64 if dtype is f64 else f32))
+    build, dtype = b.builder_for(count), b.dtype(parts[0])
+    divisor = b.table(build.cast(build.pow(build.scalar(count, f64), power), dtype=f64 if dtype is f64 else f32))
     return tuple(b.add("div", part, b.cast(divisor, dtype)) for part in parts)
 
 
@@ -69,7 +69,7 @@ def stft(
         raise UnsupportedError(f"torch node {b.hint!r}: stft of complex numbers or aligned to the window")
     *lead, bins, frames = b.result.shape if b.makes_complex else b.result.shape[:-1]
     width = win_length or n_fft
-    places = frame_positions(b.pen(frames), frames, n_fft, hop_length or n_fft // 4)
+    places = frame_positions(b.builder_for(frames), frames, n_fft, hop_length or n_fft // 4)
     rows = b.add("gather", x, b.table(places), axis=len(lead))
     if window is None and width != n_fft:
         window = b.expand(b.scalar(1, b.dtype(x)), (width,))

@@ -28,24 +28,24 @@ def _uniform(b: AtenBuilder, shape: Sequence[Known]) -> Tensor:
 
 
 def _between(b: AtenBuilder, low: float, high: float, *, is_whole: bool = False) -> Tensor:
-    pen = AtenGraphBuilder(b)
-    drawn = pen.add(pen.mul(_uniform(b, b.result.shape), float(high - low)), float(low))
-    return b.cast(pen.floor(drawn) if is_whole else drawn, b.result.dtype)
+    build = AtenGraphBuilder(b)
+    drawn = build.add(build.mul(_uniform(b, b.result.shape), float(high - low)), float(low))
+    return b.cast(build.floor(drawn) if is_whole else drawn, b.result.dtype)
 
 
 def _exponential(b: AtenBuilder, shape: Sequence[Known]) -> Tensor:
     """Return exponential f64 numbers of rate 1: 0 or more."""
-    pen = AtenGraphBuilder(b)
-    return pen.neg(pen.log(pen.add(pen.neg(_uniform(b, shape)), 1.0)))
+    build = AtenGraphBuilder(b)
+    return build.neg(build.log(build.add(build.neg(_uniform(b, shape)), 1.0)))
 
 
 def _normal(b: AtenBuilder, mean: Tensor | float, deviation: Tensor | float, dtype: DType | None = None) -> Tensor:
     """Return normal numbers, in the dtype of the result unless another is given."""
-    pen, shape = AtenGraphBuilder(b), b.result.shape
+    build, shape = AtenGraphBuilder(b), b.result.shape
     pairs = _uniform(b, (2, *shape))
-    drawn = normal(pen, *(b.reshape(b.slice(pairs, 0, i, i + 1), shape) for i in range(2)))
+    drawn = normal(build, *(b.reshape(b.slice(pairs, 0, i, i + 1), shape) for i in range(2)))
     mean, deviation = (b.cast(x, f64) if isinstance(x, str) else float(x) for x in (mean, deviation))
-    return b.cast(pen.add(pen.mul(drawn, deviation), mean), dtype or b.result.dtype)
+    return b.cast(build.add(build.mul(drawn, deviation), mean), dtype or b.result.dtype)
 
 
 def _below(b: AtenBuilder, probability: Tensor) -> Tensor:
@@ -97,10 +97,10 @@ def log_normal(b: AtenBuilder, x: Tensor, mean: float = 1.0, deviation: float = 
 @aten("cauchy.default")
 def cauchy(b: AtenBuilder, x: Tensor, median: float = 0.0, width: float = 1.0, **_: Any) -> Tensor:
     """Compute Cauchy numbers as the tangent of a uniform angle in -pi/2..pi/2."""
-    pen = AtenGraphBuilder(b)
-    angle = pen.mul(pen.add(_uniform(b, b.result.shape), -0.5), math.pi)
-    drawn = pen.div(pen.sin(angle), pen.cos(angle))
-    return b.cast(pen.add(pen.mul(drawn, float(width)), float(median)), b.result.dtype)
+    build = AtenGraphBuilder(b)
+    angle = build.mul(build.add(_uniform(b, b.result.shape), -0.5), math.pi)
+    drawn = build.div(build.sin(angle), build.cos(angle))
+    return b.cast(build.add(build.mul(drawn, float(width)), float(median)), b.result.dtype)
 
 
 @aten("geometric.default")
@@ -108,9 +108,9 @@ def geometric(b: AtenBuilder, x: Tensor, p: float, **_: Any) -> Tensor:
     """Count the trials until the first success: 1 or more. Devroye, "Non-Uniform Random Variate Generation", 1986,
     chapter X.2.
     """
-    pen = AtenGraphBuilder(b)
+    build = AtenGraphBuilder(b)
     rate = -math.log1p(-p) if p < 1 else math.inf
-    return b.cast(pen.maximum(pen.ceil(pen.mul(_exponential(b, b.result.shape), 1 / rate)), 1.0), b.result.dtype)
+    return b.cast(build.maximum(build.ceil(build.mul(_exponential(b, b.result.shape), 1 / rate)), 1.0), b.result.dtype)
 
 
 @aten("randperm.default")
@@ -132,8 +132,8 @@ def rrelu(
     if not training:
         slope = b.scalar((lower + upper) / 2, b.dtype(x))
         return b.add("where", positive, x, b.add("mul", x, slope)), noise
-    pen = AtenGraphBuilder(b)
-    drawn = pen.add(pen.mul(_uniform(b, b.shape(x)), float(upper - lower)), float(lower))
+    build = AtenGraphBuilder(b)
+    drawn = build.add(build.mul(_uniform(b, b.shape(x)), float(upper - lower)), float(lower))
     slopes = b.add("where", positive, b.scalar(1, b.dtype(x)), b.cast(drawn, b.dtype(x)))
     return b.add("mul", x, slopes), slopes
 
@@ -150,8 +150,8 @@ def bernoulli_of(b: AtenBuilder, x: Tensor, p: Number = 0.5, **_: Any) -> Tensor
 
 @aten("exponential.default")
 def exponential(b: AtenBuilder, x: Tensor, rate: float = 1.0, **_: Any) -> Tensor:
-    pen = AtenGraphBuilder(b)
-    return b.cast(pen.mul(_exponential(b, b.result.shape), 1.0 / rate), b.result.dtype)
+    build = AtenGraphBuilder(b)
+    return b.cast(build.mul(_exponential(b, b.result.shape), 1.0 / rate), b.result.dtype)
 
 
 @aten("multinomial.default")
@@ -161,15 +161,15 @@ def multinomial(b: AtenBuilder, x: Tensor, count: Known, replacement: bool = Fal
     Without replacement, return the largest weights after dividing each by an exponential number. Efraimidis and
     Spirakis, "Weighted random sampling with a reservoir", 2006.
     """
-    pen, (*batch, classes) = AtenGraphBuilder(b), b.shape(x)
+    build, (*batch, classes) = AtenGraphBuilder(b), b.shape(x)
     axis = len(batch)
     if not replacement:
-        spread = pen.add(_exponential(b, b.shape(x)), _SMALL)
-        return b.add("topk", pen.div(b.cast(x, f64), spread), k=count, axis=axis, largest=True)[1]
-    sums = pen.cumsum(b.cast(x, f64), axis=axis)
+        spread = build.add(_exponential(b, b.shape(x)), _SMALL)
+        return b.add("topk", build.div(b.cast(x, f64), spread), k=count, axis=axis, largest=True)[1]
+    sums = build.cumsum(b.cast(x, f64), axis=axis)
     total = b.slice(sums, axis, classes - 1, classes)
-    drawn = pen.mul(_uniform(b, (*batch, count)), b.expand(total, (*batch, count)))
-    reached = pen.less_equal(
+    drawn = build.mul(_uniform(b, (*batch, count)), b.expand(total, (*batch, count)))
+    reached = build.less_equal(
         b.reshape(b.slice(sums, axis, 0, classes - 1), (*batch, 1, classes - 1)), b.reshape(drawn, (*batch, count, 1))
     )
-    return pen.reduce_sum(b.cast(reached, b.result.dtype), axes=(axis + 1,), keepdims=False)
+    return build.reduce_sum(b.cast(reached, b.result.dtype), axes=(axis + 1,), keepdims=False)

@@ -20,9 +20,9 @@ _MODES: dict[str, tuple[Callable[[Builder, Value], Value], int]] = {
 }
 
 
-def _apart(pen: Builder, size: Known, out: Known) -> Value:
+def _apart(build: Builder, size: Known, out: Known) -> Value:
     """Return the distance of adjacent results in the operand: f64."""
-    return pen.div(pen.scalar(size, f64), pen.scalar(out, f64))
+    return build.div(build.scalar(size, f64), build.scalar(out, f64))
 
 
 @aten("upsample_nearest1d.default", "upsample_nearest2d.default", "upsample_nearest3d.default")
@@ -36,10 +36,10 @@ def upsample_nearest(
     for axis, (size, out, scale) in reversed([*enumerate(_axes(b, x, scales, named), 2)]):  # single elements while few
         factor = floordiv(out, size) if size != 0 else 0
         if is_known(size, out) or not isinstance(factor, int) or factor * size != out:
-            pen = b.pen(size, out)
-            apart = pen.scalar(scale, f64) if scale else _apart(pen, size, out)
-            position = pen.add(pen.iota(length=out, start=0, step=1, dtype=f32), places)
-            indices = nearest(pen, pen.mul(position, pen.cast(apart, dtype=f32)), size, "floor")
+            build = b.builder_for(size, out)
+            apart = build.scalar(scale, f64) if scale else _apart(build, size, out)
+            position = build.add(build.iota(length=out, start=0, step=1, dtype=f32), places)
+            indices = nearest(build, build.mul(position, build.cast(apart, dtype=f32)), size, "floor")
             read = repeats(indices, size) if isinstance(indices, np.ndarray) and isinstance(size, int) else None
             if read is None:
                 x, read = b.add("gather", x, b.table(indices), axis=axis), 1
@@ -73,19 +73,19 @@ def interpolate(
     for axis, (size, out, scale) in enumerate(axes, 2):
         if size == out and (align or scale in (None, 1)):
             continue
-        pen = b.pen(size, out)
+        build = b.builder_for(size, out)
         if align:
-            apart = _apart(pen, size - 1, maximum(out - 1, 1))
+            apart = _apart(build, size - 1, maximum(out - 1, 1))
         else:
-            apart = pen.scalar(scale, f64) if scale else _apart(pen, size, out)
-        inverse = pen.where(pen.equal(apart, 0.0), 1.0, pen.div(1.0, apart))
-        each = Axis(size, out, pen.scalar(out, f64), inverse)
-        coordinates = (align_corners if align and not antialias else half_pixel)(pen, each)
-        stretch = pen.maximum(apart, 1.0) if antialias else None
+            apart = build.scalar(scale, f64) if scale else _apart(build, size, out)
+        inverse = build.where(build.equal(apart, 0.0), 1.0, build.div(1.0, apart))
+        each = Axis(size, out, build.scalar(out, f64), inverse)
+        coordinates = (align_corners if align and not antialias else half_pixel)(build, each)
+        stretch = build.maximum(apart, 1.0) if antialias else None
         indices, weights = taps(
-            pen, coordinates, each, kernel, support, stretch=stretch, exclude_outside=antialias
+            build, coordinates, each, kernel, support, stretch=stretch, exclude_outside=antialias
         )  # fmt: skip
-        x = b.add("resample", x, b.table(indices), b.table(pen.cast(weights, dtype=b.dtype(x))), axis=axis)
+        x = b.add("resample", x, b.table(indices), b.table(build.cast(weights, dtype=b.dtype(x))), axis=axis)
     return b.cast(x, dtype)
 
 

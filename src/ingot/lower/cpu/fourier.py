@@ -27,7 +27,7 @@ _LARGEST = abi.constant("INGOT_FFT_RADIX")
 
 
 def radices(length: int) -> list[int]:
-    """Factor a length into the radices of passes, fours first: their strides fill all lanes soonest."""
+    """Factor a length into the radices of passes, 4s first: their strides fill all lanes soonest."""
     found: list[int] = []
     for factor in (4, 2, *range(3, math.isqrt(length) + 1, 2)):
         while length % factor == 0:
