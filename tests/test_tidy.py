@@ -78,6 +78,25 @@ BANNED_FOR_CLASSES = BANNED | {"base": "name the concept, or pass a function", "
 FOREIGN_FOLDER, FOREIGN_WORDS = "src/ingot/ort/", {"provider"}
 FOREIGN_MODULES = ("ingot.ort.capi.onnxruntime_pybind11_state", "ingot.ort.capi._pybind_state")
 
+# Private words of the past -> the field's term; see docs/glossary.md.
+OLD_WORDS = {
+    r"\b(?:INGOT_)?CODES_|\bcodes_\w|\bCodedTensors\b": "quant: quantized weights",
+    r"\b(?:INGOT_)?STRIP_|\bstrip_(?!accents|left|right)\w|\bstrip (?:program|group|step)s?\b": "fused program",
+    r"\b(?:INGOT_)?APART_|\bapart_\w": "split: separate accumulators",
+    r"_turned\b": "transposed",
+    r"\brecipes?\b|\bRecipe\b": "packed weight",
+    r"\brestat(?:es?|ed|ements?)\b": "legalize",
+    r"\bportions?\b": "chunk",
+    r"\bwoven\b": "interleaved",
+    r"\bfours\b": "quads",
+    r"\bpen\b": "builder",
+    r"\blasting\b": "state-invariant",
+    r"\bforet(?:ells?|old)\b": "predict",
+    r"\b(?:GraphEach|OneGraph|StripGroup|LookedAt)\b": "GraphPerShape, SingleGraph, FusedGroup, InspectedModel",
+    r"\bingot fit\b": "ingot memory",
+}
+HISTORY = {"docs/decisions.md", "docs/glossary.md"}  # where old words may stand
+
 # What may catch everything, because a package raises bare exceptions or a user's function any: (file, function).
 ALLOWED_BROAD = {("src/ingot/llm/tokenizer.py", "_guarded"), ("src/ingot/errors.py", "guarded")}
 
@@ -345,6 +364,20 @@ def test_banned_names():
             foreign = FOREIGN_WORDS if short(path).startswith(FOREIGN_FOLDER) else set()
             for word in words(name) & set(banned) - foreign:
                 wrong.append(f"{short(path)}:{line}: {name!r} holds {word!r}; {banned[word]}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_old_words_are_gone():
+    texts = [*python_files("src", "benchmarks", "examples"), *c_files(), *ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]
+    texts += [f for pattern in ("*.def", "*.wgsl", "*.yaml", "*.jinja") for f in SRC.rglob(pattern)]
+    wrong = []
+    for path in texts:
+        if short(path) in HISTORY | {"CHANGELOG.md"}:
+            continue
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            for pattern, term in OLD_WORDS.items():
+                if found := re.search(pattern, line):
+                    wrong.append(f"{short(path)}:{number}: {found[0]!r}; the term is: {term}")
     assert not wrong, "\n".join(wrong)
 
 

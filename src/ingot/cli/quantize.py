@@ -45,8 +45,6 @@ if TYPE_CHECKING:
     metavar="BYTES",
     help="With --report: list weights to store as int8 in so many more bytes.",
 )
-@click.option("--report", "is_report", is_flag=True, help="Only say what is lost, weight by weight.")
-@click.option("--budget", callback=byte_count, metavar="BYTES", help="Of a report: what to make int8 for so many more.")
 @template_option
 @as_json
 def quantize(

@@ -68,7 +68,6 @@ _LINES = 20  # progress lines printed if stderr is not a terminal
 @click.option(
     "--threads", type=click.IntRange(0, 256), default=0, help="Number of threads; 0: choose for this machine."
 )
-@click.option("--threads", type=click.IntRange(0, 256), default=0, help="Threads; 0: from the machine.")
 @template_option
 @as_json
 def train(

@@ -1,4 +1,4 @@
-"""Fused groups: element-wise ops, row reductions and norms over one space, which one step computes strip by strip.
+"""Fused groups: element-wise ops, row reductions and norms over one space; one step computes a chunk at a time.
 
 A space is the dims of the group's full values. A value is full (it has the space's dims) or a column (one element per
 row: the result of a reduction over the last axis, or a value computed from such results).
