@@ -230,7 +230,7 @@ def test_the_program_takes_sizes_from_files_and_words(sized: Sized) -> None:
     assert f"{length}  1 to 33" in program("--help")[1]
     np.save(sized.folder / "long.npy", sized.feeds(2, 40)["ids"])
     for words, wrong, message in (
-        (["ids=ids.raw"], 2, f"{batch}: not said"),
+        (["ids=ids.raw"], 2, f"{batch}: has no value"),
         (["ids=ids.raw", f"{batch}=2", f"{length}=x"], 2, "no number"),
         (["ids=ids.raw", f"{batch}=2", f"{length}=8"], 65, "got more than 128 bytes"),
         (["ids=long.npy"], 65, f"{length}: out of range, got 40, expected 1 to 33"),

@@ -118,7 +118,7 @@ def test_columns_that_name_full_blocks_stay_quantized(
     proto, feeds = one_node(case("MatMulNBits", operands, domain="com.microsoft", **attributes, **constants), rng)
     matrix = (split(packed, bits) - points[:, constants["g"]]) * scales[:, constants["g"]].astype(float)
     expected = next(iter(feeds.values())).astype(float) @ matrix.T
-    family = f"int{bits}{'_zeros' * has_zeros}"
+    family = f"int{bits}{'_zp' * has_zeros}"
     for precision, kernel, tolerance in (("f32", f"gemm_f32_{family}", 2e-6), ("int8", f"gemm_{family}", 0.02)):
         session = InferenceSession(proto.SerializeToString(), threads=1, precision=precision)
         assert np.abs(session.run(None, feeds)[0] - expected).max() <= tolerance * np.abs(expected).max()

@@ -183,7 +183,7 @@ BROKEN = [
     ("int4 zeros", "weight.zeros", lambda a: np.repeat(a, 2, 1), "is u8[64, 2], expected u8[64, 1]"),
     ("compressed 4", "weight_packed", lambda a: a.view(np.uint32), "is u32[64, 8], expected i32[64, 8]"),
     ("compressed 4", "weight_packed", lambda a: a.T.copy(), "is i32[8, 64], expected i32[64, 8]"),
-    ("compressed 4", "weight_shape", lambda a: a + 1, "says [65, 65], expected [64, 64]"),
+    ("compressed 4", "weight_shape", lambda a: a + 1, "is [65, 65], expected [64, 64]"),
     ("compressed 4", "weight_shape", lambda a: a[:1].copy(), "is i64[1], expected i32 or i64[2]"),
     ("compressed 4 zeros", "weight_zero_point", lambda a: a[1:].copy(), "is i32[7, 2], expected i32[8, 2]"),
     ("compressed 4 order", "weight_g_idx", lambda a: a * 0, "does not put 64 columns into 2 groups of 32"),

@@ -60,7 +60,7 @@ def test_scales_of_f32_stay_so(name: str, k: int, half: int, group: int) -> None
     """Beside codes, whose products have the bits of f32 panels; no rows are rounded, whatever the target says."""
     ids = np.random.default_rng(1).integers(-100, 100, 40).astype(np.int32)
     graph = model(40, k, half, CODES[name], group, np.float32)
-    form = f"{name.replace('_zeros', '')}{'' if group in (32, 64) else '_128'}{'_zeros' * ('zeros' in name)}_f32"
+    form = f"{name.replace('_zp', '')}{'' if group in (32, 64) else '_128'}{'_zp' * ('_zp' in name)}_f32"
 
     def decoded(graph: Graph, name: str, n: int, k: int) -> str:
         own = Graph("one")
@@ -83,7 +83,7 @@ def test_scales_of_f32_stay_so(name: str, k: int, half: int, group: int) -> None
 @pytest.mark.parametrize("name", CODES)
 def test_no_weight_is_stored_wide(name: str, scale: type, group: int) -> None:
     """Groups at the end of a row may be shorter, and are stored so."""
-    k, half, beside = 2 * group, 5 * group + 32, np.dtype(scale).itemsize + ("zeros" in name)
+    k, half, beside = 2 * group, 5 * group + 32, np.dtype(scale).itemsize + ("_zp" in name)
     program, _ = rounding(model(3, k, half, CODES[name], group, scale))
     assert program.single is not None
     packed_weights = [t.packed_weight for t in program.single.lowered.tensors.values() if t.packed_weight is not None]

@@ -171,7 +171,7 @@ def test_weights_with_scales_of_f32_stay_quantized(bits: int, block: int, has_ze
     session = InferenceSession(proto.SerializeToString(), strict=True)
     (result,) = session.run(None, feeds)
     span = 128 if block >= 128 else 32
-    kernel = f"gemm_f32_int{bits}{'_128' * (span == 128)}{'_zeros' * has_zeros}_f32_packed"
+    kernel = f"gemm_f32_int{bits}{'_128' * (span == 128)}{'_zp' * has_zeros}_f32_packed"
     assert kernel in str(session.explain())
     held = n * k * bits // 8 + n * k // span * (4 + has_zeros)
     assert held <= session.weight_bytes <= held + 64
@@ -207,7 +207,7 @@ def test_a_precision_keeps_quantized_matrices(precision: str, kernel: str, toler
     session = InferenceSession(proto.SerializeToString(), precision=precision)
     assert np.abs(session.run(None, feeds)[0] - expected).max() <= tolerance * np.abs(expected).max()
     explained = str(session.explain())
-    assert f"{kernel}{'_zeros' * has_zeros}_packed" in explained
+    assert f"{kernel}{'_zp' * has_zeros}_packed" in explained
     assert f": weight in {'u4' if has_zeros else 'i4'}" in explained
 
 

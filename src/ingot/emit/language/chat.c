@@ -14,12 +14,12 @@
 
 static const char commands[] =
     "/reset              forget the conversation\n"
-    "/system [TEXT]      what the model is told before the conversation, which starts anew; without TEXT, show it\n"
-    "/set [NAME VALUE]   how tokens are chosen, as in /set temperature 0.5; without NAME, show it\n"
-    "/exit               leave; so does Ctrl-D\n"
-    "/help, /?           this text\n"
+    "/system [TEXT]      set the system message and start a new conversation; without TEXT, show it\n"
+    "/set [NAME VALUE]   set a sampling option, as in /set temperature 0.5; without NAME, show all\n"
+    "/exit               leave, as Ctrl-D does\n"
+    "/help, /?           show this text\n"
     "Lines between \"\"\" and \"\"\" are one message, and so are lines that end in \\.\n"
-    "Ctrl-C stops the answer, or drops the line that is being typed; a second one during an answer leaves.\n";
+    "Ctrl-C stops the answer, or discards the line; a second Ctrl-C during an answer leaves.\n";
 
 /* The conversation so far: the system message, if any, then the messages of user and model in turns. */
 typedef struct {
@@ -95,13 +95,13 @@ static void answer(model_language *l, const model_options *o, conversation *c, c
   await_line();
   if (ended < 0 || (ended == MODEL_ENDED_INTERRUPT && !said.count)) {
     free(c->said[--c->count].bytes);
-    if (ended < 0) fprintf(stderr, "/reset starts anew\n");
+    if (ended < 0) fprintf(stderr, "/reset starts a new conversation\n");
     else printf("stopped\n");
   } else {
     model_append_bytes(new_text(c), said.bytes, said.count);
     if (!o->shows_ids && (!said.count || said.bytes[said.count - 1] != '\n')) printf("\n");
     if (model_language_count(l) >= MODEL_CONTEXT)
-      fprintf(stderr, "the context of %d tokens is full; /reset starts anew\n", MODEL_CONTEXT);
+      fprintf(stderr, "the context of %d tokens is full; /reset starts a new one\n", MODEL_CONTEXT);
   }
   fflush(stdout);
   free(ids.ids);
@@ -129,7 +129,7 @@ static int read_line(model_byte_list *line, const char *prompt) {
   if (model_interrupted) {
     clearerr(stdin);
     await_line();
-    printf("\nCtrl-D leaves\n");
+    printf("\nPress Ctrl-D to leave\n");
     fflush(stdout);
     return -1;
   }
@@ -204,7 +204,7 @@ static int obeyed(conversation *c, model_options *o, model_byte_list *message) {
   if (word == 5 && memcmp(text, "/exit", 5) == 0 && is_alone) return -1;
   if (word == 6 && memcmp(text, "/reset", 6) == 0) {
     forget(c);
-    printf("the conversation starts anew\n");
+    printf("started a new conversation\n");
   } else if (word == 4 && memcmp(text, "/set", 4) == 0) {
     set(o, rest, left);
   } else if (word == 7 && memcmp(text, "/system", 7) == 0) {
@@ -214,7 +214,7 @@ static int obeyed(conversation *c, model_options *o, model_byte_list *message) {
       set_text(&c->system, rest, left);
       c->has_system = 1;
       forget(c);
-      printf("the conversation starts anew\n");
+      printf("started a new conversation\n");
     } else {
       printf("%s\n", c->has_system ? c->system.bytes : "no system message");
     }
