@@ -309,8 +309,7 @@ static inline void attention_tile(const attention_args *g, attention_slot *s, at
   }
 }
 
-/* Blocks are in the order batch, head of keys, query head, row; a task owns adjacent blocks, which share packed
- * keys. */
+/* Blocks are in the order batch, head of keys, query head, row; a task owns adjacent blocks that share keys. */
 static inline void attention_run(const attention_args *g, attention_form form, int64_t tile, int32_t task,
                                  int32_t num_tasks) {
   const attention_cut cut = attention_plan(g, ATTENTION_ROWS);

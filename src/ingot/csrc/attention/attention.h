@@ -10,8 +10,7 @@
 
 static const float attention_lanes[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
 
-/* 2^(x - shift) for x <= shift, at most 1.5 ULP; 0 where that is below 2^-126.5, because scaling by 2^-127 gives 0. NaN
- * stays NaN. */
+/* 2^(x - shift) for x <= shift, at most 1.5 ULP; 0 below 2^-126.5, because scaling by 2^-127 gives 0. NaN stays NaN. */
 static inline vf attention_power(vf x, vf shift) {
   const vf magic = v_set(0x1.8p23f + 127);
   x = v_max(v_set(-127), v_sub(x, shift));

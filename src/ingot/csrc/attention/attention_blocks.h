@@ -69,8 +69,7 @@ static inline vf attention_mask(const attention_args *g, vf score, int64_t eleme
   return score;
 }
 
-/* out = sums / total; zeros or NaN in a row without visible columns or with NaN. Strides: of rows, and of 32 columns,
- * of sums. */
+/* out = sums / total; zeros or NaN in a row without visible columns or with NaN. Strides: of rows and of 32 columns. */
 static inline void attention_store(const attention_args *g, const attention_block *b, int64_t row_stride,
                                    int64_t panel_stride) {
   for (int64_t r = 0; r < b->count; r++) {

@@ -11,8 +11,7 @@
 #define PICK(lane_numbers, x, y, ...) __builtin_shuffle(x, y, (lane_numbers){__VA_ARGS__})
 #endif
 
-/* Exchange lane j of r[i] and lane i of r[j], where r is eight vectors of eight lanes: pairs, then quadruples, then
- * halves. */
+/* Exchange lane j of r[i] and lane i of r[j], where r is eight vectors of eight lanes: pairs, quadruples, halves. */
 #define TRANSPOSE8(vector, lane_numbers, r)                                                                            \
   do {                                                                                                                 \
     vector s_[8];                                                                                                      \

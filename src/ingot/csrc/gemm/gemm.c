@@ -1,5 +1,4 @@
-/* gemm.c: c[m, n] = activation(alpha * a[m, k] @ b[k, n] + bias) + residual, b packed in panels, for 5 rows and
- * more. */
+/* gemm.c: c[m, n] = activation(alpha * a[m, k] @ b[k, n] + bias) + residual, b in panels, for at least 5 rows. */
 #include "gemm/split_sums.h"
 
 #define GEMM_NEAR (1 << 17) /* bytes that stay in a core's cache together with other data */

@@ -7,8 +7,7 @@
 #include "math/vmath.h"
 
 /* The vectorized epilogue store: complete sums in registers become clip(sum + bias) + residual, or clip(sum + bias +
- * residual), and go to out, and as bf16 to rounded. bias: [columns] or null; every pointer may be null. out may be the
- * residual. */
+ * residual), and go to out, and as bf16 to rounded. bias: [columns] or null; pointers may be null; out may be residual. */
 typedef struct {
   float *out; int64_t out_stride;
   uint16_t *rounded; int64_t rounded_stride;
@@ -16,8 +15,7 @@ typedef struct {
   float low, high; int32_t residual_first;
 } gemm_store;
 
-/* sums[rows, 32 * panels] = a[rows, k] @ b[k, 32 * panels]; row j of panel p is at b + p * panel_stride + j *
- * b_stride. */
+/* sums[rows, 32 * panels] = a[rows, k] @ b[k, 32 * panels]; row j of panel p: b + p * panel_stride + j * b_stride. */
 typedef struct {
   int64_t k;
   const float *a;
@@ -357,7 +355,7 @@ static inline gemm_share gemm_swap(gemm_share s) {
 
 #define GEMM_MANY_ROWS 24 /* rows of each task, from which on every task may read all of the weights */
 
-/* The share of a product with constant weights. With many rows a thread owns the same rows in every step, so its
+/* The share of a product with constant weights. With many rows a thread owns the same rows in every step: its
  * operands are in its own cache. */
 static inline gemm_share gemm_cut_fixed(int64_t panels, int64_t rows, int32_t task, int32_t num_tasks) {
   return rows < GEMM_MANY_ROWS * num_tasks ? gemm_cut(panels, rows, task, num_tasks)

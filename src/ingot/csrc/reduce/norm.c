@@ -73,8 +73,7 @@ static inline norm_rows norm_rows_at(const norm_args *args, int64_t row, int64_t
   return r;
 }
 
-/* sum + x. As a product with one it leaves the adder units to the subtractions; a row alone does not need that, and
- * v_add has a shorter latency. */
+/* sum + x. As a product with one it leaves the adder units to the subtractions; one row does not need that. */
 static inline vf norm_add(vf sum, vf x, int alone) { return alone ? v_add(sum, x) : v_fma(x, v_set(1), sum); }
 
 /* The sum of x - pivot of each row: chunks of 16 lanes, joined in order. */
