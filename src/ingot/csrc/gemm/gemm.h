@@ -7,7 +7,7 @@
 #include "math/vmath.h"
 
 /* The vectorized epilogue store: complete sums in registers become clip(sum + bias) + residual, or clip(sum + bias +
- * residual), and go to out, and as bf16 to rounded. bias: [columns] or null; pointers may be null; out may be residual. */
+ * residual), and go to out, and as bf16 to rounded. bias: [columns]; pointers may be null; out may be residual. */
 typedef struct {
   float *out; int64_t out_stride;
   uint16_t *rounded; int64_t rounded_stride;
