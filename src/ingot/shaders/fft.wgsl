@@ -30,7 +30,7 @@ fn joined(line: vec2<i32>, k: i32) -> vec2<f32> {
     a.y = 0.0f;
     b.y = 0.0f;
   }
-  let root = factor(arg_roots_at() + 2 * k);
+  let root = factor(arg_roots_offset() + 2 * k);
   let odd = times(vec2<f32>(root.x, -root.y), vec2<f32>(a.x - b.x, a.y + b.y));
   return vec2<f32>((a.x + b.x) - odd.y, (a.y - b.y) + odd.x);
 }
@@ -49,7 +49,7 @@ fn hold(x: i32, i: i32, z: vec2<f32>) {
 fn parted(x: i32, k: i32) -> vec2<f32> {
   let a = held(x, k % arg_length());
   let b = held(x, (arg_length() - k) % arg_length());
-  let odd = times(factor(arg_roots_at() + 2 * k) / 2.0f, vec2<f32>(a.y + b.y, b.x - a.x));
+  let odd = times(factor(arg_roots_offset() + 2 * k) / 2.0f, vec2<f32>(a.y + b.y, b.x - a.x));
   return vec2<f32>((a.x + b.x) / 2.0f + odd.x, (a.y - b.y) / 2.0f + odd.y);
 }
 

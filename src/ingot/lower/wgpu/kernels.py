@@ -300,7 +300,7 @@ def _leave(pointer: str) -> Callable[[Numbers], str]:
         result, residual = _number(fields, "result"), _number(fields, "residual_type")
         codes = f"set_int_{pointer}(place, code_of_sum(y))"
         left = {_SUMS: f"set_int_{pointer}(place, sum)", _FLOATS: f"set_{pointer}(place, y)"}.get(result, codes)
-        kind = "float" if residual == _FLOATS else "coded"
+        kind = "float" if residual == _FLOATS else "quantized"
         return "\n\n".join(
             (
                 f"fn leave(place: i32, sum: i32, y: f32) {{ {left}; }}",
