@@ -105,7 +105,7 @@ def op(
             outputs, view, computes and not view, inplace, acts_on, dict(addresses or {}), tuple(samples),
             {f32: 2e-6, f16: 2e-3, f64: 1e-12} | (tolerance or {}), domain, any_type,
             any(hints[attribute] == Subgraph for attribute in attributes), expand and _bound(expand),
-            (function.__doc__ or "").partition("\n")[0],  # `python -OO` removes docstrings
+            " ".join((function.__doc__ or "").partition("\n\n")[0].split()),  # `python -OO` removes docstrings
         )  # fmt: skip
         return function
 
