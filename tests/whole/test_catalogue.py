@@ -191,13 +191,13 @@ ROWS = {
     "O34": Row(
         "names that are code, control characters or too long",
         "empty name; long name",
-        "emit/emit names_reach_the_c_as_identifiers; emit/program names_become_identifiers; graph/text strange_names;"
+        "emit/emit names_reach_the_c_as_identifiers; emit/program names_become_identifiers; ir/text strange_names;"
         " cli/cli hostile_names_do_not_reach_the_terminal; cli/cli hostile_names_in_errors",
     ),
     "O35": Row(
         "special numbers, where the locale has a comma before decimals, too",
-        tests="emit/locale a_comma_before_decimals; emit/emit same_bits_as_native; graph/text any_f32_bits;"
-        " graph/text any_f64_and_i64_bits",
+        tests="emit/locale a_comma_before_decimals; emit/emit same_bits_as_native; ir/text any_f32_bits;"
+        " ir/text any_f64_and_i64_bits",
     ),
     "O36": Row(
         "outputs that are inputs, constants, each other; no nodes",
@@ -215,7 +215,7 @@ ROWS = {
     "O38": Row(
         "a place of narrow numbers that is used again for wide ones",
         tests="plan/plan narrow_numbers_have_a_byte_each_whatever_lay_there_before;"
-        " load/onnx_limits places_of_narrow_numbers_are_used_again",
+        " load/onnx_limits memory_of_low_precision_values_is_reused",
     ),
     "O39": Row(
         "what looks like a fusion and is none",
