@@ -386,7 +386,7 @@ def test_what_is_written_into_is_what_reads_behind_it_find(function, is_whole):
 def test_a_program_loads_again():
     """Loading leaves nothing with a program, whose tracing torch repeats."""
     for name in CASES:
-        program = export(Function(CASES[name][0]), CASES[name][1])
+        program = exported(name, False)
         assert dump(load_exported(program)) == dump(load_exported(program)), name
 
 
