@@ -86,7 +86,7 @@ enum {
 #define INGOT_ROUND_down 1
 #define INGOT_ROUND_nearest 2
 
-/* How a scatter combines an update with the element in its destination. */
+/* The operation that combines a scatter's update with the element at its destination. */
 #define INGOT_MERGE_none 0
 #define INGOT_MERGE_add 1
 #define INGOT_MERGE_mul 2
@@ -569,9 +569,9 @@ uint64_t ingot_hash(const void *data, int64_t nbytes);
 void ingot_pack(const ingot_packing *matrices, int64_t count, int64_t *claimed);
 /* The best instruction set of this CPU: "scalar", "avx2", "avx512" or "neon". */
 const char *ingot_best_isa(void);
-/* Whether this CPU runs gemm_bf16's kernels of avx512. Every CPU runs those of the other sets, slowly. */
+/* Return whether this CPU has the bf16 dot products of gemm_bf16 on avx512. Other sets emulate these, slowly. */
 int32_t ingot_has_bf16_dots(void);
-/* Whether this CPU runs those with split sums; call it after ingot_use_amx. */
+/* Return whether this CPU has the bf16 tiles of split sums; call it after ingot_use_amx. */
 int32_t ingot_has_bf16_tiles(void);
 /* Select whether avx512 kernels multiply integers by AMX; bits are the same. Returns "used", "off" where not `wanted`,
  * "absent" where the CPU has no AMX, "refused" where the system forbids it. Do not call it while a kernel runs. */

@@ -7,7 +7,7 @@
 
 #define ATTENTION_MOST 32 /* rows of a block */
 
-/* How the rows of a head of keys are divided into `blocks` of at most `most` rows: per_head blocks for each of its
+/* The division of the rows of a key head into `blocks` of at most `most` rows: per_head blocks for each of its
  * `group` query heads; or, where heads_each is more than 1, one block for up to heads_each query heads. */
 typedef struct { int64_t most, group, heads_each, per_head, blocks; } attention_cut;
 
@@ -28,7 +28,7 @@ static inline attention_cut attention_plan(const attention_args *g, int64_t most
   return c;
 }
 
-/* How many of columns [begin, end) a causal mask leaves visible to a row. */
+/* Return the number of columns in [begin, end) that a causal mask leaves visible to a row. */
 static inline int64_t attention_visible(const attention_args *g, int64_t row, int64_t begin, int64_t end) {
   const int64_t end_visible = g->causal && g->causal_offset < end - row ? row + g->causal_offset + 1 : end;
   return end_visible > begin ? end_visible - begin : 0;

@@ -21,7 +21,7 @@
 #define CACHED_I8 2
 #define CACHED_I4 3
 
-/* How the pairs of a head of keys are divided into units. */
+/* The division of the pairs of a key head into units. */
 typedef struct { int64_t group, pieces, heads_each, rows_each; } cached_cut;
 
 /* Rows [row, row + rows) of a run of rows with one owner, query heads [head, head + heads). visible: the number of
@@ -234,7 +234,7 @@ static inline void cached_widen_keys_i4(const uint8_t *from, const uint16_t *sca
   }
 }
 
-/* How many scales and mins a position of a head has in an int4 cache. */
+/* Return the number of scales and mins of one position of a head in an int4 cache. */
 static inline int64_t cached_scales(int64_t dim) { return (dim + INGOT_CACHE_GROUP - 1) / INGOT_CACHE_GROUP * 2; }
 
 /* Block i's keys as f32. A block that only one unit reads is widened just before it is read, to memory that stays in
@@ -365,7 +365,7 @@ static inline void cached_expect(cached_slot *s, const void *cache, int64_t bloc
   s->prefetch = (const char *)cache + block * nbytes;
 }
 
-/* Whether some of the block at a position is visible to a tile. */
+/* Return whether part of the block at a position is visible to a tile. */
 static inline int cached_sees(const cached_tile *t, int64_t position) {
   return t->low < position + INGOT_CACHE_BLOCK && position < t->high;
 }
