@@ -37,6 +37,7 @@ ROOMS = (
     ("inspect",),
     ("quantize",),
     ("contracts",),
+    ("serve",),
     ("cli",),
     ("__main__",),
 )
@@ -46,8 +47,11 @@ FILLS = ("ir", "ops")  # the table of ops, which has them declare themselves whe
 LEVEL = {room: level for level, rooms in enumerate(ROOMS) for room in rooms}
 
 # Modules that may load these at import time; everyone else does so inside a function.
-HEAVY = {"torch", "onnx", "onnx_ir", "transformers", "safetensors", "jinja2", "rich", "sympy"}
-MAY_BE_HEAVY = ("load/aten/", "load/onnx/", "emit/onnx/", "integrations/")
+HEAVY = {
+    "torch", "onnx", "onnx_ir", "transformers", "safetensors", "jinja2", "rich", "sympy", "starlette", "uvicorn",
+    "msgspec", "prometheus_client",
+}  # fmt: skip
+MAY_BE_HEAVY = ("load/aten/", "load/onnx/", "emit/onnx/", "integrations/", "serve/")
 
 BANNED = {
     "manager": "say what it owns: pool, cache, table",

@@ -27,6 +27,7 @@ from ingot.cli import (
     perplexity,
     quantize,
     run,
+    serve,
     template,
     train,
 )
@@ -122,7 +123,7 @@ def commands() -> None:
 
 
 GROUPS = (
-    run, llm, chat, hub, perplexity, train, quantize, bench, contract, demo, inspect, ops, machine, emit, template,
+    run, llm, serve, chat, hub, perplexity, train, quantize, bench, contract, demo, inspect, ops, machine, emit, template,
 )  # fmt: skip
 for group in GROUPS:
     for command in group.COMMANDS:

@@ -29,11 +29,17 @@ def modes_of(sequences: int) -> tuple[str, ...]:
     return ("prefill", "decode", "batch") if sequences > 1 else ("prefill", "decode")
 
 
+def mixed_rows(context: int, sequences: int) -> int:
+    """Return the most rows of a run of the mode "mixed"."""
+    return min(PREFILL_ROWS, context) + sequences - 1
+
+
 def mode_of(name: str, context: int, sequences: int) -> Mode:
     """Return a mode of a language model's graph by its name.
 
     "prefill" appends new rows of a sequence and computes the logits of the last row; "decode" appends one row, "batch"
-    one row of each of several sequences; "score" computes the logits of every row, "embed" their final states.
+    one row of each of several sequences; "mixed" appends any number of rows of each, and computes the logits of the last
+    row of some; "score" computes the logits of every row, "embed" their final states.
     """
     match name:
         case "prefill":
@@ -43,11 +49,14 @@ def mode_of(name: str, context: int, sequences: int) -> Mode:
         case "batch":
             rows = AtMost(sequences, "rows")
             sizes = {"rows": rows, "taken": rows, "sequences": AtMost(sequences, "sequences")}
+        case "mixed":
+            several = {size: AtMost(sequences, size) for size in ("taken", "sequences")}
+            sizes = {"rows": AtMost(mixed_rows(context, sequences), "rows"), **several}
         case _:
             rows = AtMost(min(SCORE_ROWS if name == "score" else PREFILL_ROWS, context), "rows")
             sizes = {"rows": rows, "taken": rows, "sequences": 1}
     outputs = ("hidden",) if name == "embed" else ("logits",) if name == "score" else ("tokens", "best", "logits")
-    return Mode(name, sizes, outputs, every_row=() if name == "prefill" else ("take",), state="append")
+    return Mode(name, sizes, outputs, every_row=() if name in ("prefill", "mixed") else ("take",), state="append")
 
 
 def choose_on_device(graph: Graph) -> None:
@@ -118,6 +127,33 @@ class Engine:
                 self.on_prefill(min(begin + size, len(tokens)), len(tokens))
         return mode
 
+    def mixed(self, parts: Tokens[tuple[Sequence, Tokens[int], Sampler | None]]) -> None:
+        """Append tokens to each of several sequences in one run, and draw the next token of those with a sampler.
+
+        parts: all together at most `mixed_rows` tokens. On the CPU in f32, a sequence's results have the same bits as
+        if it ran alone. A sampler may have drawn no token: the caller calls `Sampler.check`.
+        """
+        mode = self.mode("mixed")
+        inputs, row = mode.inputs, 0
+        taken: list[Sampler] = []
+        for owner, (sequence, tokens, sampler) in enumerate(parts):
+            start, end = len(sequence.tokens), row + len(tokens)
+            self.sequences.reserve(sequence, start + len(tokens))
+            inputs["ids"][row:end] = tokens
+            inputs["positions"][row:end] = np.arange(start, start + len(tokens))
+            inputs["owners"][row:end] = owner
+            inputs["blocks"][owner] = sequence.blocks
+            row = end
+            if sampler is not None:
+                inputs["take"][len(taken)] = row - 1
+                taken.append(sampler)
+        if not taken:
+            inputs["take"][0] = row - 1
+        sizes = {"rows": row, "taken": max(1, len(taken)), "sequences": len(parts)}
+        mode.run(sizes, [sampler.native for sampler in taken])
+        for sequence, tokens, _ in parts:
+            sequence.tokens += tokens
+
     def each(self, sequence: Sequence, tokens: Tokens[int], mode_name: str) -> np.ndarray:
         """Append tokens to a sequence. Return the output for each token: logits for "score", states for "embed"."""
         mode = self.mode(mode_name)
@@ -133,7 +169,8 @@ class Engine:
         """Append a token to each sequence, and draw its next token.
 
         Returns the mode, whose `output` holds the logits, f32[len(steps) or more, vocabulary], until the next run. On
-        the CPU in f32, a sequence's results have the same bits as if it ran alone.
+        the CPU in f32, a sequence's results have the same bits as if it ran alone. A sampler may have drawn no token:
+        the caller calls `Sampler.check`.
         """
         mode = self.mode("decode" if len(steps) == 1 else "batch")
         ids, positions, blocks = mode.inputs["ids"], mode.inputs["positions"], mode.inputs["blocks"]
@@ -141,7 +178,8 @@ class Engine:
             length = len(sequence.tokens)
             self.sequences.reserve(sequence, length + 1)
             ids[row], positions[row], blocks[row] = token, length, sequence.blocks
-        self._run(mode, len(steps), len(steps), len(steps), [sampler for _, _, sampler in steps if sampler is not None])
+        sizes = dict.fromkeys(("rows", "taken", "sequences"), len(steps))
+        mode.run(sizes, [sampler.native for _, _, sampler in steps if sampler is not None])
         for sequence, token, _ in steps:
             sequence.tokens.append(token)
         return mode
@@ -179,15 +217,7 @@ class Engine:
         mode.inputs["ids"][:count] = tokens
         mode.inputs["positions"][:count] = np.arange(start, start + count)
         mode.inputs["blocks"][0] = sequence.blocks
-        self._run(mode, count, taken, 1, samplers)
-        sequence.tokens += tokens
-
-    def _run(self, mode: Bound, rows: int, taken: int, sequences: int, samplers: Tokens[Sampler] = ()) -> None:
-        """Run over the first rows of a mode's inputs; a sampler for each output row draws from its logits.
-
-        Raises the errors of `Sampler.check`.
-        """
-        sizes = {"rows": rows, "taken": taken, "sequences": sequences}
-        mode.run(sizes, [sampler.native for sampler in samplers])
+        mode.run({"rows": count, "taken": taken, "sequences": 1}, [sampler.native for sampler in samplers])
         for sampler in samplers:
             sampler.check()
+        sequence.tokens += tokens

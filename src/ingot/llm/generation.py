@@ -42,7 +42,7 @@ class Usage:
 
 
 class Generation:
-    """One answer. finish_reason: None while it is active, then "stop" or "length".
+    """One answer. finish_reason: None while it is active, then "stop", "length" or the reason given to `stop`.
 
     prompt: at least one token, at most the context. ends: tokens that end the answer and are not part of it.
     """
@@ -74,9 +74,9 @@ class Generation:
         prompt = counted(len(self.prompt), "token")
         return f"<Generation: prompt of {prompt}, {drawn} of at most {self.max_tokens} drawn, {state}>"
 
-    def stop(self) -> None:
-        """End the answer from outside, for example when its text contains a stop string."""
-        self.finish_reason = self.finish_reason or "stop"
+    def stop(self, reason: str = "stop") -> None:
+        """End the answer from outside, for example when its text contains a stop string. Any thread may call it."""
+        self.finish_reason = self.finish_reason or reason
 
     def take(self) -> bool:
         """Add the token just drawn. Return False if it ends the answer and is not part of it."""
@@ -157,6 +157,8 @@ class Scheduler:
         begin = time.perf_counter()
         with self.engine.lock:
             self.engine.decode([(g.sequence, g.token, g.sampler) for g in active if g.sequence is not None])
+            for generation in active:
+                generation.sampler.check()
         seconds = time.perf_counter() - begin
         for generation in active:
             generation.usage.decode_seconds += seconds

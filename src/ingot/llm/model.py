@@ -179,7 +179,7 @@ class LLM:
 
     def complete(self, prompt: str, **options: Unpack[TextKeywords]) -> Completion:
         """Generate for one prompt as `generate`; return text, tokens, finish reason and usage."""
-        return self._completions([self._encode(prompt)], options)[0]
+        return self._completions([self.encode(prompt)], options)[0]
 
     @overload
     def generate(self, prompt: str, **options: Unpack[TextKeywords]) -> str: ...
@@ -197,7 +197,7 @@ class LLM:
 
         Raises InputError for an invalid option, and for a prompt longer than the context.
         """
-        prompts = [self._encode(text) for text in _texts(prompt, "prompt")]
+        prompts = [self.encode(text) for text in _texts(prompt, "prompt")]
         texts = [completion.text for completion in self._completions(prompts, options)]
         return texts[0] if isinstance(prompt, str) else texts
 
@@ -206,7 +206,7 @@ class LLM:
 
         Closing the iterator ends the answer. The call raises the errors of `generate`.
         """
-        return self._stream(self._encode(prompt), options)
+        return self._stream(self.encode(prompt), options)
 
     def chat(self, messages: Tokens[Message], **options: Unpack[ChatKeywords]) -> str:
         """Return the answer to a conversation. messages: {"role": ..., "content": ...} each.
@@ -242,6 +242,15 @@ class LLM:
         return rows[0] if isinstance(text, str) else np.stack(rows)
 
     # -- tokens -------------------------------------------------------------------------------------------------
+
+    def encode(self, text: str) -> list[int]:
+        """Return the ids of a prompt, with the tokens that the tokenizer puts before a text.
+
+        Raises InputError for another type and for a prompt without tokens.
+        """
+        if not isinstance(text, str):
+            raise InputError(f"prompt: wrong type, got {type(text).__name__}, expected a text")
+        return self._checked([*self.tokenizer.prefix, *self.tokenizer.encode(text)])
 
     def generate_tokens(
         self,
@@ -415,7 +424,7 @@ class LLM:
 
     def _states(self, text: str) -> np.ndarray:
         """Return the final hidden state of each token of a text."""
-        tokens = self._encode(text)
+        tokens = self.encode(text)
         if self._encoder is None:
             return self._each(tokens, "embed")
         tokens += self.tokenizer.suffix
@@ -426,11 +435,6 @@ class LLM:
         self._expect_length(len(tokens))
         with self.engine.lock:
             return self.engine.each(self.engine.sequences.start(()), tokens, mode)  # this sequence is not cached
-
-    def _encode(self, text: str) -> list[int]:
-        if not isinstance(text, str):
-            raise InputError(f"prompt: wrong type, got {type(text).__name__}, expected a text")
-        return self._checked([*self.tokenizer.prefix, *self.tokenizer.encode(text)])
 
     def _encode_chat(self, messages: Tokens[Message], options: ChatKeywords) -> tuple[list[int], TextKeywords]:
         """Return the tokens of a conversation, and the options that are not for its template."""

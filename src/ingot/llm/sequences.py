@@ -44,8 +44,9 @@ class Sequence:
 class Sequences:
     """The sequences and their cache blocks.
 
-    A finished sequence stays cached until its slot is needed. A prompt with the same beginning takes the sequence over
-    and computes only the new tokens.
+    A finished sequence stays cached until its blocks are needed. A prompt with the same beginning takes the sequence
+    over, or shares its full blocks, and computes only the new tokens. A block in which a sequence writes has no other
+    owner.
     """
 
     def __init__(self, count: int, blocks_per_sequence: int):
@@ -63,6 +64,12 @@ class Sequences:
         """The sequence that was finished last, if it is still cached."""
         cached = [sequence for sequence in self._owners if sequence.tokens and not sequence.is_active]
         return cached[-1] if cached else None
+
+    @property
+    def used_blocks(self) -> tuple[int, int]:
+        """The number of blocks that sequences own, and of all blocks."""
+        total = self.count * self.blocks_per_sequence
+        return len(set().union(*(each.blocks[: each.block_count].tolist() for each in tuple(self._owners)))), total
 
     def start(self, tokens: Tokens[int], run: Run | None = None) -> Sequence:
         """Return a sequence with a cached prefix of the tokens, but never all of them: the last must still be computed.
@@ -82,9 +89,7 @@ class Sequences:
             sequence = cached[best]
             self._owners.remove(sequence)
         else:
-            if len(self._owners) == self.count:
-                self._owners.remove(cached[0])
-            sequence = Sequence(np.zeros(self.blocks_per_sequence, np.int32))
+            sequence = self._shared_prefix(tokens)
         self.truncate(sequence, min(_shared(sequence.tokens, tokens), max(len(tokens) - 1, 0)))
         if run is not None:
             sequence.run = run
@@ -99,6 +104,9 @@ class Sequences:
             self._owners.remove(sequence)
         if sequence.tokens:
             self._owners.append(sequence)
+        # Sequences whose blocks are all shared cost no block, so that their number needs a limit of its own.
+        if len(self._owners) > self.count * self.blocks_per_sequence:
+            self._owners.remove(next(each for each in self._owners if not each.is_active))
 
     def forget_all(self) -> None:
         """Free the blocks of all finished sequences."""
@@ -107,21 +115,54 @@ class Sequences:
     def reserve(self, sequence: Sequence, length: int) -> None:
         """Assign blocks to a sequence for the positions below `length`."""
         wanted = -(-length // CACHE_BLOCK)
-        if wanted > sequence.block_count:
-            free = np.ones(self.count * self.blocks_per_sequence, np.bool_)
-            for other in (*self._owners, sequence):
-                free[other.blocks[: other.block_count]] = False
-            sequence.blocks[sequence.block_count : wanted] = np.flatnonzero(free)[: wanted - sequence.block_count]
+        needed = wanted - sequence.block_count
+        if needed > 0:
+            while len(free := self._free(sequence)) < needed:
+                oldest = next(each for each in self._owners if each is not sequence and not each.is_active)
+                self._owners.remove(oldest)
+            sequence.blocks[sequence.block_count : wanted] = free[:needed]
             sequence.block_count = wanted
 
     def truncate(self, sequence: Sequence, length: int) -> None:
-        """Cut a sequence to its first `length` tokens."""
+        """Cut a sequence to its first `length` tokens, or fewer: a shared block stays full or is given up."""
+        used = length % CACHE_BLOCK
+        if used and length < len(sequence.tokens) and self._is_shared(sequence, length // CACHE_BLOCK):
+            length -= used
         del sequence.tokens[length:]
         sequence.block_count = min(sequence.block_count, -(-length // CACHE_BLOCK))
 
+    def _free(self, sequence: Sequence) -> np.ndarray:
+        """Return the blocks that neither this sequence nor any other owns."""
+        free = np.ones(self.count * self.blocks_per_sequence, np.bool_)
+        for other in (*self._owners, sequence):
+            free[other.blocks[: other.block_count]] = False
+        return np.flatnonzero(free)
+
+    def _is_shared(self, sequence: Sequence, index: int) -> bool:
+        """Whether another sequence owns a block of this one."""
+        others = (other for other in self._owners if other is not sequence)
+        return any(index < other.block_count and other.blocks[index] == sequence.blocks[index] for other in others)
+
+    def _shared_prefix(self, tokens: Tokens[int]) -> Sequence:
+        """Return a new sequence with the full blocks of the longest prefix of the tokens that any sequence has."""
+        sequence = Sequence(np.zeros(self.blocks_per_sequence, np.int32))
+        lengths = [_shared(other.tokens, tokens) // CACHE_BLOCK * CACHE_BLOCK for other in self._owners]
+        best = max(range(len(lengths)), key=lengths.__getitem__, default=-1)
+        if best >= 0 and lengths[best]:
+            length, other = lengths[best], self._owners[best]
+            sequence.block_count = length // CACHE_BLOCK
+            sequence.blocks[: sequence.block_count] = other.blocks[: sequence.block_count]
+            sequence.tokens += other.tokens[:length]
+        return sequence
+
 
 def _is_worth(shared: int, cached: int, wanted: int) -> bool:
-    """Return whether to take over a cached sequence instead of keeping it for a prompt with a longer common prefix."""
+    """Return whether to take over a cached sequence instead of keeping it for a prompt with a longer common prefix.
+
+    Where blocks can be shared, a sequence is taken over only if it loses less than a block of its own tokens.
+    """
+    if shared >= CACHE_BLOCK:
+        return cached - shared < CACHE_BLOCK
     return shared >= min(cached, wanted) // 2
 
 

@@ -1,0 +1,8 @@
+"""A server of language models: OpenAI's protocol over HTTP in front of one `llm.service.Service` for each model.
+
+Rule: this package computes nothing. It reads requests, checks them, and writes what the service draws.
+"""
+
+from ingot.serve.app import app
+
+__all__ = ["app"]
