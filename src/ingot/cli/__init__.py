@@ -123,7 +123,8 @@ def commands() -> None:
 
 
 GROUPS = (
-    run, llm, serve, chat, hub, perplexity, train, quantize, bench, contract, demo, inspect, ops, machine, emit, template,
+    run, llm, chat, serve, hub, perplexity, train, quantize, bench, contract, demo, inspect, ops, machine, emit,
+    template,
 )  # fmt: skip
 for group in GROUPS:
     for command in group.COMMANDS:

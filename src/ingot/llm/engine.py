@@ -38,8 +38,8 @@ def mode_of(name: str, context: int, sequences: int) -> Mode:
     """Return a mode of a language model's graph by its name.
 
     "prefill" appends new rows of a sequence and computes the logits of the last row; "decode" appends one row, "batch"
-    one row of each of several sequences; "mixed" appends any number of rows of each, and computes the logits of the last
-    row of some; "score" computes the logits of every row, "embed" their final states.
+    one row of each of several sequences; "mixed" appends any number of rows of each, and computes the logits of the
+    last row of some; "score" computes the logits of every row, "embed" their final states.
     """
     match name:
         case "prefill":

@@ -84,7 +84,8 @@ class Request(msgspec.Struct, kw_only=True):
 
         Raises InputError for a key of logit_bias that is not a token.
         """
-        names = "max_tokens temperature top_p top_k min_p repetition_penalty presence_penalty frequency_penalty seed".split()
+        names = "max_tokens temperature top_p top_k min_p seed".split()
+        names += "repetition_penalty presence_penalty frequency_penalty".split()
         options = {name: value for name in names if (value := getattr(self, name)) is not None}
         if self.seed is not None:
             options["seed"] = self.seed + choice  # answers of one request differ
