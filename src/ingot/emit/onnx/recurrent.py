@@ -9,6 +9,7 @@ from ingot.emit.onnx.registry import rule
 from ingot.errors import UnsupportedError
 from ingot.ir.dtype import DType, f64, i32, i64
 from ingot.ir.graph import Node
+from ingot.ops.define import product
 
 _ACTIVATIONS = {
     "affine": "Affine", "elu": "Elu", "hard_sigmoid": "HardSigmoid", "leaky_relu": "LeakyRelu", "relu": "Relu",
@@ -102,17 +103,20 @@ def linear_attention(
     builder: Builder, node: Node, q: str, k: str, v: str, state: str, decay: str | None = None, beta: str | None = None
 ) -> tuple[str, ...]:
     """ONNX Runtime's op has packed heads, and logarithms of decays."""
-    heads = builder.type(node, 0).shape[2]
+
+    def packed(operand: int, x: str) -> str:
+        batch, steps, *rest = builder.type(node, operand).shape
+        return builder.Reshape(x, builder.sizes((batch, steps, product(rest))))
+
     if builder.type(node, 0).dtype is f64:
         raise UnsupportedError("linear attention of f64 is not supported, of f32 is")
-    decay = None if decay is None else builder.Log(decay)
-    packed = np.array([0, 0, -1], np.int64)
+    heads = builder.type(node, 0).shape[2]
     made, last = builder.add_all(
         "LinearAttention",
         2,
-        *(builder.Reshape(each, packed) for each in (q, k, v)),
+        *(packed(i, x) for i, x in enumerate((q, k, v))),
         state,
-        None if decay is None else builder.Reshape(decay, packed),
+        None if decay is None else packed(4, builder.Log(decay)),
         beta,
         domain="com.microsoft",
         q_num_heads=heads,
@@ -120,4 +124,4 @@ def linear_attention(
         scale=float(node.scale),
         update_rule=f"{'gated_' if decay else ''}delta" if beta else "gated" if decay else "linear",
     )
-    return builder.Reshape(made, np.array([0, 0, heads, -1], np.int64)), last
+    return builder.Reshape(made, builder.sizes(builder.type(node, 2).shape)), last
