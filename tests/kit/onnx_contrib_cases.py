@@ -237,4 +237,6 @@ EXPORTED = [
          domain=MS, q_num_heads=2, kv_num_heads=4),
     case("LinearAttention", "q[1,3,12] k[1,3,4] v[1,3,6] s[1,1,4,6] d>-1.0<0.0[1,3,1] b>0.0<1.0[1,3,1]", 2, domain=MS,
          q_num_heads=3, kv_num_heads=1),
+    case("LinearAttention", "q[1,3,16] k>-0.3<0.3[1,3,8] v[1,3,6] s[1,2,4,3] d>-1.0<0.0[1,3,2] b>0.0<1.0[1,3,2]", 2, 27,
+         q_num_heads=4, kv_num_heads=2, oracle="reference"),
 ]  # fmt: skip

@@ -1,8 +1,8 @@
-"""Rule for LinearAttention of com.microsoft, as exported for language models with recurrent layers."""
+"""Rule for LinearAttention of ONNX and com.microsoft, as exported for language models with recurrent layers."""
 
 from __future__ import annotations
 
-from ingot.ir.dim import Dim, floordiv
+from ingot.ir.dim import floordiv
 from ingot.ir.dtype import f32
 from ingot.load.onnx.attention import default_scale
 from ingot.load.onnx.call import Call
@@ -12,11 +12,12 @@ from ingot.load.onnx.registry import MICROSOFT, onnx
 _RULES = {"linear": (False, False), "gated": (True, False), "delta": (False, True), "gated_delta": (True, True)}
 
 
+@onnx("LinearAttention")
 @onnx("LinearAttention", domain=MICROSOFT)
 def linear_attention(call: Call) -> tuple[str | None, ...]:
     """Read packed heads [B,T,H*D], a state [B,Hkv,K,V], logarithms of decays, and the rates of updates.
 
-    Of queries and keys, the side with fewer heads is repeated. The computation is in f32, as in ONNX Runtime.
+    The side with fewer heads, queries or keys, is repeated. The computation is in f32, as in ONNX Runtime.
     """
     if call.attr_int("state_window", 0):
         raise call.unsupported("a window of states")
@@ -61,7 +62,7 @@ def _repeated(call: Call, x: str, axis: int, count: int) -> str:
     """Repeat each head, along an axis."""
     if count == 1:
         return x
-    shape: tuple[Dim, ...] = call.known_shape(call.build.type(x))
+    shape = call.known_shape(call.build.type(x))
     before, heads, after = shape[:axis], shape[axis], shape[axis + 1 :]
     x = call.build.expand(call.reshape(x, (*before, heads, 1, *after)), shape=(*before, heads, count, *after))
     return call.reshape(x, (*before, heads * count, *after))
