@@ -125,6 +125,26 @@ CASES = [
     Case("smollm3", "smollm3", {"no_rope_layers": [1, 0]}),
     Case("smollm3, windows", "smollm3", {"no_rope_layer_interval": 2, "use_sliding_window": True, "sliding_window": 9}),
     Case("olmo2", "olmo2"),
+    Case("olmo3", "olmo3", {**_SLIDING, "attention_bias": True}),
+    Case(
+        "olmo3, scaled",
+        "olmo3",
+        {
+            "num_hidden_layers": 4,
+            "sliding_window": 9,
+            "rope_parameters": {
+                "full_attention": {
+                    "rope_type": "yarn",
+                    "factor": 4.0,
+                    "rope_theta": 500.0,
+                    "original_max_position_embeddings": 32,
+                },
+                "sliding_attention": {"rope_type": "default", "rope_theta": 50.0},
+            },
+        },
+    ),
+    Case("exaone4", "exaone4", {**_SLIDING, "tie_word_embeddings": True, **_rope("default")}),
+    Case("exaone4, no window", "exaone4", {"sliding_window": None, "layer_types": ["full_attention"] * 2}),
     Case("gpt_neox", "gpt_neox"),
     Case("qwen3_moe", "qwen3_moe", _EXPERTS),
     Case("qwen3_moe, bf16", "qwen3_moe", _EXPERTS | {"norm_topk_prob": True}, torch.bfloat16),

@@ -495,6 +495,13 @@ typedef struct {
   float clip; int32_t activation[3];
 } recurrent_f64_args;
 
+/* The op linear_attention; last is its last state. decay_dim: k_dim or 1. decay and beta may be null. */
+typedef struct {
+  const float *q; const float *k; const float *v; const float *state; const float *decay; const float *beta;
+  float *out; float *last;
+  int64_t batch; int64_t steps; int64_t heads; int64_t k_dim; int64_t v_dim; int64_t decay_dim; float scale;
+} linear_attention_args;
+
 /* probe_fma_f32: each task does `count` fused multiply-adds on x[128]. probe_read_f32: the tasks together read x[count]
  * `passes` times; count is a multiple of INGOT_PROBE_GRAIN. out: num_tasks slots of INGOT_PROBE_LANES floats. */
 typedef struct { const float *x; float *out; int64_t count; int64_t passes; } probe_args;

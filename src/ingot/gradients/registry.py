@@ -184,6 +184,7 @@ MISSING: dict[str, str] = {
     **_listed("its scale is chosen for the data", "dynamic_quantize"),
     **_listed("it ends a training step", "adamw sgd"),
     **_listed("it is solved iteratively", "pairwise_coupling"),
+    **_listed("it keeps no states of its steps", "linear_attention"),
     **_listed("no op computes its derivative", "airy_ai bessel digamma erfcx i0e i1 i1e igamma ndtri polynomial zeta"),
     **_listed(
         "no op computes the derivative of a factorization",

@@ -1,5 +1,5 @@
-"""Recurrent layers, one direction each. The input projections of the gates are computed before, in one product over all
-steps.
+"""Recurrent layers, one direction each, and linear attention. The input projections of the gates are computed before,
+in one product over all steps.
 """
 
 from collections.abc import Callable
@@ -234,3 +234,53 @@ def rnn(
     """
     act = _Gates(activations, alphas, betas, clip)
     return _run(lambda row, h: (act(0, row + _multiplied(h, rounded) @ r.T),), gates, (h,), lengths, reverse)
+
+
+def _infer_linear_attention(q, k, v, state, decay=None, beta=None, *, scale):
+    given = {"q": q, "k": k, "v": v, "state": state, "decay": decay, "beta": beta}
+    given = {name: type for name, type in given.items() if type is not None}
+    expect_kind("linear_attention", q, "f")
+    if any(type.dtype is not q.dtype or type.rank != (3 if name == "beta" else 4) for name, type in given.items()):
+        got = ", ".join(f"{name} {type}" for name, type in given.items())
+        raise ShapeError(f"linear_attention: bad operands, got {got}, expected one dtype and rank 4, rank 3 of beta")
+    dims = {"batch": q.shape[0], "steps": q.shape[1], "heads": q.shape[2], "keys": q.shape[3], "values": v.shape[3]}
+    axes = {"k": "batch steps heads keys", "v": "batch steps heads values", "state": "batch heads keys values"}
+    axes |= {"beta": "batch steps heads", "decay": "batch steps heads"}
+    if decay is not None and decay.shape[3] != 1:
+        axes["decay"] += " keys"
+    for name in given.keys() & axes.keys():
+        for axis, dim in zip(axes[name].split(), given[name].shape, strict=name != "decay"):
+            dims[axis] = unify("linear_attention: {} of {}", dims[axis], dim, axis, name)
+    batch, steps, heads, keys, values = dims.values()
+    return TensorType(q.dtype, (batch, steps, heads, values)), TensorType(q.dtype, (batch, heads, keys, values))
+
+
+@op(
+    infer=_infer_linear_attention,
+    outputs=2,
+    tolerance=_TOLERANCE,
+    samples=[
+        sample("q[2,5,3,8] k[2,5,3,8] v[2,5,3,20] s[2,3,8,20]", scale=0.5),
+        sample("q[1,7,2,4] k[1,7,2,4] v[1,7,2,4] s[1,2,4,4] d>0.2<1.0[1,7,2,1]", scale=1.0),
+        sample("q[1,6,2,5] k[1,6,2,5] v[1,6,2,3] s[1,2,5,3] d>0.2<1.0[1,6,2,5]", scale=-2.0),
+        sample("q[2,4,1,16] k>-0.4<0.4[2,4,1,16] v[2,4,1,33] s[2,1,16,33] none b>0.0<1.0[2,4,1]", scale=0.25),
+        sample("q[1,9,2,9] k>-0.5<0.5[1,9,2,9] v[1,9,2,70] s[1,2,9,70] d>0.5<1.0[1,9,2,1] b>0.0<1.0[1,9,2]", scale=0.2),
+        sample("q[1,0,2,3] k[1,0,2,3] v[1,0,2,5] s[1,2,3,5]", scale=1.0),
+    ],
+)
+def linear_attention(q, k, v, state, decay=None, beta=None, *, scale: float):
+    """Attention without softmax, as a recurrence: all results [B,T,H,V], and the last state [B,H,K,V].
+
+    At each step, decay [B,T,H,K] or [B,T,H,1] multiplies the rows of the state, and the outer product of k [B,T,H,K]
+    and v [B,T,H,V] is added; with beta [B,T,H] (the delta rule), that of k and beta * (v - state^T k). The result is
+    scale * state^T q. Katharopoulos et al., "Transformers are RNNs", 2020; Yang et al., "Gated Delta Networks", 2024.
+    """
+    out = np.zeros(v.shape, v.dtype)
+    for t in range(q.shape[1]):
+        state = state if decay is None else state * decay[:, t, :, :, None]
+        added = v[:, t]
+        if beta is not None:
+            added = beta[:, t, :, None] * (added - np.einsum("bhkv,bhk->bhv", state, k[:, t]))
+        state = state + k[:, t, :, :, None] * added[:, :, None, :]
+        out[:, t] = np.einsum("bhkv,bhk->bhv", state, q[:, t]) * v.dtype.type(scale)
+    return out, state

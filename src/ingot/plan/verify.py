@@ -512,6 +512,12 @@ _EXTENTS: dict[str, dict[str, _Extent]] = {
         "bias": _dense("columns"), "peepholes": _dense("3", "hidden"), "lengths": _dense("batch"),
         "state": _shared_state(2, 4),
     },
+    "linear_attention_args": {
+        **{name: _dense("batch", "steps", "heads", "k_dim") for name in ("q", "k")},
+        **{name: _dense("batch", "steps", "heads", "v_dim") for name in ("v", "out")},
+        **{name: _dense("batch", "heads", "k_dim", "v_dim") for name in ("state", "last")},
+        "decay": _dense("batch", "steps", "heads", "decay_dim"), "beta": _dense("batch", "steps", "heads"),
+    },
     "expert_args": {
         "x": _strided("rows slots k", "x_strides"), "chosen": _dense("rows", "slots"),
         "out": _dense("rows", "slots", "n"),

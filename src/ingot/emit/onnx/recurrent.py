@@ -7,8 +7,9 @@ import numpy as np
 from ingot.emit.onnx.builder import NUMBERS, Builder
 from ingot.emit.onnx.registry import rule
 from ingot.errors import UnsupportedError
-from ingot.ir.dtype import DType, i32, i64
+from ingot.ir.dtype import DType, f64, i32, i64
 from ingot.ir.graph import Node
+from ingot.ops.define import product
 
 _ACTIVATIONS = {
     "affine": "Affine", "elu": "Elu", "hard_sigmoid": "HardSigmoid", "leaky_relu": "LeakyRelu", "relu": "Relu",
@@ -95,3 +96,32 @@ def _parts(name: str, rest: tuple[str | None, ...]) -> tuple[str | None, list[st
 
 def _listed(names: tuple[str, ...], numbers: tuple[float, ...], taking: tuple[str, ...]) -> list[float] | None:
     return [float(n) for name, n in zip(names, numbers, strict=True) if name in taking] or None
+
+
+@rule("linear_attention")
+def linear_attention(
+    builder: Builder, node: Node, q: str, k: str, v: str, state: str, decay: str | None = None, beta: str | None = None
+) -> tuple[str, ...]:
+    """ONNX Runtime's op has packed heads, and logarithms of decays."""
+
+    def packed(operand: int, x: str) -> str:
+        batch, steps, *rest = builder.type(node, operand).shape
+        return builder.Reshape(x, builder.sizes((batch, steps, product(rest))))
+
+    if builder.type(node, 0).dtype is f64:
+        raise UnsupportedError("linear attention of f64 is not supported, of f32 is")
+    heads = builder.type(node, 0).shape[2]
+    made, last = builder.add_all(
+        "LinearAttention",
+        2,
+        *(packed(i, x) for i, x in enumerate((q, k, v))),
+        state,
+        None if decay is None else packed(4, builder.Log(decay)),
+        beta,
+        domain="com.microsoft",
+        q_num_heads=heads,
+        kv_num_heads=heads,
+        scale=float(node.scale),
+        update_rule=f"{'gated_' if decay else ''}delta" if beta else "gated" if decay else "linear",
+    )
+    return builder.Reshape(made, builder.sizes(builder.type(node, 2).shape)), last

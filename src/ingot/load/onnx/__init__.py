@@ -18,6 +18,7 @@ from ingot.load.onnx import (  # noqa: E402, F401  # each declares its rules
     image,
     index,
     linear,
+    linear_attention,
     ml,
     norm,
     pad,

@@ -1,4 +1,6 @@
-"""Kernel rules of recurrent layers: one kernel call, an iteration per time step, weights packed unit by unit."""
+"""Kernel rules of recurrent layers and linear attention: one kernel call each. A layer has an iteration per time step,
+and its weights are packed unit by unit.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +20,7 @@ from ingot.support import abi
 # Nanoseconds on one thread: per multiply-add, per byte of weights, per activation.
 _FMA, _BYTE, _ACTIVATION = 0.018, 0.02, 1.0
 _FMA_F64, _ACTIVATION_F64 = 0.25, 15.0
+_STATE = 0.1  # per element of a state and step of linear attention
 _MAX_STEPS = 1 << 22  # iterations and tasks share one 32-bit counter
 
 
@@ -157,3 +160,19 @@ def _nanoseconds_f64(gates: View, hidden: int) -> float:
     """Estimate the time on one thread in f64, where libm computes activations."""
     steps, batch, columns = map(int, gates.shape)
     return steps * batch * columns * (hidden * _FMA_F64 + _ACTIVATION_F64)
+
+
+@kernel_rule("linear_attention", "linear_attention_f32", of(f32))
+def _linear_attention(lowering: Lowering, node: Node) -> None:
+    given = zip(node.op.operand_names, node.operands, strict=False)
+    reads = {name: lowering.contiguous(value) for name, value in given if value is not None}
+    out, last = (lowering.result(value) for value in node.outputs)
+    batch, steps, heads, v_dim = out.shape
+    k_dim = last.shape[2]
+    fields: dict[str, Field] = {name: pointer(view) for name, view in reads.items()}
+    fields |= {
+        "out": pointer(out), "last": pointer(last), "batch": batch, "steps": steps, "heads": heads, "k_dim": k_dim,
+        "v_dim": v_dim, "decay_dim": reads["decay"].shape[3] if "decay" in reads else 1, "scale": node.scale,
+    }  # fmt: skip
+    work = out.size * k_dim * _STATE
+    lowering.step("linear_attention_f32", "linear_attention_args", fields, [*reads.values()], [out, last], work=work)
