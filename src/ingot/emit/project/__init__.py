@@ -90,9 +90,9 @@ def _objects(sources: Sequence[str]) -> list[str]:
     return [source.replace(".c", ".o") for source in sources]
 
 
-def _lines(files: Sequence[str]) -> str:
-    """Return a list of a Makefile, wrapped at LINE columns."""
-    return wrapped(files, " ", "  ").lstrip().replace("\n", " \\\n")
+def _lines(items: Sequence[str], separator: str = " ") -> str:
+    """Return a list of a Makefile or macro, wrapped at LINE columns."""
+    return wrapped(items, separator, "  ").lstrip().replace("\n", " \\\n")
 
 
 def _rows(items: Iterable[str]) -> str:
