@@ -455,6 +455,16 @@ int main(int argc, char **argv) {
 """
 
 
+def test_a_prefix_changes_no_text_of_a_conversation(tmp_path: Path):
+    random_llama(tmp_path / "model", vocab_size=512)
+    write_folder(tmp_path / "model", document("gemma"))
+    template = "{% for m in messages %}{{ 'model_' + m['role'] + ':' + m['content'] }}{% endfor %}|"
+    (tmp_path / "model" / "tokenizer_config.json").write_text(json.dumps({"chat_template": template}))
+    emit_language_model(tmp_path / "model", tmp_path / "out", precision="f32", prefix="small")
+    facts = (tmp_path / "out" / "small_facts.h").read_text()
+    assert '#define SMALL_CHAT_TO_MODEL "model_assistant:"' in facts
+
+
 def test_two_models_link_into_one_program(tiny: Path, tmp_path: Path):
     """From text to text, in C and in C++; each gives what it gives alone, and every name begins with its prefix."""
     template = {"chat_template": "{% for m in messages %}{{ m['role'] + ':' + m['content'] }}{% endfor %}|"}

@@ -41,7 +41,7 @@ from ingot.emit.layout import Memory, layout_constants, memory
 from ingot.emit.platform import Platform
 from ingot.emit.pool import pool
 from ingot.emit.program import VECTOR, main, project
-from ingot.emit.project import SHARED, project_files
+from ingot.emit.project import SHARED, filled, project_files
 from ingot.emit.source import source
 from ingot.emit.weights import WeightSource, check_byte_order, write_binary, write_source
 from ingot.errors import InputError, UnsupportedError, some
@@ -245,70 +245,29 @@ def _arrays(face: Interface, vector: Vector | None, platform: Platform) -> dict[
 
 def header(face: Interface, platform: Platform, has_check: bool) -> str:
     """Return model.h."""
-    prefix, macro = face.prefix, face.macro
-    stored, entries = face.file("weights.bin"), "".join(f"\n{_declaration(face, entry)}" for entry in face.entries)
-    if platform.freestanding:
-        stored = f"{prefix}_weights"
-        entries = f"""
-/* The weights, in the section of constants. */
-extern const uint32_t {stored}[];
-{entries}"""
+    stored = f"{face.prefix}_weights" if platform.freestanding else face.file("weights.bin")
     kept = "; nothing of an earlier run remains" if face.kept_bytes else ""
     init = (
-        f"Initialises a state in memory of {prefix}_state_bytes(){kept}. weights: the bytes of {stored}, which must "
-        f"outlive all runs; both are {LINE_BYTES}-byte aligned. threads: the most that a run uses, including the "
+        f"Initialises a state in memory of {face.prefix}_state_bytes(){kept}. weights: the bytes of {stored}, which "
+        f"must outlive all runs; both are {LINE_BYTES}-byte aligned. threads: the most that a run uses, including the "
         "caller's."
     )
-    entries += face.companion.header
-    if has_check:
-        entries += f"""
-/* Runs the model on a test vector. Returns how many elements of its outputs have unexpected bits. */
-long {prefix}_check(void);
-"""
-    entries += layout_constants(face)
-    return f"""\
-/* {prefix}.h: emitted by Ingot. {face.file("layout.json")} has the names of the source model. */
-#ifndef {macro}_H
-#define {macro}_H
-
-#include <stddef.h>
-#include <stdint.h>
-
-#ifdef __cplusplus
-extern "C" {{
-#endif
-
-#define {macro}_WEIGHTS_BYTES {face.weights_bytes} /* the size of {stored} */
-#define {macro}_STATE_BYTES {face.state_bytes}
-#define {macro}_THREADS {face.threads} /* the most that a run can use */
-
-/* The same sizes as functions, for callers that do not include this header. */
-size_t {prefix}_weights_bytes(void);
-size_t {prefix}_state_bytes(void);
-
-/* The memory of runs{" and between them" if face.kept_bytes else ""}. Runs on different states may be concurrent. */
-typedef struct {prefix}_state {prefix}_state;
-
-{comment(init, "")}
-{prefix}_state *{prefix}_init(void *memory, const void *weights, int threads);
-{_watched(prefix) if face.can_stop else ""}{entries}
-#ifdef __cplusplus
-}}
-#endif
-
-#endif
-"""
+    return filled(
+        "model.h",
+        name=face.prefix,
+        layout=face.file("layout.json"),
+        weights=stored,
+        freestanding=platform.freestanding,
+        face=face,
+        init=comment(init, ""),
+        entries=[_declaration(face, entry) for entry in face.entries],
+        has_check=has_check,
+        constants=layout_constants(face),
+    )
 
 
-def _watched(prefix: str) -> str:
-    return f"""
-/* Lets *stop, once it is not 0, end runs on this state early; NULL: they never end early. */
-void {prefix}_watch({prefix}_state *state, const volatile int *stop);
-"""
-
-
-def _declaration(face: Interface, entry: Entry) -> str:
-    """Return the declarations of an entry's structs and function."""
+def _declaration(face: Interface, entry: Entry) -> dict[str, Any]:
+    """Return the members of an entry's structs, and the comment above its function."""
     codes = ["Returns 0"]
     if entry.can_fail:
         codes.append(f"{BAD_INDEX} when an index was outside its table; the outputs are then undefined")
@@ -316,26 +275,22 @@ def _declaration(face: Interface, entry: Entry) -> str:
         codes.append(f"{BAD_SIZE} when a size is out of range; then nothing was computed")
     if face.can_stop:
         codes.append(f"{STOPPED} when it was stopped; the outputs are then incomplete")
-    sizes = "".join(f"  int64_t {size.identifier}; /* {size.least} to {size.most} */\n" for size in entry.sizes)
+    sizes = [f"int64_t {size.identifier}; /* {size.least} to {size.most} */" for size in entry.sizes]
     about = f"Runs the model once; all tensors are dense and row-major. {', or '.join(codes)}."
-    return f"""\
-typedef struct {{
-{_members(entry.inputs, "inputs", sizes)}}} {face.inputs(entry)};
-
-typedef struct {{
-{_members(entry.outputs, "outputs")}}} {face.outputs(entry)};
-
-{comment(about, "")}
-{face.signature(entry)};
-"""
+    return {
+        "own": entry,
+        "inputs": _members(entry.inputs, "inputs", sizes),
+        "outputs": _members(entry.outputs, "outputs"),
+        "about": comment(about, ""),
+    }
 
 
-def _members(ports: Sequence[Port], kind: str, sizes: str = "") -> str:
+def _members(ports: Sequence[Port], kind: str, sizes: Sequence[str] = ()) -> list[str]:
     """Return the members of a struct: pointers, then sizes, then dims that a run sets."""
-    rows = [f"  {declared(port.tensor, port.identifier)}; /* {dims(port.tensor)} */\n" for port in ports]
+    rows = [f"{declared(port.tensor, port.identifier)}; /* {dims(port.tensor)} */" for port in ports]
     run_dims = [
-        f"  int64_t {port.dims}[{len(port.tensor.shape)}]; /* of {port.identifier}: set by a run */\n"
+        f"int64_t {port.dims}[{len(port.tensor.shape)}]; /* of {port.identifier}: set by a run */"
         for port in ports
         if port.dims
     ]
-    return "".join([*rows, sizes, *run_dims]) or f"  void *none; /* the model has no {kind} */\n"
+    return [*rows, *sizes, *run_dims] or [f"void *none; /* the model has no {kind} */"]

@@ -7,78 +7,25 @@ set to NaN, as is the whole arena before a run.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
-from ingot.emit.interface import Entry, Interface, wrapped
+from ingot.emit.interface import Entry, Interface
 from ingot.emit.kernels import whole_source
+from ingot.emit.project import filled
 
 Span = tuple[int, int]  # the first byte, and one past the last
 
 
 def check_header(face: Interface, hash: int) -> str:
     """Return the file. hash: of the bytes of weights.bin."""
-    prefix, macro = face.prefix, face.macro
-    return f"""\
-/* {prefix}_check.h: emitted by Ingot: a check of the weights, and checks during a run. */
-#ifndef {macro}_CHECK_H
-#define {macro}_CHECK_H
-
-#include <stddef.h>
-#include <stdint.h>
-
-#include "{prefix}.h"
-
-#ifndef INGOT_HASH
-#define INGOT_HASH
-{_hash()}#endif
-
-/* Whether these are the bytes of weights.bin. The results of a run with other bytes are undefined. */
-static inline int {prefix}_weights_fit(const void *weights, size_t nbytes) {{
-  return nbytes == {macro}_WEIGHTS_BYTES && ingot_hash(weights, (int64_t)nbytes) == UINT64_C(0x{hash:016x});
-}}
-
-#if defined({macro}_CHECK)
-/* Some bytes of the arena. */
-typedef struct {{ int64_t first, end; }} check_span;
-
-/* The spans that a step may write, and those that no later step needs: consecutive rows of a table, in order. */
-typedef struct {{ int64_t written, written_count, dead, dead_count; }} check_row;
-
-/* A hash of all bytes of the arena except some spans, which are in order. */
-static inline uint64_t check_others(const char *arena, int64_t nbytes, const check_span *some, size_t count) {{
-  uint64_t others = 0;
-  int64_t done = 0;
-  for (size_t i = 0; i <= count; i++) {{
-    const int64_t end = i < count ? some[i].first : nbytes;
-    others = 31 * others + ingot_hash(arena + done, end - done);
-    if (i < count) done = some[i].end;
-  }}
-  return others;
-}}
-
-/* After a step, or before the first, -1: checks that it wrote only its own spans, and computes the hash for the next
- * step. Dead spans are set to NaN, or -1, as is the whole arena before a run. */
-static inline void check_step(char *arena, int64_t nbytes, const check_span *spans, const check_row *rows, int step,
-                              uint64_t *others, int32_t *strayed) {{
-  const check_row *row = rows + 1 + step;
-  if (step < 0) memset(arena, 0xff, (size_t)nbytes);
-  else if (check_others(arena, nbytes, spans + row->written, (size_t)row->written_count) != *others && *strayed == 0)
-    *strayed = -1 - step;
-  for (const check_span *dead = spans + row->dead; dead < spans + row->dead + row->dead_count; dead++)
-    memset(arena + dead->first, 0xff, (size_t)(dead->end - dead->first));
-  *others = check_others(arena, nbytes, spans + row[1].written, (size_t)row[1].written_count);
-}}
-#define CHECKED(entry, step) \\
-  check_step(call->state->arena, (int64_t)sizeof call->state->arena, check_##entry##_spans, check_##entry##_rows, \\
-             (int)(step), &call->others, &call->strayed);
-{"".join(_tables(entry) for entry in face.entries if entry.planned.live)}#endif
-
-#endif
-"""
-
-
-def _hash() -> str:
-    """Return hash.c without string.h, which a freestanding program may not have."""
-    return whole_source("runtime/hash.c").replace("memcpy(", "__builtin_memcpy(")
+    return filled(
+        "check.h",
+        name=face.prefix,
+        hash=hash,
+        # A freestanding program may have no string.h.
+        hash_source=whole_source("runtime/hash.c").replace("memcpy(", "__builtin_memcpy(").rstrip(),
+        entries=[_tables(entry) for entry in face.entries if entry.planned.live],
+    )
 
 
 def check_hooks(face: Interface) -> str:
@@ -92,7 +39,7 @@ def check_hooks(face: Interface) -> str:
 """
 
 
-def _tables(entry: Entry) -> str:
+def _tables(entry: Entry) -> dict[str, Any]:
     """Return the spans of an entry's steps, with an empty row before the first and after the last."""
     spans: list[Span] = [(0, 0)]
     rows = [(0, 0, 0, 0)]
@@ -101,18 +48,11 @@ def _tables(entry: Entry) -> str:
         rows.append((len(spans), len(written), len(spans) + len(written), len(dead)))
         spans += [*written, *dead]
     rows.append((0, 0, 0, 0))
-    return f"""
-static const check_span check_{entry.name}_spans[] = {{
-{_braced(spans)}
-}};
-static const check_row check_{entry.name}_rows[] = {{
-{_braced(rows)}
-}};
-"""
+    return {"name": entry.name, "spans": _braced(spans), "rows": _braced(rows)}
 
 
-def _braced(rows: Iterable[tuple[int, ...]]) -> str:
-    return wrapped(("{" + ", ".join(map(str, row)) + "}" for row in rows), ", ", "  ")
+def _braced(rows: Iterable[tuple[int, ...]]) -> list[str]:
+    return ["{" + ", ".join(map(str, row)) + "}" for row in rows]
 
 
 def _dead(entry: Entry, index: int) -> list[Span]:

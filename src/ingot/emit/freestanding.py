@@ -9,7 +9,7 @@ import numpy as np
 from ingot.emit.interface import Interface, Port, dims, wrapped
 from ingot.emit.platform import Platform
 from ingot.emit.program import INFINITIES
-from ingot.emit.project import Project, library_headers, library_sources
+from ingot.emit.project import Project, filled, library_headers, library_sources
 from ingot.emit.sizes import sizes_from_shapes
 from ingot.emit.weights import words
 
@@ -28,63 +28,32 @@ def check(
     (entry,) = face.entries
     arrays = [_words(port, inputs[port.tensor.name], platform) for port in entry.inputs]
     arrays += [_words(port, outputs[port.tensor.name], platform) for port in entry.outputs]
-    buffers = [f"static _Alignas(64) char {_got(port)}[{max(1, port.tensor.nbytes)}];" for port in entry.outputs]
     given = [f".{port.identifier} = (const void *){port.identifier}" for port in entry.inputs]
     sizes = sizes_from_shapes([port.tensor for port in entry.inputs], inputs)
     given += [f".{size.identifier} = {sizes[size.symbol]}" for size in entry.sizes]
-    received = [f".{port.identifier} = (void *){_got(port)}" for port in entry.outputs]
-    compared = "".join(
-        f"  count += differences({_got(port)}, {port.identifier}, {outputs[port.tensor.name].size},"
-        f" {port.tensor.dtype.itemsize}, {INFINITIES.get(port.tensor.dtype.name, '0')});\n"
+    received = [f".{port.identifier} = (void *)got_{port.identifier}" for port in entry.outputs]
+    results = [
+        {
+            "name": port.identifier,
+            "bytes": max(1, port.tensor.nbytes),
+            "size": outputs[port.tensor.name].size,
+            "itemsize": port.tensor.dtype.itemsize,
+            "infinity": INFINITIES.get(port.tensor.dtype.name, "0"),
+        }
         for port in entry.outputs
+    ]
+    return filled(
+        "check.c",
+        name=face.prefix,
+        file=face.file("check.c"),
+        face=face,
+        entry=entry,
+        arrays=arrays,
+        outputs=results,
+        given=wrapped(given or [".none = 0"], ", ", " " * 6),
+        received=wrapped(received, ", ", " " * 6),
+        little=platform.byte_order == "little",
     )
-    return f"""\
-/* {face.file("check.c")}: emitted by Ingot: inputs, and the outputs that the model must compute. */
-#include "{face.prefix}.h"
-
-{"".join(arrays)}
-{chr(10).join(buffers)}
-static _Alignas(64) char memory[{face.macro}_STATE_BYTES];
-
-/* The bits of an element. */
-static uint64_t element(const unsigned char *data, int size) {{
-  uint64_t bits = 0;
-  for (int i = 0; i < size; i++) bits |= (uint64_t)data[i] << 8 * {_place(platform)};
-  return bits;
-}}
-
-/* How many elements differ; two NaN, whose bits are above those of infinity, count as equal. */
-static long differences(const void *got, const void *expected, long count, int size, uint64_t infinity) {{
-  const uint64_t magnitude = ((uint64_t)1 << (8 * size - 1)) - 1;
-  long different = 0;
-  for (long i = 0; i < count; i++) {{
-    const uint64_t a = element((const unsigned char *)got + i * size, size);
-    const uint64_t b = element((const unsigned char *)expected + i * size, size);
-    different += a != b && !(infinity && (a & magnitude) > infinity && (b & magnitude) > infinity);
-  }}
-  return different;
-}}
-
-long {face.prefix}_check(void) {{
-  const {face.inputs(entry)} inputs = {{
-{wrapped(given or [".none = 0"], ", ", " " * 6)}
-  }};
-  {face.const(entry)}{face.outputs(entry)} outputs = {{
-{wrapped(received, ", ", " " * 6)}
-  }};
-  {face.prefix}_state *const state = {face.prefix}_init(memory, {face.prefix}_weights, 1);
-  long count = {face.function(entry)}(state, &inputs, &outputs);
-{compared}  return count;
-}}
-"""
-
-
-def _place(platform: Platform) -> str:
-    return "i" if platform.byte_order == "little" else "(size - 1 - i)"
-
-
-def _got(port: Port) -> str:
-    return f"got_{port.identifier}"
 
 
 def _words(port: Port, array: np.ndarray, platform: Platform) -> str:

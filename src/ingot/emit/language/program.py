@@ -7,9 +7,9 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from ingot.emit.interface import Interface, wrapped
+from ingot.emit.interface import Interface
 from ingot.emit.program import VECTOR
-from ingot.emit.project import Project, library_headers, library_sources, project_files
+from ingot.emit.project import Project, filled, library_headers, library_sources, project_files
 from ingot.emit.steps import float_text
 
 _LIBRARY = ("normal", "tokenizer", "language")  # a source and a header each, named after the prefix
@@ -69,7 +69,7 @@ def program_files(
     named |= {face.file(f"{program}.c"): f"{program}.c" for program in programs}
     folder = importlib.resources.files("ingot.emit.language")
     files = {given: _own((folder / name).read_text("utf-8"), face) for given, name in named.items()}
-    files[f"{face.prefix}_facts.h"] = prefixed(_facts(ends, {**_SAMPLING, **sampling}, chat), face.prefix)
+    files[f"{face.prefix}_facts.h"] = _facts(face, ends, {**_SAMPLING, **sampling}, chat)
     files |= project_files(_project(face, bool(chat), vector is not None))
     if vector:
         files[face.file(f"{VECTOR}/prompt.txt")] = vector.prompt
@@ -93,41 +93,28 @@ def _own(text: str, face: Interface) -> str:
     return re.sub(r"\b(weights|tokenizer)\.bin\b", lambda name: face.file(name[0]), prefixed(text, face.prefix))
 
 
-def _facts(ends: Collection[int], sampling: Mapping[str, float | int], chat: ChatFormat | None) -> str:
+def _facts(face: Interface, ends: Collection[int], sampling: Mapping[str, float | int], chat: ChatFormat | None) -> str:
+    """Return model_facts.h: facts of the model folder besides its weights."""
     fields = [f".{name} = {_number(value)}" for name, value in sampling.items()]
-    numbers = wrapped(fields, ", ", "  ").replace("\n", " \\\n")
-    text = f"""\
-/* model_facts.h: emitted by Ingot: facts of the model folder besides its weights. */
-#define MODEL_DEFAULT_SAMPLING {{ \\
-{numbers} \\
-}}
-
-/* Tokens that end an answer. */
-#define MODEL_END_TOKENS {{{", ".join(map(str, sorted(ends) or [-1]))}}}
-"""
-    return text + (_chat_facts(chat) if chat else "")
+    return filled("facts.h", face.prefix, sampling=fields, ends=sorted(ends) or [-1], chat=_chat_facts(chat))
 
 
-def _chat_facts(chat: ChatFormat) -> str:
-    rows = {
-        "FIRST": chat.first,
-        "BEFORE_SYSTEM": chat.before_system,
-        "AFTER_SYSTEM": chat.after_system,
-        "TO_MODEL": chat.to_model,
-        "TO_USER": chat.to_user,
-        "LAST": chat.last,
+def _chat_facts(chat: ChatFormat | None) -> dict[str, str | int]:
+    """Return the values of the macros of a conversation; empty without a chat template."""
+    if chat is None:
+        return {}
+    return {
+        "FIRST": _text(chat.first),
+        "BEFORE_SYSTEM": _text(chat.before_system),
+        "AFTER_SYSTEM": _text(chat.after_system),
+        "TO_MODEL": _text(chat.to_model),
+        "TO_USER": _text(chat.to_user),
+        "LAST": _text(chat.last),
+        "TRIMS_SYSTEM": int("system" in chat.trims),
+        "TRIMS_USER": int("user" in chat.trims),
+        "TRIMS_MODEL": int("assistant" in chat.trims),
+        "DROPS_THOUGHTS": int(chat.thoughts),
     }
-    flags = {
-        "TRIMS_SYSTEM": "system" in chat.trims,
-        "TRIMS_USER": "user" in chat.trims,
-        "TRIMS_MODEL": "assistant" in chat.trims,
-        "DROPS_THOUGHTS": chat.thoughts,
-    }
-    texts = "".join(f"#define MODEL_CHAT_{name} {_text(text)}\n" for name, text in rows.items())
-    return f"""
-/* A conversation: FIRST, or BEFORE_SYSTEM, the system message and AFTER_SYSTEM, if it takes one; then what is said,
- * with TO_MODEL and TO_USER in between; LAST behind what the user said last. */
-{texts}{"".join(f"#define MODEL_CHAT_{name} {int(value)}" + chr(10) for name, value in flags.items())}"""
 
 
 def _number(value: float | int) -> str:

@@ -1,16 +1,21 @@
-"""The build files of an emitted model: rules for make and CMake, and a pkg-config file.
+"""The files around an emitted model, as jinja2 templates: programs, and the build by make, CMake and pkg-config.
 
 `Makefile` and `CMakeLists.txt` are the same in every folder: they include the rules of each model in it.
 """
 
 from __future__ import annotations
 
-import importlib.resources
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import ingot
 from ingot.emit.interface import Interface, wrapped
+
+if TYPE_CHECKING:
+    import jinja2
 
 SHARED = ("Makefile", "CMakeLists.txt")
 
@@ -41,7 +46,10 @@ def project_files(project: Project) -> dict[str, str]:
     if not project.freestanding:
         templates |= {"CMakeLists.txt": "CMakeLists.txt", face.file("model.cmake"): "model.cmake"}
         templates |= {f"{face.prefix}.pc": "model.pc"}
-    return {name: _filled(template, project) for name, template in templates.items()}
+    values = {
+        "project": project, "mk": face.file("model.mk"), "threads": face.threads > 1, "version": ingot.__version__
+    }  # fmt: skip
+    return {file: filled(template, face.prefix, **values) for file, template in templates.items()}
 
 
 def library_sources(face: Interface) -> list[str]:
@@ -55,25 +63,38 @@ def library_headers(face: Interface) -> list[str]:
     return [*names, *([f"{face.prefix}_pool.h"] if face.threads > 1 else [])]
 
 
-def _filled(template: str, project: Project) -> str:
-    """Render a template with a project's names, which are all identifiers with file extensions."""
-    import jinja2
+def filled(template: str, name: str, **values: Any) -> str:
+    """Return a file of an emitted folder: its template with the prefix and other values.
 
-    folder = importlib.resources.files("ingot.emit.project")
+    Values that come from a model are C identifiers, numbers, or texts that C quotes.
+    """
+    return _environment().get_template(f"{template}.jinja").render(values, name=name, NAME=name.upper())
+
+
+@functools.cache
+def _environment() -> jinja2.Environment:
+    import jinja2  # imported on demand: most sessions emit nothing
+
     environment = jinja2.Environment(
-        undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
     )
-    environment.filters |= {"lines": _lines, "objects": _objects}
-    face = project.face
-    return environment.from_string((folder / f"{template}.jinja").read_text("utf-8")).render(
-        project=project, name=face.prefix, mk=face.file("model.mk"), threads=face.threads > 1, version=ingot.__version__
-    )
+    environment.filters |= {"lines": _lines, "objects": _objects, "wrapped": _rows}
+    return environment
 
 
 def _objects(sources: Sequence[str]) -> list[str]:
     return [source.replace(".c", ".o") for source in sources]
 
 
-def _lines(files: Sequence[str]) -> str:
-    """Return a list of a Makefile, wrapped at LINE columns."""
-    return wrapped(files, " ", "  ").lstrip().replace("\n", " \\\n")
+def _lines(items: Sequence[str], separator: str = " ") -> str:
+    """Return a list of a Makefile or macro, wrapped at LINE columns."""
+    return wrapped(items, separator, "  ").lstrip().replace("\n", " \\\n")
+
+
+def _rows(items: Iterable[str]) -> str:
+    """Return the lines of a C initialiser."""
+    return wrapped(items, ", ", "  ")

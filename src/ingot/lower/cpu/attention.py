@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from ingot.ir.dtype import DType, bf16, f32
 from ingot.ir.graph import Node
+from ingot.lower.cpu.durations import NS
 from ingot.lower.cpu.formats import PANEL
 from ingot.lower.cpu.kernel_rules import Condition, accept, both, kernel_rule, of
-from ingot.lower.cpu.optimise import DRAWN, drawing_fields
+from ingot.lower.cpu.optimise import drawing_fields
 from ingot.lower.lowered import Field
 from ingot.lower.lowering import Lowering, pointer
 from ingot.lower.states import undecoded
 from ingot.lower.view import View, broadcast_view
 from ingot.support import abi
 
-# Nanoseconds on one thread: per multiply-add in a packed kernel, per weight of the softmax, per element packed.
-_FMA, _WEIGHT, _PACK = 0.018, 0.4, 0.3
 # With this many keys of a dtype, attention runs online. The exception: if all query rows of a key head form one block,
 # they need no packed copy of the keys, and their complete score rows are small. The two algorithms round differently,
 # so the thresholds are the same for every instruction set.
@@ -96,7 +95,7 @@ def _lower_attention(lowering: Lowering, node: Node, kernel: str, q: View, k: Vi
     work = batch * heads * _head_nanoseconds(int(q_len), int(kv_len), head_dim, v_dim)
     if node.op.name == "attention_dropout":
         fields |= _drawn(lowering, node, 4, reads)
-        work += batch * heads * q_len * kv_len * DRAWN
+        work += batch * heads * q_len * kv_len * NS.drawn
     lowering.step(kernel, "attention_args", fields, reads, [out], work=work)
 
 
@@ -140,15 +139,15 @@ def _attention_gradient(lowering: Lowering, node: Node) -> None:
     }  # fmt: skip
     for name, view in zip(("q", "k", "v", "d", "dq", "dk", "dv"), (*reads, *writes), strict=True):
         fields |= {name: pointer(view), f"{name}_strides": view.strides[:3]}
-    work = 2.5 * batch * heads * _head_nanoseconds(int(q_len), int(kv_len), head_dim, v_dim)
+    work = NS.attention_gradient_factor * batch * heads * _head_nanoseconds(int(q_len), int(kv_len), head_dim, v_dim)
     if node.op.name == "attention_dropout_gradient":
         fields |= _drawn(lowering, node, 4, reads)
-        work += batch * heads * q_len * kv_len * DRAWN
+        work += batch * heads * q_len * kv_len * NS.drawn
     lowering.step(f"{node.op.name}_f32", "attention_gradient_args", fields, reads, writes, work=work)
 
 
 def _head_nanoseconds(q_len: int, kv_len: int, head_dim: int, v_dim: int) -> float:
     """Estimate the time of one head on one thread: both products over panels, softmax, and packing of k and v."""
     keys, columns = (-(-n // PANEL) * PANEL for n in (kv_len, v_dim))
-    products = q_len * keys * (head_dim + columns) * _FMA
-    return products + q_len * keys * _WEIGHT + (keys * head_dim + kv_len * columns) * _PACK
+    products = q_len * keys * (head_dim + columns) * NS.multiply_add
+    return products + q_len * keys * NS.softmax_weight + (keys * head_dim + kv_len * columns) * NS.packed_keys

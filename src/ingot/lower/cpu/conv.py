@@ -10,11 +10,12 @@ from collections.abc import Callable
 
 from ingot.ir.dtype import DType, bf16, f32, f64, i8, i64, u8
 from ingot.ir.graph import Node
+from ingot.lower.cpu.durations import NS
 from ingot.lower.cpu.formats import F32, FORMATS, pack_fields
 from ingot.lower.cpu.image import image_fields, image_result, image_strides, two
 from ingot.lower.cpu.integer import lower_quantized, quantized_filter
 from ingot.lower.cpu.kernel_rules import Condition, both, kernel_rule, of, operand_type, stored
-from ingot.lower.cpu.linear import epilogue_fields, packed_step
+from ingot.lower.cpu.linear import GEMV_ROWS, MANY_ROWS, epilogue_fields, packed_step
 from ingot.lower.cpu.norm import averages_images
 from ingot.lower.formats import Dots, Format
 from ingot.lower.lowered import Field
@@ -24,16 +25,10 @@ from ingot.lower.states import undecoded
 from ingot.lower.view import View, channels_last
 from ingot.support import abi
 
-# Nanoseconds on one thread: per multiply-add in a packed kernel, per multiply-add of a depthwise convolution, per
-# element that a pooling window reads.
-_FMA, _DEPTHWISE, _POOLED = 0.018, 0.03, 0.06
 _FEW_CHANNELS = 4  # up to this many channels, the kernel gathers from planes without a copy
 TRANSFORMED_LEAST, _TRANSFORMED_BYTES = 16, 1 << 19  # channels; bytes of one kernel position of a filter
 _LAST = channels_last(4)
 _FORMATS = tuple(format for format in reversed(FORMATS) if not format.is_quantized)  # of filters
-_GEMV_PIXELS = 4
-_MANY_PIXELS = 64  # from this many pixels on, packing a filter in each run costs little
-_PACKED = 0.25  # nanoseconds on one thread per packed element
 _TILE_PIXELS, _TILE_RUNS = abi.constant("INGOT_TILE_PIXELS"), abi.constant("INGOT_TILE_RUNS")
 
 
@@ -57,7 +52,7 @@ def _packable_filter(lowering: Lowering, node: Node) -> str:
     if root.operands[1] in lowering.static:
         return ""
     count = _pixel_count(lowering, node)
-    if root.groups != 1 or count < _MANY_PIXELS:
+    if root.groups != 1 or count < MANY_ROWS:
         return f"the filter is not constant, for {count} pixels in {root.groups} groups"
     return ""
 
@@ -147,7 +142,7 @@ def _pixel_count(lowering: Lowering, node: Node) -> int:
 
 def _few_pixels(lowering: Lowering, node: Node) -> str:
     count = _pixel_count(lowering, node)
-    return "" if count <= _GEMV_PIXELS else f"{count} pixels, expected at most {_GEMV_PIXELS}"
+    return "" if count <= GEMV_ROWS else f"{count} pixels, expected at most {GEMV_ROWS}"
 
 
 _CONV = both(of(f32, f32), flat, _fixed_filter)
@@ -252,7 +247,7 @@ def _packed_by_step(lowering: Lowering, filter: str, order: tuple[int, ...]) -> 
     panels = lowering.temporary(f"{filter}.panels", f32, (F32.panel_bytes(shape[1], shape[0]) // f32.itemsize,))
     fields: dict[str, Field] = {"src": pointer(rows), "dst": pointer(panels)}
     fields |= pack_fields(rows.shape, rows.strides, True)
-    lowering.step(F32.pack, "pack_args", fields, [rows], [panels], work=panels.size * _PACKED)
+    lowering.step(F32.pack, "pack_args", fields, [rows], [panels], work=panels.size * NS.packed)
     return panels
 
 
@@ -269,7 +264,7 @@ def _conv_depthwise(kernel: str, image: Callable[[Lowering, str | None], str | N
         root = lowering.group(node).root
         weight = _filter(lowering, root, F32).derive("permute", axes=(2, 3, 1, 0))
         num_products = math.prod(weight.dims[:2])
-        work = math.prod(lowering.graph.type(root.output).dims) * num_products * _DEPTHWISE
+        work = math.prod(lowering.graph.type(root.output).dims) * num_products * NS.multiply_add_depthwise
         x = lowering.image(image(lowering, root.operands[0]))
         _emit(lowering, node, kernel, x, lowering.weight(weight), work, _row_means(lowering, node))
 
@@ -344,7 +339,7 @@ def _winograd(kernel: str, format: Format, *conditions: Condition, dots: Dots | 
     def lower(lowering: Lowering, node: Node) -> None:
         root = lowering.group(node).root
         x = lowering.image(_image(lowering, root.operands[0], dots))
-        work = math.prod(lowering.graph.type(root.output).dims) * x.shape[1] * 4 * _multiply_add(x) * 1.2
+        work = math.prod(lowering.graph.type(root.output).dims) * x.shape[1] * 4 * _multiply_add(x) * NS.winograd_factor
         if root.operands[1] not in lowering.static:
             _emit(lowering, node, kernel, x, _transformed_by_step(lowering, str(root.operands[1])), work)
             return
@@ -364,7 +359,7 @@ def _lines(lowering: Lowering, node: Node) -> None:
     weight = first.derive("concat", middle, last, first.derive("add", last), axis=1)
     out, rows = weight.dims[:2]
     x = lowering.image(root.operands[0])
-    work = math.prod(lowering.graph.type(root.output).dims) * x.shape[1] * 2.5 * _FMA * 1.1
+    work = math.prod(lowering.graph.type(root.output).dims) * x.shape[1] * 5 / 2 * NS.multiply_add * NS.window_factor
     panels = lowering.weight(weight.derive("reshape", shape=(out, rows)), "panels", True, F32)
     _emit(lowering, node, "conv2d_f32_lines", x, panels, work)
 
@@ -392,7 +387,7 @@ def _transformed_by_step(lowering: Lowering, filter: str) -> View:
     points = lowering.temporary(f"{filter}.points", f32, (16 * F32.panel_bytes(channels, out) // f32.itemsize,))
     fields: dict[str, Field] = {"weight": pointer(weight), "out": pointer(points), "strides": weight.strides}
     fields |= {"out_channels": out, "channels": channels}
-    work = points.size * _PACKED
+    work = points.size * NS.packed
     lowering.step("conv2d_filter_points_f32", "filter_points_args", fields, [weight], [points], work=work)
     return points
 
@@ -419,13 +414,13 @@ _packed("conv2d_f32_packed", F32)
 def _lower_product(lowering: Lowering, node: Node, kernel: str, x: View, weight: View) -> None:
     root = lowering.group(node).root
     k = math.prod(lowering.graph.type(str(root.operands[1])).dims[1:])
-    work = math.prod(lowering.graph.type(root.output).dims) * k * _multiply_add(x) * 1.1
+    work = math.prod(lowering.graph.type(root.output).dims) * k * _multiply_add(x) * NS.window_factor
     _emit(lowering, node, kernel, x, weight, work)
 
 
 def _multiply_add(x: View) -> float:
     """Return the nanoseconds of a multiply-add on one thread."""
-    return _FMA if x.dtype is f32 else _FMA / 2
+    return NS.multiply_add if x.dtype is f32 else NS.multiply_add_dots
 
 
 def _emit(
@@ -476,7 +471,7 @@ def _conv_nchw(lowering: Lowering, node: Node) -> None:
     out = lowering.result(group.output).as_image()
     fields |= image_fields(x, out, root) | {"channels": x.shape[1], "out_channels": out.shape[1]}
     fields |= {"out": pointer(out), "kernel_h": weight.shape[2], "kernel_w": weight.shape[3]}
-    work = out.size * math.prod(weight.shape[1:]) * _FMA * 1.3
+    work = out.size * math.prod(weight.shape[1:]) * NS.multiply_add * NS.planes_factor
     lowering.step("conv2d_f32", "conv_nchw_args", fields, reads, [out], work=work)
 
 
@@ -491,7 +486,7 @@ def _pool(op: str, dtype: DType) -> None:
         fields |= {"x_strides": image_strides(x), "out_strides": image_strides(out)}
         if op == "avg_pool":
             fields["count_include_pad"] = int(node.count_include_pad)
-        work = out.size * math.prod(node.kernel) * _POOLED
+        work = out.size * math.prod(node.kernel) * NS.pooled
         lowering.step(f"{op}_{dtype}", "pool_args", fields, [x], [out], work=work)
 
 

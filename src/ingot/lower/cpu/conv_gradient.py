@@ -7,13 +7,11 @@ import math
 from ingot.ir.dtype import f32
 from ingot.ir.graph import Node
 from ingot.lower.cpu.conv import TRANSFORMED_LEAST, flat, pixels
+from ingot.lower.cpu.durations import NS
 from ingot.lower.cpu.image import image_fields, image_result, image_strides, two
 from ingot.lower.cpu.kernel_rules import Condition, accept, both, kernel_rule, of, operand_type
 from ingot.lower.lowered import Field
 from ingot.lower.lowering import Lowering, pointer
-
-# Nanoseconds on one thread: per multiply-add of a product, per element of a window.
-_FMA, _POOLED = 0.02, 0.3
 
 
 def _one_group(lowering: Lowering, node: Node) -> str:
@@ -49,8 +47,10 @@ def _filter_gradient(kernel: str, multiply_add: float, *conditions: Condition, a
         lowering.step(kernel, "conv_filter_args", fields, [x, d], [out], work=work)
 
 
-_filter_gradient("conv2d_filter_gradient_f32_winograd", _FMA / 2, _three_by_three, avoid=_little_saved)
-_filter_gradient("conv2d_filter_gradient_f32", _FMA)
+_filter_gradient(
+    "conv2d_filter_gradient_f32_winograd", NS.multiply_add_filter / 2, _three_by_three, avoid=_little_saved
+)
+_filter_gradient("conv2d_filter_gradient_f32", NS.multiply_add_filter)
 
 
 @kernel_rule("max_pool_gradient", "max_pool_gradient_f32", both(of(f32, f32), flat))
@@ -62,5 +62,5 @@ def _pool_gradient(lowering: Lowering, node: Node) -> None:
     fields |= {"kernel_h": kernel_h, "kernel_w": kernel_w}
     for name, view in (("x", x), ("d", d), ("out", out)):
         fields |= {name: pointer(view), f"{name}_strides": image_strides(view)}
-    work = d.size * math.prod(node.kernel) * _POOLED
+    work = d.size * math.prod(node.kernel) * NS.pooled_gradient
     lowering.step("max_pool_gradient_f32", "max_pool_gradient_args", fields, [x, d], [out], work=work)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import ingot.ops  # noqa: F401  fills OPS
 from ingot.ir.dtype import DTYPES, DType
 from ingot.ir.graph import OPS, Node
+from ingot.lower.cpu.durations import NS
 from ingot.lower.cpu.kernel_rules import kernel_rule, of, operand_type
 from ingot.lower.elementwise import kernel_op, scalars
 from ingot.lower.lowered import Field
@@ -15,7 +16,6 @@ from ingot.lower.view import View, broadcast_view, collapse, image_order, with_l
 from ingot.support.abi import Elementwise, constant, elementwise, kernels
 
 SHORT = 5  # a row of fewer elements costs more to start than its elements cost at a stride
-_CHEAP, _COSTLY = 0.12, 0.8  # estimated nanoseconds per element on one thread
 
 
 def vector_kernel(node: Node) -> Elementwise | None:
@@ -60,7 +60,7 @@ def cast_fields(source: DType, target: DType) -> dict[str, int]:
 
 def _lower_move(lowering: Lowering, kernel: str, source: View, target: View, **numbers: int) -> None:
     fields = elementwise_fields([source], target) | numbers
-    lowering.step(kernel, "elementwise_args", fields, [source], [target], work=source.size / 4)
+    lowering.step(kernel, "elementwise_args", fields, [source], [target], work=source.size * NS.copied)
 
 
 def _emit(lowering: Lowering, node: Node, kernel: str, nanoseconds: float, **scalars: float) -> None:
@@ -87,7 +87,7 @@ def _declare(kernel: Elementwise) -> None:
     @kernel_rule(op, kernel.kernel, refuse)
     def lower(lowering: Lowering, node: Node) -> None:
         alpha, beta = scalars(node)
-        _emit(lowering, node, kernel.kernel, _COSTLY if kernel.is_costly else _CHEAP, alpha=alpha, beta=beta)
+        _emit(lowering, node, kernel.kernel, NS.costly if kernel.is_costly else NS.cheap, alpha=alpha, beta=beta)
 
 
 for _kernel in elementwise().values():
@@ -96,7 +96,7 @@ for _kernel in elementwise().values():
 
 @kernel_rule("bitcast", "copy_b")
 def _bitcast(lowering: Lowering, node: Node) -> None:
-    _emit(lowering, node, f"copy_b{node.dtype.held.itemsize}", _CHEAP)
+    _emit(lowering, node, f"copy_b{node.dtype.held.itemsize}", NS.cheap)
 
 
 def _where(itemsize: int) -> None:
@@ -106,7 +106,7 @@ def _where(itemsize: int) -> None:
 
     @kernel_rule("where", f"where_b{itemsize}", refuse)
     def lower(lowering: Lowering, node: Node) -> None:
-        _emit(lowering, node, f"where_b{itemsize}", _CHEAP)
+        _emit(lowering, node, f"where_b{itemsize}", NS.cheap)
 
 
 for _itemsize in (1, 2, 4, 8):
@@ -123,7 +123,7 @@ def _cast(source: DType, target: DType) -> None:
 
     @kernel_rule("cast", kernel, refuse)
     def lower(lowering: Lowering, node: Node) -> None:
-        _emit(lowering, node, kernel, _CHEAP)
+        _emit(lowering, node, kernel, NS.cheap)
 
 
 for _name in kernels():
@@ -136,4 +136,4 @@ def _cast_any(lowering: Lowering, node: Node) -> None:
     source, target = operand_type(lowering, node).dtype, node.dtype
     fields = cast_fields(source, target) | {"rounding": constant(f"INGOT_ROUND_{node.round_mode}")}
     fields["saturate"] = int(node.saturate and target.kind == "n")
-    _emit(lowering, node, "convert", _COSTLY, **fields)
+    _emit(lowering, node, "convert", NS.costly, **fields)

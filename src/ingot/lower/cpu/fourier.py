@@ -10,6 +10,7 @@ import numpy as np
 from ingot.ir.dim import has_size
 from ingot.ir.dtype import DType, f32, f64
 from ingot.ir.graph import Node, TensorType
+from ingot.lower.cpu.durations import NS
 from ingot.lower.cpu.kernel_rules import both, kernel_rule, of, operand_type
 from ingot.lower.lowered import Field
 from ingot.lower.lowering import Lowering, pointer
@@ -17,7 +18,6 @@ from ingot.lower.packed_weight import WeightExpr
 from ingot.lower.view import View, collapse
 from ingot.support import abi
 
-_PASS = 0.35  # nanoseconds per element and pass, on one thread
 LANES = {f32: 16, f64: 1}  # of a vector
 _LINES = abi.constant("INGOT_FFT_LINES")
 _MAX_IN_BLOCKS = 8192  # numbers of a line; a block of longer lines does not fit in the second-level cache
@@ -130,7 +130,7 @@ def _transform(kernel: str, dtype: DType, op: str) -> None:
         }  # fmt: skip
         for name, (first, own, step) in places.items():
             fields |= {name: first, f"{name}_strides": own, f"{name}_step": step}
-        work = math.prod(map(int, shape)) * length * (3 + len(radices(length))) * _PASS
+        work = math.prod(map(int, shape)) * length * (3 + len(radices(length))) * NS.fourier_pass
         lowering.step(kernel, "fft_args", fields, [*given, factors], results, work=work)
 
 

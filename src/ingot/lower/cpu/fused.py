@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from ingot.ir.dtype import f32
 from ingot.ir.graph import Node
+from ingot.lower.cpu.durations import NS
 from ingot.lower.cpu.elementwise import vector_kernel
 from ingot.lower.elementwise import scalars
 from ingot.lower.fused import (
@@ -33,7 +34,6 @@ _SLOT, _SLOT_ROW, _SLOT_COLUMN = (abi.constant(f"INGOT_FUSED_SLOT{kind}") for ki
 
 FUSED_FLOATS = 2048  # of a slot: two or three slots fit in the first-level cache
 REDUCED_FLOATS = 4096  # with reductions: they prefer long rows, several at once
-_CHEAP, _COSTLY = 0.06, 0.35  # estimated nanoseconds per element on one thread
 _MEMORY = abi.constant("INGOT_FUSED_MEMORY")
 FUSED_LIMITS = FusedLimits(
     costs={kernel.op: 1 for kernel in abi.elementwise().values() if kernel.is_vector}
@@ -93,7 +93,7 @@ def add_fused(lowering: Lowering, group: FusedGroup) -> None:
     for i, name in enumerate("abcdef"):
         fields[name] = tuple(slots.places[op.operands[i]] if i < len(op.operands) else -1 for op in ops)
     size = nest.outer * nest.rows * nest.cols
-    work = size * sum(_COSTLY if op.is_costly else _CHEAP for op in ops if op.reduces or not op.column)
+    work = size * sum(NS.fused_costly if op.is_costly else NS.fused_cheap for op in ops if op.reduces or not op.column)
     lowering.node_name = group.name
     recomputes = lowering.backend.fused_limits.recomputes
     lowering.step(

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from ingot.ir.dtype import DType, f32, f64, i32, i64, u64
 from ingot.ir.graph import Node
+from ingot.lower.cpu.durations import NS
 from ingot.lower.cpu.formats import F32, FORMATS
 from ingot.lower.cpu.kernel_rules import Condition, both, kernel_rule, last_axis, of, operand_type, stored
 from ingot.lower.formats import Format
@@ -20,7 +21,6 @@ _MAX_COLS = 1 << 32
 _SCRATCH_DOUBLES = 1 << 15  # doubles that a scatter holds in scratch
 _SHARED_DOUBLES = 1 << 21  # the same, if lines share their indices
 _LINES = 16  # at least this many lines, so that a complete cache line is used
-_BYTE = 0.1  # nanoseconds per byte moved on one thread
 
 
 def _rows_of_a_matrix(lowering: Lowering, node: Node) -> str:
@@ -47,7 +47,7 @@ def _gather_rows(kernel: str, format: Format, layout: str, *conditions: Conditio
             "outer": 1, "limit": limit, "inner": inner, "count": math.prod(indices.shape),
             "index_bytes": indices.dtype.itemsize,
         }  # fmt: skip
-        work = out.size * 4 * _BYTE
+        work = out.size * 4 * NS.gathered_byte
         for table, own in _tables(lowering, *operand):
             lowering.step(kernel, "gather_args", fields | own, [table, indices], [out], work=work)
 
@@ -103,7 +103,7 @@ def _gather(dtype) -> None:  # type: ignore[no-untyped-def]
             "indices": pointer(indices), "out": pointer(out),
             "outer": outer, "limit": type.dims[node.axis], "inner": inner, "count": math.prod(indices.shape),
         }  # fmt: skip
-        work = out.size * out.dtype.itemsize * _BYTE
+        work = out.size * out.dtype.itemsize * NS.gathered_byte
         if type.rank == 2 and node.axis == 0:
             tables = _tables(lowering, value, F32, "raw", False)
         else:
@@ -131,7 +131,7 @@ def _gather_elements(lowering: Lowering, node: Node) -> None:
         "rank": len(out.shape), "axis": node.axis, "shape": out.shape, "x_strides": x.strides,
         "limit": x.shape[node.axis],
     }  # fmt: skip
-    work = out.size * 4.0
+    work = out.size * NS.gathered_element
     lowering.step("gather_elements_i64", "gather_elements_args", fields, [x, indices], [out], work=work)
 
 
@@ -142,7 +142,9 @@ def _checked_index(lowering: Lowering, node: Node) -> None:
         "x": pointer(x), "out": pointer(out), "fault": Pointer(FAULT), "count": math.prod(out.shape),
         "limit": node.limit, "index_bytes": x.dtype.itemsize, "wraps": int(node.wraps),
     }  # fmt: skip
-    lowering.step("checked_index", "checked_index_args", fields, [x], [out], work=out.size * 1.0, inplace=(0,))
+    lowering.step(
+        "checked_index", "checked_index_args", fields, [x], [out], work=out.size * NS.checked_index, inplace=(0,)
+    )
 
 
 @kernel_rule("resample", "resample_f32", of(f32))
@@ -160,7 +162,12 @@ def _resample(lowering: Lowering, node: Node) -> None:
         "count": count, "taps": num_samples,
     }  # fmt: skip
     lowering.step(
-        "resample_f32", "resample_args", fields, [x, indices, weights], [out], work=out.size * num_samples * 0.5
+        "resample_f32",
+        "resample_args",
+        fields,
+        [x, indices, weights],
+        [out],
+        work=out.size * num_samples * NS.resampled,
     )
 
 
@@ -185,7 +192,7 @@ def _grid_sample(lowering: Lowering, node: Node) -> None:
         "out_strides": (out.strides[0], out.strides[1], out.strides[3]), "linear": int(node.mode == "linear"),
         "border": int(node.padding == "border"), "align_corners": int(node.align_corners),
     }  # fmt: skip
-    lowering.step("grid_sample_f32", "grid_args", fields, [x, grid], [out], work=out.size * 4.0)
+    lowering.step("grid_sample_f32", "grid_args", fields, [x, grid], [out], work=out.size * NS.grid_sampled)
 
 
 def _scatter(kernel: str, accepts: Condition) -> None:
@@ -211,7 +218,7 @@ def _scatter(kernel: str, accepts: Condition) -> None:
         }  # fmt: skip
         fields["together"] = _together(indices, node.axis, destination.shape[node.axis], lowering.target.threads)
         reads = [indices, updates, destination]
-        lowering.step(kernel, "scatter_args", fields, reads, [destination], work=indices.size * 4.0, keeps=1)
+        lowering.step(kernel, "scatter_args", fields, reads, [destination], work=indices.size * NS.scattered, keeps=1)
         if destination is not out:
             lowering.move(destination, out)
 
@@ -274,7 +281,7 @@ def _topk(kernel: str, dtype: DType) -> None:
             "x": pointer(x), "out": pointer(out), "indices": pointer(indices), "rows": x.shape[0], "cols": x.shape[1],
             "k": node.k, "x_stride": x.strides[0], "largest": int(node.largest),
         }  # fmt: skip
-        lowering.step(kernel, "topk_args", fields, [x], [out, indices], work=x.size * 2.0)
+        lowering.step(kernel, "topk_args", fields, [x], [out, indices], work=x.size * NS.ranked)
 
 
 for _dtype in (f32, f64, i64, u64):
@@ -299,4 +306,4 @@ def _rotary(lowering: Lowering, node: Node) -> None:
     }  # fmt: skip
     for name, view in (("x", x), ("cos", cos), ("sin", sin), ("out", out)):
         fields[f"{name}_strides"] = ((0,) * missing + view.strides)[:3]
-    lowering.step("rotary_f32", "rotary_args", fields, [x, cos, sin], [out], work=x.size * 1.0)
+    lowering.step("rotary_f32", "rotary_args", fields, [x, cos, sin], [out], work=x.size * NS.rotated)

@@ -9,6 +9,7 @@ import numpy as np
 
 from ingot.ir.dtype import DType, f32, i8, i32, u8
 from ingot.ir.graph import Node
+from ingot.lower.cpu.durations import NS
 from ingot.lower.cpu.elementwise import SHORT, elementwise_fields
 from ingot.lower.cpu.formats import PLAIN_I8, PLAIN_U8
 from ingot.lower.cpu.image import image_fields, image_result, image_strides, two
@@ -22,8 +23,6 @@ from ingot.lower.view import View, broadcast_view, channels_last, image_order
 from ingot.ops.quantize import fixed_steps
 from ingot.support import abi
 
-# Nanoseconds on one thread: per multiply-add, per multiply-add of a depthwise convolution, per rounded element.
-_MULTIPLY_ADD, _DEPTHWISE, _ROUNDED = 0.005, 0.02, 0.1
 _FLIP = {i8: 128, u8: 0}  # XOR mask that converts a factor to u8
 _ONES = (
     "batch", "height", "out_height", "groups", "kernel_h", "kernel_w", "stride_h", "stride_w", "dilation_h",
@@ -210,8 +209,8 @@ def _lower(
         fields["weight_zero_step"] = int(lowering.view(zeros).size > 1)
     fields |= {"x_flip": _FLIP[_dtype(lowering, group.root.operands[0])], "weight_flip": flip}
     inplace = _add_residual(lowering, group, fields, reads, out, layout_of)
-    multiply_add = _DEPTHWISE if kernel == "integer_depthwise" else _MULTIPLY_ADD
-    work = products * multiply_add + out.size * _ROUNDED
+    multiply_add = NS.multiply_add_integer_depthwise if kernel == "integer_depthwise" else NS.multiply_add_integer
+    work = products * multiply_add + out.size * NS.rounded
     lowering.step(kernel, "integer_args", fields, reads, [out], work=work, inplace=inplace)
 
 
@@ -327,7 +326,7 @@ def _rounded_image(lowering: Lowering, value: str | None) -> tuple[View, View, V
             "x_strides": (*image_strides(x), x.strides[1]),
         }  # fmt: skip
         writes = [codes, steps, zeros, ranges]
-        lowering.step("round_image_u8", "round_image_args", fields, [x], writes, work=x.size * _ROUNDED, iterations=2)
+        lowering.step("round_image_u8", "round_image_args", fields, [x], writes, work=x.size * NS.rounded, iterations=2)
         lowering.rounded_images[x] = codes, steps, zeros
     return lowering.rounded_images[x]
 
@@ -350,7 +349,7 @@ def lower_quantized(lowering: Lowering, node: Node) -> None:
     views = {"scale": lowering.weight(scales), "column_sums": lowering.weight(sums), "shift": bias}
     _add_pointers(lowering, fields, reads, **views)
     inplace = _add_residual(lowering, group, fields, reads, out, _image_layout(lowering))
-    work = out.size * (math.prod(filters.dims[1:]) * _MULTIPLY_ADD + _ROUNDED)
+    work = out.size * (math.prod(filters.dims[1:]) * NS.multiply_add_integer + NS.rounded)
     lowering.step("integer_packed", "integer_args", fields, reads, [out], work=work, inplace=inplace)
 
 
@@ -386,7 +385,7 @@ def _matmul_computed(lowering: Lowering, node: Node) -> None:
     fields |= {"a_stride": a.strides[-2], "b_k_stride": b.strides[-2], "b_n_stride": b.strides[-1]}
     flips = [_FLIP[_dtype(lowering, operand)] for operand in root.operands[:2]]
     fields |= {"c_stride": out.strides[-2], "a_flip": flips[0], "b_flip": 128 - flips[1]}
-    work = out.size * (k * _MULTIPLY_ADD + _ROUNDED) + b.size * 0.5
+    work = out.size * (k * NS.multiply_add_integer + NS.rounded) + b.size * NS.packed_integer
     lowering.step("integer_matmul", "integer_matmul_args", fields, reads, [out], work=work)
 
 
@@ -433,7 +432,7 @@ def _between(op: str, narrow: DType) -> None:
         out = lowering.result(node.output, strided=True, order=order)
         fields = elementwise_fields([x, *beside], out, SHORT)
         reads = [x, *beside]
-        lowering.step(kernel, "elementwise_args", fields, reads, [out], work=out.size * _ROUNDED)
+        lowering.step(kernel, "elementwise_args", fields, reads, [out], work=out.size * NS.rounded)
 
 
 for _narrow in (u8, i8):
@@ -454,5 +453,5 @@ def _dynamic_quantize(lowering: Lowering, node: Node) -> None:
     fields: dict[str, Field] = {"x": pointer(x), "count": math.prod(x.shape)}
     fields |= {name: pointer(view) for name, view in zip(("out", "scale", "zero"), writes, strict=True)}
     lowering.step(
-        "dynamic_quantize_f32", "dynamic_quantize_args", fields, [x], writes, work=x.size * _ROUNDED * 2, iterations=2
+        "dynamic_quantize_f32", "dynamic_quantize_args", fields, [x], writes, work=x.size * NS.rounded * 2, iterations=2
     )

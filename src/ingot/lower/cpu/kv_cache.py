@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from ingot.ir.dtype import DType, bf16, f16, f32, i8, i32, u8
 from ingot.ir.graph import Node
+from ingot.lower.cpu.durations import NS
 from ingot.lower.cpu.kernel_rules import kernel_rule, of, overwritten
 from ingot.lower.lowered import FAULT, Field, Pointer
 from ingot.lower.lowering import Lowering, pointer
 from ingot.lower.view import View
 from ingot.ops.kv_cache import CACHE_BLOCK
-
-# Nanoseconds on one thread: per element appended, per multiply-add, per weight of the softmax.
-_APPEND, _FMA, _WEIGHT = 1.0, 0.02, 0.4
 
 
 def _position_views(
@@ -39,7 +37,7 @@ def _declare_append(op: str, kernel: str, *dtypes: DType) -> None:
         }  # fmt: skip
         if len(caches) > 1:
             fields["scales"] = pointer(caches[1])
-        work = rows.size * _APPEND
+        work = rows.size * NS.appended
         lowering.step(kernel, "append_args", fields, [rows, *views, *inputs], caches, work=work, keeps=len(inputs))
 
 
@@ -68,7 +66,7 @@ def _declare_attention(kernel: str, dtype: DType, *quantization: DType) -> None:
             fields |= {"key_scales": pointer(caches[2]), "value_scales": pointer(caches[3])}
         positions = views[2].shape[1] * CACHE_BLOCK
         visible = min(node.window or positions, positions) / 2
-        work = rows * heads * visible * ((head_dim + v_dim) * _FMA + _WEIGHT)
+        work = rows * heads * visible * ((head_dim + v_dim) * NS.multiply_add_cached + NS.softmax_weight)
         lowering.step(kernel, "cached_attention_args", fields, [q, *caches, *views], [out], work=work)
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from ingot.ir.dtype import DType, bf16, f32, f64, i8, i32, i64, u64
 from ingot.ir.graph import Graph, Node
+from ingot.lower.cpu.durations import NS
 from ingot.lower.cpu.formats import BF16, F32, FORMATS, PANEL, pack_fields, rounded_bytes
 from ingot.lower.cpu.kernel_rules import Condition, both, kernel_rule, of, stored
 from ingot.lower.epilogue import EpilogueLimits, Group, column_axis
@@ -19,10 +20,6 @@ from ingot.lower.states import replacing, undecoded
 from ingot.lower.view import View, broadcast_view, collapse
 from ingot.support import abi
 
-# Nanoseconds per multiply-add on one thread in a packed kernel, and per weight byte when weights are streamed.
-_FMA, _BYTE = 0.018, 0.02
-_PACKED = 0.25  # per packed element
-_ROUND = 0.1  # per element rounded to int8
 EPILOGUES = EpilogueLimits(
     activations=frozenset(kernel.op for kernel in abi.elementwise().values() if kernel.is_activation),
     gate_columns=PANEL // 2,  # a panel of a gated matmul holds this many columns of each half
@@ -30,8 +27,8 @@ EPILOGUES = EpilogueLimits(
     slopes=True,
 )
 _ROUNDED = {i8: "i8", i32: "i24"}  # the suffix in kernel names of rows that a separate step has rounded
-_GEMV_ROWS = 4
-_MANY_ROWS = 64  # from this many rows on, packing a matrix in each product costs little
+GEMV_ROWS = 4  # up to this many rows, a kernel that reads panels once is faster
+MANY_ROWS = 64  # from this many rows on, packing a matrix in each product costs little
 _DOT_ROWS = 16  # up to this many rows are a batch of decoding: each row must give the same bits as alone
 
 
@@ -53,9 +50,9 @@ def _read_both_ways(lowering: Lowering, node: Node) -> str:
     """
     root, graph = lowering.group(node).root, lowering.graph
     matrix = str(root.operands[1])
-    if lowering.group(node).gate or matrix not in lowering.static or _rows_of(graph, root) < _MANY_ROWS:
+    if lowering.group(node).gate or matrix not in lowering.static or _rows_of(graph, root) < MANY_ROWS:
         return ""
-    if any(_rows_of(graph, other) >= _MANY_ROWS for other in _readers_transposed(graph, root)):
+    if any(_rows_of(graph, other) >= MANY_ROWS for other in _readers_transposed(graph, root)):
         return "the right operand is also read transposed: it is stored once, and packed by each product"
     if lowering.target.unpacked and _stored_name(lowering.weight_expr(matrix)) in lowering.target.unpacked:
         return "another program stores the right operand unpacked: it is stored once, and packed by each product"
@@ -94,7 +91,7 @@ def _row_count(lowering: Lowering, node: Node) -> int:
 
 def _few_rows(lowering: Lowering, node: Node) -> str:
     count = _row_count(lowering, node)
-    return "" if count <= _GEMV_ROWS else f"{count} rows, expected at most {_GEMV_ROWS}"
+    return "" if count <= GEMV_ROWS else f"{count} rows, expected at most {GEMV_ROWS}"
 
 
 def _is_gated(lowering: Lowering, node: Node) -> str:
@@ -234,8 +231,8 @@ def packed_step(
         if view is not None:
             fields |= {name: pointer(view), f"{name}_stride": view.strides[0]}
     columns = 2 * n if group.gate else n
-    fma = _FMA if a.dtype is f32 else _FMA / 2
-    work = max(m * columns * k * fma, columns * k * format.element_bytes * _BYTE)
+    fma = NS.multiply_add if a.dtype is f32 else NS.multiply_add_dots
+    work = max(m * columns * k * fma, columns * k * format.element_bytes * NS.weight_byte)
     # The kernel reads the residual of an element before it writes the element, so the result may overwrite the
     # residual.
     inplace = (len(reads) - 1,) if residual is not None and c is not None and residual.strides == c.strides else ()
@@ -254,7 +251,7 @@ def round_rows(lowering: Lowering, rows: View, dtype: DType) -> View:
         fields: dict[str, Field] = {"x": pointer(rows), "out": pointer(out), "rows": m, "cols": k}
         fields |= {"x_stride": rows.strides[0], "out_stride": out.strides[0]}
         kernel = f"round_rows_{_ROUNDED[dtype]}"
-        lowering.step(kernel, "round_rows_args", fields, [rows], [out], work=rows.size * _ROUND)
+        lowering.step(kernel, "round_rows_args", fields, [rows], [out], work=rows.size * NS.rounded)
         lowering.rounded[rows] = out.slice((0, 0), (m, k), (1, 1))
     return lowering.rounded[rows]
 
@@ -263,7 +260,7 @@ def add_pack(lowering: Lowering, packed_weight: PackedWeight, source: View, pane
     """Add a step that packs a matrix of any strides into the panels of a packed weight."""
     fields: dict[str, Field] = {"src": pointer(source), "dst": pointer(panels)}
     fields |= pack_fields(source.shape, source.strides, packed_weight.transposed)
-    lowering.step(packed_weight.panels.pack, "pack_args", fields, [source], [panels], work=panels.size * _PACKED)
+    lowering.step(packed_weight.panels.pack, "pack_args", fields, [source], [panels], work=panels.size * NS.packed)
 
 
 def epilogue_fields(lowering: Lowering, group: Group, bias: str | None, reads: list[View]) -> dict[str, Field]:
@@ -322,7 +319,7 @@ def _matmul_bf16(lowering: Lowering, node: Node) -> None:
     panels = lowering.temporary(f"{root.output}.panels", bf16, (BF16.panel_bytes(*b.shape) // bf16.itemsize,))
     fields: dict[str, Field] = {"src": pointer(b), "dst": pointer(panels)}
     fields |= pack_fields(b.shape, b.strides, False)
-    lowering.step(BF16.pack, "pack_args", fields, [b], [panels], work=panels.size * _PACKED)
+    lowering.step(BF16.pack, "pack_args", fields, [b], [panels], work=panels.size * NS.packed)
     residual = None if group.residual is None else lowering.rows(group.residual)
     c = lowering.result(group.output).rows()
     packed_step(lowering, "gemm_bf16_packed", BF16, group, rows, panels, group.bias, residual, c, None)
@@ -391,7 +388,7 @@ def _lower_matmul(lowering: Lowering, group: Group, kernel: str, a: View, b: Vie
     }
     fields |= {"a_stride": a.strides[-1 if kernel == "matmul_tn_f32" else -2], "c_stride": out.strides[-2]}
     fields |= {"b_k_stride": b.strides[-2], "b_n_stride": b.strides[-1]}
-    lowering.step(kernel, "matmul_args", fields, reads, [out], work=out.size * k * _FMA, inplace=inplace)
+    lowering.step(kernel, "matmul_args", fields, reads, [out], work=out.size * k * NS.multiply_add, inplace=inplace)
     if group.rounding is not None:
         lowering.backend.cast(lowering, out, lowering.result(group.rounding.output))
 
@@ -441,7 +438,7 @@ def _product(kernel: str, dtype: DType) -> None:
             "a_strides": strides[0], "b_strides": strides[1], "out_strides": strides[2],
             "k": k, "a_k_stride": a.strides[-1], "b_k_stride": b.strides[-2],
         }  # fmt: skip
-        lowering.step(kernel, "product_args", fields, [a, b], [out], work=out.size * k)
+        lowering.step(kernel, "product_args", fields, [a, b], [out], work=out.size * k * NS.multiply_add_64)
 
 
 _product("product_f64", f64)
@@ -518,6 +515,8 @@ def _lower_experts(lowering: Lowering, node: Node, kernel: str, format: Format, 
         "fault": Pointer(FAULT), "rows": rows, "slots": slots, "n": n, "k": k, "count": count,
         "x_strides": spread.strides[:2], "chunks": 0,
     }  # fmt: skip
-    work = max(rows * slots * n * k * _FMA, min(rows * slots, count) * n * k * format.element_bytes * _BYTE)
+    work = max(
+        rows * slots * n * k * NS.multiply_add, min(rows * slots, count) * n * k * format.element_bytes * NS.weight_byte
+    )
     reads = [x, chosen, matrices]
     lowering.step(kernel, "expert_args", fields, reads, [out], work=work)

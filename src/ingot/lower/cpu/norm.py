@@ -7,13 +7,13 @@ from collections.abc import Callable
 
 from ingot.ir.dtype import DType, f32, f64, i64, u64
 from ingot.ir.graph import Node
+from ingot.lower.cpu.durations import NS
 from ingot.lower.cpu.kernel_rules import both, kernel_rule, last_axis, of, operand_type
 from ingot.lower.lowered import FAULT, Field, Pointer
 from ingot.lower.lowering import Lowering, pointer
 from ingot.lower.view import View, channels_last, collapse
 from ingot.support.abi import constant, kernels
 
-_PER_ELEMENT = 0.4  # nanoseconds on one thread
 _BLOCK_ROWS = constant("INGOT_K_BLOCK")  # rows whose contributions to a vector's gradient are summed together
 _SIDE_BY_SIDE = 16  # rows whose elements fill a vector
 
@@ -51,7 +51,7 @@ def _norm_columns(lowering: Lowering, node: Node) -> None:
     fields |= dict(zip(("outer", "rows", "cols"), x.shape, strict=True))
     fields |= {f"{name}_strides": (view.strides[0], view.strides[2]) for name, view in (("x", x), ("out", out))}
     inplace = (0,) if x.strides == out.strides else ()
-    work = x.size * _PER_ELEMENT
+    work = x.size * NS.reduced
     lowering.step("layer_norm_f32_columns", "norm_columns_args", fields, [x], [out], work=work, inplace=inplace)
 
 
@@ -69,7 +69,7 @@ def _norm(op: str) -> None:
                 reads.append(view)
                 fields[name] = pointer(view)
         inplace = (0,) if x.strides == out.strides else ()
-        lowering.step(f"{op}_f32", "norm_args", fields, reads, [out], work=x.size * _PER_ELEMENT, inplace=inplace)
+        lowering.step(f"{op}_f32", "norm_args", fields, reads, [out], work=x.size * NS.reduced, inplace=inplace)
 
 
 _norm("layer_norm")
@@ -92,7 +92,7 @@ def _norm_gradient(op: str) -> None:
             fields[name] = pointer(view)
         fields["partial"] = pointer(partial)
         inplace = tuple(i for i, view in ((0, x), (2, d)) if view.strides == dx.strides)
-        writes, work = [dx, *vectors, partial], x.size * 3 * _PER_ELEMENT
+        writes, work = [dx, *vectors, partial], x.size * 3 * NS.reduced
         lowering.step(
             f"{op}_f32", "norm_gradient_args", fields, [x, weight, d], writes, work=work, inplace=inplace, iterations=2
         )
@@ -110,7 +110,7 @@ def _softmax(op: str) -> None:
         fields: dict[str, Field] = {"x": pointer(x), "out": pointer(out), "rows": x.shape[0], "cols": x.shape[1]}
         fields |= {"x_stride": x.strides[0], "out_stride": out.strides[0]}
         inplace = (0,) if x.strides == out.strides else ()
-        lowering.step(f"{op}_f32", "softmax_args", fields, [x], [out], work=x.size * 2 * _PER_ELEMENT, inplace=inplace)
+        lowering.step(f"{op}_f32", "softmax_args", fields, [x], [out], work=x.size * 2 * NS.reduced, inplace=inplace)
 
 
 _softmax("softmax")
@@ -128,7 +128,7 @@ def _cross_entropy(lowering: Lowering, node: Node, out: View) -> None:
     if d:
         fields["d"] = pointer(d[0])
     inplace = (0,) if d and x.strides == out.strides else ()
-    work, reads = x.size * 2 * _PER_ELEMENT, [x, labels, *d]
+    work, reads = x.size * 2 * NS.reduced, [x, labels, *d]
     lowering.step(f"{node.op.name}_f32", "cross_entropy_args", fields, reads, [out], work=work, inplace=inplace)
 
 
@@ -166,7 +166,7 @@ def _reduce(op: str, kernel: str, dtype: DType, axes_of: Callable[[Node], tuple[
             "outer_rank": len(outer_shape), "outer_shape": outer_shape, "outer_strides": outer_strides,
             "reduced_rank": len(reduced_shape), "reduced_shape": reduced_shape, "reduced_strides": reduced_strides,
         }  # fmt: skip
-        lowering.step(kernel, "reduce_args", fields, [x], [out], work=x.size * _PER_ELEMENT)
+        lowering.step(kernel, "reduce_args", fields, [x], [out], work=x.size * NS.reduced)
 
 
 _REDUCTIONS = ("reduce_sum", "reduce_mean", "reduce_max", "reduce_min", "reduce_prod")
@@ -188,7 +188,7 @@ def _running(op: str, kernel: str, dtype: DType) -> None:
             "x": pointer(x), "out": pointer(out), "outer": math.prod(x.shape[: node.axis]),
             "count": x.shape[node.axis], "inner": math.prod(x.shape[node.axis + 1 :]),
         }  # fmt: skip
-        lowering.step(kernel, "running_args", fields, [x], [out], work=x.size * _PER_ELEMENT, inplace=(0,))
+        lowering.step(kernel, "running_args", fields, [x], [out], work=x.size * NS.reduced, inplace=(0,))
 
 
 for _op in ("cumsum", "cumprod"):
@@ -203,7 +203,7 @@ def _det(kernel: str, dtype: DType) -> None:
         x, out = lowering.contiguous(node.operands[0]), lowering.result(node.output)
         n = x.shape[-1]
         fields: dict[str, Field] = {"x": pointer(x), "out": pointer(out), "count": math.prod(x.shape[:-2]), "n": n}
-        lowering.step(kernel, "det_args", fields, [x], [out], work=x.size * int(n) * _PER_ELEMENT)
+        lowering.step(kernel, "det_args", fields, [x], [out], work=x.size * int(n) * NS.reduced)
 
 
 for _dtype in (f32, f64):

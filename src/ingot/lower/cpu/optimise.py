@@ -6,12 +6,11 @@ import math
 
 from ingot.ir.dtype import f32
 from ingot.ir.graph import Node
+from ingot.lower.cpu.durations import NS
 from ingot.lower.cpu.kernel_rules import kernel_rule, of, overwritten
 from ingot.lower.lowered import Field
 from ingot.lower.lowering import Lowering, pointer
 from ingot.ops.dropout import threshold
-
-_ADAMW, _SGD, DRAWN = 1.2, 0.5, 3.0  # nanoseconds per element on one thread
 
 
 def _lower_step(
@@ -43,13 +42,13 @@ def _adamw(lowering: Lowering, node: Node) -> None:
     numbers: dict[str, Field] = {
         "mean_rate": 1 - node.beta1, "square_decay": node.beta2, "square_rate": 1 - node.beta2, "eps": node.eps
     }  # fmt: skip
-    _lower_step(lowering, node, held, given, numbers, _ADAMW)
+    _lower_step(lowering, node, held, given, numbers, NS.adamw)
 
 
 @kernel_rule("sgd", "sgd_f32", of(f32))
 def _sgd(lowering: Lowering, node: Node) -> None:
     numbers: dict[str, Field] = {"momentum": node.momentum, "decay": node.decay}
-    _lower_step(lowering, node, ("parameter", "velocity"), ("gradient", "rate"), numbers, _SGD)
+    _lower_step(lowering, node, ("parameter", "velocity"), ("gradient", "rate"), numbers, NS.sgd)
 
 
 def drawing_fields(node: Node) -> dict[str, Field]:
@@ -64,7 +63,7 @@ def _draw_uniform(lowering: Lowering, node: Node) -> None:
     draws, out = lowering.contiguous(node.operands[0]), lowering.result(node.output)
     fields: dict[str, Field] = {"draws": pointer(draws), "out": pointer(out)}
     fields |= {"count": math.prod(out.shape), "stream": node.stream}
-    lowering.step("draw_uniform_f64", "draw_args", fields, [draws], [out], work=out.size * DRAWN)
+    lowering.step("draw_uniform_f64", "draw_args", fields, [draws], [out], work=out.size * NS.drawn)
 
 
 @kernel_rule("dropout", "dropout_f32", of(f32))
@@ -78,4 +77,4 @@ def _dropout(lowering: Lowering, node: Node) -> None:
     fields["count"] = math.prod(x.shape)
     fields |= {"part": pointer(numbers[1])} if len(numbers) > 1 else {}
     fields |= drawing_fields(node)
-    lowering.step("dropout_f32", "dropout_args", fields, [x, *numbers], [out], work=x.size * DRAWN, inplace=(0,))
+    lowering.step("dropout_f32", "dropout_args", fields, [x, *numbers], [out], work=x.size * NS.drawn, inplace=(0,))

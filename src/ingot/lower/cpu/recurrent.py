@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from ingot.ir.dtype import bf16, f32, f64
 from ingot.ir.graph import Node
+from ingot.lower.cpu.durations import NS
 from ingot.lower.cpu.formats import FORMATS, PANEL
 from ingot.lower.cpu.kernel_rules import Condition, both, kernel_rule, of, stored
 from ingot.lower.cpu.linear import EPILOGUES
@@ -17,10 +18,6 @@ from ingot.lower.packed_weight import WeightExpr
 from ingot.lower.view import View
 from ingot.support import abi
 
-# Nanoseconds on one thread: per multiply-add, per byte of weights, per activation.
-_FMA, _BYTE, _ACTIVATION = 0.018, 0.02, 1.0
-_FMA_F64, _ACTIVATION_F64 = 0.25, 15.0
-_STATE = 0.1  # per element of a state and step of linear attention
 _MAX_STEPS = 1 << 22  # iterations and tasks share one 32-bit counter
 
 
@@ -151,15 +148,15 @@ def _lower_recurrent(lowering: Lowering, node: Node, kernel: str, format: Format
 def _nanoseconds(gates: View, hidden: int, format: Format, dots: bool) -> float:
     """Estimate the time on one thread. dots: the products are dot products of pairs."""
     steps, batch, columns = map(int, gates.shape)
-    fma = _FMA / 2 if dots else _FMA
-    product = max(batch * columns * hidden * fma, columns * hidden * format.element_bytes * _BYTE)
-    return steps * (product + batch * columns * _ACTIVATION)
+    fma = NS.multiply_add_dots if dots else NS.multiply_add
+    product = max(batch * columns * hidden * fma, columns * hidden * format.element_bytes * NS.weight_byte)
+    return steps * (product + batch * columns * NS.activation)
 
 
 def _nanoseconds_f64(gates: View, hidden: int) -> float:
     """Estimate the time on one thread in f64, where libm computes activations."""
     steps, batch, columns = map(int, gates.shape)
-    return steps * batch * columns * (hidden * _FMA_F64 + _ACTIVATION_F64)
+    return steps * batch * columns * (hidden * NS.multiply_add_recurrent_f64 + NS.activation_f64)
 
 
 @kernel_rule("linear_attention", "linear_attention_f32", of(f32))
@@ -174,5 +171,5 @@ def _linear_attention(lowering: Lowering, node: Node) -> None:
         "out": pointer(out), "last": pointer(last), "batch": batch, "steps": steps, "heads": heads, "k_dim": k_dim,
         "v_dim": v_dim, "decay_dim": reads["decay"].shape[3] if "decay" in reads else 1, "scale": node.scale,
     }  # fmt: skip
-    work = out.size * k_dim * _STATE
+    work = out.size * k_dim * NS.state
     lowering.step("linear_attention_f32", "linear_attention_args", fields, [*reads.values()], [out, last], work=work)

@@ -8,14 +8,13 @@ import numpy as np
 
 from ingot.ir.dtype import DType, f32, f64, i32, i64, u8
 from ingot.ir.graph import Node, TensorType
+from ingot.lower.cpu.durations import NS
 from ingot.lower.cpu.kernel_rules import both, kernel_rule, of
 from ingot.lower.lowered import FAULT, Field, Pointer
 from ingot.lower.lowering import Lowering, pointer
 from ingot.lower.packed_weight import WeightExpr
 from ingot.ops.trees import FALSE, FEATURE, MEMBERS, MEMBERS_END, MISSING, MODE, TRUE
 from ingot.support import abi
-
-_STEP = 3.0  # nanoseconds for a row to go from one node to the next
 
 
 def _known(lowering: Lowering, node: Node) -> str:
@@ -64,7 +63,7 @@ def _trees(kernel: str, dtype: DType) -> None:
             "target_count": node.targets, "tree_count": roots.size, "member_count": members.size,
         }  # fmt: skip
         depth = 1 + math.log2(1 + splits.size / max(1, roots.size))
-        work = x.shape[0] * roots.size * depth * _STEP
+        work = x.shape[0] * roots.size * depth * NS.tree_level
         lowering.step(kernel, "tree_args", fields, [x, nodes, sets, *tables], writes, work=work)
 
 
