@@ -13,6 +13,7 @@ import torch
 from ingot.errors import LimitError, LoadError, UnsupportedError
 from ingot.load.onnx import load_onnx
 from ingot.ops.decode import MAX_ENCODED_BYTES, MAX_PIXELS, decode_image
+from ingot.ops.strings import regex_full_match
 from ingot.run.interpret import interpret
 from onnx_image_cases import encoded
 from onnx_models import text_model
@@ -92,8 +93,23 @@ def test_other_formats_are_not_tried() -> None:
     assert decode_image(encoded("gif"), pixels="rgb").shape == (0, 0, 3)
 
 
-def test_without_pillow_the_load_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "PIL", None)
-    monkeypatch.setitem(sys.modules, "PIL.Image", None)
-    with pytest.raises(UnsupportedError, match=r"pip install 'ingot-compiler\[image\]'"):
-        load_onnx(text_model("g (uint8[n] x) => (uint8[h, w, 3] y) { y = ImageDecoder(x) }", 20))
+@pytest.mark.parametrize(
+    ("package", "extra", "body"),
+    [
+        ("PIL", "image", "g (uint8[n] x) => (uint8[h, w, 3] y) { y = ImageDecoder(x) }"),
+        ("re2", "strings", 'g (string[n] x) => (bool[n] y) { y = RegexFullMatch<pattern="a+">(x) }'),
+    ],
+)
+def test_without_a_package_the_load_says_what_to_install(
+    package: str, extra: str, body: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (package, f"{package}.Image"):
+        monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(UnsupportedError, match=rf"pip install 'ingot-compiler\[{extra}\]'"):
+        load_onnx(text_model(body, 20))
+
+
+def test_an_unpaired_surrogate_is_one_character() -> None:
+    texts = np.array(["\ud800", "\ud800a", ""], object)
+    assert regex_full_match(texts, pattern=".").tolist() == [True, False, False]
+    assert regex_full_match(texts, pattern=r"\W?a?").tolist() == [True, True, True]

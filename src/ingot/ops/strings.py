@@ -1,17 +1,17 @@
 """Ops over strings, and ops that convert strings to numbers."""
 
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
-from ingot.errors import LimitError, ShapeError
+from ingot.errors import LimitError, LoadError, ShapeError, UnsupportedError
 from ingot.ir.dtype import DType, boolean, f32, i32, i64, string
 from ingot.ir.graph import TensorType
 from ingot.ops.define import Ints, broadcast, expect_kind, op, sample
-from ingot.ops.regex import compile_pattern, full_match
 
 MAX_SUBSTRINGS = 2**26  # of a result whose rows are padded to the longest
 MAX_FEATURES = 2**28  # columns of a TF-IDF result
+MAX_PATTERN_CHARACTERS = 4096  # of a regular expression; RE2 also limits repetitions, levels and memory
 
 Strings = tuple[str, ...]
 
@@ -91,9 +91,37 @@ def string_split(x, *, delimiter: str, limit: int):
     return _objects((*x.shape, longest), filled), counts
 
 
+def _compiled(pattern: str) -> Any:
+    """Compile a regular expression with RE2, which is imported only here.
+
+    Raises UnsupportedError if RE2 is not installed, LoadError for a pattern that RE2 rejects, LimitError for a pattern
+    that is too large.
+    """
+    try:
+        import re2
+    except ImportError as error:
+        raise UnsupportedError("regex_full_match needs RE2: pip install 'ingot-compiler[strings]'") from error
+    if len(pattern) > MAX_PATTERN_CHARACTERS:
+        raise LimitError(f"regex: too long, got {len(pattern)} characters, expected at most {MAX_PATTERN_CHARACTERS}")
+    options = re2.Options()
+    options.log_errors = False
+    options.never_capture = True
+    try:
+        return re2.compile(_utf8(pattern), options)  # RE2 caches compiled patterns
+    except re2.error as error:
+        reason = error.args[0].decode(errors="replace")[:100]
+        kind = LimitError if reason.startswith("pattern too large") else LoadError
+        raise kind(f"regex {pattern[:100]!r}: rejected by RE2, got {reason}") from error
+
+
+def _utf8(text: str) -> bytes:
+    """Encode a text; an unpaired surrogate is one character, as in `str`."""
+    return text.encode(errors="surrogatepass")
+
+
 def _infer_match(x, *, pattern):
     expect_kind("regex_full_match", x, "s")
-    compile_pattern(pattern)
+    _compiled(pattern)
     return TensorType(boolean, x.shape)
 
 
@@ -108,9 +136,9 @@ def _infer_match(x, *, pattern):
     ],
 )
 def regex_full_match(x, *, pattern: str):
-    """Whether each whole string matches a regular expression; see `ops.regex`."""
-    program = compile_pattern(pattern)
-    return np.array([full_match(program, text) for text in x.flat], bool).reshape(x.shape)
+    """Whether each whole string matches a regular expression of RE2's syntax."""
+    compiled = _compiled(pattern)
+    return np.array([compiled.fullmatch(_utf8(text)) is not None for text in x.flat], bool).reshape(x.shape)
 
 
 def _infer_label(x, keys, values, default):

@@ -8,7 +8,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from attacks.hostile_onnx import Attack, X, graph, node, one
-from ingot.errors import IngotError, InputError, LimitError, LoadError, ResourceError, ShapeError, UnsupportedError
+from ingot.errors import IngotError, InputError, LoadError, ResourceError, ShapeError, UnsupportedError
 from onnx_models import ints, text_model, value_info
 
 F = np.float32
@@ -176,8 +176,8 @@ VALUES: list[Attack] = [
     (
         "regex in a regex",
         line('y = RegexFullMatch<pattern="(a{1,99}){1,99}b">(s)', "string[2] s", 20),
-        LimitError,
-        "program too long",
+        LoadError,
+        "invalid repetition size",
     ),
     *(
         (f"{op} by {scale}", quantized(op, operands, s=np.array(scale, F)), LoadError, "expected finite scales")
