@@ -158,6 +158,20 @@ ADDRESSED: dict[tuple[str, str, str], Address | str] = {
     (MICROSOFT, "RotaryEmbedding", "position_ids"): Address(
         case("RotaryEmbedding", "x[2,3,16] p:i64<7[2,3] cos[7,4] sin[7,4]", **MS), "p1", 0, 7
     ),
+    (MICROSOFT, "MRotaryEmbedding", "position_ids"): Address(
+        case("MRotaryEmbedding", "x[2,2,3,8] p:i64<7[3,2,3] cos[7,4] sin[7,4]", mrope_section=[2, 1, 1], **MS),
+        "p1",
+        0,
+        7,
+    ),
+    (MICROSOFT, "CropAndResize", "batch_indices"): Address(
+        case("CropAndResize", "x[2,3,5,6] r>0<1[3,4] b:i32<2[3] @size", size=np.array([2, 3], np.int32), **MS),
+        "b2",
+        0,
+        2,
+    ),
+    (MICROSOFT, "CropAndResize", "crop_size"): _COUNTS,
+    (MICROSOFT, "ConvTransposeWithDynamicPads", "Pads"): _COUNTS,
     (MICROSOFT, "EmbedLayerNormalization", "input_ids"): Address(
         case("EmbedLayerNormalization", f"{_EMBED} p:i32<6[2,4]", 2, **MS), "ids0", 0, 9
     ),

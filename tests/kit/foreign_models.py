@@ -24,6 +24,7 @@ import onnxruntime
 from forked import Say, batch
 from ingot.errors import IngotError, UnsupportedError
 from ingot.session.inference import InferenceSession
+from ingot.session.seeds import set_seed
 from places import ROOT
 from random_onnx import REFUSALS
 from unsaturated import unsigned_weights
@@ -152,7 +153,9 @@ def difference(got: Any, wanted: Any) -> str:
 
 
 def judged(path: Path, say: Say) -> str:
-    """The outcome of a model, and why."""
+    """The outcome of a model, and why; random ops draw the same numbers each time."""
+    onnxruntime.set_seed(0)
+    set_seed(0)
     say(f"{SLOW}: ONNX Runtime")
     try:
         feeds, expected = by_ort(path)

@@ -6,6 +6,7 @@ from ingot.load.onnx import elementwise, reduce
 from onnx_contrib_cases import EXPORTED
 from onnx_earlier_cases import EARLIER
 from onnx_image_cases import IMAGES
+from onnx_layer_cases import LAYERS
 from onnx_math_cases import MATH
 from onnx_ml_cases import CLASSICAL
 from onnx_models import case, ints
@@ -287,7 +288,7 @@ CONTRIB = [
 NODES = [
     *ELEMENTWISE, *REDUCTIONS, *LINEAR, *NORMS, *SHAPES, *CONVS, *IMAGES, *SEQUENCES, *ATTENTION, *CONTRIB,
     *MATH, *TYPED, *PREVIEWS, *CLASSICAL,
-    *EXPORTED, *EARLIER,
+    *EXPORTED, *LAYERS, *EARLIER,
 ]  # fmt: skip
 
 # Integers that are known at load, each expression in the dtype it has.

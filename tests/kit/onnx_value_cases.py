@@ -154,6 +154,17 @@ CONTROL: dict[str, Model] = {
         ),
         {"m": np.array(0)},
     ),
+    "a scan that measures": (
+        _model(
+            "",
+            "y, z",
+            """s = Constant<value=float[2, 4] {1, 2, 3, 4, 5, 6, 7, 8}>()
+            y, z = Scan<num_scan_inputs=1, scan_input_axes=[1], body = b (float[2, k] v, float[2, m] e) => (w, o) {
+                w = Add(v, e)  n = NonZero(w)  t = Transpose(n)  q = Flatten<axis=0>(t)  p = Cast<to=1>(q)
+                o = ReduceSum(p) }>(s, x)""",
+        ),
+        {},
+    ),
     "a scan": (
         _model(
             "float[2, 4] s",

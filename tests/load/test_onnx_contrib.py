@@ -2,11 +2,13 @@
 
 import random
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 
+from ingot.errors import LoadError, UnsupportedError
 from ingot.load.onnx import load_onnx
 from ingot.run.interpret import interpret
 from ingot.session.inference import InferenceSession
@@ -124,6 +126,82 @@ def test_columns_that_name_full_blocks_stay_quantized(
         assert np.abs(session.run(None, feeds)[0] - expected).max() <= tolerance * np.abs(expected).max()
         explained = str(session.explain())
         assert f"{kernel}_packed" in explained and ("gather_i32" in explained) == is_ordered
+
+
+@pytest.mark.parametrize("kind", [0, 1])
+def test_a_matrix_of_four_bit_floats_that_is_not_transposed(kind: int, rng: np.random.Generator) -> None:
+    """By the definition: ONNX Runtime multiplies by the transposed matrix, and reads behind it."""
+    rows, columns, block = 8, 24, 64
+    operands = f"x[3,{{}}] b:u8<256[{rows * columns // 2}] s>0.1<1[{rows * columns // block}]"
+    attributes = {"N": rows, "K": columns, "block_size": block, "quant_type": kind}
+    proto, feeds = one_node(case("MatMulBnb4", operands.format(columns), domain="com.microsoft", **attributes), rng)
+    unit = {**feeds, "x0": np.eye(columns, dtype=np.float32)}
+    proto.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "rows"
+    (matrix,) = run_oracle("ort", proto, unit)
+    transposed = case("MatMulBnb4", operands.format(rows), domain="com.microsoft", transB=0, **attributes)
+    proto, fed = one_node(transposed, rng)
+    (got,) = InferenceSession(proto.SerializeToString(), threads=1).run(None, {**feeds, "x0": fed["x0"]})
+    np.testing.assert_allclose(got, fed["x0"] @ matrix.T, rtol=2e-5, atol=2e-5)
+
+
+LAYERS = "x[10,8] r[10,4] a[4,16,8] none b[4,8,16]"
+
+
+@pytest.mark.parametrize(
+    ("op", "operands", "attributes", "message"),
+    [
+        ("MoE", LAYERS, {"use_sparse_mixer": 1}, "attribute 'use_sparse_mixer' is not supported"),
+        ("MoE", f"{LAYERS} none c[4,16,8]", {}, "a third layer of the experts is not supported"),
+        ("MoE", LAYERS, {"activation_type": "swiglu"}, "swiglu of columns that do not alternate is not supported"),
+        ("CausalConvWithState", "x[2,6,4,5] w[6,1,3,3]", {"ndim": 2}, "a convolution of several dims"),
+        ("CausalConvWithState", "x[2,6,5] w[6,1,4]", {"state_window": 2}, "a window of states is not supported"),
+        ("LinearAttention", "q[2,5,16] k[2,5,16] v[2,5,12]", {"q_num_heads": 2, "kv_num_heads": 2, "state_window": 2},
+         "a window of states is not supported"),
+    ],
+)  # fmt: skip
+def test_forms_of_layers_that_are_refused(
+    op: str, operands: str, attributes: dict[str, Any], message: str, rng: np.random.Generator
+) -> None:
+    proto, _ = one_node(case(op, operands, domain="com.microsoft", **attributes), rng)
+    with pytest.raises(UnsupportedError, match=message):
+        load_onnx(proto.SerializeToString())
+
+
+@pytest.mark.parametrize(
+    ("op", "operands", "attributes", "message"),
+    [
+        ("GatedRMSNorm", "x[2,5,20] s[8] g[2,5,20]", {}, "8 parts of f32"),
+        ("BranchwiseRMSNorm", "x[8]", {}, "expected rank 2 or more"),
+        ("BranchwiseRMSNorm", "x[2,8]", {"num_branches": 3}, "3 parts of f32"),
+        (
+            "MRotaryEmbedding",
+            "x[2,4,5,12] p:i64<9[3,2,5] c[9,6] d[9,6]",
+            {"mrope_section": [3, 3]},
+            "6 in all",
+        ),
+        ("UnfoldTensor", "x[3,4]", {"size": 5}, "windows of 5 with step 1 do not fit"),
+        ("CropAndResize", "x[2,3,4] r[3,4] b:i32<2[3] @s", {"s": np.array([2, 3], np.int32)}, "rank 4"),
+        ("MatMulBnb4", "x[2,8] b:u8<256[32] s[4]", {"N": 8, "K": 8, "block_size": 16, "quant_type": 2}, "quant_type 2"),
+        ("Unique", "x[2,3]", {}, "expected rank 1"),
+        ("CausalConvWithState", "x[2,6] w[6,1,4]", {}, "dilation 1"),
+    ],
+)
+def test_malformed_layers(
+    op: str, operands: str, attributes: dict[str, Any], message: str, rng: np.random.Generator
+) -> None:
+    proto, _ = one_node(case(op, operands, domain="com.microsoft", **attributes), rng)
+    with pytest.raises(LoadError, match=message):
+        load_onnx(proto.SerializeToString())
+
+
+@pytest.mark.parametrize("domain", ["", "com.microsoft"])
+def test_a_word_that_the_body_of_an_op_does_not_expect(domain: str, rng: np.random.Generator) -> None:
+    attributes = {"q_num_heads": 2, "kv_num_heads": 2, "update_rule": "reflect"}
+    proto, _ = one_node(
+        case("LinearAttention", "q[2,5,16] k[2,5,16] v[2,5,12]", 2, opset=27, domain=domain, **attributes), rng
+    )
+    with pytest.raises(LoadError, match="the body in ONNX's schema does not define 'Beta4D'"):
+        load_onnx(proto.SerializeToString())
 
 
 def split(packed: np.ndarray, bits: int) -> np.ndarray:

@@ -18,7 +18,7 @@ from ingot.load.onnx import load_onnx
 from ingot.run.interpret import interpret
 from onnx_cases import NODES
 from onnx_image_cases import RESIZES
-from onnx_models import Case, one_node, run_oracle, text_model
+from onnx_models import Case, case, one_node, run_oracle, text_model
 from onnx_value_cases import BY_REFERENCE, VALUES, absent_optional, scan_with_batch
 
 F = np.float32
@@ -107,6 +107,22 @@ def test_a_scan_of_opset_8(rng: np.random.Generator) -> None:
     y, z = interpret(load_onnx(scan_with_batch()), feeds).values()
     assert_same(z, feeds["s"][:, None] + np.cumsum(feeds["x"], 1))
     assert_same(y, z[:, -1])
+
+
+def test_a_scan_whose_state_has_the_dims_of_an_input(rng: np.random.Generator) -> None:
+    """Natively, too: the iterations read dims that only the operands of a run have."""
+    proto, feeds = one_node(
+        case("LinearAttention", "q[2,5,16] k>-.3<.3[2,5,16] v[2,5,12] none none b>0<1[2,5,2]", 2, opset=27,
+             q_num_heads=2, kv_num_heads=2, update_rule="delta"), rng,
+    )  # fmt: skip
+    expected = run_oracle("reference", proto, feeds)
+    for declared in proto.graph.input:
+        for dim in declared.type.tensor_type.shape.dim:
+            dim.Clear()
+    session = InferenceSession(proto.SerializeToString(), threads=1)
+    for got, wanted in zip(session.run(None, feeds), expected, strict=True):
+        assert got.shape == wanted.shape
+        np.testing.assert_allclose(got, wanted, rtol=2e-5, atol=2e-6)
 
 
 def test_an_absent_optional() -> None:

@@ -6,12 +6,15 @@ import_onnx_ir()
 
 from ingot.load.onnx import (  # noqa: E402, F401  # each declares its rules
     attention,
+    causal,
     classify,
     contrib,
     control,
     conv,
     earlier,
     elementwise,
+    experts,
+    gates,
     gradient,
     grid,
     grouped,

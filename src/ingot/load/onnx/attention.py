@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from functools import reduce
 
+import numpy as np
+
 from ingot.ir.dim import floordiv
 from ingot.ir.dtype import boolean, f32, i32, i64
 from ingot.load.onnx.call import Call
@@ -275,6 +277,39 @@ def rotary_embedding_microsoft(call: Call) -> str:
             positions = checked(call, positions, call.shape(2)[0] - rows + 1, "position_ids")
         positions = call.build.expand(call.build.add(call.cast(positions, i64), slot), shape=(batch, rows))
     return _rotate(call, call[2], call[3], positions)
+
+
+@onnx("MRotaryEmbedding", domain=MICROSOFT)
+def rotary_embedding_of_axes(call: Call) -> str:
+    """Rotate each column by the angle of one of three positions [3,B,S]: its time, its height or its width.
+
+    mrope_section: the number of columns of each. They lie one after the other, or, with `mrope_layout`, in turn, as
+    long as a section has columns left; the columns of the time fill the rest.
+    """
+    build, sections = call.build, call.attr_ints("mrope_section")
+    half = call.type(2).shape[-1]
+    if not isinstance(half, int):
+        raise call.unbound(f"a cache {call.type(2)}")
+    if len(sections) != 3 or min(sections) < 0 or sum(sections) != half:
+        raise call.malformed(f"attribute 'mrope_section' is {list(sections)}, expected three sizes, {half} in all")
+    streams = np.repeat(np.arange(3), sections)
+    if call.attr_int("mrope_layout", 0):
+        column = np.arange(sum(sections))
+        streams = np.where(column < 3 * np.array(sections)[column % 3], column % 3, 0)
+    positions = checked(call, call[1], call.shape(2)[0], "position_ids")
+    chosen = [call.build.constant(streams == stream) for stream in (1, 2)]
+    scale = call.attr_float("scale", 1.0)
+
+    def angles(table: str) -> str:
+        """Return [B,S,D/2]."""
+        parts = build.gather(table, positions, axis=0)
+        parts = parts if scale == 1.0 else build.mul(parts, scale)
+        time, height, width = (
+            call.reshape(call.slice(parts, 0, i, i + 1), call.known_shape(build.type(parts))[1:]) for i in range(3)
+        )
+        return build.where(chosen[0], height, build.where(chosen[1], width, time))
+
+    return _rotate(call, angles(call[2]), angles(call[3]), None)
 
 
 def _rotate(call: Call, cos: str, sin: str, positions: str | None) -> str:

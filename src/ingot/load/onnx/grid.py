@@ -1,11 +1,12 @@
-"""Rules for GridSample, and for AffineGrid, which computes sampling grids."""
+"""Rules for GridSample, and for AffineGrid and CropAndResize, which compute sampling grids."""
 
 from __future__ import annotations
 
-from ingot.ir.dtype import DType, f32, f64
+from ingot.ir.dtype import DType, f32, f64, i64
 from ingot.load.eager import Value
 from ingot.load.onnx.call import Call
-from ingot.load.onnx.registry import onnx
+from ingot.load.onnx.index import checked
+from ingot.load.onnx.registry import MICROSOFT, onnx
 from ingot.load.onnx.shapes import Size, count, is_negative
 from ingot.ops.define import Builder, unify
 
@@ -51,6 +52,50 @@ def affine_grid(call: Call) -> str:
     table = build.table(builder.concat(*reversed(grid), ones, axis=0))
     moved = build.matmul(call.cast(call[0], wide), table)
     return call.cast(call.reshape(build.permute(moved, axes=(0, 2, 1)), (batch, *spatial, rank)), dtype)
+
+
+@onnx("CropAndResize", domain=MICROSOFT)
+def crop_and_resize(call: Call) -> str:
+    """Sample regions [y1, x1, y2, x2] of images, from 0 to 1 between the centers of the outer elements.
+
+    The last point of a region is computed from its end. A point outside of the image is `extrapolation_value`.
+    """
+    build, dtype = call.build, call.type(0).dtype
+    is_nearest = call.word("mode", "bilinear", ("bilinear", "nearest")) == "nearest"
+    sizes, regions, image = call.dims(3, least=1), call.shape(1)[0], call.shape(0)
+    if len(sizes) != 2 or len(image) != 4:
+        raise call.malformed(f"sizes {list(sizes)} for {call.type(0)}, expected a height and a width, and rank 4")
+    wide = f64 if dtype is f64 else f32
+    grid: list[str] = []
+    inside: list[str] = []
+    for axis, size in enumerate(sizes):
+        length = build.scalar(image[axis + 2] - 1, wide)
+        shape = (regions, size, 1) if axis == 0 else (regions, 1, size)
+        line = call.reshape(_region_points(call, axis, size, length, wide), shape)
+        inside.append(build.logical_and(build.less_equal(0.0, line), build.less_equal(line, length)))
+        line = build.floor(build.add(line, 0.5)) if is_nearest else line
+        line = build.sub(build.div(build.mul(line, 2.0), build.maximum(length, 1.0)), 1.0)
+        grid.insert(0, call.reshape(build.expand(line, shape=(regions, *sizes)), (regions, *sizes, 1)))
+    images = build.gather(call[0], checked(call, call[2], image[0], "batch_indices"), axis=0)
+    sampled = build.grid_sample(
+        call.cast(images, wide), build.concat(*grid, axis=3), mode="nearest" if is_nearest else "linear",
+        padding="border", align_corners=True,
+    )  # fmt: skip
+    is_inside = call.reshape(build.logical_and(*inside), (regions, 1, *sizes))
+    return call.cast(build.where(is_inside, sampled, call.attr_float("extrapolation_value", 0.0)), dtype)
+
+
+def _region_points(call: Call, axis: int, size: Size, length: str, dtype: DType) -> str:
+    """Return the positions [regions, size] of the points along an axis, in elements; one point is in the middle."""
+    build, rois = call.build, call.cast(call[1], dtype)
+    first, last = (build.mul(call.slice(rois, 1, i, i + 1), length) for i in (axis, axis + 2))
+    is_single = build.equal(build.scalar(size, i64), 1)
+    middle = build.mul(build.add(first, last), 0.5)
+    first, last = (build.where(is_single, middle, end) for end in (first, last))
+    steps = build.maximum(build.scalar(size - 1, dtype), 1.0)
+    index = build.iota(length=size, start=0, step=1, dtype=dtype)
+    points = build.add(first, build.mul(index, build.div(build.sub(last, first), steps)))
+    return build.where(build.equal(index, build.scalar(size - 1, dtype)), last, points)
 
 
 def _centers(call: Call, builder: Builder, size: Size, dtype: DType) -> Value:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 
+from ingot.ir.dim import floordiv
 from ingot.ir.dtype import i32, i64
 from ingot.load.onnx.call import Call
-from ingot.load.onnx.registry import onnx
-from ingot.load.onnx.shapes import Size, count
+from ingot.load.onnx.registry import MICROSOFT, onnx
+from ingot.load.onnx.shapes import Size, count, is_negative
 
 
 def checked(call: Call, name: str, limit: Size, what: str) -> str:
@@ -77,6 +78,20 @@ def _positions(call: Call, size: Size) -> str:
 def vector(call: Call, sizes: Sequence[Size]) -> str:
     """Return sizes as data: i64 [n]."""
     return call.build.dims(values=tuple(sizes))
+
+
+@onnx("UnfoldTensor", domain=MICROSOFT)
+def unfold(call: Call) -> str:
+    """Extract overlapping windows of one axis to a new last axis."""
+    build, rank, step, width = call.build, call.type(0).rank, call.attr_int("step", 1), call.attr_int("size")
+    axis = call.attr_axis("dim", -1, rank)
+    size = call.shape(0)[axis]
+    if step < 1 or width < 1 or is_negative(size - width):
+        raise call.malformed(f"windows of {width} with step {step} do not fit {call.type(0)} along axis {axis}")
+    windows = floordiv(size - width, step) + 1
+    first = call.reshape(build.iota(length=windows, start=0, step=step, dtype=i64), (windows, 1))
+    gathered = build.gather(call[0], build.add(first, build.iota(length=width, start=0, step=1, dtype=i64)), axis=axis)
+    return call.permute(gathered, (*(i for i in range(rank + 1) if i != axis + 1), axis + 1))
 
 
 @onnx("OneHot")

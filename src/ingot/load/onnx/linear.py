@@ -1,11 +1,13 @@
-"""Rules for matrix products, MatMul, Gemm and Einsum, and for determinants."""
+"""Rules for matrix products, MatMul, Gemm and Einsum, for distances, determinants and inverses."""
 
 from __future__ import annotations
 
 import re
 
+from ingot.ir.dtype import i64
 from ingot.load.onnx.call import Call
-from ingot.load.onnx.registry import onnx
+from ingot.load.onnx.conv import accumulator
+from ingot.load.onnx.registry import MICROSOFT, onnx
 from ingot.load.onnx.shapes import Size, count
 from ingot.ops.define import unify
 
@@ -59,6 +61,30 @@ def gemm(call: Call) -> str:
 @onnx("Det")
 def det(call: Call) -> str:
     return call.build.det(call[0])
+
+
+@onnx("CDist", domain=MICROSOFT)
+def distances(call: Call) -> str:
+    """Compute the distance of each row of a from each row of b."""
+    build, metric = call.build, call.word("metric", "sqeuclidean", ("sqeuclidean", "euclidean"))
+    (rows, width), (others, _) = call.shape(0), call.shape(1)
+    apart = build.sub(call.reshape(call[0], (rows, 1, width)), call.reshape(call[1], (1, others, width)))
+    squares = build.reduce_sum(build.mul(apart, apart), axes=(2,), keepdims=False)
+    return build.sqrt(squares) if metric == "euclidean" else squares
+
+
+@onnx("Inverse", domain=MICROSOFT)
+def inverse(call: Call) -> str:
+    """Solve A y = 1 by the LU factors of A."""
+    build, dtype = call.build, call.type(0).dtype
+    x = call.cast(call[0], accumulator(dtype))
+    *batch, size, _ = call.known_shape(build.type(x))
+    lu, pivots, _ = build.add_all("lu_factor", x)
+    order = call.reshape(build.pivoted_rows(pivots, rows=size), (*batch, size, 1))
+    column = build.iota(length=size, start=0, step=1, dtype=i64)
+    rows_of_one = call.cast(build.equal(order, column), build.type(x).dtype)
+    half = build.solve_triangular(lu, rows_of_one, upper=False, unit=True)
+    return call.cast(build.solve_triangular(lu, half, upper=True, unit=False), dtype)
 
 
 @onnx("Einsum")

@@ -129,6 +129,9 @@ class _Enclosing:
     def branch(self, call: Call, attribute: str) -> Body | IngotError:
         return self.loader.fitting_branch(call, self.frame, attribute)
 
+    def expand(self, call: Call) -> tuple[str | None, ...]:
+        return self.loader.expand(call, call.opset, self.frame)
+
     def named(self, name: str) -> str:
         return _value_named(self.frame, name)
 
@@ -551,6 +554,8 @@ def _schema_body(call: Call, schema: Any, version: int) -> tuple[onnx_ir.Functio
         raise UnsupportedError(f"op {call.op} has no rule, and no body ({str(error)[:200]})") from error
     body = onnx.FunctionProto.FromString(content)
     defined = {*body.input, *(name for inner in body.node for name in inner.output)}
+    if unknown := {name for inner in body.node for name in inner.input if name} - defined:
+        raise LoadError(f"wrong attributes or inputs: the body in ONNX's schema does not define {min(unknown)!r}")
     outputs_defined = [name for name in body.output if name in defined]
     del body.output[:]
     body.output.extend(outputs_defined)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ingot.ir.dtype import DTYPES, DType, f32, u8
+from ingot.ir.dtype import DTYPES, DType, f32, i32, u8
 from ingot.load.onnx.call import Call
 from ingot.load.onnx.linear import multiply
 from ingot.load.onnx.registry import MICROSOFT, onnx
@@ -41,6 +41,38 @@ def matmul_nbits(call: Call) -> str:
         weight = _decoded(call, packed, scale, zero_points, bits, columns, 1, block, f32, block_of)
     product = multiply(call, call.cast(call[0], f32), weight, transpose_b=True)
     product = build.add(product, call.cast(call[5], f32)) if call.has(5) else product
+    return call.cast(product, dtype)
+
+
+# The numbers that the 4 bits of an element stand for, by attribute quant_type of MatMulBnb4: FP4 and NF4.
+_BNB4 = (
+    (0.0, 0.0052083333, 0.66666667, 1.0, 0.33333333, 0.5, 0.16666667, 0.25,
+     -0.0, -0.0052083333, -0.66666667, -1.0, -0.33333333, -0.5, -0.16666667, -0.25),
+    (-1.0, -0.6961928, -0.52507305, -0.39491749, -0.28444138, -0.18477343, -0.09105004, 0.0,
+     0.0795803, 0.1609302, 0.2461123, 0.33791524, 0.44070983, 0.562617, 0.72295684, 1.0),
+)  # fmt: skip
+
+
+@onnx("MatMulBnb4", domain=MICROSOFT)
+def matmul_bnb4(call: Call) -> str:
+    """Multiply by a matrix [N, K] of 4 bits per element, with a scale per block of its elements in order.
+
+    The first element of a byte is in its high bits.
+    """
+    build, dtype = call.build, call.type(0).dtype
+    rows, columns, block = call.attr_int("N"), call.attr_int("K"), call.attr_int("block_size")
+    kind, size = call.attr_int("quant_type"), rows * columns
+    blocks = -(-size // block) if block > 0 else 0
+    if min(rows, columns) < 1 or blocks < 1 or kind not in (0, 1):
+        raise call.malformed(f"{rows} x {columns} in blocks of {block}, quant_type {kind}")
+    pairs = call.reshape(call[1], (-(-size // 2), 1))
+    halves = [build.div(pairs, build.scalar(16, u8)), build.bitwise_and(pairs, build.scalar(15, u8))]
+    indices = _first(call, call.reshape(build.concat(*halves, axis=1), (2 * -(-size // 2),)), size)
+    numbers = build.gather(build.constant(np.array(_BNB4[kind], np.float32)), call.cast(indices, i32), axis=0)
+    scales = build.expand(call.reshape(call.cast(call[2], f32), (blocks, 1)), shape=(blocks, block))
+    scales = _first(call, call.reshape(scales, (blocks * block,)), size)
+    weight = call.reshape(build.mul(numbers, scales), (rows, columns))
+    product = multiply(call, call.cast(call[0], f32), weight, transpose_b=bool(call.attr_int("transB", 1)))
     return call.cast(product, dtype)
 
 

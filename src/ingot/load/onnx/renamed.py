@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from ingot.ir.dtype import i32
 from ingot.load.onnx.call import Call
-from ingot.load.onnx.conv import max_pool
+from ingot.load.onnx.conv import conv_transpose, max_pool
 from ingot.load.onnx.linear import multiply
 from ingot.load.onnx.quantize import qlinear_conv
 from ingot.load.onnx.registry import MICROSOFT, Rule, find_rule, onnx
+from ingot.load.onnx.select import unique
 from ingot.load.onnx.shapes import count
 
 # Op of com.microsoft -> the equal op of ai.onnx, and its opset.
@@ -17,6 +18,7 @@ _SAME = {
     "GridSample": ("GridSample", 16),
     "Pad": ("Pad", 13),
     "Range": ("Range", 11),
+    "SampleOp": ("Identity", 14),
     "Trilu": ("Trilu", 14),
 }
 
@@ -38,6 +40,22 @@ def renamed(call: Call) -> str | tuple[str | None, ...] | None:
 @onnx("MatMulInteger16", domain=MICROSOFT)
 def matmul_integer16(call: Call) -> str:
     return multiply(call, call.cast(call[0], i32), call.cast(call[1], i32))
+
+
+@onnx("Unique", domain=MICROSOFT)
+def unique_in_order(call: Call) -> tuple[str | None, ...]:
+    """Return the values of a vector in the order of the operand, their index for each element, and their counts."""
+    if call.type(0).rank != 1:
+        raise call.malformed(f"operand {call.type(0)}, expected rank 1")
+    values, _, inverse, counts = unique(call.replaced(call[0], sorted=0))
+    return values, inverse, counts
+
+
+@onnx("ConvTransposeWithDynamicPads", domain=MICROSOFT)
+def conv_transpose_of_pads(call: Call) -> str:
+    """Compute ConvTranspose with its pads as operand 2, which ONNX Runtime reads with auto_pad=VALID, too."""
+    mode = call.attr_text("auto_pad", "NOTSET").replace("VALID", "NOTSET")
+    return conv_transpose(call.replaced(call[0], call[1], call.get(3), pads=call.integers(2), auto_pad=mode))
 
 
 @onnx("QLinearConv", domain=MICROSOFT)

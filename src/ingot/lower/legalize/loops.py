@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from ingot.ir.dim import solve
 from ingot.ir.dtype import boolean, i64
-from ingot.ir.graph import Graph, TensorType
+from ingot.ir.graph import Graph, TensorType, bind_attribute
 from ingot.lower.legalize.table import legalizes
 from ingot.ops.define import Expansion
 
@@ -19,7 +20,7 @@ def _scan(
 ) -> tuple[str, ...] | None:  # fmt: skip
     """Unroll a scan: each iteration reads a slice of the scanned inputs, and the scanned outputs are concatenated."""
     types = [g.graph.values[name].type for name in (*operands, *g.node.outputs)]
-    if not all(isinstance(type, TensorType) and type.is_static for type in types):
+    if not all(isinstance(type, TensorType) and type.is_static for type in types) or _is_measured(body):
         return None
     scanned = list(zip(operands[carried:], input_axes, input_backward, strict=False))
     length = g.type(scanned[0][0]).dims[input_axes[0]]
@@ -50,6 +51,8 @@ def _loop(
     count = g.graph.data(trips)
     if count is None or not all(isinstance(type, TensorType) and type.is_static for type in types):
         return None
+    if _is_measured(body):
+        return None
     flag = next(iter(body.outputs.values()))
     begins = condition is None or _is_true(g.graph, condition)
     if not begins or not (flag == body.inputs[1] or _is_true(body, flag)):
@@ -70,6 +73,11 @@ def _is_true(graph: Graph, name: str) -> bool:
     return data is not None and bool(data.item())
 
 
+def _is_measured(body: Graph) -> bool:
+    """Return whether a node reads a dim that a run of the body measures: only the reference has its value."""
+    return bool(body.measured) and any(body.mentioned(node) for node in body.nodes)
+
+
 def _row(g: Expansion, x: str, axis: int, index: int) -> str:
     """Return the slice of x at an index of an axis, without that axis."""
     dims = g.type(x).dims
@@ -88,12 +96,25 @@ def _inlined(g: Expansion, body: Graph, operands: list[str], fixed: dict[str, st
         if value.kind in ("weight", "constant") and name not in fixed:
             fixed[name] = _copied(g.graph, g.graph.fresh(f"{g.node.outputs[0]}.{name}"), value)
     names = dict(zip(body.inputs, operands, strict=True)) | fixed
+    sizes = _sizes(g, body, operands)
     for node in body.nodes:
         read = [None if operand is None else names[operand] for operand in node.operands]
         hints = [f"{g.node.outputs[0]}.{name}" for name in node.outputs]
-        added = g.graph.add(node.op.name, read, hints, before=g.node, **node.attributes)
+        attributes = {key: bind_attribute(value, sizes) for key, value in node.attributes.items()}
+        added = g.graph.add(node.op.name, read, hints, before=g.node, **attributes)
         names.update(zip(node.outputs, added.outputs, strict=True))
     return tuple(names[name] for name in body.outputs.values())
+
+
+def _sizes(g: Expansion, body: Graph, operands: list[str]) -> dict[str, int]:
+    """Return the values of the symbols in the types of a body's inputs: dims that a loader does not know."""
+    sizes: dict[str, int] = {}
+    for name, operand in zip(body.inputs, operands, strict=True):
+        declared = body.values[name].type
+        if isinstance(declared, TensorType):
+            pairs = zip(declared.shape, g.type(operand).dims, strict=True)
+            sizes |= dict(found for dim, size in pairs if (found := solve(dim, size)) is not None)
+    return sizes
 
 
 def _copied(graph: Graph, name: str, value: Any) -> str:
