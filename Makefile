@@ -10,6 +10,8 @@ QUICK := $(addprefix tests/,test_completeness.py ops/test_ops.py run/test_native
 	ir/test_ir.py ir/test_text.py passes/test_passes_fuse.py passes/test_passes_simplify.py lower/test_lowering.py plan \
 	load/test_onnx_values.py load/test_gguf.py run/test_interpret.py run/test_session.py emit/test_csrc.py \
 	llm/test_memory_of.py)
+# Two workers; each runs a half of the files in order, so that it makes most fixtures alone, then takes from the other.
+WORKERS := -n 2 --dist worksteal
 SOURCES := $(shell find src cmake CMakeLists.txt pyproject.toml -type f -not -name '*.pyc' -not -name '*.so')
 
 .PHONY: demo quick test test-all wheel bench bench-llm bench-matvec bench-packaged bench-lengths bench-zoo bench-crowding asan tsan
@@ -23,15 +25,15 @@ quick: $(if $(wildcard $(VENV)/extras.stamp),,$(VENV)/extras.stamp)
 	@test -e build/dev/build.ninja || $(BIN)/cmake -S . -B build/dev -G Ninja -DCMAKE_BUILD_TYPE=Release \
 		-DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DPython3_EXECUTABLE=$(abspath $(BIN))/python -DINGOT_ISAS=native >/dev/null
 	$(BIN)/ninja --quiet -C build/dev
-	PYTHONPATH=$(abspath src) INGOT_LIBRARY=$(abspath build/dev)/libingot.so $(BIN)/python -m pytest -q -n 2 \
+	PYTHONPATH=$(abspath src) INGOT_LIBRARY=$(abspath build/dev)/libingot.so $(BIN)/python -m pytest -q $(WORKERS) \
 		-m "not slow" $(QUICK)
 
 test: lint
-	$(BIN)/python -m pytest -q -rfEs -n 2 -m "not slow"
+	$(BIN)/python -m pytest -q -rfEs $(WORKERS) -m "not slow"
 
 test-all: lint
-	$(BIN)/python -m pytest -q -n 2
-	INGOT_CHECK=3 $(BIN)/python -m pytest -q -n 2 -m checked
+	$(BIN)/python -m pytest -q $(WORKERS)
+	INGOT_CHECK=3 $(BIN)/python -m pytest -q $(WORKERS) -m checked
 
 lint: $(VENV)/ingot.stamp $(VENV)/extras.stamp
 	$(BIN)/ruff check .

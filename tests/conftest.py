@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import zlib
+from pathlib import Path
 
 import hypothesis
 import numpy as np
@@ -30,8 +31,16 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("ingot")
 
 
+# Folders and files of long tests.
+LONG = {"test_types.py", "training", "whole", "zoo"}
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Where no adapter of WebGPU is there, one test stands for all that need one: its skip says why."""
+    """Put long tests first: at the end of a run, one worker would wait for the other's.
+
+    Where no adapter of WebGPU is there, one test stands for all that need one: its skip says why.
+    """
+    items.sort(key=lambda item: item.path.relative_to(Path(__file__).parent).parts[0] not in LONG)
     found = sys.modules.get("adapters")
     if found is None or found.NAMES or os.environ.get("CI"):
         return

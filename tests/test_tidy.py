@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -122,7 +123,12 @@ def c_files() -> list[Path]:
 
 
 PYTHON = python_files("src", "tests", "benchmarks", "examples")
-TREES = {path: ast.parse(path.read_text()) for path in PYTHON}
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    """Parse a file. A worker that runs none of these tests parses nothing."""
+    return ast.parse(path.read_text())
 
 
 def short(path: Path) -> str:
@@ -169,7 +175,7 @@ def test_imports_point_upward():
         if module == "ingot":
             continue
         assert room_of(module) in LEVEL, f"{short(path)}: a room that the list does not know"
-        for target, line in imported_modules(path, TREES[path]):
+        for target, line in imported_modules(path, tree_of(path)):
             here, there = room_of(module), room_of(target)
             if target not in MODULES or not there:
                 continue
@@ -190,7 +196,7 @@ def test_lowering_knows_no_device():
     wrong = [
         f"{short(path)}:{line}: {module}"
         for path in others
-        for module, line in imported_modules(path, TREES[path])
+        for module, line in imported_modules(path, tree_of(path))
         if module == "ingot.support.abi" or module.startswith("ingot.lower.cpu")
     ]
     assert not wrong, "\n".join(wrong)
@@ -214,7 +220,7 @@ def imports_among(modules: dict[str, Path]) -> dict[str, set[str]]:
     """The others of some modules that each imports. A package's `__init__` only names what is in it."""
     files = {module for module, path in modules.items() if path.name != "__init__.py"}
     return {
-        module: {target for target, _ in imported_modules(path, TREES[path])} & files - {module}
+        module: {target for target, _ in imported_modules(path, tree_of(path))} & files - {module}
         for module, path in modules.items()
     }
 
@@ -251,7 +257,7 @@ def test_every_question_of_the_benchmarks_is_listed():
     folders = {path.parent for path in BENCHMARKS.values()} - {ROOT / "benchmarks", ROOT / "benchmarks" / "harness"}
     for folder in folders:
         assert folder / "__main__.py" in BENCHMARKS.values(), f"{short(folder)}: no question"
-        words = ast.get_docstring(TREES[folder / "__init__.py"])
+        words = ast.get_docstring(tree_of(folder / "__init__.py"))
         assert words and words.splitlines()[0] in page, f"{short(folder)}: its question is not in benchmarks/README.md"
         assert f"`{folder.name}" in page, f"{short(folder)}: its command is not in benchmarks/README.md"
         for result in folder.glob("*.md"):
@@ -263,7 +269,7 @@ def test_heavy_imports_are_late():
     for path in MODULES.values():
         if short(path).removeprefix("src/ingot/").startswith(MAY_BE_HEAVY):
             continue
-        for node in TREES[path].body:
+        for node in tree_of(path).body:
             names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             wrong += [f"{short(path)}:{node.lineno}: {n}" for n in names if n.split(".")[0] in HEAVY]
@@ -319,8 +325,8 @@ def test_lines_of_c_are_short():
 
 def test_functions_are_short():
     long = []
-    for path, tree in TREES.items():
-        for node in ast.walk(tree):
+    for path in PYTHON:
+        for node in ast.walk(tree_of(path)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 length = node.end_lineno - node.lineno + 1
                 if length > MAX_FUNCTION_LINES:
@@ -360,8 +366,8 @@ def test_banned_names():
     wrong = []
     for path in [*PYTHON, *c_files()]:
         named = [(path.stem, 0, BANNED | {"base": "name the concept"})]
-        if path in TREES:
-            named += defined_names(TREES[path])
+        if path.suffix == ".py":
+            named += defined_names(tree_of(path))
         else:
             named += [(h.partition("(")[0], 0, BANNED) for h, _ in c_functions(path.read_text())]
         for name, line, banned in named:
@@ -387,8 +393,8 @@ def test_old_words_are_gone():
 
 def test_no_broad_except():
     wrong = []
-    for path, tree in TREES.items():
-        allowed = {name for file, name in ALLOWED_BROAD if file == short(path)}
+    for path in PYTHON:
+        tree, allowed = tree_of(path), {name for file, name in ALLOWED_BROAD if file == short(path)}
         known = [f for f in ast.walk(tree) if isinstance(f, ast.FunctionDef) and f.name in allowed]
         excused = {id(node) for function in known for node in ast.walk(function)}
         for node in ast.walk(tree):
@@ -403,7 +409,7 @@ def test_no_broad_except():
 def test_no_skips():
     found = set()
     for path in python_files("tests"):
-        for function in ast.walk(TREES[path]):
+        for function in ast.walk(tree_of(path)):
             if not isinstance(function, ast.FunctionDef):
                 continue
             for node in [*ast.walk(function), *(n for d in function.decorator_list for n in ast.walk(d))]:
@@ -423,7 +429,7 @@ def test_every_module_is_reachable():
         if module in MODULES and module not in seen:
             seen.add(module)
             waiting.append(module.rpartition(".")[0])
-            waiting += [target for target, _ in imported_modules(MODULES[module], TREES[MODULES[module]])]
+            waiting += [target for target, _ in imported_modules(MODULES[module], tree_of(MODULES[module]))]
     assert set(MODULES) - seen == set()
 
 

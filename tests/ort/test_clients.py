@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sentence_transformers import SentenceTransformer
 
 import ingot
 from ort_clients import PROMPT, TEXTS
@@ -41,6 +40,8 @@ def test_the_same_speech_types_and_text(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_the_same_sentences_and_words(tmp_path: Path) -> None:
     """By sentence-transformers' ONNX backend and optimum's language models, of what they export themselves."""
+    from sentence_transformers import SentenceTransformer
+
     assert CLIENTS.is_dir(), f"{CLIENTS} is not there: see the Makefile"
     path = ":".join([str(CLIENTS), *sys.path])
     theirs, ours = (asked(m, ["sentences", "words"], tmp_path / m, path) for m in ("onnxruntime", "ingot"))

@@ -235,7 +235,8 @@ def content_of(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def test_killed_at_any_call_the_old_program_or_the_new_one_is_whole(memory: Path) -> None:
+def kill_later_saves(memory: Path) -> None:
+    """Every save that is killed leaves the old program or the new one."""
     folder, other = memory / "program", memory / "other"
     saved(folder)
     expected = saved(other, seed=1)
@@ -250,20 +251,37 @@ def test_killed_at_any_call_the_old_program_or_the_new_one_is_whole(memory: Path
             for name, content in old.items():
                 (folder / name).write_bytes(content)
         number += 1
-    assert seen.count(False) > 20 and seen.count(True) > 2
+    assert seen.count(False) > 20 and seen.count(True) > 2, seen
     assert len(os.listdir(memory)) <= 3  # of all that died, the last may have left something
     session.save(folder)
     assert sorted(os.listdir(memory)) == ["other", "program"] and content_of(folder) == new
     assert np.array_equal(result(folder), expected)
 
 
-def test_first_saves_that_are_killed_leave_all_or_nothing(memory: Path) -> None:
+def kill_first_saves(memory: Path) -> None:
+    """No save that is killed leaves a part of a program."""
     session = ingot.InferenceSession(table(), threads=1)
     session.run(None, IDS)
     folder, number = memory / "program", 1
     while save_and_die(session, folder, number) and not folder.exists():
         number += 1
-    assert number > 20 and result(folder).shape == (ROWS, 3)
+    assert number > 20 and result(folder).shape == (ROWS, 3), number
+
+
+def run_in_a_small_process(function: Callable[[Path], None], memory: Path) -> None:
+    """Run a function of this file in a process without torch: a fork copies the page tables of its whole process."""
+    path = [str(Path(__file__).parent), *sys.path]
+    code = f"import sys; sys.path[:] = {path}; from {__name__} import *; {function.__name__}(Path({str(memory)!r}))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_killed_at_any_call_the_old_program_or_the_new_one_is_whole(memory: Path) -> None:
+    run_in_a_small_process(kill_later_saves, memory)
+
+
+def test_first_saves_that_are_killed_leave_all_or_nothing(memory: Path) -> None:
+    run_in_a_small_process(kill_first_saves, memory)
 
 
 def test_leftovers_of_any_process_do_not_block(tmp_path: Path) -> None:
