@@ -8,10 +8,10 @@ from ingot.lower.cpu import CPU
 from ingot.lower.legalize import LEGALIZATIONS, LEGALIZED_AS_THEMSELVES, legalize_node
 from ingot.lower.lowered import Lowered, Step
 from ingot.lower.lowering import Backend, Lowering
-from ingot.lower.packed_weight import has_shapes, weight_exprs
 from ingot.lower.positions import position_nodes, settle_positions
 from ingot.lower.segments import Segment, split
 from ingot.lower.target import Target
+from ingot.lower.weight_expr import has_shapes, weight_exprs
 from ingot.lower.widen import widen_node, widened_dtype
 from ingot.ops.define import expand_node
 

@@ -13,19 +13,19 @@ import numpy as np
 from ingot.ir.dtype import DType, f32
 from ingot.ir.graph import Graph, Node, TensorType
 from ingot.ir.sized import is_sized
-from ingot.lower import packed_weight as weights
 from ingot.lower.beyond import beyond
 from ingot.lower.cost import Cost
 from ingot.lower.epilogue import EpilogueLimits, Group, find_groups
 from ingot.lower.formats import Format
 from ingot.lower.fused import FusedGroup, FusedLimits, find_fused_groups
 from ingot.lower.lowered import Choice, Field, Lowered, Pointer, Step, Tensor, moved, moved_field
-from ingot.lower.packed_weight import PackedWeight, WeightExpr, weight_expr, weight_exprs
+from ingot.lower.packed_weight import PackedWeight, make_packed_weight, panel_tables
 from ingot.lower.sources import sources_of_steps
 from ingot.lower.states import deferred_values, overwrite_states
 from ingot.lower.target import Target
 from ingot.lower.topological import topological
 from ingot.lower.view import View, channels_last, contiguous_strides, ordered_strides, reshaped_order
+from ingot.lower.weight_expr import WeightExpr, weight_expr, weight_exprs
 from ingot.lower.widen import foreign_values
 
 Condition = Callable[["Lowering", Node], str]
@@ -122,7 +122,7 @@ class Lowering:
         self._replacing: dict[str, str] = {}  # update -> the state that it overwrites
         self._scalars: dict[tuple[float, DType], str] = {}
         self._stand_ins: dict[str, tuple[View, View]] = {}  # tensor -> its view, and the view it is copied to
-        self._panel_tables = weights.panel_tables(graph, self.static)
+        self._panel_tables = panel_tables(graph, self.static)
 
     # -- all nodes ---------------------------------------------------------------------------------------------
 
@@ -299,7 +299,7 @@ class Lowering:
     ) -> View:
         """Return a static value in a layout; raw values keep their shape. beside, group: see `PackedWeight`."""
         value = self.weight_expr(value) if isinstance(value, str) else value
-        packed_weight = weights.make_packed_weight(value, layout, transposed, format, beside, group)
+        packed_weight = make_packed_weight(value, layout, transposed, format, beside, group)
         own, shape = packed_weight.dtype, value.dims
         dtype = self.backend.held[value.type.dtype] if format is None else own
         id = self._weights.get(packed_weight.key)

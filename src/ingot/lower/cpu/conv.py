@@ -19,9 +19,10 @@ from ingot.lower.cpu.norm import averages_images
 from ingot.lower.formats import Dots, Format
 from ingot.lower.lowered import Field
 from ingot.lower.lowering import Lowering, pointer
-from ingot.lower.packed_weight import WeightExpr
 from ingot.lower.states import undecoded
+from ingot.lower.stored import stored_arrays
 from ingot.lower.view import View, channels_last
+from ingot.lower.weight_expr import WeightExpr
 from ingot.support import abi
 
 # Nanoseconds on one thread: per multiply-add in a packed kernel, per multiply-add of a depthwise convolution, per
@@ -258,7 +259,7 @@ def _packed_by_step(lowering: Lowering, filter: str, order: tuple[int, ...]) -> 
 
 def _filter(lowering: Lowering, conv: Node, format: Format) -> WeightExpr:
     """Return the constant filter [O, C / groups, kh, kw] as it is stored in a format."""
-    (weight,) = lowering.weight_expr(str(conv.operands[1])).stored(format)
+    (weight,) = stored_arrays(lowering.weight_expr(str(conv.operands[1])), format)
     out, channels, *kernel = weight.dims
     return weight if len(kernel) == 2 else weight.derive("reshape", shape=(out, channels, 1, *kernel))
 

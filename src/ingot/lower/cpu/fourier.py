@@ -13,8 +13,8 @@ from ingot.ir.graph import Node, TensorType
 from ingot.lower.cpu.kernel_rules import both, kernel_rule, of, operand_type
 from ingot.lower.lowered import Field
 from ingot.lower.lowering import Lowering, pointer
-from ingot.lower.packed_weight import WeightExpr
 from ingot.lower.view import View, collapse
+from ingot.lower.weight_expr import WeightExpr
 from ingot.support import abi
 
 _PASS = 0.35  # nanoseconds per element and pass, on one thread

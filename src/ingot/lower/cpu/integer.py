@@ -17,8 +17,8 @@ from ingot.lower.epilogue import Group
 from ingot.lower.formats import Format
 from ingot.lower.lowered import Field
 from ingot.lower.lowering import Lowering, pointer
-from ingot.lower.packed_weight import WeightExpr
 from ingot.lower.view import View, broadcast_view, channels_last, image_order
+from ingot.lower.weight_expr import WeightExpr
 from ingot.ops.quantize import fixed_steps
 from ingot.support import abi
 

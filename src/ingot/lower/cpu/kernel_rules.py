@@ -9,6 +9,7 @@ from ingot.ir.dtype import DType
 from ingot.ir.graph import Node, TensorType
 from ingot.lower.formats import Format
 from ingot.lower.lowering import Condition, KernelRule, Lowering
+from ingot.lower.stored import groups_of, is_stored_as
 from ingot.lower.view import View
 
 KERNEL_RULES: dict[str, list[KernelRule]] = {}
@@ -93,15 +94,15 @@ def _stored(index: int, format: Format, transposed: bool) -> Condition:
         target = lowering.groups[node].root if node in lowering.groups else node
         value = str(target.operands[index])
         if format.scales is not None:
-            groups = lowering.weight_expr(value).groups(format) if value in lowering.static else None
+            groups = groups_of(lowering.weight_expr(value), format) if value in lowering.static else None
             columns = 1 if target.op.name == "matmul" and not target.transpose_b else 0
             return "" if groups and groups.axis == columns ^ transposed else _OTHERWISE
         if format.type is not None:
             is_rows = target.op.name != "matmul" or target.transpose_b
-            is_stored = value in lowering.static and is_rows and lowering.weight_expr(value).is_stored(format)
+            is_stored = value in lowering.static and is_rows and is_stored_as(lowering.weight_expr(value), format)
             return "" if is_stored else _OTHERWISE
         if format.decoder is None or (
-            value in lowering.state_invariant and lowering.weight_expr(value).is_stored(format)
+            value in lowering.state_invariant and is_stored_as(lowering.weight_expr(value), format)
         ):
             return ""
         return _OTHERWISE

@@ -14,9 +14,11 @@ from ingot.lower.formats import Dots, Format
 from ingot.lower.lowered import FAULT, Field, Pointer
 from ingot.lower.lowering import Lowering, pointer
 from ingot.lower.matrix import column_runs, matrix
-from ingot.lower.packed_weight import PackedWeight, WeightExpr
+from ingot.lower.packed_weight import PackedWeight
 from ingot.lower.states import replacing, undecoded
+from ingot.lower.stored import groups_of, stored_arrays
 from ingot.lower.view import View, broadcast_view, collapse
+from ingot.lower.weight_expr import WeightExpr
 from ingot.support import abi
 
 # Nanoseconds per multiply-add on one thread in a packed kernel, and per weight byte when weights are streamed.
@@ -339,7 +341,7 @@ def _fixed_matrix(lowering: Lowering, node: Node) -> str:
 def _matmul_f32_bf16(lowering: Lowering, node: Node) -> None:
     group = lowering.group(node)
     a = lowering.adjacent(group.root.operands[0])
-    b = lowering.weight(lowering.weight_expr(str(group.root.operands[1])).stored(BF16)[0])
+    b = lowering.weight(stored_arrays(lowering.weight_expr(str(group.root.operands[1])), BF16)[0])
     _lower_matmul(lowering, group, "matmul_f32_bf16", a, b, {})
 
 
@@ -490,7 +492,7 @@ def _stacked(format: Format) -> Condition:
 
     def refuse(lowering: Lowering, node: Node) -> str:
         below = _below(lowering, node)
-        groups = below.groups(format) if below.type.rank == 2 else None
+        groups = groups_of(below, format) if below.type.rank == 2 else None
         if groups is None or groups.axis != 0:
             return "the experts are stored in another format"
         n = lowering.graph.type(str(node.operands[2])).dims[1]

@@ -11,8 +11,8 @@ from ingot.lower.formats import Dots, Format
 from ingot.lower.lowered import FAULT, Field, Pointer
 from ingot.lower.lowering import Lowering, pointer
 from ingot.lower.matrix import matrix
-from ingot.lower.packed_weight import WeightExpr
 from ingot.lower.view import View
+from ingot.lower.weight_expr import WeightExpr
 from ingot.support import abi
 
 # Nanoseconds on one thread: per multiply-add, per byte of weights, per activation.

@@ -11,7 +11,7 @@ from ingot.ir.graph import Node, TensorType
 from ingot.lower.cpu.kernel_rules import both, kernel_rule, of
 from ingot.lower.lowered import FAULT, Field, Pointer
 from ingot.lower.lowering import Lowering, pointer
-from ingot.lower.packed_weight import WeightExpr
+from ingot.lower.weight_expr import WeightExpr
 from ingot.ops.trees import FALSE, FEATURE, MEMBERS, MEMBERS_END, MISSING, MODE, TRUE
 from ingot.support import abi
 
