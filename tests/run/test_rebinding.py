@@ -13,7 +13,7 @@ import ingot
 from ingot.ir.graph import Graph
 from ingot.ir.text import parse
 from ingot.passes import PASSES
-from ingot.session import inference as sessions
+from ingot.session import context
 
 pytestmark = pytest.mark.native
 
@@ -118,7 +118,7 @@ def test_nothing_is_tried_where_nothing_can_be_better(middle: str, size: int) ->
 
 def test_shapes_that_were_right_before_are_taken_at_once(monkeypatch):
     """However many there were; what is wrong beside them is the error that it always is."""
-    monkeypatch.setattr(sessions, "MAX_CACHED_SHAPES", 2)
+    monkeypatch.setattr(context, "MAX_CACHED_SHAPES", 2)
     graph = parse("""graph pairs
 input x: f32[n, m]
 input y: f32[n]
