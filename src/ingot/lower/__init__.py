@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from ingot.ir.graph import Graph, Node, TensorType
+from ingot.lower.backend import Backend
 from ingot.lower.cost import Cost
 from ingot.lower.cpu import CPU
 from ingot.lower.legalize import LEGALIZATIONS, LEGALIZED_AS_THEMSELVES, legalize_node
 from ingot.lower.lowered import Lowered, Step
-from ingot.lower.lowering import Backend, Lowering
+from ingot.lower.lowering import Lowering
 from ingot.lower.positions import position_nodes, settle_positions
 from ingot.lower.segments import Segment, split
+from ingot.lower.selection import Selection
 from ingot.lower.target import Target
 from ingot.lower.weight_expr import has_shapes, weight_exprs
 from ingot.lower.widen import widen_node, widened_dtype
@@ -113,27 +115,27 @@ def step_cost(lowered: Lowered, step: Step) -> Cost:
     return backend_of(lowered.target.device).cost(lowered, step)
 
 
-def _is_simpler(lowering: Lowering, node: Node) -> bool:
+def _is_simpler(selection: Selection, node: Node) -> bool:
     """Replace a node without a kernel by nodes that may have one; see `widen_node`, `Op.expand` and `legalize_node`.
 
     Return False if there is no replacement.
     """
-    graph, name = lowering.graph, node.op.name
-    is_known = bool(lowering.backend.rules.get(name)) or name in LEGALIZATIONS or node.op.expand is not None
+    graph, name = selection.graph, node.op.name
+    is_known = bool(selection.backend.rules.get(name)) or name in LEGALIZATIONS or node.op.expand is not None
     if widened_dtype(graph, node) is not None and is_known:
         widen_node(graph, node)
     elif node.op.expand is not None:
         expand_node(graph, node)
-    elif name in LEGALIZED_AS_THEMSELVES and not lowering.backend.rules.get(name):
+    elif name in LEGALIZED_AS_THEMSELVES and not selection.backend.rules.get(name):
         return False
     else:
         return legalize_node(graph, node)
     return True
 
 
-def _widen(lowering: Lowering, fallback: set[Node]) -> set[Node]:
+def _widen(selection: Selection, fallback: set[Node]) -> set[Node]:
     """Extend `fallback` to complete groups: the last node of a group decides whether the group runs natively."""
-    for last, group in lowering.groups.items():
+    for last, group in selection.groups.items():
         if last in fallback:
             fallback |= set(group.members)
     return fallback
