@@ -130,7 +130,7 @@ def _badly_transformed(format: Format) -> Condition:
     return avoid
 
 
-def _no_planes(dots: Dots | None) -> Condition:
+def _no_planes(dots: Dots | None) -> Callable[[Lowering, Node], str]:
     """Avoid images that are not stored plane by plane."""
 
     def misplaced(lowering: Lowering, node: Node) -> str:

@@ -30,9 +30,9 @@ def kernel_rule(
     refuse: Condition | tuple[Condition, ...] = (),
     avoid: Condition = accept,
     by_size: bool = True,
-    misplaced: Condition = accept,
+    misplaced: Callable[[Lowering, Node], str] = accept,
 ) -> Callable[[Lower], Lower]:
-    """Declare a kernel for an op; see `lowering.KernelRule`."""
+    """Declare a kernel for an op; see `KernelRule`."""
 
     def declare(lower: Lower) -> Lower:
         KERNEL_RULES.setdefault(op, []).append(KernelRule(op, kernel, both(refuse), lower, avoid, by_size, misplaced))
