@@ -88,7 +88,7 @@ def test_a_binding_does_each_thing_once() -> None:
     # One graph beside the symbolic one, one lowering of it, and one question to the rows for each node.
     assert done["ir/graph.bind"] == 1 and done["ir/graph.copy"] == 0
     assert done["lower/lowering.__init__"] == 1
-    assert LAYERS < done["lower/lowering._ask"] <= nodes
+    assert LAYERS < done["lower/selection._ask"] <= nodes
     # The expand goes, and all passes look once more at what is left; nothing waits for a third round.
     assert len(PASSES) < done["passes/__init__.run"] < 2 * len(PASSES)
 
