@@ -13,8 +13,9 @@ from ingot.lower import Lowered, Target
 from ingot.lower.cost import view_bytes
 from ingot.lower.formats import Block, Format
 from ingot.lower.lowered import Pointer, Step, Tensor
-from ingot.lower.packed_weight import make_packed_weight, weight_expr
+from ingot.lower.packed_weight import make_packed_weight
 from ingot.lower.view import View
+from ingot.lower.weight_expr import weight_expr
 from ingot.plan.memory import plan
 from ingot.plan.verify import PlanError, verify
 

@@ -11,7 +11,8 @@ from ml_dtypes import bfloat16
 from ingot.ir.dtype import bf16, f32, i64
 from ingot.ir.graph import Graph, TensorType
 from ingot.lower.cpu.formats import BF16
-from ingot.lower.packed_weight import make_packed_weight, weight_expr
+from ingot.lower.packed_weight import make_packed_weight
+from ingot.lower.weight_expr import weight_expr
 from ingot.run.interpret import interpret
 from ingot.run.store import WeightStore
 from ingot.support import abi

@@ -17,7 +17,8 @@ from ingot.errors import LoadError
 from ingot.ir.dtype import f32
 from ingot.ir.graph import TensorType
 from ingot.load.hf.safetensors import read_safetensors
-from ingot.lower.packed_weight import PackedWeight, WeightExpr
+from ingot.lower.packed_weight import PackedWeight
+from ingot.lower.weight_expr import WeightExpr
 from ingot.run.store import WeightStore
 from ingot.support import files
 from ingot.support.files import MappedFile

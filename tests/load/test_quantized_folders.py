@@ -12,7 +12,7 @@ import ingot
 from ingot.errors import IngotError, LoadError, UnsupportedError
 from ingot.ir.dtype import f16, f32, i4, i8, u4, u8
 from ingot.load.hf import load_language_model, read_folder
-from ingot.lower.packed_weight import weight_expr
+from ingot.lower.weight_expr import weight_expr
 from quantized_folders import CASES, Case, write_case
 
 BY_NAME = {case.name: case for case in CASES}

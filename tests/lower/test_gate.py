@@ -10,7 +10,8 @@ import models
 from ingot.ir.dtype import f32
 from ingot.ir.graph import Graph, TensorType
 from ingot.lower.cpu.formats import F32
-from ingot.lower.packed_weight import make_packed_weight, weight_expr
+from ingot.lower.packed_weight import make_packed_weight
+from ingot.lower.weight_expr import weight_expr
 from ingot.run import packing, store
 from ingot.run.interpret import interpret
 from ingot.run.library import load
@@ -190,8 +191,7 @@ def test_packing_in_pieces(transposed: bool, merged: bool, threads: int, monkeyp
     expected = whole.reshape(24, 2, 13, 16).transpose(2, 0, 1, 3).reshape(-1)
     for module in (store, packing):
         monkeypatch.setattr(module, "COPY_BYTES", 2 * 32 * 24 * 4)
-    for name in ("_LARGE_BYTES", "_SERIAL_BYTES"):
-        monkeypatch.setattr(store, name, 0)
+    monkeypatch.setattr(store, "_SERIAL_BYTES", 0)
     assert WeightStore(threads).array(packed_weight).tobytes() == expected.tobytes()
 
 

@@ -1,4 +1,4 @@
-"""Parts of matrices that weights are decoded to: those of the whole, made without making it."""
+"""Slices of weight expressions are those of the whole matrix, and are evaluated without it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import pytest
 
 from ingot.ir.dtype import bf16, f32, from_numpy, i32
 from ingot.ir.graph import TensorType
-from ingot.lower.packed_weight import WeightExpr
+from ingot.lower.weight_expr import WeightExpr
 from ingot.ops.blocks import BLOCKS
+from ingot.run.slices import Slices, is_divisible
 
 ROWS, BLOCKS_OF_ROW = 23, 3
 
@@ -65,26 +66,47 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_parts_are_those_of_the_whole(name: str) -> None:
-    value, is_divisible = CASES[name]
+def test_slices_are_those_of_the_whole(name: str) -> None:
+    value, by_rows = CASES[name]
     whole = value.evaluate()
-    assert value.is_divisible == is_divisible
-    for rows in (slice(0, 5), slice(5, 6), slice(20, 99), slice(3, 3)):
-        for columns in (slice(None), slice(2, 7)):
-            part = value.part((rows, columns))
-            assert part.dtype == whole.dtype
-            np.testing.assert_array_equal(part, whole[rows, columns])
+    for matrix, axis in ((value, 0), (value.derive("permute", axes=(1, 0)), 1)):
+        assert is_divisible(matrix, axis) == by_rows
+        for begin, end in ((0, 5), (5, 6), (20, len(whole)), (3, 3)):
+            rows = Slices().take(matrix, begin, end, axis)
+            assert rows.dtype == whole.dtype
+            np.testing.assert_array_equal(rows if axis == 0 else rows.T, whole[begin:end])
+
+
+def test_columns_of_a_cast_are_those_of_its_source() -> None:
+    value = weight("w", np.arange(60, dtype=np.int8).reshape(5, 12)).derive("cast", dtype=f32)
+    assert is_divisible(value, 1)
+    np.testing.assert_array_equal(Slices().take(value, 2, 7, 1), value.evaluate()[:, 2:7])
 
 
 def test_only_the_rows_that_are_asked_for_are_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
     value = decoded("q5_0").derive("abs").derive("cast", dtype=bf16)
-    made = []
-    apply = WeightExpr._apply
+    evaluated = _count_rows(monkeypatch)
+    Slices().take(value, 4, 9, 0)
+    assert evaluated == [5, 5, 5]
+
+
+def test_a_matrix_that_cannot_be_divided_is_evaluated_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The halves of a gated matrix are slices of one expression."""
+    value, slices = ordered(0), Slices()
+    evaluated = _count_rows(monkeypatch)
+    slices.take(value, 0, 4, 0)
+    slices.take(value, 8, 12, 0)
+    assert evaluated == [ROWS, ROWS]  # the gather and the cast
+
+
+def _count_rows(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The rows of the first operand of each op that is evaluated from now on."""
+    evaluated: list[int] = []
+    apply = WeightExpr.apply
 
     def counted(self: WeightExpr, *operands: np.ndarray) -> np.ndarray:
-        made.append(len(operands[0]))
+        evaluated.append(len(operands[0]))
         return apply(self, *operands)
 
-    monkeypatch.setattr(WeightExpr, "_apply", counted)
-    value.part((slice(4, 9), slice(None)))
-    assert made == [5, 5, 5]
+    monkeypatch.setattr(WeightExpr, "apply", counted)
+    return evaluated

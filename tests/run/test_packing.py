@@ -11,10 +11,15 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from ingot.ir.dtype import bf16, f32, from_numpy
+from ingot.ir.graph import TensorType
 from ingot.lower.cpu.formats import BF16, F32, PANEL
 from ingot.lower.formats import Format
-from ingot.run import packing
+from ingot.lower.packed_weight import make_packed_weight
+from ingot.lower.weight_expr import WeightExpr
+from ingot.run import packing, store
 from ingot.run.packing import Packing, pack_panels
+from ingot.run.store import WeightStore
 from ingot.support.files import MappedFile
 
 pytestmark = pytest.mark.native
@@ -98,3 +103,42 @@ def test_threads_share_a_list(
             future.result()
     assert [panels.tobytes() for panels in made] == [panels.tobytes() for panels in expected]
     assert [m.tobytes() for m in in_file] == [m.tobytes() for m in rows]
+
+
+def weight(data: np.ndarray) -> WeightExpr:
+    return WeightExpr("w", (TensorType(from_numpy(data.dtype), data.shape),), data=data, is_weight=True)
+
+
+EXPRESSIONS = {
+    "in memory": lambda x, axis: weight(x),
+    "cast": lambda x, axis: weight(x.astype(ml_dtypes.bfloat16)).derive("cast", dtype=f32),
+    "by rows": lambda x, axis: weight(x).derive("abs").derive("neg"),
+    "as a whole": lambda x, axis: weight(x).derive("sin"),
+    "permuted": lambda x, axis: weight(np.ascontiguousarray(x.T)).derive("permute", axes=(1, 0)),
+    "permuted as a whole": lambda x, axis: (
+        weight(np.ascontiguousarray(x.T)).derive("sin").derive("permute", axes=(1, 0))
+    ),
+    "joined": lambda x, axis: weight(x).derive(
+        "concat", weight(x).derive("cast", dtype=bf16).derive("cast", dtype=f32), axis=axis
+    ),
+}
+
+
+@pytest.mark.parametrize("name", EXPRESSIONS)
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("layout", ["panels", "gate_panels"])
+def test_ranges_of_columns_make_the_panels_of_the_whole(
+    layout: str, transposed: bool, name: str, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However an expression is evaluated: by a panel at a time and at once, by one thread and by several."""
+    axis = 0 if transposed else 1
+    x = rng.standard_normal((160, 40) if transposed else (40, 160)).astype(np.float32)
+    value = EXPRESSIONS[name](x, axis)
+    matrix = value.evaluate().T if transposed else value.evaluate()
+    expected = panels_of(F32, np.split(matrix, 2, axis=1) if layout == "gate_panels" else [matrix])
+    packed_weight = make_packed_weight(value, layout, transposed, F32)
+    for copy_bytes, threads in itertools.product((1, packing.COPY_BYTES), (1, 3)):
+        for module in (packing, store):
+            monkeypatch.setattr(module, "COPY_BYTES", copy_bytes)
+        monkeypatch.setattr(store, "_SERIAL_BYTES", 0)
+        assert WeightStore(threads).array(packed_weight).tobytes() == expected.tobytes()

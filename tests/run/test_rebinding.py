@@ -13,7 +13,7 @@ import ingot
 from ingot.ir.graph import Graph
 from ingot.ir.text import parse
 from ingot.passes import PASSES
-from ingot.session import inference as sessions
+from ingot.session import context
 
 pytestmark = pytest.mark.native
 
@@ -88,7 +88,7 @@ def test_a_binding_does_each_thing_once() -> None:
     # One graph beside the symbolic one, one lowering of it, and one question to the rows for each node.
     assert done["ir/graph.bind"] == 1 and done["ir/graph.copy"] == 0
     assert done["lower/lowering.__init__"] == 1
-    assert LAYERS < done["lower/lowering._ask"] <= nodes
+    assert LAYERS < done["lower/selection._ask"] <= nodes
     # The expand goes, and all passes look once more at what is left; nothing waits for a third round.
     assert len(PASSES) < done["passes/__init__.run"] < 2 * len(PASSES)
 
@@ -118,7 +118,7 @@ def test_nothing_is_tried_where_nothing_can_be_better(middle: str, size: int) ->
 
 def test_shapes_that_were_right_before_are_taken_at_once(monkeypatch):
     """However many there were; what is wrong beside them is the error that it always is."""
-    monkeypatch.setattr(sessions, "MAX_CACHED_SHAPES", 2)
+    monkeypatch.setattr(context, "MAX_CACHED_SHAPES", 2)
     graph = parse("""graph pairs
 input x: f32[n, m]
 input y: f32[n]

@@ -13,10 +13,11 @@ from ingot.errors import ShapeError
 from ingot.ir.dtype import f32
 from ingot.ir.graph import Graph, Node, TensorType
 from ingot.lower import step_cost
+from ingot.lower.backend import KernelRule
 from ingot.lower.cost import Cost
 from ingot.lower.cpu import CPU, KERNEL_RULES
 from ingot.lower.cpu.kernel_rules import accept
-from ingot.lower.lowering import KernelRule, Lowering
+from ingot.lower.selection import Selection
 from ingot.lower.target import Target
 from ingot.run.arena import Arena
 from ingot.run.native import NativeProgram
@@ -153,11 +154,11 @@ class Candidates:
         inputs = tuple(generator.standard_normal(graph.type(name).dims, np.float32) for name in graph.inputs)
         (node,) = graph.nodes
         able, refused = [], []
-        lowering = Lowering(graph, Target(threads=threads), CPU)
-        choice = lowering.ask(node).row
+        selection = Selection(graph, Target(threads=threads), CPU)
+        choice = selection.ask(node).row
         names = list(isas)
         for rule in KERNEL_RULES[node.op.name]:
-            reason = lowering.refusal(rule, node)
+            reason = selection.refusal(rule, node)
             if reason:
                 refused.append((rule.kernel, reason))
                 continue

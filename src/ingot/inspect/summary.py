@@ -14,7 +14,7 @@ from ingot.ir.dim import Known
 from ingot.ir.graph import Graph, Source, TensorType
 from ingot.ir.liveness import Liveness
 from ingot.ir.text import dump
-from ingot.lower.packed_weight import weight_exprs
+from ingot.lower.weight_expr import weight_exprs
 from ingot.passes.fold import DECODERS
 from ingot.session.reports import PlanReport
 

@@ -12,7 +12,7 @@ from ingot.inspect.document import head
 from ingot.inspect.model import InspectedModel
 from ingot.inspect.view import Edge, View
 from ingot.ir.graph import Graph, TensorType
-from ingot.lower.packed_weight import has_shapes, weight_expr, weight_exprs
+from ingot.lower.weight_expr import has_shapes, weight_expr, weight_exprs
 from ingot.passes.fold import DECODERS
 from ingot.support.files import release
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from ingot.ir.graph import Graph, Node, TensorType
+from ingot.lower.backend import Backend
 from ingot.lower.cost import Cost
 from ingot.lower.cpu import CPU
 from ingot.lower.legalize.graph import legalize, without_bodies
 from ingot.lower.lowered import Lowered, Step
-from ingot.lower.lowering import Backend, Lowering
-from ingot.lower.packed_weight import has_shapes, weight_exprs
+from ingot.lower.lowering import Lowering
 from ingot.lower.positions import position_nodes, settle_positions
 from ingot.lower.segments import Segment, split
 from ingot.lower.target import Target
+from ingot.lower.weight_expr import has_shapes, weight_exprs
 
 __all__ = ["Backend", "Lowered", "Lowering", "Segment", "Target", "lower", "segments", "step_cost"]
 

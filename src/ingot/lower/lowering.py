@@ -2,127 +2,43 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
 from itertools import accumulate
-from typing import NamedTuple
 
-import numpy as np
-
-from ingot.ir.dtype import DType, f32
-from ingot.ir.graph import Graph, Node, TensorType
-from ingot.ir.sized import is_sized
-from ingot.lower import packed_weight as weights
-from ingot.lower.beyond import beyond
-from ingot.lower.cost import Cost
-from ingot.lower.epilogue import EpilogueLimits, Group, find_groups
+from ingot.ir.dtype import DType
+from ingot.ir.graph import Graph, Node
+from ingot.lower.backend import Backend, KernelRule
 from ingot.lower.formats import Format
-from ingot.lower.fused import FusedGroup, FusedLimits, find_fused_groups
-from ingot.lower.lowered import Choice, Field, Lowered, Pointer, Step, Tensor, moved, moved_field
-from ingot.lower.packed_weight import PackedWeight, WeightExpr, weight_expr, weight_exprs
+from ingot.lower.fused import FusedGroup, find_fused_groups
+from ingot.lower.lowered import Lowered, Pointer
+from ingot.lower.packed_weight import make_packed_weight
 from ingot.lower.sources import sources_of_steps
 from ingot.lower.states import deferred_values, overwrite_states
+from ingot.lower.step_builder import StepBuilder
 from ingot.lower.target import Target
 from ingot.lower.topological import topological
 from ingot.lower.view import View, channels_last, contiguous_strides, ordered_strides, reshaped_order
-from ingot.lower.widen import foreign_values
-
-Condition = Callable[["Lowering", Node], str]
+from ingot.lower.weight_expr import WeightExpr
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class KernelRule:
-    """A kernel of an op: when it applies and how to add its step.
+class Lowering(StepBuilder):
+    """Turn nodes into steps. Kernel rules ask it for operands (`view`, `rows`, `contiguous`) and results (`result`).
 
-    conditions: each returns the reason of a refusal, or "". avoid: the reason to prefer a later rule, or "". by_size:
-    whether `avoid` depends on sizes that are set per run. misplaced: as `avoid`, but for the memory layout of operands.
+    panels: packed by steps. rounded: rows, with the result of `round_rows`. row_means: of images [N, C, H, W] that are
+    averaged, as [N, H, C]. rounded_images: images as bytes, with scales and zero points.
     """
-
-    op: str
-    kernel: str
-    conditions: tuple[Condition, ...]
-    lower: Callable[[Lowering, Node], None]
-    avoid: Condition
-    by_size: bool
-    misplaced: Condition
-
-
-class Asked(NamedTuple):
-    """The first rule that accepts a node, all reasons, and the kernels that only `avoid` refused by sizes of a run."""
-
-    row: KernelRule | None
-    choice: Choice
-    avoided: list[str]
-
-
-@dataclass(frozen=True, slots=True)
-class Backend:
-    """The kernels and limits of one kind of device; lowering itself knows no device.
-
-    rules: the kernel rules of each op; first match wins. held: the dtypes that kernels accept, with the storage dtype
-    of each. epilogues: the ops that products can apply to their sums. fused_limits: the limits of fused programs;
-    add_fused adds their step. formats: the weight formats of products; pack adds a step that packs a matrix into
-    panels, a view of one axis. copy, cast: add a step that copies elements between two views of one shape, of the same
-    or of different dtypes. scratch_floats: the scratch of one task of a kernel, if the step does not set it. cost: the
-    minimum cost of a step.
-    """
-
-    rules: Mapping[str, Sequence[KernelRule]]
-    held: Mapping[DType, DType]
-    epilogues: EpilogueLimits
-    fused_limits: FusedLimits
-    add_fused: Callable[[Lowering, FusedGroup], None]
-    formats: Sequence[Format]
-    pack: Callable[[Lowering, PackedWeight, View, View], None]
-    copy: Callable[[Lowering, View, View], None]
-    cast: Callable[[Lowering, View, View], None]
-    scratch_floats: Callable[[str, Mapping[str, Field]], int]
-    cost: Callable[[Lowered, Step], Cost]
-    _beyond: dict[str, list[list[int]]] = field(default_factory=dict, init=False, repr=False)
-
-    def beyond(self, op: str) -> list[list[int]]:
-        """Return where the next rule that begins differently is, per rule and condition; see `beyond.beyond`."""
-        if op not in self._beyond:
-            self._beyond[op] = beyond([rule.conditions for rule in self.rules.get(op, ())])
-        return self._beyond[op]
-
-
-class Lowering:
-    """Turn nodes into steps. Kernel rules ask it for operands (`view`, `rows`, `contiguous`) and results (`result`)."""
 
     def __init__(self, graph: Graph, target: Target, backend: Backend):
-        self.graph = graph
-        self.target = target
-        self.backend = backend
-        self.static = weight_exprs(graph)
-        self.narrow = backend.epilogues.rounded.intersection(target.rounded)  # the dtypes of results for dot products
-        # Values that depend on no input. A run's steps read the same state, so its values are packed once per run.
-        self.state_invariant = weight_exprs(graph, ("state",), self.static) if graph.states else self.static
-        limits = backend.epilogues if target.epilogues else None
-        self.groups, self.grouped = find_groups(graph, self.static, limits, self.state_invariant, self.narrow)
-        self.decodes = not graph.ops.isdisjoint(format.decoder for format in backend.formats)
-        self.lowered = Lowered(target)
-        self.node_name = ""
-        self._asked: dict[Node, Asked] = {}
-        self._reasons: defaultdict[Node, dict[Condition, str]] = defaultdict(dict)
-        self._candidates: dict[tuple[str, tuple[str, ...]], tuple[tuple[str, str], ...]] = {}  # by op and reasons
-        self._foreign = foreign_values(graph, backend.held)
-        self._weights: dict[str, str] = {}  # packed weight key -> tensor id
-        self._statics: dict[str, WeightExpr] = {}
+        super().__init__(graph, target, backend)
         self.panels: dict[tuple[str, str, bool, Callable[[WeightExpr], WeightExpr] | None], View] = {}
+        self.rounded: dict[View, View] = {}
+        self.row_means: dict[str, View] = {}
+        self.rounded_images: dict[View, tuple[View, View, View]] = {}
         self._deferred = deferred_values(graph, self.static, self.narrow, backend.formats)
         self._copies: dict[tuple[View, tuple[int, ...] | None], View] = {}
         self._casts: dict[tuple[View, DType], View] = {}
-        self.rounded: dict[View, View] = {}  # rows -> their result of `round_rows`
-        self.row_means: dict[str, View] = {}  # of images [N, C, H, W] that are averaged, as [N, H, C]
-        self.rounded_images: dict[View, tuple[View, View, View]] = {}  # as bytes, with scales and zero points
         self._slots: dict[Node, dict[str | None, int]] = {}  # the start of each operand of a concat
-        self._work: list[float] = []  # estimated nanoseconds of each step on one thread
         self._replacing: dict[str, str] = {}  # update -> the state that it overwrites
-        self._scalars: dict[tuple[float, DType], str] = {}
-        self._stand_ins: dict[str, tuple[View, View]] = {}  # tensor -> its view, and the view it is copied to
-        self._panel_tables = weights.panel_tables(graph, self.static)
 
     # -- all nodes ---------------------------------------------------------------------------------------------
 
@@ -130,9 +46,9 @@ class Lowering:
         """Lower every node, in order, once. mode: the name of the lowered graph's mode."""
         self.lowered.mode = mode
         for name in self.graph.inputs:
-            self.alias(name, self._root(name, self.graph.type(name), "input"))
+            self.alias(name, self.root(name, self.graph.type(name), "input"))
         for name in self.graph.states:
-            self.alias(name, self._root(name, self.graph.type(name), "state"))
+            self.alias(name, self.root(name, self.graph.type(name), "state"))
         for unit in self._units():
             if isinstance(unit, FusedGroup):
                 self.backend.add_fused(self, unit)
@@ -143,13 +59,22 @@ class Lowering:
         self._update_states()
         for name in self.graph.inputs:
             self.lowered.inputs[name] = self.lowered.views[name]
-        self._cut()
+        self.cut()
         self.lowered.sources = sources_of_steps(self.graph, self.groups, self.fused_groups)
         return self.lowered
 
     def _lower(self, node: Node) -> None:
+        """Add the steps of a node by the first rule that accepts the node and the layouts of its operands."""
         self.node_name = node.outputs[0]
-        self.choose(node).lower(self, node)
+        rule, choice, avoided = self.ask(node)
+        misplaced: dict[KernelRule, str] = {}
+        while rule is not None and (reason := rule.misplaced(self, node)):
+            misplaced[rule] = reason
+            rule, choice, avoided = self.ask(node, misplaced)
+        assert rule is not None, f"{node} has no kernel; segments should have kept it out"
+        self.lowered.choices.append(choice)
+        self.lowered.avoided += avoided
+        rule.lower(self, node)
 
     def _units(self) -> list[Node | FusedGroup]:
         """Return the units of steps, operands first: fused groups, last nodes of epilogue groups, other nodes."""
@@ -185,76 +110,6 @@ class Lowering:
             return producers
         deferred = [self._producers(each) if each.outputs[0] in self._deferred else [each] for each in producers]
         return [producer for each in deferred for producer in each]
-
-    def choose(self, node: Node) -> KernelRule:
-        """Return the first rule that accepts the node and its operands' layouts; record all reasons for `explain`."""
-        rule, choice, avoided = self.ask(node)
-        misplaced: dict[KernelRule, str] = {}
-        while rule is not None and (reason := rule.misplaced(self, node)):
-            misplaced[rule] = reason
-            rule, choice, avoided = self._ask(node, misplaced)
-        assert rule is not None, f"{node} has no kernel; segments should have kept it out"
-        self.lowered.choices.append(choice)
-        self.lowered.avoided += avoided
-        return rule
-
-    def ask(self, node: Node) -> Asked:
-        """Return the first rule that accepts the node in any layout, and each candidate's reason; cached."""
-        if node not in self._asked:
-            self._asked[node] = self._ask(node)
-        return self._asked[node]
-
-    def _ask(self, node: Node, misplaced: Mapping[KernelRule, str] = {}) -> Asked:
-        reasons: list[str] = []
-        avoided: list[str] = []
-        op = self.groups[node].root.op.name if node in self.groups else node.op.name
-        rules, beyond, chosen = self.backend.rules.get(op, ()), self.backend.beyond(op), None
-        foreign = self._foreign_reason(node) if self._foreign else ""
-        while chosen is None and (tried := len(reasons)) < len(rules):
-            rule = rules[tried]
-            if foreign:
-                reasons += [foreign] * len(rules)
-            elif (depth := self._refused(rule, node)) is not None:
-                reason = self._reasons[node][rule.conditions[depth]]
-                reasons += [reason] * (beyond[tried][depth] - tried)
-            else:
-                reason = misplaced.get(rule, "")
-                if not reason and (reason := rule.avoid(self, node)) and rule.by_size and is_sized(self.graph, node):
-                    avoided.append(f"{rule.kernel} for {node.outputs[0]!r}: {reason}")
-                reasons.append(reason)
-                chosen = None if reason else rule
-        key = op, tuple(reasons)
-        if key not in self._candidates:
-            self._candidates[key] = tuple(zip([rule.kernel for rule in rules], reasons, strict=False))
-        return Asked(chosen, Choice(node.outputs[0], op, self._candidates[key]), avoided)
-
-    def refusal(self, rule: KernelRule, node: Node) -> str:
-        """Return the first reason against a rule; each condition is evaluated once per node."""
-        depth = self._refused(rule, node)
-        return "" if depth is None else self._reasons[node][rule.conditions[depth]]
-
-    def _refused(self, rule: KernelRule, node: Node) -> int | None:
-        """Return the index of the first condition of a rule that refuses the node; None if the rule accepts it."""
-        known = self._reasons[node]
-        for depth, condition in enumerate(rule.conditions):
-            if (reason := known.get(condition)) is None:
-                reason = known[condition] = condition(self, node)
-            if reason:
-                return depth
-        return None
-
-    def _foreign_reason(self, node: Node) -> str:
-        """Return why no kernel may read or write a node's values, such as their dtype; or ""."""
-        names = (*node.operands, *node.outputs)
-        return next((self._foreign[name] for name in names if name in self._foreign), "")
-
-    def group(self, node: Node) -> Group:
-        """Return the group with this last node: the matmul, convolution or attention with its epilogue."""
-        return self.groups[node]
-
-    def is_only_rounded(self, group: Group) -> bool:
-        """Return whether only the group's rounding reads its output."""
-        return group.rounding is not None and self.graph.only_user(group.output) is group.rounding
 
     # -- operands -----------------------------------------------------------------------------------------------
 
@@ -299,23 +154,7 @@ class Lowering:
     ) -> View:
         """Return a static value in a layout; raw values keep their shape. beside, group: see `PackedWeight`."""
         value = self.weight_expr(value) if isinstance(value, str) else value
-        packed_weight = weights.make_packed_weight(value, layout, transposed, format, beside, group)
-        own, shape = packed_weight.dtype, value.dims
-        dtype = self.backend.held[value.type.dtype] if format is None else own
-        id = self._weights.get(packed_weight.key)
-        if id is None:
-            id = self._weights[packed_weight.key] = self._id()
-            held = packed_weight.nbytes if dtype is own else packed_weight.nbytes * dtype.bits // own.bits
-            self.lowered.tensors[id] = Tensor(id, value.name, dtype, shape, "weight", held, packed_weight)
-        return View(id, dtype, 0, shape, contiguous_strides(shape))
-
-    def weight_expr(self, name: str) -> WeightExpr:
-        """Return the expression of a static value of the graph, or of an added constant, for a packed weight."""
-        return weight_expr(self.graph, name, self._statics)
-
-    def is_panel_table(self, value: str | None) -> bool:
-        """Return whether a matmul also reads a table, with its rows as columns; it is then packed once for both."""
-        return value in self._panel_tables
+        return self.add_weight(make_packed_weight(value, layout, transposed, format, beside, group))
 
     def image(self, value: str | None) -> View:
         """Return the value [N, C, H, W] channels last; copied if it is not. [N, C, W] gets one row."""
@@ -343,30 +182,6 @@ class Lowering:
         """Return a constant of one element, shape []."""
         return self.view(self.constant(value, dtype))
 
-    def constant(self, value: float, dtype: DType) -> str:
-        """Return the name of a constant of one element, shape [], that the graph does not have."""
-        if (value, dtype) not in self._scalars:
-            name = f"scalar.{value}.{dtype}"
-            while name in self.graph.values or name in self._statics:
-                name += ".1"
-            data = np.array(value, dtype.numpy)
-            self._statics[name] = WeightExpr(name, (TensorType(dtype, ()),), data=data)
-            self.static.add(name)
-            self._scalars[value, dtype] = name
-        return self._scalars[value, dtype]
-
-    def temporary(self, name: str, dtype: DType, shape: tuple[int, ...], order: tuple[int, ...] | None = None) -> View:
-        """Add a tensor for data between steps, row-major or with its axes in another order."""
-        return self._new(name, dtype, shape, "activation", order)
-
-    def move(self, source: View, target: View) -> None:
-        """Add a step that copies elements between two views of one shape, with a cast if their dtypes differ."""
-        (self.backend.copy if source.dtype is target.dtype else self.backend.cast)(self, source, target)
-
-    def add_copy(self, source: View, target: View) -> None:
-        """Add a step that copies elements between two views of one shape."""
-        self.backend.copy(self, source, target)
-
     # -- results ------------------------------------------------------------------------------------------------
 
     def result(self, value: str, strided: bool = False, order: tuple[int, ...] | None = None) -> View:
@@ -390,22 +205,13 @@ class Lowering:
         view = self.result(value, strided=True, order=order)
         return view if accepts(view) else self.stand_in(value, view, order)
 
-    def stand_in(self, value: str, target: View, order: tuple[int, ...] | None = None) -> View:
-        """Return a tensor that the next step writes instead of a view of a value, row-major or in `order`.
-
-        The step is followed by a copy into the view.
-        """
-        view = self.temporary(f"{value}.rows", target.dtype, target.shape, order)
-        self._stand_ins[view.tensor] = view, target
-        return view
-
     def _own(self, value: str, order: tuple[int, ...] | None) -> View:
         """Add a tensor for one value: an output if the value is one and has its layout, or has no other reader."""
         type = self.graph.type(value)
         names = [external for external, v in self.graph.outputs.items() if v == value]
         is_plain = order is None or ordered_strides(type.dims, order) == contiguous_strides(type.dims)
         if names and (is_plain or not self.graph.users(value)):
-            return self._root(names[0], type, "output")
+            return self.root(names[0], type, "output")
         return self.temporary(value, type.dtype, type.dims, order)
 
     def _replaced_state(self, value: str) -> View | None:
@@ -416,14 +222,10 @@ class Lowering:
     def _update(self, state: str) -> View:
         """Add a tensor for the update of a state, at the state's address; readers of the update read the new value."""
         old = self.view(state)
-        new = self._root(state, self.graph.type(state), "update")
+        new = self.root(state, self.graph.type(state), "update")
         self.lowered.tensors[new.tensor].replaces = old.tensor
         self.lowered.states[state] = new
         return new
-
-    def replaces(self, new: View, old: View) -> bool:
-        """Return whether a view is the update of another view: the same elements at the same address."""
-        return self.lowered.tensors[new.tensor].replaces == old.tensor and replace(new, tensor=old.tensor) == old
 
     def _update_states(self) -> None:
         """Copy the updates that were not computed in place, as if all at once: no copy reads what another has written.
@@ -499,98 +301,9 @@ class Lowering:
         if mine and view.is_contiguous and view.dtype.nbytes(view.size) == root.nbytes:
             return view
         self.node_name = value
-        target = self._root(external, self.graph.type(value), "output")
+        target = self.root(external, self.graph.type(value), "output")
         self.add_copy(view, target)
         return target
-
-    # -- steps --------------------------------------------------------------------------------------------------
-
-    def step(
-        self,
-        kernel: str,
-        args_type: str,
-        fields: dict[str, Field],
-        reads: Sequence[View],
-        writes: Sequence[View],
-        *,
-        work: float,
-        inplace: tuple[int, ...] = (),
-        keeps: int = 0,
-        scratch_floats: int = 0,
-        iterations: int = 1,
-    ) -> None:
-        """Add a step. `work` is an estimate in nanoseconds on one thread, for `_cut`. keeps, iterations: see `Step`.
-
-        scratch_floats: f32 scratch per task, if the kernel rule sets it; otherwise the backend computes it. The kernel
-        gets it as `scratch` and `scratch_stride`.
-        """
-        if all(w.size == 0 for w in writes):
-            return
-        redirected = self._redirect(reads, writes, inplace) if self.graph.states and not keeps else {}
-        written = [moved(view, redirected) for view in writes] if redirected else writes
-        fields = {name: moved_field(value, redirected) for name, value in fields.items()} if redirected else fields
-        scratch = None
-        if scratch_floats := scratch_floats or self.backend.scratch_floats(kernel, fields):
-            slot = -(-scratch_floats // 16) * 16
-            scratch = self._new(f"{self.node_name}.scratch", f32, (slot,), "scratch").tensor
-            fields = fields | {"scratch": Pointer(scratch), "scratch_stride": slot}
-        self._work.append(work)
-        views = tuple(reads), tuple(written)
-        self.lowered.steps.append(
-            Step(kernel, args_type, fields, *views, self.node_name, inplace, 1, scratch, keeps, iterations)
-        )
-        for view, own in zip(writes, written, strict=True) if redirected else ():
-            if own != view:
-                self.add_copy(own, view)
-        for write in writes if self._stand_ins else ():
-            if write.tensor in self._stand_ins:
-                self.add_copy(*self._stand_ins.pop(write.tensor))
-
-    def _redirect(self, reads: Sequence[View], writes: Sequence[View], inplace: tuple[int, ...]) -> dict[str, str]:
-        """For a step that would overwrite a state that it reads: return update id -> id of a temporary tensor."""
-        redirected = {}
-        for i, write in enumerate(writes):
-            tensor = self.lowered.tensors[write.tensor]
-            readers = [k for k, read in enumerate(reads) if read.tensor == tensor.replaces]
-            permitted = i == 0 and len(readers) == 1 and readers[0] in inplace
-            if readers and not (permitted and self.replaces(write, reads[readers[0]])):
-                own = self.temporary(f"{self.node_name}.aside", tensor.dtype, tensor.shape)
-                redirected[write.tensor] = own.tensor
-        return redirected
-
-    def _cut(self) -> None:
-        """Split steps into tasks, each with a slot of scratch, and into chunks, if the run is worth several threads."""
-        if sum(self._work) < self.target.run_nanoseconds:
-            return
-        for step, work in zip(self.lowered.steps, self._work, strict=True):
-            worth = int(work / step.iterations / self.target.task_nanoseconds)  # each iteration has a barrier
-            step.parts = max(1, min(self.target.threads, worth))
-            chunks = self.target.chunks(work / step.parts)
-            if chunks > 1 and "chunks" in step.fields:
-                step.chunks = step.fields["chunks"] = chunks
-            if step.scratch is not None:
-                tensor = self.lowered.tensors[step.scratch]
-                tensor.shape = (tensor.shape[0] * step.parts,)
-                tensor.nbytes *= step.parts
-
-    # -- tensors ------------------------------------------------------------------------------------------------
-
-    def _id(self) -> str:
-        return f"t{len(self.lowered.tensors)}"
-
-    def _root(self, name: str, type: TensorType, kind: str) -> View:
-        return self._new(name, type.dtype, type.dims, kind)
-
-    def _new(
-        self, name: str, dtype: DType, shape: tuple[int, ...], kind: str, order: tuple[int, ...] | None = None
-    ) -> View:
-        """Add a root whose axes are stored in `order`, and return its view; the view's shape is `shape`."""
-        dtype = self.backend.held[dtype]
-        strides = contiguous_strides(shape) if order is None else ordered_strides(shape, order)
-        view = View(self._id(), dtype, 0, shape, strides)
-        stored = shape if order is None or view.is_contiguous else tuple(shape[axis] for axis in order)
-        self.lowered.tensors[view.tensor] = Tensor(view.tensor, name, dtype, stored, kind, dtype.nbytes(view.size))
-        return view
 
 
 def pointer(view: View) -> Pointer:

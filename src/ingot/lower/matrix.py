@@ -6,8 +6,10 @@ from collections.abc import Callable, Sequence
 
 from ingot.lower.formats import Format
 from ingot.lower.lowering import Lowering
-from ingot.lower.packed_weight import PackedWeight, WeightExpr
+from ingot.lower.packed_weight import PackedWeight
+from ingot.lower.stored import groups_of, stored_arrays
 from ingot.lower.view import View
+from ingot.lower.weight_expr import WeightExpr
 
 Moves = Callable[[WeightExpr], WeightExpr]
 
@@ -45,7 +47,9 @@ def matrix(
     columns: one of several ranges of `column_runs`.
     """
     if columns is not None:
-        piece = _some_columns(lowering.weight_expr(value), layout, int(not transposed), columns).stored(format)[0]
+        piece = stored_arrays(_some_columns(lowering.weight_expr(value), layout, int(not transposed), columns), format)[
+            0
+        ]
         is_plain = layout == "raw" and format.decoder is None
         return lowering.weight(piece, layout, transposed, None if is_plain else format)
     expression = (
@@ -53,9 +57,9 @@ def matrix(
         if value in lowering.state_invariant
         else WeightExpr(value, (lowering.graph.type(value),))
     )
-    stored, *scales_and_zeros = expression.stored(format)
+    stored, *scales_and_zeros = stored_arrays(expression, format)
     if scales_and_zeros:
-        groups = expression.groups(format)
+        groups = groups_of(expression, format)
         assert groups is not None and order is None, f"{value} is not stored as {format}"
         return lowering.weight(stored, layout, transposed, format, tuple(scales_and_zeros), groups.size)
     packed = order(stored) if order else stored

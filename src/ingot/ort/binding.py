@@ -12,7 +12,7 @@ from ingot.errors import InputError
 from ingot.ort.options import RunOptions
 from ingot.ort.tables import Accepts, Refuses, completed
 from ingot.ort.values import OrtValue, array_at, expect_cpu
-from ingot.session.inference import Context
+from ingot.session.context import Context
 from ingot.session.io_binding import shown_bindings
 from ingot.support.columns import table
 

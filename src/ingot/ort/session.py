@@ -196,7 +196,7 @@ class InferenceSession(ingot.session.inference.InferenceSession):
     def get_modelmeta(self) -> ModelMetadata:
         """Return the model's metadata, read on first use. Raises the errors of loading."""
         header = self._header
-        return ModelMetadata(graph_name=self._bindings.interface.name) if header is None else ModelMetadata.of(header)
+        return ModelMetadata(graph_name=self._executable.interface.name) if header is None else ModelMetadata.of(header)
 
     @functools.cached_property
     def _header(self) -> Any:

@@ -11,9 +11,10 @@ import numpy as np
 from ingot.ir.dtype import bf16
 from ingot.lower.cpu.formats import pack_fields
 from ingot.lower.formats import Format
-from ingot.lower.packed_weight import WeightExpr
+from ingot.lower.weight_expr import WeightExpr
 from ingot.run.library import load
-from ingot.support.files import is_mapped, pages, release
+from ingot.run.slices import Slices
+from ingot.support.files import is_mapped, pages
 
 COPY_BYTES = 4 << 20  # packed or copied before the pages of their source are released
 
@@ -68,7 +69,7 @@ class Packing:
         matrices = _with_equal_strides(matrices)
         axis, width = 0 if transposed else 1, format.panel // len(matrices)
         n, k = matrices[0].shape[axis], _elements(format, matrices[0], transposed)[1 - axis]
-        beside = [] if scales is None else [_with_equal_strides(arrays) for arrays in scales.beside]
+        beside = [] if scales is None else [list(map(np.ascontiguousarray, arrays)) for arrays in scales.beside]
         column_bytes = format.column_bytes(k) * len(matrices)
         step = max(1, COPY_BYTES // (column_bytes * width)) * width
         for column in range(0, n, step):
@@ -104,29 +105,21 @@ class Packing:
         return [(self._nbytes // threads, work)] * min(threads, len(self._parts))
 
 
-def quantized(value: WeightExpr, rows: slice) -> tuple[np.ndarray, np.ndarray]:
-    """Quantize rows like the op `quantize_groups`, bit by bit; return values and scales.
-
-    The pages of a file are released.
-    """
+def quantized(value: WeightExpr, begin: int, end: int, slices: Slices) -> tuple[np.ndarray, np.ndarray]:
+    """Quantize rows like the op `quantize_groups`, bit by bit; return values and scales."""
     node, source = value.node, value.source
     assert node is not None and node.op.name == "quantize_groups"
     if source.op == "cast" and source.source.type.dtype is bf16:
         source = source.source
-    x = source.part((rows, slice(None)))
-    contiguous = np.ascontiguousarray(x)
+    x = np.ascontiguousarray(slices.take(source, begin, end, 0))
     values = np.empty(x.shape, node.dtype.numpy)
     scales = np.empty((len(x), -(-x.shape[1] // node.group)), np.float16)
     library = load()
-    pointers = (library.cast("void*", array.ctypes.data) for array in (contiguous, values, scales))
+    pointers = (library.cast("void*", array.ctypes.data) for array in (x, values, scales))
     fields = dict(zip(("x", "values", "scales"), pointers, strict=True))
     sizes = {"rows": len(x), "cols": x.shape[1], "x_stride": x.shape[1], "group": node.group}
     kind = {"bits": node.dtype.bits, "is_bf16": int(source.type.dtype is bf16)}
     library.kernel("quantize_rows", library.isa())(library.new("quantize_args", fields | sizes | kind), 0, 1)
-    release(x)
-    if not source.is_divisible:
-        for each in source.sources():  # it was evaluated completely
-            release(each.evaluate())
     return values, scales
 
 

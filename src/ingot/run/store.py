@@ -13,16 +13,16 @@ import numpy as np
 
 from ingot.errors import LoadError
 from ingot.ir.dtype import u8
-from ingot.lower.formats import Format
-from ingot.lower.packed_weight import PackedWeight, WeightExpr
+from ingot.lower.packed_weight import PackedWeight
+from ingot.lower.weight_expr import WeightExpr
 from ingot.run.library import content_hash
 from ingot.run.packing import COPY_BYTES, Packing, Scales, pack_panels, quantized
+from ingot.run.slices import Slices, indices, is_divisible, pieces_of
 from ingot.support.files import mapped_files, release
 from ingot.support.locks import OwnedLock
 
 _ALIGNMENT = 64
 _HUGE_PAGE = 2 << 20
-_LARGE_BYTES = 16 << 20  # of a matrix that several threads pack together
 _SERIAL_BYTES = 1 << 20  # below this, threads do not pay off
 _SMALL_BYTES = 64 << 10  # Linux maps this much around a read of a file, or 2 MiB of contiguous pages
 
@@ -86,7 +86,7 @@ class WeightStore:
             for packed_weight, size in zip(panels, sizes, strict=True):
                 packed = whole[offset : offset + packed_weight.nbytes]
                 arrays_by_key[packed_weight.key] = packed.view(packed_weight.dtype.numpy)
-                jobs += self._pack_jobs(packed_weight, packed, packing) if packed.size else []
+                jobs += _pack_jobs(packed_weight, packed, packing) if packed.size else []
                 offset += size
             for packed_weight in missing:
                 if packed_weight.layout == "raw":
@@ -131,196 +131,116 @@ class WeightStore:
             for future in [executor.submit(work) for _, work in jobs]:
                 future.result()
 
-    def _pack_jobs(self, packed_weight: PackedWeight, packed: np.ndarray, packing: Packing) -> Iterator[_Job]:
-        """Yield jobs that pack a matrix: complete panels of its column matrices, and ranges of columns of a large one.
 
-        packing: gets the matrices that need no evaluation.
-        """
-        if packed_weight.beside:
-            yield from self._quantize_jobs(packed_weight, packed, packing)
-            return
-        if packed_weight.layout == "gate_panels":
-            yield from self._gate_jobs(packed_weight, packed, packing)
-            return
-        if len(packed_weight.shape) > 2:
-            yield packed.nbytes, partial(_pack_several, packed_weight, packed)
-            return
-        format = packed_weight.panels
-        axis, start = 0 if packed_weight.transposed else 1, 0
-        k = packed_weight.shape[1 - axis]
-        for value in packed_weight.value.side_by_side(axis, format.panel):
-            n = value.dims[axis]
-            if value.node is None:
-                packing.add(format, [value.evaluate()], packed[start * format.column_bytes(k) :], axis == 0)
-                start += n
-                continue
-            is_large = value.is_divisible and n * format.column_bytes(k) > _LARGE_BYTES
-            step = _round_up(-(-n // self.threads), format.panel) if is_large else max(n, 1)
-            for column in range(0, n, step):
-                width = min(step, n - column)
-                begin = (start + column) * format.column_bytes(k)
-                here = packed[begin : begin + format.panel_bytes(k, width)]
-                work = partial(_pack_columns, format, value, column, column + width, here, axis)
-                yield here.nbytes, work
-            start += n
-
-    def _gate_jobs(self, packed_weight: PackedWeight, packed: np.ndarray, packing: Packing) -> Iterator[_Job]:
-        """Yield jobs that pack columns of both halves side by side; ranges of columns of large ones."""
-        axis = 0 if packed_weight.transposed else 1
-        format, half = packed_weight.panels, packed_weight.shape[axis] // 2
-        column_bytes = format.column_bytes(packed_weight.shape[1 - axis])
-        halves = packed_weight.value.halves(axis)
-        if all(value.node is None for value, _ in halves):
-            matrices = [value.evaluate()[_range(start, start + half, axis)] for value, start in halves]
-            packing.add(format, matrices, packed, axis == 0)
-            return
-        is_large = packed.nbytes > _LARGE_BYTES and all(value.is_divisible for value, _ in halves)
-        step = _round_up(-(-half // self.threads), format.panel // 2) if is_large else half
-        for column in range(0, half, step):
-            width = min(step, half - column)
-            here = packed[2 * column * column_bytes : 2 * (column + width) * column_bytes]
-            ranges = [(value, start + column) for value, start in halves]
-            yield here.nbytes, partial(_pack_halves, format, ranges, width, here, axis)
-
-    def _quantize_jobs(self, packed_weight: PackedWeight, packed: np.ndarray, packing: Packing) -> Iterator[_Job]:
-        """Yield jobs that pack quantized values with scales and zero points, by ranges of columns or of both halves.
-
-        packing: gets the matrices that need no evaluation.
-        """
-        axis = 0 if packed_weight.transposed else 1
-        format, n = packed_weight.panels, packed_weight.shape[axis]
-        k = packed_weight.shape[1 - axis]
-        column_bytes = format.column_bytes(k)
-        if packed_weight.layout == "gate_panels":
-            halves = list(zip(*(part.halves(axis) for part in packed_weight.parts), strict=True))
-            matrices, widths, beside = [halves], [n // 2], 2
-        else:
-            several = zip(*(part.side_by_side(axis, format.panel) for part in packed_weight.parts), strict=True)
-            matrices = [[tuple((part, 0) for part in parts)] for parts in several]
-            widths, beside = [parts[0][0][0].dims[axis] for parts in matrices], 1
-        begin = 0
-        for sources, width in zip(matrices, widths, strict=True):
-            whole = packed[begin:]
-            begin += width * column_bytes
-            if axis == 0 and (packable := _packable_quant(sources, width)) is not None:
-                packing.add(format, packable[0], whole, True, Scales(packable[1:], packed_weight.group))
-                continue
-            is_by_rows = axis == 0 and all(part.is_by_rows for parts in sources for part, _ in parts)
-            # 4-bit values are unpacked to bytes before packing, so the number of elements counts.
-            panels = max(1, COPY_BYTES // (max(column_bytes, k) * format.panel))
-            step = panels * format.panel if is_by_rows else max(width, 1)
-            for column in range(0, width, step):
-                count = min(step, width - column)
-                work = partial(
-                    _pack_quant, packed_weight, sources, column, count, whole[beside * column * column_bytes :]
-                )
-                yield beside * count * column_bytes, work
+# The values, scales and zero points of a matrix or of half of one, each with its first column in a larger matrix.
+_Arrays = tuple[tuple[WeightExpr, int], ...]
 
 
-# The values, scales and zero points of a quantized matrix or half, each with its first column in a larger matrix.
-_Quantized = tuple[tuple[WeightExpr, int], ...]
+def _pack_jobs(packed_weight: PackedWeight, packed: np.ndarray, packing: Packing) -> Iterator[_Job]:
+    """Yield jobs that pack a matrix, by ranges of columns that can be evaluated without the others.
+
+    packing: gets the matrices that need no evaluation.
+    """
+    if len(packed_weight.shape) > 2:
+        yield packed.nbytes, partial(_pack_several, packed_weight, packed)
+        return
+    format, axis = packed_weight.panels, packed_weight.axis
+    k = packed_weight.shape[1 - axis]
+    column_bytes, begin = format.column_bytes(k), 0
+    for matrices, width in _matrices(packed_weight):
+        whole = packed[begin * column_bytes :]
+        begin += width * len(matrices)
+        if (arrays := _in_memory(matrices, width, axis)) is not None:
+            scales = Scales(arrays[1:], packed_weight.group) if packed_weight.beside else None
+            packing.add(format, arrays[0], whole, packed_weight.transposed, scales)
+            continue
+        # 4-bit values are unpacked to bytes before packing, so the number of elements counts.
+        panels = max(1, COPY_BYTES // (max(column_bytes, k) * format.panel))
+        is_whole = not all(is_divisible(part, axis) for parts in matrices for part, _ in parts)
+        step = width if is_whole else panels * format.panel // len(matrices)
+        for column in range(0, width, step):
+            count = min(step, width - column)
+            nbytes = count * column_bytes * len(matrices)
+            here = whole[column * column_bytes * len(matrices) :]
+            yield nbytes, partial(_pack_columns, packed_weight, matrices, column, column + count, here)
 
 
-def _packable_quant(matrices: Sequence[_Quantized], count: int) -> list[list[np.ndarray]] | None:
-    """Return `count` rows of the values, scales and zero points of each matrix, if all are in memory in packable form.
+def _matrices(packed_weight: PackedWeight) -> Iterator[tuple[list[_Arrays], int]]:
+    """Yield the matrices whose panels follow each other, each with its columns: one matrix, or the halves of a gated.
 
-    4-bit values are two in a byte. None if any of them must be evaluated.
+    They are the operands of a concat of columns if each but the last fills its panels.
+    """
+    axis, parts = packed_weight.axis, packed_weight.parts
+    if packed_weight.layout == "gate_panels":
+        yield list(zip(*(_halves(part, axis) for part in parts), strict=True)), packed_weight.shape[axis] // 2
+        return
+    panel = packed_weight.panels.panel
+    for several in zip(*(_side_by_side(part, axis, panel) for part in parts), strict=True):
+        yield [tuple((part, 0) for part in several)], several[0].dims[axis]
+
+
+def _side_by_side(value: WeightExpr, axis: int, panel: int) -> list[WeightExpr]:
+    """Return the operands of a concat of columns if each but the last fills panels of this width; else [value]."""
+    if value.node is None or value.op != "concat" or value.node.axis != axis:
+        return [value]
+    is_whole = all(operand.dims[axis] % panel == 0 for operand in value.inputs[:-1])
+    return [each for o in value.inputs for each in _side_by_side(o, axis, panel)] if is_whole else [value]
+
+
+def _halves(value: WeightExpr, axis: int) -> list[tuple[WeightExpr, int]]:
+    """Return the matrix of each half of the columns, and the half's first column in that matrix."""
+    half = value.dims[axis] // 2
+    is_pair = value.node is not None and value.op == "concat" and value.node.axis == axis
+    if is_pair and [operand.dims[axis] for operand in value.inputs] == [half, half]:
+        return [(operand, 0) for operand in value.inputs]
+    return [(value, 0), (value, half)]
+
+
+def _in_memory(matrices: Sequence[_Arrays], count: int, axis: int) -> list[list[np.ndarray]] | None:
+    """Return `count` columns of the values, scales and zero points of each matrix, if all are in memory.
+
+    4-bit values may be two in a byte. None if any of them must be evaluated.
     """
     found: list[list[np.ndarray]] = []
     for slot, parts in enumerate(zip(*matrices, strict=True)):
-        sources = [part.source if slot == 0 and _is_of_pairs(part) else part for part, _ in parts]
+        sources = [part.source if slot == 0 and axis == 0 and _is_of_pairs(part) else part for part, _ in parts]
         if any(source.node is not None for source in sources):
             return None
-        rows = (slice(start, start + count) for _, start in parts)
-        found.append([source.evaluate()[each] for source, each in zip(sources, rows, strict=True)])
+        ranges = (indices(start, start + count, axis) for _, start in parts)
+        found.append([source.evaluate()[each] for source, each in zip(sources, ranges, strict=True)])
     return found
 
 
-def _is_of_pairs(codes: WeightExpr) -> bool:
+def _is_of_pairs(values: WeightExpr) -> bool:
     """Return whether 4-bit values are unpacked from bytes along rows."""
-    node = codes.node
-    if node is None or codes.op != "unpack":
+    node = values.node
+    if node is None or values.op != "unpack":
         return False
-    return node.axis == 1 and node.dtype.bits == 4 and codes.source.type.dtype is u8
+    return node.axis == 1 and node.dtype.bits == 4 and values.source.type.dtype is u8
 
 
-def _pack_quant(
-    packed_weight: PackedWeight, matrices: Sequence[_Quantized], column: int, count: int, packed: np.ndarray
+def _pack_columns(
+    packed_weight: PackedWeight, matrices: Sequence[_Arrays], begin: int, end: int, packed: np.ndarray
 ) -> None:
-    """Pack `count` columns of quantized values from `column` on; evaluates only the rows needed, where possible."""
-    axis, read = 0 if packed_weight.transposed else 1, []
-    collected: list[list[np.ndarray]] = [[] for _ in packed_weight.parts]
+    """Pack a range of columns of each matrix; evaluates only these columns, where possible."""
+    axis, slices = packed_weight.axis, Slices()
+    arrays: list[Sequence[np.ndarray]] = []
     for parts in matrices:
-        if axis == 0 and parts[0][0].op == "quantize_groups":
-            first = parts[0][1] + column
-            for arrays, array in zip(collected, quantized(parts[0][0], slice(first, first + count)), strict=True):
-                arrays.append(array)
-            continue
-        known: dict[WeightExpr, np.ndarray] = {}
-        for (part, start), arrays in zip(parts, collected, strict=True):
-            if axis == 0 and part.is_by_rows:
-                arrays.append(part.rows(slice(start + column, start + column + count), known))
-            else:
-                arrays.append(part.evaluate()[_range(start + column, start + column + count, axis)])
-        read += [array for value, array in known.items() if value.node is None]
-    pack_panels(packed_weight.panels, collected[0], packed, axis == 0, Scales(collected[1:], packed_weight.group))
-    for array in read:
-        release(array)
-
-
-def _round_up(count: int, unit: int) -> int:
-    """Round a count up to a multiple of a unit."""
-    return -(-count // unit) * unit
-
-
-def _range(begin: int, end: int, axis: int) -> tuple[slice, ...]:
-    """Return the index of the columns `begin` to `end` of a matrix, which are along `axis`."""
-    return (slice(begin, end), slice(None))[:: 1 if axis == 0 else -1]
-
-
-def _pack_columns(format: Format, value: WeightExpr, begin: int, end: int, packed: np.ndarray, axis: int) -> None:
-    """Pack a range of columns, in slices where possible, so that casts are never materialised completely."""
-    k = format.columns(value.dims[1]) if axis == 0 else value.dims[0]
-    column_bytes = format.column_bytes(k)
-    step = max(1, COPY_BYTES // (column_bytes * format.panel)) * format.panel if k else max(1, end - begin)
-    if not value.is_divisible:
-        step = max(1, end - begin)
-    for column in range(begin, end, step):
-        stop = min(column + step, end)
-        data = value.part(_range(column, stop, axis))
-        here = packed[(column - begin) * column_bytes :][: format.panel_bytes(k, stop - column)]
-        pack_panels(format, [data], here, axis == 0)
-        release(data)
-    if not value.is_divisible:
-        for source in value.sources():  # it was evaluated completely
-            release(source.evaluate())
-
-
-def _pack_halves(
-    format: Format, halves: list[tuple[WeightExpr, int]], width: int, packed: np.ndarray, axis: int
-) -> None:
-    """Pack `width` columns (along `axis`) of each (matrix, first column), in slices."""
-    evaluated = {value: value.evaluate() for value, _ in halves if not value.is_divisible}
-    dims, half = halves[0][0].dims, format.panel // 2
-    k = format.columns(dims[1]) if axis == 0 else dims[0]
-    column_bytes = format.column_bytes(k)
-    step = max(1, COPY_BYTES // (2 * column_bytes * half)) * half if k else width
-    for column in range(0, width, step):
-        count = min(step, width - column)
-        pieces = []
-        for value, start in halves:
-            columns = _range(start + column, start + column + count, axis)
-            pieces.append(evaluated[value][columns] if value in evaluated else value.part(columns))
-        here = packed[2 * column * column_bytes : 2 * (column + count) * column_bytes]
-        pack_panels(format, pieces, here, axis == 0)
-        for piece in pieces:
-            release(piece)
+        (values, start), *_ = parts
+        if axis == 0 and values.op == "quantize_groups":
+            arrays.append(quantized(values, start + begin, start + end, slices))
+        else:
+            arrays.append([slices.take(part, start + begin, start + end, axis) for part, start in parts])
+    values_of_each, *beside = zip(*arrays, strict=True)
+    scales = Scales(beside, packed_weight.group) if beside else None
+    pack_panels(packed_weight.panels, values_of_each, packed, packed_weight.transposed, scales)
+    slices.release()
 
 
 def _pack_several(packed_weight: PackedWeight, packed: np.ndarray) -> None:
     """Pack matrices one after another, each evaluated only while it is packed."""
     panels = iter(packed.reshape(math.prod(packed_weight.shape[:-2]), -1))
-    for piece in packed_weight.value.pieces():
+    for piece in pieces_of(packed_weight.value):
         for matrix in piece.reshape(math.prod(piece.shape[:-2]), *piece.shape[-2:]):
             pack_panels(packed_weight.panels, [matrix], next(panels), packed_weight.transposed)
         release(piece)
@@ -329,13 +249,14 @@ def _pack_several(packed_weight: PackedWeight, packed: np.ndarray) -> None:
 def _make_raw(packed_weight: PackedWeight, arrays_by_key: dict[str, np.ndarray]) -> None:
     """Add the bytes of a raw value: the array itself if it is row-major, aligned and not small, else a copy."""
     value = packed_weight.value
-    if value.node is not None and len(packed_weight.shape) == 2 and packed_weight.nbytes and value.is_divisible:
+    if value.node is not None and len(packed_weight.shape) == 2 and packed_weight.nbytes and is_divisible(value, 0):
         data = allocate(packed_weight.nbytes).view(packed_weight.dtype.numpy).reshape(packed_weight.shape)
         step = max(1, COPY_BYTES * len(data) // packed_weight.nbytes)
         # The source and the result of a cast table are never both materialised completely.
         for row in range(0, len(data), step):
-            rows = slice(row, row + step)
-            data[rows] = value.part((rows, slice(None)))
+            slices, stop = Slices(), min(row + step, len(data))
+            data[row:stop] = slices.take(value, row, stop, 0)
+            slices.release()
         arrays_by_key[packed_weight.key] = data.reshape(-1)
         return
     data = value.evaluate()

@@ -12,7 +12,7 @@ from ingot.support.columns import counted, table
 
 
 class Calls(Protocol):
-    """The queue of calls of a session, `ingot.session.inference.Context`."""
+    """The queue of calls of a session, `ingot.session.context.Context`."""
 
     @property
     def output_names(self) -> Sequence[str]: ...

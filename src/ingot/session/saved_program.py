@@ -26,7 +26,7 @@ from ingot.ir.dtype import DTYPES, from_numpy, string
 from ingot.ir.graph import Graph, TensorType
 from ingot.ir.text import dump, parse
 from ingot.lower.cpu.formats import PANEL
-from ingot.lower.packed_weight import weight_exprs
+from ingot.lower.weight_expr import weight_exprs
 from ingot.passes.fold import DECODERS
 from ingot.passes.precision import PRECISIONS, Precision
 from ingot.plan.memory import layout

@@ -10,6 +10,7 @@ from ingot.lower.cpu.kernel_rules import Condition, accept, both, kernel_rule, o
 from ingot.lower.cpu.optimise import drawing_fields
 from ingot.lower.lowered import Field
 from ingot.lower.lowering import Lowering, pointer
+from ingot.lower.selection import Selection
 from ingot.lower.states import undecoded
 from ingot.lower.view import View, broadcast_view
 from ingot.support import abi
@@ -25,8 +26,8 @@ def _many_keys(dtype: DType) -> Condition:
     """Refuse if the number of keys of the dtype is too large for complete rows of scores."""
     limit = _ONLINE_KEYS[dtype]
 
-    def refuse(lowering: Lowering, node: Node) -> str:
-        (_, heads, rows, _), (_, kv_heads, keys, _) = (lowering.graph.type(str(o)).dims for o in node.operands[:2])
+    def refuse(selection: Selection, node: Node) -> str:
+        (_, heads, rows, _), (_, kv_heads, keys, _) = (selection.graph.type(str(o)).dims for o in node.operands[:2])
         if keys < limit or not kv_heads or heads // kv_heads * rows <= _BLOCK_ROWS:
             return ""
         return f"{keys} keys, expected fewer than {limit}"
@@ -37,19 +38,19 @@ def _many_keys(dtype: DType) -> Condition:
 def _rounded(dtype: DType) -> Condition:
     """Refuse queries, keys and values that were not rounded for dot products."""
 
-    def refuse(lowering: Lowering, node: Node) -> str:
-        if dtype not in lowering.target.rounded:
+    def refuse(selection: Selection, node: Node) -> str:
+        if dtype not in selection.target.rounded:
             return f"the target has no dot products of {dtype}, or they are disabled"
-        if any(undecoded(lowering.graph, operand, dtype) is None for operand in node.operands[:3]):
+        if any(undecoded(selection.graph, operand, dtype) is None for operand in node.operands[:3]):
             return f"queries, keys or values are not rounded to {dtype}"
-        width = lowering.graph.type(str(node.operands[0])).dims[-1]
+        width = selection.graph.type(str(node.operands[0])).dims[-1]
         return f"rows have {width} elements, expected an even number" if width % 2 else ""
 
     return refuse
 
 
-def _in_tiles(lowering: Lowering, node: Node) -> str:
-    return "" if lowering.target.split_sums else "the target has no split sums"
+def _in_tiles(selection: Selection, node: Node) -> str:
+    return "" if selection.target.split_sums else "the target has no split sums"
 
 
 def _declare(kernel: str, dtype: DType, *conditions: Condition, avoid: Condition = accept) -> None:
@@ -109,7 +110,7 @@ def _drawn(lowering: Lowering, node: Node, first: int, reads: list[View]) -> dic
     return found
 
 
-def _in_step(lowering: Lowering, node: Node) -> str:
+def _in_step(selection: Selection, node: Node) -> str:
     return "" if node.operands[4] is not None else "the node has no dropout"
 
 

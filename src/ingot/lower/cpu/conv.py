@@ -20,9 +20,11 @@ from ingot.lower.cpu.norm import averages_images
 from ingot.lower.formats import Dots, Format
 from ingot.lower.lowered import Field
 from ingot.lower.lowering import Lowering, pointer
-from ingot.lower.packed_weight import WeightExpr
+from ingot.lower.selection import Selection
 from ingot.lower.states import undecoded
+from ingot.lower.stored import stored_arrays
 from ingot.lower.view import View, channels_last
+from ingot.lower.weight_expr import WeightExpr
 from ingot.support import abi
 
 _FEW_CHANNELS = 4  # up to this many channels, the kernel gathers from planes without a copy
@@ -32,34 +34,34 @@ _FORMATS = tuple(format for format in reversed(FORMATS) if not format.is_quantiz
 _TILE_PIXELS, _TILE_RUNS = abi.constant("INGOT_TILE_PIXELS"), abi.constant("INGOT_TILE_RUNS")
 
 
-def _root(lowering: Lowering, node: Node) -> Node:
-    return lowering.groups[node].root if node in lowering.groups else node
+def _root(selection: Selection, node: Node) -> Node:
+    return selection.groups[node].root if node in selection.groups else node
 
 
-def flat(lowering: Lowering, node: Node) -> str:
+def flat(selection: Selection, node: Node) -> str:
     """Refuse images of more than two dims."""
-    rank = operand_type(lowering, node).rank
+    rank = operand_type(selection, node).rank
     return "" if rank in (3, 4) else f"rank is {rank}, expected 3 or 4"
 
 
-def _fixed_filter(lowering: Lowering, node: Node) -> str:
-    return "" if _root(lowering, node).operands[1] in lowering.static else "the filter is not constant"
+def _fixed_filter(selection: Selection, node: Node) -> str:
+    return "" if _root(selection, node).operands[1] in selection.static else "the filter is not constant"
 
 
-def _packable_filter(lowering: Lowering, node: Node) -> str:
+def _packable_filter(selection: Selection, node: Node) -> str:
     """Refuse a filter computed in the run if packing it first would not pay off."""
-    root = _root(lowering, node)
-    if root.operands[1] in lowering.static:
+    root = _root(selection, node)
+    if root.operands[1] in selection.static:
         return ""
-    count = _pixel_count(lowering, node)
+    count = _pixel_count(selection, node)
     if root.groups != 1 or count < MANY_ROWS:
         return f"the filter is not constant, for {count} pixels in {root.groups} groups"
     return ""
 
 
-def _pointwise(lowering: Lowering, node: Node) -> str:
-    root = _root(lowering, node)
-    kernel = operand_type(lowering, node, 1).dims[2:]
+def _pointwise(selection: Selection, node: Node) -> str:
+    root = _root(selection, node)
+    kernel = operand_type(selection, node, 1).dims[2:]
     if set(kernel) != {1} or root.groups != 1:
         return f"kernel is {list(kernel)} in {root.groups} groups, expected ones in 1"
     if set(root.strides) != {1} or any(root.pads):
@@ -67,20 +69,20 @@ def _pointwise(lowering: Lowering, node: Node) -> str:
     return ""
 
 
-def _depthwise(lowering: Lowering, node: Node) -> str:
-    out_channels, channels = operand_type(lowering, node, 1).dims[:2]
-    groups = _root(lowering, node).groups
+def _depthwise(selection: Selection, node: Node) -> str:
+    out_channels, channels = operand_type(selection, node, 1).dims[:2]
+    groups = _root(selection, node).groups
     fits = channels == 1 and groups == out_channels > 1  # one channel alone fills no vector
     return "" if fits else f"{groups} groups of {channels} channels, expected several of 1"
 
 
-def _few_channels(lowering: Lowering, node: Node) -> str:
-    channels = operand_type(lowering, node, 1).dims[1]
+def _few_channels(selection: Selection, node: Node) -> str:
+    channels = operand_type(selection, node, 1).dims[1]
     return "" if channels <= _FEW_CHANNELS else f"{channels} channels, expected at most {_FEW_CHANNELS}"
 
 
-def _three_by_three(lowering: Lowering, node: Node) -> str:
-    root, kernel = _root(lowering, node), operand_type(lowering, node, 1).dims[2:]
+def _three_by_three(selection: Selection, node: Node) -> str:
+    root, kernel = _root(selection, node), operand_type(selection, node, 1).dims[2:]
     if kernel != (3, 3) or root.groups != 1:
         return f"kernel is {list(kernel)} in {root.groups} groups, expected [3, 3] in 1"
     if {*root.strides, *root.dilations} != {1}:
@@ -88,8 +90,8 @@ def _three_by_three(lowering: Lowering, node: Node) -> str:
     return ""
 
 
-def _halving_lines(lowering: Lowering, node: Node) -> str:
-    root, kernel = _root(lowering, node), operand_type(lowering, node, 1).dims[2:]
+def _halving_lines(selection: Selection, node: Node) -> str:
+    root, kernel = _root(selection, node), operand_type(selection, node, 1).dims[2:]
     if two(kernel, 1) != (1, 3) or root.groups != 1:
         return f"kernel is {list(kernel)} in {root.groups} groups, expected [1, 3] in 1"
     if root.strides[-1] != 2 or root.dilations[-1] != 1:
@@ -97,8 +99,8 @@ def _halving_lines(lowering: Lowering, node: Node) -> str:
     return ""
 
 
-def _few_products(lowering: Lowering, node: Node) -> str:
-    out, channels = operand_type(lowering, node, 1).dims[:2]
+def _few_products(selection: Selection, node: Node) -> str:
+    out, channels = operand_type(selection, node, 1).dims[:2]
     least = min(out, channels)
     if least >= TRANSFORMED_LEAST:
         return ""
@@ -114,16 +116,16 @@ def _badly_transformed(format: Format) -> Condition:
     """
     most = _TRANSFORMED_BYTES // format.packed.size(format.packed.elements) * format.packed.elements
 
-    def avoid(lowering: Lowering, node: Node) -> str:
-        if few := _few_products(lowering, node):
+    def avoid(selection: Selection, node: Node) -> str:
+        if few := _few_products(selection, node):
             return few
-        out, channels = operand_type(lowering, node, 1).dims[:2]
+        out, channels = operand_type(selection, node, 1).dims[:2]
         return f"a filter of {out} x {channels}, expected at most {most} together" if out * channels > most else ""
 
     return avoid
 
 
-def _no_planes(dots: Dots | None) -> Condition:
+def _no_planes(dots: Dots | None) -> Callable[[Lowering, Node], str]:
     """Avoid images that are not stored plane by plane."""
 
     def misplaced(lowering: Lowering, node: Node) -> str:
@@ -135,13 +137,13 @@ def _no_planes(dots: Dots | None) -> Condition:
     return misplaced
 
 
-def _pixel_count(lowering: Lowering, node: Node) -> int:
-    batch, _, *spatial = lowering.graph.type(node.output).dims
+def _pixel_count(selection: Selection, node: Node) -> int:
+    batch, _, *spatial = selection.graph.type(node.output).dims
     return batch * math.prod(spatial)
 
 
-def _few_pixels(lowering: Lowering, node: Node) -> str:
-    count = _pixel_count(lowering, node)
+def _few_pixels(selection: Selection, node: Node) -> str:
+    count = _pixel_count(selection, node)
     return "" if count <= GEMV_ROWS else f"{count} pixels, expected at most {GEMV_ROWS}"
 
 
@@ -157,19 +159,19 @@ def _with_filter(format: Format) -> tuple[Condition, ...]:
 def _rounded(dots: Dots) -> Condition:
     """Refuse images that were not rounded for dot products."""
 
-    def refuse(lowering: Lowering, node: Node) -> str:
-        if dots.rows not in lowering.target.rounded:
+    def refuse(selection: Selection, node: Node) -> str:
+        if dots.rows not in selection.target.rounded:
             return f"the target has no dot products of {dots.rows}, or they are disabled"
-        if undecoded(lowering.graph, _root(lowering, node).operands[0], dots.rows) is None:
+        if undecoded(selection.graph, _root(selection, node).operands[0], dots.rows) is None:
             return f"the image is not rounded to {dots.rows}"
         return ""
 
     return refuse
 
 
-def _pairs(lowering: Lowering, node: Node) -> str:
+def _pairs(selection: Selection, node: Node) -> str:
     """Refuse an odd number of channels, which cannot be read in pairs."""
-    channels = operand_type(lowering, node, 1).dims[1]
+    channels = operand_type(selection, node, 1).dims[1]
     return f"{channels} channels, expected an even number" if channels % 2 else ""
 
 
@@ -253,7 +255,7 @@ def _packed_by_step(lowering: Lowering, filter: str, order: tuple[int, ...]) -> 
 
 def _filter(lowering: Lowering, conv: Node, format: Format) -> WeightExpr:
     """Return the constant filter [O, C / groups, kh, kw] as it is stored in a format."""
-    (weight,) = lowering.weight_expr(str(conv.operands[1])).stored(format)
+    (weight,) = stored_arrays(lowering.weight_expr(str(conv.operands[1])), format)
     out, channels, *kernel = weight.dims
     return weight if len(kernel) == 2 else weight.derive("reshape", shape=(out, channels, 1, *kernel))
 
@@ -283,13 +285,13 @@ def _row_means(lowering: Lowering, node: Node) -> View | None:
     return lowering.row_means[value]
 
 
-def _narrow_image(lowering: Lowering, value: str | None) -> str | None:
-    return undecoded(lowering.graph, value, bf16)
+def _narrow_image(selection: Selection, value: str | None) -> str | None:
+    return undecoded(selection.graph, value, bf16)
 
 
-def _is_narrow(lowering: Lowering, node: Node) -> str:
+def _is_narrow(selection: Selection, node: Node) -> str:
     """Refuse images that were not rounded to bf16."""
-    narrow = _narrow_image(lowering, _root(lowering, node).operands[0])
+    narrow = _narrow_image(selection, _root(selection, node).operands[0])
     return "" if narrow is not None else "the image is not rounded to bf16"
 
 
@@ -305,20 +307,20 @@ def _planes(kernel: str, format: Format, *conditions: Condition, dots: Dots | No
         _lower_product(lowering, node, kernel, x, _packed_filter(lowering, root, (0, 1, 2, 3), format))
 
 
-def _not_in_pairs(lowering: Lowering, node: Node) -> str:
+def _not_in_pairs(selection: Selection, node: Node) -> str:
     """Refuse images for dot products of pairs: these are faster than fewer multiplications of floats."""
-    if bf16 in lowering.target.rounded and not _is_narrow(lowering, node) and not _pairs(lowering, node):
+    if bf16 in selection.target.rounded and not _is_narrow(selection, node) and not _pairs(selection, node):
         return "the image is rounded to bf16, and the number of channels is even"
     return ""
 
 
-def _in_tiles(lowering: Lowering, node: Node) -> str:
+def _in_tiles(selection: Selection, node: Node) -> str:
     """Refuse convolutions that cannot run by tiles of lines with split sums."""
-    if not lowering.target.split_sums:
+    if not selection.target.split_sums:
         return "the target has no split sums"
-    kernel_h, kernel_w = two(operand_type(lowering, node, 1).dims[2:], 1)
-    runs = kernel_h * (1 if _root(lowering, node).dilations[-1] == 1 else kernel_w)
-    width = lowering.graph.type(node.output).dims[-1]
+    kernel_h, kernel_w = two(operand_type(selection, node, 1).dims[2:], 1)
+    runs = kernel_h * (1 if _root(selection, node).dilations[-1] == 1 else kernel_w)
+    width = selection.graph.type(node.output).dims[-1]
     if runs > _TILE_RUNS or width > _TILE_PIXELS:
         return f"{runs} runs of pixels and rows of {width}, expected at most {_TILE_RUNS} and {_TILE_PIXELS}"
     return ""

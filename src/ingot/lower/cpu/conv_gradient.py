@@ -12,22 +12,23 @@ from ingot.lower.cpu.image import image_fields, image_result, image_strides, two
 from ingot.lower.cpu.kernel_rules import Condition, accept, both, kernel_rule, of, operand_type
 from ingot.lower.lowered import Field
 from ingot.lower.lowering import Lowering, pointer
+from ingot.lower.selection import Selection
 
 
-def _one_group(lowering: Lowering, node: Node) -> str:
+def _one_group(selection: Selection, node: Node) -> str:
     return "" if node.groups == 1 else f"{node.groups} groups, expected 1"
 
 
-def _three_by_three(lowering: Lowering, node: Node) -> str:
+def _three_by_three(selection: Selection, node: Node) -> str:
     if node.kernel != (3, 3) or {*node.strides, *node.dilations} != {1}:
         windows = f"{list(node.kernel)}, strides {list(node.strides)}, dilations {list(node.dilations)}"
         return f"kernel is {windows}, expected [3, 3] and ones"
     return ""
 
 
-def _little_saved(lowering: Lowering, node: Node) -> str:
+def _little_saved(selection: Selection, node: Node) -> str:
     """Avoid few channels, which cost more to transform than it saves, and images that fill few of their tiles."""
-    channels, (_, out, *out_dims) = operand_type(lowering, node).dims[1], operand_type(lowering, node, 1).dims
+    channels, (_, out, *out_dims) = operand_type(selection, node).dims[1], operand_type(selection, node, 1).dims
     if min(out, channels) < TRANSFORMED_LEAST:
         return f"{channels} input and {out} output channels, expected at least {TRANSFORMED_LEAST}"
     tiles, count = math.prod(-(-size // 2) for size in out_dims), math.prod(out_dims)

@@ -12,6 +12,8 @@ from ingot.lower.cpu.kernel_rules import kernel_rule, of, operand_type
 from ingot.lower.elementwise import kernel_op, scalars
 from ingot.lower.lowered import Field
 from ingot.lower.lowering import Lowering, pointer
+from ingot.lower.selection import Selection
+from ingot.lower.step_builder import StepBuilder
 from ingot.lower.view import View, broadcast_view, collapse, image_order, with_long_rows
 from ingot.support.abi import Elementwise, constant, elementwise, kernels
 
@@ -39,18 +41,18 @@ def elementwise_fields(operands: Sequence[View], out: View, least: int = 0) -> d
     return fields
 
 
-def add_copy(lowering: Lowering, source: View, target: View) -> None:
+def add_copy(builder: StepBuilder, source: View, target: View) -> None:
     """Add a step that copies elements of any dtype."""
-    _lower_move(lowering, f"copy_b{source.dtype.itemsize}", source, target)
+    _lower_move(builder, f"copy_b{source.dtype.itemsize}", source, target)
 
 
-def add_cast(lowering: Lowering, source: View, target: View) -> None:
+def add_cast(builder: StepBuilder, source: View, target: View) -> None:
     """Add a step that casts elements to another dtype."""
     direct = f"cast_{source.dtype}_{target.dtype}"
     if direct in kernels():
-        _lower_move(lowering, direct, source, target)
+        _lower_move(builder, direct, source, target)
     else:
-        _lower_move(lowering, "convert", source, target, **cast_fields(source.dtype, target.dtype))
+        _lower_move(builder, "convert", source, target, **cast_fields(source.dtype, target.dtype))
 
 
 def cast_fields(source: DType, target: DType) -> dict[str, int]:
@@ -58,9 +60,9 @@ def cast_fields(source: DType, target: DType) -> dict[str, int]:
     return {"from": constant(f"INGOT_DTYPE_{source}"), "to": constant(f"INGOT_DTYPE_{target}")}
 
 
-def _lower_move(lowering: Lowering, kernel: str, source: View, target: View, **numbers: int) -> None:
+def _lower_move(builder: StepBuilder, kernel: str, source: View, target: View, **numbers: int) -> None:
     fields = elementwise_fields([source], target) | numbers
-    lowering.step(kernel, "elementwise_args", fields, [source], [target], work=source.size * NS.copied)
+    builder.step(kernel, "elementwise_args", fields, [source], [target], work=source.size * NS.copied)
 
 
 def _emit(lowering: Lowering, node: Node, kernel: str, nanoseconds: float, **scalars: float) -> None:
@@ -79,10 +81,10 @@ def _emit(lowering: Lowering, node: Node, kernel: str, nanoseconds: float, **sca
 def _declare(kernel: Elementwise) -> None:
     op = kernel.op if kernel.op in OPS else kernel.op.rpartition("_")[0]
 
-    def refuse(lowering: Lowering, node: Node) -> str:
+    def refuse(selection: Selection, node: Node) -> str:
         if kernel_op(node) != kernel.op:
             return f"the node is {kernel_op(node)}, expected {kernel.op}"
-        return of(DTYPES[kernel.dtype])(lowering, node)
+        return of(DTYPES[kernel.dtype])(selection, node)
 
     @kernel_rule(op, kernel.kernel, refuse)
     def lower(lowering: Lowering, node: Node) -> None:
@@ -100,8 +102,8 @@ def _bitcast(lowering: Lowering, node: Node) -> None:
 
 
 def _where(itemsize: int) -> None:
-    def refuse(lowering: Lowering, node: Node) -> str:
-        found = operand_type(lowering, node, 1).dtype.held.itemsize
+    def refuse(selection: Selection, node: Node) -> str:
+        found = operand_type(selection, node, 1).dtype.held.itemsize
         return "" if found == itemsize else f"elements have {found} bytes, expected {itemsize}"
 
     @kernel_rule("where", f"where_b{itemsize}", refuse)
@@ -116,10 +118,10 @@ for _itemsize in (1, 2, 4, 8):
 def _cast(source: DType, target: DType) -> None:
     kernel = f"cast_{source}_{target}"
 
-    def refuse(lowering: Lowering, node: Node) -> str:
+    def refuse(selection: Selection, node: Node) -> str:
         if node.dtype is not target:
             return f"result is {node.dtype}, expected {target}"
-        return of(source)(lowering, node)
+        return of(source)(selection, node)
 
     @kernel_rule("cast", kernel, refuse)
     def lower(lowering: Lowering, node: Node) -> None:

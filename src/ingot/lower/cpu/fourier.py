@@ -14,8 +14,9 @@ from ingot.lower.cpu.durations import NS
 from ingot.lower.cpu.kernel_rules import both, kernel_rule, of, operand_type
 from ingot.lower.lowered import Field
 from ingot.lower.lowering import Lowering, pointer
-from ingot.lower.packed_weight import WeightExpr
+from ingot.lower.selection import Selection
 from ingot.lower.view import View, collapse
+from ingot.lower.weight_expr import WeightExpr
 from ingot.support import abi
 
 LANES = {f32: 16, f64: 1}  # of a vector
@@ -41,17 +42,17 @@ def is_large(length: int) -> bool:
     return max(radices(length), default=1) > _LARGEST
 
 
-def _small_factors(lowering: Lowering, node: Node) -> str:
-    size = _size(lowering, node)
+def _small_factors(selection: Selection, node: Node) -> str:
+    size = _size(selection, node)
     if has_size(size):
         return f"the length is {size}, whose factors only a run knows"
     length = _passed(node, size)
     return f"{length} has a prime factor above {_LARGEST}" if is_large(length) else ""
 
 
-def _size(lowering: Lowering, node: Node) -> int:
+def _size(selection: Selection, node: Node) -> int:
     """Return the number of elements of a line."""
-    size = node.length if node.op.name == "irfft" else operand_type(lowering, node).dims[node.axis]
+    size = node.length if node.op.name == "irfft" else operand_type(selection, node).dims[node.axis]
     assert isinstance(size, int)
     return size
 

@@ -14,6 +14,7 @@ from ingot.lower.formats import Format
 from ingot.lower.lowered import FAULT, Field, Pointer
 from ingot.lower.lowering import Lowering, pointer
 from ingot.lower.matrix import column_runs, matrix
+from ingot.lower.selection import Selection
 from ingot.lower.view import View, broadcast_view, image_order, ordered_strides
 from ingot.support import abi
 
@@ -23,14 +24,14 @@ _SHARED_DOUBLES = 1 << 21  # the same, if lines share their indices
 _LINES = 16  # at least this many lines, so that a complete cache line is used
 
 
-def _rows_of_a_matrix(lowering: Lowering, node: Node) -> str:
-    if operand_type(lowering, node, 0).rank != 2:
-        return f"the table has {operand_type(lowering, node, 0).rank} axes, expected 2"
+def _rows_of_a_matrix(selection: Selection, node: Node) -> str:
+    if operand_type(selection, node, 0).rank != 2:
+        return f"the table has {operand_type(selection, node, 0).rank} axes, expected 2"
     return "" if node.axis == 0 else f"axis is {node.axis}, expected 0"
 
 
-def _from_panels(lowering: Lowering, node: Node) -> str:
-    return "" if lowering.is_panel_table(node.operands[0]) else "the table is not packed for a matmul"
+def _from_panels(selection: Selection, node: Node) -> str:
+    return "" if selection.is_panel_table(node.operands[0]) else "the table is not packed for a matmul"
 
 
 def _gather_rows(kernel: str, format: Format, layout: str, *conditions: Condition | tuple[Condition, ...]) -> None:
@@ -80,8 +81,8 @@ for _format in reversed(FORMATS):
 
 
 def _indices(dtype):  # type: ignore[no-untyped-def]
-    def refuse(lowering: Lowering, node: Node) -> str:
-        found = operand_type(lowering, node, 1).dtype
+    def refuse(selection: Selection, node: Node) -> str:
+        found = operand_type(selection, node, 1).dtype
         return "" if found is dtype else f"indices are {found}, expected {dtype}"
 
     return refuse
@@ -171,9 +172,9 @@ def _resample(lowering: Lowering, node: Node) -> None:
     )
 
 
-def _between_elements(lowering: Lowering, node: Node) -> str:
-    if operand_type(lowering, node).rank != 4:
-        return f"x is {operand_type(lowering, node)}, expected an image"
+def _between_elements(selection: Selection, node: Node) -> str:
+    if operand_type(selection, node).rank != 4:
+        return f"x is {operand_type(selection, node)}, expected an image"
     if node.mode == "cubic" or node.padding == "reflection":
         return f"mode and padding are {node.mode} and {node.padding}, expected linear or nearest, zeros or border"
     return ""
@@ -246,16 +247,16 @@ def _together(indices: View, axis: int, limit: int, threads: int) -> int:
 
 
 def _merges(*dtypes: DType) -> Condition:
-    def refuse(lowering: Lowering, node: Node) -> str:
+    def refuse(selection: Selection, node: Node) -> str:
         if node.reduction == "none":
             return "updates replace elements"
-        found = operand_type(lowering, node).dtype
+        found = operand_type(selection, node).dtype
         return "" if found in dtypes else f"elements are {found}, expected one of {', '.join(map(str, dtypes))}"
 
     return refuse
 
 
-def _replaces(lowering: Lowering, node: Node) -> str:
+def _replaces(selection: Selection, node: Node) -> str:
     return "" if node.reduction == "none" else "updates are merged with elements"
 
 
@@ -266,9 +267,9 @@ _scatter("scatter_i64", _merges(i64))
 _scatter("scatter_u64", _merges(u64))
 
 
-def _countable(lowering: Lowering, node: Node) -> str:
+def _countable(selection: Selection, node: Node) -> str:
     """Refuse rows whose index does not fit with an f32 element into 64 bits."""
-    cols = operand_type(lowering, node).dims[-1]
+    cols = operand_type(selection, node).dims[-1]
     return "" if cols <= _MAX_COLS else f"rows of {int(cols)} elements, expected at most {_MAX_COLS}"
 
 
@@ -288,8 +289,8 @@ for _dtype in (f32, f64, i64, u64):
     _topk(f"topk_{_dtype}", _dtype)
 
 
-def _few_axes(lowering: Lowering, node: Node) -> str:
-    rank = operand_type(lowering, node).rank
+def _few_axes(selection: Selection, node: Node) -> str:
+    rank = operand_type(selection, node).rank
     return "" if rank <= 4 else f"x has rank {rank}, expected at most 4"
 
 

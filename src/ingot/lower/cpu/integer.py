@@ -18,8 +18,9 @@ from ingot.lower.epilogue import Group
 from ingot.lower.formats import Format
 from ingot.lower.lowered import Field
 from ingot.lower.lowering import Lowering, pointer
-from ingot.lower.packed_weight import WeightExpr
+from ingot.lower.selection import Selection
 from ingot.lower.view import View, broadcast_view, channels_last, image_order
+from ingot.lower.weight_expr import WeightExpr
 from ingot.ops.quantize import fixed_steps
 from ingot.support import abi
 
@@ -35,13 +36,14 @@ _LANES = 16  # channels of a vector
 _FEW_PLANES = 4  # up to this many channels, planes are rounded without a transposition
 
 
-def _root(lowering: Lowering, node: Node) -> Node:
-    return lowering.group(node).root
+def _root(selection: Selection, node: Node) -> Node:
+    return selection.group(node).root
 
 
-def _fixed_weight(lowering: Lowering, node: Node) -> str:
-    root = _root(lowering, node)
-    if any(operand is not None and operand not in lowering.static for operand in (root.operands[1], *_rest(root)[::2])):
+def _fixed_weight(selection: Selection, node: Node) -> str:
+    root = _root(selection, node)
+    fixed = (root.operands[1], *_rest(root)[::2])
+    if any(operand is not None and operand not in selection.static for operand in fixed):
         return "the right operand is not constant"
     return ""
 
@@ -51,26 +53,26 @@ def _rest(root: Node) -> tuple[str | None, ...]:
     return (*root.operands[2:], None, None, None)[:3]
 
 
-def _short(lowering: Lowering, node: Node) -> str:
-    x, weight = operand_type(lowering, node), operand_type(lowering, node, 1)
-    num_products = math.prod(weight.dims[1:]) if _root(lowering, node).op.name == "conv_integer" else x.dims[-1]
+def _short(selection: Selection, node: Node) -> str:
+    x, weight = operand_type(selection, node), operand_type(selection, node, 1)
+    num_products = math.prod(weight.dims[1:]) if _root(selection, node).op.name == "conv_integer" else x.dims[-1]
     return (
         "" if num_products < _MAX_PRODUCTS else f"sums of {num_products} products, expected fewer than {_MAX_PRODUCTS}"
     )
 
 
-def _matrix(lowering: Lowering, node: Node) -> str:
-    return "" if operand_type(lowering, node, 1).rank == 2 else "the right operand is not a matrix"
+def _matrix(selection: Selection, node: Node) -> str:
+    return "" if operand_type(selection, node, 1).rank == 2 else "the right operand is not a matrix"
 
 
-def _flat(lowering: Lowering, node: Node) -> str:
-    rank = operand_type(lowering, node).rank
+def _flat(selection: Selection, node: Node) -> str:
+    rank = operand_type(selection, node).rank
     return "" if rank in (3, 4) else f"rank is {rank}, expected 3 or 4"
 
 
-def _channelwise(lowering: Lowering, node: Node) -> str:
-    out_channels, channels = operand_type(lowering, node, 1).dims[:2]
-    groups = _root(lowering, node).groups
+def _channelwise(selection: Selection, node: Node) -> str:
+    out_channels, channels = operand_type(selection, node, 1).dims[:2]
+    groups = _root(selection, node).groups
     fits = channels == 1 and groups == out_channels
     return "" if fits else f"{groups} groups of {channels} channels, expected one group per channel"
 
@@ -290,11 +292,11 @@ def _grown(value: WeightExpr, axis: int, unit: int, zero: int = 0) -> WeightExpr
 # -- images of floats, quantized by their own range, with quantized filters ------------------------------------
 
 
-def quantized_filter(lowering: Lowering, node: Node) -> str:
+def quantized_filter(selection: Selection, node: Node) -> str:
     """Refuse filters that are not int8 with a scale for each output channel."""
-    if i8 not in lowering.target.rounded:
+    if i8 not in selection.target.rounded:
         return "the target does not round images to int8"
-    decoded = lowering.weight_expr(str(_root(lowering, node).operands[1]))
+    decoded = selection.weight_expr(str(_root(selection, node).operands[1]))
     types = tuple(operand.type.dtype for operand in decoded.inputs)
     if decoded.op != "dequantize" or types != (i8, f32):
         return "the filter is not quantized to int8"
@@ -356,11 +358,11 @@ def lower_quantized(lowering: Lowering, node: Node) -> None:
 # -- two activations ------------------------------------------------------------------------------------------
 
 
-def _one_zero(lowering: Lowering, node: Node) -> str:
-    bias, _, zero = _rest(_root(lowering, node))
-    if bias is not None or lowering.group(node).bias is not None:
+def _one_zero(selection: Selection, node: Node) -> str:
+    bias, _, zero = _rest(_root(selection, node))
+    if bias is not None or selection.group(node).bias is not None:
         return "a bias, with a right operand that is not constant"
-    return "" if zero is None or lowering.graph.type(zero).size == 1 else "a zero point for each column"
+    return "" if zero is None or selection.graph.type(zero).size == 1 else "a zero point for each column"
 
 
 @kernel_rule("matmul_integer", "integer_matmul", both(_short, _one_zero))
@@ -408,10 +410,10 @@ def _wanted_order(lowering: Lowering, value: str) -> tuple[int, ...] | None:
 
 
 def _plain(dtype: DType, narrow: DType) -> Condition:
-    def refuse(lowering: Lowering, node: Node) -> str:
-        found = node.dtype if node.op.name == "quantize" else operand_type(lowering, node).dtype
-        wide = operand_type(lowering, node).dtype if node.op.name == "quantize" else node.dtype
-        if found is not narrow or wide is not dtype or operand_type(lowering, node, 1).dtype is not dtype:
+    def refuse(selection: Selection, node: Node) -> str:
+        found = node.dtype if node.op.name == "quantize" else operand_type(selection, node).dtype
+        wide = operand_type(selection, node).dtype if node.op.name == "quantize" else node.dtype
+        if found is not narrow or wide is not dtype or operand_type(selection, node, 1).dtype is not dtype:
             return f"{wide} and {found}, expected {dtype} and {narrow}"
         if node.op.name == "quantize" and node.precision is not dtype:
             return f"divides in {node.precision}, expected {dtype}"
@@ -441,8 +443,8 @@ for _narrow in (u8, i8, i32):
     _between("dequantize", _narrow)
 
 
-def _of_f32(lowering: Lowering, node: Node) -> str:
-    x = operand_type(lowering, node)
+def _of_f32(selection: Selection, node: Node) -> str:
+    x = operand_type(selection, node)
     return "" if x.dtype is f32 else f"{x.dtype}, expected {f32}"
 
 

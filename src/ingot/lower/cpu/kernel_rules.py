@@ -7,8 +7,11 @@ from collections.abc import Callable
 
 from ingot.ir.dtype import DType
 from ingot.ir.graph import Node, TensorType
+from ingot.lower.backend import Condition, KernelRule
 from ingot.lower.formats import Format
-from ingot.lower.lowering import Condition, KernelRule, Lowering
+from ingot.lower.lowering import Lowering
+from ingot.lower.selection import Selection
+from ingot.lower.stored import groups_of, is_stored_as
 from ingot.lower.view import View
 
 KERNEL_RULES: dict[str, list[KernelRule]] = {}
@@ -16,7 +19,7 @@ KERNEL_RULES: dict[str, list[KernelRule]] = {}
 Lower = Callable[[Lowering, Node], None]
 
 
-def accept(lowering: Lowering, node: Node) -> str:
+def accept(selection: Selection, node: Node) -> str:
     """Refuse nothing."""
     return ""
 
@@ -27,9 +30,9 @@ def kernel_rule(
     refuse: Condition | tuple[Condition, ...] = (),
     avoid: Condition = accept,
     by_size: bool = True,
-    misplaced: Condition = accept,
+    misplaced: Callable[[Lowering, Node], str] = accept,
 ) -> Callable[[Lower], Lower]:
-    """Declare a kernel for an op; see `lowering.KernelRule`."""
+    """Declare a kernel for an op; see `KernelRule`."""
 
     def declare(lower: Lower) -> Lower:
         KERNEL_RULES.setdefault(op, []).append(KernelRule(op, kernel, both(refuse), lower, avoid, by_size, misplaced))
@@ -38,19 +41,19 @@ def kernel_rule(
     return declare
 
 
-def operand_type(lowering: Lowering, node: Node, index: int = 0) -> TensorType:
+def operand_type(selection: Selection, node: Node, index: int = 0) -> TensorType:
     """Return the type of a node's operand; for the last node of a group, of its root's operand."""
-    group = lowering.groups.get(node)
-    return lowering.graph.type(str((group.root if group else node).operands[index]))
+    group = selection.groups.get(node)
+    return selection.graph.type(str((group.root if group else node).operands[index]))
 
 
 @functools.cache  # so that rules share one condition object, evaluated once per node
 def of(*dtypes: DType) -> Condition:
     """Refuse unless the operands' dtypes begin with these."""
 
-    def refuse(lowering: Lowering, node: Node) -> str:
+    def refuse(selection: Selection, node: Node) -> str:
         for i, dtype in enumerate(dtypes):
-            found = operand_type(lowering, node, i).dtype
+            found = operand_type(selection, node, i).dtype
             if found is not dtype:
                 return f"operand {i} is {found}, expected {dtype}"
         return ""
@@ -69,11 +72,11 @@ def _computed(index: int) -> Condition:
     also refuses if the graph has no decoder.
     """
 
-    def refuse(lowering: Lowering, node: Node) -> str:
-        if not lowering.decodes:
+    def refuse(selection: Selection, node: Node) -> str:
+        if not selection.decodes:
             return _OTHERWISE
-        target = lowering.groups[node].root if node in lowering.groups else node
-        return _OTHERWISE if lowering.graph.producer(target.operands[index]) is None else ""
+        target = selection.groups[node].root if node in selection.groups else node
+        return _OTHERWISE if selection.graph.producer(target.operands[index]) is None else ""
 
     return refuse
 
@@ -89,19 +92,19 @@ def stored(index: int, format: Format, *, transposed: bool = False) -> tuple[Con
 
 @functools.cache
 def _stored(index: int, format: Format, transposed: bool) -> Condition:
-    def refuse(lowering: Lowering, node: Node) -> str:
-        target = lowering.groups[node].root if node in lowering.groups else node
+    def refuse(selection: Selection, node: Node) -> str:
+        target = selection.groups[node].root if node in selection.groups else node
         value = str(target.operands[index])
         if format.scales is not None:
-            groups = lowering.weight_expr(value).groups(format) if value in lowering.static else None
+            groups = groups_of(selection.weight_expr(value), format) if value in selection.static else None
             columns = 1 if target.op.name == "matmul" and not target.transpose_b else 0
             return "" if groups and groups.axis == columns ^ transposed else _OTHERWISE
         if format.type is not None:
             is_rows = target.op.name != "matmul" or target.transpose_b
-            is_stored = value in lowering.static and is_rows and lowering.weight_expr(value).is_stored(format)
+            is_stored = value in selection.static and is_rows and is_stored_as(selection.weight_expr(value), format)
             return "" if is_stored else _OTHERWISE
         if format.decoder is None or (
-            value in lowering.state_invariant and lowering.weight_expr(value).is_stored(format)
+            value in selection.state_invariant and is_stored_as(selection.weight_expr(value), format)
         ):
             return ""
         return _OTHERWISE
@@ -114,9 +117,9 @@ def both(*conditions: Condition | tuple[Condition, ...]) -> tuple[Condition, ...
     return tuple(part for each in conditions for part in (each if isinstance(each, tuple) else (each,)))
 
 
-def last_axis(lowering: Lowering, node: Node) -> str:
+def last_axis(selection: Selection, node: Node) -> str:
     """Refuse an `axis` other than the last."""
-    rank = operand_type(lowering, node).rank
+    rank = operand_type(selection, node).rank
     return "" if node.axis == rank - 1 else f"axis is {node.axis}, expected {rank - 1}"
 
 

@@ -15,9 +15,13 @@ from ingot.lower.formats import Dots, Format
 from ingot.lower.lowered import FAULT, Field, Pointer
 from ingot.lower.lowering import Lowering, pointer
 from ingot.lower.matrix import column_runs, matrix
-from ingot.lower.packed_weight import PackedWeight, WeightExpr
+from ingot.lower.packed_weight import PackedWeight
+from ingot.lower.selection import Selection
 from ingot.lower.states import replacing, undecoded
+from ingot.lower.step_builder import StepBuilder
+from ingot.lower.stored import groups_of, stored_arrays
 from ingot.lower.view import View, broadcast_view, collapse
+from ingot.lower.weight_expr import WeightExpr
 from ingot.support import abi
 
 EPILOGUES = EpilogueLimits(
@@ -32,29 +36,29 @@ MANY_ROWS = 64  # from this many rows on, packing a matrix in each product costs
 _DOT_ROWS = 16  # up to this many rows are a batch of decoding: each row must give the same bits as alone
 
 
-def _state_invariant_matrix(lowering: Lowering, node: Node) -> str:
-    root = lowering.group(node).root
-    if root.operands[1] not in lowering.state_invariant:
+def _state_invariant_matrix(selection: Selection, node: Node) -> str:
+    root = selection.group(node).root
+    if root.operands[1] not in selection.state_invariant:
         return "the right operand is not constant"
-    if lowering.graph.type(str(root.operands[1])).rank != 2:
+    if selection.graph.type(str(root.operands[1])).rank != 2:
         return "the right operand is not a matrix"
-    if replacing(lowering.graph, str(root.operands[1])) is not None:
+    if replacing(selection.graph, str(root.operands[1])) is not None:
         return "the right operand is trained: a run would read its packed form only once"
     return "the left operand is transposed" if root.transpose_a else ""
 
 
-def _read_both_ways(lowering: Lowering, node: Node) -> str:
+def _read_both_ways(selection: Selection, node: Node) -> str:
     """Refuse a constant matrix that products of many rows read in both orientations, here or in another program.
 
     Gradients read weights transposed, for example.
     """
-    root, graph = lowering.group(node).root, lowering.graph
+    root, graph = selection.group(node).root, selection.graph
     matrix = str(root.operands[1])
-    if lowering.group(node).gate or matrix not in lowering.static or _rows_of(graph, root) < MANY_ROWS:
+    if selection.group(node).gate or matrix not in selection.static or _rows_of(graph, root) < MANY_ROWS:
         return ""
     if any(_rows_of(graph, other) >= MANY_ROWS for other in _readers_transposed(graph, root)):
         return "the right operand is also read transposed: it is stored once, and packed by each product"
-    if lowering.target.unpacked and _stored_name(lowering.weight_expr(matrix)) in lowering.target.unpacked:
+    if selection.target.unpacked and _stored_name(selection.weight_expr(matrix)) in selection.target.unpacked:
         return "another program stores the right operand unpacked: it is stored once, and packed by each product"
     return ""
 
@@ -66,10 +70,10 @@ def _stored_name(value: WeightExpr) -> str:
     return value.name
 
 
-def _read_one_way(lowering: Lowering, node: Node) -> str:
+def _read_one_way(selection: Selection, node: Node) -> str:
     """Refuse a matrix that a product reads in one orientation only: separate panels are then faster."""
-    root, graph = lowering.group(node).root, lowering.graph
-    if lowering.group(node).gate:
+    root, graph = selection.group(node).root, selection.graph
+    if selection.group(node).gate:
         return "the product has a gate"
     return "" if _readers_transposed(graph, root) else "the right operand is read in one orientation only"
 
@@ -85,30 +89,30 @@ def _rows_of(graph: Graph, product: Node) -> int:
     return math.prod(graph.type(product.output).dims[:-1])
 
 
-def _row_count(lowering: Lowering, node: Node) -> int:
-    return _rows_of(lowering.graph, lowering.group(node).root)
+def _row_count(selection: Selection, node: Node) -> int:
+    return _rows_of(selection.graph, selection.group(node).root)
 
 
-def _few_rows(lowering: Lowering, node: Node) -> str:
-    count = _row_count(lowering, node)
+def _few_rows(selection: Selection, node: Node) -> str:
+    count = _row_count(selection, node)
     return "" if count <= GEMV_ROWS else f"{count} rows, expected at most {GEMV_ROWS}"
 
 
-def _is_gated(lowering: Lowering, node: Node) -> str:
-    return "" if lowering.group(node).gate else "the product has no gate"
+def _is_gated(selection: Selection, node: Node) -> str:
+    return "" if selection.group(node).gate else "the product has no gate"
 
 
 def accepts_dots(format: Format, dots: Dots) -> Condition:
     """Refuse rows that must not or cannot be rounded for dot products."""
 
-    def refuse(lowering: Lowering, node: Node) -> str:
-        if dots.rows not in lowering.target.rounded:
+    def refuse(selection: Selection, node: Node) -> str:
+        if dots.rows not in selection.target.rounded:
             return f"the target has no dot products of {dots.rows}, or they are disabled"
         if dots.few:
             return ""
-        x = str(lowering.group(node).root.operands[0])
-        count, k = _row_count(lowering, node), lowering.graph.type(x).dims[-1]
-        if count <= _DOT_ROWS and undecoded(lowering.graph, x, dots.rows) is None:
+        x = str(selection.group(node).root.operands[0])
+        count, k = _row_count(selection, node), selection.graph.type(x).dims[-1]
+        if count <= _DOT_ROWS and undecoded(selection.graph, x, dots.rows) is None:
             return f"{count} rows, expected more than {_DOT_ROWS}"
         block = format.packed.elements
         return f"rows have {k} elements, expected a multiple of {block}" if k % block else ""
@@ -256,11 +260,11 @@ def round_rows(lowering: Lowering, rows: View, dtype: DType) -> View:
     return lowering.rounded[rows]
 
 
-def add_pack(lowering: Lowering, packed_weight: PackedWeight, source: View, panels: View) -> None:
+def add_pack(builder: StepBuilder, packed_weight: PackedWeight, source: View, panels: View) -> None:
     """Add a step that packs a matrix of any strides into the panels of a packed weight."""
     fields: dict[str, Field] = {"src": pointer(source), "dst": pointer(panels)}
     fields |= pack_fields(source.shape, source.strides, packed_weight.transposed)
-    lowering.step(packed_weight.panels.pack, "pack_args", fields, [source], [panels], work=panels.size * NS.packed)
+    builder.step(packed_weight.panels.pack, "pack_args", fields, [source], [panels], work=panels.size * NS.packed)
 
 
 def epilogue_fields(lowering: Lowering, group: Group, bias: str | None, reads: list[View]) -> dict[str, Field]:
@@ -283,8 +287,8 @@ def epilogue_fields(lowering: Lowering, group: Group, bias: str | None, reads: l
     return fields
 
 
-def _left_transposed(lowering: Lowering, node: Node) -> str:
-    return "" if lowering.group(node).root.transpose_a else "the left operand is not transposed"
+def _left_transposed(selection: Selection, node: Node) -> str:
+    return "" if selection.group(node).root.transpose_a else "the left operand is not transposed"
 
 
 def _columns_not_adjacent(lowering: Lowering, node: Node) -> str:
@@ -292,16 +296,16 @@ def _columns_not_adjacent(lowering: Lowering, node: Node) -> str:
     return "" if view.has_adjacent_columns else "the left operand's columns are not adjacent"
 
 
-def _both_rounded(lowering: Lowering, node: Node) -> str:
+def _both_rounded(selection: Selection, node: Node) -> str:
     """Refuse operands that are not both rounded for dot products of pairs."""
-    root = lowering.group(node).root
-    if bf16 not in lowering.target.rounded:
+    root = selection.group(node).root
+    if bf16 not in selection.target.rounded:
         return "the target has no dot products of bf16, or they are disabled"
-    if any(undecoded(lowering.graph, operand, bf16) is None for operand in root.operands):
+    if any(undecoded(selection.graph, operand, bf16) is None for operand in root.operands):
         return "the operands are not rounded to bf16"
-    if lowering.graph.type(str(root.operands[1])).rank != 2:
+    if selection.graph.type(str(root.operands[1])).rank != 2:
         return "the right operand is not a matrix"
-    k = lowering.graph.type(str(root.operands[0])).dims[-2 if root.transpose_a else -1]
+    k = selection.graph.type(str(root.operands[0])).dims[-2 if root.transpose_a else -1]
     return f"rows have {k} elements, expected an even number" if k % 2 else ""
 
 
@@ -325,18 +329,18 @@ def _matmul_bf16(lowering: Lowering, node: Node) -> None:
     packed_step(lowering, "gemm_bf16_packed", BF16, group, rows, panels, group.bias, residual, c, None)
 
 
-def _fixed_matrix(lowering: Lowering, node: Node) -> str:
-    root = lowering.group(node).root
+def _fixed_matrix(selection: Selection, node: Node) -> str:
+    root = selection.group(node).root
     if root.transpose_a:
         return "the left operand is transposed"
-    return "" if root.operands[1] in lowering.static else "the right operand is not constant"
+    return "" if root.operands[1] in selection.static else "the right operand is not constant"
 
 
 @kernel_rule("matmul", "matmul_f32_bf16", both(of(f32, f32), stored(1, BF16), _fixed_matrix))
 def _matmul_f32_bf16(lowering: Lowering, node: Node) -> None:
     group = lowering.group(node)
     a = lowering.adjacent(group.root.operands[0])
-    b = lowering.weight(lowering.weight_expr(str(group.root.operands[1])).stored(BF16)[0])
+    b = lowering.weight(stored_arrays(lowering.weight_expr(str(group.root.operands[1])), BF16)[0])
     _lower_matmul(lowering, group, "matmul_f32_bf16", a, b, {})
 
 
@@ -414,8 +418,8 @@ def _rows_together(a: View, out: View, residual: View | None) -> tuple[View, Vie
     return rows, out_rows, flat_residual
 
 
-def _unscaled(lowering: Lowering, node: Node) -> str:
-    scale = lowering.group(node).root.scale
+def _unscaled(selection: Selection, node: Node) -> str:
+    scale = selection.group(node).root.scale
     return "" if scale == 1.0 else f"scale is {scale}, expected 1"
 
 
@@ -451,8 +455,8 @@ def _swap(view: View) -> View:
     return view.permute((*range(rank - 2), rank - 1, rank - 2))
 
 
-def _static_experts(lowering: Lowering, node: Node) -> str:
-    return "" if node.operands[2] in lowering.static else "the experts are not constant"
+def _static_experts(selection: Selection, node: Node) -> str:
+    return "" if node.operands[2] in selection.static else "the experts are not constant"
 
 
 def _experts(format: Format) -> None:
@@ -475,9 +479,9 @@ def _quantized_experts(format: Format, dots: Dots) -> None:
         _lower_experts(lowering, node, kernel, format, x, _below(lowering, node).name)
 
 
-def _below(lowering: Lowering, node: Node) -> WeightExpr:
+def _below(selection: Selection, node: Node) -> WeightExpr:
     """Return the experts of a product stacked as [count * n, k], or as they are."""
-    value = lowering.weight_expr(str(node.operands[2]))
+    value = selection.weight_expr(str(node.operands[2]))
     is_stacked = value.op == "reshape" and value.source.type.rank == 2 and value.source.dims[1] == value.dims[2]
     return value.source if is_stacked else value
 
@@ -485,12 +489,12 @@ def _below(lowering: Lowering, node: Node) -> WeightExpr:
 def _stacked(format: Format) -> Condition:
     """Refuse experts that are not quantized and stacked with each expert in separate panels."""
 
-    def refuse(lowering: Lowering, node: Node) -> str:
-        below = _below(lowering, node)
-        groups = below.groups(format) if below.type.rank == 2 else None
+    def refuse(selection: Selection, node: Node) -> str:
+        below = _below(selection, node)
+        groups = groups_of(below, format) if below.type.rank == 2 else None
         if groups is None or groups.axis != 0:
             return "the experts are stored in another format"
-        n = lowering.graph.type(str(node.operands[2])).dims[1]
+        n = selection.graph.type(str(node.operands[2])).dims[1]
         return f"experts have {n} columns, expected a multiple of {format.panel}" if n % format.panel else ""
 
     return refuse

@@ -11,6 +11,7 @@ from ingot.lower.cpu.durations import NS
 from ingot.lower.cpu.kernel_rules import both, kernel_rule, last_axis, of, operand_type
 from ingot.lower.lowered import FAULT, Field, Pointer
 from ingot.lower.lowering import Lowering, pointer
+from ingot.lower.selection import Selection
 from ingot.lower.view import View, channels_last, collapse
 from ingot.support.abi import constant, kernels
 
@@ -24,13 +25,13 @@ def _rows_result(lowering: Lowering, value: str) -> View:
     return rows
 
 
-def _has_vectors(lowering: Lowering, node: Node) -> str:
+def _has_vectors(selection: Selection, node: Node) -> str:
     return "a weight or a bias for each column" if any(node.operands[1:]) else ""
 
 
-def _few_side_by_side(lowering: Lowering, node: Node) -> str:
+def _few_side_by_side(selection: Selection, node: Node) -> str:
     """Refuse adjacent rows that are too few to fill vectors."""
-    dims = operand_type(lowering, node).dims
+    dims = operand_type(selection, node).dims
     rank_and_rows = len(dims) == 3 and dims[1] >= _SIDE_BY_SIDE
     return "" if rank_and_rows else f"rows of {list(dims)}, expected {_SIDE_BY_SIDE} or more of each item"
 

@@ -14,41 +14,42 @@ from ingot.lower.formats import Dots, Format
 from ingot.lower.lowered import FAULT, Field, Pointer
 from ingot.lower.lowering import Lowering, pointer
 from ingot.lower.matrix import matrix
-from ingot.lower.packed_weight import WeightExpr
+from ingot.lower.selection import Selection
 from ingot.lower.view import View
+from ingot.lower.weight_expr import WeightExpr
 from ingot.support import abi
 
 _MAX_STEPS = 1 << 22  # iterations and tasks share one 32-bit counter
 
 
-def _activations(lowering: Lowering, node: Node) -> str:
+def _activations(selection: Selection, node: Node) -> str:
     unknown = [name for name in node.activations if name not in EPILOGUES.activations]
     return f"no kernel applies {unknown[0]}" if unknown else ""
 
 
-def _countable(lowering: Lowering, node: Node) -> str:
-    steps = lowering.graph.type(str(node.operands[0])).dims[0]
+def _countable(selection: Selection, node: Node) -> str:
+    steps = selection.graph.type(str(node.operands[0])).dims[0]
     return "" if steps <= _MAX_STEPS else f"{steps} steps, expected at most {_MAX_STEPS}"
 
 
 def _accepts_state(dots: Dots | None) -> Condition:
     """Refuse unless the state is rounded for these dot products, or unrounded for None."""
 
-    def refuse(lowering: Lowering, node: Node) -> str:
+    def refuse(selection: Selection, node: Node) -> str:
         if dots is None:
             return "the node rounds the state" if node.rounded else ""
         if not node.rounded:
             return "the node does not round the state"
-        if dots.rows not in lowering.target.rounded:
+        if dots.rows not in selection.target.rounded:
             return f"the target has no dot products of {dots.rows}"
-        hidden = lowering.graph.type(str(node.operands[1])).dims[1]
+        hidden = selection.graph.type(str(node.operands[1])).dims[1]
         return f"{hidden} units, expected an even number" if hidden % 2 else ""
 
     return refuse
 
 
-def _in_tiles(lowering: Lowering, node: Node) -> str:
-    return "" if lowering.target.split_sums else "the target has no split sums"
+def _in_tiles(selection: Selection, node: Node) -> str:
+    return "" if selection.target.split_sums else "the target has no split sums"
 
 
 def _recurrent(kernel: str, format: Format, dots: Dots | None, *conditions: Condition) -> None:
@@ -73,7 +74,7 @@ for _op in ("lstm", "gru", "rnn"):
 _REAL_ACTIVATIONS = ("sigmoid", "tanh", "relu")  # the activations of recurrent_f64.c
 
 
-def _real(lowering: Lowering, node: Node) -> str:
+def _real(selection: Selection, node: Node) -> str:
     unknown = [name for name in node.activations if name not in _REAL_ACTIVATIONS]
     if unknown:
         return f"no kernel of f64 applies {unknown[0]}"

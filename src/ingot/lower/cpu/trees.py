@@ -12,13 +12,14 @@ from ingot.lower.cpu.durations import NS
 from ingot.lower.cpu.kernel_rules import both, kernel_rule, of
 from ingot.lower.lowered import FAULT, Field, Pointer
 from ingot.lower.lowering import Lowering, pointer
-from ingot.lower.packed_weight import WeightExpr
+from ingot.lower.selection import Selection
+from ingot.lower.weight_expr import WeightExpr
 from ingot.ops.trees import FALSE, FEATURE, MEMBERS, MEMBERS_END, MISSING, MODE, TRUE
 from ingot.support import abi
 
 
-def _known(lowering: Lowering, node: Node) -> str:
-    return "" if {*node.operands[1:3]} <= lowering.static else "the nodes are not constant"
+def _known(selection: Selection, node: Node) -> str:
+    return "" if {*node.operands[1:3]} <= selection.static else "the nodes are not constant"
 
 
 def _columns(table: WeightExpr, first: int, stop: int) -> WeightExpr:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ingot.ir.graph import Graph, Node
+from ingot.lower.backend import Backend
 from ingot.lower.legalize.table import LEGALIZATIONS, LEGALIZED_AS_THEMSELVES, legalize_node
-from ingot.lower.lowering import Backend, Lowering
+from ingot.lower.lowering import Lowering
 from ingot.lower.positions import position_nodes
+from ingot.lower.selection import Selection
 from ingot.lower.target import Target
 from ingot.lower.widen import widen_node, widened_dtype
 from ingot.ops.define import expand_node
@@ -44,34 +46,34 @@ def legalize(graph: Graph, target: Target, backend: Backend) -> tuple[Lowering, 
         _keep_names(legal, graph)
 
 
-def _refused(lowering: Lowering) -> Iterator[Node]:
+def _refused(selection: Selection) -> Iterator[Node]:
     """Yield the nodes that no kernel rule accepts; of a group with an epilogue, the last node stands for all."""
-    skipped = lowering.grouped | position_nodes(lowering.graph, lowering.static)
-    for node in lowering.graph.nodes:
-        if node not in skipped and node.outputs[0] not in lowering.static and lowering.ask(node).row is None:
+    skipped = selection.grouped | position_nodes(selection.graph, selection.static)
+    for node in selection.graph.nodes:
+        if node not in skipped and node.outputs[0] not in selection.static and selection.ask(node).row is None:
             yield node
 
 
-def _root(lowering: Lowering, node: Node) -> Node:
-    return lowering.groups[node].root if node in lowering.groups else node
+def _root(selection: Selection, node: Node) -> Node:
+    return selection.groups[node].root if node in selection.groups else node
 
 
-def _members(lowering: Lowering, node: Node) -> tuple[Node, ...]:
-    return (node, *lowering.groups[node].members) if node in lowering.groups else (node,)
+def _members(selection: Selection, node: Node) -> tuple[Node, ...]:
+    return (node, *selection.groups[node].members) if node in selection.groups else (node,)
 
 
-def _is_replaced(lowering: Lowering, node: Node) -> bool:
+def _is_replaced(selection: Selection, node: Node) -> bool:
     """Replace a node without a kernel; see `widen_node`, `Op.expand` and `legalize_node`.
 
     Return False if there is no replacement.
     """
-    graph, name = lowering.graph, node.op.name
-    is_known = bool(lowering.backend.rules.get(name)) or name in LEGALIZATIONS or node.op.expand is not None
+    graph, name = selection.graph, node.op.name
+    is_known = bool(selection.backend.rules.get(name)) or name in LEGALIZATIONS or node.op.expand is not None
     if widened_dtype(graph, node) is not None and is_known:
         widen_node(graph, node)
     elif node.op.expand is not None:
         expand_node(graph, node)
-    elif name in LEGALIZED_AS_THEMSELVES and not lowering.backend.rules.get(name):
+    elif name in LEGALIZED_AS_THEMSELVES and not selection.backend.rules.get(name):
         return False
     else:
         return legalize_node(graph, node)

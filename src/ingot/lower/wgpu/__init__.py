@@ -8,13 +8,15 @@ from dataclasses import replace
 from ingot.errors import InputError
 from ingot.ir.dtype import boolean, f32, i8, i32, i64, u8
 from ingot.ir.graph import Node
+from ingot.lower.backend import Backend, KernelRule
 from ingot.lower.cpu.cost import cost
 from ingot.lower.cpu.elementwise import add_cast, add_copy
 from ingot.lower.cpu.fused import FUSED_LIMITS, add_fused
 from ingot.lower.cpu.kernel_rules import KERNEL_RULES
 from ingot.lower.cpu.linear import EPILOGUES, add_pack
 from ingot.lower.cpu.shape import VIEW
-from ingot.lower.lowering import Backend, KernelRule, Lowering
+from ingot.lower.selection import Selection
+from ingot.lower.step_builder import StepBuilder
 from ingot.lower.target import Target
 from ingot.lower.view import View
 from ingot.lower.wgpu.attention import ATTENTION, attention_floats
@@ -56,8 +58,8 @@ def wanted_features() -> tuple[str, ...]:
 _KERNELS = {*KERNELS, *ATTENTION, VIEW, "copy_b"}
 
 
-def _four_bytes(lowering: Lowering, node: Node) -> str:
-    sizes = {lowering.graph.type(str(name)).dtype.held.itemsize for name in (node.operands[0], node.output)}
+def _four_bytes(selection: Selection, node: Node) -> str:
+    sizes = {selection.graph.type(str(name)).dtype.held.itemsize for name in (node.operands[0], node.output)}
     return "" if sizes == {4} else "elements have another size in memory"
 
 
@@ -68,8 +70,8 @@ def _rules() -> Mapping[str, Sequence[KernelRule]]:
     return found
 
 
-def _cast(lowering: Lowering, source: View, target: View) -> None:
-    (add_copy if source.dtype is target.dtype else add_cast)(lowering, source, target)
+def _cast(builder: StepBuilder, source: View, target: View) -> None:
+    (add_copy if source.dtype is target.dtype else add_cast)(builder, source, target)
 
 
 WGPU = Backend(
