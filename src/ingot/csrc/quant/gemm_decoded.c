@@ -233,23 +233,12 @@ static inline void gemm_decoded(const gemm_args *g, decoded_panel panel_of, cons
   void K(name##_gated)(const void *args, int32_t task, int32_t num_tasks) {                                            \
     gemm_decoded(args, K(name##_panel), 1, task, num_tasks);                                                           \
   }
-GEMM_DECODED(gemm_f32_int8, QUANT_INT8, QUANT_F16)
-GEMM_DECODED(gemm_f32_int8_zp, QUANT_INT8_ZP, QUANT_F16)
-GEMM_DECODED(gemm_f32_int8_128, QUANT_INT8_128, QUANT_F16)
-GEMM_DECODED(gemm_f32_int8_128_zp, QUANT_INT8_128_ZP, QUANT_F16)
-GEMM_DECODED(gemm_f32_int8_row, QUANT_INT8_ROW, QUANT_F16)
-GEMM_DECODED(gemm_f32_int4, QUANT_INT4, QUANT_F16)
-GEMM_DECODED(gemm_f32_int4_zp, QUANT_INT4_ZP, QUANT_F16)
-GEMM_DECODED(gemm_f32_int4_128, QUANT_INT4_128, QUANT_F16)
-GEMM_DECODED(gemm_f32_int4_128_zp, QUANT_INT4_128_ZP, QUANT_F16)
-GEMM_DECODED(gemm_f32_int8_f32, QUANT_INT8, QUANT_F32)
-GEMM_DECODED(gemm_f32_int8_zp_f32, QUANT_INT8_ZP, QUANT_F32)
-GEMM_DECODED(gemm_f32_int8_128_f32, QUANT_INT8_128, QUANT_F32)
-GEMM_DECODED(gemm_f32_int8_128_zp_f32, QUANT_INT8_128_ZP, QUANT_F32)
-GEMM_DECODED(gemm_f32_int4_f32, QUANT_INT4, QUANT_F32)
-GEMM_DECODED(gemm_f32_int4_zp_f32, QUANT_INT4_ZP, QUANT_F32)
-GEMM_DECODED(gemm_f32_int4_128_f32, QUANT_INT4_128, QUANT_F32)
-GEMM_DECODED(gemm_f32_int4_128_zp_f32, QUANT_INT4_128_ZP, QUANT_F32)
+
+#define QUANT_FORMAT(name, ...)                                                                                        \
+  GEMM_DECODED(gemm_f32_##name, __VA_ARGS__, QUANT_F16)                                                                \
+  GEMM_DECODED(gemm_f32_##name##_f32, __VA_ARGS__, QUANT_F32)
+#define QUANT_ROW_FORMAT(name, ...) GEMM_DECODED(gemm_f32_##name, __VA_ARGS__, QUANT_F16)
+#include "weight_formats.def"
 
 #define GEMM_TRANSPOSED(name, ...)                                                                                     \
   static void K(name##_across)(const gemm_args *g, int64_t rows, int64_t column, const float *a, float *sums) {        \
@@ -258,23 +247,12 @@ GEMM_DECODED(gemm_f32_int4_128_zp_f32, QUANT_INT4_128_ZP, QUANT_F32)
   void K(name##_transposed)(const void *args, int32_t task, int32_t num_tasks) {                                       \
     gemm_decoded(args, K(name##_across), 0, task, num_tasks);                                                          \
   }
-GEMM_TRANSPOSED(gemm_f32_int8, QUANT_INT8, QUANT_F16)
-GEMM_TRANSPOSED(gemm_f32_int8_zp, QUANT_INT8_ZP, QUANT_F16)
-GEMM_TRANSPOSED(gemm_f32_int8_128, QUANT_INT8_128, QUANT_F16)
-GEMM_TRANSPOSED(gemm_f32_int8_128_zp, QUANT_INT8_128_ZP, QUANT_F16)
-GEMM_TRANSPOSED(gemm_f32_int8_row, QUANT_INT8_ROW, QUANT_F16)
-GEMM_TRANSPOSED(gemm_f32_int4, QUANT_INT4, QUANT_F16)
-GEMM_TRANSPOSED(gemm_f32_int4_zp, QUANT_INT4_ZP, QUANT_F16)
-GEMM_TRANSPOSED(gemm_f32_int4_128, QUANT_INT4_128, QUANT_F16)
-GEMM_TRANSPOSED(gemm_f32_int4_128_zp, QUANT_INT4_128_ZP, QUANT_F16)
-GEMM_TRANSPOSED(gemm_f32_int8_f32, QUANT_INT8, QUANT_F32)
-GEMM_TRANSPOSED(gemm_f32_int8_zp_f32, QUANT_INT8_ZP, QUANT_F32)
-GEMM_TRANSPOSED(gemm_f32_int8_128_f32, QUANT_INT8_128, QUANT_F32)
-GEMM_TRANSPOSED(gemm_f32_int8_128_zp_f32, QUANT_INT8_128_ZP, QUANT_F32)
-GEMM_TRANSPOSED(gemm_f32_int4_f32, QUANT_INT4, QUANT_F32)
-GEMM_TRANSPOSED(gemm_f32_int4_zp_f32, QUANT_INT4_ZP, QUANT_F32)
-GEMM_TRANSPOSED(gemm_f32_int4_128_f32, QUANT_INT4_128, QUANT_F32)
-GEMM_TRANSPOSED(gemm_f32_int4_128_zp_f32, QUANT_INT4_128_ZP, QUANT_F32)
+
+#define QUANT_FORMAT(name, ...)                                                                                        \
+  GEMM_TRANSPOSED(gemm_f32_##name, __VA_ARGS__, QUANT_F16)                                                             \
+  GEMM_TRANSPOSED(gemm_f32_##name##_f32, __VA_ARGS__, QUANT_F32)
+#define QUANT_ROW_FORMAT(name, ...) GEMM_TRANSPOSED(gemm_f32_##name, __VA_ARGS__, QUANT_F16)
+#include "weight_formats.def"
 
 #undef DECODED_BODY
 #undef DECODED_ROWS
