@@ -257,8 +257,8 @@ def _cut(
 ) -> Iterator[_Piece]:
     """Yield the definitions of a file in order, after those of the files that it includes, each file once.
 
-    bodies: receives the .inc files that a file of a unit includes, with the condition of each; they are not yielded here.
-    Other files that it includes do not belong to the unit.
+    bodies: receives the .inc files that a file of a unit includes, with the condition of each; they are not yielded
+    here. Other files that it includes do not belong to the unit.
     """
     if file in seen:
         return

@@ -184,10 +184,12 @@ def _arguments(text: str) -> Iterator[str]:
 def _expand_rows(match: re.Match[str]) -> str:
     """Expand an #include of rows with the macros directly above it, as the preprocessor does, line by line."""
     lines, indent, name = match[1], match[5], match[6]
-    macros = {macro: (parameters.split(", "), body) for macro, parameters, body in re.findall(_MACRO, lines, re.MULTILINE)}
+    found = re.findall(_MACRO, lines, re.MULTILINE)
+    macros = {macro: (parameters.split(", "), body) for macro, parameters, body in found}
     aliases = re.findall(r"^#define (\w+) (\w+)$", (CSRC / name).read_text(encoding="utf-8"), re.MULTILINE)
     macros |= {alias: macros[macro] for alias, macro in aliases if alias not in macros and macro in macros}
-    return "".join(indent + line for macro, *given in _rows(name) if macro in macros for line in _filled(*macros[macro], given))
+    rows = ((macros[macro], given) for macro, *given in _rows(name) if macro in macros)
+    return "".join(indent + line for macro, given in rows for line in _filled(*macro, given))
 
 
 def _filled(parameters: list[str], body: str, arguments: list[str]) -> Iterator[str]:

@@ -6,8 +6,8 @@
 
 #include "quant/quant.h"
 
-/* Up to this many rows, weights are dequantized in registers. In plain C vectors fit into no registers, and a slice of a
- * panel is faster for one row, too. */
+/* Up to this many rows, weights are dequantized in registers. In plain C vectors fit into no registers, and a slice of
+ * a panel is faster for one row, too. */
 #if defined(ISA_scalar)
 #define DECODED_FEW 0
 #else

@@ -1,5 +1,5 @@
-/* registers_vnni.h: the registers of gemm_tile_quant.inc and gemm_tile_blocks.inc with the dot products of AVX512_VNNI: 6
- * rows x 1 panel. */
+/* registers_vnni.h: the registers of gemm_tile_quant.inc and gemm_tile_blocks.inc with the dot products of AVX512_VNNI:
+ * 6 rows x 1 panel. */
 #ifndef INGOT_REGISTERS_VNNI_H
 #define INGOT_REGISTERS_VNNI_H
 
