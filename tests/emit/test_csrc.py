@@ -14,7 +14,7 @@ CSRC = Path(str(files("ingot") / "csrc"))
 FILES = sorted(f.relative_to(CSRC).as_posix() for f in CSRC.rglob("*") if f.suffix in (".c", ".h", ".inc"))
 
 # What is defined once per instruction set, and read into the same text under a condition or whole.
-PER_SET = ("simd/", "gemm/gemm_micro_", "gemm/gemm_tile", "quant/gemm_micro_", "quant/gemm_tile")
+PER_SET = ("simd/", "gemm/gemm_micro_", "gemm/gemm_tile", "quant/gemm_micro_", "quant/gemm_tile", "quant/registers_")
 
 COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 LITERAL = re.compile(r'"(?:[^"\\\n]|\\.)*"|\'(?:[^\'\\\n]|\\.)*\'')

@@ -74,6 +74,7 @@ def random_blocks(type: str, tensor: np.ndarray) -> np.ndarray:
 # Where a block has its numbers of f16.
 HALVES = dict.fromkeys(BLOCKS, (0,)) | {
     "q4_1": (0, 2), "q5_1": (0, 2), "q2_k": (80, 82), "q3_k": (108,), "q4_k": (0, 2), "q5_k": (0, 2), "q6_k": (208,),
+    "tq2_0": (64,),
 }  # fmt: skip
 
 

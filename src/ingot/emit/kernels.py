@@ -38,15 +38,19 @@ _COMMENT = r"/\*(?:[^*]|\*(?!/))*\*/"
 _DEFINITION = re.compile(rf"((?:{_COMMENT}\n)?)(#if(?s:.*?)\n#endif|[^\s/}}].*(?:\n+[ }}].*)*)", re.MULTILINE)
 _CONDITIONAL_INCLUDE = re.compile(r'(defined\(ISA_(\w+)\))\n#include "([\w./]+)"')
 _ATTRIBUTE = r" ?__attribute__\(\((?:[^()]|\([^()]*\))*\)\)"
-# Files that are compiled separately: each defines macros that parametrize the files that it then includes. The included
-# files of a unit are read once for all its files, independent of other units. Units by name: their files, and the sets
-# that each is for.
+# Files that define macros, and files that are compiled separately, which include bodies (.inc) that the macros
+# parametrize. The bodies of a unit are read once for all its files, independent of other units. Units by name: their
+# files, and the sets that the definitions of each are for.
 _UNITS = {
     "floats": {f"gemm/gemm_micro_{isa}.c": f"defined(ISA_{isa})" for isa in ("scalar", "neon", "avx2", "avx512")},
     "pairs": {"gemm/gemm_micro_avx512bf16.c": "defined(ISA_avx512)", "gemm/gemm_micro_dots.c": "!defined(ISA_avx512)"},
     "quant": {
-        "quant/gemm_micro_avx512vnni.c": "defined(ISA_avx512vnni)",
-        "quant/gemm_micro_quant_widened.c": "!defined(ISA_avx512vnni)",
+        "quant/registers_vnni.h": "defined(ISA_avx512vnni)",
+        "quant/registers_widened.h": "!defined(ISA_avx512vnni)",
+        "quant/gemm_micro_quant_avx512vnni.c": "",
+        "quant/gemm_micro_blocks_avx512vnni.c": "",
+        "quant/gemm_micro_opened_avx512vnni.c": "",
+        "quant/gemm_micro_amx_avx512vnni.c": "",
     },
 }
 
@@ -253,25 +257,24 @@ def _cut(
 ) -> Iterator[_Piece]:
     """Yield the definitions of a file in order, after those of the files that it includes, each file once.
 
-    bodies: receives the files that a file of a unit includes after its macros, with the condition of each; they are not
-    yielded here. Files that it includes before its macros do not belong to the unit.
+    bodies: receives the .inc files that a file of a unit includes, with the condition of each; they are not yielded
+    here. Other files that it includes do not belong to the unit.
     """
     if file in seen:
         return
     seen.add(file)
     title, text = opened(file)
-    has_begun = False
     for comment, code, small in _resolved(text):
         if included := re.match(r'#include "([\w./]+)"', code):
             if bodies is None:
                 yield from _cut(included[1], "", seen, macros, unit)
-            elif has_begun:
+            elif included[1].endswith(".inc"):
                 bodies[included[1]] = ""
             else:
                 yield from _cut(included[1], "", seen, macros)
         elif branches := _CONDITIONAL_INCLUDE.findall(code):
             for branch, isa, header in sorted(branches, key=lambda found: [*FEATURES, found[1]].index(found[1])):
-                if isa in FEATURES and has_begun and bodies is not None:
+                if isa in FEATURES and bodies is not None and header.endswith(".inc"):
                     bodies[header] = branch
                 elif isa in FEATURES:
                     yield from _cut(header, branch, seen, macros)
@@ -286,7 +289,6 @@ def _cut(
             call = re.match(r"(\w+)\((\w+)", code) if condition else None
             if call and call[1] in macros:  # a body that only some sets have belongs to the name
                 names |= {call[2]}
-            has_begun = True
             yield _Piece(comment, code, names, plain, _words(code), condition, title, unit, small)
 
 

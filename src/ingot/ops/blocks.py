@@ -17,7 +17,7 @@ from ingot.ops.define import op, sample
 from ingot.ops.quantize import FLOATS
 
 Type = Literal[
-    "q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "iq4_nl", "iq4_xs"
+    "q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "iq4_nl", "iq4_xs", "tq2_0"
 ]  # fmt: skip
 
 # The values of the four-bit indices of IQ4.
@@ -131,6 +131,10 @@ def _decode_iq4_xs(blocks: np.ndarray) -> np.ndarray:
     return _scaled(scales, _IQ4_VALUES[_planes(blocks[:, 8:], 16, 4)])
 
 
+def _decode_tq2_0(blocks: np.ndarray) -> np.ndarray:
+    return _scaled(_half(blocks, 64), _planes(blocks[:, :64], 32, 2).astype(np.int8) - np.int8(1))
+
+
 BLOCKS = {
     "q4_0": BlockType(32, 18, _decode_q4_0),
     "q4_1": BlockType(32, 20, _decode_q4_1),
@@ -144,6 +148,7 @@ BLOCKS = {
     "q6_k": BlockType(256, 210, _decode_q6_k),
     "iq4_nl": BlockType(32, 18, _decode_iq4_nl),
     "iq4_xs": BlockType(256, 136, _decode_iq4_xs),
+    "tq2_0": BlockType(256, 66, _decode_tq2_0),
 }
 
 

@@ -1,8 +1,8 @@
 """The declarations of the C core, read from csrc/ and not repeated here.
 
 These are argument structs and constants (abi.h and its includes), kernels and their scratch (kernels.def), element-wise
-ops (elementwise.def), and the element types of casts (dtypes.def). Files are read on first use, as text, in the few
-forms that they use.
+ops (elementwise.def), the element types of casts (dtypes.def), and formats of weights (weight_formats.def). Files are
+read on first use, as text, in the few forms that they use.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ CSRC = Path(__file__).parents[1] / "csrc"
 # The files that a library must have been built from.
 DECLARATIONS = (
     "abi.h", "quantized_args.def", "training_args.def", "image_args.def",
-    "kernels.def", "elementwise.def", "dtypes.def",
+    "kernels.def", "elementwise.def", "dtypes.def", "weight_formats.def",
 )  # fmt: skip
 
 _COMMENT = re.compile(r" */\*(?:[^*]|\*(?!/))*\*/")
-_LINES = r"((?:^ *#define \w+\([\w, ]*\) .*\n)+)"
+_MACRO = r"^ *#define (\w+)\(([\w., ]*)\)((?:.*\\\n)*.*)\n"
 _INCLUDED_STRUCTS = re.compile(r'^#include "(\w+_args\.def)"\n', re.MULTILINE)
-_INCLUDED_ROWS = re.compile(rf'{_LINES}( *)#include "(\w+\.def)"\n', re.MULTILINE)
+_INCLUDED_ROWS = re.compile(rf'((?:{_MACRO})+)( *)#include "(\w+\.def)"\n', re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,15 +182,21 @@ def _arguments(text: str) -> Iterator[str]:
 
 
 def _expand_rows(match: re.Match[str]) -> str:
-    """Expand an #include of rows with the one-line macros above it, as the preprocessor does: one line per row."""
-    lines, indent, name = match.groups()
-    macros = {m[1]: (m[2].split(", "), m[3]) for m in re.finditer(r"#define (\w+)\(([\w, ]*)\) (.*)", lines)}
+    """Expand an #include of rows with the macros directly above it, as the preprocessor does, line by line."""
+    lines, indent, name = match[1], match[5], match[6]
+    found = re.findall(_MACRO, lines, re.MULTILINE)
+    macros = {macro: (parameters.split(", "), body) for macro, parameters, body in found}
     aliases = re.findall(r"^#define (\w+) (\w+)$", (CSRC / name).read_text(encoding="utf-8"), re.MULTILINE)
     macros |= {alias: macros[macro] for alias, macro in aliases if alias not in macros and macro in macros}
-    expanded = ""
-    for macro, *arguments in _rows(name):
-        if macro in macros:
-            parameters, body = macros[macro]
-            given = dict(zip(parameters, arguments, strict=True))
-            expanded += indent + re.sub(r"[A-Za-z]\w*", lambda m, given=given: given.get(m[0], m[0]), body) + "\n"
-    return expanded.replace("##", "")
+    rows = ((macros[macro], given) for macro, *given in _rows(name) if macro in macros)
+    return "".join(indent + line for macro, given in rows for line in _filled(*macro, given))
+
+
+def _filled(parameters: list[str], body: str, arguments: list[str]) -> Iterator[str]:
+    """Yield the lines of a macro's body with its parameters replaced; `...` accepts all further arguments."""
+    if parameters[-1] == "...":
+        arguments = [*arguments[: len(parameters) - 1], ", ".join(arguments[len(parameters) - 1 :])]
+        parameters = [*parameters[:-1], "__VA_ARGS__"]
+    given = dict(zip(parameters, arguments, strict=True))
+    for line in re.sub(r" *\\\n(?:  )?", "\n", body).strip().splitlines(keepends=True):
+        yield re.sub(r"[A-Za-z_]\w*", lambda m: given.get(m[0], m[0]), line).replace("##", "").rstrip("\n") + "\n"

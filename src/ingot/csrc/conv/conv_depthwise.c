@@ -265,8 +265,9 @@ static inline __attribute__((always_inline)) void depthwise_channels(const int n
   }
 }
 
-static inline __attribute__((always_inline)) void depthwise(const int narrow, const conv_args *g, int32_t task,
-                                                            int32_t num_tasks) {
+typedef void (*depthwise_part)(const conv_args *g, int64_t begin, int64_t end, int64_t channel, int64_t count);
+
+static inline void depthwise(depthwise_part channels, const conv_args *g, int32_t task, int32_t num_tasks) {
   /* Panels are rows of pixels here, and rows are vectors of channels. */
   const gemm_share share = gemm_cut(g->batch * g->out_height, (g->channels + 15) / 16, task, num_tasks);
   const int64_t whole = g->channels / 16 < share.row_end ? g->channels / 16 : share.row_end;
@@ -275,21 +276,25 @@ static inline __attribute__((always_inline)) void depthwise(const int narrow, co
   for (int32_t group = 0; group < groups; group++) {
     const int64_t first = share.row_begin + task_begin(vectors, group, groups);
     const int64_t last = share.row_begin + task_begin(vectors, group + 1, groups);
-    depthwise_channels(narrow, g, share.panel_begin, share.panel_end, first * 16, (last - first) * 16);
+    channels(g, share.panel_begin, share.panel_end, first * 16, (last - first) * 16);
   }
   /* Channels that do not fill the lanes are computed separately. */
   if (whole < share.row_end)
-    depthwise_channels(narrow, g, share.panel_begin, share.panel_end, whole * 16, g->channels - whole * 16);
+    channels(g, share.panel_begin, share.panel_end, whole * 16, g->channels - whole * 16);
 }
 
-void K(conv2d_f32_depthwise)(const void *args, int32_t task, int32_t num_tasks) {
-  depthwise(0, args, task, num_tasks);
-}
+/* Both calls share one body, which compiles for seconds. */
+#define DEPTHWISE(name, narrow)                                                                                        \
+  static void K(name##_channels)(const conv_args *g, int64_t begin, int64_t end, int64_t channel, int64_t count) {     \
+    depthwise_channels(narrow, g, begin, end, channel, count);                                                         \
+  }                                                                                                                    \
+  void K(name)(const void *args, int32_t task, int32_t num_tasks) {                                                    \
+    depthwise(K(name##_channels), args, task, num_tasks);                                                              \
+  }
+DEPTHWISE(conv2d_f32_depthwise, 0)
+DEPTHWISE(conv2d_bf16_depthwise, 1)
 
-void K(conv2d_bf16_depthwise)(const void *args, int32_t task, int32_t num_tasks) {
-  depthwise(1, args, task, num_tasks);
-}
-
+#undef DEPTHWISE
 #undef DEPTHWISE_PIXELS
 #undef DEPTHWISE_ROWS
 #undef DEPTHWISE_NARROW

@@ -67,35 +67,42 @@ static inline void pooling_store_bf16(uint16_t *p, vf v, int64_t lanes) {
   if (lanes < 16) memcpy(p, some, (size_t)lanes * sizeof *p);
 }
 
+/* Compute one output pixel: x points to the window's first position, whether or not it is inside the image. */
+typedef void (*pooling_pixel)(const pool_args *g, const pooling_window *w, const void *x, void *out);
+
+/* A task's pixels. item_bytes: of an element. */
+static inline __attribute__((always_inline)) void pooling(const pool_args *g, const int64_t item_bytes,
+                                                          pooling_pixel compute, int32_t task, int32_t num_tasks) {
+  const int64_t pixels = g->batch * g->out_height * g->out_width, end = task_begin(pixels, task + 1, num_tasks);
+  int64_t pixel = task_begin(pixels, task, num_tasks);
+  for (pooling_place place = pooling_place_at(g, pixel); pixel < end; pixel++, place = pooling_next(g, place)) {
+    const pooling_window w = pooling_window_at(g, place);
+    compute(g, &w, (const char *)g->x + w.x * item_bytes, (char *)g->out + w.out * item_bytes);
+  }
+}
+
+/* The offset of a window's element in row i and column j. */
+static inline int64_t pooling_offset(const pool_args *g, int64_t i, int64_t j) {
+  return i * g->dilation_h * g->x_strides[1] + j * g->dilation_w * g->x_strides[2];
+}
+
+/* 16 channels at a time. */
 #define POOL(name, type, load, store, neutral, combine, finalize)                                                      \
-  /* Up to 16 channels of one output pixel; x points to the first of them at the window's first position. */           \
-  static inline vf K(name##_window)(const pool_args *g, const type *x, pooling_taps rows, pooling_taps columns,        \
-                                    int64_t lanes) {                                                                   \
-    vf total = v_set(neutral);                                                                                         \
-    for (int64_t i = rows.begin; i < rows.end; i++)                                                                    \
-      for (int64_t j = columns.begin; j < columns.end; j++) {                                                          \
-        const type *from = x + i * g->dilation_h * g->x_strides[1] + j * g->dilation_w * g->x_strides[2];              \
-        total = combine(total, load(from, lanes));                                                                     \
-      }                                                                                                                \
-    return total;                                                                                                      \
+  static inline void K(name##_pixel)(const pool_args *g, const pooling_window *w, const void *x, void *out) {          \
+    const vf count = v_set((float)w->count);                                                                           \
+    (void)count;                                                                                                       \
+    for (int64_t channel = 0; channel < g->channels; channel += 16) {                                                  \
+      const int64_t lanes = g->channels - channel < 16 ? g->channels - channel : 16;                                   \
+      vf total = v_set(neutral);                                                                                       \
+      for (int64_t i = w->rows.begin; i < w->rows.end; i++)                                                            \
+        for (int64_t j = w->columns.begin; j < w->columns.end; j++)                                                    \
+          total = combine(total, load((const type *)x + channel + pooling_offset(g, i, j), lanes));                    \
+      store((type *)out + channel, finalize, lanes);                                                                   \
+    }                                                                                                                  \
   }                                                                                                                    \
                                                                                                                        \
-  void K(name)(const void *p, int32_t task, int32_t num_tasks) {                                                       \
-    const pool_args *g = p;                                                                                            \
-    const int64_t pixels = g->batch * g->out_height * g->out_width, end = task_begin(pixels, task + 1, num_tasks);     \
-    int64_t pixel = task_begin(pixels, task, num_tasks);                                                               \
-    for (pooling_place place = pooling_place_at(g, pixel); pixel < end; pixel++, place = pooling_next(g, place)) {     \
-      const pooling_window w = pooling_window_at(g, place);                                                            \
-      const vf count = v_set((float)w.count);                                                                          \
-      (void)count;                                                                                                     \
-      const type *x = (const type *)g->x + w.x;                                                                        \
-      type *out = (type *)g->out + w.out;                                                                              \
-      for (int64_t channel = 0; channel < g->channels; channel += 16) {                                                \
-        const int64_t lanes = g->channels - channel < 16 ? g->channels - channel : 16;                                 \
-        const vf total = K(name##_window)(g, x + channel, w.rows, w.columns, lanes);                                   \
-        store(out + channel, finalize, lanes);                                                                         \
-      }                                                                                                                \
-    }                                                                                                                  \
+  void K(name)(const void *args, int32_t task, int32_t num_tasks) {                                                    \
+    pooling(args, sizeof(type), K(name##_pixel), task, num_tasks);                                                     \
   }
 
 POOL(max_pool_f32, float, pooling_load_f32, pooling_store_f32, -INFINITY, v_maximum, total)
@@ -104,60 +111,54 @@ POOL(avg_pool_f32, float, pooling_load_f32, pooling_store_f32, 0, v_add, v_div(t
 
 /* x: an element of the window, total: the result for the elements before it. */
 #define POOL_WIDE(name, type, neutral, expression, finalize)                                                           \
-  void K(name)(const void *p, int32_t task, int32_t num_tasks) {                                                       \
-    const pool_args *g = p;                                                                                            \
-    const int64_t pixels = g->batch * g->out_height * g->out_width, end = task_begin(pixels, task + 1, num_tasks);     \
-    int64_t pixel = task_begin(pixels, task, num_tasks);                                                               \
-    for (pooling_place place = pooling_place_at(g, pixel); pixel < end; pixel++, place = pooling_next(g, place)) {     \
-      const pooling_window w = pooling_window_at(g, place);                                                            \
-      for (int64_t channel = 0; channel < g->channels; channel++) {                                                    \
-        const type *from = (const type *)g->x + w.x + channel;                                                         \
-        type total = neutral;                                                                                          \
-        for (int64_t i = w.rows.begin; i < w.rows.end; i++)                                                            \
-          for (int64_t j = w.columns.begin; j < w.columns.end; j++) {                                                  \
-            const type x = from[i * g->dilation_h * g->x_strides[1] + j * g->dilation_w * g->x_strides[2]];            \
-            total = expression;                                                                                        \
-          }                                                                                                            \
-        ((type *)g->out)[w.out + channel] = finalize;                                                                  \
-      }                                                                                                                \
+  static inline void K(name##_pixel)(const pool_args *g, const pooling_window *w, const void *from, void *out) {       \
+    for (int64_t channel = 0; channel < g->channels; channel++) {                                                      \
+      type total = neutral;                                                                                            \
+      for (int64_t i = w->rows.begin; i < w->rows.end; i++)                                                            \
+        for (int64_t j = w->columns.begin; j < w->columns.end; j++) {                                                  \
+          const type x = ((const type *)from)[channel + pooling_offset(g, i, j)];                                      \
+          total = expression;                                                                                          \
+        }                                                                                                              \
+      ((type *)out)[channel] = finalize;                                                                               \
     }                                                                                                                  \
+  }                                                                                                                    \
+                                                                                                                       \
+  void K(name)(const void *args, int32_t task, int32_t num_tasks) {                                                    \
+    pooling(args, sizeof(type), K(name##_pixel), task, num_tasks);                                                     \
   }
 
 POOL_WIDE(max_pool_f64, double, -INFINITY, x != x || x > total ? x : total, total)
 POOL_WIDE(max_pool_i64, int64_t, INT64_MIN, x > total ? x : total, total)
-POOL_WIDE(avg_pool_f64, double, 0, total + x, total / (double)w.count)
+POOL_WIDE(avg_pool_f64, double, 0, total + x, total / (double)w->count)
 
 /* Bytes, 64 channels at a time, then 16. */
 #define POOL_BYTES(name, type, neutral)                                                                                \
   /* `width` channels, a constant, of which `lanes` exist, of one output pixel; x points to the first of them. */      \
-  static inline __attribute__((always_inline)) void K(name##_window)(const int width, const pool_args *g,              \
-                                                                     const pooling_window *w, size_t lanes,            \
-                                                                     const type *x, type *out) {                       \
+  static inline __attribute__((always_inline)) void K(name##_lanes)(const int width, const pool_args *g,               \
+                                                                    const pooling_window *w, size_t lanes,             \
+                                                                    const type *x, type *out) {                        \
     type total[64], some[64] = {0};                                                                                    \
     for (int l = 0; l < width; l++) total[l] = neutral;                                                                \
     for (int64_t i = w->rows.begin; i < w->rows.end; i++)                                                              \
       for (int64_t j = w->columns.begin; j < w->columns.end; j++) {                                                    \
-        const type *from = x + i * g->dilation_h * g->x_strides[1] + j * g->dilation_w * g->x_strides[2];              \
-        memcpy(some, from, lanes);                                                                                     \
+        memcpy(some, x + pooling_offset(g, i, j), lanes);                                                              \
         for (int l = 0; l < width; l++) total[l] = some[l] > total[l] ? some[l] : total[l];                            \
       }                                                                                                                \
     memcpy(out, total, lanes);                                                                                         \
   }                                                                                                                    \
                                                                                                                        \
-  void K(name)(const void *p, int32_t task, int32_t num_tasks) {                                                       \
-    const pool_args *g = p;                                                                                            \
-    const int64_t pixels = g->batch * g->out_height * g->out_width, end = task_begin(pixels, task + 1, num_tasks);     \
-    int64_t pixel = task_begin(pixels, task, num_tasks);                                                               \
-    for (pooling_place place = pooling_place_at(g, pixel); pixel < end; pixel++, place = pooling_next(g, place)) {     \
-      const pooling_window w = pooling_window_at(g, place);                                                            \
-      const type *x = (const type *)g->x + w.x;                                                                        \
-      type *out = (type *)g->out + w.out;                                                                              \
-      int64_t channel = 0;                                                                                             \
-      for (; channel + 64 <= g->channels; channel += 64) K(name##_window)(64, g, &w, 64, x + channel, out + channel);  \
-      for (; channel + 16 <= g->channels; channel += 16) K(name##_window)(16, g, &w, 16, x + channel, out + channel);  \
-      const size_t left = (size_t)(g->channels - channel);                                                             \
-      if (left) K(name##_window)(16, g, &w, left, x + channel, out + channel);                                         \
-    }                                                                                                                  \
+  static inline void K(name##_pixel)(const pool_args *g, const pooling_window *w, const void *from, void *to) {        \
+    const type *x = from;                                                                                              \
+    type *out = to;                                                                                                    \
+    int64_t channel = 0;                                                                                               \
+    for (; channel + 64 <= g->channels; channel += 64) K(name##_lanes)(64, g, w, 64, x + channel, out + channel);      \
+    for (; channel + 16 <= g->channels; channel += 16) K(name##_lanes)(16, g, w, 16, x + channel, out + channel);      \
+    const size_t left = (size_t)(g->channels - channel);                                                               \
+    if (left) K(name##_lanes)(16, g, w, left, x + channel, out + channel);                                             \
+  }                                                                                                                    \
+                                                                                                                       \
+  void K(name)(const void *args, int32_t task, int32_t num_tasks) {                                                    \
+    pooling(args, sizeof(type), K(name##_pixel), task, num_tasks);                                                     \
   }
 
 POOL_BYTES(max_pool_u8, uint8_t, 0)

@@ -152,24 +152,11 @@ static inline void expert_matmul_quant(const expert_args *e, quant_way way, quan
     const quant_way way = QUANT_WAY(tile, NULL, NULL);                                                                 \
     expert_matmul_quant(args, way, quant_sizes_of(__VA_ARGS__), limbs, task, num_tasks);                               \
   }
-EXPERT_QUANT(expert_matmul_int8, quant_tile_int8, 1, QUANT_INT8)
-EXPERT_QUANT(expert_matmul_int8_zp, quant_tile_int8_zp, 1, QUANT_INT8_ZP)
-EXPERT_QUANT(expert_matmul_int8_128, quant_tile_int8_128, 1, QUANT_INT8_128)
-EXPERT_QUANT(expert_matmul_int8_128_zp, quant_tile_int8_128_zp, 1, QUANT_INT8_128_ZP)
-EXPERT_QUANT(expert_matmul_int8_row, quant_tile_int8_row, 1, QUANT_INT8_ROW)
-EXPERT_QUANT(expert_matmul_int4, quant_tile_int4, 1, QUANT_INT4)
-EXPERT_QUANT(expert_matmul_int4_zp, quant_tile_int4_zp, 1, QUANT_INT4_ZP)
-EXPERT_QUANT(expert_matmul_int4_128, quant_tile_int4_128, 1, QUANT_INT4_128)
-EXPERT_QUANT(expert_matmul_int4_128_zp, quant_tile_int4_128_zp, 1, QUANT_INT4_128_ZP)
-EXPERT_QUANT(expert_matmul_i24_int8, quant_tile_int8, QUANT_LIMBS, QUANT_INT8)
-EXPERT_QUANT(expert_matmul_i24_int8_zp, quant_tile_int8_zp, QUANT_LIMBS, QUANT_INT8_ZP)
-EXPERT_QUANT(expert_matmul_i24_int8_128, quant_tile_int8_128, QUANT_LIMBS, QUANT_INT8_128)
-EXPERT_QUANT(expert_matmul_i24_int8_128_zp, quant_tile_int8_128_zp, QUANT_LIMBS, QUANT_INT8_128_ZP)
-EXPERT_QUANT(expert_matmul_i24_int8_row, quant_tile_int8_row, QUANT_LIMBS, QUANT_INT8_ROW)
-EXPERT_QUANT(expert_matmul_i24_int4, quant_tile_int4, QUANT_LIMBS, QUANT_INT4)
-EXPERT_QUANT(expert_matmul_i24_int4_zp, quant_tile_int4_zp, QUANT_LIMBS, QUANT_INT4_ZP)
-EXPERT_QUANT(expert_matmul_i24_int4_128, quant_tile_int4_128, QUANT_LIMBS, QUANT_INT4_128)
-EXPERT_QUANT(expert_matmul_i24_int4_128_zp, quant_tile_int4_128_zp, QUANT_LIMBS, QUANT_INT4_128_ZP)
+
+#define QUANT_FORMAT(name, ...)                                                                                        \
+  EXPERT_QUANT(expert_matmul_##name, quant_tile_##name, 1, __VA_ARGS__)                                                \
+  EXPERT_QUANT(expert_matmul_i24_##name, quant_tile_##name, QUANT_LIMBS, __VA_ARGS__)
+#include "weight_formats.def"
 
 #undef EXPERT_FEW
 #undef EXPERT_PANELS

@@ -104,25 +104,12 @@ static inline float gather_quant(const uint8_t *table, int64_t row, int64_t k, i
   return steps * wide;
 }
 
-GATHER_FLOATS(gather_int8_panels, uint8_t, gather_quant(table, row, k, inner, QUANT_INT8, QUANT_F16))
-GATHER_FLOATS(gather_int8_zp_panels, uint8_t, gather_quant(table, row, k, inner, QUANT_INT8_ZP, QUANT_F16))
-GATHER_FLOATS(gather_int8_128_panels, uint8_t, gather_quant(table, row, k, inner, QUANT_INT8_128, QUANT_F16))
-GATHER_FLOATS(gather_int8_128_zp_panels, uint8_t, gather_quant(table, row, k, inner, QUANT_INT8_128_ZP, QUANT_F16))
-GATHER_FLOATS(gather_int8_row_panels, uint8_t, gather_quant(table, row, k, inner, QUANT_INT8_ROW, QUANT_F16))
-GATHER_FLOATS(gather_int4_panels, uint8_t, gather_quant(table, row, k, inner, QUANT_INT4, QUANT_F16))
-GATHER_FLOATS(gather_int4_zp_panels, uint8_t, gather_quant(table, row, k, inner, QUANT_INT4_ZP, QUANT_F16))
-GATHER_FLOATS(gather_int4_128_panels, uint8_t, gather_quant(table, row, k, inner, QUANT_INT4_128, QUANT_F16))
-GATHER_FLOATS(gather_int4_128_zp_panels, uint8_t, gather_quant(table, row, k, inner, QUANT_INT4_128_ZP, QUANT_F16))
-GATHER_FLOATS(gather_int8_f32_panels, uint8_t, gather_quant(table, row, k, inner, QUANT_INT8, QUANT_F32))
-GATHER_FLOATS(gather_int8_zp_f32_panels, uint8_t, gather_quant(table, row, k, inner, QUANT_INT8_ZP, QUANT_F32))
-GATHER_FLOATS(gather_int8_128_f32_panels, uint8_t, gather_quant(table, row, k, inner, QUANT_INT8_128, QUANT_F32))
-GATHER_FLOATS(gather_int8_128_zp_f32_panels, uint8_t,
-              gather_quant(table, row, k, inner, QUANT_INT8_128_ZP, QUANT_F32))
-GATHER_FLOATS(gather_int4_f32_panels, uint8_t, gather_quant(table, row, k, inner, QUANT_INT4, QUANT_F32))
-GATHER_FLOATS(gather_int4_zp_f32_panels, uint8_t, gather_quant(table, row, k, inner, QUANT_INT4_ZP, QUANT_F32))
-GATHER_FLOATS(gather_int4_128_f32_panels, uint8_t, gather_quant(table, row, k, inner, QUANT_INT4_128, QUANT_F32))
-GATHER_FLOATS(gather_int4_128_zp_f32_panels, uint8_t,
-              gather_quant(table, row, k, inner, QUANT_INT4_128_ZP, QUANT_F32))
+#define QUANT_FORMAT(name, ...)                                                                                        \
+  GATHER_FLOATS(gather_##name##_panels, uint8_t, gather_quant(table, row, k, inner, __VA_ARGS__, QUANT_F16))           \
+  GATHER_FLOATS(gather_##name##_f32_panels, uint8_t, gather_quant(table, row, k, inner, __VA_ARGS__, QUANT_F32))
+#define QUANT_ROW_FORMAT(name, ...)                                                                                    \
+  GATHER_FLOATS(gather_##name##_panels, uint8_t, gather_quant(table, row, k, inner, __VA_ARGS__, QUANT_F16))
+#include "weight_formats.def"
 
 /* Word i of a column; words are a panel's row apart. */
 static inline uint32_t gather_word(const uint8_t *words, int64_t i) {
@@ -156,16 +143,9 @@ static inline __attribute__((always_inline)) float gather_block(const uint8_t *t
   return t.has_m ? scaled - m * (float)(int8_t)(blocks_mins(t.held, words, (int)four) >> bit) : scaled;
 }
 
-GATHER_FLOATS(gather_q4_1_panels, uint8_t, gather_block(table, row, k, inner, blocks_q4_1()))
-GATHER_FLOATS(gather_q5_0_panels, uint8_t, gather_block(table, row, k, inner, blocks_q5_0()))
-GATHER_FLOATS(gather_q5_1_panels, uint8_t, gather_block(table, row, k, inner, blocks_q5_1()))
-GATHER_FLOATS(gather_iq4_nl_panels, uint8_t, gather_block(table, row, k, inner, blocks_iq4_nl()))
-GATHER_FLOATS(gather_iq4_xs_panels, uint8_t, gather_block(table, row, k, inner, blocks_iq4_xs()))
-GATHER_FLOATS(gather_q2_k_panels, uint8_t, gather_block(table, row, k, inner, blocks_q2_k()))
-GATHER_FLOATS(gather_q3_k_panels, uint8_t, gather_block(table, row, k, inner, blocks_q3_k()))
-GATHER_FLOATS(gather_q4_k_panels, uint8_t, gather_block(table, row, k, inner, blocks_q4_k()))
-GATHER_FLOATS(gather_q5_k_panels, uint8_t, gather_block(table, row, k, inner, blocks_q5_k()))
-GATHER_FLOATS(gather_q6_k_panels, uint8_t, gather_block(table, row, k, inner, blocks_q6_k()))
+#define BLOCK_TYPE(name, ...)                                                                                          \
+  GATHER_FLOATS(gather_##name##_panels, uint8_t, gather_block(table, row, k, inner, blocks_##name()))
+#include "weight_formats.def"
 
 /* `count` elements of the result from its element i on, all of one row; x is read at `offset` and then every `step`
  * elements; `bytes` is a constant where that is faster. */

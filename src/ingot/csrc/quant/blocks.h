@@ -29,56 +29,11 @@ typedef struct {
   int held, scales, scale_bytes;
 } blocks_type;
 
-static inline blocks_type blocks_q4_1(void) {
-  return (blocks_type){.elements = 32, .nbytes = 20, .bits = 4, .part = 32, .low = 4, .low_width = 16, .has_m = 1,
-                       .m = 2};
-}
-
-static inline blocks_type blocks_q5_0(void) {
-  return (blocks_type){.elements = 32, .nbytes = 22, .bits = 5, .part = 32, .offset = 16, .low = 6, .low_width = 16,
-                       .high = 2, .high_width = 1};
-}
-
-static inline blocks_type blocks_q5_1(void) {
-  return (blocks_type){.elements = 32, .nbytes = 24, .bits = 5, .part = 32, .low = 8, .low_width = 16, .high = 4,
-                       .high_width = 1, .has_m = 1, .m = 2};
-}
-
-static inline blocks_type blocks_iq4_nl(void) {
-  return (blocks_type){.elements = 32, .nbytes = 18, .bits = 4, .part = 32, .offset = 128, .steps = 1, .low = 2,
-                       .low_width = 16};
-}
-
-static inline blocks_type blocks_iq4_xs(void) {
-  return (blocks_type){.elements = 256, .nbytes = 136, .bits = 4, .part = 32, .offset = 128, .steps = 1, .low = 8,
-                       .low_width = 16, .held = BLOCKS_HALVES, .scales = 2, .scale_bytes = 6};
-}
-
-static inline blocks_type blocks_q2_k(void) {
-  return (blocks_type){.elements = 256, .nbytes = 84, .bits = 2, .part = 16, .low = 16, .low_width = 32, .d = 80,
-                       .has_m = 1, .m = 82, .held = BLOCKS_NIBBLES, .scale_bytes = 16};
-}
-
-static inline blocks_type blocks_q3_k(void) {
-  return (blocks_type){.elements = 256, .nbytes = 110, .bits = 3, .part = 16, .offset = 4, .low = 32, .low_width = 32,
-                       .high_width = 32, .d = 108, .held = BLOCKS_SPLIT, .scales = 96, .scale_bytes = 12};
-}
-
-static inline blocks_type blocks_q4_k(void) {
-  return (blocks_type){.elements = 256, .nbytes = 144, .bits = 4, .part = 32, .low = 16, .low_width = 32, .has_m = 1,
-                       .m = 2, .held = BLOCKS_SIXES, .scales = 4, .scale_bytes = 12};
-}
-
-static inline blocks_type blocks_q5_k(void) {
-  return (blocks_type){.elements = 256, .nbytes = 176, .bits = 5, .part = 32, .low = 48, .low_width = 32, .high = 16,
-                       .high_width = 32, .has_m = 1, .m = 2, .held = BLOCKS_SIXES, .scales = 4, .scale_bytes = 12};
-}
-
-static inline blocks_type blocks_q6_k(void) {
-  return (blocks_type){.elements = 256, .nbytes = 210, .bits = 6, .part = 16, .offset = 32, .low_width = 64,
-                       .high = 128, .high_width = 32, .d = 208, .held = BLOCKS_BYTES, .scales = 192,
-                       .scale_bytes = 16};
-}
+#define BLOCK_TYPE(name, ...)                                                                                          \
+  static inline blocks_type blocks_##name(void) {                                                                      \
+    return (blocks_type){__VA_ARGS__};                                                                                 \
+  }
+#include "weight_formats.def"
 
 /* The code book of types with `steps`, plus 128. */
 static const uint8_t blocks_steps[16] = {1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241};
@@ -106,29 +61,17 @@ typedef struct blocks_opened {
   float d[INGOT_PANEL], m[INGOT_PANEL];
 } blocks_opened;
 
-/* Tiles of 1 <= rows <= QUANT_ROWS, like those of quant.h. */
-QUANT_TILES(blocks_tile_q4_1)
-QUANT_TILES(blocks_tile_q5_0)
-QUANT_TILES(blocks_tile_q5_1)
-QUANT_TILES(blocks_tile_iq4_nl)
-QUANT_TILES(blocks_tile_iq4_xs)
-QUANT_TILES(blocks_tile_q2_k)
-QUANT_TILES(blocks_tile_q3_k)
-QUANT_TILES(blocks_tile_q4_k)
-QUANT_TILES(blocks_tile_q5_k)
-QUANT_TILES(blocks_tile_q6_k)
-
-/* Tiles of unpacked slices, for the types with the most scales, whose sums leave too little time for unpacking. */
-QUANT_TILES(blocks_opened_q2_k)
-QUANT_TILES(blocks_opened_q3_k)
-QUANT_TILES(blocks_opened_q6_k)
-
 /* Unpack a slice. */
 #define BLOCKS_OPEN(name)                                                                                              \
   void K(name)(const quant_slice *s, blocks_opened *o);                                                                \
   QUANT_ALSO(name, (const quant_slice *s, blocks_opened *o))
-BLOCKS_OPEN(blocks_open_q2_k)
-BLOCKS_OPEN(blocks_open_q3_k)
-BLOCKS_OPEN(blocks_open_q6_k)
+
+/* Tiles of 1 <= rows <= QUANT_ROWS, like those of quant.h, and tiles of unpacked slices. */
+#define BLOCK_TYPE(name, ...) QUANT_TILES(blocks_tile_##name)
+#define OPENED_TYPE(name, ...)                                                                                         \
+  QUANT_TILES(blocks_tile_##name)                                                                                      \
+  QUANT_TILES(blocks_opened_##name)                                                                                    \
+  BLOCKS_OPEN(blocks_open_##name)
+#include "weight_formats.def"
 
 #endif

@@ -6,15 +6,14 @@
 
 #include "quant/quant.h"
 
-#define DECODED_FEW 4 /* up to this many rows, weights are dequantized in registers */
-
-/* A function that is compiled for each format. In plain C one body serves several formats and has numbers of theirs as
- * arguments: bodies for each would take most of the time that the set takes to compile. */
+/* Up to this many rows, weights are dequantized in registers. In plain C vectors fit into no registers, and a slice of
+ * a panel is faster for one row, too. */
 #if defined(ISA_scalar)
-#define DECODED_BODY
+#define DECODED_FEW 0
 #else
-#define DECODED_BODY inline __attribute__((always_inline))
+#define DECODED_FEW 4
 #endif
+#define DECODED_ROWS 4 /* the most rows of a body in registers */
 
 /* Whether zero * scale is exact in float, so that one fused multiply-add dequantizes: it is for an f16 scale, and for a
  * zero point that is a power of two, as it is where panels have no zero points. */
@@ -74,14 +73,14 @@ static inline __attribute__((always_inline)) void decoded_step(const int rows, c
 
 /* sums[rows, 32] of one panel; rows, at most DECODED_FEW, are constant. */
 static inline __attribute__((always_inline)) void decoded_few(const gemm_args *g, const int rows, const int bits,
-                                                              const int fused, const int zeros, const int span,
-                                                              const int scale, const float *a, const uint8_t *panel,
-                                                              float *sums) {
+                                                              const int zeros, const int span, const int scale,
+                                                              const float *a, const uint8_t *panel, float *sums) {
+  const int fused = decoded_fused(zeros, scale);
   const int64_t blocks = (g->k + INGOT_QUANT_BLOCK - 1) / INGOT_QUANT_BLOCK;
   memset(sums, 0, (size_t)rows * INGOT_PANEL * sizeof *sums);
   for (int64_t begin = 0; begin < g->k; begin += INGOT_K_BLOCK) {
     const int64_t end = g->k - begin < INGOT_K_BLOCK ? g->k : begin + INGOT_K_BLOCK;
-    vf sum[DECODED_FEW][2];
+    vf sum[DECODED_ROWS][2];
     INGOT_UNROLL for (int r = 0; r < rows; r++) sum[r][0] = sum[r][1] = v_set(0.0f);
     for (int64_t k = begin; k < end; k += INGOT_QUANT_BLOCK) {
       const decoded_block b = decoded_at(panel, k, blocks, bits, zeros, span, scale);
@@ -99,70 +98,53 @@ static inline __attribute__((always_inline)) void decoded_few(const gemm_args *g
   }
 }
 
-#define DECODED_ROWS(name, rows)                                                                                       \
-  static DECODED_BODY void K(name##_int8)(const gemm_args *g, const int zeros, const int span, const int scale,        \
-                                          const float *a, const uint8_t *panel, float *sums) {                         \
-    decoded_few(g, rows, 8, 1, zeros, span, scale, a, panel, sums);                                                    \
-  }                                                                                                                    \
-  static DECODED_BODY void K(name##_int8_split)(const gemm_args *g, const int zeros, const int span, const int scale,  \
-                                                const float *a, const uint8_t *panel, float *sums) {                   \
-    decoded_few(g, rows, 8, 0, zeros, span, scale, a, panel, sums);                                                    \
-  }                                                                                                                    \
-  static DECODED_BODY void K(name##_int4)(const gemm_args *g, const int zeros, const int span, const int scale,        \
-                                          const float *a, const uint8_t *panel, float *sums) {                         \
-    decoded_few(g, rows, 4, 1, zeros, span, scale, a, panel, sums);                                                    \
-  }                                                                                                                    \
-  static DECODED_BODY void K(name##_int4_split)(const gemm_args *g, const int zeros, const int span, const int scale,  \
-                                                const float *a, const uint8_t *panel, float *sums) {                   \
-    decoded_few(g, rows, 4, 0, zeros, span, scale, a, panel, sums);                                                    \
-  }                                                                                                                    \
-  static inline __attribute__((always_inline)) void K(name)(const gemm_args *g, const int bits, const int zeros,       \
-                                                            const int span, const int scale, const float *a,           \
-                                                            const uint8_t *panel, float *sums) {                       \
-    if (bits == 8 && decoded_fused(zeros, scale)) K(name##_int8)(g, zeros, span, scale, a, panel, sums);               \
-    else if (bits == 8) K(name##_int8_split)(g, zeros, span, scale, a, panel, sums);                                   \
-    else if (decoded_fused(zeros, scale)) K(name##_int4)(g, zeros, span, scale, a, panel, sums);                       \
-    else K(name##_int4_split)(g, zeros, span, scale, a, panel, sums);                                                  \
+/* to[32, 32]: the weights of a block. */
+static inline __attribute__((always_inline)) void decoded_write(const decoded_block *b, const int bits, const int fused,
+                                                                float *to) {
+  INGOT_UNROLL for (int i = 0; i < INGOT_QUANT_BLOCK; i++) {
+    INGOT_UNROLL for (int j = 0; j < 2; j++)
+      v_store(to + i * INGOT_PANEL + 16 * j, decoded_columns(b, i, j, bits, fused));
   }
-DECODED_ROWS(decoded_row, 1)
-DECODED_ROWS(decoded_two, 2)
-DECODED_ROWS(decoded_three, 3)
-DECODED_ROWS(decoded_four, 4)
+}
 
-/* The same for any number of rows up to INGOT_QUANT_ROWS. */
-static DECODED_BODY void decoded_many(const gemm_args *g, int64_t rows, const int bits,
-                                      const int zeros, const int span, const int scale,
-                                      const float *a, const uint8_t *panel, float *sums) {
+/* sums[rows, 32] of a slice [count, 32] of a panel. more: they are added to the sums. */
+static inline void decoded_tiles(int64_t rows, int64_t count, const float *a, int64_t a_stride, const float *slice,
+                                 int more, float *sums) {
+  const int64_t tiles = gemm_blocks(rows, a_stride);
+  for (int64_t i = 0; i < tiles; i++) {
+    const int64_t row = task_begin(rows, (int32_t)i, (int32_t)tiles);
+    const gemm_product product = {
+      .k = count, .a = a + row * a_stride, .a_stride = a_stride, .b = slice, .b_stride = INGOT_PANEL,
+      .sums = sums + row * INGOT_PANEL, .sums_stride = INGOT_PANEL, .more = more};
+    K(gemm_tile)(task_begin(rows, (int32_t)i + 1, (int32_t)tiles) - row, 1, &product);
+  }
+}
+
+/* sums[rows, 32] of one panel for any number of rows up to INGOT_QUANT_ROWS. */
+static inline __attribute__((always_inline)) void decoded_many(const gemm_args *g, int64_t rows, const int bits,
+                                                               const int zeros, const int span, const int scale,
+                                                               const float *a, const uint8_t *panel, float *sums) {
   const int fused = decoded_fused(zeros, scale);
-  const int64_t blocks = (g->k + INGOT_QUANT_BLOCK - 1) / INGOT_QUANT_BLOCK, tiles = gemm_blocks(rows, g->a_stride);
+  const int64_t blocks = (g->k + INGOT_QUANT_BLOCK - 1) / INGOT_QUANT_BLOCK;
   float slice[INGOT_K_BLOCK * INGOT_PANEL];
   if (g->k == 0) memset(sums, 0, (size_t)rows * INGOT_PANEL * sizeof *sums);
   for (int64_t begin = 0; begin < g->k; begin += INGOT_K_BLOCK) {
     const int64_t count = g->k - begin < INGOT_K_BLOCK ? g->k - begin : INGOT_K_BLOCK;
     for (int64_t k = 0; k < count; k += INGOT_QUANT_BLOCK) {
       const decoded_block b = decoded_at(panel, begin + k, blocks, bits, zeros, span, scale);
-      INGOT_UNROLL for (int i = 0; i < INGOT_QUANT_BLOCK; i++) {
-        INGOT_UNROLL for (int j = 0; j < 2; j++)
-          v_store(slice + (k + i) * INGOT_PANEL + 16 * j, decoded_columns(&b, i, j, bits, fused));
-      }
+      decoded_write(&b, bits, fused, slice + k * INGOT_PANEL);
     }
-    for (int64_t i = 0; i < tiles; i++) {
-      const int64_t row = task_begin(rows, (int32_t)i, (int32_t)tiles);
-      const gemm_product product = {
-        .k = count, .a = a + row * g->a_stride + begin, .a_stride = g->a_stride, .b = slice, .b_stride = INGOT_PANEL,
-        .sums = sums + row * INGOT_PANEL, .sums_stride = INGOT_PANEL, .more = begin > 0};
-      K(gemm_tile)(task_begin(rows, (int32_t)i + 1, (int32_t)tiles) - row, 1, &product);
-    }
+    decoded_tiles(rows, count, a + begin, g->a_stride, slice, begin > 0, sums);
   }
 }
 
 /* sums[rows, 32] of the columns of c from `column` on: the same block of every panel, transposed. g->k counts the
  * columns of the panels, g->n their elements. */
-static DECODED_BODY void decoded_transposed(const gemm_args *g, int64_t rows, const int bits,
-                                        const int zeros, const int span, const int scale,
-                                        int64_t column, const float *a, float *sums) {
+static inline __attribute__((always_inline)) void decoded_transposed(const gemm_args *g, int64_t rows, const int bits,
+                                                                     const int zeros, const int span, const int scale,
+                                                                     int64_t column, const float *a, float *sums) {
   const int fused = decoded_fused(zeros, scale);
-  const int64_t blocks = (g->n + INGOT_QUANT_BLOCK - 1) / INGOT_QUANT_BLOCK, tiles = gemm_blocks(rows, g->a_stride);
+  const int64_t blocks = (g->n + INGOT_QUANT_BLOCK - 1) / INGOT_QUANT_BLOCK;
   const int64_t panel_bytes = quant_bytes(blocks, bits, zeros, span, scale);
   float slice[INGOT_K_BLOCK * INGOT_PANEL], tile[INGOT_QUANT_BLOCK * INGOT_PANEL];
   if (g->k == 0) memset(sums, 0, (size_t)rows * INGOT_PANEL * sizeof *sums);
@@ -171,20 +153,11 @@ static DECODED_BODY void decoded_transposed(const gemm_args *g, int64_t rows, co
     for (int64_t k = 0; k < count; k += INGOT_PANEL) {
       const uint8_t *panel = (const uint8_t *)g->b + (begin + k) / INGOT_PANEL * panel_bytes;
       const decoded_block b = decoded_at(panel, column, blocks, bits, zeros, span, scale);
-      INGOT_UNROLL for (int i = 0; i < INGOT_QUANT_BLOCK; i++) {
-        INGOT_UNROLL for (int j = 0; j < 2; j++)
-          v_store(tile + i * INGOT_PANEL + 16 * j, decoded_columns(&b, i, j, bits, fused));
-      }
+      decoded_write(&b, bits, fused, tile);
       K(pack_panel)(tile, count - k < INGOT_PANEL ? count - k : INGOT_PANEL, INGOT_QUANT_BLOCK, 1, INGOT_PANEL, 1.0f,
                     slice + k * INGOT_PANEL);
     }
-    for (int64_t i = 0; i < tiles; i++) {
-      const int64_t row = task_begin(rows, (int32_t)i, (int32_t)tiles);
-      const gemm_product product = {
-        .k = count, .a = a + row * g->a_stride + begin, .a_stride = g->a_stride, .b = slice, .b_stride = INGOT_PANEL,
-        .sums = sums + row * INGOT_PANEL, .sums_stride = INGOT_PANEL, .more = begin > 0};
-      K(gemm_tile)(task_begin(rows, (int32_t)i + 1, (int32_t)tiles) - row, 1, &product);
-    }
+    decoded_tiles(rows, count, a + begin, g->a_stride, slice, begin > 0, sums);
   }
 }
 
@@ -215,69 +188,48 @@ static inline void gemm_decoded(const gemm_args *g, decoded_panel panel_of, cons
   }
 }
 
+/* sums[rows, 32] of one panel. */
+static inline __attribute__((always_inline)) void decoded_sums(const gemm_args *g, int64_t rows, const int bits,
+                                                               const int zeros, const int span, const int scale,
+                                                               int64_t column, const float *a, float *sums) {
+  const int64_t blocks = (g->k + INGOT_QUANT_BLOCK - 1) / INGOT_QUANT_BLOCK;
+  const int64_t panel_bytes = quant_bytes(blocks, bits, zeros, span, scale);
+  const uint8_t *panel = (const uint8_t *)g->b + column / INGOT_PANEL * panel_bytes;
+  if (DECODED_FEW && rows == 1)
+    decoded_few(g, 1, bits, zeros, span, scale, a, panel, sums);
+  else if (DECODED_FEW && rows == 2)
+    decoded_few(g, 2, bits, zeros, span, scale, a, panel, sums);
+  else if (DECODED_FEW && rows == 3)
+    decoded_few(g, 3, bits, zeros, span, scale, a, panel, sums);
+  else if (DECODED_FEW && rows == 4)
+    decoded_few(g, 4, bits, zeros, span, scale, a, panel, sums);
+  else
+    decoded_many(g, rows, bits, zeros, span, scale, a, panel, sums);
+}
+
 #define GEMM_DECODED(name, ...)                                                                                        \
   static void K(name##_panel)(const gemm_args *g, int64_t rows, int64_t column, const float *a, float *sums) {         \
-    const int64_t blocks = (g->k + INGOT_QUANT_BLOCK - 1) / INGOT_QUANT_BLOCK;                                         \
-    const uint8_t *panel = (const uint8_t *)g->b + column / INGOT_PANEL * quant_bytes(blocks, __VA_ARGS__);            \
-    switch (rows) {                                                                                                    \
-      case 1: K(decoded_row)(g, __VA_ARGS__, a, panel, sums); break;                                                   \
-      case 2: K(decoded_two)(g, __VA_ARGS__, a, panel, sums); break;                                                   \
-      case 3: K(decoded_three)(g, __VA_ARGS__, a, panel, sums); break;                                                 \
-      case 4: K(decoded_four)(g, __VA_ARGS__, a, panel, sums); break;                                                  \
-      default: decoded_many(g, rows, __VA_ARGS__, a, panel, sums);                                                     \
-    }                                                                                                                  \
+    decoded_sums(g, rows, __VA_ARGS__, column, a, sums);                                                               \
+  }                                                                                                                    \
+  static void K(name##_across)(const gemm_args *g, int64_t rows, int64_t column, const float *a, float *sums) {        \
+    decoded_transposed(g, rows, __VA_ARGS__, column, a, sums);                                                         \
   }                                                                                                                    \
   void K(name##_packed)(const void *args, int32_t task, int32_t num_tasks) {                                           \
     gemm_decoded(args, K(name##_panel), 0, task, num_tasks);                                                           \
   }                                                                                                                    \
   void K(name##_gated)(const void *args, int32_t task, int32_t num_tasks) {                                            \
     gemm_decoded(args, K(name##_panel), 1, task, num_tasks);                                                           \
-  }
-GEMM_DECODED(gemm_f32_int8, QUANT_INT8, QUANT_F16)
-GEMM_DECODED(gemm_f32_int8_zp, QUANT_INT8_ZP, QUANT_F16)
-GEMM_DECODED(gemm_f32_int8_128, QUANT_INT8_128, QUANT_F16)
-GEMM_DECODED(gemm_f32_int8_128_zp, QUANT_INT8_128_ZP, QUANT_F16)
-GEMM_DECODED(gemm_f32_int8_row, QUANT_INT8_ROW, QUANT_F16)
-GEMM_DECODED(gemm_f32_int4, QUANT_INT4, QUANT_F16)
-GEMM_DECODED(gemm_f32_int4_zp, QUANT_INT4_ZP, QUANT_F16)
-GEMM_DECODED(gemm_f32_int4_128, QUANT_INT4_128, QUANT_F16)
-GEMM_DECODED(gemm_f32_int4_128_zp, QUANT_INT4_128_ZP, QUANT_F16)
-GEMM_DECODED(gemm_f32_int8_f32, QUANT_INT8, QUANT_F32)
-GEMM_DECODED(gemm_f32_int8_zp_f32, QUANT_INT8_ZP, QUANT_F32)
-GEMM_DECODED(gemm_f32_int8_128_f32, QUANT_INT8_128, QUANT_F32)
-GEMM_DECODED(gemm_f32_int8_128_zp_f32, QUANT_INT8_128_ZP, QUANT_F32)
-GEMM_DECODED(gemm_f32_int4_f32, QUANT_INT4, QUANT_F32)
-GEMM_DECODED(gemm_f32_int4_zp_f32, QUANT_INT4_ZP, QUANT_F32)
-GEMM_DECODED(gemm_f32_int4_128_f32, QUANT_INT4_128, QUANT_F32)
-GEMM_DECODED(gemm_f32_int4_128_zp_f32, QUANT_INT4_128_ZP, QUANT_F32)
-
-#define GEMM_TRANSPOSED(name, ...)                                                                                     \
-  static void K(name##_across)(const gemm_args *g, int64_t rows, int64_t column, const float *a, float *sums) {        \
-    decoded_transposed(g, rows, __VA_ARGS__, column, a, sums);                                                         \
   }                                                                                                                    \
   void K(name##_transposed)(const void *args, int32_t task, int32_t num_tasks) {                                       \
     gemm_decoded(args, K(name##_across), 0, task, num_tasks);                                                          \
   }
-GEMM_TRANSPOSED(gemm_f32_int8, QUANT_INT8, QUANT_F16)
-GEMM_TRANSPOSED(gemm_f32_int8_zp, QUANT_INT8_ZP, QUANT_F16)
-GEMM_TRANSPOSED(gemm_f32_int8_128, QUANT_INT8_128, QUANT_F16)
-GEMM_TRANSPOSED(gemm_f32_int8_128_zp, QUANT_INT8_128_ZP, QUANT_F16)
-GEMM_TRANSPOSED(gemm_f32_int8_row, QUANT_INT8_ROW, QUANT_F16)
-GEMM_TRANSPOSED(gemm_f32_int4, QUANT_INT4, QUANT_F16)
-GEMM_TRANSPOSED(gemm_f32_int4_zp, QUANT_INT4_ZP, QUANT_F16)
-GEMM_TRANSPOSED(gemm_f32_int4_128, QUANT_INT4_128, QUANT_F16)
-GEMM_TRANSPOSED(gemm_f32_int4_128_zp, QUANT_INT4_128_ZP, QUANT_F16)
-GEMM_TRANSPOSED(gemm_f32_int8_f32, QUANT_INT8, QUANT_F32)
-GEMM_TRANSPOSED(gemm_f32_int8_zp_f32, QUANT_INT8_ZP, QUANT_F32)
-GEMM_TRANSPOSED(gemm_f32_int8_128_f32, QUANT_INT8_128, QUANT_F32)
-GEMM_TRANSPOSED(gemm_f32_int8_128_zp_f32, QUANT_INT8_128_ZP, QUANT_F32)
-GEMM_TRANSPOSED(gemm_f32_int4_f32, QUANT_INT4, QUANT_F32)
-GEMM_TRANSPOSED(gemm_f32_int4_zp_f32, QUANT_INT4_ZP, QUANT_F32)
-GEMM_TRANSPOSED(gemm_f32_int4_128_f32, QUANT_INT4_128, QUANT_F32)
-GEMM_TRANSPOSED(gemm_f32_int4_128_zp_f32, QUANT_INT4_128_ZP, QUANT_F32)
 
-#undef DECODED_BODY
-#undef DECODED_ROWS
+#define QUANT_FORMAT(name, ...)                                                                                        \
+  GEMM_DECODED(gemm_f32_##name, __VA_ARGS__, QUANT_F16)                                                                \
+  GEMM_DECODED(gemm_f32_##name##_f32, __VA_ARGS__, QUANT_F32)
+#define QUANT_ROW_FORMAT(name, ...) GEMM_DECODED(gemm_f32_##name, __VA_ARGS__, QUANT_F16)
+#include "weight_formats.def"
+
 #undef DECODED_FEW
+#undef DECODED_ROWS
 #undef GEMM_DECODED
-#undef GEMM_TRANSPOSED

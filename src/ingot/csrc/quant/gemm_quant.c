@@ -68,63 +68,25 @@ static inline void gemm_quant(const gemm_args *g, quant_way any, quant_sizes siz
   AMX_END(way.many != NULL);
 }
 
-#define GEMM_QUANT(kernel, tile, limbs, ...)                                                                           \
+#define GEMM_QUANT(kernel, limbs, sizes, ...)                                                                          \
   void K(kernel##_packed)(const void *args, int32_t task, int32_t num_tasks) {                                         \
-    gemm_quant(args, (quant_way)QUANT_WAY(tile, NULL, NULL), __VA_ARGS__, limbs, 0, task, num_tasks);                  \
+    gemm_quant(args, (quant_way)QUANT_WAY(__VA_ARGS__), sizes, limbs, 0, task, num_tasks);                             \
   }                                                                                                                    \
   void K(kernel##_gated)(const void *args, int32_t task, int32_t num_tasks) {                                          \
-    gemm_quant(args, (quant_way)QUANT_WAY(tile, NULL, NULL), __VA_ARGS__, limbs, 1, task, num_tasks);                  \
+    gemm_quant(args, (quant_way)QUANT_WAY(__VA_ARGS__), sizes, limbs, 1, task, num_tasks);                             \
   }
-GEMM_QUANT(gemm_int8, quant_tile_int8, 1, quant_sizes_of(QUANT_INT8))
-GEMM_QUANT(gemm_int8_zp, quant_tile_int8_zp, 1, quant_sizes_of(QUANT_INT8_ZP))
-GEMM_QUANT(gemm_int8_128, quant_tile_int8_128, 1, quant_sizes_of(QUANT_INT8_128))
-GEMM_QUANT(gemm_int8_128_zp, quant_tile_int8_128_zp, 1, quant_sizes_of(QUANT_INT8_128_ZP))
-GEMM_QUANT(gemm_int8_row, quant_tile_int8_row, 1, quant_sizes_of(QUANT_INT8_ROW))
-GEMM_QUANT(gemm_int4, quant_tile_int4, 1, quant_sizes_of(QUANT_INT4))
-GEMM_QUANT(gemm_int4_zp, quant_tile_int4_zp, 1, quant_sizes_of(QUANT_INT4_ZP))
-GEMM_QUANT(gemm_int4_128, quant_tile_int4_128, 1, quant_sizes_of(QUANT_INT4_128))
-GEMM_QUANT(gemm_int4_128_zp, quant_tile_int4_128_zp, 1, quant_sizes_of(QUANT_INT4_128_ZP))
-GEMM_QUANT(gemm_i24_int8, quant_tile_int8, QUANT_LIMBS, quant_sizes_of(QUANT_INT8))
-GEMM_QUANT(gemm_i24_int8_zp, quant_tile_int8_zp, QUANT_LIMBS, quant_sizes_of(QUANT_INT8_ZP))
-GEMM_QUANT(gemm_i24_int8_128, quant_tile_int8_128, QUANT_LIMBS, quant_sizes_of(QUANT_INT8_128))
-GEMM_QUANT(gemm_i24_int8_128_zp, quant_tile_int8_128_zp, QUANT_LIMBS, quant_sizes_of(QUANT_INT8_128_ZP))
-GEMM_QUANT(gemm_i24_int8_row, quant_tile_int8_row, QUANT_LIMBS, quant_sizes_of(QUANT_INT8_ROW))
-GEMM_QUANT(gemm_i24_int4, quant_tile_int4, QUANT_LIMBS, quant_sizes_of(QUANT_INT4))
-GEMM_QUANT(gemm_i24_int4_zp, quant_tile_int4_zp, QUANT_LIMBS, quant_sizes_of(QUANT_INT4_ZP))
-GEMM_QUANT(gemm_i24_int4_128, quant_tile_int4_128, QUANT_LIMBS, quant_sizes_of(QUANT_INT4_128))
-GEMM_QUANT(gemm_i24_int4_128_zp, quant_tile_int4_128_zp, QUANT_LIMBS, quant_sizes_of(QUANT_INT4_128_ZP))
 
-/* Block types. */
-GEMM_QUANT(gemm_q4_1, blocks_tile_q4_1, 1, blocks_sizes(blocks_q4_1()))
-GEMM_QUANT(gemm_q5_0, blocks_tile_q5_0, 1, blocks_sizes(blocks_q5_0()))
-GEMM_QUANT(gemm_q5_1, blocks_tile_q5_1, 1, blocks_sizes(blocks_q5_1()))
-GEMM_QUANT(gemm_iq4_nl, blocks_tile_iq4_nl, 1, blocks_sizes(blocks_iq4_nl()))
-GEMM_QUANT(gemm_iq4_xs, blocks_tile_iq4_xs, 1, blocks_sizes(blocks_iq4_xs()))
-GEMM_QUANT(gemm_q4_k, blocks_tile_q4_k, 1, blocks_sizes(blocks_q4_k()))
-GEMM_QUANT(gemm_q5_k, blocks_tile_q5_k, 1, blocks_sizes(blocks_q5_k()))
-GEMM_QUANT(gemm_i24_q4_1, blocks_tile_q4_1, QUANT_LIMBS, blocks_sizes(blocks_q4_1()))
-GEMM_QUANT(gemm_i24_q5_0, blocks_tile_q5_0, QUANT_LIMBS, blocks_sizes(blocks_q5_0()))
-GEMM_QUANT(gemm_i24_q5_1, blocks_tile_q5_1, QUANT_LIMBS, blocks_sizes(blocks_q5_1()))
-GEMM_QUANT(gemm_i24_iq4_nl, blocks_tile_iq4_nl, QUANT_LIMBS, blocks_sizes(blocks_iq4_nl()))
-GEMM_QUANT(gemm_i24_iq4_xs, blocks_tile_iq4_xs, QUANT_LIMBS, blocks_sizes(blocks_iq4_xs()))
-GEMM_QUANT(gemm_i24_q4_k, blocks_tile_q4_k, QUANT_LIMBS, blocks_sizes(blocks_q4_k()))
-GEMM_QUANT(gemm_i24_q5_k, blocks_tile_q5_k, QUANT_LIMBS, blocks_sizes(blocks_q5_k()))
-
-#define GEMM_OPENED(kernel, tile, open, opened, limbs, type)                                                           \
-  void K(kernel##_packed)(const void *args, int32_t task, int32_t num_tasks) {                                         \
-    const quant_way way = QUANT_WAY(tile, QUANT_BEST(open), QUANT_BEST(opened));                                       \
-    gemm_quant(args, way, blocks_sizes(type), limbs, 0, task, num_tasks);                                              \
-  }                                                                                                                    \
-  void K(kernel##_gated)(const void *args, int32_t task, int32_t num_tasks) {                                          \
-    const quant_way way = QUANT_WAY(tile, QUANT_BEST(open), QUANT_BEST(opened));                                       \
-    gemm_quant(args, way, blocks_sizes(type), limbs, 1, task, num_tasks);                                              \
-  }
-GEMM_OPENED(gemm_q2_k, blocks_tile_q2_k, blocks_open_q2_k, blocks_opened_q2_k, 1, blocks_q2_k())
-GEMM_OPENED(gemm_q3_k, blocks_tile_q3_k, blocks_open_q3_k, blocks_opened_q3_k, 1, blocks_q3_k())
-GEMM_OPENED(gemm_q6_k, blocks_tile_q6_k, blocks_open_q6_k, blocks_opened_q6_k, 1, blocks_q6_k())
-GEMM_OPENED(gemm_i24_q2_k, blocks_tile_q2_k, blocks_open_q2_k, blocks_opened_q2_k, QUANT_LIMBS, blocks_q2_k())
-GEMM_OPENED(gemm_i24_q3_k, blocks_tile_q3_k, blocks_open_q3_k, blocks_opened_q3_k, QUANT_LIMBS, blocks_q3_k())
-GEMM_OPENED(gemm_i24_q6_k, blocks_tile_q6_k, blocks_open_q6_k, blocks_opened_q6_k, QUANT_LIMBS, blocks_q6_k())
+#define QUANT_FORMAT(name, ...)                                                                                        \
+  GEMM_QUANT(gemm_##name, 1, quant_sizes_of(__VA_ARGS__), quant_tile_##name, NULL, NULL)                               \
+  GEMM_QUANT(gemm_i24_##name, QUANT_LIMBS, quant_sizes_of(__VA_ARGS__), quant_tile_##name, NULL, NULL)
+#define BLOCK_TYPE(name, ...)                                                                                          \
+  GEMM_QUANT(gemm_##name, 1, blocks_sizes(blocks_##name()), blocks_tile_##name, NULL, NULL)                            \
+  GEMM_QUANT(gemm_i24_##name, QUANT_LIMBS, blocks_sizes(blocks_##name()), blocks_tile_##name, NULL, NULL)
+#define OPENED_TYPE(name, ...)                                                                                         \
+  GEMM_QUANT(gemm_##name, 1, blocks_sizes(blocks_##name()), blocks_tile_##name, QUANT_BEST(blocks_open_##name),        \
+             QUANT_BEST(blocks_opened_##name))                                                                         \
+  GEMM_QUANT(gemm_i24_##name, QUANT_LIMBS, blocks_sizes(blocks_##name()), blocks_tile_##name,                          \
+             QUANT_BEST(blocks_open_##name), QUANT_BEST(blocks_opened_##name))
+#include "weight_formats.def"
 
 #undef GEMM_QUANT
-#undef GEMM_OPENED

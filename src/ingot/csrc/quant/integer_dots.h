@@ -22,24 +22,10 @@
 /* integer_sums: a register of INTEGER_LANES sums. Operations: four bytes in all lanes, or different ones for each lane;
  * a difference; the first three of four bytes moved to the last three, after a zero; sum + dot products. */
 #if defined(ISA_avx512)
+#define INTEGER_OP(name) _mm512_##name
 typedef __m512i integer_sums;
 static inline integer_sums integer_read(const void *p) { return _mm512_loadu_si512(p); }
 static inline void integer_write(void *p, integer_sums v) { _mm512_storeu_si512(p, v); }
-static inline integer_sums integer_less(integer_sums a, integer_sums b) { return _mm512_sub_epi32(a, b); }
-static inline integer_sums integer_moved(integer_sums a) { return _mm512_slli_epi32(a, 8); }
-
-static inline integer_sums integer_spread(const uint8_t *p) {
-  int32_t four;
-  memcpy(&four, p, sizeof four);
-  return _mm512_set1_epi32(four);
-}
-
-static inline integer_sums integer_madd(integer_sums sum, integer_sums a, integer_sums w) {
-  const __m512i even = _mm512_madd_epi16(_mm512_and_si512(a, _mm512_set1_epi16(255)),
-                                         _mm512_srai_epi16(_mm512_slli_epi16(w, 8), 8));
-  const __m512i odd = _mm512_madd_epi16(_mm512_srli_epi16(a, 8), _mm512_srai_epi16(w, 8));
-  return _mm512_add_epi32(sum, _mm512_add_epi32(even, odd));
-}
 
 /* _mm512_dpbusd_epi32; for the intrinsic, GCC 12 copies each sum to another register and to the stack. */
 static inline integer_sums integer_dot(integer_sums sum, integer_sums a, integer_sums w) {
@@ -47,24 +33,10 @@ static inline integer_sums integer_dot(integer_sums sum, integer_sums a, integer
   return sum;
 }
 #elif defined(ISA_avx2)
+#define INTEGER_OP(name) _mm256_##name
 typedef __m256i integer_sums;
 static inline integer_sums integer_read(const void *p) { return _mm256_loadu_si256((const __m256i *)p); }
 static inline void integer_write(void *p, integer_sums v) { _mm256_storeu_si256((__m256i *)p, v); }
-static inline integer_sums integer_less(integer_sums a, integer_sums b) { return _mm256_sub_epi32(a, b); }
-static inline integer_sums integer_moved(integer_sums a) { return _mm256_slli_epi32(a, 8); }
-
-static inline integer_sums integer_spread(const uint8_t *p) {
-  int32_t four;
-  memcpy(&four, p, sizeof four);
-  return _mm256_set1_epi32(four);
-}
-
-static inline integer_sums integer_madd(integer_sums sum, integer_sums a, integer_sums w) {
-  const __m256i even = _mm256_madd_epi16(_mm256_and_si256(a, _mm256_set1_epi16(255)),
-                                         _mm256_srai_epi16(_mm256_slli_epi16(w, 8), 8));
-  const __m256i odd = _mm256_madd_epi16(_mm256_srli_epi16(a, 8), _mm256_srai_epi16(w, 8));
-  return _mm256_add_epi32(sum, _mm256_add_epi32(even, odd));
-}
 #else
 typedef struct { int32_t sum; uint8_t four[4]; } integer_sums;
 
@@ -76,6 +48,25 @@ static inline integer_sums integer_read(const void *p) {
 }
 
 static inline void integer_write(void *p, integer_sums v) { memcpy(p, &v.sum, sizeof v.sum); }
+#endif
+
+#if defined(ISA_avx512) || defined(ISA_avx2)
+static inline integer_sums integer_less(integer_sums a, integer_sums b) { return INTEGER_OP(sub_epi32)(a, b); }
+static inline integer_sums integer_moved(integer_sums a) { return INTEGER_OP(slli_epi32)(a, 8); }
+
+static inline integer_sums integer_spread(const uint8_t *p) {
+  int32_t four;
+  memcpy(&four, p, sizeof four);
+  return INTEGER_OP(set1_epi32)(four);
+}
+
+static inline integer_sums integer_madd(integer_sums sum, integer_sums a, integer_sums w) {
+  const integer_sums low = INTEGER_OP(srai_epi16)(INTEGER_OP(slli_epi16)(w, 8), 8);
+  const integer_sums even = INTEGER_OP(madd_epi16)(a & INTEGER_OP(set1_epi16)(255), low);
+  const integer_sums odd = INTEGER_OP(madd_epi16)(INTEGER_OP(srli_epi16)(a, 8), INTEGER_OP(srai_epi16)(w, 8));
+  return INTEGER_OP(add_epi32)(sum, INTEGER_OP(add_epi32)(even, odd));
+}
+#else
 static inline integer_sums integer_spread(const uint8_t *p) { return integer_read(p); }
 
 static inline integer_sums integer_less(integer_sums a, integer_sums b) {

@@ -84,16 +84,8 @@ static inline __attribute__((always_inline)) void blocks_panels(const pack_args 
     blocks_panels(args, type().elements, type().nbytes, K(name##_block), task, num_tasks);                             \
   }
 
-PACK_BLOCKS(pack_q4_1, blocks_q4_1)
-PACK_BLOCKS(pack_q5_0, blocks_q5_0)
-PACK_BLOCKS(pack_q5_1, blocks_q5_1)
-PACK_BLOCKS(pack_iq4_nl, blocks_iq4_nl)
-PACK_BLOCKS(pack_iq4_xs, blocks_iq4_xs)
-PACK_BLOCKS(pack_q2_k, blocks_q2_k)
-PACK_BLOCKS(pack_q3_k, blocks_q3_k)
-PACK_BLOCKS(pack_q4_k, blocks_q4_k)
-PACK_BLOCKS(pack_q5_k, blocks_q5_k)
-PACK_BLOCKS(pack_q6_k, blocks_q6_k)
+#define BLOCK_TYPE(name, ...) PACK_BLOCKS(pack_##name, blocks_##name)
+#include "weight_formats.def"
 
 /* The panels of pack_int4: a scale, then sixteen bytes of two elements, which panels also have in one byte. */
 static void K(pack_q4_0_block)(const uint8_t *block, int64_t column, uint8_t *panel) {

@@ -158,22 +158,11 @@ static inline __attribute__((always_inline)) void pack_quant(const pack_args *g,
   void K(name)(const void *args, int32_t task, int32_t num_tasks) {                                                    \
     pack_quant(args, __VA_ARGS__, task, num_tasks);                                                                    \
   }
-PACK_QUANT(pack_int8, QUANT_INT8, QUANT_F16)
-PACK_QUANT(pack_int8_zp, QUANT_INT8_ZP, QUANT_F16)
-PACK_QUANT(pack_int8_128, QUANT_INT8_128, QUANT_F16)
-PACK_QUANT(pack_int8_128_zp, QUANT_INT8_128_ZP, QUANT_F16)
-PACK_QUANT(pack_int8_row, QUANT_INT8_ROW, QUANT_F16)
-PACK_QUANT(pack_int4, QUANT_INT4, QUANT_F16)
-PACK_QUANT(pack_int4_zp, QUANT_INT4_ZP, QUANT_F16)
-PACK_QUANT(pack_int4_128, QUANT_INT4_128, QUANT_F16)
-PACK_QUANT(pack_int4_128_zp, QUANT_INT4_128_ZP, QUANT_F16)
-PACK_QUANT(pack_int8_f32, QUANT_INT8, QUANT_F32)
-PACK_QUANT(pack_int8_zp_f32, QUANT_INT8_ZP, QUANT_F32)
-PACK_QUANT(pack_int8_128_f32, QUANT_INT8_128, QUANT_F32)
-PACK_QUANT(pack_int8_128_zp_f32, QUANT_INT8_128_ZP, QUANT_F32)
-PACK_QUANT(pack_int4_f32, QUANT_INT4, QUANT_F32)
-PACK_QUANT(pack_int4_zp_f32, QUANT_INT4_ZP, QUANT_F32)
-PACK_QUANT(pack_int4_128_f32, QUANT_INT4_128, QUANT_F32)
-PACK_QUANT(pack_int4_128_zp_f32, QUANT_INT4_128_ZP, QUANT_F32)
+
+#define QUANT_FORMAT(name, ...)                                                                                        \
+  PACK_QUANT(pack_##name, __VA_ARGS__, QUANT_F16)                                                                      \
+  PACK_QUANT(pack_##name##_f32, __VA_ARGS__, QUANT_F32)
+#define QUANT_ROW_FORMAT(name, ...) PACK_QUANT(pack_##name, __VA_ARGS__, QUANT_F16)
+#include "weight_formats.def"
 
 #undef PACK_QUANT

@@ -23,17 +23,6 @@
 #define QUANT_WIDE (INGOT_QUANT_WIDE / INGOT_QUANT_BLOCK) /* blocks of a wide group, which has one scale */
 #define QUANT_LONGEST (INGOT_QUANT_LONGEST / INGOT_QUANT_BLOCK) /* blocks of a matrix row that has one scale */
 
-/* Panel formats: bits, whether there are zero points, and how many blocks share a scale. */
-#define QUANT_INT8 8, 0, 1
-#define QUANT_INT8_ZP 8, 1, 1
-#define QUANT_INT8_128 8, 0, QUANT_WIDE
-#define QUANT_INT8_128_ZP 8, 1, QUANT_WIDE
-#define QUANT_INT8_ROW 8, 0, QUANT_LONGEST
-#define QUANT_INT4 4, 0, 1
-#define QUANT_INT4_ZP 4, 1, 1
-#define QUANT_INT4_128 4, 0, QUANT_WIDE
-#define QUANT_INT4_128_ZP 4, 1, QUANT_WIDE
-
 /* Bytes of a scale. Integer products have f16 scales. */
 #define QUANT_F16 2
 #define QUANT_F32 4
@@ -104,15 +93,9 @@ typedef struct {
   void K(name)(int64_t rows, const quant_slice *s);                                                                    \
   QUANT_ALSO(name, (int64_t rows, const quant_slice *s))                                                               \
   QUANT_ALSO(name##_many, (int64_t rows, const quant_slice *s))
-QUANT_TILES(quant_tile_int8)
-QUANT_TILES(quant_tile_int8_zp)
-QUANT_TILES(quant_tile_int8_128)
-QUANT_TILES(quant_tile_int8_128_zp)
-QUANT_TILES(quant_tile_int8_row)
-QUANT_TILES(quant_tile_int4)
-QUANT_TILES(quant_tile_int4_zp)
-QUANT_TILES(quant_tile_int4_128)
-QUANT_TILES(quant_tile_int4_128_zp)
+
+#define QUANT_FORMAT(name, ...) QUANT_TILES(quant_tile_##name)
+#include "weight_formats.def"
 
 /* The bytes of a block of a panel, and of the scales that follow `span` blocks. */
 typedef struct { int64_t block, shared; int span; } quant_sizes;

@@ -1,4 +1,8 @@
-/* gemm_micro_avx512vnni.c: quant_tile and blocks_tile by the dot products of AVX512_VNNI: 6 rows x 1 panel. */
+/* registers_vnni.h: the registers of gemm_tile_quant.inc and gemm_tile_blocks.inc with the dot products of AVX512_VNNI:
+ * 6 rows x 1 panel. */
+#ifndef INGOT_REGISTERS_VNNI_H
+#define INGOT_REGISTERS_VNNI_H
+
 #include <immintrin.h>
 #include <string.h>
 
@@ -55,9 +59,4 @@ static inline __m512i quant_dot(__m512i sum, __m512i w, __m512i a) {
 typedef uint32_t vnni_words __attribute__((vector_size(64)));
 typedef int32_t vnni_signed __attribute__((vector_size(64)));
 
-#include "quant/gemm_tile_quant.inc"
-#include "quant/gemm_tile_blocks.inc"
-
-#if defined(ISA_amx)
-#include "quant/gemm_tile_amx.inc"
 #endif
