@@ -21,11 +21,11 @@ fn leave(group: i32, out: i32, d: i32, sum: f32, most: f32, total: f32) { set_ou
 _EACH_PART = """fn parts() -> i32 { return part_count(); }
 
 fn leave(group: i32, out: i32, d: i32, sum: f32, most: f32, total: f32) {
-  let place = part_place(group / parts(), group % parts());
-  set_scratch(place + d, sum);
+  let offset = part_offset(group / parts(), group % parts());
+  set_scratch(offset + d, sum);
   if (d == 0) {
-    set_scratch(place + arg_v_dim(), most);
-    set_scratch(place + arg_v_dim() + 1, total);
+    set_scratch(offset + arg_v_dim(), most);
+    set_scratch(offset + arg_v_dim() + 1, total);
   }
 }"""
 

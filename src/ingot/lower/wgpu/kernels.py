@@ -130,8 +130,8 @@ def _add_rows(rows: int, element: str, term: str = "Term") -> str:
     element: the expression of a row's element at an offset. term: the type of the arithmetic. The loop over rows is
     unrolled, because drivers do not unroll loops over values that must stay in registers.
     """
-    sums, places = f"ptr<function, array<vec4<{term}>, ROWS>>", "ptr<function, array<i32, ROWS>>"
-    given = f"sum: {sums}, a: {places}, i: i32, those: vec4<f32>"
+    sums, offsets = f"ptr<function, array<vec4<{term}>, ROWS>>", "ptr<function, array<i32, ROWS>>"
+    given = f"sum: {sums}, a: {offsets}, i: i32, those: vec4<f32>"
     lines = [f"  (*sum)[{r}] += {term}({element.format(f'(*a)[{r}]')}) * four;" for r in range(rows)]
     begin = f"const ROWS: i32 = {rows};\n\nfn add_rows({given}) {{\n  let four = vec4<{term}>(those);"
     return "\n".join((begin, *lines, "}"))
@@ -255,10 +255,10 @@ def _cell(op: str) -> Callable[[Numbers], str]:
 
 
 _FFT_ENDS = {
-    "PLAIN": ("given(line, i)", "held(x, i)"),
+    "PLAIN": ("given(line, i)", "loaded(x, i)"),
     "SPLIT": ("given(line, i)", "parted(x, i)"),
-    "JOIN": ("joined(line, i)", "held(x, i)"),
-    "MIRROR": ("mirrored(line, i)", "held(x, i)"),
+    "JOIN": ("joined(line, i)", "loaded(x, i)"),
+    "MIRROR": ("mirrored(line, i)", "loaded(x, i)"),
 }
 
 
@@ -278,8 +278,8 @@ def _merged(element: str) -> Callable[[Numbers], str]:
 
     def text(fields: Numbers) -> str:
         merge = abi.constant_names("INGOT_MERGE_")[_number(fields, "merge")].removeprefix("INGOT_MERGE_")
-        made = "y" if merge == "none" else f"{_COMBINED[_SCATTERED[merge]][element][0]}(x, y)"
-        return f"fn merged(x: T, y: T) -> T {{ return {made}; }}"
+        merged = "y" if merge == "none" else f"{_COMBINED[_SCATTERED[merge]][element][0]}(x, y)"
+        return f"fn merged(x: T, y: T) -> T {{ return {merged}; }}"
 
     return text
 
@@ -298,14 +298,14 @@ def _leave(pointer: str) -> Callable[[Numbers], str]:
 
     def text(fields: Numbers) -> str:
         result, residual = _number(fields, "result"), _number(fields, "residual_type")
-        codes = f"set_int_{pointer}(place, code_of_sum(y))"
-        left = {_SUMS: f"set_int_{pointer}(place, sum)", _FLOATS: f"set_{pointer}(place, y)"}.get(result, codes)
+        codes = f"set_int_{pointer}(offset, code_of_sum(y))"
+        left = {_SUMS: f"set_int_{pointer}(offset, sum)", _FLOATS: f"set_{pointer}(offset, y)"}.get(result, codes)
         kind = "float" if residual == _FLOATS else "quantized"
         return "\n\n".join(
             (
-                f"fn leave(place: i32, sum: i32, y: f32) {{ {left}; }}",
+                f"fn leave(offset: i32, sum: i32, y: f32) {{ {left}; }}",
                 f"const least: f32 = {'-128.0f' if result == _SIGNED else '0.0f'};",
-                f"fn residual_of(place: i32) -> f32 {{ return {kind}_residual(place); }}",
+                f"fn residual_of(offset: i32) -> f32 {{ return {kind}_residual(offset); }}",
                 _activate(fields),
             )
         )
@@ -360,8 +360,8 @@ def _element_of(kind: str) -> Callable[[Numbers], str]:
 def _panels(format: Format, matrix: str = "b", k: str = "k") -> Callable[[Numbers], str]:
     """Emit how elements of packed panels are read. matrix: the pointer. k: the field with the number of rows."""
 
-    def four(place: str) -> str:
-        reads = ", ".join(f"int_{matrix}({place} + {i})" for i in range(4))
+    def four(offset: str) -> str:
+        reads = ", ".join(f"int_{matrix}({offset} + {i})" for i in range(4))
         return f"bitcast<vec4<u32>>(vec4<i32>({reads}))"
 
     if format is F32:
@@ -373,9 +373,9 @@ def _panels(format: Format, matrix: str = "b", k: str = "k") -> Callable[[Number
     elif format is F16:
         words = "(k + 1) / 2 * 32"
         lines = [
-            "let place = panel + i * 16 + column / 2;",
-            f"let two = unpack2x16float(u32(int_{matrix}(place)));",
-            f"return vec4<f32>(two, unpack2x16float(u32(int_{matrix}(place + 1))));",
+            "let offset = panel + i * 16 + column / 2;",
+            f"let two = unpack2x16float(u32(int_{matrix}(offset)));",
+            f"return vec4<f32>(two, unpack2x16float(u32(int_{matrix}(offset + 1))));",
         ]
     else:
         bits, span = format.dtype.bits, format.shared.elements // format.packed.elements
@@ -394,8 +394,8 @@ def _panels(format: Format, matrix: str = "b", k: str = "k") -> Callable[[Number
             "let block = i / 32;",
             f"let group = panel + block / {span} * {span * codes + beside};",
             f"let scales = group + min({span}, (arg_{k}() + 31) / 32 - block / {span} * {span}) * {codes};",
-            f"let place = group + block % {span} * {codes} + {rows} / 4 * 32 + column;",
-            f"let code = code_of({four('place')}, i % 32, {bits});",
+            f"let offset = group + block % {span} * {codes} + {rows} / 4 * 32 + column;",
+            f"let code = code_of({four('offset')}, i % 32, {bits});",
             f"return (code - {zero}) * {scales};",
         ]
     body = "\n".join(f"  {line}" for line in lines)
@@ -416,8 +416,8 @@ def _key(key: str) -> Callable[[Numbers], str]:
     return lambda fields: text
 
 
-def _slot_place(kind: str) -> Callable[[Numbers], str]:
-    text = f"fn slot_place(slot: i32, d: i32) -> i32 {{ return {kind}_place(slot, d); }}"
+def _slot_offset(kind: str) -> Callable[[Numbers], str]:
+    text = f"fn slot_offset(slot: i32, d: i32) -> i32 {{ return {kind}_offset(slot, d); }}"
     return lambda fields: text
 
 
@@ -453,8 +453,8 @@ KERNELS: dict[str, Kernel] = {
     "topk_f32": Kernel("topk", _by_rows("rows"), _key("float_key(x)")),
     "topk_i64": Kernel("topk", _by_rows("rows"), _key("x"), element="i32"),
     "topk_i32": Kernel("topk", _by_rows("rows"), _key("x"), element="i32"),
-    "append_keys_f32": Kernel("append", _by_rows("rows", "kv_heads"), _slot_place("keys")),
-    "append_values_f32": Kernel("append", _by_rows("rows", "kv_heads"), _slot_place("values")),
+    "append_keys_f32": Kernel("append", _by_rows("rows", "kv_heads"), _slot_offset("keys")),
+    "append_values_f32": Kernel("append", _by_rows("rows", "kv_heads"), _slot_offset("values")),
     "rotary_f32": Kernel("rotary", lambda f: -(-_by_rows("batch", "heads", "rows", "head_dim")(f) // (2 * LANES))),
     "conv2d_f32_packed": Kernel("conv_packed", _filter_tiles, _together(_activate, _pixels), _EPILOGUE),
     "conv2d_f32_depthwise": Kernel("conv_depthwise", _by_lanes(*_PIXELS, "channels"), _activate, _EPILOGUE),
