@@ -30,13 +30,13 @@ from ingot.ir.dim import bind, symbol
 from ingot.ir.dtype import DType, f32, i64
 from ingot.ir.graph import OPS, Graph, Op, Sample, TensorType
 from ingot.lower.wgpu import WEBGPU, WGPU
-from ingot.plan.gpu_dispatch import held
+from ingot.plan.gpu_dispatch import device_array
 from ingot.plan.memory import Placement
 from ingot.run.interpret import interpret
 from ingot.run.store import WeightStore
 from op_cases import in_one_graph, one_node
 from small_tokenizers import trained
-from web_pages import ANSWER, BLANK, READY, SAID, SITE, Opened, emitted, from_library
+from web_pages import ANSWER, BLANK, READY, SITE, STATUS, Opened, emitted, from_library
 
 assert ingot.ops
 
@@ -97,7 +97,7 @@ def test_any_other_model_has_a_page_of_numbers(opened: Opened, tmp_path: Path) -
     tab.wait_for("document.querySelector('tbody tr')?.textContent === 'double <i>[1, 3]2, 5, -6'")
     tab.evaluate("document.getElementById('input0').value = 'nothing'")
     tab.evaluate("document.getElementById('run').click()")
-    tab.wait_for(f"{SAID} === 'input x: numbers are needed'")
+    tab.wait_for(f"{STATUS} === 'input x: numbers are needed'")
 
 
 def test_a_browser_without_webgpu_is_reported(browser: Chromium, tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_a_browser_without_webgpu_is_reported(browser: Chromium, tmp_path: Path)
         hidden = "Object.defineProperty(Navigator.prototype, 'gpu', { value: undefined })"
         tab.call("Page.addScriptToEvaluateOnNewDocument", source=hidden)
         tab.call("Page.navigate", url=f"{url}/")
-        tab.wait_for("document.getElementById('said')?.textContent.startsWith('no WebGPU here')", 20)
+        tab.wait_for("document.getElementById('status')?.textContent.startsWith('no WebGPU here')", 20)
         assert tab.evaluate("document.getElementById('main').inert")
         tab.close()
 
@@ -115,7 +115,7 @@ def test_a_browser_without_webgpu_is_reported(browser: Chromium, tmp_path: Path)
 def test_a_page_that_is_opened_from_a_file_says_how_to_serve_it(browser: Chromium, tmp_path: Path) -> None:
     emit_model("rows", rows_of_a_table(), WeightStore(), tmp_path, limits={"n": 5})
     tab = Tab(browser, (tmp_path / "index.html").as_uri())
-    tab.wait_for("document.getElementById('said')?.textContent.includes('python -m http.server')", 20)
+    tab.wait_for("document.getElementById('status')?.textContent.includes('python -m http.server')", 20)
     assert tab.evaluate("document.getElementById('main').inert && document.getElementById('progress').hidden")
     tab.close()
 
@@ -254,7 +254,7 @@ def fits(compiled: Compiled, graph: Graph, feeds: dict[str, np.ndarray]) -> bool
     arrays = [WeightStore().array(packed_weight) for packed_weight in packed_weights if packed_weight is not None]
     try:
         for array in (*feeds.values(), *arrays, *interpret(graph, feeds).values()):
-            held(array, _held_as(ingot.ir.dtype.from_numpy(array.dtype)), "", LimitError)
+            device_array(array, _held_as(ingot.ir.dtype.from_numpy(array.dtype)), "", LimitError)
     except LimitError:
         return False
     return True
@@ -306,7 +306,7 @@ def test_every_op_on_swiftshader(
     emit_site("ops", {name: compiled for name, (compiled, _, _) in ops.items()}, WeightStore(), tmp_path)
     feeds = {
         name: {
-            input: _text(held(array, _held_as(graph.type(input).dtype), "", LimitError))
+            input: _text(device_array(array, _held_as(graph.type(input).dtype), "", LimitError))
             for input, array in given.items()
         }
         for name, (_, graph, given) in ops.items()

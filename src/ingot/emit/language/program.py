@@ -28,9 +28,9 @@ class ChatFormat:
     """The text format of a conversation.
 
     It is `first`, or `before_system`, the system message and `after_system`; then the messages of user and model in
-    turns, with `to_model` and `to_user` between them; then `last`. trims: roles whose texts are stripped of white
-    space. thoughts: how the model's text up to the last `</think>` is treated: 0 kept, 1 removed, 2 removed with the
-    line breaks after it. before_system, after_system: None if the template has no system message.
+    alternation, with `to_model` and `to_user` between them; then `last`. trims: roles whose texts are stripped of white
+    space. thoughts: how the model's text up to the last `</think>` is treated: 0 unchanged, 1 removed, 2 removed with
+    the line breaks after it. before_system, after_system: None if the template has no system message.
     """
 
     first: str
@@ -125,8 +125,8 @@ def _chat_facts(chat: ChatFormat) -> str:
     }
     texts = "".join(f"#define MODEL_CHAT_{name} {_text(text)}\n" for name, text in rows.items())
     return f"""
-/* A conversation: FIRST, or BEFORE_SYSTEM, the system message and AFTER_SYSTEM, if it takes one; then what is said,
- * with TO_MODEL and TO_USER in between; LAST behind what the user said last. */
+/* A conversation: FIRST, or BEFORE_SYSTEM, the system message and AFTER_SYSTEM, if it takes one; then the messages,
+ * with TO_MODEL and TO_USER in between; LAST after the last message of the user. */
 {texts}{"".join(f"#define MODEL_CHAT_{name} {int(value)}" + chr(10) for name, value in flags.items())}"""
 
 
@@ -148,7 +148,7 @@ def _project(face: Interface, has_chat: bool, has_vector: bool) -> Project:
     own = [f"{face.prefix}_{part}" for part in library]
     headers = [*library_headers(face), *(f"{each}.h" for each in own)]
     inner = [f"{face.prefix}_facts.h", f"{face.prefix}_{_COMMAND}.h"]
-    check = f"--folder {{place}} --check {{place}}/{face.file(VECTOR)}" if has_vector else ""
+    check = f"--folder {{folder}} --check {{folder}}/{face.file(VECTOR)}" if has_vector else ""
     return Project(
         face,
         [*library_sources(face), *(f"{each}.c" for each in own)],

@@ -16,8 +16,8 @@ def sampler(prefix: str, *, vocab: int, context: int, blocks: int, rows: int) ->
     """
     nbytes = -(-4 * vocab // LINE_BYTES) * LINE_BYTES
     arrays = "".join(
-        f"  s->{name} = (void *)((char *)sampler + MODEL_SAMPLER_STRUCT + {place * nbytes});\n"
-        for place, name in enumerate(_ARRAYS)
+        f"  s->{name} = (void *)((char *)sampler + MODEL_SAMPLER_STRUCT + {index * nbytes});\n"
+        for index, name in enumerate(_ARRAYS)
     )
     header = _HEADER
     for key, value in {

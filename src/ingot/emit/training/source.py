@@ -56,8 +56,8 @@ def training_program(face: Interface, fitting: Fitting, platform: Platform) -> s
     (loss,) = entry.outputs
     rows = [_row(port, platform) for port in ports]
     rate = next(i for i, port in enumerate(ports) if port.tensor.name == fitting.rate)
-    taken = [f"inputs[{ports.index(port)}].data" if port in ports else "&number" for port in entry.inputs]
-    given = [f".{port.identifier} = {memory}" for port, memory in zip(entry.inputs, taken, strict=True)]
+    operands = [f"inputs[{ports.index(port)}].data" if port in ports else "&number" for port in entry.inputs]
+    given = [f".{port.identifier} = {memory}" for port, memory in zip(entry.inputs, operands, strict=True)]
     offsets = face.state_offsets
     *states, (_, _, digest_bytes) = _offsets(fitting.header)
     assert digest_bytes == len(fitting.digest), "the tensor with the smallest elements is the last"
@@ -81,8 +81,8 @@ def training_program(face: Interface, fitting: Fitting, platform: Platform) -> s
         "@LOSS@": loss.identifier,
         "@PARTS@": str(fitting.parts),
         "@TRAIN@": entry.name,
-        "@NUMBER@": "\n  double number = 0; /* of a part */" if "&number" in taken else "",
-        "@NUMBERED@": "\n      number = (double)part;" if "&number" in taken else "",
+        "@NUMBER@": "\n  double number = 0; /* of a part */" if "&number" in operands else "",
+        "@NUMBERED@": "\n      number = (double)part;" if "&number" in operands else "",
         **_in_parts(face, fitting, rate),
     }
     return re.sub("|".join(values), lambda mark: values[mark[0]], _PROGRAM.replace("@SHARED@", SHARED))
@@ -107,7 +107,7 @@ def _in_parts(face: Interface, fitting: Fitting, rate: int) -> dict[str, str]:
         "@SUMS@": f"\n/* Where the parts of a step add up gradients. */\nstatic const struct {{ size_t at, bytes; }} "
         f"sums[] = {{\n{rows}\n}};\n",
         "@BEGIN@": "\n    for (size_t s = 0; s < sizeof sums / sizeof *sums; s++) "
-        "memset(kept + sums[s].at, 0, sums[s].bytes);",
+        "memset(persistent + sums[s].at, 0, sums[s].bytes);",
         "@UPDATE@": f"\n  double steps_after = 0;\n  const {face.inputs(update)} by = "
         f"{{.{given.identifier} = inputs[RATE].data}};\n  const {face.outputs(update)} after = "
         f"{{.{count.identifier} = &steps_after}};",
@@ -280,7 +280,7 @@ static void length_bytes(unsigned char to[8]) {
   for (int i = 0; i < 8; i++) to[i] = (unsigned char)(header_bytes >> 8 * i);
 }
 
-static void load(const char *path, char *kept) {
+static void load(const char *path, char *persistent) {
   FILE *file = fopen(path, "rb");
   unsigned char length[8];
   length_bytes(length);
@@ -288,14 +288,14 @@ static void load(const char *path, char *kept) {
   int fits = comes(file, length, 8);
   for (size_t i = 0; i < PIECES && fits; i++) fits = comes(file, header[i], strlen(header[i]));
   for (size_t i = 0; i < STATES && fits; i++)
-    fits = fread(kept + states[i].at, 1, states[i].bytes, file) == states[i].bytes;
+    fits = fread(persistent + states[i].at, 1, states[i].bytes, file) == states[i].bytes;
   if (!fits || !comes(file, digest, DIGEST) || fgetc(file) != EOF)
     fail(path, "not a checkpoint of this model, or damaged", "", 65);
   fclose(file);
 }
 
 /* Writes a checkpoint atomically. */
-static void save(const char *path, const char *kept) {
+static void save(const char *path, const char *persistent) {
   char *part = joined(path, strlen(path), ".part", "");
   FILE *file = fopen(part, "wb");
   unsigned char length[8];
@@ -304,7 +304,7 @@ static void save(const char *path, const char *kept) {
   int is_whole = fwrite(length, 1, 8, file) == 8;
   for (size_t i = 0; i < PIECES; i++) is_whole &= fputs(header[i], file) >= 0;
   for (size_t i = 0; i < STATES; i++)
-    is_whole &= fwrite(kept + states[i].at, 1, states[i].bytes, file) == states[i].bytes;
+    is_whole &= fwrite(persistent + states[i].at, 1, states[i].bytes, file) == states[i].bytes;
   is_whole &= fwrite(digest, 1, DIGEST, file) == DIGEST;
   if (fclose(file) || !is_whole) fail(part, "cannot be written whole", "", 74);
 #if defined(_WIN32)
@@ -383,23 +383,23 @@ int main(int argc, char **argv) {
 
   void *memory = allocate(MACRO_STATE_BYTES);
   PREFIX_state *state = PREFIX_init(memory, weights, (int)o.threads);
-  char *kept = PREFIX_kept(state);
-  if (o.from) load(o.from, kept);
+  char *persistent = PREFIX_kept(state);
+  if (o.from) load(o.from, persistent);
   float loss = 0;@NUMBER@
-  const PREFIX_@TRAIN@_inputs taken = {
+  const PREFIX_@TRAIN@_inputs in = {
 @IN@
   };
-  const PREFIX_@TRAIN@_outputs made = {.@LOSS@ = &loss};@UPDATE@
-  const long steps = o.folder ? (long)expected.count : o.steps, apart = steps < LINES ? 1 : steps / LINES;
+  const PREFIX_@TRAIN@_outputs out = {.@LOSS@ = &loss};@UPDATE@
+  const long steps = o.folder ? (long)expected.count : o.steps, interval = steps < LINES ? 1 : steps / LINES;
   long differing = 0;
   for (long i = 0; i < steps; i++) {
     double done, mean = 0;
-    memcpy(&done, kept + @STEP@, sizeof done);
+    memcpy(&done, persistent + @STEP@, sizeof done);
     const uint64_t at = o.folder ? (uint64_t)i : (uint64_t)done;@BEGIN@
     for (uint64_t part = 0; part < PARTS; part++) {
       for (const input *p = inputs; p < inputs + INPUTS; p++)
         take_rows(p, p == inputs + RATE ? at : at * PARTS + part);@NUMBERED@
-      const int result = PREFIX_@TRAIN@(state, &taken, &made);
+      const int result = PREFIX_@TRAIN@(state, &in, &out);
       if (result > 0) fail("PREFIX", "an index in the inputs is outside of its table", "", 65);
       if (result < 0) fail("PREFIX", "wrote outside of its results", "", 70); /* only in a checked run */
       if (!isfinite(loss)) {
@@ -410,11 +410,11 @@ int main(int argc, char **argv) {
     }
     loss = (float)mean;@UPDATED@
     if (o.folder) differing += memcmp(&loss, expected.rows + (size_t)i * sizeof loss, sizeof loss) != 0;
-    else if ((i + 1) % apart == 0 || i + 1 == steps) printf("step %.0f: loss %.6g\n", done + 1, (double)loss);
+    else if ((i + 1) % interval == 0 || i + 1 == steps) printf("step %.0f: loss %.6g\n", done + 1, (double)loss);
   }
   if (o.folder && differing) printf("%ld of %ld losses differ from %s\n", differing, steps, o.folder);
   else if (o.folder) printf("%ld losses: the bits of %s\n", steps, o.folder);
-  if (o.save) save(o.save, kept);
+  if (o.save) save(o.save, persistent);
   expect_printed();
   for (input *p = inputs; p < inputs + INPUTS; p++) free(p->rows), free(p->data);
   free(expected.rows), free(default_path), free(weights), free(memory);
