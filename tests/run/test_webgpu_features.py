@@ -55,7 +55,7 @@ def test_the_shipped_model_s_tokens_are_native_s_by_subgroups(monkeypatch: pytes
     prompt = llms[0].tokenizer.encode("def fibonacci(n):\n")
     found, expected = (list(llm.generate_tokens(prompt, max_tokens=24)) for llm in llms)
     assert found == expected and len(found) == 24
-    assert "subgroupAdd" in "".join(llms[0].engine.mode("decode").native.places.shaders)
+    assert "subgroupAdd" in "".join(llms[0].engine.mode("decode").native.dispatches.shaders)
 
 
 def of_f16(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

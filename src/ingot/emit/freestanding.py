@@ -49,7 +49,7 @@ static _Alignas(64) char memory[{face.macro}_STATE_BYTES];
 /* The bits of an element. */
 static uint64_t element(const unsigned char *data, int size) {{
   uint64_t bits = 0;
-  for (int i = 0; i < size; i++) bits |= (uint64_t)data[i] << 8 * {_place(platform)};
+  for (int i = 0; i < size; i++) bits |= (uint64_t)data[i] << 8 * {_byte_position(platform)};
   return bits;
 }}
 
@@ -79,7 +79,7 @@ long {face.prefix}_check(void) {{
 """
 
 
-def _place(platform: Platform) -> str:
+def _byte_position(platform: Platform) -> str:
     return "i" if platform.byte_order == "little" else "(size - 1 - i)"
 
 

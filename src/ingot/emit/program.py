@@ -318,7 +318,7 @@ static const char *understood(int argc, char **argv, const char **weights, int *
     if ((value = value_of("--weights", argc, argv, &i))) *weights = value;
     else if ((value = value_of("--check", argc, argv, &i))) folder = value;
     else if ((value = value_of("--threads", argc, argv, &i)))
-      *threads = (int)number("--threads", value, MACRO_THREADS);@SAID@
+      *threads = (int)number("--threads", value, MACRO_THREADS);@ASSIGNED@
     else if (!p) fail(argv[i], "neither an option nor the NAME=FILE of an input or output; see --help", "", 2);
     else if (p->path) fail(argv[i], "given twice", "", 2);
     else p->path = sign + 1, named++;
@@ -365,7 +365,7 @@ int main(int argc, char **argv) {
     fprintf(stderr, "PREFIX: step %d wrote outside of its results\n", -1 - result);
     return 70;
   }
-@TOLD@  int is_expected = 1;
+@SHAPED@  int is_expected = 1;
   for (int i = INPUTS; i < PORTS; i++) is_expected &= given_out(&ports[i], folder ? arrays[i] : NULL);
   expect_printed();
   for (int i = 0; i < PORTS; i++) free(arrays[i]), free(ports[i].data);

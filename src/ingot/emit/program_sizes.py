@@ -9,7 +9,7 @@ from ingot.ir.dim import Atom, Expr, dim_of
 
 def size_texts(entry: Entry) -> dict[str, str]:
     """Return the pieces by their marks in the program; all are empty without run-time sizes."""
-    names = "@SIZES@ @MOST@ @HELP@ @LEARNED@ @SAID@ @MEASURED@ @TOLD@".split()
+    names = "@SIZES@ @MOST@ @HELP@ @LEARNED@ @ASSIGNED@ @MEASURED@ @SHAPED@".split()
     if not entry.sizes:
         return dict.fromkeys(names, "")
     rows = [f'{{"{s.identifier}", {s.least}, {s.most}, -1}}' for s in entry.sizes]
@@ -18,12 +18,12 @@ def size_texts(entry: Entry) -> dict[str, str]:
         for i, port in enumerate(entry.inputs)
         if is_sized(port.tensor)
     )
-    saying = _saying(entry)
+    axes = _sized_axes(entry)
     learned = _LEARNED
     for mark, text in {
         "@FUNCTIONS@": functions(shapes) and functions(shapes) + "\n",
-        "@COUNT@": str(max(1, len(saying))),
-        "@SAYING@": wrapped(saying or ["{-1, 0, 0, 1, 0}"], ", ", "  "),
+        "@COUNT@": str(max(1, len(axes))),
+        "@AXES@": wrapped(axes or ["{-1, 0, 0, 1, 0}"], ", ", "  "),
         "@SHAPES@": shapes,
     }.items():
         learned = learned.replace(mark, text)
@@ -45,7 +45,7 @@ def _dims(entry: Entry, index: int) -> str:
     return ", ".join(c_text(dim_of(dim), symbols) for dim in entry.inputs[index].tensor.shape)
 
 
-def _saying(entry: Entry) -> list[str]:
+def _sized_axes(entry: Entry) -> list[str]:
     """Return a row for each axis of an input that is a * size + b."""
     order = {size.symbol: i for i, size in enumerate(entry.sizes)}
     rows = []
@@ -79,8 +79,8 @@ _HELP = r"""  printf("\nsizes, given as NAME=N or by the shapes of .npy files:\n
 """
 
 _LEARNED = r"""@FUNCTIONS@/* Axes of inputs that determine a size: the axis is size * factor + offset. */
-static const struct { int port, axis, size; int64_t factor, offset; } saying[@COUNT@] = {
-@SAYING@
+static const struct { int port, axis, size; int64_t factor, offset; } axes[@COUNT@] = {
+@AXES@
 };
 
 /* Parses NAME=N, where NAME is a size. Returns whether it is one. */
@@ -107,9 +107,9 @@ static void learn(const port *p) {
     char *end;
     const int64_t dim = strtoll(at, &end, 10);
     if (end == at) return;
-    for (size_t i = 0; i < sizeof saying / sizeof *saying; i++)
-      if (saying[i].port == p - ports && saying[i].axis == axis && sizes[saying[i].size].value < 0)
-        sizes[saying[i].size].value = (dim - saying[i].offset) / saying[i].factor;
+    for (size_t i = 0; i < sizeof axes / sizeof *axes; i++)
+      if (axes[i].port == p - ports && axes[i].axis == axis && sizes[axes[i].size].value < 0)
+        sizes[axes[i].size].value = (dim - axes[i].offset) / axes[i].factor;
     at = end + strspn(end, ", ");
   }
 }

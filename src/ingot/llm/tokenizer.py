@@ -83,7 +83,7 @@ class Tokenizer:
         content = folder.text("tokenizer.json", MAX_FILE_BYTES)
         if content is None:
             raise LoadError(
-                f"{folder.path}: no {folder.place('tokenizer.json')}, so text cannot be encoded;"
+                f"{folder.path}: no {folder.location('tokenizer.json')}, so text cannot be encoded;"
                 " generate_tokens works with ids"
             )
         document = parse_object(content.encode(), where)
