@@ -438,7 +438,7 @@ def test_no_addresses():
     assert not wrong, "\n".join(wrong)
 
 
-def test_contributing_says_which_tests_go_with_a_folder():
+def test_contributing_lists_the_tests_of_every_folder():
     """Every package and folder of data has a row, and every row names tests that are there."""
     page = (ROOT / "CONTRIBUTING.md").read_text()
     rows = [line.split("|") for line in page.splitlines() if re.match(r"\|.*\| `tests/", line)]

@@ -135,7 +135,7 @@ def test_bench_lists_the_slowest_steps_and_sums_up_the_others(call) -> None:
     assert lines[-1].startswith("a run takes ")
 
 
-def test_a_run_is_told_apart_from_its_steps() -> None:
+def test_the_time_of_a_run_is_separate_from_its_steps() -> None:
     rest = "15 us in the Python call around them"
     assert beside(24e-6, 9e-6) == f"a run takes 24 us: 9 us in steps, {rest}"
     each = "each timed with a clock and a barrier after it"

@@ -281,7 +281,7 @@ def test_each_mode_of_a_language_model_is_compiled(call) -> None:
     assert "prefill, decode, batch: up to stage plan, not run" in call("validate", "tiny-lm")[1]
 
 
-def test_what_validate_says_is_so(call, tmp_path, models) -> None:
+def test_validate_reports_what_a_session_does(call, tmp_path, models) -> None:
     """Where it says that emitted C takes a model, it does, and where not, not."""
     for name in ("onnx", "qdq", "program", "encoder"):
         path, dims = models[name]
@@ -290,7 +290,7 @@ def test_what_validate_says_is_so(call, tmp_path, models) -> None:
 
 
 @pytest.mark.parametrize("tokenizer", ["unigram", "gemma", "byte_fallback"])
-def test_what_validate_says_of_a_language_model_is_so(call, tmp_path, tokenizer: str) -> None:
+def test_validate_reports_what_a_language_model_does(call, tmp_path, tokenizer: str) -> None:
     """What its tokenizer and template stop, too: C and a page take it where it says so, and nowhere else."""
     random_llama(tmp_path / "model", vocab_size=512)
     write_folder(tmp_path / "model", document(tokenizer))
@@ -434,7 +434,7 @@ def named_model(path: Path) -> Path:
     return path
 
 
-def test_names_of_the_file_are_taken_and_shown_at_every_stage(call, tmp_path) -> None:
+def test_names_of_the_file_are_accepted_and_shown_at_every_stage(call, tmp_path) -> None:
     model = str(named_model(tmp_path / "m.onnx"))
     for stage in STAGES:
         node = read(call, "inspect-node", model, "/stem/Relu", "--stage", stage)
@@ -475,7 +475,7 @@ def test_a_part_of_a_model_is_drawn(call, tmp_path) -> None:
     assert call("dot", model, "--op", "conv")[0] == 65
 
 
-def test_a_picture_is_graphvizs_or_says_what_it_needs(call, tmp_path, monkeypatch) -> None:
+def test_a_picture_is_graphvizs_or_an_error_names_what_is_missing(call, tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     code, _, err = call("dot", "digits", "-o", tmp_path / "x.svg")
     assert code == 69 and "needs Graphviz" in err and "-o NAME.dot" in err and len(err.splitlines()) == 1

@@ -117,7 +117,7 @@ def test_tokens_are_those_of_python(built: Path):
         assert [int(word) for word in out.split()] == wanted.tokens, words
 
 
-def test_values_may_stand_behind_a_sign(built: Path):
+def test_values_may_follow_an_equals_sign(built: Path):
     """Of every option that has one."""
     given = {"max_tokens": 9, "temperature": 0.7, "top_k": 9, "top_p": 0.9, "min_p": 0.01, "repetition_penalty": 1.1}
     given |= {"presence_penalty": 0.1, "frequency_penalty": 0.1, "seed": 3, "stop": ["~"], "threads": 1}
@@ -397,7 +397,7 @@ def test_architectures_give_the_tokens_of_python(case: Case, tmp_path: Path):
     expect_python(tmp_path / "model", tmp_path / "out", {"precision": "f32"})
 
 
-def test_layers_stand_there_once(tmp_path: Path):
+def test_layers_are_emitted_once(tmp_path: Path):
     """However many there are."""
     lines = []
     for layers in (6, 12):

@@ -324,7 +324,7 @@ def test_every_op_sample(samples: Emitted, compiler: str, flags: str) -> None:
 APART = {name for name in abi.kernels() if name.endswith("_bf16_tiles")}  # sums that the library alone makes
 
 
-def test_every_kernel_can_stand_alone(tmp_path: Path, compiler: str) -> None:
+def test_every_kernel_compiles_alone(tmp_path: Path, compiler: str) -> None:
     """What is cut out for one kernel compiles without the others; all of them together do too."""
     definitions = [(name, args) for name, args in abi.kernels().items() if name not in APART]
     groups = [dict(definitions[i::12]) for i in range(12)]
@@ -430,7 +430,7 @@ RESERVED = """
 """.split()
 
 
-def test_names_that_are_taken(tmp_path: Path, compiler: str) -> None:
+def test_reserved_names(tmp_path: Path, compiler: str) -> None:
     """Each tensor has its own, without a warning."""
     graph = Graph("taken")
     value = graph.add_input("begin", TensorType(f32, (4,)))

@@ -89,7 +89,7 @@ def test_what_has_no_file_is_shown(digits: Path) -> None:
     np.testing.assert_allclose([float(word) for word in shown], expected, rtol=1e-6)
 
 
-def test_values_may_stand_behind_a_sign(digits: Path) -> None:
+def test_values_may_follow_an_equals_sign(digits: Path) -> None:
     wanted = shell(digits, "out/model", "image=image.npy")
     assert shell(digits, "out/model", "--weights=out/weights.bin", "--threads=1", "image=image.npy") == wanted
     assert shell(digits, "out/model", "--check=out/test") == shell(digits, "out/model", "--check", "out/test")

@@ -107,7 +107,7 @@ def test_steps_say_their_parts_and_wait_for_each_other(tagged: Path) -> None:
 
 
 @pytest.mark.parametrize(("word", "message"), [("0", "got 0, expected 1 to 4"), ("5", "got 5"), ("two", "got two")])
-def test_a_number_of_threads_is_one_that_the_plan_was_made_for(tagged: Path, word: str, message: str) -> None:
+def test_a_number_of_threads_is_one_that_the_plan_was_built_for(tagged: Path, word: str, message: str) -> None:
     code, _, err = shell(tagged, built(tagged, as_on_linux, "-O1"), "--threads", word, "--check", "test")
     assert code == 2 and message in err and err.startswith("--threads: out of range, ")
 

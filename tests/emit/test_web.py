@@ -72,7 +72,7 @@ def test_a_digit_that_is_drawn_is_read(opened: Opened, tmp_path: Path) -> None:
     tab.wait_for(f"{ANSWER} === '1'", 20)
 
 
-def test_two_sentences_are_as_alike_as_python_says(opened: Opened, tmp_path: Path) -> None:
+def test_two_sentences_are_as_similar_as_in_python(opened: Opened, tmp_path: Path) -> None:
     tab = opened(emitted(tmp_path, MINILM), dark=True)
     tab.wait_for(READY)
     a, b = (tab.evaluate(f"document.getElementById('{name}').value") for name in ("first", "second"))
@@ -112,7 +112,7 @@ def test_a_browser_without_webgpu_is_reported(browser: Chromium, tmp_path: Path)
         tab.close()
 
 
-def test_a_page_that_is_opened_from_a_file_says_how_to_serve_it(browser: Chromium, tmp_path: Path) -> None:
+def test_a_page_opened_from_a_file_explains_how_to_serve_it(browser: Chromium, tmp_path: Path) -> None:
     emit_model("rows", rows_of_a_table(), WeightStore(), tmp_path, limits={"n": 5})
     tab = Tab(browser, (tmp_path / "index.html").as_uri())
     tab.wait_for("document.getElementById('status')?.textContent.includes('python -m http.server')", 20)
@@ -363,7 +363,7 @@ def test_a_dim_as_json_is_what_it_was() -> None:
         assert value(json.loads(json.dumps(form(dim)))) == bind(dim, {"n": 7, "m": 3})
 
 
-def test_what_no_site_is_made_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_models_that_no_site_supports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = Graph("shares")
     graph.add_input("x", TensorType(f32, (symbol("n"), symbol("m"), symbol("m"))))
     graph.set_output("y", graph.add("pairwise_coupling", ["x"], "shares").output)

@@ -156,7 +156,7 @@ def test_logits_are_those_of_transformers(case: Case, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_logits_of_which_none_can_be_taken(value: float) -> None:
+def test_logits_without_a_token_to_draw(value: float) -> None:
     here, there = (Sampler(Sampling(temperature=0), 5) for _ in range(2))
     here.native.take(2, value)
     there.native.draw(np.full(5, value, np.float32))
@@ -177,7 +177,7 @@ def test_what_a_language_model_does_not_do_there() -> None:
         ingot.LLM(FOLDER, executor="gpu")
 
 
-def test_memory_is_what_fit_says() -> None:
+def test_memory_is_that_of_the_prediction() -> None:
     assert ingot.LLM(FOLDER, executor="webgpu", sequences=2).memory == memory_of(FOLDER, executor="webgpu", sequences=2)
 
 

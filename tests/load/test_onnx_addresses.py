@@ -38,7 +38,7 @@ def with_last(feeds: dict[str, np.ndarray], name: str, value: int) -> dict[str, 
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_model_refuses_what_lies_outside(name: str) -> None:
+def test_a_model_refuses_indices_out_of_range(name: str) -> None:
     address, said = CASES[name]
     proto, feeds = one_node(address.case, np.random.default_rng(0))
     data = proto.SerializeToString()

@@ -92,7 +92,7 @@ def test_other_formats_are_not_tried() -> None:
     assert decode_image(encoded("gif"), pixels="rgb").shape == (0, 0, 3)
 
 
-def test_without_pillow_the_load_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_pillow_the_load_names_the_package_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "PIL", None)
     monkeypatch.setitem(sys.modules, "PIL.Image", None)
     with pytest.raises(UnsupportedError, match=r"pip install 'ingot-compiler\[image\]'"):

@@ -117,7 +117,7 @@ def test_columns_of_quantized_weights(axis: int, group: int) -> None:
     "axis, group, scale, rounded",
     [(1, 16, np.float32, (i8,)), (1, 48, np.float16, (i8,)), (1, 16, np.float32, ()), (0, 32, np.float16, (i8,))],
 )
-def test_what_no_panel_holds_is_made_wide(axis: int, group: int, scale: object, rounded: tuple[object, ...]) -> None:
+def test_values_beyond_a_panel_are_widened(axis: int, group: int, scale: object, rounded: tuple[object, ...]) -> None:
     """Other groups, groups across rows: f32, to the last bit, whether rows are rounded or not."""
     graph = Graph("wide")
     x = graph.add_input("x", TensorType(f32, (5, 96)))

@@ -116,7 +116,7 @@ def test_nothing_is_tried_where_nothing_can_be_better(middle: str, size: int) ->
     assert done["plan/memory._byte_range"] == 0
 
 
-def test_shapes_that_were_right_before_are_taken_at_once(monkeypatch):
+def test_shapes_that_were_valid_before_are_accepted_at_once(monkeypatch):
     """However many there were; what is wrong beside them is the error that it always is."""
     monkeypatch.setattr(sessions, "MAX_CACHED_SHAPES", 2)
     graph = parse("""graph pairs

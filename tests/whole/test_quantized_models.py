@@ -62,7 +62,7 @@ def kernels_of(session: InferenceSession) -> list[str]:
     return [end.split(" (from ")[0] for end in ends]
 
 
-def test_what_explain_says(tmp_path, rng) -> None:
+def test_the_text_of_explain(tmp_path, rng) -> None:
     """A convolution with its bias and activation is one step, from bytes to bytes."""
     layer = next(layer for layer in LAYERS if layer.op == "Conv" and layer.then == "Relu")
     proto, feeds = quantized(layer, tmp_path, rng, qdq=True, signed=False, per_channel=True, symmetric=False)
