@@ -153,7 +153,7 @@ def _pieces(content: bytes) -> Iterator[str]:
             yield f'"{text}"'
 
 
-_PROGRAM = r"""/* @MAIN@: emitted by Ingot: fits a model to files of rows. `./PREFIX --help` says more. */
+_PROGRAM = r"""/* @MAIN@: emitted by Ingot: fits a model to files of rows. `./PREFIX --help` prints the usage. */
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>

@@ -413,7 +413,7 @@ class _Calls(TorchDispatchMode):
         self.importer = importer
         self.names = names
         self.name = name
-        self.kept: list[Any] = []  # identities stay unique while the tensors live
+        self.alive: list[Any] = []  # identities stay unique while the tensors live
 
     def value(self, argument: Any) -> Any:
         """Return the value of a fake tensor, or the argument itself with sizes as dims."""
@@ -441,7 +441,7 @@ class _Calls(TorchDispatchMode):
             for part, value in zip(produced, result, strict=True):
                 self._bind(part, value)
         elif isinstance(produced, torch.Tensor):
-            self.kept.append(produced)
+            self.alive.append(produced)
             self.names[id(produced)] = result
 
 

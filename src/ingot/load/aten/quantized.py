@@ -54,9 +54,9 @@ def dequantize_per_tensor(
     quant_max: Number | Tensor, dtype: torch.dtype, out_dtype: torch.dtype | None = None,
 ) -> Tensor:  # fmt: skip
     """Dequantize by the plain op, which kernels support, if the zero point is an integer of the quantized dtype."""
-    codes, computed = b.dtype(x), f32 if out_dtype is None else from_torch(out_dtype)
-    if isinstance(scale, float) and isinstance(zero_point, int) and codes.holds(zero_point) and codes.bits <= 16:
-        point = b.scalar(zero_point, codes)
+    storage, computed = b.dtype(x), f32 if out_dtype is None else from_torch(out_dtype)
+    if isinstance(scale, float) and isinstance(zero_point, int) and storage.holds(zero_point) and storage.bits <= 16:
+        point = b.scalar(zero_point, storage)
         return b.cast(b.add("dequantize", x, b.scalar(scale, f32), point, axis=0, block=0, dtype=f32), computed)
     numbers = b.add("sub", b.cast(x, f32), _single(b, zero_point))
     return b.cast(b.add("mul", numbers, _single(b, scale)), computed)

@@ -65,7 +65,7 @@ class Attention:
         return int(self._groups(fields)) * int(self._parts(fields)) * (_product(fields, "v_dim") + 2)
 
     def _kernel(self, body: str, groups: Callable[[Numbers], int], *own: str) -> Kernel:
-        return Kernel(f"attention_{body}", groups, lambda fields: "\n\n".join(own), self.baked, beside=self.file)
+        return Kernel(f"attention_{body}", groups, lambda fields: "\n\n".join(own), self.baked, library=self.file)
 
     def _pairs(self, fields: Numbers) -> int:
         """Return the number of rows with the same keys, counting each query head of a key head."""

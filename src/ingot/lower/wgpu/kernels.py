@@ -32,8 +32,8 @@ class Kernel:
     groups: the number of workgroups, from the fields of a step, and thus from the sizes of a run. text: functions that
     a step adds. baked: fields that are compiled into the text as constants, because they select the computation.
     element: the type of the elements read and written. more: additional numbers of a step that its struct does not
-    have. beside: a file with functions that the body calls. is_alone: whether the kernel needs all workgroup memory, so
-    that no other kernel shares its dispatch.
+    have. library: a file with functions that the body calls. is_alone: whether the kernel needs all workgroup memory,
+    so that no other kernel shares its dispatch.
     """
 
     body: str
@@ -42,13 +42,13 @@ class Kernel:
     baked: tuple[str, ...] = ()
     element: str = "f32"
     more: tuple[str, ...] = ()
-    beside: str = ""
+    library: str = ""
     is_alone: bool = False
 
     @property
     def bodies(self) -> list[str]:
         """The kernel's files of shaders/."""
-        return [name for name in (self.body, self.beside) if name]
+        return [name for name in (self.body, self.library) if name]
 
     def arguments(self, step: Step) -> list[Argument]:
         """Return the fields of a step's struct in order, including omitted ones."""
@@ -298,8 +298,8 @@ def _leave(pointer: str) -> Callable[[Numbers], str]:
 
     def text(fields: Numbers) -> str:
         result, residual = _number(fields, "result"), _number(fields, "residual_type")
-        codes = f"set_int_{pointer}(offset, code_of_sum(y))"
-        left = {_SUMS: f"set_int_{pointer}(offset, sum)", _FLOATS: f"set_{pointer}(offset, y)"}.get(result, codes)
+        quantized = f"set_int_{pointer}(offset, code_of_sum(y))"
+        left = {_SUMS: f"set_int_{pointer}(offset, sum)", _FLOATS: f"set_{pointer}(offset, y)"}.get(result, quantized)
         kind = "float" if residual == _FLOATS else "quantized"
         return "\n\n".join(
             (
@@ -379,8 +379,8 @@ def _panels(format: Format, matrix: str = "b", k: str = "k") -> Callable[[Number
         ]
     else:
         bits, span = format.dtype.bits, format.shared.elements // format.packed.elements
-        codes, beside = format.packed.nbytes * PANEL // 4, format.shared.nbytes * PANEL // 4
-        words = f"(k + 31) / 32 * {codes} + (k + {format.shared.elements - 1}) / {format.shared.elements} * {beside}"
+        value_words, shared_words = format.packed.nbytes * PANEL // 4, format.shared.nbytes * PANEL // 4
+        words = f"(k + 31) / 32 * {value_words} + (k + {format.shared.elements - 1}) / {format.shared.elements} * {shared_words}"
         zero = f"{1 << bits - 1}.0f"
         if format.scales is f32:
             scales, scale_words = f"bitcast<vec4<f32>>({four('scales + column')})", PANEL
@@ -389,12 +389,12 @@ def _panels(format: Format, matrix: str = "b", k: str = "k") -> Callable[[Number
             scales, scale_words = f"vec4<f32>({', '.join(halves)})", PANEL // 2
         if format.zeros:
             zero = f"zeros_of(u32(int_{matrix}(scales + {scale_words} + column / 4))) / {256 >> bits}.0f"
-        rows = f"i % {4 * codes // 32}"
+        rows = f"i % {4 * value_words // 32}"
         lines = [
             "let block = i / 32;",
-            f"let group = panel + block / {span} * {span * codes + beside};",
-            f"let scales = group + min({span}, (arg_{k}() + 31) / 32 - block / {span} * {span}) * {codes};",
-            f"let offset = group + block % {span} * {codes} + {rows} / 4 * 32 + column;",
+            f"let group = panel + block / {span} * {span * value_words + shared_words};",
+            f"let scales = group + min({span}, (arg_{k}() + 31) / 32 - block / {span} * {span}) * {value_words};",
+            f"let offset = group + block % {span} * {value_words} + {rows} / 4 * 32 + column;",
             f"let code = code_of({four('offset')}, i % 32, {bits});",
             f"return (code - {zero}) * {scales};",
         ]
