@@ -212,7 +212,7 @@ def test_lowering_knows_no_device():
 
 
 def circles(imports: dict[str, set[str]]) -> list[str]:
-    """Modules that import each other, directly or not, and what lies between two circles.
+    """Modules that import each other, directly or not, and modules between two circles.
 
     They are what is left when all have gone that import nothing left or are imported by nothing left.
     """

@@ -264,7 +264,7 @@ def test_chat_takes_lines_between_quotes(llm):
 
 
 def test_pasted_lines_are_one_message_and_lines_are_remembered(llm, tmp_path):
-    """On a terminal, which says what is pasted."""
+    """On a terminal, which marks pasted text."""
     (answer,) = answers(llm, "import os\nimport re", max_tokens=3)
     child, terminal = chat_on_a_terminal(tmp_path)
     os.write(terminal, b"\x1b[200~import os\nimport re\x1b[201~\r")

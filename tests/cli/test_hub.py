@@ -1,4 +1,4 @@
-"""Models by name: fetched from a hub on loopback, found in the cache without one, and what is said where it fails."""
+"""Models by name: fetched from a hub on loopback, found in the cache without one, and the errors of both."""
 
 import errno
 import json

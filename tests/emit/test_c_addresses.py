@@ -1,4 +1,4 @@
-"""Emitted C that is fed integers from outside of their range: the program says so, and ends with 65."""
+"""Emitted C with integer inputs out of range: the program reports an error and ends with 65."""
 
 import subprocess
 from pathlib import Path

@@ -30,7 +30,7 @@ UNOPTIMISED = "CFLAGS=-O0"  # where commands and interfaces are tried, not what 
 STRICT = "-Wall -Wextra -Wpedantic -Wconversion -Wshadow -Werror"
 MOST_LINES = 6000
 
-PARTS = ("normal", "tokenizer", "language", "chat", "command")  # beside the model and its pool
+PARTS = ("normal", "tokenizer", "language", "chat", "command")  # in addition to the model and its pool
 CONTEXT = 192
 GUIDE = Path(__file__).parents[2] / "docs" / "emit-c.md"
 TEXT = Path(__file__).read_text()
@@ -197,7 +197,7 @@ def shown(heading: str) -> str:
 
 
 def test_a_program_goes_on_with_texts_by_the_library(built: Path):
-    """As the guide shows it, built as it says; as C and as C++ it prints what `LLM` draws."""
+    """The guide's program, built by the guide's command; as C and as C++ it prints the tokens of `LLM`."""
     assert shell("make", "-s", "-C", built, UNOPTIMISED, "libmodel.so")[0] == 0
     program = shown("### From text to text")
     llm = LLM(SHIPPED, context=CONTEXT, precision="f32", threads=1, sequences=1)

@@ -124,7 +124,7 @@ def test_a_page_opened_from_a_file_explains_how_to_serve_it(browser: Chromium, t
 
 
 def rows_of_a_table() -> Graph:
-    """Takes rows of a table, as many as a run says."""
+    """Gather rows of a table; each run sets their number."""
     graph = Graph("rows")
     graph.add_input("x", TensorType(i64, (symbol("n"),)))
     table = graph.add_weight("w", np.arange(6, dtype=np.float32).reshape(3, 2))

@@ -70,7 +70,7 @@ def test_the_expansion_of_an_op_has_its_sources():
 
 @pytest.mark.parametrize("first", range(0, 60, 20))
 def test_passes_keep_names_and_do_not_look_at_them(first):
-    """Of random graphs: a node that is still there stands for itself, and what is part of another node for that too,
+    """Of random graphs: a remaining node has itself as a source; a node that was merged is a source of the other node,
     but for what hands on an input to several readers.
     """
     kinds = Counter[str]()

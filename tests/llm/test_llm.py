@@ -299,7 +299,7 @@ def test_smaller_caches_lose_what_their_format_loses(folder, model, cache_dtype,
     expected, exact = output.logits[0].numpy(), reference_logits(model, tuple(ids)).numpy()
     found = ingot.LLM(folder, cache_dtype=cache_dtype).logits(ids)
     lost = np.linalg.norm(expected - exact)
-    # Where a number lies between two codes, the last bit of a sum decides.
+    # Where a number is between two quantized values, the last bit of a sum decides.
     assert np.linalg.norm(found - expected) < 0.02 * lost
 
 

@@ -19,7 +19,7 @@ from onnx_models import one_node, run_oracle
 CASES = {f"{domain}.{op}-{name}": (each, each.said or name) for (domain, op, name), each in ADDRESSED.items()
          if isinstance(each, Address)}  # fmt: skip
 CASES |= {str(each.case): (each, each.said) for each in FORMS}
-LENIENT = {"MultiHeadAttention", "GatherBlockQuantized"}  # where ONNX Runtime computes with what lies outside
+LENIENT = {"MultiHeadAttention", "GatherBlockQuantized"}  # ONNX Runtime computes with indices out of range
 INTEGERS = {"tensor(int32)", "tensor(int64)"}
 
 

@@ -46,7 +46,7 @@ def test_gradient_that_is_refused(change: tuple[str, str], error: type, what: st
 
 
 def png(width: int, height: int) -> np.ndarray:
-    """A file of some bytes that says it holds so many pixels, all of them black."""
+    """A file of a few bytes that declares many pixels, all of them black."""
 
     def chunk(kind: bytes, content: bytes) -> bytes:
         return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))

@@ -1,4 +1,4 @@
-"""What is wrong with a config, with weights or with a template is said with its name, value and place."""
+"""Errors in a config, in weights or in a template are reported with name, value and location."""
 
 import shutil
 from pathlib import Path

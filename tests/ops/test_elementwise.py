@@ -297,7 +297,7 @@ SINGLE = [
 
 @pytest.mark.parametrize("name", SINGLE)
 def test_an_op_acts_on_its_declared_axes(name: str) -> None:
-    """By its reference on its samples: what it says holds for all of them, and nothing narrower does."""
+    """By its reference on its samples: its declaration holds for all of them, and no narrower one does."""
     op, rng = OPS[name], np.random.default_rng(4)
     holds = {what: all(acts_on(op, s, what, rng) for s in op.samples) for what in ("element", "row")}
     narrowest = "element" if holds["element"] else "row" if holds["row"] else "tensor"

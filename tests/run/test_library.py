@@ -1,4 +1,4 @@
-"""The native library is found, checked and opened, or a clear error says why not."""
+"""The native library is found, checked and opened, or a clear error gives the reason."""
 
 import dataclasses
 import os

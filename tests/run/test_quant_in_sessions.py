@@ -164,7 +164,7 @@ def coded(graph: Graph) -> dict[str, DType]:
 
 
 def test_what_stays() -> None:
-    """A classifier, depthwise filters, small matrices, one beside rows that lie as columns; filters have 8 bits."""
+    """A classifier, depthwise filters, small matrices, one with transposed rows; filters have 8 bits."""
     whole = network()
     optimize(whole)
     for precision, dtype in (("int8", i8), ("int4", i4)):

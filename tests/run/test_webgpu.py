@@ -325,7 +325,7 @@ def test_a_run_follows_one_that_was_interrupted() -> None:
 
 
 def test_what_a_kernel_writes_past_a_tensor_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A step is told that it has a row more."""
+    """A step gets a number of rows that is too large by one."""
     monkeypatch.setenv("INGOT_CHECK", "3")
     graph, feeds = Graph("rows"), {"x": np.ones((3, 8), np.float32)}
     graph.add_input("x", TensorType(f32, (3, 8)))

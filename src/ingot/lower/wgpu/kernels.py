@@ -379,8 +379,9 @@ def _panels(format: Format, matrix: str = "b", k: str = "k") -> Callable[[Number
         ]
     else:
         bits, span = format.dtype.bits, format.shared.elements // format.packed.elements
-        value_words, shared_words = format.packed.nbytes * PANEL // 4, format.shared.nbytes * PANEL // 4
-        words = f"(k + 31) / 32 * {value_words} + (k + {format.shared.elements - 1}) / {format.shared.elements} * {shared_words}"
+        value_words, shared = format.packed.nbytes * PANEL // 4, format.shared.nbytes * PANEL // 4
+        group = format.shared.elements
+        words = f"(k + 31) / 32 * {value_words} + (k + {group - 1}) / {group} * {shared}"
         zero = f"{1 << bits - 1}.0f"
         if format.scales is f32:
             scales, scale_words = f"bitcast<vec4<f32>>({four('scales + column')})", PANEL
@@ -392,7 +393,7 @@ def _panels(format: Format, matrix: str = "b", k: str = "k") -> Callable[[Number
         rows = f"i % {4 * value_words // 32}"
         lines = [
             "let block = i / 32;",
-            f"let group = panel + block / {span} * {span * value_words + shared_words};",
+            f"let group = panel + block / {span} * {span * value_words + shared};",
             f"let scales = group + min({span}, (arg_{k}() + 31) / 32 - block / {span} * {span}) * {value_words};",
             f"let offset = group + block % {span} * {value_words} + {rows} / 4 * 32 + column;",
             f"let code = code_of({four('offset')}, i % 32, {bits});",
