@@ -233,7 +233,7 @@ def imports_among(modules: dict[str, Path]) -> dict[str, set[str]]:
 
 @pytest.mark.parametrize("modules", [MODULES, BENCHMARKS], ids=["ingot", "benchmarks"])
 def test_no_file_imports_itself_in_a_circle(modules):
-    """Imports inside functions and for types alone are counted: a circle is a room that was cut in the wrong place."""
+    """Imports inside functions and for types alone are counted: a circle is a package with the wrong boundary."""
     assert circles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a"}}) == ["b", "c"]
     imports = imports_among(modules)
     assert any(imports.values())
