@@ -11,7 +11,7 @@ import pytest
 from test_cli import DIGITS
 
 import ingot
-from ingot.cli.bench import steps_sentence, expect_close
+from ingot.cli.bench import expect_close, steps_sentence
 from ingot.cli.demo_language import FOLDER as TINY_LM
 from ingot.inspect.flops import flops
 from ingot.inspect.kernel_bench import FAMILIES, Candidates
